@@ -1,0 +1,171 @@
+"""The errors of skep: one root, and below it the distinctions that a caller acts on.
+
+    SkepError
+    ├── TableError                what lies at a path is not what the format or the caller says
+    │   ├── NotATableError            no Hudi table at this path
+    │   ├── TableExistsError          create_table where one is
+    │   ├── TableMismatchError        another table (name, type, keys) than the one asked for
+    │   ├── TableVersionError         a table version that skep can't read or can't write
+    │   └── MetadataTableError        the table has a metadata table, and the write may not drop it
+    ├── FormatError               bytes that break the format: file, offset, found, expected
+    │   └── CorruptFileError          a checksum, length or magic number says the file is damaged
+    ├── InputError                the caller's rows or arguments can't be used
+    │   ├── SchemaError               schemas that don't fit, or a type skep can't hold
+    │   ├── KeyFieldError             null or missing record key, key or ordering column not in the frame
+    │   ├── OptionError               an unknown, contradicting or badly typed option
+    │   └── PredicateError            a filter that can't be parsed or names unknown columns
+    ├── UnsupportedError          known, and not built (yet); says since when or what instead
+    ├── WriteError                a write did not commit; the table is as before
+    │   ├── RowErrors                 rows failed in write tasks
+    │   ├── CommitConflictError       someone else won: try again
+    │   └── LeaseLostError            lock or heartbeat lost before completion
+    ├── LockError                 a lock can't be had, or was lost
+    │   └── LockTimeoutError
+    ├── StorageError              storage can't be reached or refused; the cause is chained
+    │   └── AlreadyExistsError        an exclusive create found the name taken
+    ├── CatalogError              the metastore refused or can't be reached: host, call, table
+    │   ├── MetastoreUnreachableError
+    │   ├── MetastoreStartError       the embedded metastore did not come up
+    │   └── NoSuchTableError
+    ├── SyncError                 what follows a commit failed; the commit stands
+    └── EnvironmentMissingError   Java, pyspark or an extra is missing, or does not fit
+
+Every error carries `fields`, the facts as data (table, path, instant, found, expected, …), and may carry a `hint`.
+"""
+
+from __future__ import annotations
+
+
+class SkepError(Exception):
+    """Root of all errors that skep raises on purpose.
+
+    `fields` holds the facts behind the message for programs; None values are left out. `hint` says what to do next.
+    """
+
+    def __init__(self, message: str, *, hint: str | None = None, **fields: object) -> None:
+        super().__init__(message if hint is None else f"{message}\n  hint: {hint}")
+        self.message = message
+        self.hint = hint
+        self.fields: dict[str, object] = {name: value for name, value in fields.items() if value is not None}
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Errors cross process borders (Spark tasks, pools) with their fields.
+        return _rebuild, (type(self), self.message, self.hint, self.fields)
+
+
+def _rebuild(kind: type[SkepError], message: str, hint: str | None, fields: dict[str, object]) -> SkepError:
+    return kind(message, hint=hint, **fields)
+
+
+class TableError(SkepError):
+    """What lies at a path is not what the format or the caller says."""
+
+
+class NotATableError(TableError):
+    """There is no Hudi table at the path: no readable `.hoodie/hoodie.properties`."""
+
+
+class TableExistsError(TableError):
+    """A table is to be created where one exists."""
+
+
+class TableMismatchError(TableError):
+    """The table at the path is another one than asked for: name, type, keys or merge settings differ."""
+
+
+class TableVersionError(TableError):
+    """The table has a version that skep can't read, or can't write."""
+
+
+class MetadataTableError(TableError):
+    """The table has a metadata table and the write is not allowed to drop it."""
+
+
+class FormatError(SkepError, ValueError):
+    """Bytes that break the format. Fields: path, offset, found, expected."""
+
+
+class CorruptFileError(FormatError):
+    """A checksum, a length or a magic number shows that a file is damaged or cut."""
+
+
+class InputError(SkepError, ValueError):
+    """The caller's rows or arguments can't be used. The table is untouched."""
+
+
+class SchemaError(InputError):
+    """Schemas that don't fit each other, or a type that skep can't hold. Fields: column, found, expected."""
+
+
+class KeyFieldError(InputError):
+    """A record key, partition or ordering column is missing or null. Fields: column, rows."""
+
+
+class OptionError(InputError):
+    """An option is unknown, contradicts another or has a value of the wrong kind. Fields: option, found, expected."""
+
+
+class PredicateError(InputError):
+    """A filter can't be parsed, or names a column that is not there."""
+
+
+class UnsupportedError(SkepError, NotImplementedError):
+    """A known feature that is not built (yet)."""
+
+
+class WriteError(SkepError):
+    """A write did not commit. The table reads as before it."""
+
+
+class RowErrors(WriteError):
+    """Rows failed in write tasks, so the commit was given up and rolled back. Fields: errors, sample."""
+
+
+class CommitConflictError(WriteError):
+    """Another writer committed first to the same file groups, or took the instant. Trying again may succeed."""
+
+
+class LeaseLostError(WriteError):
+    """The writer's lock or heartbeat was lost before it completed. Fields: since, lock_id."""
+
+
+class LockError(SkepError):
+    """A lock can't be had, or was lost. Fields: holder, lock_id, waited_seconds."""
+
+
+class LockTimeoutError(LockError):
+    """The lock was not granted in time; `holder` says who has it."""
+
+
+class StorageError(SkepError, OSError):
+    """Storage can't be reached or refused a call. Fields: path, call. The cause is chained."""
+
+
+class AlreadyExistsError(StorageError, FileExistsError):
+    """An exclusive create found the name taken: someone was first."""
+
+
+class CatalogError(SkepError):
+    """The metastore refused a call. Fields: uri, call, table. The Thrift error is chained."""
+
+
+class MetastoreUnreachableError(CatalogError):
+    """No metastore answers at the address (refused, timed out, or dropped the connection)."""
+
+
+class MetastoreStartError(CatalogError):
+    """The embedded metastore did not come up. Fields: log, port, pid."""
+
+
+class NoSuchTableError(CatalogError, KeyError):
+    """The metastore has no table (or database) of this name."""
+
+    __str__ = Exception.__str__  # KeyError would print the repr of the message
+
+
+class SyncError(SkepError):
+    """Something after a commit (sync, callback, service) failed. The commit itself stands."""
+
+
+class EnvironmentMissingError(SkepError):
+    """Java, pyspark or an optional package is missing, or its version does not fit."""

@@ -1,0 +1,70 @@
+"""What skep tells while it works: progress, metrics and audit lines, as typed events to whoever listens."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+log = logging.getLogger("skep")
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One thing that happened. `name` is dotted (`write.tag`, `sync.apply`), `facts` are plain values.
+
+    `seconds` is set on the event that ends a step; `done`/`total` on progress.
+    """
+
+    name: str
+    facts: Mapping[str, object] = field(default_factory=dict)
+    seconds: float | None = None
+    done: int | None = None
+    total: int | None = None
+
+
+Listener = Callable[[Event], None]
+
+
+class Events:
+    """Hands events to its listeners. A listener that fails is logged and never stops the work."""
+
+    def __init__(self, *listeners: Listener) -> None:
+        self._listeners = list(listeners)
+
+    def listen(self, listener: Listener) -> Callable[[], None]:
+        """Adds a listener; the answer removes it."""
+        self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener)
+
+    def emit(self, name: str, **facts: object) -> None:
+        self._send(Event(name, facts))
+
+    def progress(self, name: str, done: int, total: int | None = None, **facts: object) -> None:
+        self._send(Event(name, facts, done=done, total=total))
+
+    @contextlib.contextmanager
+    def step(self, name: str, **facts: object) -> Iterator[dict[str, object]]:
+        """Times a step. What the body puts into the yielded dict is in the closing event; on an error it says so."""
+        found: dict[str, object] = dict(facts)
+        self._send(Event(name + ".start", dict(facts)))
+        start = time.perf_counter()
+        try:
+            yield found
+        except BaseException as error:
+            self._send(Event(name + ".failed", {**found, "error": repr(error)}, seconds=time.perf_counter() - start))
+            raise
+        self._send(Event(name, found, seconds=time.perf_counter() - start))
+
+    def _send(self, event: Event) -> None:
+        log.debug("%s %s", event.name, event)
+        for listener in tuple(self._listeners):
+            try:
+                listener(event)
+            except Exception:
+                log.exception("a listener failed on event %s", event.name)
+
+
+NO_EVENTS = Events()

@@ -1,0 +1,79 @@
+"""The lock protocol of writers. Providers live above (the metastore's in `skep_catalog`); the in-process one is here."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol, runtime_checkable
+
+from skep_table.errors import LockTimeoutError
+
+
+@runtime_checkable
+class Lock(Protocol):
+    """Excludes other writers of one table for the short sections that check and complete an instant."""
+
+    def acquire(self, timeout_seconds: float) -> str:
+        """Blocks until held and answers the lock's id. Raises LockTimeoutError, or LockError when it can't be had."""
+        ...
+
+    def release(self) -> None:
+        """Gives the lock up. Calling it when not held is no error."""
+        ...
+
+    def ensure_held(self) -> None:
+        """Asks the provider, not memory: raises LeaseLostError when the lock is no longer ours."""
+        ...
+
+
+@contextmanager
+def held(lock: Lock, timeout_seconds: float) -> Iterator[str]:
+    """Holds `lock` for a block, released on every way out."""
+    lock_id = lock.acquire(timeout_seconds)
+    try:
+        yield lock_id
+    finally:
+        lock.release()
+
+
+class NoLock:
+    """For the single writer: nothing is excluded."""
+
+    def acquire(self, timeout_seconds: float) -> str:
+        return "none"
+
+    def release(self) -> None: ...
+
+    def ensure_held(self) -> None: ...
+
+
+_process_locks: dict[str, threading.Lock] = {}
+_process_locks_guard = threading.Lock()
+
+
+class InProcessLock:
+    """Excludes the threads of this process that write to the table at one base path."""
+
+    def __init__(self, base_path: str) -> None:
+        with _process_locks_guard:
+            self._lock = _process_locks.setdefault(base_path, threading.Lock())
+        self._base_path = base_path
+        self._held = False
+
+    def acquire(self, timeout_seconds: float) -> str:
+        if not self._lock.acquire(timeout=timeout_seconds):
+            raise LockTimeoutError(
+                f"table {self._base_path}: another thread of this process held the write lock for {timeout_seconds:g} s",
+                table=self._base_path,
+                waited_seconds=timeout_seconds,
+            )
+        self._held = True
+        return f"in-process:{id(self._lock)}"
+
+    def release(self) -> None:
+        if self._held:
+            self._held = False
+            self._lock.release()
+
+    def ensure_held(self) -> None: ...

@@ -1,0 +1,209 @@
+"""Options: every package registers its keys once, with Hudi's names, type, default and status; reads are typed.
+
+A key that is registered and supported is taken verbatim; one that is known and not built yet is refused by name; an
+unknown one gets a warning that names the nearest known key.
+"""
+
+from __future__ import annotations
+
+import difflib
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Generic, TypeVar
+
+from skep_table.errors import OptionError, UnsupportedError
+
+T = TypeVar("T")
+E = TypeVar("E", bound=Enum)
+
+
+class Status(Enum):
+    """What becomes of an option that a user sets."""
+
+    SUPPORTED = "supported"
+    PLANNED = "planned"  # known, not built: refused by name when set
+    NO_EFFECT = "no effect"  # accepted: there is nothing in skep that it would change
+
+
+class UnknownOptionWarning(UserWarning):
+    """An option key that skep does not know."""
+
+
+@dataclass(frozen=True, slots=True)
+class Option(Generic[T]):
+    """One key. `parse` turns text into the value (ValueError when it can't); `default` is the value when not set.
+
+    `key` is Hudi's name where Hudi has one; `aliases` are older and alternative spellings. `secret` values are masked
+    wherever they would be shown.
+    """
+
+    key: str
+    parse: Callable[[str], T]
+    default: T
+    doc: str = ""
+    aliases: tuple[str, ...] = ()
+    status: Status = Status.SUPPORTED
+    secret: bool = False
+    accepts: str = ""  # what an error says was expected
+
+
+def boolean(text: str) -> bool:
+    value = text.strip().lower()
+    if value in ("true", "1", "yes"):
+        return True
+    if value in ("false", "0", "no"):
+        return False
+    raise ValueError(text)
+
+
+def comma_list(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def one_of(kind: type[E]) -> Callable[[str], E]:
+    """A parser for an enum's values, whatever their case."""
+
+    def parse(text: str) -> E:
+        for member in kind:
+            if str(member.value).lower() == text.strip().lower():
+                return member
+        raise ValueError(f"one of {', '.join(str(member.value) for member in kind)}")
+
+    return parse
+
+
+class Registry:
+    """All option keys of the project. Packages add theirs at import."""
+
+    def __init__(self) -> None:
+        self._options: dict[str, Option[Any]] = {}
+
+    def add(self, option: Option[T]) -> Option[T]:
+        for key in (option.key, *option.aliases):
+            known = self._options.setdefault(key, option)
+            if known is not option:
+                raise ValueError(f"option {key} is registered twice")
+        return option
+
+    def find(self, key: str) -> Option[Any] | None:
+        return self._options.get(key)
+
+    def nearest(self, key: str) -> str | None:
+        close = difflib.get_close_matches(key, self._options, n=1, cutoff=0.6)
+        return close[0] if close else None
+
+    def __iter__(self) -> Iterator[Option[Any]]:
+        return iter(dict.fromkeys(self._options.values()))
+
+
+REGISTRY = Registry()
+
+
+def option(
+    key: str,
+    parse: Callable[[str], T],
+    default: T,
+    doc: str = "",
+    *aliases: str,
+    status: Status = Status.SUPPORTED,
+    secret: bool = False,
+    accepts: str = "",
+) -> Option[T]:
+    """Registers a key; see Option."""
+    return REGISTRY.add(Option(key, parse, default, doc, aliases, status, secret, accepts))
+
+
+def planned(*keys: str) -> None:
+    """Registers keys that are known and refused for now."""
+    for key in keys:
+        option(key, str, "", status=Status.PLANNED)
+
+
+class Options(Mapping[str, str]):
+    """The options of one call or one table, as given: key → text. Frozen; typed reads by Option.
+
+    Keys are resolved through the registry: an alias counts as its canonical key, and the same key given twice with
+    different values is an OptionError.
+    """
+
+    def __init__(self, given: Mapping[str, object] | None = None) -> None:
+        self._given: dict[str, str] = {}
+        for key, value in (given or {}).items():
+            text = _text(value)
+            known = REGISTRY.find(key)
+            canonical = known.key if known else key
+            if self._given.get(canonical, text) != text:
+                raise OptionError(
+                    f"option {canonical} is given twice: {self._given[canonical]!r} and, as {key}, {text!r}",
+                    option=canonical,
+                )
+            self._given[canonical] = text
+
+    def __getitem__(self, key: str) -> str:
+        known = REGISTRY.find(key)
+        return self._given[known.key if known else key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._given)
+
+    def __len__(self) -> int:
+        return len(self._given)
+
+    def __repr__(self) -> str:
+        return f"Options({self.masked()!r})"
+
+    def value(self, option: Option[T]) -> T:
+        """The option's value: as given, parsed, or its default. OptionError when the text does not parse."""
+        text = self._given.get(option.key)
+        if text is None:
+            return option.default
+        try:
+            return option.parse(text)
+        except ValueError as error:
+            expected = option.accepts or str(error) or option.parse.__name__
+            raise OptionError(
+                f"option {option.key}: {text!r} is not {expected}", option=option.key, found=text, expected=expected
+            ) from error
+
+    def is_set(self, option: Option[Any]) -> bool:
+        return option.key in self._given
+
+    def with_values(self, more: Mapping[str, object]) -> Options:
+        """A copy in which `more` wins."""
+        changed: dict[str, object] = dict(self._given)
+        changed.update(Options(more)._given)
+        return Options(changed)
+
+    def check(self) -> None:
+        """Refuses known keys that are not built yet (UnsupportedError); warns of unknown `hoodie.` and `skep.` keys."""
+        for key in self._given:
+            known = REGISTRY.find(key)
+            if known is None:
+                if key.startswith(("hoodie.", "skep.")):
+                    nearest = REGISTRY.nearest(key)
+                    hint = f"; did you mean {nearest}?" if nearest else ""
+                    warnings.warn(f"unknown option {key}{hint}", UnknownOptionWarning, stacklevel=3)
+            elif known.status is Status.PLANNED:
+                raise UnsupportedError(f"option {key} is known but not supported yet", option=key)
+
+    def masked(self) -> dict[str, str]:
+        """What may be shown: secrets replaced by `****`."""
+        return {key: "****" if _is_secret(key) else value for key, value in self._given.items()}
+
+
+_SECRET_WORDS = ("password", "secret", "token", "credential", "api.key", "access.key", "account.key")
+
+
+def _is_secret(key: str) -> bool:
+    known = REGISTRY.find(key)
+    return bool(known and known.secret) or any(word in key.lower() for word in _SECRET_WORDS)
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (list, tuple)):
+        return ",".join(map(str, value))
+    return str(value)

@@ -1,0 +1,33 @@
+"""Where tasks run: threads here, Spark in `skep_writer`; the same functions on either."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Protocol, TypeVar
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class Runner(Protocol):
+    """Runs one function over many tasks. Functions and tasks may travel to other machines: both must pickle."""
+
+    def map(self, function: Callable[[T], R], tasks: Iterable[T]) -> Sequence[R]:
+        """Results in the order of the tasks. The first error is raised, after running tasks have ended."""
+        ...
+
+
+class ThreadRunner:
+    """Runs tasks on threads of this process. Arrow kernels and I/O let go of the interpreter lock."""
+
+    def __init__(self, threads: int | None = None) -> None:
+        self.threads = threads or min(32, (os.cpu_count() or 1) + 4)
+
+    def map(self, function: Callable[[T], R], tasks: Iterable[T]) -> Sequence[R]:
+        listed = list(tasks)
+        if len(listed) <= 1 or self.threads == 1:
+            return [function(task) for task in listed]
+        with ThreadPoolExecutor(min(self.threads, len(listed)), thread_name_prefix="skep") as pool:
+            return list(pool.map(function, listed))

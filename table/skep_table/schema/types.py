@@ -1,0 +1,220 @@
+"""The one neutral form of a schema in skep: frozen types with Hudi's (Avro's) names, comments and nullability.
+
+Pure functions elsewhere turn it into Avro and Arrow (here in `skep_table.schema`), Hive and Spark-JSON text (catalog) and
+StructType (writer). A type that one of them can't hold is refused there by name.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final, Literal
+
+
+@dataclass(frozen=True, slots=True)
+class BooleanType: ...
+
+
+@dataclass(frozen=True, slots=True)
+class IntType:
+    """32 bits. `bits` is 8 or 16 where Spark's byte or short is behind it; Avro and Parquet hold INT32 all the same."""
+
+    bits: Literal[8, 16, 32] = 32
+
+
+@dataclass(frozen=True, slots=True)
+class LongType: ...
+
+
+@dataclass(frozen=True, slots=True)
+class FloatType: ...
+
+
+@dataclass(frozen=True, slots=True)
+class DoubleType: ...
+
+
+@dataclass(frozen=True, slots=True)
+class StringType: ...
+
+
+@dataclass(frozen=True, slots=True)
+class BinaryType: ...
+
+
+@dataclass(frozen=True, slots=True)
+class FixedType:
+    """`size` bytes. `full_name` is the Avro name; None lets `to_avro` make one from the field's place."""
+
+    size: int
+    full_name: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DecimalType:
+    """Avro: fixed of `fixed_size` bytes, or bytes when `fixed_size` is 0; None is Hudi's smallest size for `precision`."""
+
+    precision: int
+    scale: int
+    fixed_size: int | None = None
+    full_name: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DateType: ...
+
+
+@dataclass(frozen=True, slots=True)
+class TimeType:
+    """Time of day in ms or µs."""
+
+    unit: Literal["ms", "us"] = "us"
+
+
+@dataclass(frozen=True, slots=True)
+class TimestampType:
+    """`utc`: an instant (Avro timestamp-*); else a local date-time without zone (Avro local-timestamp-*, Spark ntz)."""
+
+    unit: Literal["ms", "us"] = "us"
+    utc: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class UuidType: ...
+
+
+@dataclass(frozen=True, slots=True)
+class EnumType:
+    """An Avro enum: symbols as strings."""
+
+    symbols: tuple[str, ...]
+    full_name: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ListType:
+    element: DataType
+    element_nullable: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class MapType:
+    """Keys are strings, as Avro has it."""
+
+    value: DataType
+    value_nullable: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class StructType:
+    """`full_name` is the Avro record name; None lets `to_avro` make Hudi's from the field's place."""
+
+    fields: tuple[Field, ...]
+    full_name: str | None = None
+
+    def __getitem__(self, name: str) -> Field:
+        for field in self.fields:
+            if field.name == name:
+                return field
+        raise KeyError(name)
+
+    def names(self) -> tuple[str, ...]:
+        return tuple(field.name for field in self.fields)
+
+
+DataType = (
+    BooleanType
+    | IntType
+    | LongType
+    | FloatType
+    | DoubleType
+    | StringType
+    | BinaryType
+    | FixedType
+    | DecimalType
+    | DateType
+    | TimeType
+    | TimestampType
+    | UuidType
+    | EnumType
+    | ListType
+    | MapType
+    | StructType
+)
+
+
+class _NoDefault:
+    def __repr__(self) -> str:
+        return "NO_DEFAULT"
+
+    def __reduce__(self) -> str:
+        return "NO_DEFAULT"
+
+
+NO_DEFAULT: Final = _NoDefault()
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A column or a struct's member. `default` is Avro's JSON default; a nullable field without one defaults to null."""
+
+    name: str
+    type: DataType
+    nullable: bool = True
+    doc: str | None = None
+    default: object = NO_DEFAULT
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """A table's columns in order, with the Avro record name that all its files share.
+
+    A table keeps the names it was made with (format guide 5.2): `<table>_record` in namespace `hoodie.<table>`.
+    """
+
+    fields: tuple[Field, ...]
+    name: str = "skep_record"
+    namespace: str = "hoodie.skep"
+
+    def __getitem__(self, name: str) -> Field:
+        for field in self.fields:
+            if field.name == name:
+                return field
+        raise KeyError(name)
+
+    def __contains__(self, name: object) -> bool:
+        return any(field.name == name for field in self.fields)
+
+    def names(self) -> tuple[str, ...]:
+        return tuple(field.name for field in self.fields)
+
+    def select(self, names: tuple[str, ...]) -> Schema:
+        """The named columns, in the order of `names`. KeyError for one that is not there."""
+        return replace(self, fields=tuple(self[name] for name in names))
+
+    def without_meta(self) -> Schema:
+        """The data columns: without Hudi's meta columns, but with a user's own `_hoodie_…` columns."""
+        return replace(self, fields=tuple(field for field in self.fields if field.name not in META_FIELDS))
+
+    def with_meta(self, *, operation: bool = False) -> Schema:
+        """Hudi's meta columns first (nullable strings), then the data columns."""
+        names = ALL_META_FIELDS if operation else META_FIELDS
+        meta = tuple(Field(name, StringType(), nullable=True, doc="", default=None) for name in names)
+        return replace(self, fields=meta + self.without_meta().fields)
+
+
+COMMIT_TIME: Final = "_hoodie_commit_time"
+COMMIT_SEQNO: Final = "_hoodie_commit_seqno"
+RECORD_KEY: Final = "_hoodie_record_key"
+PARTITION_PATH: Final = "_hoodie_partition_path"
+FILE_NAME: Final = "_hoodie_file_name"
+OPERATION: Final = "_hoodie_operation"
+IS_DELETED: Final = "_hoodie_is_deleted"
+
+META_FIELDS: Final = (COMMIT_TIME, COMMIT_SEQNO, RECORD_KEY, PARTITION_PATH, FILE_NAME)
+ALL_META_FIELDS: Final = (*META_FIELDS, OPERATION)
+
+
+def record_names(table: str) -> tuple[str, str]:
+    """Avro record name and namespace of a new table (format guide 5.2)."""
+    clean = "".join(c if c.isascii() and (c.isalnum() or c == "_") else "_" for c in table)
+    return f"{clean}_record", f"hoodie.{clean}"

@@ -1,0 +1,108 @@
+"""The storage protocol: what skep asks of a file system or an object store, and what it may count on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import IO, Protocol, runtime_checkable
+
+import pyarrow as pa
+
+
+@dataclass(frozen=True, slots=True)
+class FileStatus:
+    """A file found by a listing. `path` is relative to the storage's root, `/` separated, without a leading `/`."""
+
+    path: str
+    size_bytes: int
+    modified_ms: int
+
+    @property
+    def name(self) -> str:
+        return self.path.rpartition("/")[2]
+
+
+@dataclass(frozen=True, slots=True)
+class StorageFlags:
+    """What a storage can promise.
+
+    `atomic_rename`: `rename` moves a file in one step and readers see either name. `conditional_put`:
+    `create_exclusive` is decided by the server. At least one of the two holds for every storage skep writes to.
+    """
+
+    atomic_rename: bool
+    conditional_put: bool
+
+
+@runtime_checkable
+class Storage(Protocol):
+    """Files below one root, the table's base path. Paths are relative to it and `/` separated; `""` is the root.
+
+    Every method raises StorageError (with path, call and the cause) when storage fails, FileNotFoundError when a file
+    to be read or renamed is not there. Instances pickle: they travel to executors with their options.
+    """
+
+    @property
+    def root(self) -> str:
+        """The base path as the user gave it: scheme kept (`s3a://…` stays so), no trailing `/`."""
+        ...
+
+    @property
+    def flags(self) -> StorageFlags: ...
+
+    def uri(self, path: str) -> str:
+        """The full address of a path, in the scheme of the root (`file:///…` for local paths), unescaped."""
+        ...
+
+    def list_prefix(self, path: str, *, recursive: bool = False) -> list[FileStatus]:
+        """Files (never folders) in folder `path`, or below it. A folder that is not there is empty. Sorted by path."""
+        ...
+
+    def list_folders(self, path: str) -> list[str]:
+        """Names of the folders directly in folder `path`, sorted."""
+        ...
+
+    def exists(self, path: str) -> bool:
+        """Whether a file (or folder, where the storage has them) is there."""
+        ...
+
+    def size(self, path: str) -> int: ...
+
+    def read(self, path: str) -> bytes: ...
+
+    def read_range(self, path: str, offset: int, length: int) -> bytes:
+        """At most `length` bytes from `offset`; fewer at the end of the file. A negative offset counts from the end."""
+        ...
+
+    def open_input(self, path: str) -> pa.NativeFile:
+        """A seekable Arrow file, for Parquet, ORC and log readers."""
+        ...
+
+    def open_write(self, path: str) -> AbstractContextManager[IO[bytes]]:
+        """A new file for streaming output, folders made as needed; an existing one is replaced.
+
+        On a clean exit the file is complete; when the body raises, nothing stays under `path` where the storage allows
+        it (object stores drop the upload, file systems delete).
+        """
+        ...
+
+    def create_exclusive(self, path: str, data: bytes) -> None:
+        """Creates a whole file, visible at once or not at all. AlreadyExistsError when the name is taken."""
+        ...
+
+    def replace_atomic(self, path: str, data: bytes) -> None:
+        """Creates or replaces a whole file; readers see the old or the new bytes, never a mixture."""
+        ...
+
+    def rename(self, source: str, target: str) -> None:
+        """Moves a file. AlreadyExistsError when the target is there (where the storage can tell)."""
+        ...
+
+    def delete(self, path: str) -> bool:
+        """Deletes a file; False when it was not there."""
+        ...
+
+    def delete_folder(self, path: str) -> None:
+        """Deletes everything below a folder and the folder itself. No error when it is not there."""
+        ...

@@ -1,0 +1,189 @@
+"""Tables on the local file system: POSIX renames and links give atomic and exclusive creation."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+import pyarrow as pa
+
+from skep_table.errors import AlreadyExistsError, StorageError
+from skep_table.storage.base import FileStatus, StorageFlags
+
+
+@contextlib.contextmanager
+def _mapped(call: str, path: str) -> Iterator[None]:
+    try:
+        yield
+    except (StorageError, FileNotFoundError):
+        raise
+    except OSError as error:
+        raise StorageError(f"{call} failed on {path}: {error}", call=call, path=path) from error
+
+
+class LocalStorage:
+    """Files below a local folder. Hadoop's `.<name>.crc` side files are kept in step: removed with their file.
+
+    Whole files are written under a temporary dot name in the same folder, flushed, and then linked (exclusive) or
+    renamed (replacing), so no reader ever sees a part of one and a crash leaves only a dot file.
+    """
+
+    flags = StorageFlags(atomic_rename=True, conditional_put=True)
+
+    def __init__(self, root: str) -> None:
+        self._root = root.rstrip("/") or "/"
+        self._folder = Path(root[len("file:") :].replace("//", "/", 1) if root.startswith("file:") else root).absolute()
+
+    @property
+    def root(self) -> str:
+        return self._root
+
+    def __repr__(self) -> str:
+        return f"LocalStorage({self._root!r})"
+
+    def uri(self, path: str) -> str:
+        return f"file://{self._folder}/{path}" if path else f"file://{self._folder}"
+
+    def local_path(self, path: str) -> Path:
+        return self._folder / path if path else self._folder
+
+    def list_prefix(self, path: str, *, recursive: bool = False) -> list[FileStatus]:
+        found: list[FileStatus] = []
+        folders = [path]
+        with _mapped("list", path):
+            while folders:
+                folder = folders.pop()
+                try:
+                    entries = os.scandir(self.local_path(folder))
+                except (FileNotFoundError, NotADirectoryError):
+                    continue
+                with entries:
+                    for entry in entries:
+                        name = f"{folder}/{entry.name}" if folder else entry.name
+                        try:
+                            if entry.is_dir():
+                                if recursive:
+                                    folders.append(name)
+                            else:
+                                status = entry.stat()
+                                found.append(FileStatus(name, status.st_size, status.st_mtime_ns // 1_000_000))
+                        except FileNotFoundError:
+                            continue  # deleted between the listing and the look
+        found.sort(key=lambda status: status.path)
+        return found
+
+    def list_folders(self, path: str) -> list[str]:
+        with _mapped("list", path):
+            try:
+                with os.scandir(self.local_path(path)) as entries:
+                    return sorted(entry.name for entry in entries if entry.is_dir())
+            except (FileNotFoundError, NotADirectoryError):
+                return []
+
+    def exists(self, path: str) -> bool:
+        return self.local_path(path).exists()
+
+    def size(self, path: str) -> int:
+        with _mapped("size", path):
+            return self.local_path(path).stat().st_size
+
+    def read(self, path: str) -> bytes:
+        with _mapped("read", path):
+            return self.local_path(path).read_bytes()
+
+    def read_range(self, path: str, offset: int, length: int) -> bytes:
+        with _mapped("read_range", path), open(self.local_path(path), "rb") as file:
+            if offset < 0:
+                file.seek(max(0, os.fstat(file.fileno()).st_size + offset))
+            else:
+                file.seek(offset)
+            return file.read(length)
+
+    def open_input(self, path: str) -> pa.NativeFile:
+        with _mapped("open_input", path):
+            return pa.OSFile(str(self.local_path(path)), "rb")
+
+    @contextlib.contextmanager
+    def open_write(self, path: str) -> Iterator[IO[bytes]]:
+        target = self.local_path(path)
+        with _mapped("open_write", path):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            file = open(target, "wb")  # noqa: SIM115 - closed below on both ways out
+        try:
+            yield file
+            with _mapped("open_write", path):
+                file.flush()
+                os.fsync(file.fileno())
+                file.close()
+        except BaseException:
+            file.close()
+            target.unlink(missing_ok=True)
+            raise
+        self._drop_crc(target)
+
+    def create_exclusive(self, path: str, data: bytes) -> None:
+        target = self.local_path(path)
+        with _mapped("create_exclusive", path), self._staged(target, data) as staged:
+            try:
+                os.link(staged, target)  # fails when the name is taken, unlike rename
+            except FileExistsError as error:
+                raise AlreadyExistsError(f"{path} exists already below {self._root}", path=path) from error
+
+    def replace_atomic(self, path: str, data: bytes) -> None:
+        target = self.local_path(path)
+        with _mapped("replace_atomic", path), self._staged(target, data) as staged:
+            self._drop_crc(target)
+            os.replace(staged, target)
+
+    def rename(self, source: str, target: str) -> None:
+        old, new = self.local_path(source), self.local_path(target)
+        with _mapped("rename", source):
+            new.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                os.link(old, new)
+            except FileExistsError as error:
+                raise AlreadyExistsError(f"{target} exists already below {self._root}", path=target) from error
+            old.unlink()
+            self._drop_crc(old)
+
+    def delete(self, path: str) -> bool:
+        target = self.local_path(path)
+        with _mapped("delete", path):
+            self._drop_crc(target)
+            try:
+                target.unlink()
+            except FileNotFoundError:
+                return False
+            return True
+
+    def delete_folder(self, path: str) -> None:
+        with _mapped("delete_folder", path):
+            shutil.rmtree(self.local_path(path), ignore_errors=False, onerror=_ignore_missing)
+
+    @contextlib.contextmanager
+    def _staged(self, target: Path, data: bytes) -> Iterator[Path]:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        staged = target.with_name(f".{target.name}.{uuid.uuid4().hex}.tmp")
+        try:
+            with open(staged, "xb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            yield staged
+        finally:
+            staged.unlink(missing_ok=True)
+
+    @staticmethod
+    def _drop_crc(target: Path) -> None:
+        # Hadoop's checksum side file of an earlier version would make its readers refuse the new bytes.
+        target.with_name(f".{target.name}.crc").unlink(missing_ok=True)
+
+
+def _ignore_missing(_function: object, _path: object, problem: tuple[type[BaseException], BaseException, object]) -> None:
+    if not isinstance(problem[1], FileNotFoundError):
+        raise problem[1]

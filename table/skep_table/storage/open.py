@@ -1,0 +1,22 @@
+"""From a path as users write it to the storage that serves it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from skep_table.errors import UnsupportedError
+from skep_table.storage.base import Storage
+from skep_table.storage.local import LocalStorage
+
+
+def open_storage(path: str | os.PathLike[str], options: Mapping[str, str] | None = None) -> Storage:
+    """The storage whose root is `path`. `options` are credentials and endpoints, by Hadoop's or skep's names.
+
+    Raises UnsupportedError for a scheme that no storage serves.
+    """
+    text = os.fspath(path)
+    scheme, separator, _ = text.partition(":/")
+    if not separator or scheme == "file":
+        return LocalStorage(text)
+    raise UnsupportedError(f"no storage serves {text}: scheme {scheme!r} is not supported yet", scheme=scheme)

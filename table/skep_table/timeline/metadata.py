@@ -1,0 +1,103 @@
+"""What a completed (or inflight) write says of itself: HoodieCommitMetadata and HoodieWriteStat.
+
+Field names follow Hudi's JSON (format guide 2.5) in snake case; `timeline/codec.py` has both spellings and both encodings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+
+class WriteOperation(str, Enum):
+    """Hudi's WriteOperationType, as written in commit metadata."""
+
+    INSERT = "INSERT"
+    INSERT_PREPPED = "INSERT_PREPPED"
+    UPSERT = "UPSERT"
+    UPSERT_PREPPED = "UPSERT_PREPPED"
+    BULK_INSERT = "BULK_INSERT"
+    BULK_INSERT_PREPPED = "BULK_INSERT_PREPPED"
+    DELETE = "DELETE"
+    DELETE_PREPPED = "DELETE_PREPPED"
+    DELETE_PARTITION = "DELETE_PARTITION"
+    BOOTSTRAP = "BOOTSTRAP"
+    INSERT_OVERWRITE = "INSERT_OVERWRITE"
+    INSERT_OVERWRITE_TABLE = "INSERT_OVERWRITE_TABLE"
+    CLUSTER = "CLUSTER"
+    COMPACT = "COMPACT"
+    LOG_COMPACT = "LOG_COMPACT"
+    INDEX = "INDEX"
+    ALTER_SCHEMA = "ALTER_SCHEMA"
+    BUCKET_RESCALE = "BUCKET_RESCALE"
+    UNKNOWN = "UNKNOWN"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteStat:
+    """What one commit did to one file group. Sizes in bytes; `path` relative to the table's base.
+
+    `log_version`, `log_offset`, `base_file` and `log_files` are set for log files only. `prev_commit` is the base instant
+    of the slice before, the text "null" for a new file group.
+    """
+
+    file_id: str
+    path: str
+    partition_path: str
+    prev_commit: str = "null"
+    num_writes: int = 0
+    num_deletes: int = 0
+    num_update_writes: int = 0
+    num_inserts: int = 0
+    total_write_bytes: int = 0
+    total_write_errors: int = 0
+    file_size_in_bytes: int = 0
+    total_log_records: int = 0
+    total_log_files_compacted: int = 0
+    total_log_size_compacted: int = 0
+    total_updated_records_compacted: int = 0
+    total_log_blocks: int = 0
+    total_corrupt_log_block: int = 0
+    total_rollback_blocks: int = 0
+    min_event_time: int | None = None
+    max_event_time: int | None = None
+    cdc_stats: Mapping[str, int] | None = None
+    runtime_stats: Mapping[str, int] | None = None
+    log_version: int | None = None
+    log_offset: int | None = None
+    base_file: str | None = None
+    log_files: tuple[str, ...] | None = None
+
+    @property
+    def is_log(self) -> bool:
+        return self.log_version is not None or "/." in "/" + self.path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitMetadata:
+    """A write's account: what it touched, with which schema, as which operation.
+
+    `partition_to_replace_file_ids` is set for replace commits only. `extra_metadata["schema"]` is the writer's Avro schema
+    without meta columns.
+    """
+
+    partition_to_write_stats: Mapping[str, tuple[WriteStat, ...]] = field(default_factory=dict)
+    operation_type: WriteOperation | None = None
+    compacted: bool = False
+    extra_metadata: Mapping[str, str] = field(default_factory=dict)
+    partition_to_replace_file_ids: Mapping[str, tuple[str, ...]] | None = None
+
+    @property
+    def schema_json(self) -> str | None:
+        """The Avro schema text of the write, None where none (or an empty one) was recorded."""
+        return self.extra_metadata.get("schema") or None
+
+    @property
+    def stats(self) -> tuple[WriteStat, ...]:
+        return tuple(stat for stats in self.partition_to_write_stats.values() for stat in stats)
+
+    @property
+    def partitions(self) -> tuple[str, ...]:
+        """Partition paths written to or replaced in, sorted."""
+        return tuple(sorted({*self.partition_to_write_stats, *(self.partition_to_replace_file_ids or ())}))
