@@ -1,4 +1,4 @@
-"""The lock protocol of writers. Providers live above (the metastore's in `skep_catalog`); the in-process one is here."""
+"""The lock protocol of writers. Providers live above (the metastore's in `skep_catalog`), the in-process one here."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def held(lock: Lock, timeout_seconds: float) -> Iterator[str]:
 class NoLock:
     """For the single writer: nothing is excluded."""
 
-    def acquire(self, timeout_seconds: float) -> str:
+    def acquire(self, timeout_seconds: float) -> str:  # noqa: ARG002 - the protocol's signature
         return "none"
 
     def release(self) -> None: ...
@@ -64,7 +64,7 @@ class InProcessLock:
     def acquire(self, timeout_seconds: float) -> str:
         if not self._lock.acquire(timeout=timeout_seconds):
             raise LockTimeoutError(
-                f"table {self._base_path}: another thread of this process held the write lock for {timeout_seconds:g} s",
+                f"table {self._base_path}: another thread of this process held the lock for {timeout_seconds:g} s",
                 table=self._base_path,
                 waited_seconds=timeout_seconds,
             )

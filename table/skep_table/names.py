@@ -16,7 +16,9 @@ META_FOLDER: Final = ".hoodie"
 PARTITION_METAFILE: Final = ".hoodie_partition_metadata"
 DEFAULT_PARTITION: Final = "__HIVE_DEFAULT_PARTITION__"
 
-_LOG = re.compile(r"\.(?P<id>[^._]+)_(?P<instant>[^.]*)\.(?P<ext>log|archive)\.(?P<version>\d+)(_(?P<token>\d+-\d+-\d+)(?P<cdc>\.cdc)?)?")
+_LOG = re.compile(
+    r"\.(?P<id>[^._]+)_(?P<instant>[^.]*)\.(?P<ext>log|archive)\.(?P<version>\d+)(_(?P<token>\d+-\d+-\d+)(?P<cdc>\.cdc)?)?"
+)
 _BASE = re.compile(r"(?P<id>[^._][^_.]*)_(?P<token>[^_]*)_(?P<instant>[^_.]+)\.(?P<ext>parquet|orc|hfile)")
 
 
@@ -115,7 +117,9 @@ class Marker:
         folder, _, name = relative_path.rpartition("/")
         file_name, separator, kind = name.rpartition(".marker.")
         if not separator or kind not in MarkerType.__members__:
-            raise FormatError(f"not a marker name: {relative_path}", path=relative_path, expected="<file>.marker.<TYPE>")
+            raise FormatError(
+                f"not a marker name: {relative_path}", path=relative_path, expected="<file>.marker.<TYPE>"
+            )
         return cls(instant_time, folder, file_name, MarkerType(kind))
 
     @property

@@ -1,7 +1,7 @@
 """The one neutral form of a schema in skep: frozen types with Hudi's (Avro's) names, comments and nullability.
 
-Pure functions elsewhere turn it into Avro and Arrow (here in `skep_table.schema`), Hive and Spark-JSON text (catalog) and
-StructType (writer). A type that one of them can't hold is refused there by name.
+Pure functions elsewhere turn it into Avro and Arrow (here in `skep_table.schema`), Hive and Spark-JSON text (catalog)
+and StructType (writer). A type that one of them can't hold is refused there by name.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class FixedType:
 
 @dataclass(frozen=True, slots=True)
 class DecimalType:
-    """Avro: fixed of `fixed_size` bytes, or bytes when `fixed_size` is 0; None is Hudi's smallest size for `precision`."""
+    """Avro: fixed of `fixed_size` bytes, bytes when `fixed_size` is 0; None is Hudi's smallest size for `precision`."""
 
     precision: int
     scale: int
@@ -155,7 +155,7 @@ NO_DEFAULT: Final = _NoDefault()
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A column or a struct's member. `default` is Avro's JSON default; a nullable field without one defaults to null."""
+    """A column or a struct's member. `default` is Avro's JSON default; a nullable field without one has null."""
 
     name: str
     type: DataType

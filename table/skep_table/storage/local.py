@@ -97,7 +97,7 @@ class LocalStorage:
             return self.local_path(path).read_bytes()
 
     def read_range(self, path: str, offset: int, length: int) -> bytes:
-        with _mapped("read_range", path), open(self.local_path(path), "rb") as file:
+        with _mapped("read_range", path), self.local_path(path).open("rb") as file:
             if offset < 0:
                 file.seek(max(0, os.fstat(file.fileno()).st_size + offset))
             else:
@@ -113,7 +113,7 @@ class LocalStorage:
         target = self.local_path(path)
         with _mapped("open_write", path):
             target.parent.mkdir(parents=True, exist_ok=True)
-            file = open(target, "wb")  # noqa: SIM115 - closed below on both ways out
+            file = target.open("wb")
         try:
             yield file
             with _mapped("open_write", path):
@@ -138,7 +138,7 @@ class LocalStorage:
         target = self.local_path(path)
         with _mapped("replace_atomic", path), self._staged(target, data) as staged:
             self._drop_crc(target)
-            os.replace(staged, target)
+            staged.replace(target)
 
     def rename(self, source: str, target: str) -> None:
         old, new = self.local_path(source), self.local_path(target)
@@ -170,7 +170,7 @@ class LocalStorage:
         target.parent.mkdir(parents=True, exist_ok=True)
         staged = target.with_name(f".{target.name}.{uuid.uuid4().hex}.tmp")
         try:
-            with open(staged, "xb") as file:
+            with staged.open("xb") as file:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
@@ -184,6 +184,8 @@ class LocalStorage:
         target.with_name(f".{target.name}.crc").unlink(missing_ok=True)
 
 
-def _ignore_missing(_function: object, _path: object, problem: tuple[type[BaseException], BaseException, object]) -> None:
+def _ignore_missing(
+    _function: object, _path: object, problem: tuple[type[BaseException], BaseException, object]
+) -> None:
     if not isinstance(problem[1], FileNotFoundError):
         raise problem[1]

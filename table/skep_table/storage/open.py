@@ -10,7 +10,7 @@ from skep_table.storage.base import Storage
 from skep_table.storage.local import LocalStorage
 
 
-def open_storage(path: str | os.PathLike[str], options: Mapping[str, str] | None = None) -> Storage:
+def open_storage(path: str | os.PathLike[str], options: Mapping[str, str] | None = None) -> Storage:  # noqa: ARG001
     """The storage whose root is `path`. `options` are credentials and endpoints, by Hadoop's or skep's names.
 
     Raises UnsupportedError for a scheme that no storage serves.

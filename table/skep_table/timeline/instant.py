@@ -55,8 +55,8 @@ class State(Enum):
 class Instant:
     """One action at one time.
 
-    `requested_time` is the text in the file name (17 digits, 14 in old tables, longer in metadata tables) and is compared
-    as text. `completion_time` is known in layout 2 for completed instants; in layout 1 it is None, or the file's
+    `requested_time` is the text in the file name (17 digits, 14 in old tables, longer in metadata tables), compared as
+    text. `completion_time` is known in layout 2 for completed instants; in layout 1 it is None, or the file's
     modification time where a caller asks for it.
     """
 

@@ -1,6 +1,6 @@
 """What a completed (or inflight) write says of itself: HoodieCommitMetadata and HoodieWriteStat.
 
-Field names follow Hudi's JSON (format guide 2.5) in snake case; `timeline/codec.py` has both spellings and both encodings.
+Field names follow Hudi's JSON (format guide 2.5) in snake case; `timeline/codec.py` has both spellings and encodings.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class WriteOperation(str, Enum):
 class WriteStat:
     """What one commit did to one file group. Sizes in bytes; `path` relative to the table's base.
 
-    `log_version`, `log_offset`, `base_file` and `log_files` are set for log files only. `prev_commit` is the base instant
-    of the slice before, the text "null" for a new file group.
+    `log_version`, `log_offset`, `base_file` and `log_files` are set for log files only. `prev_commit` is the base
+    instant of the slice before, the text "null" for a new file group.
     """
 
     file_id: str
@@ -78,8 +78,8 @@ class WriteStat:
 class CommitMetadata:
     """A write's account: what it touched, with which schema, as which operation.
 
-    `partition_to_replace_file_ids` is set for replace commits only. `extra_metadata["schema"]` is the writer's Avro schema
-    without meta columns.
+    `partition_to_replace_file_ids` is set for replace commits only. `extra_metadata["schema"]` is the writer's Avro
+    schema without meta columns.
     """
 
     partition_to_write_stats: Mapping[str, tuple[WriteStat, ...]] = field(default_factory=dict)
