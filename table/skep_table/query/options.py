@@ -1,0 +1,71 @@
+"""Hudi's read keys, as `skep.load` and the DataFrame reader of Hudi take them."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from skep_table.options import Status, boolean, one_of, option
+
+
+class QueryType(str, Enum):
+    """What a read asks for. Hudi spells CDC as an incremental query of another format."""
+
+    SNAPSHOT = "snapshot"
+    READ_OPTIMIZED = "read_optimized"
+    INCREMENTAL = "incremental"
+    CDC = "cdc"
+
+
+class IncrementalFormat(str, Enum):
+    LATEST_STATE = "latest_state"
+    CDC = "cdc"
+
+
+QUERY_TYPE = option(
+    "hoodie.datasource.query.type",
+    one_of(QueryType),
+    QueryType.SNAPSHOT,
+    "snapshot, read_optimized, incremental (or cdc)",
+    "hoodie.datasource.view.type",
+)
+INCREMENTAL_FORMAT = option(
+    "hoodie.datasource.query.incremental.format",
+    one_of(IncrementalFormat),
+    IncrementalFormat.LATEST_STATE,
+    "what an incremental query answers: latest_state rows, or cdc (operation, before and after images)",
+)
+BEGIN_INSTANT = option(
+    "hoodie.datasource.read.begin.instanttime",
+    str,
+    "",
+    "incremental and cdc: changes after this time, exclusive; completion times from table version 8 on",
+)
+END_INSTANT = option(
+    "hoodie.datasource.read.end.instanttime", str, "", "incremental and cdc: changes up to this time, inclusive"
+)
+AS_OF_INSTANT = option("as.of.instant", str, "", "time travel: the table as of this instant, date or time")
+INCREMENTAL_PATH_GLOB = option(
+    "hoodie.datasource.read.incr.path.glob",
+    str,
+    "",
+    "incremental and cdc: only files whose path below the table matches this glob",
+)
+EXTRACT_PARTITION_VALUES = option(
+    "hoodie.datasource.read.extract.partition.values.from.path",
+    boolean,
+    False,
+    "take the partition columns' values from the folder names, whatever the table's key generator",
+)
+DATA_SKIPPING = option(
+    "hoodie.enable.data.skipping",
+    boolean,
+    True,
+    "leave out files by the column statistics of the metadata table",
+)
+FALL_BACK_TO_FULL_SCAN = option(
+    "hoodie.datasource.read.incr.fallback.fulltablescan.enable",
+    boolean,
+    True,
+    "read the whole table when files that an incremental query needs were cleaned",
+    status=Status.NO_EFFECT,
+)

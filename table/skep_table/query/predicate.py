@@ -1,0 +1,409 @@
+"""Filters: a tree of conditions over a table's columns, and the ways to use it.
+
+A `Predicate` is made from SQL by `parse_predicate` (sql.py) and then used four ways: as a mask over rows, as an Arrow
+expression for scanners, weakened to a few columns (to choose partitions), and over minima and maxima (to leave out
+files and row groups). Nulls follow SQL: a comparison with null is null, and a row is kept where the whole is true.
+NaN is neither equal to, less nor greater than anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from skep_table.errors import PredicateError
+
+Path = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column, or with more than one name a member of a struct column. `type` is what it is compared as."""
+
+    path: Path
+    type: pa.DataType
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    value: pa.Scalar
+
+    @property
+    def type(self) -> pa.DataType:
+        return self.value.type
+
+
+@dataclass(frozen=True, slots=True)
+class Cast:
+    argument: Value
+    type: pa.DataType
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """An Arrow function over values."""
+
+    function: str
+    arguments: tuple[Value, ...]
+    type: pa.DataType
+
+
+Value = Column | Literal | Cast | Call
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """`function` is Arrow's: equal, not_equal, less, less_equal, greater, greater_equal."""
+
+    function: str
+    left: Value
+    right: Value
+
+
+@dataclass(frozen=True, slots=True)
+class IsNull:
+    argument: Value
+    negated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class IsIn:
+    """`values` holds no null; `or_null` says that the list had one, so that no match means null."""
+
+    argument: Value
+    values: pa.Array
+    or_null: bool = False
+    negated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Matches:
+    """LIKE as a regular expression over the whole text. `prefix` is the text that every match begins with."""
+
+    argument: Value
+    regex: str
+    prefix: str
+    negated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Truth:
+    """A boolean value standing as a condition; null counts as null."""
+
+    argument: Value
+    negated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class And:
+    parts: tuple[Condition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Or:
+    parts: tuple[Condition, ...]
+
+
+Leaf = Comparison | IsNull | IsIn | Matches | Truth
+Condition = Leaf | And | Or
+
+TRUE: Final = Truth(Literal(pa.scalar(True)))
+
+# What NOT makes of a comparison, and what stands when its sides are swapped.
+NEGATED: Final = {
+    "equal": "not_equal",
+    "not_equal": "equal",
+    "less": "greater_equal",
+    "less_equal": "greater",
+    "greater": "less_equal",
+    "greater_equal": "less",
+}
+SWAPPED: Final = {
+    "equal": "equal",
+    "not_equal": "not_equal",
+    "less": "greater",
+    "less_equal": "greater_equal",
+    "greater": "less",
+    "greater_equal": "less_equal",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Statistics of one column over many files or row groups, one element each; null where unknown.
+
+    `nulls` counts nulls, `rows` all rows.
+    """
+
+    lowest: pa.Array
+    highest: pa.Array
+    nulls: pa.Array
+    rows: pa.Array
+
+
+@dataclass(frozen=True, slots=True)
+class Predicate:
+    """A condition over rows. `text` is what the user wrote, for messages."""
+
+    condition: Condition
+    text: str
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the top-level columns that the condition looks at."""
+        return tuple(dict.fromkeys(path[0] for path in self.paths))
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        return tuple(dict.fromkeys(_paths(self.condition)))
+
+    def mask(self, rows: pa.RecordBatch | pa.Table) -> pa.Array | pa.ChunkedArray:
+        """True, false or null for each row."""
+        with _reported(self):
+            result = _condition(self.condition, _Rows(rows))
+            if isinstance(result, pa.Scalar):
+                return pa.array(np.full(rows.num_rows, result.as_py() is True))
+            return result
+
+    def filter(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows for which the condition is true."""
+        mask = self.mask(batch)
+        return batch if not mask.null_count and pc.all(mask).as_py() else batch.filter(mask)
+
+    @property
+    def expression(self) -> pc.Expression:
+        """The same for Arrow's scanners."""
+        return _condition(self.condition, _Fields())
+
+    def weakened(self, columns: frozenset[str]) -> Predicate | None:
+        """What must hold of `columns` alone wherever the whole holds; None when nothing is known of them."""
+        weaker = _weakened(self.condition, columns)
+        return None if weaker == TRUE else Predicate(weaker, self.text)
+
+    def may_match(self, bounds: Mapping[Path, Bounds], count: int) -> np.ndarray:
+        """For each of `count` files or row groups: False where its statistics say that no row can match."""
+        with _reported(self):
+            result = _may_match(self.condition, bounds)
+        if result is None:
+            return np.ones(count, bool)
+        return np.asarray(pc.fill_null(result, True)).astype(bool)
+
+    def equal_values(self, path: Path) -> pa.Array | None:
+        """The values that `path` can only have where the condition holds (from = and IN); None when not so bound."""
+        return _equal_values(self.condition, path)
+
+    def also(self, other: Predicate | None) -> Predicate:
+        if other is None:
+            return self
+        return Predicate(And((self.condition, other.condition)), f"({self.text}) AND ({other.text})")
+
+
+class _reported:
+    """Arrow's errors become the predicate's."""
+
+    def __init__(self, predicate: Predicate) -> None:
+        self.predicate = predicate
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        if isinstance(error, pa.ArrowException) and not isinstance(error, MemoryError):
+            raise PredicateError(
+                f"filter {self.predicate.text!r} failed: {error}", predicate=self.predicate.text
+            ) from error
+
+
+# Where values come from: rows, or fields of an expression.
+
+
+class _Rows:
+    def __init__(self, rows: pa.RecordBatch | pa.Table) -> None:
+        self._rows = rows
+
+    def column(self, path: Path) -> Any:
+        array = self._rows.column(path[0])
+        for name in path[1:]:
+            array = pc.struct_field(array, name)
+        return array
+
+    def literal(self, value: pa.Scalar) -> Any:
+        return value
+
+
+class _Fields:
+    def column(self, path: Path) -> Any:
+        field = pc.field(path[0])
+        for name in path[1:]:
+            field = pc.struct_field(field, name)
+        return field
+
+    def literal(self, value: pa.Scalar) -> Any:
+        return pc.scalar(value)
+
+
+_Source = _Rows | _Fields
+
+
+def _value(node: Value, source: _Source) -> Any:
+    if isinstance(node, Column):
+        return source.column(node.path)
+    if isinstance(node, Literal):
+        return source.literal(node.value)
+    if isinstance(node, Cast):
+        return _value(node.argument, source).cast(node.type)
+    return getattr(pc, node.function)(*(_value(argument, source) for argument in node.arguments))
+
+
+def _condition(node: Condition, source: _Source) -> Any:
+    if isinstance(node, And):
+        return reduce(pc.and_kleene, (_condition(part, source) for part in node.parts))
+    if isinstance(node, Or):
+        return reduce(pc.or_kleene, (_condition(part, source) for part in node.parts))
+    if isinstance(node, Comparison):
+        return getattr(pc, node.function)(_value(node.left, source), _value(node.right, source))
+    argument = _value(node.argument, source)
+    if isinstance(node, IsNull):
+        return pc.is_valid(argument) if node.negated else pc.is_null(argument)
+    if isinstance(node, IsIn):
+        found = _is_in(argument, node, source)
+    elif isinstance(node, Matches):
+        found = pc.match_substring_regex(argument, pattern=node.regex)
+    else:
+        found = argument
+    return pc.invert(found) if node.negated else found
+
+
+def _is_in(argument: Any, node: IsIn, source: _Source) -> Any:
+    found = pc.is_in(argument, value_set=node.values)
+    null = source.literal(pa.scalar(None, pa.bool_()))
+    if node.or_null:
+        found = pc.or_kleene(found, null)
+    return pc.if_else(pc.is_null(argument), null, found)
+
+
+# Weaker conditions
+
+
+def _weakened(node: Condition, columns: frozenset[str]) -> Condition:
+    if isinstance(node, And):
+        parts = tuple(part for part in (_weakened(part, columns) for part in node.parts) if part != TRUE)
+        return And(parts) if parts else TRUE
+    if isinstance(node, Or):
+        parts = tuple(_weakened(part, columns) for part in node.parts)
+        return TRUE if TRUE in parts else Or(parts)
+    return node if all(path[0] in columns for path in _paths(node)) else TRUE
+
+
+def _paths(node: Condition | Value) -> Iterator[Path]:
+    if isinstance(node, Column):
+        yield node.path
+    elif isinstance(node, (And, Or)):
+        for part in node.parts:
+            yield from _paths(part)
+    elif isinstance(node, Comparison):
+        yield from _paths(node.left)
+        yield from _paths(node.right)
+    elif isinstance(node, Call):
+        for argument in node.arguments:
+            yield from _paths(argument)
+    elif not isinstance(node, Literal):
+        yield from _paths(node.argument)
+
+
+def _equal_values(node: Condition, path: Path) -> pa.Array | None:
+    if isinstance(node, And):
+        found = [values for values in (_equal_values(part, path) for part in node.parts) if values is not None]
+        return min(found, key=len) if found else None
+    if isinstance(node, Or):
+        each = [_equal_values(part, path) for part in node.parts]
+        known = [values for values in each if values is not None]
+        return pc.unique(pa.concat_arrays(known)) if len(known) == len(each) else None
+    if isinstance(node, Comparison) and node.function == "equal":
+        for side, other in ((node.left, node.right), (node.right, node.left)):
+            if isinstance(side, Column) and side.path == path and isinstance(other, Literal):
+                return pa.array([other.value.as_py()], other.type).cast(side.type)
+    if isinstance(node, IsIn) and not node.negated and isinstance(node.argument, Column) and node.argument.path == path:
+        return node.values.cast(node.argument.type)
+    return None
+
+
+# Over statistics: a boolean array, false where no row can match; None where nothing is known.
+
+
+def _may_match(node: Condition, bounds: Mapping[Path, Bounds]) -> Any:
+    if isinstance(node, And):
+        known = [part for part in (_may_match(part, bounds) for part in node.parts) if part is not None]
+        return reduce(pc.and_, (pc.fill_null(part, True) for part in known)) if known else None
+    if isinstance(node, Or):
+        each = [_may_match(part, bounds) for part in node.parts]
+        if any(part is None for part in each):
+            return None
+        return reduce(pc.or_, (pc.fill_null(part, True) for part in each))
+    if isinstance(node, Comparison):
+        return _comparison_may_match(node, bounds)
+    if not isinstance(node.argument, Column) or node.argument.path not in bounds:
+        return None
+    known_bounds = bounds[node.argument.path]
+    if isinstance(node, IsNull):
+        return pc.less(known_bounds.nulls, known_bounds.rows) if node.negated else pc.greater(known_bounds.nulls, 0)
+    if node.negated:
+        return _has_values(known_bounds)
+    if isinstance(node, IsIn):
+        return _in_may_match(node, known_bounds)
+    if isinstance(node, Matches):
+        return _prefix_may_match(node.prefix, known_bounds)
+    return None
+
+
+def _comparison_may_match(node: Comparison, bounds: Mapping[Path, Bounds]) -> Any:
+    function, column, literal = node.function, node.left, node.right
+    if isinstance(column, Literal):
+        function, column, literal = SWAPPED[function], literal, column
+    if not isinstance(column, Column) or not isinstance(literal, Literal) or column.path not in bounds:
+        return None
+    known, value = bounds[column.path], literal.value
+    floating = pa.types.is_floating(column.type)
+    if function == "equal":
+        fits = pc.and_kleene(pc.less_equal(known.lowest, value), pc.greater_equal(known.highest, value))
+    elif function == "not_equal":
+        # Minima and maxima of floats leave NaN out, and NaN is not equal.
+        fits = None if floating else pc.invert(pc.and_(pc.equal(known.lowest, value), pc.equal(known.highest, value)))
+    elif function in ("less", "less_equal"):
+        fits = getattr(pc, function)(known.lowest, value)
+    else:
+        fits = getattr(pc, function)(known.highest, value)
+    holds_values = _has_values(known)
+    return holds_values if fits is None else pc.and_kleene(fits, holds_values)
+
+
+def _in_may_match(node: IsIn, known: Bounds) -> Any:
+    if not len(node.values):
+        return None
+    low, high = pc.min_max(node.values).values()
+    fits = pc.and_kleene(pc.less_equal(known.lowest, high), pc.greater_equal(known.highest, low))
+    if len(node.values) <= 100:
+        each = (
+            pc.and_kleene(pc.less_equal(known.lowest, value), pc.greater_equal(known.highest, value))
+            for value in node.values
+        )
+        fits = reduce(pc.or_kleene, each)
+    return pc.and_kleene(fits, _has_values(known))
+
+
+def _prefix_may_match(prefix: str, known: Bounds) -> Any:
+    if not prefix:
+        return _has_values(known)
+    begins_high = pc.utf8_slice_codeunits(known.highest, 0, len(prefix))
+    begins_low = pc.utf8_slice_codeunits(known.lowest, 0, len(prefix))
+    return pc.and_kleene(pc.greater_equal(begins_high, prefix), pc.less_equal(begins_low, prefix))
+
+
+def _has_values(known: Bounds) -> Any:
+    """False where all values are null: no comparison is true there."""
+    return pc.less(known.nulls, known.rows)

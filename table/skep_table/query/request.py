@@ -1,0 +1,117 @@
+"""What a read asks for, checked, and the times in it as users write them."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from dataclasses import dataclass
+from typing import Final
+from zoneinfo import ZoneInfo
+
+from skep_table.errors import InputError
+from skep_table.options import Options
+from skep_table.query.options import (
+    AS_OF_INSTANT,
+    BEGIN_INSTANT,
+    DATA_SKIPPING,
+    END_INSTANT,
+    EXTRACT_PARTITION_VALUES,
+    INCREMENTAL_FORMAT,
+    INCREMENTAL_PATH_GLOB,
+    QUERY_TYPE,
+    IncrementalFormat,
+    QueryType,
+)
+
+BEGINNING: Final = "000"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadRequest:
+    """One read of a table.
+
+    `since` is exclusive and `until` inclusive: requested times in table version 6, completion times from 8 on; they
+    belong to incremental and cdc queries, `as_of` (a requested time) to snapshot and read_optimized ones. Times are
+    instants (17 or 14 digits), dates or ISO times. `columns` None is all of them, meta columns first. `where` is a SQL
+    predicate. `path_glob` keeps the files of an incremental or cdc query whose path below the table matches.
+    `metadata` False lists storage even where a metadata table would tell. `partitions_from_path` True takes the
+    values of partition columns from the folders; None lets table and query decide as Hudi does.
+    """
+
+    query: QueryType | str = QueryType.SNAPSHOT
+    as_of: str | None = None
+    since: str | None = None
+    until: str | None = None
+    columns: tuple[str, ...] | None = None
+    where: str | None = None
+    limit: int | None = None
+    metadata: bool = True
+    path_glob: str | None = None
+    data_skipping: bool = True
+    partitions_from_path: bool | None = None
+
+    def __post_init__(self) -> None:
+        try:
+            object.__setattr__(self, "query", QueryType(str(getattr(self.query, "value", self.query)).lower()))
+        except ValueError:
+            known = ", ".join(kind.value for kind in QueryType)
+            raise InputError(f"unknown query {self.query!r}; there are: {known}", found=self.query) from None
+        changes = self.query in (QueryType.INCREMENTAL, QueryType.CDC)
+        if changes and self.as_of is not None:
+            raise InputError(f"as_of does not go with the {self.query.value} query; use until", option="as_of")
+        if not changes:
+            for name in ("since", "until", "path_glob"):
+                if getattr(self, name) is not None:
+                    raise InputError(f"{name} goes with the incremental and cdc queries only", option=name)
+        if self.limit is not None and self.limit < 0:
+            raise InputError(f"limit must not be negative: {self.limit}", option="limit")
+        if self.columns is not None:
+            object.__setattr__(self, "columns", tuple(self.columns))
+            if len(set(self.columns)) < len(self.columns):
+                raise InputError(f"a column is asked for twice: {', '.join(self.columns)}", option="columns")
+
+    @classmethod
+    def of(cls, options: Options, **more: object) -> ReadRequest:
+        """From Hudi's read keys; `more` are fields of the request and win."""
+        query = options.value(QUERY_TYPE)
+        if query is QueryType.INCREMENTAL and options.value(INCREMENTAL_FORMAT) is IncrementalFormat.CDC:
+            query = QueryType.CDC
+        changes = query in (QueryType.INCREMENTAL, QueryType.CDC)
+        given: dict[str, object] = {
+            "query": query,
+            "as_of": options.value(AS_OF_INSTANT) or None,
+            "since": options.value(BEGIN_INSTANT) or (BEGINNING if changes else None),
+            "until": options.value(END_INSTANT) or None,
+            "path_glob": options.value(INCREMENTAL_PATH_GLOB) or None,
+            "data_skipping": options.value(DATA_SKIPPING),
+            "partitions_from_path": options.value(EXTRACT_PARTITION_VALUES) or None,
+        }
+        given.update((name, value) for name, value in more.items() if value is not None)
+        return cls(**given)  # type: ignore[arg-type]
+
+
+_INSTANT = re.compile(r"\d{14}(\d{3})?")
+_SPECIAL = re.compile(r"0+\d{0,3}|\d{18,}")
+
+
+def instant_text(text: str, timezone: str) -> str:
+    """The instant that `text` means: an instant as it is, a date or ISO time in the table's time zone.
+
+    `timezone` is the table's timeline zone, "UTC" or "LOCAL". A time without a zone is in that zone; one without
+    milliseconds is the first of its second. Raises InputError for anything else.
+    """
+    text = text.strip()
+    if _INSTANT.fullmatch(text) or _SPECIAL.fullmatch(text):
+        return text
+    if text.lower() == "earliest":
+        return BEGINNING
+    try:
+        moment = dt.datetime.fromisoformat(re.sub(r"[zZ]$", "+00:00", text))
+    except ValueError:
+        raise InputError(
+            f"{text!r} is no time: expected an instant (yyyyMMddHHmmss[SSS]), a date (yyyy-MM-dd) or an ISO time",
+            found=text,
+        ) from None
+    if moment.tzinfo is not None:
+        moment = moment.astimezone(ZoneInfo("UTC") if timezone == "UTC" else None)
+    return f"{moment:%Y%m%d%H%M%S}{moment.microsecond // 1000:03d}"

@@ -1,0 +1,446 @@
+"""SQL predicates (`WHERE` without the word) parsed with sqlglot into a `Predicate`, checked against a table's columns.
+
+Spark's dialect: text in single or double quotes, names bare or in backticks, `struct.member` for nested fields. Names
+are matched as written first, then in any case. Literals take the type of what they are compared with, so `ship_date
+>= '2024-01-01'` compares dates.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from decimal import Decimal, InvalidOperation
+from typing import Any, Final
+
+import pyarrow as pa
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+
+from skep_table.errors import PredicateError
+from skep_table.query.predicate import (
+    NEGATED,
+    And,
+    Call,
+    Cast,
+    Column,
+    Comparison,
+    Condition,
+    IsIn,
+    IsNull,
+    Literal,
+    Matches,
+    Or,
+    Predicate,
+    Truth,
+    Value,
+)
+
+Node = Any  # sqlglot's nodes: their base class has different names in different releases
+
+_COMPARISONS: Final[dict[type[Any], str]] = {
+    exp.EQ: "equal",
+    exp.NEQ: "not_equal",
+    exp.LT: "less",
+    exp.LTE: "less_equal",
+    exp.GT: "greater",
+    exp.GTE: "greater_equal",
+}
+_ARITHMETIC: Final[dict[type[Any], str]] = {
+    exp.Add: "add_checked",
+    exp.Sub: "subtract_checked",
+    exp.Mul: "multiply_checked",
+    exp.Div: "divide",
+}
+_TEXT_FUNCTIONS: Final[dict[type[Any], tuple[str, pa.DataType]]] = {
+    exp.Lower: ("utf8_lower", pa.string()),
+    exp.Upper: ("utf8_upper", pa.string()),
+    exp.Trim: ("utf8_trim_whitespace", pa.string()),
+    exp.Length: ("utf8_length", pa.int32()),
+}
+_CAST_TYPES: Final = {
+    exp.DataType.Type.BOOLEAN: pa.bool_(),
+    exp.DataType.Type.TINYINT: pa.int8(),
+    exp.DataType.Type.SMALLINT: pa.int16(),
+    exp.DataType.Type.INT: pa.int32(),
+    exp.DataType.Type.BIGINT: pa.int64(),
+    exp.DataType.Type.FLOAT: pa.float32(),
+    exp.DataType.Type.DOUBLE: pa.float64(),
+    exp.DataType.Type.TEXT: pa.string(),
+    exp.DataType.Type.VARCHAR: pa.string(),
+    exp.DataType.Type.BINARY: pa.binary(),
+    exp.DataType.Type.DATE: pa.date32(),
+    exp.DataType.Type.TIMESTAMP: pa.timestamp("us", "UTC"),
+    exp.DataType.Type.TIMESTAMPTZ: pa.timestamp("us", "UTC"),
+    exp.DataType.Type.TIMESTAMPLTZ: pa.timestamp("us", "UTC"),
+    exp.DataType.Type.TIMESTAMPNTZ: pa.timestamp("us"),
+    exp.DataType.Type.DATETIME: pa.timestamp("us"),
+}
+
+
+def parse_predicate(text: str, schema: pa.Schema) -> Predicate:
+    """The predicate that `text` writes over columns of `schema`.
+
+    Raises PredicateError for what does not parse, an unknown column, a comparison of kinds that don't compare, and
+    every function or construct that is not supported.
+    """
+    try:
+        tree = sqlglot.parse_one(f"SELECT 1 WHERE {text}", read="spark")
+    except SqlglotError as error:
+        reason = str(error).splitlines()[0] if str(error) else "no SQL predicate"
+        raise PredicateError(f"filter {text!r} does not parse: {reason}", predicate=text) from error
+    where = tree.args.get("where") if isinstance(tree, exp.Select) else None
+    if where is None or set(_given(tree)) - {"expressions", "where"}:
+        raise PredicateError(f"filter {text!r} is more than one predicate", predicate=text)
+    return Predicate(_Reader(text, schema).condition(where.this), text)
+
+
+def _given(tree: Node) -> list[str]:
+    return [name for name, value in tree.args.items() if value not in (None, [], False)]
+
+
+class _Reader:
+    """Walks sqlglot's tree. Negations are pushed down to the leaves on the way."""
+
+    def __init__(self, text: str, schema: pa.Schema) -> None:
+        self.text = text
+        self.schema = schema
+
+    def fail(self, reason: str, column: str | None = None) -> PredicateError:
+        return PredicateError(f"filter {self.text!r}: {reason}", predicate=self.text, column=column)
+
+    # Conditions
+
+    def condition(self, node: Node, negated: bool = False) -> Condition:
+        if isinstance(node, exp.Paren):
+            return self.condition(node.this, negated)
+        if isinstance(node, exp.Not):
+            return self.condition(node.this, not negated)
+        if isinstance(node, (exp.And, exp.Or)):
+            parts = (self.condition(node.left, negated), self.condition(node.right, negated))
+            return And(parts) if isinstance(node, exp.And) is not negated else Or(parts)
+        if type(node) in _COMPARISONS:
+            function = _COMPARISONS[type(node)]
+            return self.comparison(NEGATED[function] if negated else function, node.left, node.right)
+        if isinstance(node, exp.Between):
+            low = self.comparison("less" if negated else "greater_equal", node.this, node.args["low"])
+            high = self.comparison("greater" if negated else "less_equal", node.this, node.args["high"])
+            return Or((low, high)) if negated else And((low, high))
+        if isinstance(node, exp.Is):
+            return self.is_(node, negated)
+        if isinstance(node, (exp.NullSafeEQ, exp.NullSafeNEQ)):
+            return self.null_safe(node, isinstance(node, exp.NullSafeNEQ) is not negated)
+        if isinstance(node, exp.In):
+            return self.is_in(node, negated)
+        if isinstance(node, (exp.Like, exp.ILike, exp.RegexpLike, exp.Escape)):
+            return self.like(node, negated)
+        value = self.value(node)
+        if not pa.types.is_boolean(value.type) and not pa.types.is_null(value.type):
+            raise self.fail(f"{node.sql('spark')} is {_named(value.type)}, not a condition")
+        return Truth(value, negated)
+
+    def is_(self, node: exp.Is, negated: bool) -> Condition:
+        right = node.expression
+        if isinstance(right, exp.Not):
+            negated, right = not negated, right.this
+        argument = self.value(node.this)
+        if isinstance(right, exp.Null):
+            return IsNull(argument, negated)
+        if isinstance(right, exp.Boolean):
+            # `x is true` is never null: not true means false or null.
+            truth = Truth(argument, negated=right.this is not True)
+            if not negated:
+                return And((truth, IsNull(argument, negated=True)))
+            return Or((Truth(argument, negated=right.this is True), IsNull(argument)))
+        raise self.fail(f"IS {right.sql('spark')} is not supported")
+
+    def null_safe(self, node: exp.Binary, negated: bool) -> Condition:
+        left, right = self.comparable(node.left, node.right)
+        if negated:
+            one_null = Or((And((IsNull(left), IsNull(right, True))), And((IsNull(left, True), IsNull(right)))))
+            return Or((one_null, And((IsNull(left, True), IsNull(right, True), Comparison("not_equal", left, right)))))
+        same = And((IsNull(left, True), IsNull(right, True), Comparison("equal", left, right)))
+        return Or((same, And((IsNull(left), IsNull(right)))))
+
+    def comparison(self, function: str, left: Node, right: Node) -> Condition:
+        return Comparison(function, *self.comparable(left, right))
+
+    def is_in(self, node: exp.In, negated: bool) -> Condition:
+        if node.args.get("query") is not None or not node.expressions:
+            raise self.fail("IN takes a list of values")
+        argument = self.value(node.this)
+        sides = [self.fitted(argument, self.value(item), node) for item in node.expressions]
+        if any(not isinstance(item, Literal) for _, item in sides) or any(side != sides[0][0] for side, _ in sides):
+            same = [Comparison("not_equal" if negated else "equal", side, item) for side, item in sides]
+            return And(tuple(same)) if negated else Or(tuple(same))
+        scalars = [item.value for _, item in sides if isinstance(item, Literal)]
+        present = [value.as_py() for value in scalars if value.is_valid]
+        kind = next((value.type for value in scalars if value.is_valid), argument.type)
+        values = pa.array(present, kind)
+        return IsIn(sides[0][0], values, or_null=len(present) < len(scalars), negated=negated)
+
+    def like(self, node: Node, negated: bool) -> Condition:
+        escape = "\\"
+        if isinstance(node, exp.Escape):
+            escape, node = self.text_of(node.expression), node.this
+            if len(escape) != 1:
+                raise self.fail("ESCAPE takes one character")
+        argument = self.value(node.this)
+        if not _is_text(argument.type):
+            raise self.fail(f"{node.this.sql('spark')} is {_named(argument.type)}; LIKE takes text")
+        pattern = self.text_of(node.expression)
+        if isinstance(node, exp.RegexpLike):
+            return Matches(argument, pattern, "", negated)
+        regex, prefix = _like_regex(pattern, escape, self)
+        if isinstance(node, exp.ILike):
+            return Matches(argument, f"(?i){regex}", "", negated)
+        return Matches(argument, regex, prefix, negated)
+
+    def text_of(self, node: Node) -> str:
+        if not (isinstance(node, exp.Literal) and node.is_string):
+            raise self.fail(f"{node.sql('spark')} is not a text literal")
+        return str(node.this)
+
+    # Values
+
+    def value(self, node: Node) -> Value:
+        if isinstance(node, exp.Paren):
+            return self.value(node.this)
+        if isinstance(node, (exp.Column, exp.Dot)):
+            return self.column(node)
+        if isinstance(node, (exp.Cast, exp.TsOrDsToDate, exp.Date)):  # TryCast, Spark's lenient cast, is a Cast
+            return self.cast(node)
+        if isinstance(node, exp.Literal):
+            return Literal(pa.scalar(node.this) if node.is_string else _number(str(node.this), self))
+        if isinstance(node, exp.Boolean):
+            return Literal(pa.scalar(bool(node.this)))
+        if isinstance(node, exp.Null):
+            return Literal(pa.scalar(None))
+        if isinstance(node, exp.HexString):
+            return Literal(pa.scalar(bytes.fromhex(str(node.this)), pa.binary()))
+        if isinstance(node, exp.Neg):
+            inner = self.value(node.this)
+            if isinstance(inner, Literal) and not pa.types.is_string(inner.type):
+                return Literal(pa.scalar(-inner.value.as_py()))
+            self.number(inner, node)
+            return Call("negate_checked", (inner,), inner.type)
+        if type(node) in _ARITHMETIC:
+            return self.arithmetic(node)
+        if type(node) in _TEXT_FUNCTIONS:
+            return self.text_function(node)
+        raise self.fail(f"{node.sql('spark')} is not supported in filters")
+
+    def column(self, node: exp.Column | exp.Dot) -> Column:
+        names = [part.name for part in node.parts]
+        field = self.field(names[0], [self.schema.field(i) for i in range(len(self.schema.names))], "")
+        path, kind = [field.name], field.type
+        for name in names[1:]:
+            if not pa.types.is_struct(kind):
+                raise self.fail(f"{'.'.join(path)} is {_named(kind)} and has no member {name}", column=".".join(names))
+            member = self.field(name, [kind.field(i) for i in range(kind.num_fields)], ".".join(path) + ".")
+            path.append(member.name)
+            kind = member.type
+        return Column(tuple(path), kind)
+
+    def field(self, name: str, fields: list[pa.Field], inside: str) -> pa.Field:
+        exact = [field for field in fields if field.name == name]
+        found = exact or [field for field in fields if field.name.lower() == name.lower()]
+        if len(found) == 1:
+            return found[0]
+        known = ", ".join(field.name for field in fields)
+        what = "is ambiguous" if found else "is no column of the table"
+        raise self.fail(f"{inside}{name} {what}; there are: {known}", column=f"{inside}{name}")
+
+    def cast(self, node: Node) -> Value:
+        argument = self.value(node.this)
+        kind = self.cast_type(node.args["to"]) if isinstance(node, exp.Cast) else pa.date32()
+        if not isinstance(argument, Literal):
+            return argument if argument.type == kind else Cast(argument, kind)
+        if pa.types.is_string(argument.type) and pa.types.is_temporal(kind):
+            return Literal(_temporal(argument.value.as_py(), kind, self))
+        try:
+            return Literal(argument.value.cast(kind))
+        except pa.ArrowException as error:
+            raise self.fail(f"{node.sql('spark')} is no {_named(kind)}") from error
+
+    def cast_type(self, kind: exp.DataType) -> pa.DataType:
+        if kind.this == exp.DataType.Type.DECIMAL:
+            precision, scale = (*(int(part.name) for part in kind.expressions), *((10, 0)[len(kind.expressions) :]))
+            return pa.decimal128(precision, scale)
+        known = _CAST_TYPES.get(kind.this)
+        if known is None:
+            raise self.fail(f"a cast to {kind.sql('spark')} is not supported")
+        return known
+
+    def arithmetic(self, node: Node) -> Value:
+        left, right = self.comparable(node.args["this"], node.args["expression"])
+        for side in (left, right):
+            self.number(side, node)
+        if isinstance(node, exp.Div) or pa.types.is_floating(left.type) or pa.types.is_floating(right.type):
+            left, right = (side if side.type == pa.float64() else Cast(side, pa.float64()) for side in (left, right))
+            kind = pa.float64()
+        elif pa.types.is_decimal(left.type) or pa.types.is_decimal(right.type):
+            raise self.fail(f"{node.sql('spark')}: cast decimals to double to compute with them")
+        else:
+            left, right = (side if side.type == pa.int64() else Cast(side, pa.int64()) for side in (left, right))
+            kind = pa.int64()
+        return Call(_ARITHMETIC[type(node)], (left, right), kind)
+
+    def number(self, value: Value, node: Node) -> None:
+        kind = value.type
+        if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
+            raise self.fail(f"{node.sql('spark')} computes with {_named(kind)}")
+
+    def text_function(self, node: Node) -> Value:
+        function, kind = _TEXT_FUNCTIONS[type(node)]
+        argument = self.value(node.this)
+        if not _is_text(argument.type):
+            raise self.fail(f"{node.sql('spark')} takes text, not {_named(argument.type)}")
+        return Call(function, (argument,), kind)
+
+    # Two sides that compare
+
+    def comparable(self, left: Node, right: Node) -> tuple[Value, Value]:
+        one, other = self.value(left), self.value(right)
+        if isinstance(one, Literal) and not isinstance(other, Literal):
+            other, one = self.fitted(other, one, left)
+            return one, other
+        return self.fitted(one, other, right)
+
+    def fitted(self, value: Value, other: Value, where: Node) -> tuple[Value, Value]:
+        """Both as types that Arrow compares without loss; a literal `other` takes the type of `value`."""
+        kind = value.type
+        if isinstance(other, Literal):
+            if not other.value.is_valid:
+                return value, Literal(pa.scalar(None, kind))
+            return self.with_literal(value, other.value, where)
+        if _family(kind) == _family(other.type) and _family(kind) is not None:
+            return value, other
+        if {_family(kind), _family(other.type)} == {"date", "timestamp"}:
+            target = kind if _family(kind) == "timestamp" else other.type
+            sides = (side if side.type == target else Cast(side, target) for side in (value, other))
+            return next(sides), next(sides)
+        raise self.fail(f"{_named(kind)} does not compare with {_named(other.type)} in {where.sql('spark')}")
+
+    def with_literal(self, value: Value, literal: pa.Scalar, where: Node) -> tuple[Value, Value]:
+        kind, given = value.type, literal.as_py()
+        family = _family(kind)
+        if family == "number":
+            if isinstance(given, str):
+                given = _number(given, self, where).as_py()
+            if isinstance(given, (int, float, Decimal)) and not isinstance(given, bool):
+                return _with_number(value, given)
+        elif family == "text" and isinstance(given, str):
+            return value, Literal(pa.scalar(given, kind))
+        elif family == "boolean" and isinstance(given, bool):
+            return value, Literal(literal)
+        elif family == "binary" and isinstance(given, (bytes, str)):
+            return value, Literal(pa.scalar(given.encode() if isinstance(given, str) else given, pa.binary()))
+        elif family in ("date", "timestamp"):
+            if isinstance(given, str):
+                wanted = pa.timestamp("us") if family == "date" and len(given.strip()) > 10 else kind
+                literal = _temporal(given, wanted, self)
+            if literal.type == kind:
+                return value, Literal(literal)
+            if _family(literal.type) == "timestamp" and family == "date":
+                return Cast(value, literal.type), Literal(literal)
+            if _family(literal.type) in ("date", "timestamp"):
+                return value, Literal(literal.cast(kind))
+        raise self.fail(f"{_named(kind)} does not compare with {given!r}")
+
+
+def _family(kind: pa.DataType) -> str | None:
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+        return "number"
+    if _is_text(kind):
+        return "text"
+    if pa.types.is_boolean(kind):
+        return "boolean"
+    if pa.types.is_date(kind):
+        return "date"
+    if pa.types.is_timestamp(kind):
+        return "timestamp"
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):
+        return "binary"
+    return None
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_null(kind)
+
+
+def _named(kind: pa.DataType) -> str:
+    return str(kind) if kind.num_fields == 0 else str(kind).partition("<")[0]
+
+
+def _number(text: str, reader: _Reader, where: Node | None = None) -> pa.Scalar:
+    try:
+        if re.fullmatch(r"[+-]?\d+", text.strip()):
+            return _integer(int(text))
+        if re.search(r"[eEnNfF]", text):
+            return pa.scalar(float(text))
+        return pa.scalar(Decimal(text))
+    except (ValueError, InvalidOperation, pa.ArrowException) as error:
+        where_text = f" in {where.sql('spark')}" if where is not None else ""
+        raise reader.fail(f"{text!r} is not a number{where_text}") from error
+
+
+def _integer(value: int) -> pa.Scalar:
+    return pa.scalar(value) if -(2**63) <= value < 2**63 else pa.scalar(Decimal(value), pa.decimal256(76, 0))
+
+
+def _with_number(value: Value, number: float | Decimal) -> tuple[Value, Value]:
+    """A numeric value and a number, neither rounded: decimals wide enough for both where integers don't do."""
+    kind = value.type
+    if pa.types.is_floating(kind):
+        return value, Literal(pa.scalar(float(number), pa.float64()))
+    if isinstance(number, float):
+        return Cast(value, pa.float64()), Literal(pa.scalar(number))
+    exact = Decimal(number)
+    digits = max(0, -int(exact.normalize().as_tuple().exponent))
+    if pa.types.is_integer(kind):
+        if digits == 0 and -(2**63) <= exact < 2**63:
+            return value, Literal(pa.scalar(int(exact)))
+        wide = pa.decimal256(76, digits)
+        return Cast(value, wide), Literal(pa.scalar(exact, wide))
+    if digits <= kind.scale and abs(exact) < Decimal(10) ** (kind.precision - kind.scale):
+        return value, Literal(pa.scalar(exact, kind))
+    wide = pa.decimal256(76, max(digits, kind.scale))
+    return Cast(value, wide), Literal(pa.scalar(exact, wide))
+
+
+def _temporal(text: str, kind: pa.DataType, reader: _Reader) -> pa.Scalar:
+    """Dates and times from ISO text; a time without a zone is UTC."""
+    try:
+        if pa.types.is_date(kind):
+            return pa.scalar(dt.date.fromisoformat(text.strip()[:10]), kind)
+        moment = dt.datetime.fromisoformat(re.sub(r"[zZ]$", "+00:00", text.strip()))
+    except ValueError as error:
+        raise reader.fail(f"{text!r} is no {'date' if pa.types.is_date(kind) else 'timestamp'}") from error
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=dt.timezone.utc)
+    micros = (moment - dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)) // dt.timedelta(microseconds=1)
+    exact = pa.scalar(micros, pa.int64()).cast(pa.timestamp("us", kind.tz))
+    # A column in milliseconds is compared in microseconds when the literal has them.
+    return exact if micros % 1000 else exact.cast(kind)
+
+
+def _like_regex(pattern: str, escape: str, reader: _Reader) -> tuple[str, str]:
+    """A LIKE pattern as a regular expression, and the plain text it begins with."""
+    parts: list[str] = []
+    wild = False
+    prefix = ""
+    characters = iter(pattern)
+    for character in characters:
+        if character in "%_" and character != escape:
+            wild = True
+            parts.append(".*" if character == "%" else ".")
+            continue
+        if character == escape:
+            character = next(characters, "")
+            if not character:
+                raise reader.fail(f"the LIKE pattern {pattern!r} ends in its escape character")
+        parts.append(re.escape(character))
+        if not wild:
+            prefix += character
+    return f"(?s)\\A{''.join(parts)}\\z", prefix
