@@ -1,0 +1,74 @@
+"""Markers: an empty file announces each data file before it is opened, so that nothing of a failed write is overlooked.
+
+Format guide 4.5. Direct markers are written; those of Hudi's timeline server (`MARKERS0` …) are read too. Beside the
+marker folder (inside it, Hudi would take every file for a marker) lies a sign that the commit still takes files.
+"""
+
+from __future__ import annotations
+
+from skep_table.errors import AlreadyExistsError, LeaseLostError
+from skep_table.names import Marker, MarkerType, marker_folder
+from skep_table.storage import Storage
+
+_SERVER_TYPE_FILE = "MARKERS.type"
+_SERVER_PREFIX = "MARKERS"
+
+
+def _sign(instant_time: str) -> str:
+    return f"{marker_folder(instant_time)}.open"
+
+
+def open_markers(storage: Storage, instant_time: str) -> None:
+    """Before the first task starts."""
+    storage.create_exclusive(_sign(instant_time), b"")
+
+
+def close_markers(storage: Storage, instant_time: str) -> None:
+    """After this no task opens a file any more, and one that did finds out when it closes it."""
+    storage.delete(_sign(instant_time))
+
+
+def ensure_open(storage: Storage, instant_time: str, data_path: str) -> None:
+    """LeaseLostError when the commit has ended: a task that outlived it must not leave a file."""
+    if not storage.exists(_sign(instant_time)):
+        raise LeaseLostError(
+            f"instant {instant_time} has ended: {data_path} is not written any more",
+            instant=instant_time,
+            path=data_path,
+        )
+
+
+def create_marker(storage: Storage, marker: Marker) -> None:
+    """Announces a data file. LeaseLostError when the commit has ended."""
+    ensure_open(storage, marker.instant_time, marker.data_path)
+    try:
+        storage.create_exclusive(marker.path, b"")
+    except AlreadyExistsError:
+        if marker.type is not MarkerType.APPEND:
+            raise
+    # Once more: whoever ends the commit takes the sign away first and lists the markers after that.
+    ensure_open(storage, marker.instant_time, marker.data_path)
+
+
+def list_markers(storage: Storage, instant_time: str) -> list[Marker] | None:
+    """All markers of an instant, None when it has no marker folder."""
+    folder = marker_folder(instant_time)
+    files = storage.list_prefix(folder, recursive=True)
+    if not files:
+        return None
+    below = [file.path[len(folder) + 1 :] for file in files]
+    if _SERVER_TYPE_FILE in below:
+        lines = [
+            line
+            for name in below
+            if name.startswith(_SERVER_PREFIX) and name != _SERVER_TYPE_FILE
+            for line in storage.read(f"{folder}/{name}").decode().splitlines()
+            if line
+        ]
+        return [Marker.parse(instant_time, line) for line in dict.fromkeys(lines)]
+    return [Marker.parse(instant_time, name) for name in below if ".marker." in name]
+
+
+def delete_markers(storage: Storage, instant_time: str) -> None:
+    storage.delete(_sign(instant_time))
+    storage.delete_folder(marker_folder(instant_time))

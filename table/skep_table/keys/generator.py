@@ -1,0 +1,208 @@
+"""Key generators: which columns make the record key and the partition path, and how their text is put together.
+
+Format guide chapter 9. A KeyGenerator is made once from the table's configuration and then applied to Arrow batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import Enum
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from skep_table.errors import KeyFieldError, OptionError, UnsupportedError
+from skep_table.keys.partition_path import join_values
+from skep_table.keys.text import column_of, value_text
+from skep_table.keys.timebased import TimestampFormat
+from skep_table.options import boolean
+from skep_table.table_config import TableConfig
+
+NULL_TEXT = "__null__"
+EMPTY_TEXT = "__empty__"
+_LOGICAL_TIMESTAMPS = "hoodie.datasource.write.keygenerator.consistent.logical.timestamp.enabled"
+_PARTITION_FIELD = "hoodie.datasource.write.partitionpath.field"
+
+
+class KeyGeneratorType(str, Enum):
+    """Hudi's key generators by type name."""
+
+    SIMPLE = "SIMPLE"
+    COMPLEX = "COMPLEX"
+    NON_PARTITION = "NON_PARTITION"
+    TIMESTAMP = "TIMESTAMP"
+    CUSTOM = "CUSTOM"
+
+    @property
+    def class_name(self) -> str:
+        return f"org.apache.hudi.keygen.{_CLASSES[self]}"
+
+
+_CLASSES = {
+    KeyGeneratorType.SIMPLE: "SimpleKeyGenerator",
+    KeyGeneratorType.COMPLEX: "ComplexKeyGenerator",
+    KeyGeneratorType.NON_PARTITION: "NonpartitionedKeyGenerator",
+    KeyGeneratorType.TIMESTAMP: "TimestampBasedKeyGenerator",
+    KeyGeneratorType.CUSTOM: "CustomKeyGenerator",
+}
+
+
+def infer_key_generator(record_fields: tuple[str, ...], partition_fields: tuple[str, ...]) -> KeyGeneratorType:
+    """Hudi's choice when none is named."""
+    if not partition_fields:
+        return KeyGeneratorType.NON_PARTITION
+    if any(":" in field for field in partition_fields):
+        return KeyGeneratorType.CUSTOM
+    if len(partition_fields) == 1 and len(record_fields) <= 1:
+        return KeyGeneratorType.SIMPLE
+    return KeyGeneratorType.COMPLEX
+
+
+def parse_key_generator(name: str) -> KeyGeneratorType:
+    """From a type name or a class name, the Avro twins included. UnsupportedError for one that skep has not."""
+    short = name.rpartition(".")[2].replace("Avro", "").removesuffix("_AVRO")
+    for kind in KeyGeneratorType:
+        if short.upper() == kind.value or short == _CLASSES[kind]:
+            return kind
+    raise UnsupportedError(
+        f"key generator {name} is not supported; supported are {', '.join(KeyGeneratorType.__members__)}", found=name
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class KeyGenerator:
+    """How one table keys its rows.
+
+    `prefixed` writes record keys as `field:value` pairs. `timestamps` names the partition fields that go through
+    `time_format`. No record fields: keys are made by the writer (`<instant>_<task>_<row>`).
+    """
+
+    type: KeyGeneratorType
+    record_fields: tuple[str, ...]
+    partition_fields: tuple[str, ...]
+    prefixed: bool
+    hive_style: bool
+    url_encode: bool
+    timestamps: frozenset[str] = frozenset()
+    time_format: TimestampFormat | None = None
+    logical_timestamps: bool = False
+
+    @classmethod
+    def of(cls, config: TableConfig, options: Mapping[str, str] | None = None) -> KeyGenerator:
+        """The table's generator. `options` may add what version 6 tables don't store: the types of CUSTOM fields."""
+        properties = {**config.raw, **(options or {})}
+        kind = (
+            parse_key_generator(config.key_generator)
+            if config.key_generator
+            else infer_key_generator(config.record_key_fields, config.partition_fields)
+        )
+        timestamps = _timestamp_fields(kind, config, properties)
+        return cls(
+            type=kind,
+            record_fields=config.record_key_fields,
+            partition_fields=() if kind is KeyGeneratorType.NON_PARTITION else config.partition_fields,
+            prefixed=len(config.record_key_fields) > 1
+            or (kind is KeyGeneratorType.COMPLEX and config.version >= _PREFIXED_SINGLE_FROM_VERSION),
+            hive_style=config.hive_style,
+            url_encode=config.url_encode,
+            timestamps=timestamps,
+            time_format=TimestampFormat.of(properties) if timestamps else None,
+            logical_timestamps=boolean(properties.get(_LOGICAL_TIMESTAMPS, "false")),
+        )
+
+    def as_in(self, stored_key: str) -> KeyGenerator:
+        """Single-field complex keys are prefixed by some Hudi releases and not by others: do as the table's rows do."""
+        if self.type is not KeyGeneratorType.COMPLEX or len(self.record_fields) != 1:
+            return self
+        return replace(self, prefixed=stored_key.startswith(f"{self.record_fields[0]}:"))
+
+    def check(self, schema: pa.Schema) -> None:
+        """KeyFieldError when a key or partition column is not in the frame."""
+        empty = schema.empty_table()
+        for name in (*self.record_fields, *self.partition_fields):
+            column_of(empty, name)
+
+    def record_keys(self, batch: pa.RecordBatch | pa.Table) -> pa.Array:
+        """The record key of each row. KeyFieldError, with the count, for rows that have none."""
+        texts = [self._text(batch, field) for field in self.record_fields]
+        if self.prefixed:
+            return self._prefixed_keys(texts, batch.num_rows)
+        (keys,) = texts
+        self._refuse(pc.equal(pc.coalesce(keys, pa.scalar("")), ""))
+        return keys
+
+    def partition_paths(self, batch: pa.RecordBatch | pa.Table) -> pa.Array:
+        """The partition path of each row. KeyFieldError for values that can't be folders."""
+        values = []
+        for field in self.partition_fields:
+            if field in self.timestamps and self.time_format is not None:
+                values.append(self.time_format.format(column_of(batch, field), field))
+            else:
+                values.append(self._text(batch, field))
+        return join_values(
+            values, self.partition_fields, hive_style=self.hive_style, url_encode=self.url_encode, rows=batch.num_rows
+        )
+
+    def _text(self, batch: pa.RecordBatch | pa.Table, field: str) -> pa.Array:
+        return value_text(column_of(batch, field), field, logical_timestamps=self.logical_timestamps)
+
+    def _prefixed_keys(self, texts: list[pa.Array], rows: int) -> pa.Array:
+        missing = [pc.equal(pc.coalesce(text, pa.scalar("")), "") for text in texts]
+        nothing = missing[0]
+        for mask in missing[1:]:
+            nothing = pc.and_(nothing, mask)
+        self._refuse(nothing)
+        pairs = [
+            pc.binary_join_element_wise(
+                f"{field}:", pc.if_else(pc.is_null(text), NULL_TEXT, pc.if_else(mask, EMPTY_TEXT, text)), ""
+            )
+            for field, text, mask in zip(self.record_fields, texts, missing, strict=True)
+        ]
+        return pairs[0] if len(pairs) == 1 else pc.binary_join_element_wise(*pairs, ",")
+
+    def _refuse(self, nothing: pa.Array) -> None:
+        rows = pc.sum(nothing).as_py() or 0
+        if rows:
+            raise null_key_error(self.record_fields, rows)
+
+
+def null_key_error(fields: tuple[str, ...], rows: int) -> KeyFieldError:
+    """Rows without a record key."""
+    named = ", ".join(fields)
+    return KeyFieldError(
+        f"record key column {named} is null or empty in {rows} row{'s' if rows != 1 else ''}", column=named, rows=rows
+    )
+
+
+# Hudi 1.1, which makes version 9 tables, writes `id:k1` even for a single field; 0.15 and 1.0 write `k1`.
+_PREFIXED_SINGLE_FROM_VERSION = 9
+
+
+def _timestamp_fields(kind: KeyGeneratorType, config: TableConfig, properties: Mapping[str, str]) -> frozenset[str]:
+    if kind is KeyGeneratorType.TIMESTAMP:
+        return frozenset(config.partition_fields)
+    if kind is not KeyGeneratorType.CUSTOM:
+        return frozenset()
+    typed = next(
+        (
+            text
+            for text in (properties.get(_PARTITION_FIELD, ""), config.raw.get("hoodie.table.partition.fields", ""))
+            if ":" in text
+        ),
+        None,
+    )
+    if typed is None:
+        if any("keygen.timebased." in key for key in properties):
+            raise OptionError(
+                f"table {config.name}: its CUSTOM key generator uses timestamps, and version {config.version} tables don't"
+                " store which partition fields are",
+                hint=f"give {_PARTITION_FIELD}, for example {config.partition_fields[0]}:timestamp",
+                option=_PARTITION_FIELD,
+            )
+        return frozenset()
+    types = dict(part.strip().partition(":")[::2] for part in typed.split(","))
+    unknown = {field: kind for field, kind in types.items() if kind.lower() not in ("", "simple", "timestamp")}
+    if unknown:
+        raise OptionError(f"partition field types {unknown} are neither simple nor timestamp", option=_PARTITION_FIELD)
+    return frozenset(field for field, kind in types.items() if kind.lower() == "timestamp")

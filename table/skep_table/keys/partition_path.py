@@ -1,0 +1,97 @@
+"""Partition paths: the text of folder names, from column values and back.
+
+Format guide 9.2. Values are escaped, then prefixed with `field=`, then joined with `/`. The same text is the folder, the
+`_hoodie_partition_path` column and the key in commit metadata.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from skep_table.errors import FormatError, KeyFieldError
+from skep_table.names import DEFAULT_PARTITION, META_FOLDER
+
+_ESCAPED = [*map(chr, range(0x01, 0x20)), "\x7f", *"\"#%'*/:=?\\{[]^"]
+_NEEDS_ESCAPE = r"[\x01-\x1f\x7f\"#%'*/:=?\\{\[\]^]"
+_ESCAPES = re.compile(_NEEDS_ESCAPE)
+_OUTSIDE = rf"(^|/)(\.{{0,2}}|{re.escape(META_FOLDER)})(/|$)|\x00"
+_ESCAPE = re.compile(r"%([0-9A-Fa-f]{2})")
+
+
+def escape(value: str) -> str:
+    """One partition value as Hudi's URL encoding writes it."""
+    return _ESCAPES.sub(lambda match: f"%{ord(match[0]):02X}", value)
+
+
+def unescape(text: str) -> str:
+    """The value behind an escaped text; `%` that starts no escape stays."""
+    return _ESCAPE.sub(lambda match: chr(int(match[1], 16)), text) if "%" in text else text
+
+
+def escape_column(values: pa.Array) -> pa.Array:
+    """`escape` for a whole column."""
+    if not pc.any(pc.match_substring_regex(values, _NEEDS_ESCAPE)).as_py():
+        return values
+    encoded = values.dictionary_encode()
+    escaped = encoded.dictionary
+    for character in ["%", *(c for c in _ESCAPED if c != "%")]:
+        escaped = pc.replace_substring(escaped, character, f"%{ord(character):02X}")
+    return escaped.take(encoded.indices)
+
+
+def join_values(
+    values: Sequence[pa.Array], fields: Sequence[str], *, hive_style: bool, url_encode: bool, rows: int
+) -> pa.Array:
+    """Partition paths from the text of each partition field, nulls and empty text as Hudi's default partition.
+
+    Raises KeyFieldError for a value that would leave the table's folder or hide in Hudi's own.
+    """
+    if not values:
+        return pa.repeat(pa.scalar("", pa.string()), rows)
+    levels = []
+    for text, field in zip(values, fields, strict=True):
+        filled = pc.if_else(pc.equal(pc.coalesce(text, pa.scalar("")), ""), DEFAULT_PARTITION, text).cast(pa.string())
+        level = escape_column(filled) if url_encode else filled
+        levels.append(pc.binary_join_element_wise(f"{field}=", level, "") if hive_style else level)
+    paths = levels[0] if len(levels) == 1 else pc.binary_join_element_wise(*levels, "/")
+    _check_inside(paths, fields)
+    return paths
+
+
+def _check_inside(paths: pa.Array, fields: Sequence[str]) -> None:
+    odd = pc.filter(paths, pc.match_substring_regex(paths, _OUTSIDE))
+    if len(odd):
+        raise KeyFieldError(
+            f"partition column {','.join(fields)}: {odd[0].as_py()!r} can't be a folder of the table",
+            hint="set hoodie.datasource.write.partitionpath.urlencode=true, or use other partition values",
+            column=",".join(fields),
+            rows=len(odd),
+            found=odd[0].as_py(),
+        )
+
+
+def split_path(path: str, fields: Sequence[str], *, hive_style: bool, url_encode: bool) -> dict[str, str | None]:
+    """The value text of each partition field in `path`; None for the default partition.
+
+    A single field takes the whole path (its values may hold `/`). FormatError when path and fields don't match.
+    """
+    if not fields:
+        return {}
+    levels = [path] if len(fields) == 1 else path.split("/")
+    if len(levels) != len(fields):
+        raise FormatError(
+            f"partition path {path!r} has {len(levels)} levels, the table has partition fields {', '.join(fields)}",
+            path=path,
+            expected=len(fields),
+        )
+    values: dict[str, str | None] = {}
+    for field, level in zip(fields, levels, strict=True):
+        prefix = f"{field}="
+        text = level[len(prefix) :] if hive_style and level.startswith(prefix) else level
+        value = unescape(text) if url_encode else text
+        values[field] = None if value == DEFAULT_PARTITION else value
+    return values

@@ -1,0 +1,137 @@
+"""Column values as the text that goes into record keys and partition paths: what Java's `toString` makes of Avro values.
+
+Format guide 9.1. Everything is an Arrow kernel over a whole column; nulls stay null.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from skep_table.errors import KeyFieldError, SchemaError
+
+_NUMBER = r"^(?P<sign>-?)(?P<whole>\d+)(?:\.(?P<fraction>\d+))?(?:e(?P<exponent>[+-]?\d+))?$"
+
+
+def value_text(column: pa.Array, name: str, *, logical_timestamps: bool = False) -> pa.Array:
+    """`column` as Java text. `logical_timestamps` prints timestamps like java.sql.Timestamp in UTC, not as raw numbers.
+
+    Raises SchemaError for types that have no usable text (binary, lists, maps, structs).
+    """
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        return value_text(column.dictionary_decode(), name, logical_timestamps=logical_timestamps)
+    if pa.types.is_string(kind):
+        return column
+    if pa.types.is_large_string(kind) or kind == pa.string_view() or pa.types.is_null(kind):
+        return column.cast(pa.string())
+    if pa.types.is_integer(kind) or pa.types.is_boolean(kind) or pa.types.is_date32(kind):
+        return column.cast(pa.string())
+    if pa.types.is_date64(kind):
+        return column.cast(pa.date32()).cast(pa.string())
+    if pa.types.is_floating(kind):
+        return _java_float(column)
+    if pa.types.is_decimal(kind):
+        return _plain_decimal(column)
+    if pa.types.is_timestamp(kind):
+        return _sql_timestamp(column) if logical_timestamps else _hudi_unit(column).cast(pa.int64()).cast(pa.string())
+    if pa.types.is_time(kind):
+        return column.cast(pa.int32() if pa.types.is_time32(kind) else pa.int64()).cast(pa.string())
+    raise SchemaError(
+        f"column {name} of type {kind} can't be part of a record key or partition path",
+        column=name,
+        found=str(kind),
+        expected="a string, number, boolean, date or timestamp",
+    )
+
+
+def column_of(batch: pa.RecordBatch | pa.Table, name: str) -> pa.Array:
+    """The column `name`, dotted for a member of a struct, as one array. KeyFieldError when it is not there."""
+    column: pa.Array | None = None
+    if name in batch.schema.names:
+        column = batch.column(name)
+    else:
+        head, *members = name.split(".")
+        if members and head in batch.schema.names:
+            column = batch.column(head)
+            for member in members:
+                if not pa.types.is_struct(column.type) or column.type.get_field_index(member) < 0:
+                    column = None
+                    break
+                column = pc.struct_field(column, member)
+    if column is None:
+        raise KeyFieldError(
+            f"key column {name} is not among the columns {', '.join(batch.schema.names)}",
+            column=name,
+            found=tuple(batch.schema.names),
+        )
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+
+
+def _java_float(column: pa.Array) -> pa.Array:
+    """Java's Double.toString: plain from 1e-3 to below 1e7, else one digit, the point and `E`."""
+    text = column.cast(pa.string())
+    magnitude = pc.abs(column)
+    plain = pc.or_(pc.equal(magnitude, 0), pc.and_(pc.greater_equal(magnitude, 1e-3), pc.less(magnitude, 1e7))).cast(
+        pa.bool_()
+    )
+    with_point = pc.if_else(pc.match_substring(text, "."), text, pc.binary_join_element_wise(text, ".0", ""))
+    special = pc.if_else(pc.is_nan(column), "NaN", pc.if_else(pc.greater(column, 0), "Infinity", "-Infinity"))
+    scientific = _scientific(text) if not pc.all(plain, skip_nulls=True).as_py() else with_point
+    return pc.if_else(pc.is_finite(column), pc.if_else(plain, with_point, scientific), special).cast(pa.string())
+
+
+def _scientific(text: pa.Array) -> pa.Array:
+    parts = pc.extract_regex(text, _NUMBER)
+    whole, fraction, exponent = (pc.struct_field(parts, name) for name in ("whole", "fraction", "exponent"))
+    digits = pc.binary_join_element_wise(whole, pc.coalesce(fraction, ""), "")
+    significant = pc.utf8_ltrim(digits, "0")
+    shift = pc.subtract(
+        pc.subtract(pc.utf8_length(whole), 1), pc.subtract(pc.utf8_length(digits), pc.utf8_length(significant))
+    )
+    given = pc.if_else(pc.equal(pc.coalesce(exponent, ""), ""), "0", exponent)
+    power = pc.add(pc.cast(pc.replace_substring(given, "+", ""), pa.int32()), shift)
+    rest = pc.utf8_rtrim(pc.utf8_slice_codeunits(significant, 1), "0")
+    return pc.binary_join_element_wise(
+        pc.struct_field(parts, "sign"),
+        pc.utf8_slice_codeunits(significant, 0, 1),
+        ".",
+        pc.if_else(pc.equal(rest, ""), "0", rest),
+        "E",
+        power.cast(pa.string()),
+        "",
+    )
+
+
+def _plain_decimal(column: pa.Array) -> pa.Array:
+    """BigDecimal.toPlainString: all decimals, never an exponent."""
+    scale = column.type.scale
+    if scale < 0:
+        column, scale = column.cast(pa.decimal256(76, 0)), 0
+    wide = column.cast(pa.decimal256(76, scale))
+    unscaled = pa.Array.from_buffers(pa.decimal256(76, 0), len(wide), wide.buffers(), wide.null_count, wide.offset)
+    text = unscaled.cast(pa.string())
+    if scale == 0:
+        return text
+    negative = pc.starts_with(text, "-")
+    digits = pc.utf8_lpad(pc.utf8_ltrim(text, "-"), scale + 1, "0")
+    return pc.binary_join_element_wise(
+        pc.if_else(negative, "-", ""),
+        pc.utf8_slice_codeunits(digits, 0, -scale),
+        ".",
+        pc.utf8_slice_codeunits(digits, -scale),
+        "",
+    )
+
+
+def _hudi_unit(column: pa.Array) -> pa.Array:
+    """Seconds become milliseconds and nanoseconds microseconds: the units Avro has."""
+    unit = {"s": "ms", "ms": "ms", "us": "us", "ns": "us"}[column.type.unit]
+    return column.cast(pa.timestamp(unit, column.type.tz), safe=False)
+
+
+def _sql_timestamp(column: pa.Array) -> pa.Array:
+    """java.sql.Timestamp.toString at milliseconds: fraction without trailing zeros, at least one digit."""
+    text = column.cast(pa.timestamp("ms", column.type.tz), safe=False).cast(pa.timestamp("ms")).cast(pa.string())
+    stripped = pc.utf8_rtrim(text, "0")
+    return pc.if_else(pc.ends_with(stripped, "."), pc.binary_join_element_wise(stripped, "0", ""), stripped)

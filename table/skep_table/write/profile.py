@@ -1,0 +1,158 @@
+"""From a workload profile to buckets: which rows are written into which file, small files filled up first.
+
+A bucket is one base file to be written: a new version of a file group, or a new group. Hudi's upsert partitioner does the
+same (sizes by `hoodie.parquet.small.file.limit`, `hoodie.parquet.max.file.size` and the record size learnt from commits).
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from skep_table.timeline.metadata import CommitMetadata
+from skep_table.write.index import NEW_KEY, IndexFile
+
+
+@dataclass(frozen=True, slots=True)
+class Sizing:
+    """How large files become, in bytes and rows."""
+
+    small_file_bytes: int = 104_857_600
+    max_file_bytes: int = 125_829_120
+    record_bytes: int = 1024
+
+    @property
+    def rows_per_file(self) -> int:
+        return max(1, self.max_file_bytes // max(1, self.record_bytes))
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionProfile:
+    """What comes into one partition: its latest base files, the rows tagged with each, the rows that are new."""
+
+    files: tuple[IndexFile, ...] = ()
+    updates: Mapping[int, int] = field(default_factory=dict)  # position in files → rows
+    inserts: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """One file to be written. `base` is the file merged into it; None makes a new file group."""
+
+    number: int
+    partition_path: str
+    file_id: str
+    base: IndexFile | None = None
+    rows: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionRoute:
+    """Where the rows of one partition go: updates by file, inserts by the hash of their key over weighted buckets."""
+
+    updates: Mapping[int, int] = field(default_factory=dict)  # position in files → bucket number
+    inserts: tuple[int, ...] = ()
+    bounds: tuple[int, ...] = ()  # cumulative weights of `inserts`
+
+    def buckets(self, tags: npt.NDArray[np.int32], hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.int32]:
+        """The bucket number of each row, from its tag and the hash of its key."""
+        if self.inserts:
+            draw = hashes % np.uint64(self.bounds[-1])
+            place = np.searchsorted(np.array(self.bounds, np.uint64), draw, side="right")
+            chosen = np.array(self.inserts, np.int32)[place]
+        else:
+            chosen = np.full(len(tags), NEW_KEY, np.int32)
+        if self.updates:
+            lookup = np.full(max(self.updates) + 2, NEW_KEY, np.int32)
+            lookup[list(self.updates)] = list(self.updates.values())
+            chosen = np.where(tags == NEW_KEY, chosen, lookup[tags])
+        return chosen.astype(np.int32)
+
+
+@dataclass(frozen=True, slots=True)
+class BucketPlan:
+    buckets: tuple[Bucket, ...]
+    routes: Mapping[str, PartitionRoute]
+
+
+def plan_buckets(
+    profiles: Mapping[str, PartitionProfile], sizing: Sizing, *, fill_small_files: bool = True
+) -> BucketPlan:
+    """Assigns every tagged and every new row of `profiles` to a bucket."""
+    buckets: list[Bucket] = []
+    routes: dict[str, PartitionRoute] = {}
+    for partition in sorted(profiles):
+        profile = profiles[partition]
+        by_file: dict[int, int] = {}
+        for position in sorted(profile.updates):
+            by_file[position] = len(buckets)
+            file = profile.files[position]
+            buckets.append(Bucket(len(buckets), partition, file.file_id, file, profile.updates[position]))
+        weights = _small_files(profile, sizing) if fill_small_files else {}
+        shares: list[tuple[int, int]] = []  # bucket number, rows
+        left = profile.inserts
+        for position, room in weights.items():
+            rows = min(room, left)
+            if rows <= 0:
+                continue
+            if position not in by_file:
+                by_file[position] = len(buckets)
+                file = profile.files[position]
+                buckets.append(Bucket(len(buckets), partition, file.file_id, file))
+            shares.append((by_file[position], rows))
+            left -= rows
+        for rows in _even(left, sizing.rows_per_file):
+            shares.append((len(buckets), rows))
+            buckets.append(Bucket(len(buckets), partition, new_file_id(), None))
+        for number, rows in shares:
+            bucket = buckets[number]
+            buckets[number] = Bucket(number, partition, bucket.file_id, bucket.base, bucket.rows + rows)
+        bounds = np.cumsum([rows for _, rows in shares]).tolist() if shares else []
+        routes[partition] = PartitionRoute(
+            {position: by_file[position] for position in profile.updates}, tuple(n for n, _ in shares), tuple(bounds)
+        )
+    return BucketPlan(tuple(buckets), routes)
+
+
+def new_file_id() -> str:
+    return f"{uuid.uuid4()}-0"
+
+
+def record_bytes(commits: Iterable[CommitMetadata], *, default: int, threshold_bytes: float) -> int:
+    """Average size of a record, from the newest commit that wrote more than `threshold_bytes`."""
+    for metadata in commits:
+        stats = [stat for stat in metadata.stats if not stat.is_log]
+        size = sum(stat.total_write_bytes for stat in stats)
+        rows = sum(stat.num_writes for stat in stats)
+        if size > threshold_bytes and rows > 0:
+            return max(1, -(-size // rows))
+    return default
+
+
+def pack(sizes: Sequence[int], tasks: int) -> list[list[int]]:
+    """Balances items over tasks by size, largest first. Positions of `sizes`, no empty task."""
+    loads = [0] * max(1, min(tasks, len(sizes)))
+    packed: list[list[int]] = [[] for _ in loads]
+    for position in sorted(range(len(sizes)), key=lambda at: -sizes[at]):
+        lightest = loads.index(min(loads))
+        loads[lightest] += sizes[position] + 1
+        packed[lightest].append(position)
+    return [group for group in packed if group]
+
+
+def _small_files(profile: PartitionProfile, sizing: Sizing) -> dict[int, int]:
+    """Position → rows that still fit, smallest file first."""
+    small = [at for at, file in enumerate(profile.files) if file.size_bytes < sizing.small_file_bytes]
+    small.sort(key=lambda at: profile.files[at].size_bytes)
+    return {at: (sizing.max_file_bytes - profile.files[at].size_bytes) // max(1, sizing.record_bytes) for at in small}
+
+
+def _even(rows: int, most: int) -> list[int]:
+    if rows <= 0:
+        return []
+    parts = -(-rows // most)
+    return [rows // parts + (1 if at < rows % parts else 0) for at in range(parts)]

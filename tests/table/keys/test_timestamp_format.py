@@ -1,0 +1,104 @@
+"""The timestamp-based key generator, format guide 9.3."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from skep_table.errors import KeyFieldError, OptionError
+from skep_table.keys.timebased import TimestampFormat
+
+
+def made(
+    kind: str, output: str = "yyyy/MM/dd", prefix: str = "hoodie.keygen.timebased.", **more: str
+) -> TimestampFormat:
+    named = {key.replace("_", "."): value for key, value in more.items()}
+    values = {"timestamp.type": kind, "output.dateformat": output, **named}
+    return TimestampFormat.of({prefix + key: value for key, value in values.items()})
+
+
+def texts(format: TimestampFormat, array: pa.Array) -> list[str]:
+    return format.format(array, "at").to_pylist()
+
+
+def test_numbers_by_their_unit() -> None:
+    seconds = 1_704_164_645  # 2024-01-02T03:04:05Z
+    assert texts(made("UNIX_TIMESTAMP"), pa.array([seconds])) == ["2024/01/02"]
+    assert texts(made("EPOCHMILLISECONDS"), pa.array([seconds * 1000])) == ["2024/01/02"]
+    assert texts(made("EPOCHMICROSECONDS"), pa.array([seconds * 1_000_000])) == ["2024/01/02"]
+    assert texts(made("SCALAR", timestamp_scalar_time_unit="days"), pa.array([19724])) == ["2024/01/02"]
+    assert texts(made("SCALAR", timestamp_scalar_time_unit="DAYS"), pa.array([dt.date(2024, 1, 2)])) == ["2024/01/02"]
+    assert texts(made("UNIX_TIMESTAMP"), pa.array([float(seconds)])) == ["2024/01/02"]
+    assert texts(made("EPOCHMICROSECONDS"), pa.array([-1])) == ["1969/12/31"]
+
+
+def test_null_is_the_epoch() -> None:
+    assert texts(made("UNIX_TIMESTAMP", "yyyy/MM/dd HH:mm:ss"), pa.array([None], pa.int64())) == ["1970/01/01 00:00:01"]
+    strings = made("DATE_STRING", "yyyyMMdd", input_dateformat="yyyy-MM-dd")
+    assert texts(strings, pa.array([None], pa.string())) == ["19700101"]
+
+
+def test_output_zone_and_both_prefixes() -> None:
+    old = "hoodie.deltastreamer.keygen.timebased."
+    shown = made("EPOCHMILLISECONDS", "yyyyMMdd HH", old, output_timezone="GMT+8:00")
+    assert texts(shown, pa.array([1_704_164_645_000])) == ["20240102 11"]
+    both = made("DATE_STRING", "yyyy-MM-dd HH:mm", input_dateformat="yyyy-MM-dd HH:mm", timezone="Europe/Amsterdam")
+    assert texts(both, pa.array(["2024-07-01 00:30"])) == ["2024-07-01 00:30"]
+
+
+def test_several_input_patterns_and_zones() -> None:
+    format = made(
+        "DATE_STRING",
+        "yyyyMMddHHmmssSSS",
+        input_dateformat="yyyy-MM-dd'T'HH:mm:ss.SSSZ,yyyy-MM-dd'T'HH:mm:ssZ,dd MMM yyyy",
+    )
+    given_texts = ["2024-01-02T03:04:05.678+01:00", "2024-01-02T03:04:05Z", "02 Jan 2024"]
+    assert texts(format, pa.array(given_texts)) == ["20240102020405678", "20240102030405000", "20240102000000000"]
+
+
+def test_pattern_letters() -> None:
+    moment = pa.array([1_704_207_845_007])  # 2024-01-02T15:04:05.007Z, a Tuesday
+    wanted = {
+        "yy-M-d": "24-1-2",
+        "D": "2",
+        "h a": "3 PM",
+        "MMM EEE": "Jan Tue",
+        "MMMM EEEE": "January Tuesday",
+        "yyyy'Q'": "2024Q",
+        "HH''mm": "15'04",
+        "s.SSS": "5.007",
+        "S": "0",
+    }
+    assert {pattern: texts(made("EPOCHMILLISECONDS", pattern), moment)[0] for pattern in wanted} == wanted
+
+
+@given(st.datetimes(dt.datetime(1900, 1, 1), dt.datetime(2200, 1, 1)))
+def test_text_that_was_printed_parses_back(moment: dt.datetime) -> None:
+    pattern = "yyyy-MM-dd HH:mm:ss.SSS"
+    text = moment.strftime("%Y-%m-%d %H:%M:%S.") + f"{moment.microsecond // 1000:03d}"
+    assert texts(made("DATE_STRING", pattern, input_dateformat=pattern.replace(",", "")), pa.array([text])) == [text]
+
+
+def test_text_that_does_not_match_is_named() -> None:
+    with pytest.raises(KeyFieldError, match="'soon'") as caught:
+        texts(made("DATE_STRING", input_dateformat="yyyy-MM-dd"), pa.array(["2024-01-02", "soon", "2024-13-01"]))
+    assert caught.value.fields["rows"] == 2
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"kind": "SUNDIAL"},
+        {"kind": "DATE_STRING"},
+        {"kind": "UNIX_TIMESTAMP", "output": "yyyy-QQ"},
+        {"kind": "UNIX_TIMESTAMP", "timezone": "Moon/Sea"},
+        {"kind": "SCALAR", "timestamp_scalar_time_unit": "fortnights"},
+    ],
+)
+def test_wrong_settings_are_option_errors(change: dict[str, str]) -> None:
+    with pytest.raises(OptionError):
+        made(**change)

@@ -1,0 +1,92 @@
+"""Spark sessions: one is made when the caller has none; one that is there is used as it is and never stopped."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from skep_table.errors import EnvironmentMissingError, UnsupportedError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_DEFAULTS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.sql.shuffle.partitions": "8",
+    "spark.python.worker.reuse": "true",
+}
+
+
+def make_spark(
+    java_environment: Mapping[str, str] | None = None,
+    *,
+    master: str | None = None,
+    app_name: str = "skep",
+    conf: Mapping[str, str] | None = None,
+) -> SparkSession:
+    """The running session, else a new one on this machine.
+
+    `java_environment` (JAVA_HOME …) is in place while the JVM starts. `master` and `conf` count for a new session only.
+    Raises EnvironmentMissingError when pyspark or pandas is missing, or the JVM does not come up.
+    """
+    spark_module = _pyspark()
+    active = spark_module.SparkSession.getActiveSession()
+    if active is not None:
+        return check_session(active)
+    environment = {"PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", sys.executable), **(java_environment or {})}
+    with _environment(environment):
+        builder = spark_module.SparkSession.builder.appName(app_name)
+        if master is not None or "SPARK_REMOTE" not in os.environ:
+            builder = builder.master(master or os.environ.get("MASTER", "local[*]"))
+        for key, value in {**_DEFAULTS, **(conf or {})}.items():
+            builder = builder.config(key, value)
+        try:
+            return check_session(builder.getOrCreate())
+        except UnsupportedError:
+            raise
+        except Exception as error:
+            raise EnvironmentMissingError(
+                f"the Spark session did not start: {error}", hint="`skep doctor` shows which Java was found"
+            ) from error
+
+
+def check_session(spark: Any) -> SparkSession:
+    """Refuses Spark Connect sessions: they have no way to run the writer's tasks yet."""
+    if type(spark).__module__.startswith("pyspark.sql.connect"):
+        raise UnsupportedError(
+            "Spark Connect sessions are not supported yet",
+            hint="use a classic session: SparkSession.builder.master(…).getOrCreate(), without SPARK_REMOTE",
+            found=f"{type(spark).__module__}.{type(spark).__qualname__}",
+        )
+    return spark
+
+
+def _pyspark() -> Any:
+    try:
+        import pandas  # noqa: F401 - pyspark's Arrow code asks for it
+        import pyspark.sql
+    except ImportError as error:
+        raise EnvironmentMissingError(
+            f"{error.name} is not installed", hint="pip install 'skep[local]'", missing=error.name
+        ) from error
+    return pyspark.sql
+
+
+@contextmanager
+def _environment(values: Mapping[str, str]) -> Iterator[None]:
+    before = {key: os.environ.get(key) for key in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for key, value in before.items():
+            if value is None:
+                os.environ.pop(key, None)
+            else:
+                os.environ[key] = value
