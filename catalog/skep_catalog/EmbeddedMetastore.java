@@ -1,0 +1,178 @@
+import java.io.File;
+import java.io.FileOutputStream;
+import java.io.OutputStreamWriter;
+import java.io.RandomAccessFile;
+import java.io.Writer;
+import java.lang.management.ManagementFactory;
+import java.net.InetAddress;
+import java.net.InetSocketAddress;
+import java.nio.channels.FileChannel;
+import java.nio.channels.FileLock;
+import java.nio.file.Files;
+import java.nio.file.StandardCopyOption;
+import java.sql.Connection;
+import java.sql.DriverManager;
+import java.sql.ResultSet;
+import java.sql.SQLException;
+
+import org.apache.hadoop.hive.conf.HiveConf;
+import org.apache.hadoop.hive.metastore.HiveMetaStore;
+import org.apache.hadoop.hive.metastore.HouseKeeperService;
+import org.apache.hadoop.hive.metastore.IHMSHandler;
+import org.apache.hadoop.hive.metastore.TSetIpAddressProcessor;
+import org.apache.hadoop.hive.metastore.txn.TxnDbUtil;
+import org.apache.thrift.protocol.TBinaryProtocol;
+import org.apache.thrift.protocol.TProtocol;
+import org.apache.thrift.server.ServerContext;
+import org.apache.thrift.server.TServerEventHandler;
+import org.apache.thrift.server.TThreadPoolServer;
+import org.apache.thrift.transport.TServerSocket;
+import org.apache.thrift.transport.TTransport;
+import org.apache.thrift.transport.TTransportException;
+import org.apache.thrift.transport.TTransportFactory;
+
+/**
+ * Serves the Hive Metastore of Spark's jars on one loopback port, with its own Derby database.
+ *
+ * Hive's own main class listens on every interface, has no lock tables outside of its tests, never expires locks
+ * unless a compactor runs, and outlives whoever started it; hence this one. It is compiled when it starts, by the
+ * Janino in Spark's jars, since the Java runtimes that come as Python wheels carry no compiler: no lambdas, no
+ * diamonds here. Arguments: the state folder, the port (0: any free one).
+ *
+ * Exit codes: 0 stopped, 3 another server has this folder, 4 the port is taken.
+ */
+public final class EmbeddedMetastore {
+    static final int ANOTHER_SERVER = 3;
+    static final int PORT_TAKEN = 4;
+
+    public static void main(String[] arguments) throws Exception {
+        final File folder = new File(arguments[0]);
+        int port = Integer.parseInt(arguments[1]);
+
+        // Held until the process ends, however it ends: whoever can take this lock knows that no server lives.
+        FileChannel server = channel(folder, "server.lock");
+        FileLock alive = server.tryLock();
+        for (int attempt = 0; alive == null && attempt < 30; attempt++) { // someone may be looking, just now
+            Thread.sleep(100);
+            alive = server.tryLock();
+        }
+        if (alive == null) {
+            System.exit(ANOTHER_SERVER);
+        }
+        TServerSocket socket = listen(port);
+        int boundPort = socket.getServerSocket().getLocalPort();
+
+        Runtime.getRuntime().addShutdownHook(new Thread("derby-shutdown") {
+            public void run() {
+                closeDatabase();
+            }
+        });
+        HiveConf conf = new HiveConf(EmbeddedMetastore.class);
+        HiveMetaStore.HMSHandler base = new HiveMetaStore.HMSHandler("skep", conf, false);
+        IHMSHandler handler = HiveMetaStore.newRetryingHMSHandler(base, conf);
+        createLockTables(conf);
+        handler.get_all_databases();
+        startHouseKeeper(conf);
+        stopWhenUnused(folder);
+        announce(folder, boundPort);
+        serve(socket, handler);
+    }
+
+    private static FileChannel channel(File folder, String name) throws Exception {
+        return new RandomAccessFile(new File(folder, name), "rw").getChannel();
+    }
+
+    private static TServerSocket listen(int port) throws Exception {
+        try {
+            return new TServerSocket(new InetSocketAddress(InetAddress.getByName("127.0.0.1"), port));
+        } catch (TTransportException error) {
+            System.err.println("cannot listen on 127.0.0.1:" + port + ": " + error);
+            System.exit(PORT_TAKEN);
+            throw error;
+        }
+    }
+
+    /** Hive makes the lock tables only when it runs its own tests; then it refuses the locks of older clients. */
+    private static void createLockTables(HiveConf conf) throws Exception {
+        Connection connection = DriverManager.getConnection(conf.getVar(HiveConf.ConfVars.METASTORECONNECTURLKEY));
+        try {
+            ResultSet found = connection.getMetaData().getTables(null, null, "HIVE_LOCKS", null);
+            if (!found.next()) {
+                TxnDbUtil.prepDb(conf);
+            }
+        } finally {
+            connection.close();
+        }
+    }
+
+    /** Expires the locks of holders that no longer send heartbeats. */
+    private static void startHouseKeeper(HiveConf conf) throws Exception {
+        Object service = Class.forName("org.apache.hadoop.hive.ql.txn.AcidHouseKeeperService").newInstance();
+        ((HouseKeeperService) service).start(conf);
+    }
+
+    /** Every user of this metastore holds a shared lock on one file; when none does, killed ones included, it ends. */
+    private static void stopWhenUnused(File folder) throws Exception {
+        final FileChannel users = channel(folder, "users.lock");
+        Thread watcher = new Thread("users") {
+            public void run() {
+                try {
+                    while (users.tryLock() == null) {
+                        Thread.sleep(2000);
+                    }
+                } catch (Exception error) {
+                    System.err.println("cannot watch the users of this metastore: " + error);
+                }
+                System.err.println("no user is left: the metastore stops");
+                System.exit(0); // with the lock held, so that nobody joins a server that is going away
+            }
+        };
+        watcher.setDaemon(true);
+        watcher.start();
+    }
+
+    private static void announce(File folder, int port) throws Exception {
+        File next = new File(folder, "server.json.new");
+        Writer writer = new OutputStreamWriter(new FileOutputStream(next), "UTF-8");
+        String pid = ManagementFactory.getRuntimeMXBean().getName().split("@")[0];
+        writer.write("{\"pid\": " + pid + ", \"port\": " + port + "}\n");
+        writer.close();
+        Files.move(next.toPath(), new File(folder, "server.json").toPath(), StandardCopyOption.ATOMIC_MOVE);
+    }
+
+    private static void serve(TServerSocket socket, final IHMSHandler handler) throws Exception {
+        TThreadPoolServer.Args settings = new TThreadPoolServer.Args(socket);
+        settings.processor(new TSetIpAddressProcessor(handler));
+        settings.protocolFactory(new TBinaryProtocol.Factory());
+        settings.transportFactory(new TTransportFactory());
+        settings.minWorkerThreads(4);
+        settings.maxWorkerThreads(1000);
+        TThreadPoolServer server = new TThreadPoolServer(settings);
+        server.setServerEventHandler(new TServerEventHandler() {
+            public void preServe() {}
+
+            public ServerContext createContext(TProtocol input, TProtocol output) {
+                return null;
+            }
+
+            public void deleteContext(ServerContext context, TProtocol input, TProtocol output) {
+                try {
+                    handler.shutdown(); // gives back this thread's database connection
+                } catch (Exception error) {
+                    System.err.println("closing a session: " + error);
+                }
+            }
+
+            public void processContext(ServerContext context, TTransport input, TTransport output) {}
+        });
+        server.serve();
+    }
+
+    private static void closeDatabase() {
+        try {
+            DriverManager.getConnection("jdbc:derby:;shutdown=true");
+        } catch (SQLException expected) {
+            // Derby reports an orderly shutdown as an exception.
+        }
+    }
+}

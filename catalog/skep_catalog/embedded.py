@@ -1,0 +1,445 @@
+"""The embedded metastore: Hive's own, out of the installed pyspark's jars, on Derby, one per warehouse folder.
+
+Processes that work on one warehouse share one metastore: the first one starts it, the last one to leave stops it.
+Three lock files in `<warehouse>/.metastore` say who is there, and the system frees them however a process ends:
+
+    start.lock    held while a process looks, starts, joins or leaves
+    users.lock    shared by every process that uses the metastore; the server itself waits for it and ends when it is
+                  free
+    server.lock   held by the server for its life
+
+So nothing is believed of process ids that may have been reused, and a killed process leaves nothing to clean up.
+"""
+
+from __future__ import annotations
+
+import atexit
+import errno
+import json
+import os
+import signal
+import socket
+import subprocess
+import threading
+import time
+import weakref
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import IO, TYPE_CHECKING, Any, Final
+from urllib.parse import unquote, urlsplit
+from xml.sax.saxutils import escape
+
+from skep_catalog.java import find_java
+from skep_catalog.spark import find_spark
+from skep_table.errors import EnvironmentMissingError, InputError, MetastoreStartError, UnsupportedError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+FOLDER: Final = ".metastore"
+_HOST: Final = "127.0.0.1"
+_SERVER_CLASS: Final = "EmbeddedMetastore"
+_ANOTHER_SERVER, _PORT_TAKEN = 3, 4  # exit codes of the server
+_LOG_LIMIT_BYTES: Final = 8 << 20
+_LOG_TAIL_LINES: Final = 25
+
+# What Hive's classes reach into below Java 17's module borders; Java 8 ignores it.
+_OPENED_PACKAGES: Final = (
+    *("lang", "lang.invoke", "lang.reflect", "util", "util.concurrent", "util.concurrent.atomic", "util.regex"),
+    *("net", "nio", "io", "text", "time"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ServerInfo:
+    """A running embedded metastore."""
+
+    pid: int
+    port: int
+    folder: Path
+
+    @property
+    def uri(self) -> str:
+        return f"thrift://{_HOST}:{self.port}"
+
+    @property
+    def log(self) -> Path:
+        return self.folder / "metastore.log"
+
+
+@dataclass
+class _Membership:
+    """This process's share in one metastore. POSIX locks belong to the process: closing any handle of the file drops
+    them, so there is one per folder and process, counted."""
+
+    folder: Path
+    pid: int
+    users: IO[bytes]
+    count: int = 0
+
+
+_memberships: dict[Path, _Membership] = {}
+_guard = threading.RLock()
+
+
+@dataclass(eq=False)
+class EmbeddedMetastore:
+    """One use of a warehouse's metastore. `started` tells whether this use started the server; `stop()` ends the use,
+    and the server with it when nobody else is left."""
+
+    server: ServerInfo
+    started: bool
+    _membership: _Membership = field(repr=False)
+    _open: bool = field(default=True, repr=False)
+
+    @classmethod
+    def start_or_join(
+        cls, warehouse: str | os.PathLike[str], *, port: int | None = None, timeout_seconds: float = 90
+    ) -> EmbeddedMetastore:
+        """Joins the metastore of `warehouse` (a local folder, made when missing), or starts it.
+
+        Without `port` the server takes the one it had last, when that is free, else any. MetastoreStartError when it
+        does not come up, when `port` is taken, or when the metastore already runs on another port than asked for.
+        """
+        if fcntl is None:
+            raise UnsupportedError("the embedded metastore needs a POSIX system", hint="give the URI of a metastore")
+        warehouse_path = local_folder(warehouse)
+        folder = warehouse_path / FOLDER
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise MetastoreStartError(f"can't make the metastore's folder: {error}", path=folder) from error
+        with _starting(folder):
+            membership = _join(folder)
+            try:
+                server = _settled(folder, timeout_seconds)
+                started = server is None
+                if server is None:
+                    server = _start(folder, warehouse_path, port, timeout_seconds)
+                elif port is not None and server.port != port:
+                    raise MetastoreStartError(
+                        f"the metastore of {warehouse_path} already runs on port {server.port}, not {port}",
+                        hint=f"use {server.uri}, or stop it first (process {server.pid})",
+                        port=server.port,
+                        pid=server.pid,
+                    )
+            except BaseException:
+                _leave(membership)
+                raise
+        metastore = cls(server, started, membership)
+        _open_uses.add(metastore)
+        return metastore
+
+    @property
+    def uri(self) -> str:
+        return self.server.uri
+
+    def is_alive(self) -> bool:
+        """Whether the server process lives. When it was killed, `start_or_join` starts it again with its data."""
+        return _is_locked(self.server.folder / "server.lock")
+
+    def stop(self, timeout_seconds: float = 20) -> bool:
+        """Ends this use; calling it again is no error. Answers whether the server was stopped: it runs on while others
+        use it."""
+        with _guard:
+            if not self._open:
+                return False
+            self._open = False
+        if self._membership.pid != os.getpid():
+            return False  # a forked child inherits the object, not the use
+        with _starting(self.server.folder):
+            if not _leave(self._membership):
+                return False
+            server = running(self.server.folder)
+            if server is not None:
+                _terminate(server, timeout_seconds)
+            return True
+
+    def __enter__(self) -> EmbeddedMetastore:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+
+_open_uses: weakref.WeakSet[EmbeddedMetastore] = weakref.WeakSet()
+
+
+@atexit.register
+def _stop_all() -> None:
+    for metastore in list(_open_uses):
+        with suppress(Exception):
+            metastore.stop()
+
+
+def local_folder(warehouse: str | os.PathLike[str]) -> Path:
+    """The absolute folder of a path or file: URI. InputError for a warehouse elsewhere."""
+    text = os.fspath(warehouse)
+    parts = urlsplit(text)
+    if parts.scheme == "file":
+        return Path(unquote(parts.path)).resolve()
+    if "://" in text:
+        raise InputError(
+            f"an embedded metastore needs a warehouse on this machine, not {text}", hint="give the URI of a metastore"
+        )
+    return Path(text).expanduser().resolve()
+
+
+def running(folder: Path) -> ServerInfo | None:
+    """The server that lives for this state folder, None when there is none."""
+    return _state(folder) if _is_locked(folder / "server.lock") else None
+
+
+def _state(folder: Path) -> ServerInfo | None:
+    """What the last server that came up wrote. None while one is starting, and before the first."""
+    try:
+        state = json.loads((folder / "server.json").read_text())
+        return ServerInfo(int(state["pid"]), int(state["port"]), folder)
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _settled(folder: Path, timeout_seconds: float) -> ServerInfo | None:
+    """As `running`, when no server is half up or half down any more (one whose starter was killed, say)."""
+    deadline = time.monotonic() + timeout_seconds
+    while True:
+        server = running(folder)
+        if server is not None or not _is_locked(folder / "server.lock"):
+            return server
+        if time.monotonic() > deadline:
+            raise MetastoreStartError(
+                f"a metastore holds {folder} and does not come up; see {folder / 'metastore.log'}",
+                log=folder / "metastore.log",
+            )
+        time.sleep(0.1)
+
+
+# -------------------------------------------------------------------------------- who is there
+
+
+@contextmanager
+def _starting(folder: Path) -> Iterator[None]:
+    """One process, and one thread of it, at a time."""
+    with _guard, (folder / "start.lock").open("ab") as file:
+        fcntl.lockf(file, fcntl.LOCK_EX)
+        yield
+
+
+def _join(folder: Path) -> _Membership:
+    membership = _memberships.get(folder)
+    if membership is None or membership.pid != os.getpid():
+        users = (folder / "users.lock").open("a+b")
+        fcntl.lockf(users, fcntl.LOCK_SH)  # waits for a server that is just going away
+        membership = _memberships[folder] = _Membership(folder, os.getpid(), users)
+    membership.count += 1
+    return membership
+
+
+def _leave(membership: _Membership) -> bool:
+    """Whether nobody uses the metastore any more."""
+    membership.count -= 1
+    if membership.count > 0:
+        return False
+    _memberships.pop(membership.folder, None)
+    try:
+        fcntl.lockf(membership.users, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in (errno.EACCES, errno.EAGAIN):
+            return False
+        raise
+    finally:
+        membership.users.close()
+    return True
+
+
+def _is_locked(file: Path) -> bool:
+    """Whether another process holds the lock. (A process does not see its own: only the server takes this one.)"""
+    with file.open("ab") as handle:
+        try:
+            fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno in (errno.EACCES, errno.EAGAIN):
+                return True
+            raise
+    return False
+
+
+# -------------------------------------------------------------------------------- starting, ending
+
+
+def _start(folder: Path, warehouse: Path, port: int | None, timeout_seconds: float) -> ServerInfo:
+    """Starts the server and waits until it answers."""
+    if port is not None:
+        return _launch(folder, warehouse, port, timeout_seconds)
+    before = _state(folder)
+    last = before.port if before is not None and _is_free(before.port) else 0
+    try:
+        return _launch(folder, warehouse, last, timeout_seconds)
+    except MetastoreStartError as error:
+        if error.fields.get("port_taken"):  # between the look and the start
+            return _launch(folder, warehouse, 0, timeout_seconds)
+        raise
+
+
+def _launch(folder: Path, warehouse: Path, port: int, timeout_seconds: float) -> ServerInfo:
+    state, log_path = folder / "server.json", folder / "metastore.log"
+    state.unlink(missing_ok=True)
+    (folder / "hive-site.xml").write_text(_hive_site(warehouse), encoding="utf-8")
+    (folder / "log4j2.properties").write_text(_LOG_SETTINGS, encoding="utf-8")
+    if log_path.exists() and log_path.stat().st_size > _LOG_LIMIT_BYTES:
+        log_path.replace(log_path.with_suffix(".log.old"))
+    with log_path.open("ab") as log_file:
+        begin = log_file.tell()
+        process = subprocess.Popen(
+            _command(folder, port),
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=log_file,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,  # Ctrl-C at the terminal is for the program, which then leaves in order
+        )
+    threading.Thread(target=process.wait, daemon=True).start()  # leaves no zombie
+    try:
+        deadline = time.monotonic() + timeout_seconds
+        while time.monotonic() < deadline:
+            server = _state(folder)
+            if server is not None:
+                return server
+            if process.poll() is not None:
+                raise _failure(f"ended with exit code {process.returncode}", log_path, begin, port, process)
+            time.sleep(0.02)
+        raise _failure(f"did not answer in {timeout_seconds:g} s", log_path, begin, port, process)
+    except BaseException:
+        process.kill()
+        process.wait()
+        raise
+
+
+def _failure(what: str, log_path: Path, begin: int, port: int, process: subprocess.Popen[bytes]) -> MetastoreStartError:
+    """The error for a server that did not come up; says what is known to go wrong, and shows the log's end."""
+    with log_path.open("rb") as file:
+        file.seek(begin)
+        lines = file.read().decode(errors="replace").splitlines()
+    tail = "\n".join("    " + line[:300] for line in lines[-_LOG_TAIL_LINES:])
+    text = "\n".join(lines)
+    facts: dict[str, Any] = {"log": log_path, "port": port or None, "pid": process.pid}
+    if process.returncode == _PORT_TAKEN:
+        return MetastoreStartError(
+            f"the embedded metastore can't listen on {_HOST}:{port}: the port is in use",
+            hint="choose another port, or none to get a free one",
+            port_taken=True,
+            **facts,
+        )
+    if process.returncode == _ANOTHER_SERVER:
+        return MetastoreStartError(f"another metastore is starting or stopping in {log_path.parent}", **facts)
+    if "XSDB6" in text or "Another instance of Derby may have already booted" in text:
+        return MetastoreStartError(
+            f"the database {log_path.parent / 'derby'} is open in another process",
+            hint="end the process that has it open; this is not skep's own metastore",
+            **facts,
+        )
+    return MetastoreStartError(f"the embedded metastore {what}; the end of {log_path}:\n{tail}", **facts)
+
+
+def _terminate(server: ServerInfo, timeout_seconds: float) -> None:
+    """Ends the server in order, and by force when it does not go. The caller holds the start lock."""
+    lock = server.folder / "server.lock"
+    for signal_number in (signal.SIGTERM, signal.SIGKILL):
+        with suppress(ProcessLookupError):
+            os.kill(server.pid, signal_number)
+        deadline = time.monotonic() + timeout_seconds
+        while time.monotonic() < deadline:
+            if not _is_locked(lock):
+                return
+            time.sleep(0.02)
+    raise MetastoreStartError(f"process {server.pid} does not end", pid=server.pid, port=server.port)
+
+
+def _command(folder: Path, port: int) -> list[str]:
+    spark = find_spark()
+    java = find_java(spark.version)
+    if not any(spark.jars.glob("hive-metastore-*.jar")):
+        raise EnvironmentMissingError(
+            f"the jars of pyspark {spark.version} at {spark.jars} hold no Hive Metastore",
+            hint="install pyspark from PyPI, or give the URI of a metastore",
+            missing="hive-metastore",
+        )
+    return [
+        str(java.executable),
+        "-Xmx512m",
+        *("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),  # starts faster, and it is a small server
+        "-XX:+IgnoreUnrecognizedVMOptions",
+        *(f"--add-opens=java.base/java.{package}=ALL-UNNAMED" for package in _OPENED_PACKAGES),
+        "--add-opens=java.sql/java.sql=ALL-UNNAMED",
+        "-Djava.awt.headless=true",
+        f"-Dderby.system.home={folder}",
+        f"-Dderby.stream.error.file={folder / 'derby.log'}",
+        f"-Dlog4j2.configurationFile={(folder / 'log4j2.properties').as_uri()}",
+        "-cp",
+        f"{folder}{os.pathsep}{spark.jars}/*",
+        "org.codehaus.janino.SimpleCompiler",
+        str(Path(__file__).with_name(f"{_SERVER_CLASS}.java")),
+        _SERVER_CLASS,
+        str(folder),
+        str(port),
+    ]
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((_HOST, port))
+        except OSError:
+            return False
+    return True
+
+
+# -------------------------------------------------------------------------------- its settings
+
+_LOG_SETTINGS: Final = """\
+status = error
+appender.console.type = Console
+appender.console.name = console
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d{yyyy-MM-dd HH:mm:ss} %p %c{1}: %m%n%ex
+logger.hiveconf.name = org.apache.hadoop.hive.conf.HiveConf
+logger.hiveconf.level = error
+logger.thrift.name = org.apache.thrift.server
+logger.thrift.level = off
+rootLogger.level = warn
+rootLogger.appenderRef.console.ref = console
+"""
+
+
+def _hive_site(warehouse: Path) -> str:
+    settings = {
+        # The name is relative to derby.system.home: a path may hold characters that mean something in a Derby URL.
+        "javax.jdo.option.ConnectionURL": "jdbc:derby:;databaseName=derby;create=true",
+        "javax.jdo.option.ConnectionDriverName": "org.apache.derby.jdbc.EmbeddedDriver",
+        "datanucleus.schema.autoCreateAll": "true",
+        "datanucleus.connectionPoolingType": "NONE",  # the default pool's jar is missing in Spark 4
+        "hive.metastore.schema.verification": "false",
+        "hive.metastore.warehouse.dir": f"file://{warehouse}",  # Hadoop takes paths as they are, never URL-encoded
+        "hive.async.log.enabled": "false",
+        "hive.support.concurrency": "true",
+        "hive.txn.manager": "org.apache.hadoop.hive.ql.lockmgr.DbTxnManager",
+        "hive.txn.timeout": "60s",
+        "hive.timedout.txn.reaper.start": "1s",
+        "hive.timedout.txn.reaper.interval": "1s",
+    }
+    properties = "".join(
+        f"  <property><name>{escape(name)}</name><value>{escape(value)}</value></property>\n"
+        for name, value in settings.items()
+    )
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n<configuration>\n{properties}</configuration>\n'

