@@ -1,9 +1,16 @@
-"""Fixtures that all suites share."""
+"""Fixtures and options that all suites share.
+
+--engines=NAMES and --peers=NAMES choose which real engines and other implementations are asked (`none`, `all`, or names
+separated by commas); --all also runs what is too slow for every commit. What is not chosen is deselected, not skipped.
+On CI (the variable CI is set) a skip is a failure: a machine that lacks what a test needs must not look like a pass.
+"""
 
 from __future__ import annotations
 
 import importlib.util
+import os
 import sys
+from collections.abc import Generator
 from pathlib import Path
 from types import ModuleType
 
@@ -26,6 +33,7 @@ def load_helper(name: str, path: Path) -> ModuleType:
 
 def pytest_configure(config: pytest.Config) -> None:
     load_helper("golden_archives", TESTS / "golden" / "archives.py")
+    load_helper("golden_faults", TESTS / "golden" / "faults.py")
 
 
 @pytest.fixture(scope="session")
@@ -34,3 +42,73 @@ def golden(pytestconfig: pytest.Config) -> Path:
     import golden_archives
 
     return golden_archives.unpack(Path(pytestconfig.cache.mkdir("golden")))
+
+
+# -- choosing ----------------------------------------------------------------------------------------------------------
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("skep")
+    group.addoption(
+        "--engines", default="all", metavar="NAMES", help="real engines to ask: none, all, or names by comma"
+    )
+    group.addoption(
+        "--peers", default="all", metavar="NAMES", help="other implementations: none, all, or names by comma"
+    )
+    group.addoption("--all", action="store_true", help="also run the tests marked slow")
+
+
+def chosen(item: pytest.Item, marker_name: str, choice: str) -> bool:
+    """Whether the item is among the choice: by the name in its marker, the first `-`-part of it, or unmarked."""
+    markers = list(item.iter_markers(marker_name))
+    if not markers or choice == "all":
+        return True
+    wanted = {name.strip() for name in choice.split(",")}
+    names = {str(word) for marker in markers for word in marker.args}
+    return bool(wanted & (names | {name.partition("-")[0] for name in names}))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    def runs(item: pytest.Item) -> bool:
+        return (
+            chosen(item, "engine", config.getoption("--engines"))
+            and chosen(item, "peer", config.getoption("--peers"))
+            and (config.getoption("--all") or item.get_closest_marker("slow") is None)
+        )
+
+    keep = [item for item in items if runs(item)]
+    if len(keep) < len(items):
+        config.hook.pytest_deselected(items=[item for item in items if not runs(item)])
+        items[:] = keep
+
+
+# -- no silent skips on CI ---------------------------------------------------------------------------------------------
+
+
+def on_ci() -> bool:
+    return os.environ.get("CI", "").lower() not in ("", "0", "false")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if on_ci() and report.skipped and not hasattr(report, "wasxfail") and not item.get_closest_marker("may_skip"):
+        report.outcome = "failed"
+        report.longrepr = f"skipped, which CI does not allow: {skip_reason(report)}"
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    report = yield
+    if on_ci() and report.outcome == "skipped":
+        report.outcome = "failed"
+        report.longrepr = f"skipped, which CI does not allow: {skip_reason(report)}"
+    return report
+
+
+def skip_reason(report: pytest.TestReport | pytest.CollectReport) -> str:
+    return str(report.longrepr[2]) if isinstance(report.longrepr, tuple) else report.longreprtext

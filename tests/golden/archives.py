@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
 import tarfile
 import tempfile
@@ -90,13 +89,16 @@ def unpack(cache: Path) -> Path:
     try:
         for archive in archives:
             # Python 3.11's tarfile knows no zstd
-            with pa.CompressedInputStream(str(archive), "zstd") as stream, tarfile.open(fileobj=stream, mode="r|") as tar:
+            with (
+                pa.CompressedInputStream(str(archive), "zstd") as stream,
+                tarfile.open(fileobj=stream, mode="r|") as tar,
+            ):
                 if hasattr(tarfile, "data_filter"):
                     tar.extractall(staged, filter="data")
                 else:
                     tar.extractall(staged)
         try:
-            os.rename(staged, target)
+            staged.rename(target)
         except OSError:
             if not target.is_dir():  # another run was first
                 raise

@@ -387,3 +387,15 @@ COMPACT: Final = Spelling(
     omit_nulls=True,
     sort_map_keys=False,
 )
+
+
+def plain_texts(batch: pa.RecordBatch) -> list[pa.Array]:
+    """Each column as text for people: what JSON puts in quotes stands without them, nulls stay null."""
+    return [_unquoted(column, json_values(column, ROWS)) for column in batch.columns]
+
+
+def _unquoted(column: pa.Array, text: pa.Array) -> pa.Array:
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+        return column.cast(pa.large_string())
+    return text if pa.types.is_nested(kind) else pc.utf8_trim(text, '"')

@@ -58,6 +58,21 @@ _TEXT_FUNCTIONS: Final[dict[type[Any], tuple[str, pa.DataType]]] = {
     exp.Trim: ("utf8_trim_whitespace", pa.string()),
     exp.Length: ("utf8_length", pa.int32()),
 }
+# What the reader looks at in the nodes of conditions.
+_HEARD: Final = {
+    "this",
+    "expression",
+    "expressions",
+    "low",
+    "high",
+    "query",
+    "negate",
+    "to",
+    "table",
+    "db",
+    "catalog",
+    "is_string",
+}
 _CAST_TYPES: Final = {
     exp.DataType.Type.BOOLEAN: pa.bool_(),
     exp.DataType.Type.TINYINT: pa.int8(),
@@ -112,6 +127,7 @@ class _Reader:
     # Conditions
 
     def condition(self, node: Node, negated: bool = False) -> Condition:
+        self.check_arguments(node)
         if isinstance(node, exp.Paren):
             return self.condition(node.this, negated)
         if isinstance(node, exp.Not):
@@ -138,6 +154,12 @@ class _Reader:
         if not pa.types.is_boolean(value.type) and not pa.types.is_null(value.type):
             raise self.fail(f"{node.sql('spark')} is {_named(value.type)}, not a condition")
         return Truth(value, negated)
+
+    def check_arguments(self, node: Node) -> None:
+        """Refuses modifiers (BETWEEN SYMMETRIC and the like) that would otherwise go unheard."""
+        unheard = set(_given(node)) - _HEARD
+        if unheard:
+            raise self.fail(f"{node.sql('spark')} is not supported in filters")
 
     def is_(self, node: exp.Is, negated: bool) -> Condition:
         right = node.expression
@@ -183,8 +205,10 @@ class _Reader:
         escape = "\\"
         if isinstance(node, exp.Escape):
             escape, node = self.text_of(node.expression), node.this
+            self.check_arguments(node)
             if len(escape) != 1:
                 raise self.fail("ESCAPE takes one character")
+        negated = negated is not bool(node.args.get("negate"))  # NOT LIKE
         argument = self.value(node.this)
         if not _is_text(argument.type):
             raise self.fail(f"{node.this.sql('spark')} is {_named(argument.type)}; LIKE takes text")

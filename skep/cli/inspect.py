@@ -1,0 +1,143 @@
+"""`skep schema`, `timeline`, `files` and `properties`: what a table says of itself."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+import typer
+
+from skep.cli.output import Output, OutputOption, print_rows, reported
+from skep.cli.read import NoMetadata, Settings, TablePath, settings_of
+
+_INSTANT_COLUMNS = ("requested_time", "completion_time", "action", "state")
+_DETAIL_COLUMNS = ("operation", "partitions", "files", "rows_written", "rows_deleted", "bytes_written")
+_FILE_COLUMNS = ("partition", "file_id", "base_instant", "base_file", "base_bytes", "log_files", "log_bytes")
+
+
+def register(app: typer.Typer) -> None:
+    app.command("schema")(schema)
+    app.command("timeline")(timeline)
+    app.command("files")(files)
+    app.command("properties")(properties)
+
+
+def schema(
+    path: TablePath,
+    as_of: Annotated[str | None, typer.Option(metavar="INSTANT", help="The schema as of this instant.")] = None,
+    avro: Annotated[bool, typer.Option("--avro", help="Print the Avro schema instead.")] = False,
+    option: Settings = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Print the columns of a table."""
+    with reported():
+        from skep_table.schema.arrow import to_arrow
+        from skep_table.schema.avro import to_avro
+        from skep_table.table import HudiTable
+
+        found = HudiTable.open(path, settings_of(option)).schema(as_of)
+        if avro:
+            typer.echo(json.dumps(to_avro(found), indent=2))
+            return
+        types = to_arrow(found)
+        rows = [
+            {
+                "column": field.name,
+                "type": str(types.field(field.name).type),
+                "nullable": field.nullable,
+                "comment": field.doc or "",
+            }
+            for field in found.fields
+        ]
+        print_rows(rows, output, ("column", "type", "nullable", "comment"))
+
+
+def timeline(
+    path: TablePath,
+    details: Annotated[bool, typer.Option("--details", "-d", help="Also what each commit wrote.")] = False,
+    archived: Annotated[bool, typer.Option("--archived", help="Archived instants too.")] = False,
+    limit: Annotated[int | None, typer.Option(metavar="N", help="Only the last N instants.")] = None,
+    option: Settings = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Print the instants of a table, oldest first."""
+    with reported():
+        from skep_table.table import HudiTable
+
+        table = HudiTable.open(path, settings_of(option))
+        past = table.timeline.archived() if archived else ()
+        instants = [*past, *table.timeline.instants]
+        rows = []
+        for instant in instants[-limit:] if limit else instants:
+            row: dict[str, Any] = {
+                "requested_time": instant.requested_time,
+                "completion_time": instant.completion_time,
+                "action": instant.action.value,
+                "state": instant.state.name.lower(),
+            }
+            rows.append(row | (_details(table, instant) if details else {}))
+        print_rows(rows, output, _INSTANT_COLUMNS + (_DETAIL_COLUMNS if details else ()))
+
+
+def _details(table: Any, instant: Any) -> dict[str, Any]:
+    from skep_table.timeline.instant import DATA_ACTIONS
+
+    if not instant.is_completed or instant.action not in DATA_ACTIONS:
+        return {}
+    metadata = table.commit_metadata(instant)
+    stats = metadata.stats
+    return {
+        "operation": metadata.operation_type and metadata.operation_type.value,
+        "partitions": len(metadata.partitions),
+        "files": len(stats),
+        "rows_written": sum(stat.num_writes for stat in stats),
+        "rows_deleted": sum(stat.num_deletes for stat in stats),
+        "bytes_written": sum(stat.total_write_bytes for stat in stats),
+    }
+
+
+def files(
+    path: TablePath,
+    partition: Annotated[str | None, typer.Option(metavar="PATH", help="Only this partition path.")] = None,
+    as_of: Annotated[str | None, typer.Option(metavar="TIME", help="The files as of this time.")] = None,
+    no_metadata: NoMetadata = False,
+    option: Settings = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Print the latest file slice of each file group."""
+    with reported():
+        from skep_table.query.request import instant_text
+        from skep_table.table import HudiTable
+
+        table = HudiTable.open(path, settings_of(option))
+        moment = instant_text(as_of, table.config.timezone) if as_of else None
+        view = table.view(as_of=moment, metadata=not no_metadata)
+        partitions = view.partitions() if partition is None else [partition]
+        rows = []
+        for name in partitions:
+            for found in view.slices(name):
+                base = found.base_file
+                rows.append(
+                    {
+                        "partition": name,
+                        "file_id": found.file_id,
+                        "base_instant": found.base_instant,
+                        "base_file": str(base.name) if base else None,
+                        "base_bytes": base.size_bytes if base else None,
+                        "log_files": len(found.log_files),
+                        "log_bytes": sum(log.size_bytes for log in found.log_files),
+                    }
+                )
+        print_rows(rows, output, _FILE_COLUMNS)
+
+
+def properties(path: TablePath, option: Settings = None, output: OutputOption = Output.TABLE) -> None:
+    """Print the table's properties (.hoodie/hoodie.properties)."""
+    with reported():
+        from skep_table.storage import open_storage
+        from skep_table.table_config import load_table_config
+
+        config = load_table_config(open_storage(path, settings_of(option)))
+        print_rows(
+            [{"key": key, "value": value} for key, value in sorted(config.raw.items())], output, ("key", "value")
+        )

@@ -1,0 +1,147 @@
+"""What commands print: rows as table, json, jsonl, csv or parquet on stdout; errors on stderr with an exit code."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from enum import Enum
+from typing import IO, TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from skep_table.errors import InputError, SkepError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+FAILED = 1
+WRONG_USAGE = 2
+ROWS_IN_A_TABLE = 1000
+
+
+class Output(str, Enum):
+    """How rows are printed."""
+
+    TABLE = "table"
+    JSON = "json"
+    JSONL = "jsonl"
+    CSV = "csv"
+    PARQUET = "parquet"
+
+
+OutputOption = Annotated[Output, typer.Option("--output", "-o", help="How rows are printed.", case_sensitive=False)]
+
+
+@contextlib.contextmanager
+def reported() -> Iterator[None]:
+    """Errors of skep go to stderr: exit code 2 where the arguments were at fault, else 1."""
+    try:
+        yield
+    except SkepError as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(WRONG_USAGE if isinstance(error, InputError) else FAILED) from error
+    except BrokenPipeError:
+        # The reader of the pipe has seen enough. Nothing more may be written, at exit neither.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(0) from None
+
+
+def print_rows(rows: Sequence[Mapping[str, Any]], output: Output, columns: Sequence[str]) -> None:
+    """A short list of rows. `columns` gives their order, also when there is no row."""
+    import pyarrow as pa
+
+    arrays = {name: pa.array([row.get(name) for row in rows]) for name in columns}
+    table = pa.table(
+        {name: array.cast(pa.string()) if pa.types.is_null(array.type) else array for name, array in arrays.items()}
+    )
+    print_batches(table.schema, table.to_batches(), output)
+
+
+def print_batches(schema: pa.Schema, batches: Iterable[pa.RecordBatch], output: Output) -> None:
+    """Rows as they come: nothing is held but the batch at hand (a table is cut after a thousand rows)."""
+    if output is Output.TABLE:
+        _print_table(schema, batches)
+        return
+    stream = sys.stdout.buffer
+    if output is Output.JSONL:
+        _write_json_lines(batches, stream)
+    elif output is Output.JSON:
+        _write_json(batches, stream)
+    elif output is Output.CSV:
+        _write_csv(schema, batches, stream)
+    else:
+        _write_parquet(schema, batches, stream)
+    stream.flush()
+
+
+def _write_json_lines(batches: Iterable[pa.RecordBatch], stream: IO[bytes]) -> None:
+    from skep_table.query.json_text import json_lines
+
+    for batch in batches:
+        stream.write(json_lines(batch))
+
+
+def _write_json(batches: Iterable[pa.RecordBatch], stream: IO[bytes]) -> None:
+    from skep_table.query.json_text import json_lines
+
+    opening = b"["
+    for batch in batches:
+        if batch.num_rows:
+            text = bytes(json_lines(batch)).removesuffix(b"\n")
+            stream.write(opening + b"\n" + text.replace(b"\n", b",\n"))
+            opening = b","
+    stream.write(b"[]\n" if opening == b"[" else b"\n]\n")
+
+
+def _write_csv(schema: pa.Schema, batches: Iterable[pa.RecordBatch], stream: IO[bytes]) -> None:
+    """Values as text; those that are no plain text in JSON (lists, maps, structs) as JSON."""
+    import pyarrow as pa
+    from pyarrow import csv
+
+    from skep_table.query.json_text import plain_texts
+
+    flat = pa.schema([pa.field(name, pa.large_string()) for name in schema.names])
+    with csv.CSVWriter(stream, flat) as writer:
+        for batch in batches:
+            writer.write_batch(pa.record_batch(plain_texts(batch), schema=flat))
+
+
+def _write_parquet(schema: pa.Schema, batches: Iterable[pa.RecordBatch], stream: IO[bytes]) -> None:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    if sys.stdout.isatty():
+        raise InputError(
+            "parquet is no text for a terminal", hint="redirect the output: skep read … -o parquet > rows.parquet"
+        )
+    with parquet.ParquetWriter(pa.PythonFile(stream, "w"), schema) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+
+
+def _print_table(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from skep_table.query.json_text import plain_texts
+
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for field in schema:
+        table.add_column(Text(field.name), justify="right" if _is_number(field.type) else "left", overflow="fold")
+    rows = (row for batch in batches for row in zip(*(text.to_pylist() for text in plain_texts(batch)), strict=True))
+    for row in itertools.islice(rows, ROWS_IN_A_TABLE):
+        table.add_row(*(Text("" if cell is None else cell) for cell in row))
+    # A pipe is no terminal with a width: nothing is cut or folded there.
+    Console(width=None if sys.stdout.isatty() else 10_000).print(table, soft_wrap=not sys.stdout.isatty())
+    if next(rows, None) is not None:
+        typer.echo(f"first {ROWS_IN_A_TABLE} rows; --output jsonl prints them all", err=True)
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))

@@ -1,0 +1,82 @@
+"""`skep read`: the rows of any Hudi table by its path, without Spark, Java or a metastore."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from skep.cli.output import Output, OutputOption, print_batches, reported
+from skep_table.errors import InputError
+
+TablePath = Annotated[str, typer.Argument(metavar="PATH", help="The table's base path.")]
+NoMetadata = Annotated[bool, typer.Option("--no-metadata", help="List storage, whatever the metadata table says.")]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--option", metavar="KEY=VALUE", help="A Hudi read key or a storage setting; repeatable."),
+]
+
+
+def register(app: typer.Typer) -> None:
+    app.command("read")(read)
+
+
+def settings_of(pairs: list[str] | None) -> dict[str, str]:
+    """`KEY=VALUE` arguments as a mapping. InputError for one without `=`."""
+    settings = {}
+    for pair in pairs or ():
+        key, separator, value = pair.partition("=")
+        if not separator or not key.strip():
+            raise InputError(f"--option takes KEY=VALUE, not {pair!r}", option="--option", found=pair)
+        settings[key.strip()] = value
+    return settings
+
+
+def read(
+    path: TablePath,
+    query: Annotated[
+        str | None,
+        typer.Option(metavar="snapshot|read_optimized|incremental|cdc", help="What to answer. [default: snapshot]"),
+    ] = None,
+    as_of: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Time travel: an instant, a date or an ISO time.")
+    ] = None,
+    since: Annotated[str | None, typer.Option(metavar="TIME", help="Changes after this time (exclusive).")] = None,
+    until: Annotated[str | None, typer.Option(metavar="TIME", help="Changes up to this time (inclusive).")] = None,
+    columns: Annotated[str | None, typer.Option(metavar="A,B,…", help="Only these columns, in this order.")] = None,
+    where: Annotated[str | None, typer.Option(metavar="PREDICATE", help="A SQL predicate over the columns.")] = None,
+    limit: Annotated[int | None, typer.Option(metavar="N", help="At most so many rows.")] = None,
+    path_glob: Annotated[
+        str | None, typer.Option(metavar="GLOB", help="Incremental: only files whose path below the table matches.")
+    ] = None,
+    no_metadata: NoMetadata = False,
+    option: Settings = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Print the rows of a Hudi table.
+
+    --since and --until make the query incremental. They are instants; from table version 8 on, completion times.
+    """
+    with reported():
+        # Arrow is loaded when a table is read, not when help is printed.
+        from skep_table.options import Options
+        from skep_table.query import ReadRequest, read
+        from skep_table.table import HudiTable
+
+        settings = Options(settings_of(option))
+        settings.check()
+        incremental = since is not None or until is not None
+        request = ReadRequest.of(
+            settings,
+            query=query or ("incremental" if incremental and as_of is None else None),
+            as_of=as_of,
+            since=since,
+            until=until,
+            columns=tuple(name.strip() for name in columns.split(",")) if columns is not None else None,
+            where=where,
+            limit=limit,
+            path_glob=path_glob,
+            metadata=False if no_metadata else None,
+        )
+        result = read(HudiTable.open(path, settings), request)
+        print_batches(result.schema, result.to_batches(), output)

@@ -1,0 +1,87 @@
+"""Every query that Hudi answered over the golden tables: row for row, value for value, order aside."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+import golden_archives as archives
+import golden_faults as faults
+import pytest
+
+from skep_table.errors import InputError, SkepError
+from skep_table.options import Options
+from skep_table.query import ReadRequest, read
+from skep_table.query.json_text import json_lines
+from skep_table.table import HudiTable
+
+BOOTSTRAP_BASE_PATH = "hoodie.bootstrap.base.path"
+
+
+def opened(case: archives.Case) -> HudiTable:
+    # The bootstrap case names its source by the path it had where it was written.
+    moved = {BOOTSTRAP_BASE_PATH: str(case.folder / "source")} if (case.folder / "source").is_dir() else {}
+    return HudiTable.open(case.table, moved)
+
+
+def asked(case: archives.Case, query: archives.Query, *, metadata: bool = True) -> ReadRequest:
+    """The read request for a query. Snapshots taken between operations become time travel to that moment."""
+    request: dict[str, Any] = {"where": query.where, "metadata": metadata}
+    if (as_of := faults.moment_of(case, query)) is not None:
+        request["as_of"] = as_of
+    return ReadRequest.of(Options(query.options), **request)
+
+
+def answered(case: archives.Case, request: ReadRequest) -> list[dict[str, Any]]:
+    result = read(opened(case), request)
+    text = b"".join(bytes(json_lines(batch)) for batch in result.to_batches())
+    return [json.loads(line) for line in text.decode().splitlines()]
+
+
+def multiset(rows: Iterable[dict[str, Any]]) -> Counter[str]:
+    return Counter(json.dumps(row, sort_keys=True, ensure_ascii=False) for row in rows)
+
+
+def differences(found: Counter[str], expected: Counter[str]) -> str:
+    missing, extra = list((expected - found).elements()), list((found - expected).elements())
+    lines = [f"{len(missing)} rows missing, {len(extra)} too many"]
+    lines += [f"- {row}" for row in missing[:3]] + [f"+ {row}" for row in extra[:3]]
+    return "\n".join(lines)
+
+
+def test_answer_equals_hudis(case: archives.Case, query: archives.Query, fault: faults.Fault | None) -> None:
+    if query.file is None and fault is None:
+        with pytest.raises(SkepError):
+            answered(case, asked(case, query))
+        return
+    found = multiset(answered(case, asked(case, query)))
+    if fault is None:
+        expected = multiset(case.expected(query.file))
+        assert found == expected, differences(found, expected)
+        return
+    right = multiset(faults.right_answer(fault, case, query))
+    normal = multiset(faults.comparable(fault, (json.loads(row) for row in found.elements())))
+    assert normal == right, differences(normal, right)
+    if fault.is_exact and query.file is not None:
+        assert found != multiset(case.expected(query.file)), "this exception does not occur: strike it"
+
+
+def test_listings_agree(case: archives.Case) -> None:
+    """Where a table has a metadata table, listing storage gives the same answer."""
+    if not case.facts["hoodie_properties"].get("hoodie.table.metadata.partitions"):
+        pytest.skip("no metadata table")
+    snapshot = ReadRequest()
+    assert multiset(answered(case, snapshot)) == multiset(answered(case, ReadRequest(metadata=False)))
+
+
+def test_every_fault_names_a_query(fault_entry: faults.Fault, golden_cases: list[archives.Case]) -> None:
+    assert any(fault_entry.covers(case, query) for case in golden_cases for query in case.queries)
+
+
+def test_refusal_is_clear(golden_cases: list[archives.Case]) -> None:
+    case = next(case for case in golden_cases if case.name == "cow_clean")
+    query = next(query for query in case.queries if query.error)
+    with pytest.raises(InputError, match="clean"):
+        answered(case, asked(case, query))
