@@ -1,0 +1,63 @@
+"""Hudi's Spark bundle, by its Maven coordinates, from the local Maven repository or fetched into it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+
+GROUP, ARTIFACT = "org.apache.hudi", "hudi-spark3.5-bundle_2.12"
+RELEASES = ("0.15.0", "1.2.0")  # the last that writes table version 6 only, and the last of all
+DEPENDENCY_PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1"
+
+
+class PeerMissing(Exception):
+    """A peer can't run on this machine; the message says what is missing."""
+
+
+@cache
+def bundle(release: str) -> Path:
+    """The jar of `release`. PeerMissing when Java, Maven or a fitting pyspark is not there."""
+    _check_machine()
+    inside = Path(*GROUP.split("."), ARTIFACT, release, f"{ARTIFACT}-{release}.jar")
+    jar = Path.home() / ".m2" / "repository" / inside
+    if jar.exists():
+        return jar
+    coordinates = f"{GROUP}:{ARTIFACT}:{release}"
+    _maven(f"{DEPENDENCY_PLUGIN}:get", f"-Dartifact={coordinates}", "-Dtransitive=false")
+    if not jar.exists():  # settings.xml may name another folder
+        jar = Path(_maven("help:evaluate", "-Dexpression=settings.localRepository", "-DforceStdout").strip()) / inside
+    if not jar.exists():
+        raise PeerMissing(f"Maven did not bring {coordinates}")
+    return jar
+
+
+def java() -> Path:
+    """The java command: that of JAVA_HOME, else the one on the path."""
+    home = os.environ.get("JAVA_HOME")
+    found = shutil.which("java", path=str(Path(home, "bin"))) if home else shutil.which("java")
+    if not found:
+        raise PeerMissing("no Java on this machine (JAVA_HOME or java on the path); the peers need a JDK 17")
+    return Path(found)
+
+
+def _check_machine() -> None:
+    java()
+    if not shutil.which("mvn"):
+        raise PeerMissing("no Maven on this machine; Hudi's bundles are fetched with mvn")
+    try:
+        installed = metadata.version("pyspark")
+    except metadata.PackageNotFoundError:
+        raise PeerMissing("pyspark is not installed") from None
+    if not installed.startswith("3.5."):
+        raise PeerMissing(f"Hudi's bundles are for Spark 3.5, pyspark here is {installed}")
+
+
+def _maven(*arguments: str) -> str:
+    done = subprocess.run(["mvn", "-q", "-B", *arguments], capture_output=True, text=True, timeout=900, check=False)
+    if done.returncode:
+        raise PeerMissing(f"mvn {arguments[0]} failed: {(done.stdout + done.stderr).strip()[-500:]}")
+    return done.stdout

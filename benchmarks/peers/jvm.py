@@ -1,0 +1,160 @@
+"""JVM Hudi as a peer: a warm Spark session with one release's bundle, in a process of its own.
+
+At most one is up at a time through `Jvms`: a session takes a core and a gigabyte or two.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.peers.bundle import bundle, java
+from benchmarks.peers.spelling import Row
+
+WORKER = Path(__file__).with_name("worker.py")
+
+
+class HudiRefused(Exception):
+    """Hudi (or Spark) answered with an error."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a query gave: rows in golden spelling, their Spark schema, the seconds it took."""
+
+    rows: list[Row]
+    schema: dict[str, Any]
+    seconds: float
+
+
+class Jvm:
+    """One Spark session with Hudi `release`. Use as a context manager, or call stop()."""
+
+    def __init__(self, release: str, settings: Mapping[str, str] | None = None) -> None:
+        self.release = release
+        jar = bundle(release)
+        self._folder = tempfile.TemporaryDirectory(prefix=f"hudi-{release}-")
+        self._log = Path(self._folder.name, "log").open("wb")
+        home = java().resolve().parents[1]
+        own = {
+            "spark.sql.warehouse.dir": f"{self._folder.name}/warehouse",
+            "spark.local.dir": f"{self._folder.name}/local",
+        }
+        self._process = subprocess.Popen(
+            [sys.executable, str(WORKER), str(jar), json.dumps({**own, **(settings or {})})],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            text=True,
+            cwd=self._folder.name,
+            env={**os.environ, "JAVA_HOME": str(home), "TZ": "UTC", "PYSPARK_PYTHON": sys.executable},
+            start_new_session=True,
+        )
+        self._answer()
+
+    def __enter__(self) -> Jvm:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    @property
+    def pid(self) -> int:
+        """Of the process whose child is the JVM."""
+        return self._process.pid
+
+    def request(self, do: str, **fields: Any) -> dict[str, Any]:
+        """Asks the worker; see `worker.Peer` for what it does. HudiRefused when that fails."""
+        assert self._process.stdin is not None
+        try:
+            print(json.dumps({"do": do, **fields}), file=self._process.stdin, flush=True)
+        except BrokenPipeError:
+            raise self._gone() from None
+        return self._answer()
+
+    def read(self, path: str | Path, options: Mapping[str, str] | None = None, **more: Any) -> Answer:
+        """A query of the table at `path`; `columns` and `where` narrow it."""
+        return _answer(self.request("read", path=str(path), options=dict(options or {}), **more))
+
+    def write(
+        self,
+        path: str | Path,
+        rows: Iterable[Row],
+        schema: Mapping[str, Any],
+        options: Mapping[str, str],
+        *,
+        operation: str | None = None,
+        mode: str = "append",
+    ) -> float:
+        """Writes rows (in golden spelling, Spark schema) and gives the seconds it took."""
+        told = {**options, **({"hoodie.datasource.write.operation": operation} if operation else {})}
+        done = self.request("write", path=str(path), rows=list(rows), schema=dict(schema), options=told, mode=mode)
+        return float(done["seconds"])
+
+    def sql(self, text: str, settings: Mapping[str, str] | None = None) -> Answer:
+        """Runs a statement under `settings`, which hold for this statement only."""
+        return _answer(self.request("sql", text=text, settings=dict(settings or {})))
+
+    def stop(self) -> None:
+        """Ends the session and waits for the JVM to be gone."""
+        if self._process.stdin is not None:
+            with contextlib.suppress(BrokenPipeError):
+                self._process.stdin.close()
+        try:
+            self._process.wait(timeout=30)
+        except subprocess.TimeoutExpired:
+            pass
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+            if self._process.stdout is not None:
+                self._process.stdout.close()
+            self._log.close()
+            self._folder.cleanup()
+
+    def _answer(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise self._gone()
+        found: dict[str, Any] = json.loads(line)
+        if "error" in found:
+            raise HudiRefused(f"{found['error']['kind']}: {found['error']['message']}")
+        return found
+
+    def _gone(self) -> RuntimeError:
+        self._process.wait(timeout=30)
+        log = Path(self._log.name).read_text(errors="replace")[-4000:]
+        return RuntimeError(f"the session with Hudi {self.release} ended with {self._process.returncode}:\n{log}")
+
+
+class Jvms:
+    """The sessions of a test run: one at a time, started when asked for, the one before is stopped."""
+
+    def __init__(self) -> None:
+        self._current: Jvm | None = None
+
+    def of(self, release: str) -> Jvm:
+        if self._current is None or self._current.release != release:
+            self.stop()
+            self._current = Jvm(release)
+        return self._current
+
+    def stop(self) -> None:
+        if self._current is not None:
+            self._current.stop()
+            self._current = None
+
+
+def _answer(found: dict[str, Any]) -> Answer:
+    return Answer(found["rows"], found["schema"], found["seconds"])

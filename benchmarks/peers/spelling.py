@@ -1,0 +1,70 @@
+"""Rows as JSON, one spelling for all peers: what `skep read --output jsonl` prints and the golden tables hold.
+
+decimal: text with all decimals; date `YYYY-MM-DD`; timestamp `YYYY-MM-DDTHH:MM:SS.ffffffZ` in UTC, without the `Z` when it
+has no zone; binary: base64; NaN and the infinities: text; maps: objects with keys in order. This module needs nothing but
+the standard library: it also runs in the process that holds the JVM.
+"""
+
+from __future__ import annotations
+
+import base64
+import datetime as dt
+import json
+import math
+from collections import Counter
+from collections.abc import Iterable
+from decimal import Decimal
+from typing import Any
+
+Row = dict[str, Any]
+SpecialFloats = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+
+
+def spell(value: Any) -> Any:
+    """A Python value, as Spark's collect() or Arrow's to_pylist() gives it, as JSON. Maps come as dicts or pair lists."""
+    match value:
+        case None | bool() | int() | str():
+            return value
+        case float():
+            return (
+                value if math.isfinite(value) else next(k for k, v in SpecialFloats.items() if repr(v) == repr(value))
+            )
+        case Decimal():
+            return format(value, "f")
+        case dt.datetime():
+            local = value if value.tzinfo is None else value.astimezone(dt.timezone.utc).replace(tzinfo=None)
+            text = local.isoformat(timespec="microseconds")
+            return text if value.tzinfo is None else text + "Z"
+        case dt.date():
+            return value.isoformat()
+        case dt.time():
+            return value.isoformat(timespec="microseconds")
+        case bytes() | bytearray():
+            return base64.b64encode(value).decode()
+        case dict():
+            return {str(name): spell(item) for name, item in value.items()}
+        case list() | tuple():
+            return [spell(item) for item in value]
+    raise TypeError(f"no spelling for {type(value).__name__}")
+
+
+def lines(rows: Iterable[Row], *, without: Iterable[str] = ()) -> Counter[str]:
+    """Rows as a multiset of canonical JSON texts: order of rows, columns and map keys does not count."""
+    left_out = frozenset(without)
+    return Counter(
+        json.dumps({name: value for name, value in row.items() if name not in left_out}, sort_keys=True) for row in rows
+    )
+
+
+def difference(found: Iterable[Row], expected: Iterable[Row], *, without: Iterable[str] = (), most: int = 6) -> str:
+    """Empty when both hold the same rows; else a text with the counts and the first rows that differ."""
+    found_lines, expected_lines = lines(found, without=without), lines(expected, without=without)
+    missing, extra = expected_lines - found_lines, found_lines - expected_lines
+    if not missing and not extra:
+        return ""
+    shown = [f"- {line}" for line in sorted(missing.elements())[:most]]
+    shown += [f"+ {line}" for line in sorted(extra.elements())[:most]]
+    return (
+        f"{found_lines.total()} rows found, {expected_lines.total()} expected; "
+        f"{missing.total()} missing (-), {extra.total()} too many (+)\n" + "\n".join(shown)
+    )

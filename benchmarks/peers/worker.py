@@ -1,0 +1,185 @@
+"""A process that holds one warm Spark session with one release of Hudi, and does what it is told over its standard input.
+
+Run by `jvm.py` as a script: a request is one line of JSON, `{"do": <function below>, …}`, and so is each answer, with the
+seconds the work took, or with `error`. Rows are spelt as `spelling.py` says.
+"""
+
+from __future__ import annotations
+
+import base64
+import datetime as dt
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import IO, Any
+
+sys.path[0] = str(Path(__file__).resolve().parents[2])
+
+import pyspark.sql.types as spark_types  # noqa: E402
+from pyspark.sql import DataFrame, SparkSession  # noqa: E402
+
+from benchmarks.peers.spelling import SpecialFloats, spell  # noqa: E402
+
+Json = dict[str, Any]
+
+
+def session(jar: str, settings: dict[str, str]) -> SparkSession:
+    builder = SparkSession.builder.master("local[2]").appName("hudi peer")
+    for key, value in {
+        "spark.jars": jar,
+        "spark.driver.memory": "2g",
+        "spark.driver.extraJavaOptions": "-Duser.timezone=UTC",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.ui.enabled": "false",
+        "spark.serializer": "org.apache.spark.serializer.KryoSerializer",
+        "spark.kryo.registrator": "org.apache.spark.HoodieSparkKryoRegistrar",
+        "spark.sql.extensions": "org.apache.spark.sql.hudi.HoodieSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.hudi.catalog.HoodieCatalog",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.parquet.compression.codec": "snappy",
+        **settings,
+    }.items():
+        builder = builder.config(key, value)
+    made = builder.getOrCreate()
+    made.sparkContext.setLogLevel("ERROR")
+    return made
+
+
+class Peer:
+    """The requests. Every public method is one; its keyword arguments are the fields of the request."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+
+    def ping(self) -> Json:
+        return {"spark": self._spark.version}
+
+    def read(self, *, path: str, options: Json, columns: list[str] | None = None, where: str | None = None) -> Json:
+        frame = self._frame(path, options)
+        frame = frame.where(where) if where else frame
+        return answer(frame.select(*columns) if columns else frame)
+
+    def write(self, *, path: str, rows: list[Json], schema: Json, options: Json, mode: str = "append") -> Json:
+        struct = spark_types.StructType.fromJson(schema)
+        values = [value_of(row, struct) for row in rows]
+        frame = self._spark.createDataFrame(values, struct).coalesce(1)
+        frame.write.format("hudi").options(**options).mode(mode).save(path)
+        return {}
+
+    def write_files(
+        self,
+        *,
+        path: str,
+        source: str,
+        options: Json,
+        mode: str = "append",
+        format: str = "hudi",
+        by: list[str] | None = None,
+    ) -> Json:
+        """Writes the rows of a Parquet folder; `format="parquet"` with `by` is Spark's own partitioned write."""
+        writer = self._spark.read.parquet(source).write.format(format).options(**options).mode(mode)
+        (writer.partitionBy(*by) if by else writer).save(path)
+        return {}
+
+    def aggregate(self, *, path: str, options: Json, expressions: list[str], format: str = "hudi") -> Json:
+        frame = self._frame(path, options) if format == "hudi" else self._spark.read.format(format).load(path)
+        return answer(frame.selectExpr(*expressions))
+
+    def sql(self, *, text: str, settings: Json | None = None) -> Json:
+        before = {key: self._spark.conf.get(key, None) for key in settings or {}}
+        try:
+            for key, value in (settings or {}).items():
+                self._spark.conf.set(key, value)
+            return answer(self._spark.sql(text))
+        finally:
+            for key, value in before.items():
+                self._spark.conf.unset(key) if value is None else self._spark.conf.set(key, value)
+
+    def view(self, *, name: str, rows: list[Json], schema: Json) -> Json:
+        """A temporary view of rows, for SQL."""
+        struct = spark_types.StructType.fromJson(schema)
+        self._spark.createDataFrame([value_of(row, struct) for row in rows], struct).createOrReplaceTempView(name)
+        return {}
+
+    def _frame(self, path: str, options: Json) -> DataFrame:
+        return self._spark.read.format("hudi").options(**options).load(path)
+
+
+def answer(frame: DataFrame) -> Json:
+    rows = [spell(plain(row, frame.schema)) for row in frame.collect()]
+    return {"rows": rows, "schema": json.loads(frame.schema.json())}
+
+
+def plain(value: Any, kind: spark_types.DataType) -> Any:
+    """Spark's rows as dicts, recursively, maps in the order of their keys, and instants with their zone."""
+    match kind, value:
+        case _, None:
+            return None
+        case spark_types.StructType(), _:
+            return {field.name: plain(item, field.dataType) for field, item in zip(kind.fields, value, strict=True)}
+        case spark_types.ArrayType(), _:
+            return [plain(item, kind.elementType) for item in value]
+        case spark_types.MapType(), _:
+            return {name: plain(value[name], kind.valueType) for name in sorted(value, key=str)}
+        case spark_types.TimestampType(), _:
+            return value.replace(tzinfo=dt.timezone.utc)  # naive in the process's zone, which main() makes UTC
+    return value
+
+
+def value_of(spelt: Any, kind: spark_types.DataType) -> Any:
+    """The Python value that createDataFrame wants, from its spelling."""
+    match kind, spelt:
+        case _, None:
+            return None
+        case spark_types.StructType(), _:
+            return tuple(value_of(spelt.get(field.name), field.dataType) for field in kind.fields)
+        case spark_types.ArrayType(), _:
+            return [value_of(item, kind.elementType) for item in spelt]
+        case spark_types.MapType(), _:
+            return {value_of(name, kind.keyType): value_of(item, kind.valueType) for name, item in spelt.items()}
+        case spark_types.DecimalType(), _:
+            return Decimal(spelt)
+        case spark_types.DateType(), _:
+            return dt.date.fromisoformat(spelt)
+        case spark_types.TimestampType() | spark_types.TimestampNTZType(), _:
+            return dt.datetime.fromisoformat(spelt.replace("Z", "+00:00"))
+        case spark_types.BinaryType(), _:
+            return bytearray(base64.b64decode(spelt))
+        case spark_types.FloatType() | spark_types.DoubleType(), _:
+            return SpecialFloats[spelt] if isinstance(spelt, str) else float(spelt)
+    return spelt
+
+
+def serve(handle: Callable[[Json], Json], answers: IO[str]) -> None:
+    for line in sys.stdin:
+        start = time.perf_counter()
+        try:
+            result = handle(json.loads(line))
+        except Exception as error:
+            result = {"error": {"kind": type(error).__name__, "message": str(error)}}
+        print(json.dumps({**result, "seconds": time.perf_counter() - start}), file=answers, flush=True)
+
+
+def main() -> None:
+    # The JVM inherits standard output and prints to it; the answers go to a copy that only we hold.
+    answers = os.fdopen(os.dup(1), "w")
+    os.set_inheritable(answers.fileno(), False)
+    os.dup2(2, 1)
+    os.environ["TZ"] = "UTC"
+    time.tzset()
+    jar, settings = sys.argv[1], json.loads(sys.argv[2])
+    spark = session(jar, settings)
+    peer = Peer(spark)
+    print(json.dumps(peer.ping()), file=answers, flush=True)
+    serve(lambda request: getattr(peer, request.pop("do"))(**request), answers)
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()
