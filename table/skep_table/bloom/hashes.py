@@ -1,0 +1,203 @@
+"""The two hash functions of Hudi's bloom filters, over many keys at once.
+
+A filter with k hash functions hashes a key k times, each round seeded with the hash before. What a round does to the
+seed depends on the key's words alone, so these are prepared once, and each round is a few passes over all keys. Keys
+are sorted by their number of words: those that have a word j are then the first so many, and no pass needs a mask.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from skep_table.errors import KeyFieldError
+
+U32 = npt.NDArray[np.uint32]
+
+_M = np.uint32(0x5BD1E995)
+_GOLDEN = np.uint32(0xDEADBEEF)
+
+
+class HashKind(IntEnum):
+    """The hash type byte of a filter."""
+
+    JENKINS = 0
+    MURMUR = 1
+
+
+class KeyHashes:
+    """A batch of record keys, hashed once and tested against any number of filters.
+
+    The rounds are computed when first asked for and kept: 4 bytes a key and round. Keys must not be null or empty:
+    Hudi's filters refuse these.
+    """
+
+    def __init__(self, keys: pa.Array | pa.ChunkedArray) -> None:
+        offsets, data = _string_buffers(keys)
+        self._offsets, self._data = offsets, data
+        self._rounds: dict[HashKind, list[U32]] = {}
+        self._mixers: dict[HashKind, _Murmur | _Jenkins] = {}
+        if len(offsets) > 1 and int(np.diff(offsets).min()) == 0:
+            raise KeyFieldError("a bloom filter can't hold an empty record key", column="_hoodie_record_key")
+
+    def __len__(self) -> int:
+        return len(self._offsets) - 1
+
+    def round(self, kind: HashKind, number: int) -> U32:
+        """The hashes of all keys, as unsigned 32 bits, after `number` + 1 rounds."""
+        rounds = self._rounds.setdefault(kind, [])
+        while len(rounds) <= number:
+            if kind not in self._mixers:
+                self._mixers[kind] = (_Murmur if kind is HashKind.MURMUR else _Jenkins)(self._offsets, self._data)
+            seeds = rounds[-1] if rounds else np.zeros(len(self), np.uint32)
+            rounds.append(self._mixers[kind].hash(seeds))
+        return rounds[number]
+
+    def positions(self, kind: HashKind, number: int, bits: int) -> U32:
+        """The bit that round `number` sets for each key: `abs(h % bits)` on Java's signed integers."""
+        signed = self.round(kind, number).view(np.int32)
+        magnitude: U32 = np.abs(signed).view(np.uint32)  # abs of the smallest integer is itself: 2^31 unsigned
+        magnitude %= np.uint32(bits)
+        return magnitude
+
+
+def _string_buffers(keys: pa.Array | pa.ChunkedArray) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
+    """Offsets (from 0) and bytes of a string array without nulls."""
+    if keys.null_count:
+        raise KeyFieldError(
+            f"{keys.null_count} of {len(keys)} record keys are null", column="_hoodie_record_key", rows=keys.null_count
+        )
+    array = keys.cast(pa.large_string()) if not pa.types.is_large_string(keys.type) else keys
+    if isinstance(array, pa.ChunkedArray):
+        array = array.combine_chunks() if array.num_chunks != 1 else array.chunk(0)
+    if not len(array):
+        return np.zeros(1, np.int64), np.zeros(0, np.uint8)
+    buffers = array.buffers()
+    offsets = np.frombuffer(buffers[1], np.int64, len(array) + 1, array.offset * 8)
+    data = np.frombuffer(buffers[2], np.uint8) if buffers[2] is not None else np.zeros(0, np.uint8)
+    first, last = int(offsets[0]), int(offsets[-1])
+    return offsets - first, data[first:last]
+
+    """The keys' bytes as little-endian 32-bit words, a column each, for keys sorted by falling number of words."""
+    """The keys' bytes as little-endian 32-bit words, column by column, for keys sorted by falling number of words."""
+
+    def __init__(
+        self, offsets: npt.NDArray[np.int64], data: npt.NDArray[np.uint8], counts: npt.NDArray[np.int64]
+    ) -> None:
+        order = np.argsort(-counts, kind="stable")
+        self.order = order
+        # Four readable bytes must follow the last start, whatever the last key's length.
+        padded = np.concatenate([data, np.zeros(4, np.uint8)])
+        starts = offsets[:-1][order]
+        sorted_counts = counts[order]
+        top = int(sorted_counts[0]) if len(counts) else 0
+        # having[j]: how many keys have a word j
+        having = len(counts) - np.searchsorted(sorted_counts[::-1], np.arange(1, top + 1), side="left")
+        self.columns: list[U32] = [_word_at(padded, starts[:n] + 4 * j) for j, n in enumerate(having.tolist())]
+
+
+def _word_at(data: npt.NDArray[np.uint8], at: npt.NDArray[np.int64]) -> U32:
+    word: Any = data[at].astype(np.uint32)
+    for i in (1, 2, 3):
+        word |= data[at + i].astype(np.uint32) << np.uint32(8 * i)
+    return word
+
+
+class _Murmur:
+    """Hadoop's 32-bit MurmurHash: tail bytes are signed, and the first of them gets the highest shift."""
+
+    def __init__(self, offsets: npt.NDArray[np.int64], data: npt.NDArray[np.uint8]) -> None:
+        lengths = np.diff(offsets)
+        words = _Words(offsets, data, lengths >> 2)
+        self._order = words.order
+        self._columns = words.columns
+        for word in self._columns:
+            word *= _M
+            word ^= word >> np.uint32(24)
+            word *= _M
+        self._lengths = lengths[words.order].astype(np.uint32)
+        tail_bytes = lengths[words.order] & 3
+        ends = offsets[1:][words.order]
+        signed = data.view(np.int8)
+        self._tail = np.zeros(len(lengths), np.uint32)
+        for i in (1, 2, 3):
+            some = np.nonzero(tail_bytes >= i)[0]
+            byte = signed[ends[some] - i].astype(np.int32).view(np.uint32)
+            self._tail[some] ^= byte << np.uint32(8 * (i - 1))
+        self._tail_factor = np.where(tail_bytes > 0, _M, np.uint32(1))
+
+    def hash(self, seeds: U32) -> U32:
+        h = seeds[self._order]
+        h ^= self._lengths
+        for word in self._columns:
+            part = h[: len(word)]
+            part *= _M
+            part ^= word
+        h ^= self._tail
+        h *= self._tail_factor
+        h ^= h >> np.uint32(13)
+        h *= _M
+        h ^= h >> np.uint32(15)
+        result = np.empty_like(h)
+        result[self._order] = h
+        return result
+
+
+class _Jenkins:
+    """Bob Jenkins' lookup3 on little-endian words, the hash of filters from before they carried a version."""
+
+    def __init__(self, offsets: npt.NDArray[np.int64], data: npt.NDArray[np.uint8]) -> None:
+        lengths = np.diff(offsets)
+        blocks = (lengths + 11) // 12
+        # Keys are laid out anew, each zero-padded to whole blocks of three words.
+        starts = np.concatenate([[0], np.cumsum(blocks * 12)])
+        laid = np.zeros(int(starts[-1]), np.uint8)
+        laid[np.arange(len(data)) + np.repeat(starts[:-1] - offsets[:-1], lengths)] = data
+        words = _Words(starts, laid, blocks * 3)
+        self._order = words.order
+        self._columns = words.columns
+        self._start = lengths[words.order].astype(np.uint32) + _GOLDEN
+
+    def hash(self, seeds: U32) -> U32:
+        a = seeds[self._order] + self._start
+        b, c = a.copy(), a.copy()
+        columns = self._columns
+        for j in range(0, len(columns), 3):
+            mixed = len(columns[j + 3]) if j + 3 < len(columns) else 0  # keys that have a further block
+            n = len(columns[j])
+            a[:n] += columns[j]
+            b[:n] += columns[j + 1]
+            c[:n] += columns[j + 2]
+            _mix(a[:mixed], b[:mixed], c[:mixed])
+            _finish(a[mixed:n], b[mixed:n], c[mixed:n])
+        result = np.empty_like(c)
+        result[self._order] = c
+        return result
+
+
+def _rotated(x: U32, bits: int) -> U32:
+    rotated: U32 = (x << np.uint32(bits)) | (x >> np.uint32(32 - bits))
+    return rotated
+
+
+def _mix(a: U32, b: U32, c: U32) -> None:
+    for bits in ((4, 6, 8), (16, 19, 4)):
+        a -= c
+        a ^= _rotated(c, bits[0])
+        c += b
+        b -= a
+        b ^= _rotated(a, bits[1])
+        a += c
+        c -= b
+        c ^= _rotated(b, bits[2])
+        b += a
+
+
+def _finish(a: U32, b: U32, c: U32) -> None:
+    for x, y, bits in ((c, b, 14), (a, c, 11), (b, a, 25), (c, b, 16), (a, c, 4), (b, a, 14), (c, b, 24)):
+        x ^= y
+        x -= _rotated(y, bits)
