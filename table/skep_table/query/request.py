@@ -28,7 +28,7 @@ BEGINNING: Final = "000"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadRequest:
-    """One read of a table.
+    """One read of a table. `query` may be given as text.
 
     `since` is exclusive and `until` inclusive: requested times in table version 6, completion times from 8 on; they
     belong to incremental and cdc queries, `as_of` (a requested time) to snapshot and read_optimized ones. Times are
@@ -38,7 +38,7 @@ class ReadRequest:
     values of partition columns from the folders; None lets table and query decide as Hudi does.
     """
 
-    query: QueryType | str = QueryType.SNAPSHOT
+    query: QueryType = QueryType.SNAPSHOT
     as_of: str | None = None
     since: str | None = None
     until: str | None = None
@@ -76,11 +76,10 @@ class ReadRequest:
         query = options.value(QUERY_TYPE)
         if query is QueryType.INCREMENTAL and options.value(INCREMENTAL_FORMAT) is IncrementalFormat.CDC:
             query = QueryType.CDC
-        changes = query in (QueryType.INCREMENTAL, QueryType.CDC)
         given: dict[str, object] = {
             "query": query,
             "as_of": options.value(AS_OF_INSTANT) or None,
-            "since": options.value(BEGIN_INSTANT) or (BEGINNING if changes else None),
+            "since": options.value(BEGIN_INSTANT) or None,
             "until": options.value(END_INSTANT) or None,
             "path_glob": options.value(INCREMENTAL_PATH_GLOB) or None,
             "data_skipping": options.value(DATA_SKIPPING),
@@ -91,6 +90,7 @@ class ReadRequest:
 
 
 _INSTANT = re.compile(r"\d{14}(\d{3})?")
+_DATE = re.compile(r"\d{4}-\d\d-\d\d")
 _SPECIAL = re.compile(r"0+\d{0,3}|\d{18,}")
 
 
@@ -106,6 +106,8 @@ def instant_text(text: str, timezone: str) -> str:
     if text.lower() == "earliest":
         return BEGINNING
     try:
+        if not _DATE.match(text):
+            raise ValueError(text)
         moment = dt.datetime.fromisoformat(re.sub(r"[zZ]$", "+00:00", text))
     except ValueError:
         raise InputError(

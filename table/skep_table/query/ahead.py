@@ -1,0 +1,82 @@
+"""Reading ahead: batches of several tasks in the order of the tasks, with few of them in memory."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final, TypeVar
+
+T = TypeVar("T")
+B = TypeVar("B")
+
+BATCHES_AHEAD: Final = 2  # per task that is read ahead
+_POLL_SECONDS: Final = 0.1
+
+
+class _Done:
+    """The end of a task's batches, or the error that ended them."""
+
+    def __init__(self, error: BaseException | None = None) -> None:
+        self.error = error
+
+
+def default_workers() -> int:
+    return min(8, os.cpu_count() or 1)
+
+
+def in_order(tasks: Iterable[T], read: Callable[[T], Iterator[B]], workers: int | None = None) -> Iterator[B]:
+    """What `read` yields for each task, tasks in order, while the next `workers - 1` tasks are read by other threads.
+
+    At most `workers * BATCHES_AHEAD` batches wait. When the caller stops early, or a task fails, the other tasks are
+    told to stop before this returns.
+    """
+    workers = workers or default_workers()
+    upcoming = iter(tasks)
+    if workers == 1:
+        for task in upcoming:
+            yield from read(task)
+        return
+    stop = threading.Event()
+    running: deque[queue.Queue[B | _Done]] = deque()
+    with ThreadPoolExecutor(workers, thread_name_prefix="skep-read") as pool, contextlib.ExitStack() as cleanup:
+        cleanup.callback(stop.set)
+        while True:
+            for task in itertools.islice(upcoming, workers - len(running)):
+                waiting: queue.Queue[B | _Done] = queue.Queue(BATCHES_AHEAD)
+                running.append(waiting)
+                pool.submit(_fill, waiting, read, task, stop)
+            if not running:
+                return
+            while not isinstance(item := running[0].get(), _Done):
+                yield item
+            running.popleft()
+            if item.error is not None:
+                raise item.error
+
+
+def _fill(waiting: queue.Queue[B | _Done], read: Callable[[T], Iterator[B]], task: T, stop: threading.Event) -> None:
+    try:
+        batches = read(task)
+        for batch in batches:
+            if not _put(waiting, batch, stop):
+                getattr(batches, "close", lambda: None)()
+                return
+        _put(waiting, _Done(), stop)
+    except BaseException as error:  # handed to the reading thread, which raises it
+        _put(waiting, _Done(error), stop)
+
+
+def _put(waiting: queue.Queue[B | _Done], item: B | _Done, stop: threading.Event) -> bool:
+    while not stop.is_set():
+        try:
+            waiting.put(item, timeout=_POLL_SECONDS)
+            return True
+        except queue.Full:
+            continue
+    return False

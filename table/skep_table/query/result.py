@@ -1,0 +1,67 @@
+"""What a read gives back: a schema and batches, once through or as a whole in the forms that people use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from skep_table.errors import EnvironmentMissingError
+
+if TYPE_CHECKING:
+    import duckdb
+    import pandas
+    import polars
+
+
+class ReadResult:
+    """The rows of one read, which starts anew with each call below. Nothing is read before one is made.
+
+    `to_batches` and `to_reader` stream with bounded memory; the others hold all rows.
+    """
+
+    def __init__(
+        self, schema: pa.Schema, batches: Callable[[], Iterator[pa.RecordBatch]], count: Callable[[], int]
+    ) -> None:
+        self.schema = schema
+        self._batches = batches
+        self._count = count
+
+    def __repr__(self) -> str:
+        return f"ReadResult({', '.join(self.schema.names)})"
+
+    def to_batches(self) -> Iterator[pa.RecordBatch]:
+        return self._batches()
+
+    def to_reader(self) -> pa.RecordBatchReader:
+        return pa.RecordBatchReader.from_batches(self.schema, self._batches())
+
+    def to_arrow(self) -> pa.Table:
+        return pa.Table.from_batches(self._batches(), self.schema)
+
+    def to_pandas(self, **options: Any) -> pandas.DataFrame:
+        _needed("pandas", "spark")
+        return self.to_arrow().to_pandas(**options)
+
+    def to_polars(self) -> polars.DataFrame:
+        return _needed("polars", "polars").from_arrow(self.to_arrow())
+
+    def to_duckdb(self, connection: duckdb.DuckDBPyConnection | None = None) -> duckdb.DuckDBPyRelation:
+        """A relation over the rows, in `connection` or in DuckDB's default one."""
+        return (connection or _needed("duckdb", "duckdb")).from_arrow(self.to_arrow())
+
+    def count(self) -> int:
+        """How many rows there are; from file footers alone where these tell."""
+        return self._count()
+
+
+def _needed(module: str, extra: str) -> Any:
+    import importlib
+
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise EnvironmentMissingError(
+            f"{module} is not installed", hint=f"pip install 'skep[{extra}]'", package=module
+        ) from error
