@@ -1,0 +1,503 @@
+"""A table's settings: `hoodie.properties` read, written and changed, typed and checked (format guide 1.3).
+
+What Hudi's releases spell differently (merge settings, ordering fields, key generators) has one meaning here.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from types import MappingProxyType
+from typing import Final, TypeVar
+
+from skep_table.clock import SYSTEM_CLOCK, Clock
+from skep_table.errors import (
+    AlreadyExistsError,
+    CorruptFileError,
+    FormatError,
+    NotATableError,
+    TableExistsError,
+    TableVersionError,
+)
+from skep_table.names import META_FOLDER, PARTITION_METAFILE, BaseFormat
+from skep_table.options import boolean, comma_list, one_of
+from skep_table.properties import format_properties, parse_properties
+from skep_table.storage import Storage
+
+PROPERTIES_PATH: Final = f"{META_FOLDER}/hoodie.properties"
+BACKUP_PATH: Final = f"{META_FOLDER}/hoodie.properties.backup"
+LAYOUT_OF_VERSION: Final = MappingProxyType({6: 1, 8: 2, 9: 2})
+"""Table versions that skep knows, with the timeline layout that belongs to each."""
+
+NAME: Final = "hoodie.table.name"
+DATABASE: Final = "hoodie.database.name"
+TYPE: Final = "hoodie.table.type"
+VERSION: Final = "hoodie.table.version"
+INITIAL_VERSION: Final = "hoodie.table.initial.version"
+LAYOUT_VERSION: Final = "hoodie.timeline.layout.version"
+TIMELINE_PATH: Final = "hoodie.timeline.path"
+HISTORY_PATH: Final = "hoodie.timeline.history.path"
+ARCHIVE_FOLDER: Final = "hoodie.archivelog.folder"
+CHECKSUM: Final = "hoodie.table.checksum"
+BASE_FORMAT: Final = "hoodie.table.base.file.format"
+RECORD_KEY_FIELDS: Final = "hoodie.table.recordkey.fields"
+PARTITION_FIELDS: Final = "hoodie.table.partition.fields"
+PRECOMBINE_FIELD: Final = "hoodie.table.precombine.field"
+ORDERING_FIELDS: Final = "hoodie.table.ordering.fields"
+KEY_GENERATOR_CLASS: Final = "hoodie.table.keygenerator.class"
+KEY_GENERATOR_TYPE: Final = "hoodie.table.keygenerator.type"
+PAYLOAD_CLASS: Final = "hoodie.compaction.payload.class"
+MERGE_MODE: Final = "hoodie.record.merge.mode"
+MERGE_STRATEGY_ID: Final = "hoodie.record.merge.strategy.id"
+LEGACY_MERGE_STRATEGY_ID: Final = "hoodie.compaction.record.merger.strategy"
+PARTIAL_UPDATE_MODE: Final = "hoodie.table.partial.update.mode"
+TIMEZONE: Final = "hoodie.table.timeline.timezone"
+POPULATE_META_FIELDS: Final = "hoodie.populate.meta.fields"
+HIVE_STYLE: Final = "hoodie.datasource.write.hive_style_partitioning"
+URL_ENCODE: Final = "hoodie.datasource.write.partitionpath.urlencode"
+DROP_PARTITION_COLUMNS: Final = "hoodie.datasource.write.drop.partition.columns"
+METAFILE_AS_BASE_FORMAT: Final = "hoodie.partition.metafile.use.base.format"
+CDC_ENABLED: Final = "hoodie.table.cdc.enabled"
+CDC_MODE: Final = "hoodie.table.cdc.supplemental.logging.mode"
+METADATA_PARTITIONS: Final = "hoodie.table.metadata.partitions"
+METADATA_PARTITIONS_INFLIGHT: Final = "hoodie.table.metadata.partitions.inflight"
+CREATE_SCHEMA: Final = "hoodie.table.create.schema"
+TABLE_FORMAT: Final = "hoodie.table.format"
+
+
+class TableType(str, Enum):
+    COPY_ON_WRITE = "COPY_ON_WRITE"
+    MERGE_ON_READ = "MERGE_ON_READ"
+
+
+class MergeMode(str, Enum):
+    """Which of two rows with one key stays (format guide 8)."""
+
+    COMMIT_TIME_ORDERING = "COMMIT_TIME_ORDERING"
+    EVENT_TIME_ORDERING = "EVENT_TIME_ORDERING"
+    CUSTOM = "CUSTOM"
+
+
+class PartialUpdateMode(str, Enum):
+    """How a row that wins is completed from the one that loses (table version 9)."""
+
+    IGNORE_DEFAULTS = "IGNORE_DEFAULTS"
+    FILL_UNAVAILABLE = "FILL_UNAVAILABLE"
+
+
+class CdcMode(str, Enum):
+    """What a change data file holds of each change."""
+
+    OP_KEY_ONLY = "OP_KEY_ONLY"
+    DATA_BEFORE = "DATA_BEFORE"
+    DATA_BEFORE_AFTER = "DATA_BEFORE_AFTER"
+
+
+class TimelineZone(str, Enum):
+    """The time zone of instant times; LOCAL is that of the machine."""
+
+    UTC = "UTC"
+    LOCAL = "LOCAL"
+
+
+_MODEL: Final = "org.apache.hudi.common.model."
+OVERWRITE_WITH_LATEST: Final = _MODEL + "OverwriteWithLatestAvroPayload"
+DEFAULT_PAYLOAD: Final = _MODEL + "DefaultHoodieRecordPayload"
+_MODE_OF_PAYLOAD: Final = {
+    "OverwriteWithLatestAvroPayload": MergeMode.COMMIT_TIME_ORDERING,
+    "DefaultHoodieRecordPayload": MergeMode.EVENT_TIME_ORDERING,
+    "EventTimeAvroPayload": MergeMode.EVENT_TIME_ORDERING,
+}
+STRATEGY_OF_MODE: Final = {
+    MergeMode.COMMIT_TIME_ORDERING: "ce9acb64-bde0-424c-9b91-f6ebba25356d",
+    MergeMode.EVENT_TIME_ORDERING: "eeb8d96f-b1e4-49fd-bbf8-28ac514178e5",
+    MergeMode.CUSTOM: "00000000-0000-0000-0000-000000000000",
+}
+_MODE_OF_STRATEGY: Final = {strategy: mode for mode, strategy in STRATEGY_OF_MODE.items()}
+
+_KEYGEN: Final = "org.apache.hudi.keygen."
+_CLASS_OF_KEY_GENERATOR: Final = {
+    "SIMPLE": _KEYGEN + "SimpleKeyGenerator",
+    "COMPLEX": _KEYGEN + "ComplexKeyGenerator",
+    "NON_PARTITION": _KEYGEN + "NonpartitionedKeyGenerator",
+    "TIMESTAMP": _KEYGEN + "TimestampBasedKeyGenerator",
+    "CUSTOM": _KEYGEN + "CustomKeyGenerator",
+    "GLOBAL_DELETE": _KEYGEN + "GlobalDeleteKeyGenerator",
+    "HOODIE_TABLE_METADATA": "org.apache.hudi.metadata.HoodieTableMetadataKeyGenerator",
+}
+_KEY_GENERATOR_OF_CLASS: Final = {name: kind for kind, name in _CLASS_OF_KEY_GENERATOR.items()}
+USER_PROVIDED: Final = "USER_PROVIDED"
+"""The key generator's type name when its class is none of Hudi's own."""
+
+_MERGE_STATED_IN: Final = frozenset({8, 9})  # table versions whose properties name the merge mode and strategy
+_WRITTEN_EMPTY: Final = frozenset({DATABASE, PARTITION_FIELDS})
+_PARTIAL_UPDATE_MODE: Final[Callable[[str], PartialUpdateMode | None]] = one_of(PartialUpdateMode)
+
+_NO_FIELDS: Final[tuple[str, ...]] = ()
+
+V = TypeVar("V")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableConfig:
+    """The settings of one table. `raw` holds the properties as they are in the file, unknown keys included.
+
+    For a table to be made, `raw` may hold further properties (key generator settings, say). `payload_class` is what the
+    file names, None where it names none; `merge_mode` and `merge_strategy_id` are derived for every version.
+    `partition_fields` are plain names, without the `:type` that custom key generators add.
+    """
+
+    name: str
+    type: TableType = TableType.COPY_ON_WRITE
+    database: str | None = None
+    version: int = 6
+    layout_version: int = 1
+    base_format: BaseFormat = BaseFormat.PARQUET
+    record_key_fields: tuple[str, ...] = ()
+    partition_fields: tuple[str, ...] = ()
+    ordering_fields: tuple[str, ...] = ()
+    key_generator: str | None = None
+    payload_class: str | None = None
+    merge_mode: MergeMode = MergeMode.COMMIT_TIME_ORDERING
+    merge_strategy_id: str | None = None
+    partial_update_mode: PartialUpdateMode | None = None
+    hive_style: bool = False
+    url_encode: bool = False
+    populate_meta_fields: bool = True
+    drop_partition_columns: bool = False
+    timezone: TimelineZone = TimelineZone.LOCAL
+    cdc_enabled: bool = False
+    cdc_mode: CdcMode = CdcMode.DATA_BEFORE_AFTER
+    metadata_partitions: tuple[str, ...] = ()
+    create_schema: str | None = None
+    raw: Mapping[str, str] = field(default_factory=dict, compare=False)
+
+    @property
+    def is_mor(self) -> bool:
+        return self.type is TableType.MERGE_ON_READ
+
+    @property
+    def is_partitioned(self) -> bool:
+        return bool(self.partition_fields)
+
+    @classmethod
+    def parse(cls, properties: Mapping[str, str], path: str = PROPERTIES_PATH) -> TableConfig:
+        """From the properties of a file. TableVersionError for an unknown version, FormatError naming the key."""
+        read = _Reader(properties, path)
+        version = read.value(VERSION, int, 0)
+        if version not in LAYOUT_OF_VERSION:
+            raise _unreadable_version(version, path, properties.get(NAME))
+        layout_version = read.value(LAYOUT_VERSION, int, LAYOUT_OF_VERSION[version])
+        if layout_version != LAYOUT_OF_VERSION[version]:
+            raise TableVersionError(
+                f"{path}: table version {version} goes with timeline layout {LAYOUT_OF_VERSION[version]}, "
+                f"not {layout_version}",
+                path=path,
+                found=layout_version,
+                expected=LAYOUT_OF_VERSION[version],
+            )
+        name = properties.get(NAME, "")
+        if not name:
+            raise FormatError(f"{path} has no {NAME}", path=path, expected=NAME)
+        table_type = read.value(TYPE, one_of(TableType), TableType.COPY_ON_WRITE)
+        ordering = read.value(ORDERING_FIELDS, comma_list, read.value(PRECOMBINE_FIELD, comma_list, _NO_FIELDS))
+        payload = properties.get(PAYLOAD_CLASS) or None
+        mode = _merge_mode(read, version, table_type, payload, bool(ordering))
+        return cls(
+            name=name,
+            type=table_type,
+            database=properties.get(DATABASE) or None,
+            version=version,
+            layout_version=layout_version,
+            base_format=read.value(BASE_FORMAT, one_of(BaseFormat), BaseFormat.PARQUET),
+            record_key_fields=read.value(RECORD_KEY_FIELDS, comma_list, _NO_FIELDS),
+            partition_fields=read.value(PARTITION_FIELDS, _partition_fields, _NO_FIELDS),
+            ordering_fields=ordering,
+            key_generator=_key_generator(properties),
+            payload_class=payload,
+            merge_mode=mode,
+            merge_strategy_id=_merge_strategy(properties, version, mode),
+            partial_update_mode=read.value(PARTIAL_UPDATE_MODE, _PARTIAL_UPDATE_MODE, None),
+            hive_style=read.value(HIVE_STYLE, boolean, False),
+            url_encode=read.value(URL_ENCODE, boolean, False),
+            populate_meta_fields=read.value(POPULATE_META_FIELDS, boolean, True),
+            drop_partition_columns=read.value(DROP_PARTITION_COLUMNS, boolean, False),
+            timezone=read.value(TIMEZONE, one_of(TimelineZone), TimelineZone.LOCAL),
+            cdc_enabled=read.value(CDC_ENABLED, boolean, False),
+            cdc_mode=read.value(CDC_MODE, one_of(CdcMode), CdcMode.DATA_BEFORE_AFTER),
+            metadata_partitions=read.value(METADATA_PARTITIONS, comma_list, _NO_FIELDS),
+            create_schema=properties.get(CREATE_SCHEMA) or None,
+            raw=MappingProxyType(dict(properties)),
+        )
+
+    def to_properties(self) -> dict[str, str]:
+        """The properties of this config in the keys that its version has: `raw`, and what differs from it."""
+        stated = self._stated()
+        before = TableConfig.parse(self.raw)._stated() if VERSION in self.raw else {}
+        kept = {key: text for key, text in self.raw.items() if key in stated or key not in before}
+        changed = {key: text for key, text in stated.items() if before.get(key) != text}
+        return with_checksum({**kept, **changed})
+
+    def _stated(self) -> dict[str, str]:
+        """Every typed setting as its property, for the keys that the table version has."""
+        stated = {
+            NAME: self.name,
+            DATABASE: self.database or "",
+            TYPE: self.type.value,
+            VERSION: str(self.version),
+            LAYOUT_VERSION: str(self.layout_version),
+            BASE_FORMAT: self.base_format.value,
+            RECORD_KEY_FIELDS: ",".join(self.record_key_fields),
+            PARTITION_FIELDS: ",".join(self.partition_fields),
+            TIMEZONE: self.timezone.value,
+            POPULATE_META_FIELDS: _text(self.populate_meta_fields),
+            HIVE_STYLE: _text(self.hive_style),
+            URL_ENCODE: _text(self.url_encode),
+            DROP_PARTITION_COLUMNS: _text(self.drop_partition_columns),
+            METAFILE_AS_BASE_FORMAT: "false",
+            CDC_ENABLED: _text(self.cdc_enabled),
+            CDC_MODE: self.cdc_mode.value if self.cdc_enabled else "",
+            METADATA_PARTITIONS: ",".join(self.metadata_partitions),
+            CREATE_SCHEMA: self.create_schema or "",
+            **_VERSION_PROPERTIES[self.version](self),
+        }
+        return {key: text for key, text in stated.items() if text or key in _WRITTEN_EMPTY}
+
+
+class _Reader:
+    """Typed reads of properties; a value that does not parse is a FormatError that names its key."""
+
+    def __init__(self, properties: Mapping[str, str], path: str) -> None:
+        self._properties = properties
+        self._path = path
+
+    def value(self, key: str, parse: Callable[[str], V], default: V) -> V:
+        text = self._properties.get(key, "").strip()
+        if not text:
+            return default
+        try:
+            return parse(text)
+        except ValueError as error:
+            raise FormatError(
+                f"{self._path}: {key}={text} is not understood ({error})", path=self._path, key=key, found=text
+            ) from error
+
+
+def _text(value: bool) -> str:
+    return "true" if value else "false"
+
+
+def _partition_fields(text: str) -> tuple[str, ...]:
+    return tuple(part.partition(":")[0] for part in comma_list(text))
+
+
+def _key_generator(properties: Mapping[str, str]) -> str | None:
+    kind = properties.get(KEY_GENERATOR_TYPE, "").strip().upper()
+    if kind:
+        return kind.removesuffix("_AVRO")
+    name = properties.get(KEY_GENERATOR_CLASS, "").strip()
+    if not name:
+        return None
+    # Every generator has a twin for Avro rows that makes the same keys.
+    return _KEY_GENERATOR_OF_CLASS.get(name.replace("AvroKeyGenerator", "KeyGenerator"), USER_PROVIDED)
+
+
+def _merge_mode(read: _Reader, version: int, kind: TableType, payload: str | None, ordering: bool) -> MergeMode:
+    by_ordering = MergeMode.EVENT_TIME_ORDERING if ordering else MergeMode.COMMIT_TIME_ORDERING
+    if version in _MERGE_STATED_IN:
+        by_strategy = _MODE_OF_STRATEGY.get(read.value(MERGE_STRATEGY_ID, str, ""))
+        by_payload = mode_of_payload(payload) if payload else by_strategy
+        return read.value(MERGE_MODE, one_of(MergeMode), by_payload or by_ordering)
+    if payload:
+        return mode_of_payload(payload)
+    # A copy-on-write table of this version names no payload; a merge-on-read one without it has its release's default.
+    return by_ordering if kind is TableType.COPY_ON_WRITE else MergeMode.COMMIT_TIME_ORDERING
+
+
+def mode_of_payload(payload_class: str) -> MergeMode:
+    """The merge mode that a payload class stands for."""
+    return _MODE_OF_PAYLOAD.get(payload_class.rpartition(".")[2], MergeMode.CUSTOM)
+
+
+def _merge_strategy(properties: Mapping[str, str], version: int, mode: MergeMode) -> str:
+    stated = properties.get(MERGE_STRATEGY_ID) if version in _MERGE_STATED_IN else None
+    return stated or STRATEGY_OF_MODE[mode]
+
+
+def _version_6(config: TableConfig) -> dict[str, str]:
+    return {
+        ARCHIVE_FOLDER: "archived",
+        PRECOMBINE_FIELD: ",".join(config.ordering_fields),
+        KEY_GENERATOR_CLASS: _CLASS_OF_KEY_GENERATOR.get(config.key_generator or "", ""),
+        PAYLOAD_CLASS: config.payload_class or (_PAYLOAD_OF_MODE[config.merge_mode] if config.is_mor else ""),
+        # Hudi 0.15 writes this one strategy whatever the payload class is, and goes by the class.
+        LEGACY_MERGE_STRATEGY_ID: STRATEGY_OF_MODE[MergeMode.EVENT_TIME_ORDERING] if config.is_mor else "",
+    }
+
+
+def _version_8(config: TableConfig) -> dict[str, str]:
+    return {
+        **_layout_2(config),
+        PRECOMBINE_FIELD: ",".join(config.ordering_fields),
+        PAYLOAD_CLASS: config.payload_class or _PAYLOAD_OF_MODE[config.merge_mode],
+        MERGE_STRATEGY_ID: config.merge_strategy_id or STRATEGY_OF_MODE[config.merge_mode],
+    }
+
+
+def _version_9(config: TableConfig) -> dict[str, str]:
+    custom = config.merge_mode is MergeMode.CUSTOM
+    return {
+        **_layout_2(config),
+        TABLE_FORMAT: "native",
+        ORDERING_FIELDS: ",".join(config.ordering_fields),
+        PAYLOAD_CLASS: config.payload_class or "",
+        MERGE_STRATEGY_ID: (config.merge_strategy_id or "") if custom else "",
+        PARTIAL_UPDATE_MODE: config.partial_update_mode.value if config.partial_update_mode else "",
+    }
+
+
+def _layout_2(config: TableConfig) -> dict[str, str]:
+    return {
+        INITIAL_VERSION: str(config.version),
+        TIMELINE_PATH: "timeline",
+        HISTORY_PATH: "history",
+        ARCHIVE_FOLDER: "history",
+        KEY_GENERATOR_TYPE: "" if config.key_generator in (None, USER_PROVIDED) else config.key_generator,
+        MERGE_MODE: config.merge_mode.value,
+    }
+
+
+_PAYLOAD_OF_MODE: Final = {
+    MergeMode.COMMIT_TIME_ORDERING: OVERWRITE_WITH_LATEST,
+    MergeMode.EVENT_TIME_ORDERING: DEFAULT_PAYLOAD,
+    MergeMode.CUSTOM: "",
+}
+_VERSION_PROPERTIES: Final = {6: _version_6, 8: _version_8, 9: _version_9}
+
+
+def table_checksum(name: str, database: str | None) -> str:
+    """CRC32 over `<database>.<name>`, as `hoodie.table.checksum` holds it."""
+    return str(zlib.crc32(f"{database or ''}.{name}".encode()))
+
+
+def with_checksum(properties: Mapping[str, str]) -> dict[str, str]:
+    """The properties with the checksum that belongs to their table and database name."""
+    return {**properties, CHECKSUM: table_checksum(properties.get(NAME, ""), properties.get(DATABASE))}
+
+
+def load_table_config(storage: Storage, clock: Clock = SYSTEM_CLOCK) -> TableConfig:
+    """The settings of the table at the storage's root, from the backup where an update was interrupted.
+
+    Raises NotATableError (with what was found), TableVersionError, and FormatError for a file that is damaged.
+    """
+    return TableConfig.parse(_load_properties(storage, clock), f"{storage.root}/{PROPERTIES_PATH}")
+
+
+def create_table_config(storage: Storage, config: TableConfig) -> TableConfig:
+    """Makes the table's property file. TableExistsError where one is; of several creators one wins."""
+    properties = config.to_properties()
+    created = TableConfig.parse(properties, f"{storage.root}/{PROPERTIES_PATH}")
+    try:
+        storage.create_exclusive(PROPERTIES_PATH, format_properties(properties))
+    except AlreadyExistsError as error:
+        raise TableExistsError(f"there is a table at {storage.root} already", table=storage.root) from error
+    return created
+
+
+def update_table_config(
+    storage: Storage, changes: Mapping[str, str | None], clock: Clock = SYSTEM_CLOCK
+) -> TableConfig:
+    """Sets properties, and removes those given as None; all others stay as they are. Callers hold the table's lock.
+
+    An update that someone was interrupted in is finished first. The file is then replaced in one step, so that readers
+    find the old settings or the new ones.
+    """
+    _recover(storage, clock)
+    merged = {**_load_properties(storage, clock), **changes}
+    properties = with_checksum({key: text for key, text in merged.items() if text is not None})
+    changed = TableConfig.parse(properties, f"{storage.root}/{PROPERTIES_PATH}")  # refused before anything is written
+    storage.replace_atomic(PROPERTIES_PATH, format_properties(properties))
+    return changed
+
+
+_ATTEMPTS: Final = 4
+_PAUSE_SECONDS: Final = 0.1
+
+
+def _load_properties(storage: Storage, clock: Clock) -> dict[str, str]:
+    # Between the looks at the two files an updater may have removed one and written the other: look again a few times.
+    for attempt in range(_ATTEMPTS):
+        damage: FormatError | None = None
+        for path in (PROPERTIES_PATH, BACKUP_PATH):
+            try:
+                return _read_properties(storage, path)
+            except FileNotFoundError:
+                continue
+            except FormatError as error:
+                damage = damage or error
+        if damage is None and not storage.exists(META_FOLDER):
+            break
+        if attempt + 1 < _ATTEMPTS:
+            clock.sleep(_PAUSE_SECONDS)
+    raise damage or _not_a_table(storage)
+
+
+def _read_properties(storage: Storage, path: str) -> dict[str, str]:
+    """The properties in one of the two files; CorruptFileError without a name or with another name's checksum."""
+    where = f"{storage.root}/{path}"
+    properties = parse_properties(storage.read(path), where)
+    if NAME not in properties:
+        raise CorruptFileError(f"{where} is cut or empty: it has no {NAME}", path=where, expected=NAME)
+    expected = table_checksum(properties[NAME], properties.get(DATABASE))
+    found = properties.get(CHECKSUM, expected)
+    if found != expected:
+        raise CorruptFileError(
+            f"{where}: {CHECKSUM} is {found}, and {expected} belongs to the names in the file",
+            path=where,
+            found=found,
+            expected=expected,
+        )
+    return properties
+
+
+def _recover(storage: Storage, clock: Clock) -> None:
+    if not storage.exists(BACKUP_PATH):
+        return
+    try:
+        _read_properties(storage, PROPERTIES_PATH)
+    except (FileNotFoundError, FormatError):
+        storage.replace_atomic(PROPERTIES_PATH, format_properties(_load_properties(storage, clock)))
+    storage.delete(BACKUP_PATH)
+
+
+def _unreadable_version(version: int, path: str, name: str | None) -> TableVersionError:
+    known = ", ".join(map(str, LAYOUT_OF_VERSION))
+    hint = "let Hudi 0.15 write to the table once, which upgrades it to version 6" if version < 6 else None
+    return TableVersionError(
+        f"{path}: table {name} has version {version}; skep reads versions {known}",
+        hint=hint,
+        path=path,
+        found=version,
+        expected=known,
+    )
+
+
+def _not_a_table(storage: Storage) -> NotATableError:
+    folders, files = storage.list_folders(""), [file.name for file in storage.list_prefix("")]
+    names = [f"{name}/" for name in folders] + files
+    shown = ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
+    hint = None
+    if PARTITION_METAFILE in files:
+        depth = parse_properties(storage.read(PARTITION_METAFILE)).get("partitionDepth", "some")
+        hint = f"this is a partition's folder; the table's base is {depth} level(s) up"
+    elif "_delta_log" in folders:
+        hint = "this looks like a Delta Lake table"
+    return NotATableError(
+        f"no Hudi table at {storage.root}: {PROPERTIES_PATH} is missing; found {shown or 'nothing'}",
+        hint=hint,
+        table=storage.root,
+        found=shown,
+        expected=PROPERTIES_PATH,
+    )
