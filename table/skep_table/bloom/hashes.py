@@ -82,8 +82,9 @@ def _string_buffers(keys: pa.Array | pa.ChunkedArray) -> tuple[npt.NDArray[np.in
     first, last = int(offsets[0]), int(offsets[-1])
     return offsets - first, data[first:last]
 
+
+class _Words:
     """The keys' bytes as little-endian 32-bit words, a column each, for keys sorted by falling number of words."""
-    """The keys' bytes as little-endian 32-bit words, column by column, for keys sorted by falling number of words."""
 
     def __init__(
         self, offsets: npt.NDArray[np.int64], data: npt.NDArray[np.uint8], counts: npt.NDArray[np.int64]
