@@ -26,7 +26,10 @@
     ├── CatalogError              the metastore refused or can't be reached: host, call, table
     │   ├── MetastoreUnreachableError
     │   ├── MetastoreStartError       the embedded metastore did not come up
-    │   └── NoSuchTableError
+    │   ├── NoSuchTableError
+    │   ├── EntryExistsError          a metastore entry (database, table, partition) is there already
+    │   ├── EntryChangedError         another client changed the entry since it was read
+    │   └── NoSuchLockError           the metastore knows no lock of this id (any more)
     ├── SyncError                 what follows a commit failed; the commit stands
     └── EnvironmentMissingError   Java, pyspark or an extra is missing, or does not fit
 
@@ -161,6 +164,18 @@ class NoSuchTableError(CatalogError, KeyError):
     """The metastore has no table (or database) of this name."""
 
     __str__ = Exception.__str__  # KeyError would print the repr of the message
+
+
+class EntryExistsError(CatalogError):
+    """A database, table or partition of this name is in the metastore already."""
+
+
+class EntryChangedError(CatalogError):
+    """Another client changed the metastore's entry since it was read: read again, plan again."""
+
+
+class NoSuchLockError(CatalogError):
+    """The metastore knows no lock of this id: released, expired or broken. Fields: lock_id."""
 
 
 class SyncError(SkepError):

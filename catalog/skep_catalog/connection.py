@@ -1,0 +1,281 @@
+"""Connections to a metastore: addresses, one Thrift client per connection, a pool, fail-over, retries, time-outs.
+
+Thrift clients are not thread-safe, so a call takes a connection out of the pool and puts it back. A connection that
+broke is thrown away; a refusal by the server (any declared exception) leaves it usable.
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+import re
+import select
+import socket
+import struct
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+import tenacity
+from hmsclient.genthrift.hive_metastore import ThriftHiveMetastore, ttypes
+from thrift.protocol import TBinaryProtocol
+from thrift.protocol.TProtocol import TProtocolException
+from thrift.Thrift import TApplicationException, TException
+from thrift.transport import TSocket, TTransport
+
+from skep_table.errors import (
+    CatalogError,
+    EntryChangedError,
+    EntryExistsError,
+    InputError,
+    MetastoreUnreachableError,
+    NoSuchLockError,
+    NoSuchTableError,
+)
+
+T = TypeVar("T")
+
+_DEFAULT_PORT: Final = 9083
+_IDLE_CONNECTIONS: Final = 8
+_MODIFIED: Final = re.compile(r"has been (concurrently )?modified|expected_parameter", re.IGNORECASE)
+_NO_TABLE: Final = re.compile(
+    r"(table .* (doesn't|does not) exist|table not found|unable to find table)", re.IGNORECASE
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"thrift://{self.host}:{self.port}"
+
+    @classmethod
+    def parse(cls, text: str) -> Address:
+        """`thrift://host:port`, `host:port` or `host`; IPv6 hosts in brackets."""
+        match = re.fullmatch(r"(?:thrift://)?(\[[^\]]+\]|[^:/\[\]]+)(?::(\d{1,5}))?/?", text.strip())
+        if match is None:
+            raise InputError(f"not a metastore's address: {text!r}", expected="thrift://host:port", found=text)
+        return cls(match[1].strip("[]"), int(match[2] or _DEFAULT_PORT))
+
+
+def parse_addresses(uris: str | Sequence[str]) -> tuple[Address, ...]:
+    texts = uris.split(",") if isinstance(uris, str) else list(uris)
+    addresses = tuple(Address.parse(text) for text in texts if text.strip())
+    if not addresses:
+        raise InputError("no metastore's address is given", expected="thrift://host:port")
+    return addresses
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionSettings:
+    """Times in seconds. `user` is whom the server takes for the caller where it does not authenticate (set_ugi)."""
+
+    connect_timeout: float = 10.0
+    timeout: float = 60.0
+    long_timeout: float = 900.0  # for calls whose work grows with a table's partitions
+    attempts: int = 4
+    user: str | None = None
+
+
+class UnknownMethodError(Exception):
+    """The server does not have this call: an older or newer one. Callers have another way, or say so."""
+
+
+class _Connection:
+    """One open socket and its client."""
+
+    def __init__(self, address: Address, settings: ConnectionSettings) -> None:
+        self.address = address
+        self._socket = TSocket.TSocket(address.host, address.port)
+        self._socket.setTimeout(int(settings.connect_timeout * 1000))
+        transport = TTransport.TBufferedTransport(self._socket)
+        self.client: Any = ThriftHiveMetastore.Client(
+            TBinaryProtocol.TBinaryProtocolAccelerated(transport, fallback=True)
+        )
+        self._transport = transport
+        transport.open()
+        self._socket.handle.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        try:
+            self.client.set_ugi(settings.user or _user_name(), [])
+        except TApplicationException:
+            pass  # a server that authenticates does not take it
+        except BaseException:
+            self.close()
+            raise
+
+    def set_timeout(self, seconds: float) -> None:
+        self._socket.setTimeout(int(seconds * 1000))
+
+    def is_stale(self) -> bool:
+        """Whether the server hung up while the connection lay in the pool: nothing else makes it readable."""
+        handle = self._socket.handle
+        if handle is None:
+            return True
+        readable, _, _ = select.select([handle], [], [], 0)
+        return bool(readable)
+
+    def close(self) -> None:
+        self._transport.close()
+
+
+class Connections:
+    """A pool over one or several equal servers. The first that answers is used until it fails."""
+
+    def __init__(self, addresses: Sequence[Address], settings: ConnectionSettings) -> None:
+        self.addresses = tuple(addresses)
+        self.settings = settings
+        self._idle: list[_Connection] = []
+        self._preferred = 0
+        self._guard = threading.Lock()
+        self._process = os.getpid()
+
+    @property
+    def uri(self) -> str:
+        return ",".join(map(str, self.addresses))
+
+    def call(
+        self,
+        name: str,
+        request: Callable[[Any], T],
+        *,
+        table: str | None = None,
+        idempotent: bool = False,
+        timeout: float | None = None,
+        attempts: int | None = None,
+    ) -> T:
+        """Runs `request` with a client. Broken connections are tried again only where that can do no harm:
+        idempotent calls, and any call as long as no connection could be opened."""
+
+        def once() -> T:
+            connection = self._take(name, table)
+            connection.set_timeout(timeout or self.settings.timeout)
+            try:
+                answer = request(connection.client)
+            except TApplicationException as error:
+                self._give_back(connection)
+                if error.type == TApplicationException.UNKNOWN_METHOD:
+                    raise UnknownMethodError(name) from error
+                raise self._refused(name, table, error) from error
+            except (TTransport.TTransportException, TProtocolException, OSError, EOFError, struct.error) as error:
+                connection.close()
+                raise self._broken(name, table, connection.address, error) from error
+            except TException as error:
+                self._give_back(connection)
+                raise self._refused(name, table, error) from error
+            except BaseException:
+                connection.close()
+                raise
+            self._give_back(connection)
+            return answer
+
+        if not idempotent:
+            return once()
+        retrying = tenacity.Retrying(
+            stop=tenacity.stop_after_attempt(attempts or self.settings.attempts),
+            wait=tenacity.wait_exponential_jitter(initial=0.1, max=3, jitter=0.1),
+            retry=tenacity.retry_if_exception_type(MetastoreUnreachableError),
+            reraise=True,
+        )
+        return retrying(once)
+
+    def close(self) -> None:
+        with self._guard:
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
+
+    # -- the pool
+
+    def _take(self, name: str, table: str | None) -> _Connection:
+        with self._guard:
+            if self._process != os.getpid():  # a forked child must not speak on its parent's sockets
+                self._idle, self._process = [], os.getpid()
+            while self._idle:
+                connection = self._idle.pop()
+                if not connection.is_stale():
+                    return connection
+                connection.close()
+            first = self._preferred
+        errors = []
+        for step in range(len(self.addresses)):
+            index = (first + step) % len(self.addresses)
+            try:
+                connection = _Connection(self.addresses[index], self.settings)
+            except (TException, OSError, EOFError, struct.error) as error:
+                errors.append(self._broken(name, table, self.addresses[index], error))
+                errors[-1].__cause__ = error
+                continue
+            self._preferred = index
+            return connection
+        if len(errors) == 1:
+            raise errors[0]
+        raise MetastoreUnreachableError(
+            f"{_subject(table)}none of {len(errors)} metastores answers: " + "; ".join(e.message for e in errors),
+            uri=self.uri,
+            call=name,
+            table=table,
+        ) from errors[-1]
+
+    def _give_back(self, connection: _Connection) -> None:
+        with self._guard:
+            if len(self._idle) < _IDLE_CONNECTIONS and self._process == os.getpid():
+                self._idle.append(connection)
+                return
+        connection.close()
+
+    # -- errors
+
+    def _broken(
+        self, name: str, table: str | None, address: Address, error: BaseException
+    ) -> MetastoreUnreachableError:
+        if isinstance(error, TimeoutError) or "timed out" in str(error):
+            what, hint = f"{address} did not answer {name} in time", None
+        elif isinstance(error, TProtocolException | struct.error):
+            what, hint = f"{address} does not speak the metastore's protocol", "is it SASL, TLS or another service?"
+        elif isinstance(error, TTransport.TTransportException) and error.type == error.NOT_OPEN:
+            what, hint = f"no metastore answers at {address}", "is it running, and is the address right?"
+        else:
+            what, hint = f"{address} closed the connection during {name}: {error}", None
+        return MetastoreUnreachableError(_subject(table) + what, hint=hint, uri=str(address), call=name, table=table)
+
+    def _refused(self, name: str, table: str | None, error: TException) -> CatalogError:
+        """The server's exception as one of ours."""
+        text = getattr(error, "message", None) or str(error) or type(error).__name__
+        kind: type[CatalogError] = _KINDS.get(type(error), CatalogError)
+        if _MODIFIED.search(text):
+            kind = EntryChangedError
+        elif kind is CatalogError and _NO_TABLE.search(text):
+            kind = NoSuchTableError
+        return kind(
+            f"{_subject(table)}metastore {self.uri} refused {name}: {text}",
+            uri=self.uri,
+            call=name,
+            table=table,
+            error=type(error).__name__,
+        )
+
+
+_KINDS: Final[dict[type[TException], type[CatalogError]]] = {
+    ttypes.NoSuchObjectException: NoSuchTableError,
+    ttypes.UnknownTableException: NoSuchTableError,
+    ttypes.UnknownDBException: NoSuchTableError,
+    ttypes.AlreadyExistsException: EntryExistsError,
+    ttypes.NoSuchLockException: NoSuchLockError,
+}
+
+
+def _subject(table: str | None) -> str:
+    return f"table {table}: " if table else ""
+
+
+def _user_name() -> str:
+    user = os.environ.get("HADOOP_USER_NAME")
+    if user:
+        return user
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a user id without a name, as in containers
+        return str(os.getuid())

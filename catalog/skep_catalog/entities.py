@@ -1,0 +1,108 @@
+"""What a metastore holds, as frozen values: databases, tables, partitions, locks.
+
+Tables and partitions remember the Thrift object they were read from (`origin`), so that what skep has no name for
+(privileges, skew, rewrite flags) goes back unchanged when an altered copy is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Database:
+    name: str
+    description: str | None = None
+    location: str | None = None
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    owner: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column or partition key; `type` is Hive's type text."""
+
+    name: str
+    type: str
+    comment: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StorageDescriptor:
+    """Where the data of a table or partition lies and with which classes Hive reads it."""
+
+    columns: tuple[Column, ...] = ()
+    location: str | None = None
+    input_format: str | None = None
+    output_format: str | None = None
+    serde_library: str | None = None
+    serde_parameters: Mapping[str, str] = field(default_factory=dict)
+    serde_name: str | None = None
+    bucket_columns: tuple[str, ...] = ()
+    num_buckets: int = 0
+    parameters: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """`create_time`: epoch seconds, by the server. `table_type`: EXTERNAL_TABLE, MANAGED_TABLE or VIRTUAL_VIEW."""
+
+    database: str
+    name: str
+    storage: StorageDescriptor = field(default_factory=StorageDescriptor)
+    partition_keys: tuple[Column, ...] = ()
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    table_type: str | None = None
+    owner: str | None = None
+    create_time: int = 0
+    origin: Any = field(default=None, repr=False, compare=False)
+
+    @property
+    def full_name(self) -> str:
+        return f"{self.database}.{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    values: tuple[str, ...]
+    storage: StorageDescriptor = field(default_factory=StorageDescriptor)
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    create_time: int = 0
+    origin: Any = field(default=None, repr=False, compare=False)
+
+
+class LockState(Enum):
+    """States of a metastore lock, by Thrift's numbers."""
+
+    ACQUIRED = 1
+    WAITING = 2
+    ABORT = 3
+    NOT_ACQUIRED = 4
+
+
+@dataclass(frozen=True, slots=True)
+class LockAnswer:
+    lock_id: int
+    state: LockState
+
+
+@dataclass(frozen=True, slots=True)
+class LockInfo:
+    """A lock as `show_locks` tells it. Times: epoch milliseconds by the metastore's clock; `blocked_by`: a lock's id."""
+
+    lock_id: int
+    state: LockState
+    type: str
+    database: str
+    table: str | None
+    partition: str | None
+    user: str
+    host: str
+    agent_info: str | None
+    last_heartbeat_ms: int
+    acquired_at_ms: int | None
+    blocked_by: int | None
+    transaction_id: int | None = None

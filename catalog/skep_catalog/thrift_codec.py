@@ -1,0 +1,129 @@
+"""Thrift objects of the Hive Metastore ↔ skep's frozen values."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from hmsclient.genthrift.hive_metastore import ttypes
+
+from skep_catalog.entities import Column, Database, LockInfo, LockState, Partition, StorageDescriptor, Table
+
+
+def database_of(raw: Any) -> Database:
+    return Database(raw.name, raw.description, raw.locationUri, raw.parameters or {}, raw.ownerName)
+
+
+def database_to(database: Database) -> Any:
+    return ttypes.Database(
+        name=database.name,
+        description=database.description,
+        locationUri=database.location,
+        parameters=dict(database.parameters),
+    )
+
+
+def columns_of(raw: Any) -> tuple[Column, ...]:
+    return tuple(Column(field.name, field.type, field.comment) for field in raw or ())
+
+
+def _columns_to(columns: tuple[Column, ...]) -> list[Any]:
+    return [ttypes.FieldSchema(name=c.name, type=c.type, comment=c.comment) for c in columns]
+
+
+def storage_of(raw: Any) -> StorageDescriptor:
+    if raw is None:  # a view's
+        return StorageDescriptor()
+    serde = raw.serdeInfo or ttypes.SerDeInfo()
+    return StorageDescriptor(
+        columns=columns_of(raw.cols),
+        location=raw.location,
+        input_format=raw.inputFormat,
+        output_format=raw.outputFormat,
+        serde_library=serde.serializationLib,
+        serde_parameters=serde.parameters or {},
+        serde_name=serde.name,
+        bucket_columns=tuple(raw.bucketCols or ()),
+        num_buckets=raw.numBuckets or 0,
+        parameters=raw.parameters or {},
+    )
+
+
+def storage_to(storage: StorageDescriptor, origin: Any = None) -> Any:
+    """`origin` is the descriptor that was read; what skep has no name for stays as there."""
+    raw = origin if origin is not None else ttypes.StorageDescriptor(compressed=False, sortCols=[])
+    raw.cols = _columns_to(storage.columns)
+    raw.location = storage.location
+    raw.inputFormat = storage.input_format
+    raw.outputFormat = storage.output_format
+    raw.serdeInfo = ttypes.SerDeInfo(
+        name=storage.serde_name,
+        serializationLib=storage.serde_library,
+        parameters=dict(storage.serde_parameters),
+    )
+    raw.bucketCols = list(storage.bucket_columns)
+    raw.numBuckets = storage.num_buckets
+    raw.parameters = dict(storage.parameters)
+    return raw
+
+
+def table_of(raw: Any) -> Table:
+    return Table(
+        database=raw.dbName,
+        name=raw.tableName,
+        storage=storage_of(raw.sd),
+        partition_keys=columns_of(raw.partitionKeys),
+        parameters=raw.parameters or {},
+        table_type=raw.tableType,
+        owner=raw.owner,
+        create_time=raw.createTime or 0,
+        origin=raw,
+    )
+
+
+def table_to(table: Table) -> Any:
+    raw = copy.deepcopy(table.origin) if table.origin is not None else ttypes.Table(lastAccessTime=0, retention=0)
+    raw.dbName, raw.tableName = table.database, table.name
+    raw.owner, raw.createTime, raw.tableType = table.owner, table.create_time, table.table_type
+    raw.sd = storage_to(table.storage, raw.sd)
+    raw.partitionKeys = _columns_to(table.partition_keys)
+    raw.parameters = dict(table.parameters)
+    return raw
+
+
+def partition_of(raw: Any) -> Partition:
+    return Partition(
+        tuple(raw.values),
+        storage_of(raw.sd),
+        raw.parameters or {},
+        raw.createTime or 0,
+        raw,
+    )
+
+
+def partition_to(partition: Partition, database: str, table: str) -> Any:
+    raw = copy.deepcopy(partition.origin) if partition.origin is not None else ttypes.Partition(lastAccessTime=0)
+    raw.values = list(partition.values)
+    raw.dbName, raw.tableName = database, table
+    raw.createTime = partition.create_time
+    raw.sd = storage_to(partition.storage, raw.sd)
+    raw.parameters = dict(partition.parameters)
+    return raw
+
+
+def lock_of(raw: Any) -> LockInfo:
+    return LockInfo(
+        lock_id=raw.lockid,
+        state=LockState(raw.state),
+        type=ttypes.LockType._VALUES_TO_NAMES.get(raw.type, str(raw.type)),
+        database=raw.dbname,
+        table=raw.tablename,
+        partition=raw.partname,
+        user=raw.user,
+        host=raw.hostname,
+        agent_info=raw.agentInfo,
+        last_heartbeat_ms=raw.lastheartbeat,
+        acquired_at_ms=raw.acquiredat or None,
+        blocked_by=raw.blockedByExtId or None,
+        transaction_id=raw.txnid or None,
+    )
