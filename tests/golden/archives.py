@@ -68,6 +68,17 @@ class Case:
         """Completed instants in the order in which the operations made them: instant, completion, action."""
         return [added for operation in self.facts["operations"] for added in operation.get("instants_added") or []]
 
+    @property
+    def expected_schema(self) -> dict[str, Any]:
+        """The Spark schema of the snapshot."""
+        return json.loads((self.folder / "expected" / "schema.json").read_text())
+
+    def all_expected_rows(self) -> Iterator[dict[str, Any]]:
+        """The rows of all answers that are rows of the table."""
+        for query in self.queries:
+            if query.file is not None and query.kind != "cdc":
+                yield from self.expected(query.file)
+
     def expected(self, file: str) -> list[dict[str, Any]]:
         with (self.folder / "expected" / file).open(encoding="utf-8") as lines:
             return [json.loads(line) for line in lines]

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import fnmatch
+import json
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import golden_archives as archives
+import numpy as np
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -75,7 +78,7 @@ def right_answer(fault: Fault, case: archives.Case, query: archives.Query) -> li
 
 def comparable(fault: Fault, rows: Iterable[Row]) -> Iterator[Row]:
     """Rows in the form in which found and right are compared."""
-    return map(_parsed_images, rows) if fault.right == "images" else iter(rows)
+    return map(_parsed, rows) if fault.right == "images" else iter(rows)
 
 
 def _without_begin(case: archives.Case, query: archives.Query) -> list[Row]:
@@ -99,13 +102,55 @@ def _after_restore(case: archives.Case, _query: archives.Query) -> list[Row]:
 
 
 def _images(case: archives.Case, query: archives.Query) -> list[Row]:
-    """Images that Hudi took from data files, with the values that time travel and snapshot show for the same row."""
+    """Images that Hudi took from data files, with the values that its row queries show for the same row.
+
+    Images out of CDC logs stay as they are. The range is open at its begin.
+    """
     begin = next((added["instant"] for added in case.instants if added["completion"] == begin_of(query)), None)
-    return [row for row in case.expected(query.file or "") if row["ts_ms"] != begin]
+    fields = {field["name"]: field["type"] for field in case.expected_schema["fields"]}
+    known = {(row["order_id"], row["_hoodie_commit_time"]): row for row in case.all_expected_rows()}
+
+    def mended(image: str | None) -> str | None:
+        if not _is_inferred(image):
+            return image
+        broken = json.loads(image or "")
+        row = known[broken["order_id"], broken["_hoodie_commit_time"]] | {
+            name: value for name, value in broken.items() if name.startswith("_hoodie_")
+        }
+        return json.dumps({name: _image(value, fields[name]) for name, value in row.items() if value is not None})
+
+    rows = (row for row in case.expected(query.file or "") if row["ts_ms"] != begin)
+    return [row | {"before": mended(row["before"]), "after": mended(row["after"])} for row in rows]
 
 
-def _parsed_images(row: Row) -> Row:
-    return row
+def _is_inferred(image: str | None) -> bool:
+    return image is not None and '"_hoodie_record_key":' in image
+
+
+def _parsed(row: Row) -> Row:
+    images = {name: json.loads(row[name]) if _is_inferred(row[name]) else row[name] for name in ("before", "after")}
+    return row | images
+
+
+def _image(value: Any, kind: Any) -> Any:
+    """A value of a golden row as an image spells it: nulls left out, dates and timestamps as numbers."""
+    if isinstance(kind, dict) and value is not None:
+        if kind["type"] == "struct":
+            types = {field["name"]: field["type"] for field in kind["fields"]}
+            return {name: _image(inner, types[name]) for name, inner in value.items() if inner is not None}
+        if kind["type"] == "array":
+            return [_image(inner, kind["elementType"]) for inner in value]
+        return {name: _image(inner, kind["valueType"]) for name, inner in value.items() if inner is not None}
+    if value is None:
+        return None
+    if kind == "date":
+        return (dt.date.fromisoformat(value) - dt.date(1970, 1, 1)).days
+    if kind == "timestamp":
+        moment = dt.datetime.fromisoformat(value.replace("Z", "+00:00"))
+        return (moment - dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)) // dt.timedelta(microseconds=1)
+    if kind == "float":
+        return float(str(np.float32(value)))
+    return value
 
 
 _RIGHT: dict[str, Callable[[archives.Case, archives.Query], list[Row]]] = {

@@ -129,16 +129,19 @@ def _list(array: pa.Array, spelling: Spelling) -> pa.Array:
 
 
 def _map(array: pa.MapArray, spelling: Spelling) -> pa.Array:
-    counts = np.asarray(pc.fill_null(_map_lengths(array), 0))
-    offsets = np.concatenate(([0], np.cumsum(counts)))
     entries = _map_entries(array)
     keys, values = entries.field(0), entries.field(1)
+    counts = np.asarray(pc.fill_null(_map_lengths(array), 0))
+    rows = np.repeat(np.arange(len(counts)), counts)
+    if spelling.omit_nulls and values.null_count:
+        present = pc.is_valid(values)
+        keys, values, rows = keys.filter(present), values.filter(present), rows[np.asarray(present)]
     if spelling.sort_map_keys and len(keys):
-        rows = pa.array(np.repeat(np.arange(len(counts)), counts))
         order = pc.sort_indices(
             pa.table({"row": rows, "key": keys}), sort_keys=[("row", "ascending"), ("key", "ascending")]
         )
         keys, values = keys.take(order), values.take(order)
+    offsets = np.concatenate(([0], np.cumsum(np.bincount(rows, minlength=len(counts)))))
     texts = pc.fill_null(json_values(values, spelling), "null")
     items = _join(json_values(keys, spelling), spelling.colon, texts)
     return _bracketed("{", offsets, items, "}", array, spelling)

@@ -91,10 +91,11 @@ def test_compact_spelling_leaves_nulls_out() -> None:
             "s": pa.array([{"a": None, "b": "x"}, None], NESTED),
             "t": pa.array([dt.datetime(1970, 1, 1, 0, 0, 1), None], pa.timestamp("ms", "UTC")),
             "d": pa.array([Decimal("1.50"), None], pa.decimal128(10, 2)),
+            "m": pa.array([[("b", None), ("a", 1)], None], pa.map_(pa.string(), pa.int32())),
         }
     )
     text = bytes(json_lines(rows, COMPACT)).decode().splitlines()
-    assert text == ['{"s":{"b":"x"},"t":1000000,"d":"1.50"}', '{"n":1}']
+    assert text == ['{"s":{"b":"x"},"t":1000000,"d":"1.50","m":{"a":1}}', '{"n":1}']
 
 
 def test_no_rows_and_no_columns() -> None:
