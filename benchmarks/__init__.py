@@ -1,1 +1,1 @@
-"""What measures skep beside others. `./dev bench upsert | read`; `benchmarks.peers` runs the others, for the tests too."""
+"""What measures skep beside others. `benchmarks.peers` runs the others, for the tests too."""

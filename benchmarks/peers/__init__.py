@@ -1,1 +1,1 @@
-"""The peers: independent implementations of Hudi that judge what skep writes and reads, and that it is measured beside."""
+"""The peers: other implementations of Hudi, which judge what skep writes and reads and which it is measured beside."""

@@ -43,7 +43,7 @@ class Jvm:
         self.release = release
         jar = bundle(release)
         self._folder = tempfile.TemporaryDirectory(prefix=f"hudi-{release}-")
-        self._log = Path(self._folder.name, "log").open("wb")
+        self._log = Path(self._folder.name, "log").open("wb")  # noqa: SIM115 - closed by stop()
         home = java().resolve().parents[1]
         own = {
             "spark.sql.warehouse.dir": f"{self._folder.name}/warehouse",
@@ -89,15 +89,15 @@ class Jvm:
         self,
         path: str | Path,
         rows: Iterable[Row],
-        schema: Mapping[str, Any],
+        schema: str,
         options: Mapping[str, str],
         *,
         operation: str | None = None,
         mode: str = "append",
     ) -> float:
-        """Writes rows (in golden spelling, Spark schema) and gives the seconds it took."""
+        """Writes rows (in golden spelling; `schema` is DDL text or JSON text) and gives the seconds it took."""
         told = {**options, **({"hoodie.datasource.write.operation": operation} if operation else {})}
-        done = self.request("write", path=str(path), rows=list(rows), schema=dict(schema), options=told, mode=mode)
+        done = self.request("write", path=str(path), rows=list(rows), schema=schema, options=told, mode=mode)
         return float(done["seconds"])
 
     def sql(self, text: str, settings: Mapping[str, str] | None = None) -> Answer:

@@ -1,8 +1,8 @@
 """Rows as JSON, one spelling for all peers: what `skep read --output jsonl` prints and the golden tables hold.
 
-decimal: text with all decimals; date `YYYY-MM-DD`; timestamp `YYYY-MM-DDTHH:MM:SS.ffffffZ` in UTC, without the `Z` when it
-has no zone; binary: base64; NaN and the infinities: text; maps: objects with keys in order. This module needs nothing but
-the standard library: it also runs in the process that holds the JVM.
+decimal: text with all decimals; date `YYYY-MM-DD`; timestamp `YYYY-MM-DDTHH:MM:SS.ffffffZ` in UTC, without the `Z` when
+it has no zone; binary: base64; NaN and the infinities: text; maps: objects with keys in order. Nothing but the standard
+library is needed here: this also runs in the process that holds the JVM.
 """
 
 from __future__ import annotations
@@ -21,14 +21,12 @@ SpecialFloats = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
 def spell(value: Any) -> Any:
-    """A Python value, as Spark's collect() or Arrow's to_pylist() gives it, as JSON. Maps come as dicts or pair lists."""
+    """A Python value, as Spark's collect() or Arrow's to_pylist() gives it, as JSON."""
     match value:
         case None | bool() | int() | str():
             return value
         case float():
-            return (
-                value if math.isfinite(value) else next(k for k, v in SpecialFloats.items() if repr(v) == repr(value))
-            )
+            return value if math.isfinite(value) else _special(value)
         case Decimal():
             return format(value, "f")
         case dt.datetime():
@@ -46,6 +44,10 @@ def spell(value: Any) -> Any:
         case list() | tuple():
             return [spell(item) for item in value]
     raise TypeError(f"no spelling for {type(value).__name__}")
+
+
+def _special(value: float) -> str:
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
 
 
 def lines(rows: Iterable[Row], *, without: Iterable[str] = ()) -> Counter[str]:

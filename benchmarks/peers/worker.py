@@ -1,7 +1,7 @@
-"""A process that holds one warm Spark session with one release of Hudi, and does what it is told over its standard input.
+"""A process with a warm Spark session and one release of Hudi; does what it is told over its standard input.
 
-Run by `jvm.py` as a script: a request is one line of JSON, `{"do": <function below>, …}`, and so is each answer, with the
-seconds the work took, or with `error`. Rows are spelt as `spelling.py` says.
+Run by `jvm.py` as a script: a request is one line of JSON, `{"do": <function below>, …}`, and so is each answer,
+with the seconds the work took, or with `error`. Rows are spelt as `spelling.py` says.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ class Peer:
         frame = frame.where(where) if where else frame
         return answer(frame.select(*columns) if columns else frame)
 
-    def write(self, *, path: str, rows: list[Json], schema: Json, options: Json, mode: str = "append") -> Json:
-        struct = spark_types.StructType.fromJson(schema)
+    def write(self, *, path: str, rows: list[Json], schema: str, options: Json, mode: str = "append") -> Json:
+        struct = struct_of(schema)
         values = [value_of(row, struct) for row in rows]
         frame = self._spark.createDataFrame(values, struct).coalesce(1)
         frame.write.format("hudi").options(**options).mode(mode).save(path)
@@ -101,9 +101,9 @@ class Peer:
             for key, value in before.items():
                 self._spark.conf.unset(key) if value is None else self._spark.conf.set(key, value)
 
-    def view(self, *, name: str, rows: list[Json], schema: Json) -> Json:
+    def view(self, *, name: str, rows: list[Json], schema: str) -> Json:
         """A temporary view of rows, for SQL."""
-        struct = spark_types.StructType.fromJson(schema)
+        struct = struct_of(schema)
         self._spark.createDataFrame([value_of(row, struct) for row in rows], struct).createOrReplaceTempView(name)
         return {}
 
@@ -130,6 +130,12 @@ def plain(value: Any, kind: spark_types.DataType) -> Any:
         case spark_types.TimestampType(), _:
             return value.replace(tzinfo=dt.timezone.utc)  # naive in the process's zone, which main() makes UTC
     return value
+
+
+def struct_of(schema: str) -> spark_types.StructType:
+    """From DDL text or from JSON text."""
+    types = spark_types.StructType
+    return types.fromJson(json.loads(schema)) if schema.startswith("{") else types.fromDDL(schema)
 
 
 def value_of(spelt: Any, kind: spark_types.DataType) -> Any:

@@ -1,0 +1,63 @@
+"""The peers as fixtures. Tests that ask JVM Hudi are marked `peer("hudi-<release>")` and run release by release."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from benchmarks.peers.bundle import RELEASES, PeerMissing
+from benchmarks.peers.jvm import Jvm, Jvms
+
+HERE = Path(__file__).parent
+
+
+def _load(name: str, path: Path) -> None:
+    """A helper module beside the tests, imported once under `name` (the tests are no packages)."""
+    if name not in sys.modules:
+        spec = importlib.util.spec_from_file_location(name, path)
+        assert spec is not None
+        assert spec.loader is not None
+        sys.modules[name] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(sys.modules[name])
+
+
+_load("peer_rows", HERE / "rows.py")
+_load("peer_cases", HERE / "cases.py")
+
+
+@pytest.fixture(scope="session")
+def _jvms() -> Iterator[Jvms]:
+    jvms = Jvms()
+    yield jvms
+    jvms.stop()
+
+
+@pytest.fixture
+def jvm(_jvms: Jvms) -> Callable[[str], Jvm]:
+    """JVM Hudi of a release; the test is skipped with the reason where this machine can't run it."""
+
+    def of(release: str) -> Jvm:
+        try:
+            return _jvms.of(release)
+        except PeerMissing as missing:
+            pytest.skip(str(missing))
+
+    return of
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests of one release together, in the order of the releases: each JVM is started once."""
+    mine = [index for index, item in enumerate(items) if HERE in item.path.parents]
+    ordered = sorted((items[index] for index in mine), key=_release)
+    for index, item in zip(mine, ordered, strict=True):
+        items[index] = item
+
+
+def _release(item: pytest.Item) -> int:
+    """The place of the last release that a test asks; -1 for tests that ask none."""
+    names = {str(name) for marker in item.iter_markers("peer") for name in marker.args}
+    return max((place for place, release in enumerate(RELEASES) if f"hudi-{release}" in names), default=-1)
