@@ -50,6 +50,7 @@ class WriteStat:
     num_deletes: int = 0
     num_update_writes: int = 0
     num_inserts: int = 0
+    num_updates: int = 0
     total_write_bytes: int = 0
     total_write_errors: int = 0
     file_size_in_bytes: int = 0
@@ -60,6 +61,7 @@ class WriteStat:
     total_log_blocks: int = 0
     total_corrupt_log_block: int = 0
     total_rollback_blocks: int = 0
+    total_log_read_time_ms: int = 0
     min_event_time: int | None = None
     max_event_time: int | None = None
     cdc_stats: Mapping[str, int] | None = None
@@ -68,6 +70,7 @@ class WriteStat:
     log_offset: int | None = None
     base_file: str | None = None
     log_files: tuple[str, ...] | None = None
+    prev_base_file: str | None = None
 
     @property
     def is_log(self) -> bool:

@@ -1,0 +1,170 @@
+"""Commit metadata as bytes and back: JSON in timeline layout 1, Avro in layout 2 (format guide 2.5 and 3.1).
+
+Reading takes what any release wrote: unknown keys are passed over, missing and null ones have Java's defaults.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+from skep_table.errors import FormatError
+from skep_table.timeline.metadata import CommitMetadata, WriteOperation, WriteStat
+from skep_table.timeline.ocf import read_record, write_record
+
+# Hudi's names, in the order in which 0.15.0 writes them.
+_STAT: Final = {
+    "fileId": "file_id",
+    "path": "path",
+    "cdcStats": "cdc_stats",
+    "prevCommit": "prev_commit",
+    "numWrites": "num_writes",
+    "numDeletes": "num_deletes",
+    "numUpdateWrites": "num_update_writes",
+    "numInserts": "num_inserts",
+    "totalWriteBytes": "total_write_bytes",
+    "totalWriteErrors": "total_write_errors",
+    "partitionPath": "partition_path",
+    "totalLogRecords": "total_log_records",
+    "totalLogFilesCompacted": "total_log_files_compacted",
+    "totalLogSizeCompacted": "total_log_size_compacted",
+    "totalUpdatedRecordsCompacted": "total_updated_records_compacted",
+    "totalLogBlocks": "total_log_blocks",
+    "totalCorruptLogBlock": "total_corrupt_log_block",
+    "totalRollbackBlocks": "total_rollback_blocks",
+    "fileSizeInBytes": "file_size_in_bytes",
+    "minEventTime": "min_event_time",
+    "maxEventTime": "max_event_time",
+    "runtimeStats": "runtime_stats",
+}
+_LOG_STAT: Final = {
+    "logVersion": "log_version",
+    "logOffset": "log_offset",
+    "baseFile": "base_file",
+    "logFiles": "log_files",
+}
+_SINCE_LAYOUT_2: Final = {
+    "numUpdates": "num_updates",
+    "totalLogReadTimeMs": "total_log_read_time_ms",
+    "prevBaseFile": "prev_base_file",
+}
+_AVRO_STAT: Final = {**_STAT, **_LOG_STAT, **_SINCE_LAYOUT_2}
+_REQUIRED: Final = {"file_id": "", "path": "", "partition_path": ""}
+
+
+def decode_json(data: bytes, path: str) -> CommitMetadata:
+    """From the bytes of an instant file of layout 1; an empty file is empty metadata. FormatError naming `path`."""
+    if not data:
+        return CommitMetadata()
+    try:
+        record = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise _broken(path, f"no JSON: {error}") from error
+    return _metadata(record, path)
+
+
+def encode_json(metadata: CommitMetadata) -> bytes:
+    """The keys of Hudi 0.15.0."""
+    record: dict[str, Any] = {
+        "partitionToWriteStats": _stats_record(metadata, _json_stat),
+        "compacted": metadata.compacted,
+        "extraMetadata": dict(metadata.extra_metadata),
+        "operationType": metadata.operation_type,
+    }
+    if metadata.partition_to_replace_file_ids is not None:
+        record["partitionToReplaceFileIds"] = _lists(metadata.partition_to_replace_file_ids)
+    return json.dumps(record, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def decode_avro(data: bytes, path: str) -> CommitMetadata:
+    """From the bytes of an instant file of layout 2; an empty file is empty metadata. FormatError naming `path`."""
+    return _metadata(read_record(data, path), path) if data else CommitMetadata()
+
+
+def encode_avro(metadata: CommitMetadata, release: str) -> bytes:
+    """In the schema of a Hudi release; with replaced file groups as HoodieReplaceCommitMetadata."""
+    record: dict[str, Any] = {
+        "partitionToWriteStats": _stats_record(metadata, _avro_stat),
+        "compacted": metadata.compacted,
+        "extraMetadata": dict(metadata.extra_metadata),
+        "version": 1,
+        "operationType": metadata.operation_type.value if metadata.operation_type else None,
+    }
+    if metadata.partition_to_replace_file_ids is None:
+        return write_record("HoodieCommitMetadata", release, record)
+    record["partitionToReplaceFileIds"] = _lists(metadata.partition_to_replace_file_ids)
+    return write_record("HoodieReplaceCommitMetadata", release, record)
+
+
+def metadata_of_record(record: Mapping[str, Any], path: str) -> CommitMetadata:
+    """From a HoodieCommitMetadata (or replace) record that lies inside another file, an archive say."""
+    return _metadata(record, path)
+
+
+def _metadata(record: Any, path: str) -> CommitMetadata:
+    try:
+        replaced = record.get("partitionToReplaceFileIds")
+        return CommitMetadata(
+            partition_to_write_stats={
+                partition: tuple(map(_stat, stats))
+                for partition, stats in (record.get("partitionToWriteStats") or {}).items()
+            },
+            operation_type=_operation(record.get("operationType")),
+            compacted=bool(record.get("compacted")),
+            extra_metadata={
+                key: value for key, value in (record.get("extraMetadata") or {}).items() if value is not None
+            },
+            partition_to_replace_file_ids=None if replaced is None else {k: tuple(v) for k, v in replaced.items()},
+        )
+    except (AttributeError, TypeError, ValueError) as error:
+        raise _broken(path, f"a member of the wrong kind: {error}") from error
+
+
+def _stat(record: Mapping[str, Any]) -> WriteStat:
+    # Called once for each file that a commit wrote: keep it short.
+    given = {name: value for key, name in _AVRO_STAT.items() if (value := record.get(key)) is not None}
+    if "log_files" in given:
+        given["log_files"] = tuple(given["log_files"])
+    return WriteStat(**(_REQUIRED | given))
+
+
+def _json_stat(stat: WriteStat) -> dict[str, Any]:
+    record = {key: getattr(stat, name) for key, name in _STAT.items()}
+    record["tempPath"] = None
+    if not stat.path:
+        record["path"] = record["partitionPath"] = None
+    if stat.log_version is not None:
+        record |= {key: getattr(stat, name) for key, name in _LOG_STAT.items()}
+        record["recordsStats"] = {"val": None}
+    return record
+
+
+def _avro_stat(stat: WriteStat) -> dict[str, Any]:
+    record = {key: getattr(stat, name) for key, name in _AVRO_STAT.items()}
+    if not stat.path:
+        record["path"] = record["partitionPath"] = None
+    return record
+
+
+def _stats_record(
+    metadata: CommitMetadata, stat_record: Callable[[WriteStat], dict[str, Any]]
+) -> dict[str, list[dict[str, Any]]]:
+    return {
+        partition: [stat_record(stat) for stat in stats]
+        for partition, stats in metadata.partition_to_write_stats.items()
+    }
+
+
+def _operation(text: str | None) -> WriteOperation | None:
+    if text is None:
+        return None
+    return WriteOperation.__members__.get(text.upper(), WriteOperation.UNKNOWN)
+
+
+def _lists(mapping: Mapping[str, Iterable[str]]) -> dict[str, list[str]]:
+    return {key: list(values) for key, values in mapping.items()}
+
+
+def _broken(path: str, problem: str) -> FormatError:
+    return FormatError(f"{path} holds no readable commit metadata: {problem}", path=path, expected="commit metadata")

@@ -1,0 +1,35 @@
+"""Avro object container files with one record: how the timeline keeps plans and, from layout 2 on, commit metadata."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from typing import Any
+
+import fastavro
+
+from skep_table.avro_schemas import schema_of
+from skep_table.errors import FormatError
+
+
+def read_record(data: bytes, path: str) -> dict[str, Any]:
+    """The first record of a file, by its own schema. FormatError naming `path` for anything else."""
+    try:
+        record = next(fastavro.reader(io.BytesIO(data)), None)
+    except Exception as error:  # the decoder fails in many ways on bytes that are cut or damaged
+        raise FormatError(
+            f"{path} is not a readable Avro file: {type(error).__name__}: {error}",
+            path=path,
+            found=f"{len(data)} bytes",
+            expected="an Avro object container file",
+        ) from error
+    if not isinstance(record, dict):
+        raise FormatError(f"{path} is an Avro file without a record", path=path, found=record, expected="one record")
+    return record
+
+
+def write_record(record_name: str, release: str, record: Mapping[str, Any]) -> bytes:
+    """A file with one record in the schema that a Hudi release has; members it does not know are left out."""
+    out = io.BytesIO()
+    fastavro.writer(out, schema_of(record_name, release), [record])
+    return out.getvalue()
