@@ -142,6 +142,8 @@ def _json_stat(stat: WriteStat) -> dict[str, Any]:
 
 def _avro_stat(stat: WriteStat) -> dict[str, Any]:
     record = {key: getattr(stat, name) for key, name in _AVRO_STAT.items()}
+    if stat.log_files is not None:
+        record["logFiles"] = list(stat.log_files)  # the encoder takes a tuple for a union's branch and value
     if not stat.path:
         record["path"] = record["partitionPath"] = None
     return record
