@@ -6,6 +6,7 @@ and StructType (writer). A type that one of them can't hold is refused there by 
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
@@ -92,16 +93,20 @@ class EnumType:
 
 @dataclass(frozen=True, slots=True)
 class ListType:
+    """`null_last`: see Field."""
+
     element: DataType
     element_nullable: bool = True
+    null_last: bool = dataclasses.field(default=False, compare=False, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
 class MapType:
-    """Keys are strings, as Avro has it."""
+    """Keys are strings, as Avro has it. `null_last`: see Field."""
 
     value: DataType
     value_nullable: bool = True
+    null_last: bool = dataclasses.field(default=False, compare=False, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,13 +160,17 @@ NO_DEFAULT: Final = _NoDefault()
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A column or a struct's member. `default` is Avro's JSON default; a nullable field without one has null."""
+    """A column or a struct's member. `default` is Avro's JSON default; a nullable field without one has null.
+
+    `null_last`: null is the second branch of the Avro union. It decides bytes of log records, nothing else.
+    """
 
     name: str
     type: DataType
     nullable: bool = True
     doc: str | None = None
     default: object = NO_DEFAULT
+    null_last: bool = dataclasses.field(default=False, compare=False, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
