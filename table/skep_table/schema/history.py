@@ -49,7 +49,7 @@ def version_at(history: Iterable[SchemaVersion], instant_time: str) -> SchemaVer
 
 
 def source_names(file: SchemaVersion, query: SchemaVersion) -> dict[str, str | None]:
-    """For `evolve.project`: where the file's name of a query column differs, that name; None when the file has it not."""
+    """For `evolve.project`: the file's names that differ, by the query's dotted path; None for columns it lacks."""
     by_id = {number: path for path, number in file.ids.items()}
     names: dict[str, str | None] = {}
     for path, number in query.ids.items():
