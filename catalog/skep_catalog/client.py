@@ -73,6 +73,11 @@ class Metastore:
     def uri(self) -> str:
         return self._connections.uri
 
+    @property
+    def calls(self) -> int:
+        """How many calls were sent so far."""
+        return self._connections.calls
+
     def own_connection(self) -> Metastore:
         """A client of the same servers that shares no connection with this one: for heartbeats."""
         from skep_catalog.connection import Connections

@@ -122,7 +122,10 @@ class _Connection:
 
 
 class Connections:
-    """A pool over one or several equal servers. The first that answers is used until it fails."""
+    """A pool over one or several equal servers. The first that answers is used until it fails.
+
+    `calls` counts what was sent; good enough for reports, not exact under threads.
+    """
 
     def __init__(self, addresses: Sequence[Address], settings: ConnectionSettings) -> None:
         self.addresses = tuple(addresses)
@@ -131,6 +134,7 @@ class Connections:
         self._preferred = 0
         self._guard = threading.Lock()
         self._process = os.getpid()
+        self.calls = 0
 
     @property
     def uri(self) -> str:
@@ -151,6 +155,7 @@ class Connections:
 
         def once() -> T:
             connection = self._take(name, table)
+            self.calls += 1
             connection.set_timeout(timeout or self.settings.timeout)
             try:
                 answer = request(connection.client)

@@ -91,7 +91,7 @@ class LockAnswer:
 
 @dataclass(frozen=True, slots=True)
 class LockInfo:
-    """A lock as `show_locks` tells it. Times: epoch milliseconds by the metastore's clock; `blocked_by`: a lock's id."""
+    """A lock as `show_locks` tells it. Times: epoch milliseconds, the metastore's clock; `blocked_by`: a lock id."""
 
     lock_id: int
     state: LockState

@@ -1,0 +1,255 @@
+"""What the metastore should say of a Hudi table: a pure function of the table's settings, schema and options.
+
+Registered as Hudi's own tool does it where engines look: classes, serde, the parameters that Spark reads. A
+copy-on-write table is one entry; a merge-on-read table has up to three views:
+
+    T_ro    base files only          HoodieParquetInputFormat            hoodie.query.as.ro.table=true
+    T_rt    log files merged in      HoodieParquetRealtimeInputFormat    false
+    T       the same as T_rt         HoodieParquetRealtimeInputFormat    false
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final
+
+from skep_catalog.entities import Column, StorageDescriptor, Table
+from skep_catalog.type_text import hive_columns, pieces, spark_schema
+from skep_table.errors import SchemaError, UnsupportedError
+from skep_table.names import BaseFormat
+from skep_table.schema.types import Field, Schema, StringType
+from skep_table.table_config import TableConfig
+
+MARKER: Final = "last_commit_time_sync"
+COMPLETION_MARKER: Final = "last_commit_completion_time_sync"
+READ_OPTIMIZED: Final = "hoodie.query.as.ro.table"
+PROVIDER: Final = "spark.sql.sources.provider"
+SCHEMA_PARTS: Final = "spark.sql.sources.schema."
+"""Below this prefix lie the parts of Spark's schema. Parts beyond the last one are stale, and are taken away."""
+
+
+class Strategy(str, Enum):
+    """Which views of a merge-on-read table are registered, by the values of Hudi's `table.strategy`."""
+
+    ALL = "ALL"
+    RO = "RO"
+    RT = "RT"
+
+
+class View(Enum):
+    """How an entry's readers see the table."""
+
+    COPY_ON_WRITE = "copy on write"
+    READ_OPTIMIZED = "read optimized"
+    SNAPSHOT = "snapshot"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EntryOptions:
+    """What is registered and how; the defaults are Hudi's but for `timestamps` and `comments`."""
+
+    strategy: Strategy = Strategy.ALL
+    skip_ro_suffix: bool = False
+    snapshot_under_table_name: bool = True
+    omit_metadata_fields: bool = False
+    timestamps: bool = True
+    comments: bool = True
+    as_datasource: bool = True
+    spark_version: str | None = None
+    schema_piece_length: int = 4000
+    managed: bool = False
+    pre_apache_input_format: bool = False
+    partition_fields: tuple[str, ...] | None = None  # None: the table's own
+    table_properties: Mapping[str, str] = field(default_factory=dict)
+    serde_properties: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class WantedEntry:
+    """One view and what its entry should be. `table` has no markers: these belong to a sync."""
+
+    view: View
+    table: Table
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """All entries of a table, in the order of their sync, and what a person should hear about them."""
+
+    entries: tuple[WantedEntry, ...]
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Classes:
+    input: str
+    realtime: str
+    output: str
+    serde: str
+
+
+_PARQUET_OUTPUT: Final = "org.apache.hadoop.hive.ql.io.parquet.MapredParquetOutputFormat"
+_PARQUET_SERDE: Final = "org.apache.hadoop.hive.ql.io.parquet.serde.ParquetHiveSerDe"
+_ORC: Final = "org.apache.hadoop.hive.ql.io.orc."
+_CLASSES: Final = {
+    BaseFormat.PARQUET: _Classes(
+        "org.apache.hudi.hadoop.HoodieParquetInputFormat",
+        "org.apache.hudi.hadoop.realtime.HoodieParquetRealtimeInputFormat",
+        _PARQUET_OUTPUT,
+        _PARQUET_SERDE,
+    ),
+    BaseFormat.HFILE: _Classes(
+        "org.apache.hudi.hadoop.HoodieHFileInputFormat",
+        "org.apache.hudi.hadoop.realtime.HoodieHFileRealtimeInputFormat",
+        _PARQUET_OUTPUT,
+        _PARQUET_SERDE,
+    ),
+    BaseFormat.ORC: _Classes(
+        _ORC + "OrcInputFormat", _ORC + "OrcInputFormat", _ORC + "OrcOutputFormat", _ORC + "OrcSerde"
+    ),
+}
+_PRE_APACHE: Final = _Classes(
+    "com.uber.hoodie.hadoop.HoodieInputFormat",
+    "com.uber.hoodie.hadoop.realtime.HoodieRealtimeInputFormat",
+    _PARQUET_OUTPUT,
+    _PARQUET_SERDE,
+)
+_OPERATION_FIELD: Final = "hoodie.allow.operation.metadata.field"
+
+
+def wanted_entries(
+    config: TableConfig,
+    schema: Schema,
+    location: str,
+    database: str,
+    name: str,
+    options: EntryOptions | None = None,
+    *,
+    owner: str | None = None,
+) -> Wanted:
+    """The entries for a table at `location`, registered as `database.name`. `schema` holds the data columns.
+
+    SchemaError when columns or entry names clash; UnsupportedError for a type that Spark or Hive can't hold.
+    """
+    options = options or EntryOptions()
+    fields = _all_fields(config, schema, options)
+    keys = _partition_fields(config, fields, options)
+    views, warnings = _views(config, name, options)
+    entries = tuple(
+        WantedEntry(view, _entry(config, fields, keys, location, database.lower(), entry_name, view, options, owner))
+        for entry_name, view in views
+    )
+    return Wanted(entries, warnings)
+
+
+def _views(config: TableConfig, name: str, options: EntryOptions) -> tuple[list[tuple[str, View]], tuple[str, ...]]:
+    name = name.lower()
+    if not config.is_mor:
+        return [(name, View.COPY_ON_WRITE)], ()
+    if options.strategy is Strategy.RO:
+        return [(name, View.READ_OPTIMIZED)], ()
+    if options.strategy is Strategy.RT:
+        return [(name, View.SNAPSHOT)], ()
+    if not options.skip_ro_suffix:
+        views = [(f"{name}_ro", View.READ_OPTIMIZED), (f"{name}_rt", View.SNAPSHOT)]
+        return views + ([(name, View.SNAPSHOT)] if options.snapshot_under_table_name else []), ()
+    # Hudi's tool registers one entry as both views in turn: it flips twice in every sync.
+    warning = (
+        f"the plain name {name} was asked for twice, for the read-optimized view (skip_ro_suffix) and for the snapshot "
+        "(sync_snapshot_with_table_name): it is the read-optimized view"
+    )
+    return (
+        [(name, View.READ_OPTIMIZED), (f"{name}_rt", View.SNAPSHOT)],
+        (warning,) if options.snapshot_under_table_name else (),
+    )
+
+
+def _all_fields(config: TableConfig, schema: Schema, options: EntryOptions) -> tuple[Field, ...]:
+    if options.omit_metadata_fields:
+        return schema.without_meta().fields
+    return schema.with_meta(operation=config.raw.get(_OPERATION_FIELD, "").lower() == "true").fields
+
+
+def _partition_fields(config: TableConfig, fields: tuple[Field, ...], options: EntryOptions) -> tuple[Field, ...]:
+    """The partition keys, in their order; one that is no column (made by a key generator) is a string."""
+    names = config.partition_fields if options.partition_fields is None else options.partition_fields
+    known = {field.name.lower(): field for field in fields}
+    for name in names:
+        if "." in name and name.lower() not in known:
+            known[name.lower()] = Field(name.rsplit(".", 1)[-1], StringType(), nullable=False)
+    keys = tuple(known.get(name.lower(), Field(name, StringType(), nullable=False)) for name in names)
+    if len({key.name.lower() for key in keys}) != len(keys):
+        raise SchemaError(f"two partition fields have one name: {', '.join(names)}", found=names)
+    return keys
+
+
+def _entry(
+    config: TableConfig,
+    fields: tuple[Field, ...],
+    keys: tuple[Field, ...],
+    location: str,
+    database: str,
+    name: str,
+    view: View,
+    options: EntryOptions,
+    owner: str | None,
+) -> Table:
+    key_names = {key.name.lower() for key in keys}
+    data = tuple(field for field in fields if field.name.lower() not in key_names)
+    columns = hive_columns((*data, *keys), timestamps=options.timestamps, comments=options.comments)
+    classes = _classes(config, options)
+    datasource = {"path": location, READ_OPTIMIZED: str(view is View.READ_OPTIMIZED).lower()}
+    return Table(
+        database=database,
+        name=name,
+        owner=owner,
+        table_type="MANAGED_TABLE" if options.managed else "EXTERNAL_TABLE",
+        partition_keys=_lowered(columns[len(data) :]),
+        parameters={
+            **options.table_properties,
+            **({} if options.managed else {"EXTERNAL": "TRUE"}),
+            **(_spark_parameters(data, keys, options) if options.as_datasource else {}),
+        },
+        storage=StorageDescriptor(
+            columns=_lowered(columns[: len(data)]),
+            location=location,
+            input_format=classes.realtime if view is View.SNAPSHOT else classes.input,
+            output_format=classes.output,
+            serde_library=classes.serde,
+            serde_parameters={
+                **options.serde_properties,
+                **(datasource if options.as_datasource else {}),
+                "serialization.format": "1",
+            },
+        ),
+    )
+
+
+def _lowered(columns: tuple[Column, ...]) -> tuple[Column, ...]:
+    """Metastores keep names in lower case; Spark's schema keeps them as they are."""
+    return tuple(Column(column.name.lower(), column.type, column.comment) for column in columns)
+
+
+def _classes(config: TableConfig, options: EntryOptions) -> _Classes:
+    if not options.pre_apache_input_format:
+        return _CLASSES[config.base_format]
+    if config.base_format is not BaseFormat.PARQUET:
+        raise UnsupportedError(
+            f"table {config.name}: use_pre_apache_input_format is for Parquet, not {config.base_format.value}"
+        )
+    return _PRE_APACHE
+
+
+def _spark_parameters(data: tuple[Field, ...], keys: tuple[Field, ...], options: EntryOptions) -> dict[str, str]:
+    parts = pieces(spark_schema((*data, *keys), comments=options.comments), options.schema_piece_length)
+    parameters = {PROVIDER: "hudi"}
+    if options.spark_version:
+        parameters["spark.sql.create.version"] = options.spark_version
+    parameters[f"{SCHEMA_PARTS}numParts"] = str(len(parts))
+    parameters |= {f"{SCHEMA_PARTS}part.{index}": part for index, part in enumerate(parts)}
+    if keys:
+        parameters[f"{SCHEMA_PARTS}numPartCols"] = str(len(keys))
+        parameters |= {f"{SCHEMA_PARTS}partCol.{index}": key.name for index, key in enumerate(keys)}
+    return parameters

@@ -1,0 +1,158 @@
+"""Schemas as the metastore's readers want them: Hive's type text, and Spark's JSON in pieces.
+
+Hive's types follow Hudi's sync tool, which goes by what the Parquet files hold: bytes and shorts are int, times of day
+are numbers, timestamps are `timestamp` (or `bigint`, by option).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from skep_catalog.entities import Column
+from skep_table.errors import SchemaError, UnsupportedError
+from skep_table.schema.types import (
+    BinaryType,
+    BooleanType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    EnumType,
+    Field,
+    FixedType,
+    FloatType,
+    IntType,
+    ListType,
+    LongType,
+    MapType,
+    StringType,
+    StructType,
+    TimestampType,
+    TimeType,
+    UuidType,
+)
+
+
+def hive_columns(fields: Sequence[Field], *, timestamps: bool = True, comments: bool = True) -> tuple[Column, ...]:
+    """`timestamps`: as Hive's `timestamp`, else as `bigint`. SchemaError for names that differ only in case."""
+    seen: dict[str, str] = {}
+    for field in fields:
+        other = seen.setdefault(field.name.lower(), field.name)
+        if other != field.name:
+            raise SchemaError(
+                f"columns {other} and {field.name} differ only in case: Hive can't tell them apart",
+                column=field.name,
+                found=other,
+            )
+    return tuple(
+        Column(field.name, hive_type(field.type, timestamps=timestamps), (field.doc or "") if comments else "")
+        for field in fields
+    )
+
+
+def hive_type(kind: DataType, *, timestamps: bool = True) -> str:
+    """Hive's text for a type, as in a table's DDL."""
+    match kind:
+        case IntType():
+            return "int"
+        case TimestampType():
+            return "timestamp" if timestamps else "bigint"
+        case TimeType(unit=unit):
+            return "int" if unit == "ms" else "bigint"
+        case DecimalType(precision=precision, scale=scale):
+            return f"decimal({precision},{scale})"
+        case ListType(element=element):
+            return f"array<{hive_type(element, timestamps=timestamps)}>"
+        case MapType(value=value):
+            return f"map<string,{hive_type(value, timestamps=timestamps)}>"
+        case StructType(fields=fields):
+            members = ",".join(
+                # Hive's type parser stops at a dash.
+                f"{field.name.replace('-', '_')}:{hive_type(field.type, timestamps=timestamps)}"
+                for field in fields
+            )
+            return f"struct<{members}>"
+        case _:
+            return _HIVE_TYPES[type(kind)]
+
+
+_HIVE_TYPES: dict[type[Any], str] = {
+    BooleanType: "boolean",
+    LongType: "bigint",
+    FloatType: "float",
+    DoubleType: "double",
+    StringType: "string",
+    EnumType: "string",
+    UuidType: "string",
+    BinaryType: "binary",
+    FixedType: "binary",
+    DateType: "date",
+}
+
+
+def spark_schema(fields: Sequence[Field], *, comments: bool = True) -> str:
+    """The JSON of Spark's StructType. UnsupportedError names a column that Spark has no type for."""
+    return json.dumps(_spark_struct(fields, comments=comments, path=""), separators=(",", ":"), ensure_ascii=False)
+
+
+def _spark_struct(fields: Sequence[Field], *, comments: bool, path: str) -> dict[str, Any]:
+    return {
+        "type": "struct",
+        "fields": [
+            {
+                "name": field.name,
+                "type": _spark_type(field.type, comments=comments, path=f"{path}{field.name}"),
+                "nullable": field.nullable,
+                "metadata": {"comment": field.doc} if comments and field.doc else {},
+            }
+            for field in fields
+        ],
+    }
+
+
+def _spark_type(kind: DataType, *, comments: bool, path: str) -> Any:
+    match kind:
+        case IntType(bits=bits):
+            return {8: "byte", 16: "short", 32: "integer"}[bits]
+        case TimestampType(utc=utc):
+            return "timestamp" if utc else "timestamp_ntz"
+        case DecimalType(precision=precision, scale=scale):
+            return f"decimal({precision},{scale})"
+        case ListType(element=element, element_nullable=nullable):
+            inner = _spark_type(element, comments=comments, path=f"{path}.element")
+            return {"type": "array", "elementType": inner, "containsNull": nullable}
+        case MapType(value=value, value_nullable=nullable):
+            inner = _spark_type(value, comments=comments, path=f"{path}.value")
+            return {"type": "map", "keyType": "string", "valueType": inner, "valueContainsNull": nullable}
+        case StructType(fields=fields):
+            return _spark_struct(fields, comments=comments, path=f"{path}.")
+        case TimeType():
+            raise UnsupportedError(f"column {path}: Spark has no type for a time of day", column=path)
+        case _:
+            return _SPARK_TYPES[type(kind)]
+
+
+_SPARK_TYPES: dict[type[Any], str] = {
+    BooleanType: "boolean",
+    LongType: "long",
+    FloatType: "float",
+    DoubleType: "double",
+    StringType: "string",
+    EnumType: "string",
+    UuidType: "string",
+    BinaryType: "binary",
+    FixedType: "binary",
+    DateType: "date",
+}
+
+
+def pieces(text: str, length: int) -> list[str]:
+    """Metastores hold at most 4000 characters in a parameter: the schema goes in pieces."""
+    return [text[start : start + length] for start in range(0, len(text), length)]
+
+
+def same_type(one: str, other: str) -> bool:
+    """Whether two Hive type texts mean the same: case and blanks don't count."""
+    return "".join(one.split()).lower() == "".join(other.split()).lower()
