@@ -37,7 +37,7 @@ def asked(case: archives.Case, query: archives.Query, *, metadata: bool = True) 
 def answered(case: archives.Case, request: ReadRequest) -> list[dict[str, Any]]:
     result = read(opened(case), request)
     text = b"".join(bytes(json_lines(batch)) for batch in result.to_batches())
-    return [json.loads(line) for line in text.decode().splitlines()]
+    return [json.loads(line) for line in text.split(b"\n") if line]
 
 
 def multiset(rows: Iterable[dict[str, Any]]) -> Counter[str]:

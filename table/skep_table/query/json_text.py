@@ -15,12 +15,13 @@ from __future__ import annotations
 import base64
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from decimal import Decimal as _Decimal
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from skep_table.schema.java_text import java_float
 
 Leaf = Callable[[pa.Array], pa.Array]
 
@@ -310,32 +311,8 @@ def _epoch_micros(array: pa.Array) -> pa.Array:
     return _plain(array.cast(pa.timestamp("us", array.type.tz)).cast(pa.int64()))
 
 
-def _java_float(array: pa.Array) -> pa.Array:
-    """As Java prints floats: the shortest digits, `1.0E10` from ten million on and below a thousandth."""
-    text = array.cast(pa.large_string())
-    magnitude = pc.abs(array.cast(pa.float64()))
-    scientific = pc.and_(
-        pc.is_finite(magnitude),
-        pc.and_(pc.not_equal(magnitude, 0.0), pc.or_(pc.less(magnitude, 1e-3), pc.greater_equal(magnitude, 1e7))),
-    )
-    plain = pc.if_else(pc.match_substring_regex(text, "^-?[0-9]+$"), _join(text, ".0"), text)
-    if pc.any(scientific).as_py() or pc.any(pc.match_substring(text, "e")).as_py():
-        respelt = pc.replace_with_mask(
-            plain, pc.fill_null(scientific, False), pa.array(_scientific(text.filter(scientific)), pa.large_string())
-        )
-        plain = pc.if_else(scientific, respelt, plain)
-    return _name_special(array.cast(pa.float64()), plain)
-
-
-def _scientific(text: pa.Array) -> list[str]:
-    # Very large and very small numbers are rare enough for a loop.
-    spelt = []
-    for number in text.to_pylist():
-        sign, digits, exponent = _Decimal(number).as_tuple()
-        digits_text = "".join(map(str, digits)).rstrip("0") or "0"
-        power = int(exponent) + len(digits) - 1
-        spelt.append(f"{'-' if sign else ''}{digits_text[0]}.{digits_text[1:] or '0'}E{power}")
-    return spelt
+def _java_double(array: pa.Array) -> pa.Array:
+    return _name_special(array.cast(pa.float64()), java_float(array).cast(pa.large_string()))
 
 
 def _avro_decimal(array: pa.Array) -> pa.Array:
@@ -377,9 +354,9 @@ def _avro_bytes(array: pa.Array) -> pa.Array:
 
 
 ROWS: Final = Spelling(_double, _quoted_decimal, _quoted_date, _quoted_timestamp, _quoted_base64, _string)
-AVRO: Final = Spelling(_java_float, _avro_decimal, _days, _epoch_units, _avro_bytes, _avro_string, sort_map_keys=False)
+AVRO: Final = Spelling(_java_double, _avro_decimal, _days, _epoch_units, _avro_bytes, _avro_string, sort_map_keys=False)
 COMPACT: Final = Spelling(
-    _java_float,
+    _java_double,
     _quoted_decimal,
     _days,
     _epoch_micros,
