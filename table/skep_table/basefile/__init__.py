@@ -1,0 +1,8 @@
+"""Base files: Parquet (read and written) and ORC (read), with the footer entries that Hudi's writers look for."""
+
+from skep_table.basefile.footer import BaseFileFooter, read_footer
+from skep_table.basefile.options import BaseFileOptions
+from skep_table.basefile.reader import read_base
+from skep_table.basefile.writer import BaseFileWriter, WrittenFile
+
+__all__ = ["BaseFileFooter", "BaseFileOptions", "BaseFileWriter", "WrittenFile", "read_base", "read_footer"]

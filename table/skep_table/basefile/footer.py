@@ -1,0 +1,106 @@
+"""The footer of a base file: how many rows, which schema, which keys may be in it; read by ranged reads."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from functools import cached_property
+
+import pyarrow as pa
+import pyarrow.orc as orc
+import pyarrow.parquet as pq
+
+from skep_table.basefile import keys
+from skep_table.bloom import BloomFilter
+from skep_table.errors import CorruptFileError
+from skep_table.names import BaseFormat
+from skep_table.schema.arrow import from_arrow
+from skep_table.schema.avro import parse_avro
+from skep_table.schema.types import Schema
+from skep_table.storage import Storage
+
+# A footer with one row of Hudi's default bloom filter (base64 of 323,496 bytes) and a wide schema fits.
+_TAIL_BYTES = 512 * 1024
+_PARQUET_MAGIC = b"PAR1"
+
+
+class BaseFileFooter:
+    """What a base file says of itself. The filter and the schemas are decoded when they are asked for."""
+
+    def __init__(self, path: str, num_rows: int, arrow_schema: pa.Schema, entries: Mapping[str, str]) -> None:
+        self.path = path
+        self.num_rows = num_rows
+        self.arrow_schema = arrow_schema
+        self.entries = entries
+
+    @property
+    def min_key(self) -> str | None:
+        return self.entries.get(keys.MIN_RECORD_KEY)
+
+    @property
+    def max_key(self) -> str | None:
+        return self.entries.get(keys.MAX_RECORD_KEY)
+
+    @cached_property
+    def bloom(self) -> BloomFilter | None:
+        """The filter over the file's record keys, None where it has none. CorruptFileError when it can't be decoded."""
+        text = self.entries.get(keys.BLOOM_FILTER) or self.entries.get(keys.OLD_BLOOM_FILTER)
+        if text is None:
+            return None
+        return BloomFilter.parse(text, self.entries.get(keys.BLOOM_TYPE), path=self.path)
+
+    @cached_property
+    def schema(self) -> Schema:
+        """With meta columns where the file has them: from the Avro schema, else from the file's own types."""
+        text = self.entries.get(keys.AVRO_SCHEMA) or self.entries.get(keys.ORC_AVRO_SCHEMA)
+        return parse_avro(text) if text else from_arrow(self.arrow_schema)
+
+
+def read_footer(storage: Storage, path: str) -> BaseFileFooter:
+    """Reads a footer only, by the file's ending. CorruptFileError names the file when there is none to be read."""
+    if path.endswith("." + BaseFormat.ORC.extension):
+        return _orc_footer(storage, path)
+    metadata = parquet_metadata(storage, path)
+    try:
+        schema = metadata.schema.to_arrow_schema().remove_metadata()
+    except (pa.ArrowException, OSError) as error:
+        raise corrupt(path, error) from error
+    return BaseFileFooter(path, metadata.num_rows, schema, _texts(metadata.metadata))
+
+
+def parquet_metadata(storage: Storage, path: str) -> pq.FileMetaData:
+    """The Parquet footer through ranged reads. CorruptFileError when the file is cut or is no Parquet."""
+    tail = storage.read_range(path, -_TAIL_BYTES, _TAIL_BYTES)
+    if len(tail) < 12 or tail[-4:] != _PARQUET_MAGIC:
+        raise CorruptFileError(
+            f"{path}: no Parquet footer at the end", path=path, found=tail[-4:].hex(), expected=_PARQUET_MAGIC.hex()
+        )
+    needed: int = struct.unpack("<I", tail[-8:-4])[0] + 8
+    if needed > len(tail):
+        size = storage.size(path)
+        if needed > size:
+            raise CorruptFileError(
+                f"{path}: a footer of {needed} bytes in a file of {size}", path=path, found=needed, expected=size
+            )
+        tail = storage.read_range(path, -needed, needed)
+    try:
+        return pq.read_metadata(pa.BufferReader(tail))
+    except (pa.ArrowException, OSError) as error:
+        raise corrupt(path, error) from error
+
+
+def _orc_footer(storage: Storage, path: str) -> BaseFileFooter:
+    try:
+        with storage.open_input(path) as source:
+            file = orc.ORCFile(source)
+            return BaseFileFooter(path, file.nrows, file.schema.remove_metadata(), _texts(file.metadata))
+    except pa.ArrowException as error:
+        raise corrupt(path, error) from error
+
+
+def corrupt(path: str, error: Exception) -> CorruptFileError:
+    return CorruptFileError(f"{path}: can't be read as a base file: {error}", path=path)
+
+
+def _texts(metadata: Mapping[bytes, bytes] | None) -> dict[str, str]:
+    return {key.decode("utf-8", "replace"): value.decode("utf-8", "replace") for key, value in (metadata or {}).items()}

@@ -1,0 +1,63 @@
+"""How base files are written: Hudi's Parquet and bloom filter options."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from skep_table.bloom import BloomKind
+from skep_table.options import Options, Status, boolean, one_of, option
+
+_CODECS: Final = {"snappy", "gzip", "zstd", "lz4", "brotli", "none"}
+
+
+def _codec(text: str) -> str:
+    codec = {"uncompressed": "none", "": "none"}.get(text.strip().lower(), text.strip().lower())
+    if codec not in _CODECS:
+        raise ValueError(f"one of {', '.join(sorted(_CODECS))}")
+    return codec
+
+
+CODEC = option(
+    "hoodie.parquet.compression.codec",
+    _codec,
+    "snappy",
+    "Every engine reads snappy; Hudi's default, gzip, costs most of a write",
+)
+BLOCK_BYTES = option("hoodie.parquet.block.size", int, 125_829_120, "A row group at most, in bytes of Arrow data")
+PAGE_BYTES = option("hoodie.parquet.page.size", int, 1_048_576, "A page, in bytes")
+DICTIONARY = option("hoodie.parquet.dictionary.enabled", boolean, True, "Dictionary pages")
+BLOOM_TYPE = option("hoodie.bloom.index.filter.type", one_of(BloomKind), BloomKind.DYNAMIC_V0, "Filter in the footer")
+BLOOM_ENTRIES = option("hoodie.index.bloom.num_entries", int, 60_000, "Keys a filter row is sized for")
+BLOOM_FPP = option("hoodie.index.bloom.fpp", float, 1e-9, "Rate of false positives of a filter row")
+BLOOM_MAX_ENTRIES = option(
+    "hoodie.bloom.index.filter.dynamic.max.entries", int, 100_000, "A dynamic filter grows up to this many keys"
+)
+option("hoodie.parquet.compression.ratio", float, 0.1, "", status=Status.NO_EFFECT)
+
+
+@dataclass(frozen=True, slots=True)
+class BaseFileOptions:
+    """How a base file is written. `block_bytes` bounds the Arrow data that a writer holds before it writes it out."""
+
+    codec: str = CODEC.default
+    block_bytes: int = BLOCK_BYTES.default
+    page_bytes: int = PAGE_BYTES.default
+    dictionary: bool = DICTIONARY.default
+    bloom_type: BloomKind = BLOOM_TYPE.default
+    bloom_entries: int = BLOOM_ENTRIES.default
+    bloom_fpp: float = BLOOM_FPP.default
+    bloom_max_entries: int = BLOOM_MAX_ENTRIES.default
+
+    @classmethod
+    def of(cls, options: Options) -> BaseFileOptions:
+        return cls(
+            codec=options.value(CODEC),
+            block_bytes=options.value(BLOCK_BYTES),
+            page_bytes=options.value(PAGE_BYTES),
+            dictionary=options.value(DICTIONARY),
+            bloom_type=options.value(BLOOM_TYPE),
+            bloom_entries=options.value(BLOOM_ENTRIES),
+            bloom_fpp=options.value(BLOOM_FPP),
+            bloom_max_entries=options.value(BLOOM_MAX_ENTRIES),
+        )

@@ -1,0 +1,108 @@
+"""Rows of base files as a stream of Arrow batches: only the wanted columns, only row groups that a filter leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pyarrow.orc as orc
+import pyarrow.parquet as pq
+
+from skep_table.basefile.footer import corrupt
+from skep_table.names import BaseFormat
+from skep_table.schema.evolve import SourceNames, project
+from skep_table.schema.types import Schema
+from skep_table.storage import Storage
+
+BATCH_ROWS = 65_536
+
+
+def read_base(
+    storage: Storage,
+    path: str,
+    *,
+    columns: Sequence[str] | None = None,
+    schema: Schema | None = None,
+    names: SourceNames | None = None,
+    filter: pc.Expression | None = None,
+    batch_rows: int = BATCH_ROWS,
+) -> Iterator[pa.RecordBatch]:
+    """Streams a base file, one row group in memory at a time.
+
+    `columns` picks columns of the file as it is; `schema` instead gives batches of that schema, older types promoted
+    and missing columns filled (SchemaError where that can't be); `names` are the file's names for renamed columns.
+    `filter`, over the file's own columns, spares row groups whose statistics exclude it: rows that fail it may still
+    come. Raises CorruptFileError for a damaged file.
+    """
+    with storage.open_input(path) as source:
+        if path.endswith("." + BaseFormat.ORC.extension):
+            batches = _orc_batches(source, path, _wanted(columns, schema, names))
+        else:
+            batches = _parquet_batches(source, path, _wanted(columns, schema, names), filter, batch_rows)
+        for batch in batches:
+            yield batch if schema is None else project(batch, schema, names or {})
+
+
+def _wanted(columns: Sequence[str] | None, schema: Schema | None, names: SourceNames | None) -> Sequence[str] | None:
+    if schema is None:
+        return columns
+    sources = (names.get(name, name) if names else name for name in schema.names())
+    return [source for source in sources if source is not None]
+
+
+def _parquet_batches(
+    source: pa.NativeFile, path: str, wanted: Sequence[str] | None, filter: pc.Expression | None, batch_rows: int
+) -> Iterator[pa.RecordBatch]:
+    try:
+        # Java's INT96 times have nanoseconds and overflow before 1677; microseconds hold all that Hudi can.
+        file = pq.ParquetFile(source, coerce_int96_timestamp_unit="us", pre_buffer=True)
+        groups = range(file.num_row_groups) if filter is None else _groups_left(source, filter)
+        columns = wanted
+        if wanted is not None:
+            present = set(file.schema_arrow.names)
+            columns = [name for name in wanted if name in present]
+        seen = False
+        if groups:
+            for batch in file.iter_batches(batch_size=batch_rows, row_groups=list(groups), columns=columns):
+                seen = True
+                yield _without_metadata(batch)
+        if not seen:
+            schema = file.schema_arrow.remove_metadata()
+            yield _empty(schema if columns is None else pa.schema([schema.field(name) for name in columns]))
+    except (pa.ArrowException, OSError) as error:
+        raise corrupt(path, error) from error
+
+
+def _groups_left(source: pa.NativeFile, filter: pc.Expression) -> list[int]:
+    """Row groups whose statistics can't exclude the filter, by Arrow's own reading of the two."""
+    fragment = ds.ParquetFileFormat().make_fragment(source)
+    try:
+        return [group.id for group in fragment.subset(filter).row_groups]
+    except pa.ArrowInvalid:  # the filter names a column, or compares with a type, that this file has not
+        return [group.id for group in fragment.row_groups]
+
+
+def _orc_batches(source: pa.NativeFile, path: str, wanted: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
+    try:
+        file = orc.ORCFile(source)
+        present = file.schema.names
+        columns = None if wanted is None else [name for name in wanted if name in present]
+        for stripe in range(file.nstripes):
+            batch = file.read_stripe(stripe, columns=columns)
+            # ORC gives columns in the file's order whatever was asked for.
+            yield _without_metadata(batch if columns is None else batch.select(columns))
+        if not file.nstripes:
+            schema = file.schema.remove_metadata()
+            yield _empty(schema if columns is None else pa.schema([schema.field(name) for name in columns]))
+    except pa.ArrowException as error:
+        raise corrupt(path, error) from error
+
+
+def _empty(schema: pa.Schema) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
+
+
+def _without_metadata(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return batch.replace_schema_metadata(None) if batch.schema.metadata else batch

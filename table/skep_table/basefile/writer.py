@@ -1,0 +1,174 @@
+"""Writing a Parquet base file: rows with meta columns in, bloom filter and key range in the footer."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass
+from typing import IO
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from skep_table.basefile import keys
+from skep_table.basefile.options import BaseFileOptions
+from skep_table.bloom import BloomBuilder
+from skep_table.schema.arrow import to_arrow
+from skep_table.schema.avro import avro_text
+from skep_table.schema.types import RECORD_KEY, Schema
+from skep_table.storage import Storage
+
+# What a byte of Arrow data takes in a file before the first row group tells: a guess that lets files end early
+# rather than late.
+_FIRST_RATIO = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenFile:
+    """A finished base file. The keys are None when it has no rows."""
+
+    num_rows: int
+    size_bytes: int
+    min_key: str | None
+    max_key: str | None
+
+
+class BaseFileWriter(AbstractContextManager["BaseFileWriter"]):
+    """Streams rows into one base file. `schema` is the table's, meta columns included.
+
+    Leaving the block by an error takes the file away again; leaving it well closes it when `close` was not called.
+    Holds at most `options.block_bytes` of Arrow data, and the bits of the bloom filter.
+    """
+
+    def __init__(self, storage: Storage, path: str, schema: Schema, options: BaseFileOptions | None = None) -> None:
+        self._storage, self._path = storage, path
+        self._options = options or BaseFileOptions()
+        self._schema = schema
+        self._arrow = pa.schema([_physical(field) for field in to_arrow(schema)])
+        self._keyed = RECORD_KEY in schema
+        self._bloom = BloomBuilder(
+            self._options.bloom_type,
+            self._options.bloom_entries,
+            self._options.bloom_fpp,
+            self._options.bloom_max_entries,
+        )
+        self._range: tuple[str, str] | None = None
+        self._held: list[pa.RecordBatch] = []
+        self._held_bytes = 0
+        self._flushed_bytes = 0
+        self._rows = 0
+        self._stack = ExitStack()
+        self._written: WrittenFile | None = None
+
+    def __enter__(self) -> BaseFileWriter:
+        # The sink is the outer of the two: it drops the file when closing the Parquet writer fails.
+        self._sink: IO[bytes] = self._stack.enter_context(self._storage.open_write(self._path))
+        options = self._options
+        self._file = pq.ParquetWriter(
+            self._sink,
+            self._arrow,
+            compression=options.codec,
+            use_dictionary=options.dictionary,
+            data_page_size=options.page_bytes,
+            store_schema=False,  # the Avro schema is the one that counts
+        )
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        if problem[0] is None:
+            self.close()
+        else:
+            self._file.close()
+            self._stack.__exit__(*problem)  # type: ignore[arg-type]
+
+    @property
+    def bytes_written(self) -> int:
+        """About how large the file would be if it were closed now."""
+        flushed = self._sink.tell()
+        ratio = flushed / self._flushed_bytes if self._flushed_bytes else _FIRST_RATIO
+        return flushed + int(self._held_bytes * ratio)
+
+    def write(self, rows: pa.RecordBatch | pa.Table) -> None:
+        """Appends rows; their columns are the schema's, in its order, in types that cast to it without loss."""
+        for batch in rows.to_batches() if isinstance(rows, pa.Table) else (rows,):
+            if batch.num_rows == 0:
+                continue
+            if self._keyed:
+                self._add_keys(batch.column(RECORD_KEY))
+            self._held.append(batch.cast(self._arrow) if batch.schema != self._arrow else batch)
+            self._held_bytes += batch.nbytes
+            self._rows += batch.num_rows
+            if self._held_bytes >= self._options.block_bytes:
+                self._flush()
+
+    def close(self) -> WrittenFile:
+        """Writes what is held and the footer. The answer of a second call is the first one's."""
+        if self._written is None:
+            self._flush()
+            self._file.add_key_value_metadata(self._entries())
+            self._file.close()
+            size = self._sink.tell()
+            self._stack.close()
+            low, high = self._range or (None, None)
+            self._written = WrittenFile(self._rows, size, low, high)
+        return self._written
+
+    def _flush(self) -> None:
+        if self._held:
+            self._file.write_table(pa.Table.from_batches(self._held, self._arrow), row_group_size=2**31 - 1)
+            self._flushed_bytes += self._held_bytes
+            self._held, self._held_bytes = [], 0
+
+    def _add_keys(self, column: pa.Array) -> None:
+        self._bloom.add(column)
+        found = key_range(column)
+        if found is not None:
+            ends = (*found, *(self._range or ()))
+            self._range = min(ends, key=_java_order), max(ends, key=_java_order)
+
+    def _entries(self) -> dict[str, str]:
+        entries = {keys.AVRO_SCHEMA: avro_text(self._schema), keys.WRITER_MODEL: "avro"}
+        if not self._keyed:
+            return entries
+        bloom = self._bloom.finish()
+        entries[keys.BLOOM_FILTER] = bloom.to_text()
+        if bloom.type_code is not None:
+            entries[keys.BLOOM_TYPE] = bloom.type_code
+        if self._range is not None:
+            entries[keys.MIN_RECORD_KEY], entries[keys.MAX_RECORD_KEY] = self._range
+        return entries
+
+
+def key_range(column: pa.Array) -> tuple[str, str] | None:
+    """Smallest and largest key in Java's order of strings (UTF-16 units); None when there is none."""
+    ends = pc.min_max(column).as_py()
+    if ends["min"] is None:
+        return None
+    # UTF-8 has the same order, but for characters beyond U+FFFF (bytes from 0xF0 on) beside ones from U+E000 on.
+    data = column.buffers()[2]
+    if data is not None and len(data) and int(np.frombuffer(data, np.uint8).max()) >= 0xF0:
+        texts = [text for text in pc.unique(column).to_pylist() if text is not None]
+        return min(texts, key=_java_order), max(texts, key=_java_order)
+    return ends["min"], ends["max"]
+
+
+def _java_order(text: str) -> bytes:
+    return text.encode("utf-16-be", "surrogatepass")
+
+
+def _physical(field: pa.Field) -> pa.Field:
+    """As Hudi stores it: bytes and shorts are plain INT32."""
+    return pa.field(field.name, _plain(field.type), field.nullable)
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_int8(kind) or pa.types.is_int16(kind):
+        return pa.int32()
+    if pa.types.is_list(kind):
+        return pa.list_(_physical(kind.value_field))
+    if pa.types.is_map(kind):
+        return pa.map_(kind.key_type, _physical(kind.item_field))
+    if pa.types.is_struct(kind):
+        return pa.struct([_physical(field) for field in kind])
+    return kind
