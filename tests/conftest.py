@@ -54,12 +54,8 @@ def golden(pytestconfig: pytest.Config) -> Path:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("skep")
-    group.addoption(
-        "--engines", default="all", metavar="NAMES", help="real engines to ask: none, all, or names by comma"
-    )
-    group.addoption(
-        "--peers", default="all", metavar="NAMES", help="other implementations: none, all, or names by comma"
-    )
+    group.addoption("--engines", default="all", metavar="NAMES", help="real engines: none, all, or names by comma")
+    group.addoption("--peers", default="all", metavar="NAMES", help="implementations: none, all, or names by comma")
     group.addoption("--all", action="store_true", help="also run the tests marked slow")
 
 
