@@ -7,23 +7,36 @@ takes rows apart, and a shuffle moves a few large values.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 
+from skep_table.errors import SchemaError
 from skep_table.write.attempt import Attempt, attempt_scope
 from skep_table.write.frame import conform
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+log = logging.getLogger("skep.spark")
 T = TypeVar("T")
 R = TypeVar("R")
 Batches = Iterator[pa.RecordBatch]
 
 _ROWS_PER_BATCH = "spark.sql.execution.arrow.maxRecordsPerBatch"
+_PAYLOADS_PER_BATCH = 8
+_SMALLER_BATCHES = (256, 16, 2)
+_OVERFLOW_SIGNS = (
+    "OutOfMemory",
+    "OversizedAllocation",
+    "overflow",
+    "Buffer over",
+    "exceeds",
+    "Failure allocating buffer",
+)
 _SPARK_TYPES = {
     pa.string(): "string",
     pa.int32(): "int",
@@ -47,6 +60,18 @@ def map_frame(frame: DataFrame, function: Callable[[Batches], Iterable[pa.Table]
 
 def spark_ddl(schema: pa.Schema) -> str:
     return ", ".join(f"`{field.name}` {_SPARK_TYPES[field.type]}" for field in schema)
+
+
+def frame_schema(frame: DataFrame) -> pa.Schema:
+    """The Arrow types in which Spark hands the frame's columns over. SchemaError for what it can't."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    try:
+        schema: pa.Schema = to_arrow_schema(frame.schema)
+    except Exception as error:
+        raise SchemaError(f"the frame has a column that Spark can't hand over as Arrow: {error}") from error
+    # to_arrow_schema of 3.5 leaves out what Spark puts in when it runs: timestamps bear the session's zone
+    return schema
 
 
 class SparkRunner:
@@ -92,9 +117,27 @@ def session_settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterat
                 spark.conf.set(key, old)
 
 
-def rows_per_batch(rows: int) -> dict[str, str]:
-    """The setting that caps Spark's batches. It counts rows only: wide rows need few, or the batch overflows at 2 GB."""
-    return {_ROWS_PER_BATCH: str(rows)}
+def small_batches(spark: SparkSession) -> AbstractContextManager[None]:
+    """For stages whose rows are whole tables."""
+    return session_settings(spark, {_ROWS_PER_BATCH: str(_PAYLOADS_PER_BATCH)})
+
+
+def with_fitting_batches(spark: SparkSession, rows: int, run: Callable[[], T]) -> T:
+    """Runs a job over the caller's rows with batches of `rows` rows (0: Spark's setting), smaller ones when they overflow.
+
+    Spark's cap counts rows only: of rows with megabytes in them a batch grows past what Arrow and the JVM can hold.
+    """
+    known = rows or int(spark.conf.get(_ROWS_PER_BATCH, "10000"))
+    tries = [known, *(smaller for smaller in _SMALLER_BATCHES if smaller < known and not rows)]
+    for count in tries:
+        try:
+            with session_settings(spark, {_ROWS_PER_BATCH: str(count)}):
+                return run()
+        except Exception as error:
+            if count == tries[-1] or not any(sign in str(error) for sign in _OVERFLOW_SIGNS):
+                raise
+            log.warning("batches of %d rows overflow, trying smaller ones (skep.spark.rows.per.batch sets it)", count)
+    raise AssertionError("the last try raises or answers")
 
 
 def slots(count: int) -> list[int]:
@@ -141,9 +184,3 @@ def unpack(value: pa.BinaryScalar) -> pa.Table:
 def binary_column(buffers: Sequence[pa.Buffer]) -> pa.Array:
     """Buffers as a binary column, each copied once."""
     return pa.array([memoryview(buffer) for buffer in buffers], pa.binary()) if buffers else pa.array([], pa.binary())
-
-
-def frame_bytes(frame: Any) -> int | None:
-    """Spark's own guess of a frame's size, None when it has none."""
-    size = int(frame._jdf.queryExecution().optimizedPlan().stats().sizeInBytes().longValue())
-    return size if 0 < size < 1 << 60 else None

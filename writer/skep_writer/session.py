@@ -67,6 +67,16 @@ def check_session(spark: Any) -> SparkSession:
     return spark
 
 
+def is_spark_frame(frame: object) -> bool:
+    """A classic Spark frame. UnsupportedError for one of Spark Connect."""
+    kind = type(frame)
+    if not kind.__module__.startswith("pyspark.sql") or not hasattr(frame, "mapInArrow"):
+        return False
+    if kind.__module__.startswith("pyspark.sql.connect"):
+        raise UnsupportedError("frames of Spark Connect are not supported yet", found=kind.__module__)
+    return True
+
+
 def _pyspark() -> Any:
     try:
         import pandas  # noqa: F401 - pyspark's Arrow code asks for it

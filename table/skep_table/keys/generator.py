@@ -127,7 +127,7 @@ class KeyGenerator:
         """The record key of each row. KeyFieldError, with the count, for rows that have none."""
         texts = [self._text(batch, field) for field in self.record_fields]
         if self.prefixed:
-            return self._prefixed_keys(texts, batch.num_rows)
+            return self._prefixed_keys(texts)
         (keys,) = texts
         self._refuse(pc.equal(pc.coalesce(keys, pa.scalar("")), ""))
         return keys
@@ -147,7 +147,7 @@ class KeyGenerator:
     def _text(self, batch: pa.RecordBatch | pa.Table, field: str) -> pa.Array:
         return value_text(column_of(batch, field), field, logical_timestamps=self.logical_timestamps)
 
-    def _prefixed_keys(self, texts: list[pa.Array], rows: int) -> pa.Array:
+    def _prefixed_keys(self, texts: list[pa.Array]) -> pa.Array:
         missing = [pc.equal(pc.coalesce(text, pa.scalar("")), "") for text in texts]
         nothing = missing[0]
         for mask in missing[1:]:
@@ -195,8 +195,8 @@ def _timestamp_fields(kind: KeyGeneratorType, config: TableConfig, properties: M
     if typed is None:
         if any("keygen.timebased." in key for key in properties):
             raise OptionError(
-                f"table {config.name}: its CUSTOM key generator uses timestamps, and version {config.version} tables don't"
-                " store which partition fields are",
+                f"table {config.name}: its CUSTOM key generator uses timestamps, and version {config.version} tables"
+                " don't store which partition fields are",
                 hint=f"give {_PARTITION_FIELD}, for example {config.partition_fields[0]}:timestamp",
                 option=_PARTITION_FIELD,
             )

@@ -1,4 +1,4 @@
-"""Column values as the text that goes into record keys and partition paths: what Java's `toString` makes of Avro values.
+"""Column values as the text of record keys and partition paths: what Java's `toString` makes of Avro values.
 
 Format guide 9.1. Everything is an Arrow kernel over a whole column; nulls stay null.
 """
@@ -9,8 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from skep_table.errors import KeyFieldError, SchemaError
-
-_NUMBER = r"^(?P<sign>-?)(?P<whole>\d+)(?:\.(?P<fraction>\d+))?(?:e(?P<exponent>[+-]?\d+))?$"
+from skep_table.schema.java_text import java_float
 
 
 def value_text(column: pa.Array, name: str, *, logical_timestamps: bool = False) -> pa.Array:
@@ -30,7 +29,7 @@ def value_text(column: pa.Array, name: str, *, logical_timestamps: bool = False)
     if pa.types.is_date64(kind):
         return column.cast(pa.date32()).cast(pa.string())
     if pa.types.is_floating(kind):
-        return _java_float(column)
+        return java_float(column)
     if pa.types.is_decimal(kind):
         return _plain_decimal(column)
     if pa.types.is_timestamp(kind):
@@ -66,41 +65,6 @@ def column_of(batch: pa.RecordBatch | pa.Table, name: str) -> pa.Array:
             found=tuple(batch.schema.names),
         )
     return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-
-
-def _java_float(column: pa.Array) -> pa.Array:
-    """Java's Double.toString: plain from 1e-3 to below 1e7, else one digit, the point and `E`."""
-    text = column.cast(pa.string())
-    magnitude = pc.abs(column)
-    plain = pc.or_(pc.equal(magnitude, 0), pc.and_(pc.greater_equal(magnitude, 1e-3), pc.less(magnitude, 1e7))).cast(
-        pa.bool_()
-    )
-    with_point = pc.if_else(pc.match_substring(text, "."), text, pc.binary_join_element_wise(text, ".0", ""))
-    special = pc.if_else(pc.is_nan(column), "NaN", pc.if_else(pc.greater(column, 0), "Infinity", "-Infinity"))
-    scientific = _scientific(text) if not pc.all(plain, skip_nulls=True).as_py() else with_point
-    return pc.if_else(pc.is_finite(column), pc.if_else(plain, with_point, scientific), special).cast(pa.string())
-
-
-def _scientific(text: pa.Array) -> pa.Array:
-    parts = pc.extract_regex(text, _NUMBER)
-    whole, fraction, exponent = (pc.struct_field(parts, name) for name in ("whole", "fraction", "exponent"))
-    digits = pc.binary_join_element_wise(whole, pc.coalesce(fraction, ""), "")
-    significant = pc.utf8_ltrim(digits, "0")
-    shift = pc.subtract(
-        pc.subtract(pc.utf8_length(whole), 1), pc.subtract(pc.utf8_length(digits), pc.utf8_length(significant))
-    )
-    given = pc.if_else(pc.equal(pc.coalesce(exponent, ""), ""), "0", exponent)
-    power = pc.add(pc.cast(pc.replace_substring(given, "+", ""), pa.int32()), shift)
-    rest = pc.utf8_rtrim(pc.utf8_slice_codeunits(significant, 1), "0")
-    return pc.binary_join_element_wise(
-        pc.struct_field(parts, "sign"),
-        pc.utf8_slice_codeunits(significant, 0, 1),
-        ".",
-        pc.if_else(pc.equal(rest, ""), "0", rest),
-        "E",
-        power.cast(pa.string()),
-        "",
-    )
 
 
 def _plain_decimal(column: pa.Array) -> pa.Array:

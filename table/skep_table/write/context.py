@@ -1,0 +1,46 @@
+"""What every task of one commit has to know, as plain values that travel to other machines."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from skep_table.basefile import BaseFileOptions
+from skep_table.errors import AlreadyExistsError
+from skep_table.merge import MergeRule
+from skep_table.names import PARTITION_METAFILE, join
+from skep_table.properties import format_properties
+from skep_table.schema.types import Schema
+from skep_table.storage import Storage
+from skep_table.timeline.metadata import WriteOperation
+
+
+@dataclass(frozen=True, slots=True)
+class WriteContext:
+    """One commit as its tasks see it.
+
+    `schema` is that of the data columns after the commit. `combine` asks for one row a key within a bucket. `auto_keys`:
+    rows have no key of their own and get one when they are written.
+    """
+
+    storage: Storage
+    instant_time: str
+    operation: WriteOperation
+    schema: Schema
+    rule: MergeRule
+    files: BaseFileOptions
+    max_file_bytes: int
+    combine: bool = True
+    auto_keys: bool = False
+
+
+def ensure_partition(storage: Storage, partition_path: str, instant_time: str) -> None:
+    """Writes the partition metafile with the first data file of a partition; an existing one is never touched."""
+    path = join(partition_path, PARTITION_METAFILE)
+    if storage.exists(path):
+        return
+    depth = len(partition_path.split("/")) if partition_path else 0
+    text = format_properties({"commitTime": instant_time, "partitionDepth": str(depth)}, ["partition metadata"])
+    try:
+        storage.create_exclusive(path, text)
+    except AlreadyExistsError:
+        return  # another task was first

@@ -1,0 +1,64 @@
+"""Rows with their record key and partition path, as two columns in front of the table's own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from skep_table.keys import KeyGenerator
+from skep_table.schema.types import PARTITION_PATH, RECORD_KEY
+from skep_table.write.frame import conform
+
+_KEY_FIELDS = (pa.field(RECORD_KEY, pa.string()), pa.field(PARTITION_PATH, pa.string()))
+
+
+@dataclass(frozen=True, slots=True)
+class Keyer:
+    """Turns batches of the caller's rows into keyed rows of the table: `target` are the data columns to be kept.
+
+    Without record fields keys are made when the rows are written, and are null until then.
+    """
+
+    generator: KeyGenerator
+    target: pa.Schema
+
+    @property
+    def schema(self) -> pa.Schema:
+        return pa.schema([*_KEY_FIELDS, *self.target])
+
+    def keyed(self, rows: pa.RecordBatch | pa.Table) -> pa.Table:
+        """KeyFieldError for rows without key, SchemaError for values that don't fit."""
+        # Keys are made from the columns in the table's types, as a Hudi writer does.
+        data = conform(rows, self.target)
+        if self.generator.record_fields:
+            keys = self.generator.record_keys(data)
+        else:
+            keys = pa.nulls(data.num_rows, pa.string())
+        paths = self.generator.partition_paths(data)
+        return pa.Table.from_arrays([_chunked(keys), _chunked(paths), *data.columns], schema=self.schema)
+
+
+def _chunked(array: pa.Array | pa.ChunkedArray) -> pa.ChunkedArray:
+    return array if isinstance(array, pa.ChunkedArray) else pa.chunked_array([array])
+
+
+def rows_by(codes: npt.NDArray[np.int32], count: int) -> Iterator[tuple[int, npt.NDArray[np.int64]]]:
+    """(code, positions of its rows in their order) for each code below `count` that occurs."""
+    order = np.argsort(codes, kind="stable")
+    bounds = np.searchsorted(codes[order], np.arange(count + 1))
+    for code in range(count):
+        if bounds[code] < bounds[code + 1]:
+            yield code, order[bounds[code] : bounds[code + 1]]
+
+
+def partition_codes(keyed: pa.Table) -> tuple[list[str], npt.NDArray[np.int32]]:
+    """The partition paths that occur, and for each row the position of its own."""
+    encoded = pc.dictionary_encode(keyed.column(PARTITION_PATH)).combine_chunks()
+    if isinstance(encoded, pa.ChunkedArray):
+        encoded = encoded.chunk(0) if encoded.num_chunks else pa.array([], pa.string()).dictionary_encode()
+    return encoded.dictionary.to_pylist(), encoded.indices.to_numpy(zero_copy_only=False).astype(np.int32)

@@ -1,0 +1,66 @@
+"""Writing without Spark: frames of this process, tasks on threads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from skep_table.commit.setting import CommitSetting
+from skep_table.errors import InputError
+from skep_table.hooks import CommitHook
+from skep_table.runner import Runner
+from skep_table.table import HudiTable
+from skep_table.write.bucket import BucketResult
+from skep_table.write.context import WriteContext
+from skep_table.write.flow import TableWriter
+from skep_table.write.keyed import Keyer
+from skep_table.write.rows import ArrowRows, Rows
+
+
+def arrow_table(frame: object) -> pa.Table:
+    """Arrow tables, batches and readers, pandas and polars frames, and whatever else speaks Arrow's C interface.
+
+    InputError for anything else.
+    """
+    if isinstance(frame, pa.Table):
+        return frame
+    if isinstance(frame, pa.RecordBatch):
+        return pa.Table.from_batches([frame])
+    if isinstance(frame, pa.RecordBatchReader):
+        return frame.read_all()
+    if type(frame).__module__.partition(".")[0] == "pandas":
+        return pa.Table.from_pandas(frame, preserve_index=False)
+    if hasattr(frame, "__arrow_c_stream__"):
+        return pa.table(frame)
+    raise InputError(
+        f"a {type(frame).__module__}.{type(frame).__qualname__} is no frame",
+        found=type(frame).__qualname__,
+        expected="a Spark, pandas or polars DataFrame, or an Arrow table",
+    )
+
+
+class ArrowEngine:
+    """Frames in this process; the tasks go to the runner."""
+
+    def __init__(self, runner: Runner) -> None:
+        self._runner = runner
+
+    def schema(self, frame: object) -> pa.Schema:
+        return frame.schema if isinstance(frame, pa.RecordBatchReader) else arrow_table(frame).schema
+
+    def rows(self, frame: object, keyer: Keyer) -> Rows:
+        return ArrowRows(keyer.keyed(arrow_table(frame)), self._runner)
+
+    def stream(self, frame: object, keyer: Keyer, context: WriteContext) -> list[BucketResult] | None:
+        return None
+
+
+class LocalWriter(TableWriter):
+    """Writes Arrow tables (and pandas and polars frames) with threads of this process."""
+
+    def __init__(
+        self, table: HudiTable, setting: CommitSetting | None = None, hooks: Sequence[CommitHook] = ()
+    ) -> None:
+        setting = setting or CommitSetting()
+        super().__init__(table, ArrowEngine(setting.runner), setting, hooks)

@@ -1,0 +1,44 @@
+"""What a write answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from skep_table.schema.types import Schema
+from skep_table.timeline.instant import Instant
+from skep_table.timeline.metadata import CommitMetadata
+
+
+@dataclass(frozen=True, slots=True)
+class WriteResult:
+    """A commit. `repeated`: the batch had been committed before under this instant, and nothing was written now."""
+
+    instant: Instant
+    metadata: CommitMetadata
+    schema: Schema
+    seconds: float = 0.0
+    repeated: bool = False
+
+    @property
+    def inserted(self) -> int:
+        return sum(stat.num_inserts for stat in self.metadata.stats)
+
+    @property
+    def updated(self) -> int:
+        return sum(stat.num_update_writes for stat in self.metadata.stats)
+
+    @property
+    def deleted(self) -> int:
+        return sum(stat.num_deletes for stat in self.metadata.stats)
+
+    @property
+    def errors(self) -> int:
+        return sum(stat.total_write_errors for stat in self.metadata.stats)
+
+    @property
+    def files(self) -> int:
+        return len(self.metadata.stats)
+
+    @property
+    def partitions(self) -> tuple[str, ...]:
+        return self.metadata.partitions

@@ -1,0 +1,102 @@
+"""Where keyed rows are between input and commit: the protocol that engines implement, and the one for Arrow tables.
+
+The flow of a write (`write/flow.py`) asks rows three things: which partitions, which file groups, write these buckets. Where
+the rows are meanwhile (this process, Spark's block manager) is the engine's affair.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from skep_table.runner import Runner
+from skep_table.schema.types import RECORD_KEY
+from skep_table.storage import Storage
+from skep_table.write.bucket import BucketResult, write_bucket
+from skep_table.write.context import WriteContext
+from skep_table.write.hashing import key_hashes
+from skep_table.write.index import NEW_KEY, IndexFile, tag_keys
+from skep_table.write.keyed import partition_codes, rows_by
+from skep_table.write.profile import Bucket, BucketPlan
+
+# partition path → position in its files (NEW_KEY: not found) → rows
+Tagged = Mapping[str, Mapping[int, int]]
+
+
+class Rows(Protocol):
+    """Keyed rows of one write, evaluated once, held until released."""
+
+    def partitions(self) -> Mapping[str, int]:
+        """Partition path → rows."""
+        ...
+
+    def tag(self, storage: Storage, files: Mapping[str, Sequence[IndexFile]] | None) -> Tagged:
+        """Looks every key up in the files of its partition and remembers the answer. None: all rows count as new."""
+        ...
+
+    def write(self, context: WriteContext, plan: BucketPlan) -> list[BucketResult]:
+        """Routes the rows to the plan's buckets and writes these."""
+        ...
+
+    def release(self) -> None: ...
+
+
+class ArrowRows:
+    """An Arrow table in this process; the tasks run wherever the runner runs them."""
+
+    def __init__(self, keyed: pa.Table, runner: Runner) -> None:
+        self._keyed = keyed
+        self._runner = runner
+        self._paths, codes = partition_codes(keyed)
+        self._rows = [positions for _, positions in rows_by(codes, len(self._paths))]
+        self._tags = [np.full(len(positions), NEW_KEY, np.int32) for positions in self._rows]
+
+    def partitions(self) -> Mapping[str, int]:
+        return {path: len(rows) for path, rows in zip(self._paths, self._rows, strict=True)}
+
+    def tag(self, storage: Storage, files: Mapping[str, Sequence[IndexFile]] | None) -> Tagged:
+        if files is not None:
+            keys = self._keyed.column(RECORD_KEY).combine_chunks()
+            asked = [at for at, path in enumerate(self._paths) if files.get(path)]
+            tasks = [(keys.take(pa.array(self._rows[at])), tuple(files[self._paths[at]])) for at in asked]
+            for at, tags in zip(asked, self._runner.map(partial(_tag_task, storage), tasks), strict=True):
+                self._tags[at] = tags
+        return {path: count_tags(tags) for path, tags in zip(self._paths, self._tags, strict=True)}
+
+    def write(self, context: WriteContext, plan: BucketPlan) -> list[BucketResult]:
+        chosen: dict[int, list[np.ndarray]] = {}
+        for path, positions, tags in zip(self._paths, self._rows, self._tags, strict=True):
+            route = plan.routes[path]
+            hashes = np.zeros(len(positions), np.uint64)
+            if len(route.inserts) > 1:
+                keys = self._keyed.column(RECORD_KEY).take(pa.array(positions)).combine_chunks()
+                hashes = key_hashes(keys) if not keys.null_count else positions.astype(np.uint64)
+            buckets = route.buckets(tags, hashes)
+            for number, rows in rows_by(buckets, len(plan.buckets)):
+                chosen.setdefault(number, []).append(positions[rows])
+        tasks = []
+        for bucket in sorted(plan.buckets, key=lambda bucket: -bucket.rows):
+            parts = chosen.get(bucket.number)
+            if parts is not None:
+                tasks.append((bucket, self._keyed.take(pa.array(np.concatenate(parts))).combine_chunks()))
+        return list(self._runner.map(partial(_write_task, context), tasks))
+
+    def release(self) -> None:
+        self._keyed = self._keyed.slice(0, 0)
+
+
+def count_tags(tags: np.ndarray) -> dict[int, int]:
+    values, counts = np.unique(tags, return_counts=True)
+    return dict(zip(values.tolist(), counts.tolist(), strict=True))
+
+
+def _tag_task(storage: Storage, task: tuple[pa.Array, tuple[IndexFile, ...]]) -> np.ndarray:
+    return tag_keys(storage, *task)
+
+
+def _write_task(context: WriteContext, task: tuple[Bucket, pa.Table]) -> BucketResult:
+    return write_bucket(context, *task)

@@ -1,0 +1,88 @@
+"""Which rows go into which file."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from skep_table.timeline.metadata import CommitMetadata, WriteStat
+from skep_table.write.index import NEW_KEY, IndexFile
+from skep_table.write.profile import PartitionProfile, Sizing, pack, plan_buckets, record_bytes
+
+SIZING = Sizing(small_file_bytes=100, max_file_bytes=120, record_bytes=10)  # 12 rows a file
+
+
+def file(name: str, size: int) -> IndexFile:
+    return IndexFile(name, f"{name}.parquet", "20240101000000000", size)
+
+
+def test_updates_go_to_their_file_and_inserts_fill_the_small_one() -> None:
+    profile = PartitionProfile((file("big", 110), file("small", 60)), {0: 3}, 5)
+    plan = plan_buckets({"p": profile}, SIZING)
+    assert [(bucket.file_id, bucket.rows) for bucket in plan.buckets] == [("big", 3), ("small", 5)]
+
+
+def test_what_no_small_file_takes_goes_to_new_groups_of_even_size() -> None:
+    plan = plan_buckets({"p": PartitionProfile((file("small", 60),), {}, 31)}, SIZING)
+    small, *new = plan.buckets
+    assert (small.base, small.rows) == (file("small", 60), 6)
+    assert [bucket.base for bucket in new] == [None] * 3
+    assert sorted(bucket.rows for bucket in new) == [8, 8, 9]
+    assert len({bucket.file_id for bucket in new}) == 3
+
+
+def test_bulk_insert_leaves_small_files_alone() -> None:
+    plan = plan_buckets({"p": PartitionProfile((file("small", 60),), {}, 5)}, SIZING, fill_small_files=False)
+    assert [bucket.base for bucket in plan.buckets] == [None]
+
+
+@given(
+    st.lists(st.integers(0, 200), max_size=5),
+    st.dictionaries(st.integers(0, 4), st.integers(1, 50), max_size=5),
+    st.integers(0, 500),
+    st.integers(1, 2**63),
+)
+def test_every_row_has_one_bucket_in_its_partition(
+    sizes: list[int], updates: dict[int, int], inserts: int, seed: int
+) -> None:
+    files = tuple(file(f"f{at}", size) for at, size in enumerate(sizes))
+    updates = {at: rows for at, rows in updates.items() if at < len(files)}
+    plan = plan_buckets({"p": PartitionProfile(files, updates, inserts), "q": PartitionProfile((), {}, 1)}, SIZING)
+    assert [bucket.number for bucket in plan.buckets] == list(range(len(plan.buckets)))
+    assert sum(bucket.rows for bucket in plan.buckets) == sum(updates.values()) + inserts + 1
+    tags = np.array([at for at, rows in updates.items() for _ in range(rows)] + [NEW_KEY] * inserts, np.int32)
+    hashes = np.random.default_rng(seed).integers(0, 2**63, len(tags)).astype(np.uint64)
+    chosen = plan.routes["p"].buckets(tags, hashes)
+    for tag, number in zip(tags.tolist(), chosen.tolist(), strict=True):
+        bucket = plan.buckets[number]
+        assert bucket.partition_path == "p"
+        if tag != NEW_KEY:
+            assert bucket.base == files[tag]
+
+
+def test_keys_of_a_delete_that_are_nowhere_have_no_bucket() -> None:
+    plan = plan_buckets({"p": PartitionProfile((file("a", 110),), {0: 1}, 0)}, SIZING)
+    chosen = plan.routes["p"].buckets(np.array([0, NEW_KEY], np.int32), np.zeros(2, np.uint64))
+    assert chosen.tolist() == [0, NEW_KEY]
+
+
+def test_the_record_size_is_that_of_the_newest_commit_large_enough() -> None:
+    def commit(size: int, rows: int) -> CommitMetadata:
+        stat = WriteStat(file_id="f", path="p/f", partition_path="p", num_writes=rows, total_write_bytes=size)
+        return CommitMetadata(partition_to_write_stats={"p": (stat,)})
+
+    commits = [commit(50, 1), commit(1001, 100), commit(5000, 10)]
+    assert record_bytes(commits, default=7, threshold_bytes=100) == 11
+    assert record_bytes(commits[:1], default=7, threshold_bytes=100) == 7
+
+
+@given(st.lists(st.integers(0, 1000), min_size=1, max_size=50), st.integers(1, 12))
+def test_packing_keeps_every_item_and_no_task_is_empty(sizes: list[int], tasks: int) -> None:
+    packed = pack(sizes, tasks)
+    assert Counter(at for group in packed for at in group) == Counter(range(len(sizes)))
+    assert len(packed) == min(tasks, len(sizes))
+    loads = [sum(sizes[at] for at in group) for group in packed]
+    assert max(loads) - min(loads) <= max(sizes) + len(sizes)

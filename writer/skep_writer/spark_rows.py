@@ -1,0 +1,387 @@
+"""Keyed rows held by Spark: prepared, tagged, routed and written in Python workers as whole Arrow tables.
+
+    frame → prepare (keys, partition paths; persisted) → tag (persisted) → route → one shuffle by task → write
+
+Between the steps the driver sees counts only. The shuffle moves one binary value for each bucket of each batch.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from skep_table.errors import InputError, KeyFieldError, SkepError
+from skep_table.keys.generator import null_key_error
+from skep_table.options import Options
+from skep_table.schema.types import RECORD_KEY
+from skep_table.storage import Storage
+from skep_table.write.bucket import BucketResult, InsertWriter, RowNumbers, write_bucket
+from skep_table.write.context import WriteContext
+from skep_table.write.frame import lists_with_nulls
+from skep_table.write.hashing import key_hashes
+from skep_table.write.index import NEW_KEY, IndexFile, tag_keys
+from skep_table.write.keyed import Keyer, partition_codes, rows_by
+from skep_table.write.options import ROWS_PER_BATCH, TAGGED_LEVEL
+from skep_table.write.profile import Bucket, BucketPlan, new_file_id
+from skep_table.write.profile import pack as pack_tasks
+from skep_table.write.rows import Tagged, count_tags
+from skep_writer.edge import Batches, binary_column, map_frame, pack, slots, small_batches, unpack, with_fitting_batches
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+PREPARED = pa.schema(
+    [
+        pa.field("payload", pa.binary()),
+        pa.field("paths", pa.list_(pa.string())),
+        pa.field("counts", pa.list_(pa.int64())),
+        pa.field("error", pa.binary()),
+    ]
+)
+TAGGED = pa.schema(
+    [
+        pa.field("payload", pa.binary()),
+        pa.field("tags", pa.binary()),
+        pa.field("paths", pa.list_(pa.string())),
+        pa.field("positions", pa.list_(pa.int64())),
+        pa.field("counts", pa.list_(pa.int64())),
+    ]
+)
+ROUTED = pa.schema(
+    [
+        pa.field("slot", pa.int32()),
+        pa.field("bucket", pa.int32()),
+        pa.field("arrival", pa.int64()),
+        pa.field("payload", pa.binary()),
+    ]
+)
+RESULTS = pa.schema([pa.field("result", pa.binary())])
+
+# A payload is cut when it grows past this: a binary value of Spark ends at 2 GB, and batches hold several.
+_PAYLOAD_BYTES = 8 << 20
+# Files that one task keeps open at most; the longest unused one is ended when another is needed.
+_OPEN_FILES = 256
+# The weight of a base file against the rows merged into it, when buckets are balanced over tasks.
+_TASK_BYTES = 512 << 20
+
+
+class SparkRows:
+    """The rows of a Spark frame, for one write."""
+
+    def __init__(self, frame: DataFrame, keyer: Keyer, options: Options) -> None:
+        from pyspark import StorageLevel
+
+        self._spark = frame.sparkSession
+        self._level = getattr(StorageLevel, options.value(TAGGED_LEVEL))
+        self._parallelism = self._spark.sparkContext.defaultParallelism
+        self._held: list[DataFrame] = []
+        self._tagged: DataFrame | None = None
+        try:
+            self._prepared, self._partitions = with_fitting_batches(
+                self._spark, options.value(ROWS_PER_BATCH), lambda: self._prepare(frame, keyer)
+            )
+        except BaseException:
+            self.release()
+            raise
+
+    def _prepare(self, frame: DataFrame, keyer: Keyer) -> tuple[DataFrame, dict[str, int]]:
+        self.release()
+        prepared = self._hold(map_frame(frame, _Prepare(keyer), PREPARED))
+        return prepared, _partition_counts(prepared, keyer)
+
+    def _hold(self, frame: DataFrame) -> DataFrame:
+        held = frame.persist(self._level)
+        self._held.append(held)
+        return held
+
+    def partitions(self) -> Mapping[str, int]:
+        return self._partitions
+
+    def tag(self, storage: Storage, files: Mapping[str, Sequence[IndexFile]] | None) -> Tagged:
+        if not files or not any(files.values()):
+            return {path: {NEW_KEY: rows} for path, rows in self._partitions.items()}
+        with small_batches(self._spark):
+            tagged = map_frame(self._prepared.select("payload"), _Tag(storage, dict(files)), TAGGED)
+            self._tagged = self._hold(tagged)
+            counted = self._tagged.select("paths", "positions", "counts").collect()
+        found: dict[str, dict[int, int]] = {}
+        for row in counted:
+            for path, position, count in zip(row.paths, row.positions, row.counts, strict=True):
+                counts = found.setdefault(path, {})
+                counts[position] = counts.get(position, 0) + count
+        return found
+
+    def write(self, context: WriteContext, plan: BucketPlan) -> list[BucketResult]:
+        if not plan.buckets:
+            return []
+        weights = [bucket.rows * 1024 + (bucket.base.size_bytes if bucket.base else 0) for bucket in plan.buckets]
+        wanted = max(2 * self._parallelism, -(-sum(weights) // _TASK_BYTES))
+        tasks = pack_tasks(weights, wanted)
+        numbers = slots(len(tasks))
+        slot_of = np.zeros(len(plan.buckets), np.int32)
+        for task, positions in enumerate(tasks):
+            slot_of[positions] = numbers[task]
+        with small_batches(self._spark):
+            if self._tagged is None:
+                source = self._prepared.select("payload")
+            else:
+                source = self._tagged.select("payload", "tags")
+            routed = map_frame(source, _Route(plan, slot_of), ROUTED)
+            sorted_rows = routed.repartition(len(tasks), "slot").sortWithinPartitions("bucket", "arrival")
+            written = map_frame(sorted_rows.select("bucket", "payload"), _Write(context, plan.buckets), RESULTS)
+            return _collect_results(written)
+
+    def release(self) -> None:
+        while self._held:
+            self._held.pop().unpersist()
+
+
+def _partition_counts(prepared: DataFrame, keyer: Keyer) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    null_keys = 0
+    for row in prepared.select("paths", "counts", "error").collect():
+        if row.error is not None:
+            error = pickle.loads(row.error)
+            if not (isinstance(error, KeyFieldError) and error.fields.get("column") == _key_columns(keyer)):
+                raise error
+            null_keys += int(str(error.fields["rows"]))
+            continue
+        for path, count in zip(row.paths, row.counts, strict=True):
+            counts[path] = counts.get(path, 0) + count
+    if null_keys:
+        raise null_key_error(keyer.generator.record_fields, null_keys)
+    return counts
+
+
+def _key_columns(keyer: Keyer) -> str:
+    return ", ".join(keyer.generator.record_fields)
+
+
+def write_stream(frame: DataFrame, keyer: Keyer, context: WriteContext, options: Options) -> list[BucketResult]:
+    """bulk_insert in one pass: every task writes its own new files, one open file for each partition it meets."""
+    return with_fitting_batches(
+        frame.sparkSession,
+        options.value(ROWS_PER_BATCH),
+        lambda: _collect_results(map_frame(frame, _Stream(keyer, context), RESULTS)),
+    )
+
+
+def _collect_results(frame: DataFrame) -> list[BucketResult]:
+    results: list[BucketResult] = []
+    for row in frame.collect():
+        result = pickle.loads(row.result)
+        if isinstance(result, SkepError):
+            raise result
+        results.append(result)
+    return results
+
+
+class _Stream:
+    """Batches of the caller's frame go straight into new files of their partitions."""
+
+    def __init__(self, keyer: Keyer, context: WriteContext) -> None:
+        self._keyer = keyer
+        self._context = context
+
+    def __call__(self, batches: Batches) -> Iterator[pa.Table]:
+        from pyspark import TaskContext
+
+        task = TaskContext.get()
+        number = task.partitionId() if task else 0
+        numbers, odd = RowNumbers(), set()
+        results: list[BucketResult] = []
+        try:
+            with ExitStack() as stack:
+                writers: dict[str, InsertWriter] = {}
+                for batch in batches:
+                    keyed = self._keyer.keyed(batch)
+                    odd.update(lists_with_nulls(keyed))
+                    paths, codes = partition_codes(keyed)
+                    for code, rows in rows_by(codes, len(paths)):
+                        writer = writers.pop(paths[code], None)
+                        if writer is None:
+                            bucket = Bucket(number, paths[code], new_file_id())
+                            writer = stack.enter_context(InsertWriter(self._context, bucket, numbers))
+                        writers[paths[code]] = writer  # now the last one used
+                        writer.write(keyed if len(paths) == 1 else keyed.take(pa.array(rows)))
+                        if len(writers) > _OPEN_FILES:
+                            oldest = writers.pop(next(iter(writers)))
+                            results.append(BucketResult(tuple(oldest.close())))
+                results += [BucketResult(tuple(writer.close()), tuple(sorted(odd))) for writer in writers.values()]
+        except InputError as error:
+            yield _row(RESULTS, result=pickle.dumps(error))  # trying again would not help
+            return
+        for result in results:
+            yield _row(RESULTS, result=pickle.dumps(result))
+
+
+class _Prepare:
+    """Batches of the caller's frame become payloads of keyed rows. Bad input is carried to the driver as a value."""
+
+    def __init__(self, keyer: Keyer) -> None:
+        self._keyer = keyer
+
+    def __call__(self, batches: Batches) -> Iterator[pa.Table]:
+        pending: list[pa.Table] = []
+        size = 0
+        for batch in batches:
+            if not batch.num_rows:
+                continue
+            try:
+                pending.append(self._keyer.keyed(batch))
+            except InputError as error:
+                yield _row(PREPARED, error=pickle.dumps(error))
+                if isinstance(error, KeyFieldError):
+                    continue  # goes on counting
+                return
+            size += pending[-1].nbytes
+            if size >= _PAYLOAD_BYTES:
+                yield from self._payloads(pending)
+                pending, size = [], 0
+        if pending:
+            yield from self._payloads(pending)
+
+    @staticmethod
+    def _payloads(tables: list[pa.Table]) -> Iterator[pa.Table]:
+        whole = pa.concat_tables(tables)
+        pieces = -(-whole.nbytes // (2 * _PAYLOAD_BYTES))
+        rows = -(-whole.num_rows // max(1, pieces))
+        for start in range(0, whole.num_rows, rows):
+            table = whole.slice(start, rows).combine_chunks()
+            paths, codes = partition_codes(table)
+            counts = np.bincount(codes, minlength=len(paths)).tolist()
+            yield _row(PREPARED, payload=pack(table), paths=paths, counts=counts)
+
+
+class _Tag:
+    """Payloads get, beside them, the position of each row's file."""
+
+    def __init__(self, storage: Storage, files: Mapping[str, Sequence[IndexFile]]) -> None:
+        self._storage = storage
+        self._files = files
+
+    def __call__(self, batches: Batches) -> Iterator[pa.Table]:
+        # All keys of the task are looked up together: each candidate file is read once.
+        payloads = [value for batch in batches for value in batch.column(0)]
+        tables = [unpack(value).select([RECORD_KEY, "_hoodie_partition_path"]) for value in payloads]
+        if not tables:
+            return
+        together = pa.concat_tables(tables)
+        paths, codes = partition_codes(together)
+        keys = together.column(RECORD_KEY).combine_chunks()
+        tags = np.full(len(codes), NEW_KEY, np.int32)
+        for code, rows in rows_by(codes, len(paths)):
+            files = self._files.get(paths[code])
+            if files:
+                tags[rows] = tag_keys(self._storage, keys.take(pa.array(rows)), files)
+        start = 0
+        for value, table in zip(payloads, tables, strict=True):
+            end = start + table.num_rows
+            part, part_codes = tags[start:end], codes[start:end]
+            triples = [
+                (paths[code], position, count)
+                for code, rows in rows_by(part_codes, len(paths))
+                for position, count in count_tags(part[rows]).items()
+            ]
+            names, positions, counts = zip(*triples, strict=True)
+            yield _row(
+                TAGGED,
+                payload=value.as_buffer(),
+                tags=pa.py_buffer(part),
+                paths=list(names),
+                positions=list(positions),
+                counts=list(counts),
+            )
+            start = end
+
+
+class _Route:
+    """Payloads are cut up by bucket, and each piece is given the slot of the task that writes its bucket."""
+
+    def __init__(self, plan: BucketPlan, slot_of: np.ndarray[Any, np.dtype[np.int32]]) -> None:
+        self._plan = plan
+        self._slot_of = slot_of
+
+    def __call__(self, batches: Batches) -> Iterator[pa.Table]:
+        from pyspark import TaskContext
+
+        task = TaskContext.get()
+        arrival = (task.partitionId() if task else 0) << 32
+        for batch in batches:
+            for at in range(batch.num_rows):
+                tags = batch.column(1)[at].as_buffer() if batch.num_columns > 1 else None
+                yield self._pieces(unpack(batch.column(0)[at]), tags, arrival)
+                arrival += 1
+
+    def _pieces(self, table: pa.Table, tag_bytes: pa.Buffer | None, arrival: int) -> pa.Table:
+        tags = np.full(table.num_rows, NEW_KEY, np.int32) if tag_bytes is None else np.frombuffer(tag_bytes, np.int32)
+        paths, codes = partition_codes(table)
+        chosen = np.empty(table.num_rows, np.int32)
+        keys = table.column(RECORD_KEY).combine_chunks()
+        for code, rows in rows_by(codes, len(paths)):
+            route = self._plan.routes[paths[code]]
+            hashes = np.zeros(len(rows), np.uint64)
+            if len(route.inserts) > 1:
+                # keys that are made while writing spread by their place
+                hashes = rows.astype(np.uint64) if keys.null_count else key_hashes(keys.take(pa.array(rows)))
+            chosen[rows] = route.buckets(tags[rows], hashes)
+        numbers, payloads = [], []
+        for number, rows in rows_by(chosen, len(self._plan.buckets)):
+            numbers.append(number)
+            payloads.append(pack(table.take(pa.array(rows))))
+        return pa.table(
+            [
+                pa.array(self._slot_of[numbers], pa.int32()),
+                pa.array(numbers, pa.int32()),
+                pa.array([arrival] * len(numbers), pa.int64()),
+                binary_column(payloads),
+            ],
+            schema=ROUTED,
+        )
+
+
+class _Write:
+    """The sorted pieces of a task's buckets come in; one file (or more, when it rolls over) is written for each bucket."""
+
+    def __init__(self, context: WriteContext, buckets: Sequence[Bucket]) -> None:
+        self._context = context
+        self._buckets = buckets
+
+    def __call__(self, batches: Batches) -> Iterator[pa.Table]:
+        number: int | None = None
+        pieces: list[pa.Table] = []
+        for batch in batches:
+            for at in range(batch.num_rows):
+                found = batch.column(0)[at].as_py()
+                if number is not None and found != number:
+                    yield self._write(number, pieces)
+                    pieces = []
+                number = found
+                pieces.append(unpack(batch.column(1)[at]))
+        if number is not None:
+            yield self._write(number, pieces)
+
+    def _write(self, number: int, pieces: list[pa.Table]) -> pa.Table:
+        try:
+            result: BucketResult | SkepError = write_bucket(
+                self._context, self._buckets[number], pa.concat_tables(pieces).combine_chunks()
+            )
+        except InputError as error:
+            result = error  # trying again would not help
+        return _row(RESULTS, result=pickle.dumps(result))
+
+
+def _row(schema: pa.Schema, **values: object) -> pa.Table:
+    columns = []
+    for field in schema:
+        value = values.get(field.name)
+        if isinstance(value, pa.Buffer):
+            columns.append(binary_column([value]))
+        else:
+            columns.append(pa.array([value], field.type))
+    return pa.table(columns, schema=schema)

@@ -1,0 +1,81 @@
+"""The embedded Spark writer: Spark frames stay in Spark, frames of the driver go out to tasks as Arrow tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from skep_table.clock import SYSTEM_CLOCK, Clock
+from skep_table.commit.setting import CommitSetting
+from skep_table.events import NO_EVENTS, Events
+from skep_table.hooks import CommitHook
+from skep_table.lock import Lock, NoLock
+from skep_table.options import Options
+from skep_table.runner import Runner, ThreadRunner
+from skep_table.table import HudiTable
+from skep_table.write.bucket import BucketResult
+from skep_table.write.context import WriteContext
+from skep_table.write.flow import TableWriter
+from skep_table.write.keyed import Keyer
+from skep_table.write.local import ArrowEngine
+from skep_table.write.rows import Rows
+from skep_writer.edge import SparkRunner, frame_schema
+from skep_writer.executors import ensure_executors
+from skep_writer.session import check_session, is_spark_frame
+from skep_writer.spark_rows import SparkRows, write_stream
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class SparkEngine:
+    """Spark frames are written by Spark tasks. Other frames are here already: their tasks get their rows along."""
+
+    def __init__(self, spark: SparkSession, options: Options) -> None:
+        self._spark = spark
+        self._options = options
+        self._arrow = ArrowEngine(self._runner())
+
+    def _runner(self) -> Runner:
+        # On a single machine threads do what tasks would, without sending the rows through the JVM.
+        master = self._spark.sparkContext.master
+        if master == "local" or master.startswith("local["):
+            return ThreadRunner(self._spark.sparkContext.defaultParallelism)
+        return SparkRunner(self._spark)
+
+    def schema(self, frame: object) -> pa.Schema:
+        return frame_schema(frame) if is_spark_frame(frame) else self._arrow.schema(frame)
+
+    def rows(self, frame: object, keyer: Keyer) -> Rows:
+        if not is_spark_frame(frame):
+            return self._arrow.rows(frame, keyer)
+        ensure_executors(self._spark)
+        return SparkRows(frame, keyer, self._options)
+
+    def stream(self, frame: object, keyer: Keyer, context: WriteContext) -> list[BucketResult] | None:
+        if context.combine or not is_spark_frame(frame):
+            return None
+        ensure_executors(self._spark)
+        return write_stream(frame, keyer, context, self._options)
+
+
+class SparkWriter(TableWriter):
+    """Writes Spark, Arrow, pandas and polars frames into one table; each call is one commit. See TableWriter."""
+
+    def __init__(
+        self,
+        table: HudiTable,
+        spark: SparkSession,
+        options: Options | None = None,
+        lock: Lock | None = None,
+        events: Events = NO_EVENTS,
+        clock: Clock = SYSTEM_CLOCK,
+        hooks: Sequence[CommitHook] = (),
+    ) -> None:
+        options = options or Options()
+        options.check()
+        engine = SparkEngine(check_session(spark), options)
+        setting = CommitSetting(lock=lock or NoLock(), clock=clock, events=events, options=options)
+        super().__init__(table, engine, setting, hooks)
