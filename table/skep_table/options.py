@@ -190,7 +190,12 @@ class Options(Mapping[str, str]):
 
     def masked(self) -> dict[str, str]:
         """What may be shown: secrets replaced by `****`."""
-        return {key: "****" if _is_secret(key) else value for key, value in self._given.items()}
+        return {key: mask(key, value) for key, value in self._given.items()}
+
+
+def mask(key: str, value: str) -> str:
+    """What may be shown of an option's value."""
+    return "****" if _is_secret(key) else value
 
 
 _SECRET_WORDS = ("password", "secret", "token", "credential", "api.key", "access.key", "account.key")

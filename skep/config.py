@@ -1,0 +1,241 @@
+"""Settings: flag > SKEP__… environment > skep.toml of the project > of the user > default, with profiles.
+
+A project's file is the nearest `skep.toml`, or `[tool.skep]` in `pyproject.toml`, from the working folder upwards; the
+user's is `~/.config/skep/skep.toml`. In files `${NAME}` and `${NAME:-otherwise}` stand for environment variables, and
+`[profiles.<name>]` holds values that replace the others when that profile is chosen. Options of a single table lie
+between these and the defaults: they are the table's own properties, and read where the table is.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
+
+from skep_table.errors import OptionError
+from skep_table.options import mask
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+PREFIX = "SKEP__"
+
+
+class Settings(BaseSettings):
+    """What a connection and a command start from."""
+
+    model_config = SettingsConfigDict(env_prefix=PREFIX, env_nested_delimiter="__", extra="forbid", frozen=True)
+
+    metastore: str | None = None
+    """Address of the metastore (`thrift://host:port`, several separated by commas); none: the embedded one."""
+    warehouse: str = "skep-warehouse"
+    """Folder of the tables, below which each database has one."""
+    database: str = "default"
+    """The database of table names that name none."""
+    output: str = "table"
+    """How commands print rows: table, json, jsonl, csv."""
+    options: dict[str, str] = {}
+    """Options of reads, writes and syncs, by Hudi's names."""
+    spark: dict[str, str] = {}
+    """Settings of Spark sessions that skep starts."""
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],  # noqa: ARG003
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        return (init_settings,)  # `load` has put the layers together, to know where each value is from
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """Values of one origin."""
+
+    origin: str
+    values: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """One effective value and where it is from."""
+
+    key: str
+    value: str
+    origin: str
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """The settings, and the layers they came from, strongest first."""
+
+    settings: Settings
+    profile: str | None
+    layers: tuple[Layer, ...]
+
+    def origins(self) -> list[Origin]:
+        """Every value with its origin, secrets masked."""
+        shown = []
+        for key, value in flat(self.settings.model_dump()):
+            origin = next((layer.origin for layer in self.layers if key in dict(flat(layer.values))), "default")
+            if value != {}:
+                shown.append(Origin(key, mask(key, "" if value is None else str(value)), origin))
+        return shown
+
+
+def load(
+    flags: Mapping[str, Any] | None = None,
+    *,
+    profile: str | None = None,
+    folder: Path | None = None,
+    home: Path | None = None,
+) -> Loaded:
+    """The settings for a call made in `folder`. OptionError names the file and the key that can't be used."""
+    folder, home = folder or Path.cwd(), home or Path.home()
+    profile = profile or os.environ.get(f"{PREFIX}PROFILE")
+    files = [read for read in (_project_file(folder), _user_file(home)) if read is not None]
+    chosen = profile or next((values["profile"] for _, values in files if "profile" in values), None)
+    layers = [Layer("flag", {key: value for key, value in (flags or {}).items() if value is not None})]
+    layers.append(Layer("environment", _environment()))
+    for name, values in files:
+        layers += _file_layers(name, values, chosen)
+    if chosen and not any(f"[profiles.{chosen}]" in layer.origin for layer in layers):
+        known = sorted({name for _, values in files for name in values.get("profiles", {})})
+        raise OptionError(
+            f"no file has a profile {chosen}" + (f"; there are: {', '.join(known)}" if known else ""),
+            option="profile",
+            found=chosen,
+        )
+    for layer in layers:
+        _check_names(layer)
+    merged: dict[str, Any] = {}
+    for layer in reversed(layers):
+        for key, value in layer.values.items():
+            merged[key] = {**merged.get(key, {}), **value} if isinstance(value, Mapping) else value
+    try:
+        settings = Settings(**merged)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(map(str, first["loc"]))
+        where = next((layer.origin for layer in layers if key in dict(flat(layer.values))), "settings")
+        raise OptionError(f"{where}: {key}: {first['msg']}", option=key, found=first.get("input")) from error
+    return Loaded(settings, chosen, tuple(layers))
+
+
+def flat(values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """`options.hoodie.x = …` for tables within; an empty table counts as a value."""
+    for key, value in values.items():
+        if isinstance(value, Mapping) and value:
+            yield from ((f"{key}.{name}", inner) for name, inner in value.items())
+        else:
+            yield key, value
+
+
+def _environment() -> dict[str, Any]:
+    """`SKEP__WAREHOUSE=…`, `SKEP__OPTIONS='{"hoodie.…": "…"}'`. A name that means nothing is an error, as in files."""
+    values = dict(EnvSettingsSource(Settings)())
+    for name in os.environ:
+        if name.startswith(PREFIX) and name != f"{PREFIX}PROFILE":
+            key = name[len(PREFIX) :].lower().partition("__")[0]
+            values.setdefault(key, os.environ[name])
+    return values
+
+
+def _project_file(folder: Path) -> tuple[Path, dict[str, Any]] | None:
+    for parent in (folder, *folder.parents):
+        own = parent / "skep.toml"
+        if own.is_file():
+            return own, _parse(own)
+        shared = parent / "pyproject.toml"
+        if shared.is_file() and "skep" in (tool := _parse(shared).get("tool", {})):
+            return shared, tool["skep"]
+    return None
+
+
+def _user_file(home: Path) -> tuple[Path, dict[str, Any]] | None:
+    path = Path(os.environ.get("XDG_CONFIG_HOME") or home / ".config") / "skep" / "skep.toml"
+    return (path, _parse(path)) if path.is_file() else None
+
+
+def _parse(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise OptionError(f"{path} can't be read: {error}", path=str(path)) from error
+
+
+def _file_layers(path: Path, values: Mapping[str, Any], profile: str | None) -> Iterator[Layer]:
+    """The chosen profile's values, then the file's own."""
+    common = {key: value for key, value in values.items() if key not in ("profile", "profiles")}
+    profiles = values.get("profiles", {})
+    if profile is not None and profile in profiles:
+        yield Layer(f"{path} [profiles.{profile}]", _usable(path, profiles[profile]))
+    yield Layer(str(path), _usable(path, common))
+
+
+def _usable(path: Path, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Variables filled in, values as text, nested option names joined; a relative warehouse counts from the file."""
+    usable: dict[str, Any] = {}
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            usable[key] = {name: _filled(path, f"{key}.{name}", _text(inner)) for name, inner in _dotted(value)}
+        else:
+            usable[key] = _filled(path, key, value) if isinstance(value, str) else value
+    warehouse = usable.get("warehouse")
+    if isinstance(warehouse, str) and ":/" not in warehouse:
+        usable["warehouse"] = str(path.parent / Path(warehouse).expanduser())
+    return usable
+
+
+def _dotted(values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """TOML reads `hoodie.x = 1` as a table in a table; option names are whole."""
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            yield from ((f"{key}.{name}", inner) for name, inner in _dotted(value))
+        else:
+            yield key, value
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return ",".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+_VARIABLE = re.compile(r"\$\{(?P<name>\w+)(:-(?P<otherwise>[^}]*))?\}")
+
+
+def _filled(path: Path, key: str, text: str) -> str:
+    def value(found: re.Match[str]) -> str:
+        known = os.environ.get(found["name"], found["otherwise"])
+        if known is None:
+            raise OptionError(
+                f"{path}: {key} needs the environment variable {found['name']}, which is not set",
+                hint=f"set it, or write ${{{found['name']}:-otherwise}}",
+                option=key,
+            )
+        return known
+
+    return _VARIABLE.sub(value, text)
+
+
+def _check_names(layer: Layer) -> None:
+    for key in layer.values:
+        if key not in Settings.model_fields:
+            close = difflib.get_close_matches(key, Settings.model_fields, n=1)
+            raise OptionError(
+                f"{layer.origin}: unknown setting {key}" + (f"; did you mean {close[0]}?" if close else ""), option=key
+            )
