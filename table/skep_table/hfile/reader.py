@@ -1,0 +1,319 @@
+"""Reading an HFile: the index once, then only the blocks that hold the wanted keys; lengths and checksums checked."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
+from typing import Protocol, TypeVar
+
+import google_crc32c
+
+from skep_table.errors import CorruptFileError, UnsupportedError
+from skep_table.hfile import layout
+from skep_table.hfile.layout import Checksum, Codec, Cut, TrailerField
+from skep_table.storage import Storage
+
+# No writer makes blocks near this; a damaged length must not ask for more.
+_MAX_BLOCK_BYTES = 1 << 30
+_MAX_INDEX_LEVELS = 16
+
+T = TypeVar("T")
+
+
+class ByteSource(Protocol):
+    """Random access to a file's bytes. `bytes` and StorageSource serve."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, part: slice) -> bytes: ...
+
+
+class StorageSource:
+    """A file in storage, read by ranges."""
+
+    def __init__(self, storage: Storage, path: str, size_bytes: int | None = None) -> None:
+        self._storage, self._path = storage, path
+        self._size = storage.size(path) if size_bytes is None else size_bytes
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __getitem__(self, part: slice) -> bytes:
+        start, stop, _ = part.indices(self._size)
+        return self._storage.read_range(self._path, start, max(0, stop - start))
+
+
+@dataclass(frozen=True, slots=True)
+class _BlockRef:
+    first_key: bytes
+    offset: int
+    size: int
+
+
+class HFile:
+    """An opened HFile. Keys are the rows of HBase's keys: the record keys, as UTF-8 bytes, ascending.
+
+    `path` (and `base`, the position of the file in it, for files inside log blocks) is for errors. Every method raises
+    CorruptFileError where the bytes contradict themselves, UnsupportedError for a codec that Hudi does not use.
+    """
+
+    def __init__(self, source: ByteSource, path: str, base: int = 0) -> None:
+        self._source, self._path, self._base = source, path, base
+        self._size = len(source)
+        trailer = self._trailer()
+        number = trailer.get(TrailerField.COMPRESSION, Codec.NONE)
+        if number not in (Codec.GZ, Codec.NONE):
+            raise UnsupportedError(f"{path}: HFile codec {number!r} is not supported", path=path, found=number)
+        self._gzip = number == Codec.GZ
+        self.num_entries = self._int(trailer, TrailerField.ENTRY_COUNT)
+        index_at = self._int(trailer, TrailerField.LOAD_ON_OPEN_OFFSET)
+        count = self._int(trailer, TrailerField.DATA_INDEX_COUNT)
+        levels = self._int(trailer, TrailerField.INDEX_LEVELS) or 1
+        if levels > _MAX_INDEX_LEVELS:
+            raise self._corrupt("an index of impossible depth", self._size, levels)
+        root, after = self._block(index_at, layout.ROOT_INDEX)
+        refs = self._guard(index_at, lambda: _root_entries(root, count))
+        for _ in range(levels - 1):
+            refs = [ref for parent in refs for ref in self._index_block(parent)]
+        self._blocks = refs
+        self._first_keys = [ref.first_key for ref in refs]
+        self._meta_index_at = after
+        self._meta_count = self._int(trailer, TrailerField.META_INDEX_COUNT)
+        self.info = self._file_info(self._int(trailer, TrailerField.FILE_INFO_OFFSET))
+        self._cached = lru_cache(maxsize=4)(self._entries)
+
+    @classmethod
+    def open(cls, storage: Storage, path: str, size_bytes: int | None = None) -> HFile:
+        return cls(StorageSource(storage, path, size_bytes), path)
+
+    @property
+    def schema_text(self) -> str | None:
+        """The Avro schema of the values, where the file has one."""
+        text = self.info.get("schema")
+        return None if text is None else text.decode("utf-8", "replace")
+
+    def scan(self) -> Iterator[tuple[bytes, bytes]]:
+        """All entries in key order, block by block. CorruptFileError when their number is not the file's."""
+        seen = 0
+        last: bytes | None = None
+        for ref in self._blocks:
+            for key, value in self._entries(ref):
+                if last is not None and key < last:
+                    raise self._corrupt("keys out of order", ref.offset, key)
+                last = key
+                seen += 1
+                yield key, value
+        if seen != self.num_entries:
+            raise self._corrupt(f"{self.num_entries} entries announced", 0, seen)
+
+    def get(self, keys: Iterable[bytes]) -> dict[bytes, bytes]:
+        """The entries of the keys that are there. Reads each block that may hold one of them once."""
+        found: dict[bytes, bytes] = {}
+        wanted: dict[int, set[bytes]] = {}
+        for key in keys:
+            position = bisect_right(self._first_keys, key) - 1
+            if position >= 0:
+                wanted.setdefault(position, set()).add(key)
+        for position in sorted(wanted):
+            entries = self._cached(self._blocks[position])
+            found.update((key, value) for key, value in entries if key in wanted[position])
+        return found
+
+    def scan_prefix(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """The entries whose keys begin with `prefix`, in key order."""
+        position = max(0, bisect_right(self._first_keys, prefix) - 1)
+        for ref in self._blocks[position:]:
+            if ref.first_key > prefix and not ref.first_key.startswith(prefix):
+                return
+            for key, value in self._cached(ref):
+                if key.startswith(prefix):
+                    yield key, value
+
+    def meta_block(self, name: str) -> bytes | None:
+        """The payload of a meta block (`bloomFilter` is base64 text), None when the file has none of that name."""
+        if not self._meta_count:
+            return None
+        payload, _ = self._block(self._meta_index_at, layout.ROOT_INDEX)
+        for key, offset in self._guard(self._meta_index_at, lambda: _meta_entries(payload, self._meta_count)):
+            if key == name.encode():
+                return self._block(offset, layout.META_BLOCK)[0]
+        return None
+
+    def _trailer(self) -> dict[int, int | bytes]:
+        start = self._size - layout.TRAILER_BYTES
+        data = self._source[max(0, start) : self._size]
+        if start < 0 or not data.startswith(layout.TRAILER):
+            raise self._corrupt("no HFile trailer", max(0, start), data[:8].hex())
+        version = struct.unpack(">I", data[-4:])[0] & 0xFFFFFF
+        if version != 3:
+            raise UnsupportedError(
+                f"{self._path}: HFile version {version} is not supported, 3 is", path=self._path, found=version
+            )
+
+        def parse() -> dict[int, int | bytes]:
+            length, at = layout.read_varint(data, len(layout.TRAILER))
+            if at + length > len(data):
+                raise Cut(at, "the trailer is cut")
+            return dict(layout.read_message(data[at : at + length]))
+
+        return self._guard(start, parse)
+
+    def _int(self, trailer: dict[int, int | bytes], field: TrailerField) -> int:
+        value = trailer.get(field, 0)
+        if not isinstance(value, int) or value > max(self._size, 1 << 40):
+            raise self._corrupt(f"trailer field {field.name} is impossible", self._size - layout.TRAILER_BYTES, value)
+        return value
+
+    def _file_info(self, offset: int) -> dict[str, bytes]:
+        payload, _ = self._block(offset, layout.FILE_INFO)
+
+        def parse() -> dict[str, bytes]:
+            if not payload.startswith(layout.PROTOBUF_MAGIC):
+                raise Cut(0, "no file info")
+            length, at = layout.read_varint(payload, len(layout.PROTOBUF_MAGIC))
+            message = layout.read_message(payload[at : at + length])
+            return dict(_info_pair(pair) for number, pair in message if number == 1 and isinstance(pair, bytes))
+
+        return self._guard(offset, parse)
+
+    def _block(self, offset: int, *kinds: bytes, size: int | None = None) -> tuple[bytes, int]:
+        """The uncompressed payload of the block at `offset`, and where the next block begins."""
+        header_bytes = layout.BLOCK_HEADER.size
+        head = self._source[offset : offset + (size or header_bytes)]
+        if len(head) < header_bytes:
+            raise self._corrupt("a block header is cut", offset, len(head))
+        magic, on_disk, plain, _, checksum, per_checksum, guarded = layout.BLOCK_HEADER.unpack_from(head)
+        if magic not in kinds:
+            raise self._corrupt("a block of the wrong kind", offset, magic, kinds)
+        end = offset + header_bytes + on_disk
+        if not (on_disk >= 0 and 0 <= plain <= _MAX_BLOCK_BYTES and header_bytes <= guarded <= header_bytes + on_disk):
+            raise self._corrupt("a block of impossible size", offset, (on_disk, plain, guarded))
+        if end > self._size:
+            raise self._corrupt("a block is cut", offset, self._size - offset, header_bytes + on_disk)
+        data = head if len(head) >= header_bytes + on_disk else self._source[offset:end]
+        data = data[: header_bytes + on_disk]
+        self._check(data, guarded, checksum, per_checksum, offset)
+        payload = data[header_bytes:guarded]
+        if self._gzip:
+            payload = self._inflate(payload, plain, offset)
+        if len(payload) != plain:
+            raise self._corrupt("a block of another size than announced", offset, len(payload), plain)
+        return payload, end
+
+    def _inflate(self, payload: bytes, plain: int, offset: int) -> bytes:
+        out = bytearray()
+        try:
+            while payload and len(out) <= plain:  # one gzip member, or several
+                stream = zlib.decompressobj(wbits=47)
+                out += stream.decompress(payload, plain + 1 - len(out))
+                payload = stream.unused_data
+        except zlib.error as error:
+            raise self._corrupt(f"a block that does not decompress ({error})", offset, len(payload)) from error
+        return bytes(out)
+
+    def _check(self, data: bytes, guarded: int, kind: int, per_checksum: int, offset: int) -> None:
+        if kind == Checksum.NULL:
+            return
+        if kind not in (Checksum.CRC32, Checksum.CRC32C) or per_checksum <= 0:
+            raise self._corrupt("an unknown kind of checksum", offset, kind)
+        chunks = -(-guarded // per_checksum)
+        if len(data) - guarded < 4 * chunks:
+            raise self._corrupt("checksums are cut", offset, len(data) - guarded, 4 * chunks)
+        for number in range(chunks):
+            part = data[number * per_checksum : min((number + 1) * per_checksum, guarded)]
+            found = google_crc32c.value(part) if kind == Checksum.CRC32C else zlib.crc32(part)
+            expected = int.from_bytes(data[guarded + 4 * number : guarded + 4 * number + 4], "big")
+            if found != expected:
+                raise self._corrupt("a block with a wrong checksum", offset, f"{found:08x}", f"{expected:08x}")
+
+    def _index_block(self, parent: _BlockRef) -> list[_BlockRef]:
+        payload, _ = self._block(parent.offset, layout.LEAF_INDEX, layout.MIDDLE_INDEX, size=parent.size)
+        return self._guard(parent.offset, lambda: _inner_entries(payload))
+
+    def _entries(self, ref: _BlockRef) -> list[tuple[bytes, bytes]]:
+        payload, _ = self._block(ref.offset, layout.DATA_BLOCK, size=ref.size)
+        return self._guard(ref.offset, lambda: _key_values(payload))
+
+    def _guard(self, offset: int, parse: Callable[[], T]) -> T:
+        try:
+            return parse()
+        except (Cut, struct.error, IndexError) as error:
+            at = error.at if isinstance(error, Cut) else 0
+            raise self._corrupt(str(error), offset + at, None) from error
+
+    def _corrupt(self, what: str, offset: int, found: object, expected: object = None) -> CorruptFileError:
+        at = self._base + offset
+        return CorruptFileError(
+            f"{self._path}: {what} at byte {at}", path=self._path, offset=at, found=found, expected=expected
+        )
+
+
+def _info_pair(data: bytes) -> tuple[str, bytes]:
+    fields = dict(layout.read_message(data))
+    key, value = fields.get(1, b""), fields.get(2, b"")
+    if not isinstance(key, bytes) or not isinstance(value, bytes):
+        raise Cut(0, "file info of the wrong kind")
+    return key.decode("utf-8", "replace"), value
+
+
+def _root_entries(data: bytes, count: int) -> list[_BlockRef]:
+    refs: list[_BlockRef] = []
+    at = 0
+    while len(refs) < count:
+        offset, size = layout.INDEX_ENTRY.unpack_from(data, at)
+        key, at = layout.index_key(data, at + layout.INDEX_ENTRY.size)
+        refs.append(_BlockRef(key, offset, size))
+    return refs
+
+
+def _inner_entries(data: bytes) -> list[_BlockRef]:
+    (count,) = struct.unpack_from(">i", data)
+    if not 0 <= count <= len(data) // layout.INDEX_ENTRY.size:
+        raise Cut(0, "an index block of impossible size")
+    starts = struct.unpack_from(f">{count + 1}i", data, 4)
+    first = 4 + 4 * (count + 1)
+    refs: list[_BlockRef] = []
+    for start, end in pairwise(starts):
+        at = first + start
+        offset, size = layout.INDEX_ENTRY.unpack_from(data, at)
+        at += layout.INDEX_ENTRY.size
+        (row,) = layout.ROW_LENGTH.unpack_from(data, at)
+        at += layout.ROW_LENGTH.size
+        if at + row > first + end:
+            raise Cut(at, "an index key is cut")
+        refs.append(_BlockRef(data[at : at + row], offset, size))
+    return refs
+
+
+def _meta_entries(data: bytes, count: int) -> list[tuple[bytes, int]]:
+    entries: list[tuple[bytes, int]] = []
+    at = 0
+    while len(entries) < count:
+        offset, _ = layout.INDEX_ENTRY.unpack_from(data, at)
+        length, start = layout.read_vlong(data, at + layout.INDEX_ENTRY.size)
+        at = start + length
+        if at > len(data):
+            raise Cut(start, "a meta key is cut")
+        entries.append((data[start:at], offset))
+    return entries
+
+
+def _key_values(data: bytes) -> list[tuple[bytes, bytes]]:
+    entries: list[tuple[bytes, bytes]] = []
+    at, end = 0, len(data)
+    while at < end:
+        key_length, value_length = layout.KEY_VALUE.unpack_from(data, at)
+        start = at + layout.KEY_VALUE.size
+        (row,) = layout.ROW_LENGTH.unpack_from(data, start)
+        value_at = start + key_length
+        at = value_at + value_length
+        if key_length < layout.ROW_LENGTH.size + row or value_length < 0 or at >= end:
+            raise Cut(start, "an entry of impossible size")
+        entries.append((data[start + 2 : start + 2 + row], data[value_at:at]))
+        _, at = layout.read_vlong(data, at)  # the mvcc version
+    return entries

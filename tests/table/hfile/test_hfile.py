@@ -1,0 +1,102 @@
+"""HFiles (format guide 7.5): what is printed is read back, Hudi's own files are read whole, damage is noticed."""
+
+import itertools
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from skep_table.errors import CorruptFileError, FormatError, UnsupportedError
+from skep_table.hfile import HFile, StorageSource, format_hfile, layout
+from skep_table.hfile.layout import Codec
+from skep_table.storage import LocalStorage
+
+entries_of = st.dictionaries(st.binary(max_size=200), st.binary(max_size=300), max_size=60).map(
+    lambda pairs: sorted(pairs.items())
+)
+
+
+@given(entries_of, st.sampled_from([Codec.GZ, Codec.NONE]), st.integers(1, 2000))
+def test_entries_come_back_as_they_were(entries, codec, block_bytes):
+    file = HFile(format_hfile(entries, {"schema": b"{}"}, codec=codec, block_bytes=block_bytes), "f.hfile")
+    assert list(file.scan()) == entries
+    assert file.num_entries == len(entries)
+    assert file.schema_text == "{}"
+    assert file.get([key for key, _ in entries]) == dict(entries)
+    assert file.get([b"\xff" * 201]) == {}
+
+
+@given(entries_of, st.binary(max_size=2))
+def test_a_prefix_finds_its_keys_only(entries, prefix):
+    file = HFile(format_hfile(entries, block_bytes=50), "f.hfile")
+    assert list(file.scan_prefix(prefix)) == [(key, value) for key, value in entries if key.startswith(prefix)]
+
+
+@given(st.integers(0, 2**63 - 1))
+def test_integers_of_both_kinds_come_back(value):
+    for print_number, read in ((layout.format_varint, layout.read_varint), (layout.format_vlong, layout.read_vlong)):
+        data = print_number(value)
+        assert read(b"x" + data, 1) == (value, len(data) + 1)
+
+
+@pytest.mark.parametrize("length", [*range(130), 142, 143, 200, 270, 5000])
+@pytest.mark.parametrize("tail", [layout.KEY_TAIL, b""])
+def test_index_keys_are_read_in_either_spelling_of_their_length(length, tail):
+    key = layout.ROW_LENGTH.pack(length) + b"k" * length + tail
+    for print_number in (layout.format_varint, layout.format_vlong):
+        data = print_number(len(key)) + key + b"following bytes" * 1000
+        assert layout.index_key(data, 0)[0] == b"k" * length
+
+
+def test_keys_must_ascend():
+    with pytest.raises(ValueError, match="ascend"):
+        format_hfile([(b"b", b""), (b"a", b"")])
+
+
+@pytest.fixture(scope="module")
+def real_files(golden):
+    files = sorted(golden.rglob("*.hfile"))
+    assert len(files) >= 10
+    return files
+
+
+def test_files_that_hudi_wrote_are_read_whole(real_files):
+    for path in real_files:
+        storage = LocalStorage(str(path.parent))
+        file = HFile(StorageSource(storage, path.name), path.name)
+        entries = list(file.scan())
+        assert len(entries) == file.num_entries
+        assert [key for key, _ in entries] == sorted(key for key, _ in entries)
+        assert all(file.get([key]) == {key: value} for key, value in entries)
+
+
+def test_a_cut_file_is_an_error(real_files):
+    for path in real_files[:4]:
+        data = path.read_bytes()
+        for keep in {0, 1, 100, len(data) // 2, len(data) - layout.TRAILER_BYTES, len(data) - 1}:
+            with pytest.raises(FormatError, match="hfile"):
+                list(HFile(data[:keep], path.name).scan())
+
+
+def test_flipped_bits_are_noticed_or_do_not_matter(real_files):
+    """Never other entries without an error. (Hudi 1.1 guards uncompressed files by nothing: these are left out.)"""
+    chance = random.Random(7)
+    guarded = [path for path in real_files if not (".bootstrap" in str(path) and "1.1.1" in str(path))]
+    for path in guarded[:8]:
+        data = path.read_bytes()
+        right = list(HFile(data, path.name).scan())
+        for position in itertools.chain(range(40), (chance.randrange(len(data)) for _ in range(150))):
+            assert entries_or_error(flipped(data, position, chance.randrange(8)), path.name) in (right, None)
+
+
+def flipped(data: bytes, position: int, bit: int) -> bytes:
+    return data[:position] + bytes([data[position] ^ 1 << bit]) + data[position + 1 :]
+
+
+def entries_or_error(data: bytes, name: str):
+    """None for an error that names the file; any other error fails the test."""
+    try:
+        return list(HFile(data, name).scan())
+    except (CorruptFileError, UnsupportedError) as error:
+        return None if name in error.message else error
