@@ -1,0 +1,215 @@
+"""An opened table: one consistent look at its settings and timeline, and from there at its schema and files."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+from typing import Final, TypeVar
+
+from skep_table.basefile import read_footer
+from skep_table.errors import FormatError, SchemaError
+from skep_table.runner import Runner, ThreadRunner
+from skep_table.schema.avro import parse_avro
+from skep_table.schema.types import Field, Schema, StringType
+from skep_table.storage import Storage, open_storage
+from skep_table.table_config import TableConfig, load_table_config
+from skep_table.timeline.history import History
+from skep_table.timeline.instant import Action, Instant, State
+from skep_table.timeline.layout import Layout, layout_of
+from skep_table.timeline.metadata import CommitMetadata
+from skep_table.timeline.plans import PLAN_OF, Plan, SavepointMetadata, decode_plan
+from skep_table.timeline.timeline import Archive, Timeline, load_timeline
+from skep_table.view import FileView, Listing, StorageListing
+from skep_table.view.facts import load_facts
+
+P = TypeVar("P")
+_CACHED_COMMITS: Final = 256
+
+
+class HudiTable:
+    """A table as it was when it was opened or reloaded. Immutable; pickles, without what it has cached."""
+
+    def __init__(self, storage: Storage, config: TableConfig, timeline: Timeline, runner: Runner | None = None) -> None:
+        self.storage = storage
+        self.config = config
+        self.timeline = timeline
+        self._runner = runner or ThreadRunner()
+        self._commits = _Cache(_CACHED_COMMITS)
+
+    def __repr__(self) -> str:
+        return f"HudiTable({self.config.name!r} at {self.storage.root}, {self.timeline!r})"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return HudiTable, (self.storage, self.config, self.timeline)
+
+    @classmethod
+    def open(
+        cls, path_or_storage: str | os.PathLike[str] | Storage, options: Mapping[str, str] | None = None
+    ) -> HudiTable:
+        """Reads the settings and lists the timeline, nothing else.
+
+        Raises NotATableError, TableVersionError, FormatError, StorageError.
+        """
+        storage = (
+            open_storage(path_or_storage, options)
+            if isinstance(path_or_storage, (str, os.PathLike))
+            else path_or_storage
+        )
+        config = load_table_config(storage)
+        return cls(storage, config, load_timeline(storage, config, _archive(storage, config)))
+
+    def reload(self) -> HudiTable:
+        """A fresh look at the same table. What completed instants hold never changes: that stays cached."""
+        fresh = HudiTable.open(self.storage)
+        fresh._runner, fresh._commits = self._runner, self._commits
+        return fresh
+
+    @property
+    def layout(self) -> Layout:
+        return self.timeline.layout
+
+    def schema(self, at: str | None = None) -> Schema:
+        """The data columns as of the latest commit, or as of the instant time `at`.
+
+        From the latest completed commit that states a schema, else from the table's settings, else from a base file.
+        SchemaError when the table has none yet.
+        """
+        schema = self._committed_schema(at) or self._created_schema() or self._base_file_schema(at)
+        if schema is None:
+            raise SchemaError(
+                f"table {self.config.name}: no commit{f' until {at}' if at else ''} and no setting states a schema",
+                table=self.config.name,
+            )
+        return self._with_partition_columns(schema.without_meta())
+
+    def commit_metadata(self, instant: Instant) -> CommitMetadata:
+        """What a completed or inflight write says of itself, archived ones included. FormatError when unreadable."""
+        cached = self._commits.get(instant)
+        if cached is not None:
+            return cached
+        path = self.layout.path(instant)
+        try:
+            metadata = self.layout.decode_commit(self.storage.read(path), path)
+        except FileNotFoundError:
+            metadata = self._archived_commit(instant, path)
+        if instant.is_completed:
+            self._commits.put(instant, metadata)
+        return metadata
+
+    def plan(self, instant: Instant) -> Plan | None:
+        """The plan or account in an instant's file; None for an empty one and for those that hold commit metadata."""
+        kind = PLAN_OF.get((instant.action, instant.state))
+        if kind is None:
+            return None
+        path = self.layout.path(instant)
+        data = self.storage.read(path)
+        return decode_plan(kind, data, path) if data else None
+
+    def requested_plan(self, kind: type[P], instant: Instant) -> P | None:
+        """The plan in an instant's requested file; None when that is empty or gone."""
+        path = self.layout.path(Instant(instant.requested_time, instant.action, State.REQUESTED))
+        try:
+            data = self.storage.read(path)
+        except FileNotFoundError:
+            return None
+        return decode_plan(kind, data, path) if data else None
+
+    def savepoints(self) -> dict[str, SavepointMetadata]:
+        """What each savepoint keeps, by the instant time that it pins."""
+        found = {}
+        for instant in self.timeline.completed().of(Action.SAVEPOINT):
+            plan = self.plan(instant)
+            if isinstance(plan, SavepointMetadata):
+                found[instant.requested_time] = plan
+        return found
+
+    def view(self, *, as_of: str | None = None, metadata: bool = True) -> FileView:
+        """The files of the table, or those it had when nothing after the instant time `as_of` had been requested.
+
+        `metadata`: list by the metadata table where there is one and it is current.
+        """
+        return FileView(self._listing(metadata), lambda: load_facts(self, as_of, self._runner))
+
+    def _listing(self, metadata: bool) -> Listing:  # noqa: ARG002
+        return StorageListing(self.storage, self._runner)
+
+    def _completed_commits(self, at: str | None) -> Iterator[Instant]:
+        """Completed writes, newest first."""
+        commits = self.timeline.data().completed()
+        return reversed((commits.until(at) if at else commits).instants)
+
+    def _committed_schema(self, at: str | None) -> Schema | None:
+        for instant in self._completed_commits(at):
+            text = self.commit_metadata(instant).schema_json
+            if text:
+                return _parse_schema(text, self.layout.path(instant))
+        return None
+
+    def _created_schema(self) -> Schema | None:
+        text = self.config.create_schema
+        return _parse_schema(text, f"{self.storage.root}/.hoodie/hoodie.properties") if text else None
+
+    def _base_file_schema(self, at: str | None) -> Schema | None:
+        for instant in self._completed_commits(at):
+            for stat in self.commit_metadata(instant).stats:
+                if stat.path and not stat.is_log and self.storage.exists(stat.path):
+                    return read_footer(self.storage, stat.path).schema
+        return None
+
+    def _with_partition_columns(self, schema: Schema) -> Schema:
+        """Columns that lie in the partition paths only are strings, after all others."""
+        if not self.config.drop_partition_columns:
+            return schema
+        missing = [name for name in self.config.partition_fields if name not in schema]
+        columns = tuple(Field(name, StringType(), default=None) for name in missing)
+        return Schema(schema.fields + columns, schema.name, schema.namespace)
+
+    def _archived_commit(self, instant: Instant, path: str) -> CommitMetadata:
+        archive = self.timeline.archive
+        found = archive.completed_content(instant) if archive and instant.is_completed else None
+        if not isinstance(found, CommitMetadata):
+            raise FormatError(
+                f"table {self.config.name}: {path} is gone, and the archived timeline has no such commit",
+                path=path,
+                instant=instant.requested_time,
+            )
+        return found
+
+
+class _Cache:
+    """The commits used last. Threads share it."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[tuple[str, Action], CommitMetadata] = OrderedDict()
+
+    def get(self, instant: Instant) -> CommitMetadata | None:
+        if not instant.is_completed:
+            return None
+        key = instant.requested_time, instant.action
+        with self._lock:
+            found = self._kept.get(key)
+            if found is not None:
+                self._kept.move_to_end(key)
+        return found
+
+    def put(self, instant: Instant, metadata: CommitMetadata) -> None:
+        with self._lock:
+            self._kept[instant.requested_time, instant.action] = metadata
+            while len(self._kept) > self._size:
+                self._kept.popitem(last=False)
+
+
+def _archive(storage: Storage, config: TableConfig) -> Archive | None:
+    layout = layout_of(config)
+    return History(storage, layout.archive_folder) if layout.has_completion_times else None
+
+
+def _parse_schema(text: str, path: str) -> Schema:
+    try:
+        return parse_avro(text)
+    except SchemaError as error:
+        raise SchemaError(f"{path}: {error.message}", path=path, column=error.fields.get("column")) from error

@@ -1,0 +1,67 @@
+"""Files, file slices and file groups as values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from skep_table.names import BaseFileName, LogFileName
+
+
+@dataclass(frozen=True, slots=True)
+class BaseFile:
+    """`path` is relative to the table's base."""
+
+    path: str
+    size_bytes: int
+    name: BaseFileName
+
+
+@dataclass(frozen=True, slots=True)
+class LogFile:
+    """`path` is relative to the table's base."""
+
+    path: str
+    size_bytes: int
+    name: LogFileName
+
+
+@dataclass(frozen=True, slots=True)
+class FileSlice:
+    """A base file, or none yet, and the log files over it in the order in which they apply."""
+
+    partition_path: str
+    file_id: str
+    base_instant: str
+    base_file: BaseFile | None = None
+    log_files: tuple[LogFile, ...] = ()
+
+    @property
+    def size_bytes(self) -> int:
+        return (self.base_file.size_bytes if self.base_file else 0) + sum(log.size_bytes for log in self.log_files)
+
+
+@dataclass(frozen=True, slots=True)
+class FileGroup:
+    """All committed slices of one file id, newest first, and what is going on with it.
+
+    `pending_compaction` is the instant of a compaction that is planned or running, `pending_clustering` likewise;
+    `replaced_by` the instant of the replace commit since which the group holds no rows of the table.
+    """
+
+    partition_path: str
+    file_id: str
+    slices: tuple[FileSlice, ...]
+    pending_compaction: str | None = None
+    pending_clustering: str | None = None
+    replaced_by: str | None = None
+
+    @property
+    def latest(self) -> FileSlice | None:
+        """The slice to read: logs that await a pending compaction lie over the slice that is to be compacted."""
+        if not self.slices:
+            return None
+        newest = self.slices[0]
+        if newest.base_instant != self.pending_compaction or len(self.slices) == 1:
+            return newest
+        previous = self.slices[1]
+        return replace(previous, log_files=previous.log_files + newest.log_files)
