@@ -12,10 +12,12 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from typing_extensions import Self
 
 from benchmarks.peers.bundle import bundle, java
 from benchmarks.peers.spelling import Row
@@ -36,32 +38,33 @@ class Answer:
     seconds: float
 
 
-class Jvm:
-    """One Spark session with Hudi `release`. Use as a context manager, or call stop()."""
+class Worker:
+    """A script in a process of its own that answers requests line by line; see `worker.serve`.
 
-    def __init__(self, release: str, settings: Mapping[str, str] | None = None) -> None:
-        self.release = release
-        jar = bundle(release)
-        self._folder = tempfile.TemporaryDirectory(prefix=f"hudi-{release}-")
+    Use as a context manager, or call stop(). `folder` is the worker's own and gone after stop().
+    """
+
+    def __init__(self, name: str, script: Path, arguments: Sequence[str], environment: Mapping[str, str]) -> None:
+        self.name = name
+        self._folder = tempfile.TemporaryDirectory(prefix=f"{name}-")
         self._log = Path(self._folder.name, "log").open("wb")  # noqa: SIM115 - closed by stop()
-        home = java().resolve().parents[1]
-        own = {
-            "spark.sql.warehouse.dir": f"{self._folder.name}/warehouse",
-            "spark.local.dir": f"{self._folder.name}/local",
-        }
         self._process = subprocess.Popen(
-            [sys.executable, str(WORKER), str(jar), json.dumps({**own, **(settings or {})})],
+            [sys.executable, str(script), self._folder.name, *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
             text=True,
             cwd=self._folder.name,
-            env={**os.environ, "JAVA_HOME": str(home), "TZ": "UTC", "PYSPARK_PYTHON": sys.executable},
+            env={**os.environ, "TZ": "UTC", "PYSPARK_PYTHON": sys.executable, **environment},
             start_new_session=True,
         )
-        self._answer()
+        try:
+            self._answer()
+        except BaseException:
+            self.stop()
+            raise
 
-    def __enter__(self) -> Jvm:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -73,13 +76,53 @@ class Jvm:
         return self._process.pid
 
     def request(self, do: str, **fields: Any) -> dict[str, Any]:
-        """Asks the worker; see `worker.Peer` for what it does. HudiRefused when that fails."""
+        """Asks the worker for `do`, a method of the script's. HudiRefused when that fails."""
         assert self._process.stdin is not None
         try:
             print(json.dumps({"do": do, **fields}), file=self._process.stdin, flush=True)
         except BrokenPipeError:
             raise self._gone() from None
         return self._answer()
+
+    def stop(self) -> None:
+        """Ends the process and waits until it and its children are gone."""
+        if self._process.stdin is not None:
+            with contextlib.suppress(BrokenPipeError):
+                self._process.stdin.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout=30)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)  # the JVM is in the worker's own group
+        self._process.wait()
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+        self._log.close()
+        self._folder.cleanup()
+
+    def _answer(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise self._gone()
+        found: dict[str, Any] = json.loads(line)
+        if "error" in found:
+            raise HudiRefused(f"{found['error']['kind']}: {found['error']['message']}")
+        return found
+
+    def _gone(self) -> RuntimeError:
+        self._process.wait(timeout=30)
+        log = Path(self._log.name).read_text(errors="replace")[-4000:]
+        return RuntimeError(f"{self.name} ended with {self._process.returncode}:\n{log}")
+
+
+class Jvm(Worker):
+    """One Spark session with Hudi `release`. PeerMissing when this machine can't run it."""
+
+    def __init__(self, release: str, settings: Mapping[str, str] | None = None) -> None:
+        self.release = release
+        jar = bundle(release)
+        arguments = [str(jar), json.dumps(dict(settings or {}))]
+        super().__init__(f"hudi-{release}", WORKER, arguments, {"JAVA_HOME": str(java().resolve().parents[1])})
 
     def read(self, path: str | Path, options: Mapping[str, str] | None = None, **more: Any) -> Answer:
         """A query of the table at `path`; `columns` and `where` narrow it."""
@@ -103,39 +146,6 @@ class Jvm:
     def sql(self, text: str, settings: Mapping[str, str] | None = None) -> Answer:
         """Runs a statement under `settings`, which hold for this statement only."""
         return _answer(self.request("sql", text=text, settings=dict(settings or {})))
-
-    def stop(self) -> None:
-        """Ends the session and waits for the JVM to be gone."""
-        if self._process.stdin is not None:
-            with contextlib.suppress(BrokenPipeError):
-                self._process.stdin.close()
-        try:
-            self._process.wait(timeout=30)
-        except subprocess.TimeoutExpired:
-            pass
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait()
-            if self._process.stdout is not None:
-                self._process.stdout.close()
-            self._log.close()
-            self._folder.cleanup()
-
-    def _answer(self) -> dict[str, Any]:
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        if not line:
-            raise self._gone()
-        found: dict[str, Any] = json.loads(line)
-        if "error" in found:
-            raise HudiRefused(f"{found['error']['kind']}: {found['error']['message']}")
-        return found
-
-    def _gone(self) -> RuntimeError:
-        self._process.wait(timeout=30)
-        log = Path(self._log.name).read_text(errors="replace")[-4000:]
-        return RuntimeError(f"the session with Hudi {self.release} ended with {self._process.returncode}:\n{log}")
 
 
 class Jvms:

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 sys.path[0] = str(Path(__file__).resolve().parents[2])
 
@@ -27,19 +27,17 @@ from benchmarks.peers.spelling import SpecialFloats, spell  # noqa: E402
 Json = dict[str, Any]
 
 
-def session(jar: str, settings: dict[str, str]) -> SparkSession:
-    builder = SparkSession.builder.master("local[2]").appName("hudi peer")
+def session(folder: str, settings: dict[str, str]) -> SparkSession:
+    """A session as all that is measured and compared runs in: two cores, 2 GiB, UTC."""
+    builder = SparkSession.builder.master("local[2]").appName("peer")
     for key, value in {
-        "spark.jars": jar,
+        "spark.local.dir": f"{folder}/local",
+        "spark.sql.warehouse.dir": f"{folder}/warehouse",
         "spark.driver.memory": "2g",
         "spark.driver.extraJavaOptions": "-Duser.timezone=UTC",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
         "spark.ui.enabled": "false",
-        "spark.serializer": "org.apache.spark.serializer.KryoSerializer",
-        "spark.kryo.registrator": "org.apache.spark.HoodieSparkKryoRegistrar",
-        "spark.sql.extensions": "org.apache.spark.sql.hudi.HoodieSparkSessionExtension",
-        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.hudi.catalog.HoodieCatalog",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.parquet.compression.codec": "snappy",
@@ -49,6 +47,14 @@ def session(jar: str, settings: dict[str, str]) -> SparkSession:
     made = builder.getOrCreate()
     made.sparkContext.setLogLevel("ERROR")
     return made
+
+
+HUDI = {
+    "spark.serializer": "org.apache.spark.serializer.KryoSerializer",
+    "spark.kryo.registrator": "org.apache.spark.HoodieSparkKryoRegistrar",
+    "spark.sql.extensions": "org.apache.spark.sql.hudi.HoodieSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.hudi.catalog.HoodieCatalog",
+}
 
 
 class Peer:
@@ -134,8 +140,9 @@ def plain(value: Any, kind: spark_types.DataType) -> Any:
 
 def struct_of(schema: str) -> spark_types.StructType:
     """From DDL text or from JSON text."""
-    types = spark_types.StructType
-    return types.fromJson(json.loads(schema)) if schema.startswith("{") else types.fromDDL(schema)
+    if schema.startswith("{"):
+        return spark_types.StructType.fromJson(json.loads(schema))
+    return spark_types._parse_datatype_string(schema)  # public as StructType.fromDDL from Spark 4 on
 
 
 def value_of(spelt: Any, kind: spark_types.DataType) -> Any:
@@ -162,29 +169,29 @@ def value_of(spelt: Any, kind: spark_types.DataType) -> Any:
     return spelt
 
 
-def serve(handle: Callable[[Json], Json], answers: IO[str]) -> None:
-    for line in sys.stdin:
-        start = time.perf_counter()
-        try:
-            result = handle(json.loads(line))
-        except Exception as error:
-            result = {"error": {"kind": type(error).__name__, "message": str(error)}}
-        print(json.dumps({**result, "seconds": time.perf_counter() - start}), file=answers, flush=True)
-
-
-def main() -> None:
-    # The JVM inherits standard output and prints to it; the answers go to a copy that only we hold.
+def serve(start: Callable[[], object]) -> None:
+    """Answers requests with the methods of the object that `start` makes, until standard input ends."""
+    # A JVM inherits standard output and prints to it; the answers go to a copy that only we hold.
     answers = os.fdopen(os.dup(1), "w")
     os.set_inheritable(answers.fileno(), False)
     os.dup2(2, 1)
     os.environ["TZ"] = "UTC"
     time.tzset()
-    jar, settings = sys.argv[1], json.loads(sys.argv[2])
-    spark = session(jar, settings)
-    peer = Peer(spark)
-    print(json.dumps(peer.ping()), file=answers, flush=True)
-    serve(lambda request: getattr(peer, request.pop("do"))(**request), answers)
-    spark.stop()
+    peer = start()
+    print(json.dumps({"ready": True}), file=answers, flush=True)
+    for line in sys.stdin:
+        request = json.loads(line)
+        begin = time.perf_counter()
+        try:
+            result = getattr(peer, request.pop("do"))(**request)
+        except Exception as error:
+            result = {"error": {"kind": type(error).__name__, "message": str(error)}}
+        print(json.dumps({**result, "seconds": time.perf_counter() - begin}), file=answers, flush=True)
+
+
+def main() -> None:
+    folder, jar, settings = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
+    serve(lambda: Peer(session(folder, {"spark.jars": jar, **HUDI, **settings})))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,31 @@
+"""`./dev bench upsert | read`: measures skep, JVM Hudi and others one after the other in one run."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from rich.console import Console
+
+from benchmarks import read, upsert
+
+BENCHMARKS = {"upsert": upsert.measure, "read": read.measure}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="./dev bench", description=__doc__)
+    parser.add_argument("benchmark", choices=BENCHMARKS)
+    parser.add_argument("--scale", type=float, default=1.0, help="rows as a share of the full size; 0.01 is a try")
+    parser.add_argument("--runs", type=int, default=3, help="measured runs of each, after one to warm up")
+    parser.add_argument("--only", default="", metavar="NAMES", help="contenders, by comma, as the result names them")
+    told = parser.parse_args(arguments)
+    console = Console(stderr=True)
+    only = frozenset(name.strip() for name in told.only.split(",") if name.strip())
+    report = BENCHMARKS[told.benchmark](scale=told.scale, runs=told.runs, only=only, say=console.log)
+    report.show(Console())
+    console.print(f"written to {report.save()}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

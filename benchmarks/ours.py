@@ -1,0 +1,26 @@
+"""skep in a process of its own, so that its time and memory are taken as the peers' are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from benchmarks.peers.bundle import java
+from benchmarks.peers.jvm import Worker
+
+FOLDER = Path(__file__).parent
+
+
+class Ours(Worker):
+    """skep's writer in a warm Spark session; see ours_writer.py."""
+
+    def __init__(self) -> None:
+        environment = {"JAVA_HOME": str(java().resolve().parents[1])}
+        super().__init__("skep", FOLDER / "ours_writer.py", [], environment)
+
+
+class Reader(Worker):
+    """A reader without a JVM: skep, hudi-rs or pyarrow; see readers.py. Two threads, as the sessions have two cores."""
+
+    def __init__(self, kind: str) -> None:
+        threads = {"OMP_NUM_THREADS": "2", "POLARS_MAX_THREADS": "2", "TOKIO_WORKER_THREADS": "2"}
+        super().__init__(kind, FOLDER / "readers.py", [kind], threads)

@@ -1,0 +1,84 @@
+"""The process behind `ours.Ours`: one warm Spark session, and skep's writer in it."""
+
+from __future__ import annotations
+
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+sys.path[0] = str(Path(__file__).resolve().parents[1])
+
+import pyarrow as pa  # noqa: E402
+import pyarrow.compute as pc  # noqa: E402
+import pyarrow.parquet as pq  # noqa: E402
+from pyspark.sql import SparkSession  # noqa: E402
+
+from benchmarks import data  # noqa: E402
+from benchmarks.peers.spelling import spell  # noqa: E402
+from benchmarks.peers.worker import serve, session  # noqa: E402
+from skep_table.commit.create import TableSpec, create_table  # noqa: E402
+from skep_table.query import ReadRequest, read  # noqa: E402
+from skep_table.storage import LocalStorage  # noqa: E402
+from skep_table.table import HudiTable  # noqa: E402
+from skep_writer.writer import SparkWriter  # noqa: E402
+
+Json = dict[str, Any]
+
+
+class OurWriter:
+    """The requests, as `peers.worker.Peer` has them."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+
+    def write(self, *, path: str, source: str, operation: str) -> Json:
+        if Path(path, ".hoodie").exists():
+            table = HudiTable.open(path)
+        else:
+            spec = TableSpec(
+                name="measured", schema=data.SCHEMA, record_key=("id",), ordering="ts", partition_by=("part",)
+            )
+            table = create_table(LocalStorage(path), spec)
+        frame = self._spark.read.parquet(source)
+        result = getattr(SparkWriter(table, self._spark), operation)(frame)
+        return {"files": result.files}
+
+    def sums(self, *, path: str) -> Json:
+        """What `upsert.SUMS` asks the peers for."""
+        found = read(HudiTable.open(path), ReadRequest(columns=("id", "amount", "ts"))).to_arrow()
+        row = {
+            "rows": found.num_rows,
+            "keys": pc.count_distinct(found["id"]).as_py(),
+            "amount": pc.sum(found["amount"]).as_py(),
+            "ts": pc.sum(found["ts"]).as_py(),
+        }
+        return {"rows": [spell(row)]}
+
+    def rewrite(self, *, path: str, target: str) -> Json:
+        """The floor of an upsert that touches every file: each is read and written again, two at a time."""
+        files = list(Path(path).rglob("*.parquet"))
+        Path(target).mkdir(parents=True)
+
+        def one(file: Path) -> None:
+            rows = pq.read_table(file, use_threads=False, partitioning=None)
+            pq.write_table(rows, Path(target, file.name), compression="snappy")
+
+        with ThreadPoolExecutor(2) as pool:
+            list(pool.map(one, files))
+        return {"files": len(files)}
+
+    def write_parquet(self, *, path: str, source: str, by: str) -> Json:
+        """Spark's own partitioned write of the same rows."""
+        self._spark.read.parquet(source).write.partitionBy(by).parquet(path)
+        return {}
+
+
+def main() -> None:
+    pa.set_cpu_count(2)
+    folder = sys.argv[1]
+    serve(lambda: OurWriter(session(folder, {})))
+
+
+if __name__ == "__main__":
+    main()
