@@ -1,7 +1,7 @@
 """Reading: a merge-on-read table of 1,000,000 rows with 200,000 updates in Avro log blocks, written by JVM Hudi 0.15.0.
 
-Snapshot count and sum with skep, JVM Hudi and hudi-rs; the scan of a copy-on-write table beside pyarrow's own of the same
-files; a key looked up; and the memory of a streamed read of 20,000,000 rows.
+Snapshot count and sum with skep, JVM Hudi and hudi-rs; the scan of a copy-on-write table beside pyarrow's own of the
+same files; a key looked up; and the memory of a streamed read of 20,000,000 rows.
 """
 
 from __future__ import annotations

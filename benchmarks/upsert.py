@@ -1,8 +1,8 @@
 """Bulk insert of 1,000,000 rows × 12 columns into 10 partitions, then an upsert of 100,000 rows, half of them new.
 
-Each contender writes into a new table in each run, warmed up by one whole round before. All read the same Parquet files,
-use two cores, snappy, table version 6 and no metadata table, and what they wrote is checked. Beside them: the floor
-(pyarrow reads and rewrites the files that the upsert touches) and Spark's own partitioned Parquet write.
+Each contender writes into a new table in each run, warmed up by one whole round before. All read the same Parquet
+files, use two cores, snappy, table version 6 and no metadata table, and what they wrote is checked. Beside them: the
+floor (pyarrow reads and rewrites the files that the upsert touches) and Spark's own partitioned Parquet write.
 """
 
 from __future__ import annotations
@@ -131,7 +131,9 @@ SUMS = ("count(1) as rows", "count(distinct id) as keys", "sum(amount) as amount
 
 
 def sums(worker: Worker, table: Path) -> dict[str, Any]:
-    return dict(worker.request("aggregate", path=str(table), options={}, expressions=list(SUMS))["rows"][0])
+    if isinstance(worker, Jvm):
+        return dict(worker.request("aggregate", path=str(table), options={}, expressions=list(SUMS))["rows"][0])
+    return dict(worker.request("sums", path=str(table))["rows"][0])
 
 
 def check_sums(size: Size) -> dict[str, Any]:

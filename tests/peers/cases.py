@@ -13,7 +13,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from peer_rows import EVERY_TYPE, FEW, Columns, Row, Source, date, decimal, integer, ntz, struct, timestamp, word
+from peer_rows import (
+    EVERY_TYPE,
+    FEW,
+    Always,
+    Columns,
+    Row,
+    Source,
+    date,
+    decimal,
+    integer,
+    ntz,
+    struct,
+    timestamp,
+    word,
+)
 
 from benchmarks.peers.jvm import Jvm
 from benchmarks.peers.spelling import Row as Answered
@@ -221,6 +235,7 @@ KEYGEN = "hoodie.datasource.write.keygenerator.class"
 KEYS = "hoodie.datasource.write.recordkey.field"
 PARTS = "hoodie.datasource.write.partitionpath.field"
 HIVE = {"hoodie.datasource.write.hive_style_partitioning": "true"}
+ORDERING = ("hoodie.datasource.write.precombine.field", "hoodie.table.ordering.fields")
 PAYLOAD = "hoodie.datasource.write.payload.class"
 GENERATORS = "org.apache.hudi.keygen."
 MODELS = "org.apache.hudi.common.model."
@@ -366,13 +381,14 @@ def virtual_keys(t: Making) -> None:
 
 
 @case(
-    columns=FEW.with_(meta=("struct<uid:string,city:string>", lambda r: {"uid": f"u{r.random()}", "city": word(r)})),
+    columns=FEW.with_(
+        meta=("struct<uid:string,city:string>", Always(lambda r: {"uid": f"u{r.random()}", "city": word(r)}))
+    ),
     options={KEYS: "meta.uid"},
 )
 def key_inside_a_struct(t: Making) -> None:
     t.insert(30)
-    kept = [row for row in t.source.born.values() if row["meta"]]
-    t.write("upsert", [dict(row, note="again", ts=row["ts"] + 9_000_000) for row in kept[:10]])
+    t.write("upsert", [dict(row, note="again", ts=row["ts"] + 9_000_000) for row in list(t.source.born.values())[:10]])
 
 
 @case(options={"hoodie.datasource.write.drop.partition.columns": "true"})
@@ -484,10 +500,7 @@ def event_time_mode(t: Making) -> None:
     t.usual()
 
 
-@case(
-    targets=(NEW9,),
-    options={"hoodie.table.ordering.fields": "seq,ts", "hoodie.datasource.write.precombine.field": "seq,ts"},
-)
+@case(targets=(NEW9,), options=dict.fromkeys(ORDERING, "seq,ts"))
 def several_ordering_fields(t: Making) -> None:
     t.insert(30)
     for _ in range(3):
@@ -512,7 +525,7 @@ def operation_column(t: Making) -> None:
     t.usual()
 
 
-@case(options={"hoodie.datasource.write.precombine.field": ""})
+@case(targets=NEWER, options={"hoodie.datasource.write.precombine.field": ""})
 def without_ordering(t: Making) -> None:
     t.insert(30)
     t.upsert(10, 3)

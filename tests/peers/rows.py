@@ -16,6 +16,16 @@ Maker = Callable[[random.Random], Any]
 WORDS = ("red", "blue", "grün", "冷蔵", "tab\there", 'quote "q"', "", "back\\slash", "Ωmega", "plain")
 
 
+class Always:
+    """A maker whose values are never replaced by null."""
+
+    def __init__(self, make: Maker) -> None:
+        self._make = make
+
+    def __call__(self, r: random.Random) -> Any:
+        return self._make(r)
+
+
 def word(r: random.Random) -> str:
     return r.choice(WORDS)
 
@@ -73,7 +83,7 @@ def mapping(make: Maker, most: int = 3) -> Maker:
 
 
 def maybe(make: Maker, nulls: float = 0.15) -> Maker:
-    return lambda r: None if r.random() < nulls else make(r)
+    return make if isinstance(make, Always) else lambda r: None if r.random() < nulls else make(r)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Fresh tables of many kinds, written by JVM Hudi: skep answers every query as the release that wrote them answers it."""
+"""Fresh tables of many kinds, written by JVM Hudi: skep answers every query as the release that wrote them does."""
 
 from __future__ import annotations
 
