@@ -39,6 +39,7 @@ def load_helper(name: str, path: Path) -> ModuleType:
 def pytest_configure(config: pytest.Config) -> None:
     load_helper("golden_archives", TESTS / "golden" / "archives.py")
     load_helper("golden_faults", TESTS / "golden" / "faults.py")
+    config.pluginmanager.register(load_helper("metastore_fixtures", TESTS / "catalog" / "metastore_fixtures.py"))
 
 
 @pytest.fixture(scope="session")

@@ -180,7 +180,7 @@ class Connections:
             return once()
         retrying = tenacity.Retrying(
             stop=tenacity.stop_after_attempt(attempts or self.settings.attempts),
-            wait=tenacity.wait_exponential_jitter(initial=0.1, max=3, jitter=0.1),
+            wait=tenacity.wait_random_exponential(multiplier=0.2, max=3),
             retry=tenacity.retry_if_exception_type(MetastoreUnreachableError),
             reraise=True,
         )

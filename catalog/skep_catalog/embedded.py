@@ -415,6 +415,8 @@ appender.console.layout.type = PatternLayout
 appender.console.layout.pattern = %d{yyyy-MM-dd HH:mm:ss} %p %c{1}: %m%n%ex
 logger.hiveconf.name = org.apache.hadoop.hive.conf.HiveConf
 logger.hiveconf.level = error
+logger.store.name = org.apache.hadoop.hive.metastore.ObjectStore
+logger.store.level = error
 logger.thrift.name = org.apache.thrift.server
 logger.thrift.level = off
 rootLogger.level = warn
@@ -431,6 +433,8 @@ def _hive_site(warehouse: Path) -> str:
         "datanucleus.connectionPoolingType": "NONE",  # the default pool's jar is missing in Spark 4
         "hive.metastore.schema.verification": "false",
         "hive.metastore.warehouse.dir": f"file://{warehouse}",  # Hadoop takes paths as they are, never URL-encoded
+        "hive.hmshandler.retry.attempts": "2",  # of calls that its database failed: 10, each after 2 s, else
+        "hive.hmshandler.retry.interval": "200ms",
         "hive.async.log.enabled": "false",
         "hive.support.concurrency": "true",
         "hive.txn.manager": "org.apache.hadoop.hive.ql.lockmgr.DbTxnManager",
