@@ -1,0 +1,8 @@
+"""Merging rows with equal keys: which one stays, and what it takes over from the other (format guide 8)."""
+
+from skep_table.merge.latest import latest_per_key
+from skep_table.merge.rows import DELETED, mark_deleted
+from skep_table.merge.rule import Fill, MergeRule, Stage
+from skep_table.merge.updates import Updates
+
+__all__ = ["DELETED", "Fill", "MergeRule", "Stage", "Updates", "latest_per_key", "mark_deleted"]

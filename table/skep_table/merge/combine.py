@@ -1,0 +1,169 @@
+"""Combining pairs of rows with equal keys: which one wins, and what the winner takes over from the loser."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from skep_table.errors import SchemaError
+from skep_table.merge.custom import find_merger
+from skep_table.merge.ordering import Numbers, comparable
+from skep_table.merge.rows import HAS, Mask, deleted, in_delete_block, is_helper, ordering_columns, without_helpers
+from skep_table.merge.rule import Fill, MergeRule, Stage
+from skep_table.schema.types import ALL_META_FIELDS
+
+
+def newer_wins(
+    stage: Stage,
+    old: tuple[Numbers, Mask],
+    new: tuple[Numbers, Mask],
+    old_deleted: Mask,
+    new_deleted: Mask,
+    old_in_block: Mask,
+) -> Mask:
+    """For pairs of rows, whether the newer one stays. Ordering values come with which rows have none.
+
+    A delete without an ordering value is one by commit time: it wins over what is older, and loses to what is newer.
+    """
+    if not stage.by_ordering:
+        return np.ones(len(old_deleted), np.bool_)
+    (old_value, old_missing), (new_value, new_missing) = old, new
+    wins: Mask = (new_value >= old_value) | (new_deleted & new_missing) | (old_deleted & old_missing)
+    if stage.delete_wins:
+        wins |= new_deleted
+    if stage.after_delete_newer:
+        wins |= old_in_block & ~new_deleted
+    return wins
+
+
+def combine(old: pa.Table, new: pa.Table, rule: MergeRule, stage: Stage) -> pa.Table:
+    """Row i of `old` with row i of `new`, which arrived later: one row each, with the columns of `new`.
+
+    A row that came out as a delete still says so (helper column, or the column that said it).
+    """
+    gone_old, gone_new = deleted(old, rule), deleted(new, rule)
+    if rule.merger is not None:
+        return _combine_custom(old, new, rule.merger, gone_old | gone_new)
+    wins = newer_of_pairs(old, new, rule, stage, gone_old, gone_new)
+    if stage.fill is Fill.NOTHING and not _partial(old) and not _partial(new):
+        return pick(old, new, wins)
+    winner, loser = pick(old, new, wins), pick(old, new, ~wins)
+    # A delete has nothing to give, and takes nothing.
+    keep = np.where(wins, gone_new | gone_old, gone_old | gone_new)
+    columns = {name: winner.column(name) for name in winner.schema.names}
+    may_fill = pa.array(~keep)
+    for name in new.schema.names:
+        if is_helper(name):
+            continue
+        if name in ALL_META_FIELDS:
+            if stage.newer_meta:
+                columns[name] = pc.if_else(pa.array(gone_old | gone_new), columns[name], new.column(name))
+            continue
+        lacking = pc.and_(_lacks(winner, name, rule, stage.fill), may_fill)
+        columns[name] = pc.if_else(lacking, loser.column(name), winner.column(name))
+        if HAS + name in columns:
+            filled = pc.and_(may_fill, loser.column(HAS + name))
+            columns[HAS + name] = pc.or_(columns[HAS + name], filled)
+    return pa.table(columns, schema=winner.schema)
+
+
+def pick(old: pa.Table, new: pa.Table, newer: Mask) -> pa.Table:
+    """Row by row from `new` where the mask says so, else from `old`."""
+    if newer.all():
+        return new
+    if not newer.any():
+        return align(old, new.schema)
+    rows = np.arange(len(newer))
+    both = pa.concat_tables([align(old, new.schema), new])
+    return both.combine_chunks().take(pa.array(np.where(newer, rows + len(newer), rows)))
+
+
+def align(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """`rows` with the columns of `schema`: helper columns that they have not are filled with what they mean."""
+    if rows.schema.equals(schema):
+        return rows
+    columns = []
+    for field in schema:
+        if field.name in rows.schema.names:
+            columns.append(rows.column(field.name))
+        elif field.name.startswith(HAS):
+            columns.append(pa.chunked_array([pa.repeat(True, rows.num_rows)]))
+        else:
+            columns.append(pa.chunked_array([pa.nulls(rows.num_rows, field.type)]))
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def newer_of_pairs(old: pa.Table, new: pa.Table, rule: MergeRule, stage: Stage, gone_old: Mask, gone_new: Mask) -> Mask:
+    if not stage.by_ordering:
+        return np.ones(new.num_rows, np.bool_)
+    before, after = ordering_columns(old, rule), ordering_columns(new, rule)
+    values, missing = comparable([pa.concat_arrays([a, b]) for a, b in zip(before, after, strict=True)])
+    count = old.num_rows
+    return newer_wins(
+        stage,
+        (values[:count], missing[:count]),
+        (values[count:], missing[count:]),
+        gone_old,
+        gone_new,
+        in_delete_block(old),
+    )
+
+
+def _partial(rows: pa.Table) -> bool:
+    return any(name.startswith(HAS) for name in rows.schema.names)
+
+
+def _lacks(rows: pa.Table, name: str, rule: MergeRule, fill: Fill) -> pa.ChunkedArray:
+    """Which rows have not got the column, in the sense of the rule or of a partial update."""
+    column = rows.column(name)
+    lacking: pa.ChunkedArray | None = None
+    if fill is Fill.NULLS:
+        lacking = pc.is_null(column)
+    elif fill is Fill.DEFAULTS:
+        default = dict(rule.defaults).get(name)
+        lacking = pc.is_null(column) if default is None else _equals(column, default)
+    elif fill is Fill.UNAVAILABLE and (pa.types.is_string(column.type) or pa.types.is_binary(column.type)):
+        lacking = _equals(column, rule.unavailable)
+    if HAS + name in rows.schema.names:
+        absent = pc.invert(rows.column(HAS + name))
+        lacking = absent if lacking is None else pc.or_(lacking, absent)
+    if lacking is None:
+        return pa.chunked_array([pa.repeat(False, rows.num_rows)])
+    return lacking
+
+
+def _equals(column: pa.ChunkedArray, value: object) -> pa.ChunkedArray:
+    if pa.types.is_nested(column.type):
+        return pc.is_null(column)
+    if isinstance(value, str) and pa.types.is_binary(column.type):
+        value = value.encode()
+    return pc.fill_null(pc.equal(column, pa.scalar(value, column.type)), False)
+
+
+def _combine_custom(old: pa.Table, new: pa.Table, name: str, gone: Mask) -> pa.Table:
+    """The merger sees pairs of rows; where one of the two is a delete, the newer stays."""
+    alive = np.flatnonzero(~gone)
+    if not len(alive):
+        return new
+    merger = find_merger(name)
+    old_rows, new_rows = (without_helpers(rows.take(pa.array(alive))).combine_chunks() for rows in (old, new))
+    answer = merger(_batch(old_rows), _batch(new_rows))
+    if answer.num_rows != len(alive) or answer.schema.names != new_rows.schema.names:
+        raise SchemaError(
+            f"merger {name} answered {answer.num_rows} rows of {', '.join(answer.schema.names)}",
+            found=answer.num_rows,
+            expected=f"{len(alive)} rows of {', '.join(new_rows.schema.names)}",
+        )
+    merged = align(pa.Table.from_batches([answer]).cast(new_rows.schema), new.schema)
+    places = np.arange(new.num_rows)
+    places[alive] = new.num_rows + np.arange(len(alive))
+    return pa.concat_tables([new, merged]).combine_chunks().take(pa.array(places))
+
+
+def _batch(rows: pa.Table) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([_array(column) for column in rows.columns], schema=rows.schema)
+
+
+def _array(column: pa.ChunkedArray) -> pa.Array:
+    return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)

@@ -1,0 +1,106 @@
+"""Rows on their way through a merge: the helper columns they carry, and what says that a row is a delete.
+
+Beside the table's columns, rows may have `_skep_deleted` (an entry of a delete block, or a delete by key: its other
+columns are null but for key and ordering value), `_skep_ordering_<n>` (the ordering value where it lies inside a
+struct, so that a delete can have one too) and `_skep_has_<column>` (which columns a partial update brought).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from skep_table.errors import KeyFieldError
+from skep_table.merge.rule import MergeRule
+from skep_table.schema.types import IS_DELETED, OPERATION
+
+DELETED: Final = "_skep_deleted"
+ORDERING: Final = "_skep_ordering_"
+HAS: Final = "_skep_has_"
+_HELPERS: Final = (DELETED, ORDERING, HAS)
+_DELETING_OPERATIONS: Final = pa.array(["D", "-U"])
+
+Mask = npt.NDArray[np.bool_]
+
+
+def mark_deleted(rows: pa.Table) -> pa.Table:
+    """Rows as deletes by key. Those with an ordering value (not null) lose against a row with a greater one."""
+    return rows.append_column(pa.field(DELETED, pa.bool_()), pa.chunked_array([pa.repeat(True, rows.num_rows)]))
+
+
+def is_helper(name: str) -> bool:
+    return name.startswith(_HELPERS)
+
+
+def without_helpers(rows: pa.Table) -> pa.Table:
+    names = [name for name in rows.schema.names if not is_helper(name)]
+    return rows if len(names) == rows.num_columns else rows.select(names)
+
+
+def in_delete_block(rows: pa.Table) -> Mask:
+    return _mask(rows, DELETED)
+
+
+def deleted(rows: pa.Table, rule: MergeRule) -> Mask:
+    """Which rows are deletes: by helper column, `_hoodie_is_deleted`, the rule's delete field, or their operation."""
+    names = rows.schema.names
+    found = _mask(rows, DELETED) | _mask(rows, IS_DELETED)
+    if rule.delete_field and rule.delete_field in names:
+        text = rows.column(rule.delete_field).cast(pa.string())
+        found |= as_mask(pc.equal(text, rule.delete_marker))
+    if OPERATION in names:
+        found |= as_mask(pc.is_in(rows.column(OPERATION), value_set=_DELETING_OPERATIONS))
+    return found
+
+
+def _mask(rows: pa.Table, name: str) -> Mask:
+    if name not in rows.schema.names or not pa.types.is_boolean(rows.schema.field(name).type):
+        return np.zeros(rows.num_rows, np.bool_)
+    return as_mask(rows.column(name))
+
+
+def as_mask(column: pa.Array | pa.ChunkedArray) -> Mask:
+    """Null counts as False."""
+    mask: Mask = (
+        pc.fill_null(column, False).to_numpy(zero_copy_only=False)
+        if isinstance(column, pa.Array)
+        else pc.fill_null(column, False).to_numpy()
+    )
+    return mask.astype(np.bool_, copy=False)
+
+
+def ordering_columns(rows: pa.Table | pa.RecordBatch, rule: MergeRule) -> list[pa.Array]:
+    """The ordering values of rows, one array a field. KeyFieldError for a field that the rows have not."""
+    return [_ordering_column(rows, number, name) for number, name in enumerate(rule.ordering_fields)]
+
+
+def _ordering_column(rows: pa.Table | pa.RecordBatch, number: int, name: str) -> pa.Array:
+    names = rows.schema.names
+    helper = f"{ORDERING}{number}"
+    if helper in names:
+        return _single(rows.column(helper))
+    if name in names:
+        return _single(rows.column(name))
+    head, *members = name.split(".")
+    if members and head in names:
+        column = _single(rows.column(head))
+        for member in members:
+            if not pa.types.is_struct(column.type) or column.type.get_field_index(member) < 0:
+                break
+            column = pc.struct_field(column, member)
+        else:
+            return column
+    raise KeyFieldError(
+        f"ordering column {name} is not among the columns {', '.join(names)}", column=name, found=tuple(names)
+    )
+
+
+def _single(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    if isinstance(column, pa.ChunkedArray):
+        combined = column.combine_chunks()
+        return combined if isinstance(combined, pa.Array) else pa.concat_arrays(combined.chunks)
+    return column

@@ -1,0 +1,174 @@
+"""The merge rule of a table: one frozen form of what payload classes, merge modes and their options mean.
+
+A rule has two stages: how log entries (or rows of one batch) with a key combine, and how what is left of them meets the
+row in the base file. The two differ in table version 6, where Hudi 0.15 combines by another method than it updates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Final
+
+from skep_table.options import option
+from skep_table.schema.types import IS_DELETED, NO_DEFAULT, OPERATION, RECORD_KEY, Schema
+from skep_table.table_config import MergeMode, PartialUpdateMode, TableConfig
+
+DELETE_FIELD = option("hoodie.payload.delete.field", str, "", "A column that tells deletes by its value")
+DELETE_MARKER = option("hoodie.payload.delete.marker", str, "", "The value of the delete field that means a delete")
+MERGER = option("skep.merger", str, "", "Entry point (group skep.mergers) that merges tables of merge mode CUSTOM")
+
+_PROPERTY_PREFIX: Final = "hoodie.record.merge.property."
+_UNAVAILABLE_KEY: Final = "hoodie.payload.partial.update.custom.marker"
+_UNAVAILABLE: Final = "__debezium_unavailable_value"
+
+
+class Fill(Enum):
+    """Which fields of the winning row are taken from the losing one."""
+
+    NOTHING = "nothing"
+    NULLS = "nulls"
+    DEFAULTS = "defaults"  # fields that equal their default; null where the schema has none
+    UNAVAILABLE = "unavailable"  # texts that say that the source did not send the value
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """How an older and a newer row with one key combine.
+
+    `by_ordering`: the greater ordering value wins, ties go to the newer; else the newer wins. `delete_wins`: a newer
+    delete wins whatever its ordering value. `after_delete_newer`: a row replaces an older entry of a delete block
+    whatever the ordering values. `newer_meta`: meta columns are the newer row's even when the older wins.
+    """
+
+    by_ordering: bool = False
+    fill: Fill = Fill.NOTHING
+    delete_wins: bool = False
+    after_delete_newer: bool = False
+    newer_meta: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class MergeRule:
+    """`merger` names a custom merger, looked up when rows are merged: where nothing is to be merged none is needed."""
+
+    ordering_fields: tuple[str, ...] = ()
+    log: Stage = Stage()
+    base: Stage = Stage()
+    delete_field: str | None = None
+    delete_marker: str | None = None
+    unavailable: str = _UNAVAILABLE
+    defaults: tuple[tuple[str, object], ...] = ()
+    merger: str | None = None
+
+    @classmethod
+    def of(cls, config: TableConfig, options: Mapping[str, str] | None = None) -> MergeRule:
+        """The rule by which a table's own release merges it: version 6 as Hudi 0.15, 8 as 1.0, 9 as 1.1."""
+        given: Mapping[str, str] = {**config.raw, **(options or {})}
+        rule = _payload_rule(config) if config.version < 8 else _mode_rule(config)
+        field, marker = _property(given, DELETE_FIELD.key), _property(given, DELETE_MARKER.key)
+        if field and marker:
+            rule = replace(rule, delete_field=field, delete_marker=marker)
+        unavailable = _property(given, _UNAVAILABLE_KEY)
+        if unavailable:
+            rule = replace(rule, unavailable=unavailable)
+        if given.get(MERGER.key):
+            rule = replace(rule, merger=given[MERGER.key])
+        return rule
+
+    def with_defaults(self, schema: Schema) -> MergeRule:
+        """The rule with the defaults of the schema's fields, which `Fill.DEFAULTS` compares with."""
+        if Fill.DEFAULTS not in (self.log.fill, self.base.fill):
+            return self
+        found = ((f.name, f.default) for f in schema.fields if f.default is not NO_DEFAULT and f.default is not None)
+        return replace(self, defaults=tuple(found))
+
+    def columns(self, schema: Schema) -> tuple[str, ...]:
+        """The columns of `schema` that merging itself needs, in its order."""
+        wanted = {RECORD_KEY, IS_DELETED, OPERATION, *(name.partition(".")[0] for name in self.ordering_fields)}
+        wanted.update(self.ordering_fields)
+        if self.delete_field:
+            wanted.add(self.delete_field)
+        return tuple(name for name in schema.names() if name in wanted)
+
+    @property
+    def reads_whole_rows(self) -> bool:
+        """Whether a merged row can depend on columns that were not asked for."""
+        return self.merger is not None
+
+
+_BY_ORDERING: Final = Stage(by_ordering=True)
+_LATEST: Final = Stage()
+# Hudi 0.15 combines log entries by ordering value for every payload class that does not say otherwise.
+_LOG_OF_0_15: Final = Stage(by_ordering=True, after_delete_newer=True)
+
+
+def _payload_rule(config: TableConfig) -> MergeRule:
+    """Table version 6: by payload class."""
+    ordering = config.ordering_fields
+    log = _LOG_OF_0_15 if ordering else _LATEST
+    match _simple_name(config.payload_class) or "OverwriteWithLatestAvroPayload":
+        case "OverwriteWithLatestAvroPayload":
+            # Against the stored row the latest wins whatever its ordering value: format guide 8.2.
+            return MergeRule(ordering, log, _LATEST)
+        case "DefaultHoodieRecordPayload":
+            return MergeRule(ordering, log, _BY_ORDERING if ordering else _LATEST)
+        case "EventTimeAvroPayload":
+            return MergeRule(ordering, log, replace(_BY_ORDERING, delete_wins=True) if ordering else _LATEST)
+        case "PartialUpdateAvroPayload":
+            stage = Stage(bool(ordering), Fill.NULLS, after_delete_newer=True, newer_meta=True)
+            return MergeRule(ordering, stage, stage)
+        case "OverwriteNonDefaultsWithLatestAvroPayload":
+            return MergeRule(ordering, log, Stage(fill=Fill.DEFAULTS))
+        case "AWSDmsAvroPayload":
+            return MergeRule(ordering, log, _LATEST, delete_field="Op", delete_marker="D")
+        case "PostgresDebeziumAvroPayload":
+            return _postgres(ordering)
+        case name:
+            return MergeRule(ordering, _LATEST, _LATEST, merger=name)
+
+
+def _mode_rule(config: TableConfig) -> MergeRule:
+    """Table versions 8 and 9: by merge mode, and in 9 by partial update mode."""
+    ordering = config.ordering_fields
+    payload = _simple_name(config.payload_class)
+    fill = {
+        None: Fill.NOTHING,
+        PartialUpdateMode.IGNORE_DEFAULTS: Fill.DEFAULTS,
+        PartialUpdateMode.FILL_UNAVAILABLE: Fill.UNAVAILABLE,
+    }[config.partial_update_mode]
+    if config.merge_mode is MergeMode.COMMIT_TIME_ORDERING:
+        stage = Stage(fill=fill)
+        return MergeRule(ordering, stage, stage)
+    if config.merge_mode is MergeMode.EVENT_TIME_ORDERING:
+        stage = Stage(by_ordering=bool(ordering), fill=fill)
+        return MergeRule(ordering, stage, stage)
+    match payload:
+        case "PartialUpdateAvroPayload":
+            stage = Stage(bool(ordering), Fill.NULLS, newer_meta=True)
+            return MergeRule(ordering, stage, stage)
+        case "OverwriteNonDefaultsWithLatestAvroPayload":
+            stage = Stage(fill=Fill.DEFAULTS)
+            return MergeRule(ordering, stage, stage)
+        case "AWSDmsAvroPayload":
+            return MergeRule(ordering, _LATEST, _LATEST, delete_field="Op", delete_marker="D")
+        case "PostgresDebeziumAvroPayload":
+            return _postgres(ordering)
+    return MergeRule(ordering, _LATEST, _LATEST, merger=payload or config.merge_strategy_id or "CUSTOM")
+
+
+def _postgres(ordering: tuple[str, ...]) -> MergeRule:
+    stage = Stage(by_ordering=True, fill=Fill.UNAVAILABLE)
+    return MergeRule(
+        ordering or ("_event_lsn",), stage, stage, delete_field="_change_operation_type", delete_marker="d"
+    )
+
+
+def _simple_name(payload_class: str | None) -> str:
+    return (payload_class or "").rpartition(".")[2]
+
+
+def _property(given: Mapping[str, str], key: str) -> str | None:
+    """Table version 9 keeps merge properties under a prefix."""
+    return given.get(_PROPERTY_PREFIX + key) or given.get(key) or None

@@ -1,0 +1,134 @@
+"""Updates on their way into base files: one row per key, looked up by the keys of the base batches that pass."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from skep_table.merge.combine import combine, newer_of_pairs
+from skep_table.merge.rows import HAS, Mask, deleted, without_helpers
+from skep_table.merge.rule import Fill, MergeRule
+from skep_table.schema.types import RECORD_KEY
+
+
+class Updates:
+    """`rows` may hold deletes (`merge/rows.py` says how); of rows with equal keys the last counts.
+
+    `updated` and `deleted` count base rows that were replaced and removed so far.
+    """
+
+    def __init__(self, rows: pa.Table, rule: MergeRule) -> None:
+        self._rule = rule
+        self._rows = _last_of_each(rows.combine_chunks())
+        self._keys = _one(self._rows.column(RECORD_KEY))
+        self._gone = deleted(self._rows, rule)
+        self._any_gone = bool(self._gone.any())
+        self._whole = (
+            rule.merger is not None
+            or rule.base.fill is not Fill.NOTHING
+            or any(name.startswith(HAS) for name in rows.schema.names)
+        )
+        self._met = np.zeros(len(self._keys), np.bool_)
+        self.updated = 0
+        self.deleted = 0
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def apply(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The base rows with what became of them, in their order and with their columns."""
+        found = pc.index_in(batch.column(RECORD_KEY), value_set=self._keys)
+        if found.null_count == len(found):
+            return batch
+        places = pc.fill_null(found, -1).to_numpy()
+        hits = np.flatnonzero(places >= 0)
+        arriving = places[hits]
+        self._met[arriving] = True
+        if self._whole:
+            return self._apply_combined(batch, hits, arriving)
+        if self._rule.base.by_ordering:
+            wins = self._wins(batch, hits, arriving)
+            hits, arriving = hits[wins], arriving[wins]
+        gone = self._gone[arriving]
+        replaced = batch
+        stays = ~gone
+        if stays.any():
+            replaced = _replace(batch, hits[stays], self._rows, arriving[stays])
+            self.updated += int(stays.sum())
+        return self._without(replaced, hits[gone])
+
+    def rest(self) -> pa.Table:
+        """The rows whose key no base batch had, deletes left out, without helper columns."""
+        left = ~self._met & ~self._gone
+        if left.all():
+            return without_helpers(self._rows)
+        return without_helpers(self._rows.filter(pa.array(left)))
+
+    def _wins(self, batch: pa.RecordBatch, hits: npt.NDArray[np.int64], arriving: npt.NDArray[np.int64]) -> Mask:
+        rule = self._rule
+        old = pa.Table.from_batches([_ordering_part(batch, rule)]).take(pa.array(hits))
+        new = _ordering_part(self._rows, rule).take(pa.array(arriving))
+        nothing = np.zeros(len(hits), np.bool_)
+        return newer_of_pairs(old, new, rule, rule.base, nothing, self._gone[arriving])
+
+    def _apply_combined(
+        self, batch: pa.RecordBatch, hits: npt.NDArray[np.int64], arriving: npt.NDArray[np.int64]
+    ) -> pa.RecordBatch:
+        old = pa.Table.from_batches([batch]).take(pa.array(hits))
+        new = self._rows.take(pa.array(arriving))
+        merged = combine(old, new, self._rule, self._rule.base)
+        gone = deleted(merged, self._rule)
+        self.updated += int((~gone).sum())
+        replaced = _replace(batch, hits, merged, np.arange(len(hits)))
+        return self._without(replaced, hits[gone])
+
+    def _without(self, batch: pa.RecordBatch, places: npt.NDArray[np.int64]) -> pa.RecordBatch:
+        if not len(places):
+            return batch
+        self.deleted += len(places)
+        left = np.ones(batch.num_rows, np.bool_)
+        left[places] = False
+        return batch.filter(pa.array(left))
+
+
+def _last_of_each(rows: pa.Table) -> pa.Table:
+    keys = _one(rows.column(RECORD_KEY)).dictionary_encode(null_encoding="encode")
+    count = len(keys.dictionary)
+    if count == rows.num_rows:
+        return rows
+    last = np.zeros(count, np.int64)
+    last[keys.indices.to_numpy()] = np.arange(rows.num_rows)
+    return rows.take(pa.array(np.sort(last))).combine_chunks()
+
+
+def _ordering_part(rows: pa.Table | pa.RecordBatch, rule: MergeRule) -> pa.Table | pa.RecordBatch:
+    from_struct = {name.partition(".")[0] for name in rule.ordering_fields}
+    wanted = {*from_struct, *rule.ordering_fields}
+    return rows.select([name for name in rows.schema.names if name in wanted or name.startswith("_skep_ordering_")])
+
+
+def _replace(
+    batch: pa.RecordBatch, places: npt.NDArray[np.int64], rows: pa.Table, sources: npt.NDArray[np.int64]
+) -> pa.RecordBatch:
+    """`batch` with rows `sources` of `rows` at `places`, which ascend. Each column is copied once."""
+    mask = np.zeros(batch.num_rows, np.bool_)
+    mask[places] = True
+    arrow_mask, taken = pa.array(mask), pa.array(sources)
+    columns = []
+    for field in batch.schema:
+        old, new = batch.column(field.name), _one(rows.column(field.name)).take(taken)
+        if pa.types.is_nested(field.type):
+            positions = np.arange(batch.num_rows)
+            positions[places] = batch.num_rows + np.arange(len(places))
+            columns.append(pa.concat_arrays([old, new.cast(old.type)]).take(pa.array(positions)))
+        else:
+            columns.append(pc.replace_with_mask(old, arrow_mask, new))
+    return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
+
+
+def _one(column: pa.ChunkedArray) -> pa.Array:
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
