@@ -113,6 +113,13 @@ class Peer:
         self._spark.createDataFrame([value_of(row, struct) for row in rows], struct).createOrReplaceTempView(name)
         return {}
 
+    def hadoop(self, *, key: str, value: str | None) -> Json:
+        """Sets (or with None unsets) a Hadoop setting of the session; gives what it was."""
+        settings = self._spark._jsc.hadoopConfiguration()
+        before = settings.get(key)
+        settings.unset(key) if value is None else settings.set(key, value)
+        return {"before": before}
+
     def _frame(self, path: str, options: Json) -> DataFrame:
         return self._spark.read.format("hudi").options(**options).load(path)
 

@@ -1,0 +1,21 @@
+"""Run as a script: upserts an Arrow file into a table with skep and dies when all is written but the last step."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import pyarrow as pa
+
+from skep_table.commit.setting import CommitSetting
+from skep_table.table import HudiTable
+from skep_table.write.local import LocalWriter
+
+
+def die(*_: object) -> None:
+    os._exit(9)
+
+
+with pa.memory_map(sys.argv[2]) as file:
+    rows = pa.ipc.open_file(file).read_all()
+LocalWriter(HudiTable.open(sys.argv[1]), CommitSetting(conflict_check=die)).upsert(rows)

@@ -1,0 +1,172 @@
+"""A table that skep makes and shares with Hudi, and a model of what must be in it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from peer_arrow import arrow_schema, arrow_table
+from peer_rows import EVERY_TYPE, FEW, Columns, Row, Source, word
+
+from benchmarks.peers.jvm import Jvm
+from skep_table.commit.create import TableSpec, create_table
+from skep_table.options import Options
+from skep_table.query import ReadRequest, read
+from skep_table.query.json_text import json_lines
+from skep_table.storage import LocalStorage
+from skep_table.table import HudiTable
+from skep_table.write.local import LocalWriter
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What kind of table: keys, partitions, columns."""
+
+    name: str
+    columns: Columns = FEW
+    record_key: tuple[str, ...] = ("id",)
+    partition_by: tuple[str, ...] = ("part",)
+    ordering: str | None = "ts"
+    partitions: tuple[Any, ...] = ("north", "south", "east")
+    part_type: str = "string"
+    hive_style: bool = False
+    url_encode: bool = False
+
+    def __str__(self) -> str:
+        return self.name
+
+
+SHAPES = (
+    Shape("partitioned"),
+    Shape("hive_style", hive_style=True),
+    Shape("not_partitioned", partition_by=()),
+    Shape("composite_keys", record_key=("id", "k"), hive_style=True),
+    Shape("two_partition_columns", partition_by=("part", "k")),
+    Shape("every_type", columns=EVERY_TYPE),
+    Shape("without_ordering", ordering=None),
+    Shape("dates", partitions=("2024-02-29", "1999-12-31"), part_type="date", hive_style=True),
+    Shape("encoded_paths", partitions=("a b", "x/y", "ü=1", "50%"), url_encode=True),
+)
+
+
+@dataclass
+class Shared:
+    """One table on local disk, written by skep and by Hudi."""
+
+    path: Path
+    shape: Shape
+    source: Source
+    rows: dict[Any, Row] = field(default_factory=dict)
+
+    @classmethod
+    def make(cls, path: Path, shape: Shape) -> Shared:
+        source = Source(shape.name, shape.columns, shape.partitions, shape.part_type)
+        spec = TableSpec(
+            name=shape.name,
+            schema=arrow_schema(source.ddl()),
+            record_key=shape.record_key,
+            partition_by=shape.partition_by,
+            ordering=shape.ordering,
+            hive_style=shape.hive_style,
+            url_encode=shape.url_encode,
+        )
+        create_table(LocalStorage(str(path)), spec)
+        return cls(path, shape, source)
+
+    # -- writes ---------------------------------------------------------------------------------------------------
+
+    def ours(self, operation: str, rows: list[Row], *, writer: Any = None) -> None:
+        """skep writes rows; `writer` is the local one unless given."""
+        writer = writer or LocalWriter(self.open())
+        getattr(writer, operation)(arrow_table(rows, self.source.ddl()))
+        self._note(operation, rows)
+
+    def theirs(self, hudi: Jvm, operation: str, rows: list[Row]) -> None:
+        """JVM Hudi writes rows into the same table."""
+        hudi.write(self.path, rows, self.source.ddl(), self.hudi_options(hudi.release), operation=operation)
+        self._note(operation, rows)
+
+    def life(self, *, writer: Any = None) -> None:
+        """Inserts, updates, late updates, deletes, a key that comes back, and a new column."""
+        source = self.source
+        self.ours("bulk_insert", source.new(20), writer=writer)
+        self.ours("insert", source.new(20), writer=writer)
+        self.ours("upsert", source.mixed(15, 8), writer=writer)
+        if self.shape.ordering:
+            self.late(writer=writer)
+        gone = source.again(6)
+        self.ours("delete", gone, writer=writer)
+        self.ours("upsert", gone[:2], writer=writer)
+        source.columns = source.columns.with_(added=("string", word))
+        self.ours("upsert", source.mixed(10, 4), writer=writer)
+
+    def late(self, *, writer: Any = None) -> None:
+        """Updates with an ordering value from before all others: they change nothing."""
+        before, born = dict(self.rows), dict(self.source.born)
+        self.ours("upsert", self.source.again(5, late=True), writer=writer)
+        self.rows, self.source.born = before, born
+
+    def crash(self, rows: list[Row]) -> None:
+        """skep upserts in another process, which dies at the last moment before the instant is completed."""
+        script = Path(__file__).with_name("dying_writer.py")
+        file = self.path.parent / "dying.arrow"
+        table = arrow_table(rows, self.source.ddl())
+        with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_file(sink, table.schema) as out:
+            out.write_table(table)
+        died = subprocess.run([sys.executable, str(script), str(self.path), str(file)], check=False)
+        assert died.returncode == 9
+
+    # -- reads ----------------------------------------------------------------------------------------------------
+
+    def open(self) -> HudiTable:
+        return HudiTable.open(str(self.path))
+
+    def read(self, options: dict[str, str] | None = None) -> list[Row]:
+        result = read(self.open(), ReadRequest.of(Options(options or {})))
+        text = b"".join(bytes(json_lines(batch)) for batch in result.to_batches()).decode()
+        return [json.loads(line) for line in text.split("\n") if line]
+
+    def expected(self) -> list[Row]:
+        """The data columns that must be there."""
+        names = [name.strip("`") for name in arrow_schema(self.source.ddl()).names]
+        return [{name: row.get(name) for name in names} for row in self.rows.values()]
+
+    def hudi_options(self, release: str) -> dict[str, str]:
+        """What a JVM writer of this table is told. Keys and partitions it must know, the rest is in the table."""
+        newer = {"hoodie.write.table.version": "6", "hoodie.write.auto.upgrade": "false"}
+        shape = self.shape
+        return {
+            "hoodie.table.name": shape.name,
+            "hoodie.datasource.write.table.type": "COPY_ON_WRITE",
+            "hoodie.datasource.write.recordkey.field": ",".join(shape.record_key),
+            "hoodie.datasource.write.partitionpath.field": ",".join(shape.partition_by),
+            "hoodie.datasource.write.hive_style_partitioning": str(shape.hive_style).lower(),
+            "hoodie.datasource.write.partitionpath.urlencode": str(shape.url_encode).lower(),
+            "hoodie.datasource.write.keygenerator.class": self._generator(),
+            "hoodie.datasource.write.payload.class": self.open().config.payload_class or "",
+            **({"hoodie.datasource.write.precombine.field": shape.ordering} if shape.ordering else {}),
+            "hoodie.index.type": "BLOOM",
+            "hoodie.metadata.enable": "false",
+            "hoodie.embed.timeline.server": "false",
+            "hoodie.clean.automatic": "false",
+            "hoodie.upsert.shuffle.parallelism": "2",
+            "hoodie.delete.shuffle.parallelism": "2",
+            **(newer if release != "0.15.0" else {}),
+        }
+
+    def _generator(self) -> str:
+        kind = {"SIMPLE": "Simple", "COMPLEX": "Complex", "NON_PARTITION": "Nonpartitioned"}
+        name = self.open().config.key_generator or "SIMPLE"
+        return f"org.apache.hudi.keygen.{kind[name]}KeyGenerator"
+
+    def _note(self, operation: str, rows: list[Row]) -> None:
+        for row in rows:
+            if operation == "delete":
+                self.rows.pop(row["id"], None)
+            else:
+                self.rows[row["id"]] = row

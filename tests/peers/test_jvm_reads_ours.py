@@ -1,0 +1,155 @@
+"""Tables that skep writes: JVM Hudi reads them, writes on into them, and skep after it; hudi-rs reads them too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from peer_cases import completed
+from peer_shared import SHAPES, Shape, Shared
+
+from benchmarks.peers.bundle import RELEASES
+from benchmarks.peers.jvm import Jvm
+from benchmarks.peers.spelling import difference
+from skep_table.query import ReadRequest, read
+from skep_table.query.json_text import json_lines
+
+META = (
+    "_hoodie_commit_time",
+    "_hoodie_commit_seqno",
+    "_hoodie_record_key",
+    "_hoodie_partition_path",
+    "_hoodie_file_name",
+)
+INCREMENTAL = {"hoodie.datasource.query.type": "incremental"}
+BEGIN = "hoodie.datasource.read.begin.instanttime"
+
+hudi_releases = pytest.mark.parametrize(
+    "release", [pytest.param(release, marks=pytest.mark.peer(f"hudi-{release}")) for release in RELEASES]
+)
+shapes = pytest.mark.parametrize("shape", SHAPES, ids=str)
+one_shape = pytest.mark.parametrize("shape", SHAPES[:1], ids=str)
+Start = Callable[[str], Jvm]
+
+
+def agree(shared: Shared, hudi: Jvm) -> None:
+    """Hudi and skep read the same rows, meta columns and all, and these are what was written."""
+    theirs, ours = hudi.read(shared.path).rows, shared.read()
+    assert not (found := difference(theirs, shared.expected(), without=META)), f"Hudi reads other rows: {found}"
+    assert not (found := difference(ours, theirs)), f"skep reads other rows than Hudi: {found}"
+
+
+@hudi_releases
+@shapes
+def test_hudi_reads_what_we_wrote(release: str, shape: Shape, jvm: Start, tmp_path: Path) -> None:
+    hudi, shared = jvm(release), Shared.make(tmp_path / shape.name, shape)
+    shared.life()
+    agree(shared, hudi)
+
+
+@hudi_releases
+@one_shape
+def test_hudi_answers_other_queries_of_our_timeline(release: str, shape: Shape, jvm: Start, tmp_path: Path) -> None:
+    hudi, shared = jvm(release), Shared.make(tmp_path / shape.name, shape)
+    shared.life()
+    instants = sorted(completed(shared.path))
+    for options in (
+        {**INCREMENTAL, BEGIN: "000"},
+        {**INCREMENTAL, BEGIN: instants[2].since},
+        {"as.of.instant": instants[1].requested},
+        {"as.of.instant": instants[-2].requested},
+    ):
+        found = difference(shared.read(options), hudi.read(shared.path, options).rows)
+        assert not found, f"{options}: {found}"
+
+
+@hudi_releases
+@shapes
+def test_hudi_and_we_write_in_turn(release: str, shape: Shape, jvm: Start, tmp_path: Path) -> None:
+    """Hudi's Bloom index finds our keys in our footers, and ours finds those that Hudi wrote."""
+    hudi, shared = jvm(release), Shared.make(tmp_path / shape.name, shape)
+    shared.life()
+    shared.theirs(hudi, "upsert", shared.source.mixed(15, 6))
+    agree(shared, hudi)
+    shared.ours("upsert", shared.source.mixed(15, 6))
+    shared.ours("delete", shared.source.forget(shared.source.again(5)))
+    agree(shared, hudi)
+    shared.theirs(hudi, "delete", shared.source.forget(shared.source.again(5)))
+    shared.ours("upsert", shared.source.mixed(8, 2))
+    agree(shared, hudi)
+
+
+@hudi_releases
+@one_shape
+def test_hudi_rolls_back_our_crashed_write(release: str, shape: Shape, jvm: Start, tmp_path: Path) -> None:
+    hudi, shared = jvm(release), Shared.make(tmp_path / shape.name, shape)
+    shared.life()
+    files = data_files(shared.path)
+    born = dict(shared.source.born)
+    shared.crash(shared.source.mixed(12, 6))
+    shared.source.born = born
+    left = data_files(shared.path) - files
+    assert left, "the crashed write left no file to roll back"
+    agree(shared, hudi)
+    shared.theirs(hudi, "upsert", shared.source.mixed(8, 3))
+    agree(shared, hudi)
+    assert not left & data_files(shared.path), "Hudi's rollback left files of our crashed write"
+
+
+@hudi_releases
+@one_shape
+def test_we_roll_back_hudis_crashed_write(release: str, shape: Shape, jvm: Start, tmp_path: Path) -> None:
+    hudi, shared = jvm(release), Shared.make(tmp_path / shape.name, shape)
+    shared.life()
+    before, files = dict(shared.rows), data_files(shared.path)
+    born = dict(shared.source.born)
+    shared.theirs(hudi, "upsert", shared.source.mixed(12, 6))
+    crashed = max(completed(shared.path))
+    crashed.file.unlink()
+    crashed.file.with_name(f".{crashed.file.name}.crc").unlink(missing_ok=True)
+    shared.rows, shared.source.born = before, born
+    left = data_files(shared.path) - files
+    assert left
+    shared.ours("upsert", shared.source.mixed(8, 3))
+    assert not left & data_files(shared.path), "our rollback left files of Hudi's crashed write"
+    agree(shared, hudi)
+
+
+@hudi_releases
+@one_shape
+def test_hudi_rewrites_arrays_with_nulls_when_told_so(release: str, shape: Shape, jvm: Start, tmp_path: Path) -> None:
+    """Its Avro writer refuses null elements unless parquet.avro.write-old-list-structure is false."""
+    hudi = jvm(release)
+    tags = ("array<string>", lambda r: [None, "x"])
+    shared = Shared.make(tmp_path / "nulls", Shape("nulls", columns=shape.columns.with_(tags=tags)))
+    with pytest.warns(UserWarning, match="write-old-list-structure"):
+        shared.ours("bulk_insert", shared.source.new(10))
+    agree(shared, hudi)
+    old = hudi.request("hadoop", key="parquet.avro.write-old-list-structure", value="false")["before"]
+    try:
+        shared.theirs(hudi, "upsert", shared.source.mixed(4, 2))
+    finally:
+        hudi.request("hadoop", key="parquet.avro.write-old-list-structure", value=old)
+    agree(shared, hudi)
+
+
+@pytest.mark.peer("rs")
+@shapes
+def test_hudi_rs_reads_what_we_wrote(shape: Shape, tmp_path: Path) -> None:
+    hudi = pytest.importorskip("hudi")
+    shared = Shared.make(tmp_path / shape.name, shape)
+    shared.life()
+    ours = json_text(list(read(shared.open(), ReadRequest()).to_batches()), shared)
+    theirs = json_text([pa.record_batch(batch) for batch in hudi.HudiTable(str(shared.path)).read()], shared)
+    assert theirs == ours
+
+
+def json_text(batches: list[pa.RecordBatch], shared: Shared) -> list[bytes]:
+    names = [*META, *dict.fromkeys(shared.expected()[0])]
+    return sorted(line for batch in batches for line in bytes(json_lines(batch.select(names))).splitlines())
+
+
+def data_files(table: Path) -> set[str]:
+    return {str(file.relative_to(table)) for file in table.rglob("*.parquet") if ".hoodie" not in file.parts}
