@@ -36,9 +36,12 @@ def load_helper(name: str, path: Path) -> ModuleType:
     return sys.modules[name]
 
 
+# Not in a hook: the conftest files of folders given on the command line are imported before any hook runs.
+load_helper("golden_archives", TESTS / "golden" / "archives.py")
+load_helper("golden_faults", TESTS / "golden" / "faults.py")
+
+
 def pytest_configure(config: pytest.Config) -> None:
-    load_helper("golden_archives", TESTS / "golden" / "archives.py")
-    load_helper("golden_faults", TESTS / "golden" / "faults.py")
     config.pluginmanager.register(load_helper("metastore_fixtures", TESTS / "catalog" / "metastore_fixtures.py"))
 
 

@@ -85,7 +85,7 @@ def _without_begin(case: archives.Case, query: archives.Query) -> list[Row]:
     """The range is open at its begin: the commit that completed then is out."""
     begin = next((added["instant"] for added in case.instants if added["completion"] == begin_of(query)), None)
     rows = case.expected(query.file or "")
-    return [row for row in rows if row.get("_hoodie_commit_time", row.get("ts_ms")) != begin]
+    return [row for row in rows if row["_hoodie_commit_time"] != begin]
 
 
 def _with_hidden_commit(case: archives.Case, query: archives.Query) -> list[Row]:
@@ -104,9 +104,8 @@ def _after_restore(case: archives.Case, _query: archives.Query) -> list[Row]:
 def _images(case: archives.Case, query: archives.Query) -> list[Row]:
     """Images that Hudi took from data files, with the values that its row queries show for the same row.
 
-    Images out of CDC logs stay as they are. The range is open at its begin.
+    Images out of CDC logs stay as they are.
     """
-    begin = next((added["instant"] for added in case.instants if added["completion"] == begin_of(query)), None)
     fields = {field["name"]: field["type"] for field in case.expected_schema["fields"]}
     known = {(row["order_id"], row["_hoodie_commit_time"]): row for row in case.all_expected_rows()}
 
@@ -119,7 +118,7 @@ def _images(case: archives.Case, query: archives.Query) -> list[Row]:
         }
         return json.dumps({name: _image(value, fields[name]) for name, value in row.items() if value is not None})
 
-    rows = (row for row in case.expected(query.file or "") if row["ts_ms"] != begin)
+    rows = case.expected(query.file or "")
     return [row | {"before": mended(row["before"]), "after": mended(row["after"])} for row in rows]
 
 

@@ -8,7 +8,7 @@ import os
 import queue
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
 
@@ -30,7 +30,9 @@ def default_workers() -> int:
     return min(8, os.cpu_count() or 1)
 
 
-def in_order(tasks: Iterable[T], read: Callable[[T], Iterator[B]], workers: int | None = None) -> Iterator[B]:
+def in_order(
+    tasks: Iterable[T], read: Callable[[T], Iterator[B]], workers: int | None = None
+) -> Generator[B, None, None]:
     """What `read` yields for each task, tasks in order, while the next `workers - 1` tasks are read by other threads.
 
     At most `workers * BATCHES_AHEAD` batches wait. When the caller stops early, or a task fails, the other tasks are

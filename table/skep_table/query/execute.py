@@ -1,0 +1,66 @@
+"""Running the tasks of a plan: slices become batches of the answer's columns, filtered, with partition values put in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from skep_table.basefile import read_footer
+from skep_table.query.plan import ReadTask, Scan
+from skep_table.schema.types import COMMIT_TIME, RECORD_KEY
+from skep_table.slices import read_slice
+
+
+def run(task: ReadTask) -> Iterator[pa.RecordBatch]:
+    """The rows of one slice that belong to the answer, in batches of its schema."""
+    scan = task.scan
+    constants = scan.partitions.of(task.slice.partition_path)
+    from_file = frozenset(scan.schema.names()) - constants.keys()
+    pushed = scan.predicate.weakened(from_file) if scan.predicate is not None else None
+    batches = read_slice(
+        scan.table,
+        task.slice,
+        columns=_columns_of_files(scan, constants),
+        schema=scan.file_schema,
+        as_of=scan.as_of,
+        filter=None if pushed is None else pushed.expression,
+    )
+    for rows in batches:
+        kept = _with_constants(_of_commits(rows, scan), constants, scan)
+        if scan.predicate is not None:
+            kept = scan.predicate.filter(kept)
+        if kept.num_rows:
+            yield kept.select(list(scan.columns))
+
+
+def count(task: ReadTask) -> int:
+    """How many rows of the answer a slice holds: from the footer where no log and no filter has a say."""
+    scan, found = task.scan, task.slice
+    if scan.predicate is None and scan.commit_times is None and not found.log_files and found.base_file is not None:
+        return read_footer(scan.table.storage, found.base_file.path).num_rows
+    return sum(batch.num_rows for batch in run(task))
+
+
+def _columns_of_files(scan: Scan, constants: dict[str, pa.Scalar]) -> tuple[str, ...]:
+    """What has to be read from files: something at least, since rows are counted by it."""
+    needed = set(scan.columns_read) - constants.keys()
+    if scan.commit_times is not None:
+        needed.add(COMMIT_TIME)
+    if not needed:
+        has_meta = scan.table.config.populate_meta_fields
+        needed.add(RECORD_KEY if has_meta else next(n for n in scan.schema.names() if n not in constants))
+    return tuple(name for name in scan.schema.names() if name in needed)
+
+
+def _of_commits(rows: pa.RecordBatch, scan: Scan) -> pa.RecordBatch:
+    if scan.commit_times is None:
+        return rows
+    return rows.filter(pc.is_in(rows.column(COMMIT_TIME), pa.array(scan.commit_times, pa.string())))
+
+
+def _with_constants(rows: pa.RecordBatch, constants: dict[str, pa.Scalar], scan: Scan) -> pa.RecordBatch:
+    names = [name for name in scan.columns_read if name in constants or name in rows.schema.names]
+    columns = [pa.repeat(constants[name], rows.num_rows) if name in constants else rows.column(name) for name in names]
+    return pa.RecordBatch.from_arrays(columns, schema=scan.schema_of(names))

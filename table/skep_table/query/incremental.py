@@ -1,0 +1,105 @@
+"""Incremental queries: the commits of a range, the files they wrote, and the newest version of each row within the
+range.
+
+The range is open at its begin and closed at its end: requested times in layout 1, completion times in layout 2. As in
+Hudi, layout 1 answers from the active timeline alone and layout 2 from the archived part too; only files that commits
+of the range wrote are read, so a row that an older slice would have beaten shows up; replaced file groups are left out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+
+from skep_table.errors import InputError
+from skep_table.query.request import BEGINNING, ReadRequest, instant_text
+from skep_table.runner import ThreadRunner
+from skep_table.storage import FileStatus
+from skep_table.table import HudiTable
+from skep_table.timeline.instant import DATA_ACTIONS, Instant
+from skep_table.timeline.metadata import CommitMetadata
+from skep_table.view import FileSlice, FileView
+from skep_table.view.facts import load_facts
+
+
+def instants_between(table: HudiTable, request: ReadRequest) -> tuple[Instant, ...]:
+    """The completed writes in the request's range, by requested time."""
+    zone = table.config.timezone.value
+    since = instant_text(request.since, zone) if request.since is not None else BEGINNING
+    until = instant_text(request.until, zone) if request.until is not None else None
+    if until is not None and until < since:
+        raise InputError(
+            f"until ({until}) lies before since ({since})", option="until", found=until, expected=f"≥ {since}"
+        )
+    timeline = table.timeline.data().completed()
+    instants = list(timeline)
+    if timeline.layout.has_completion_times and since < min(map(_moment, instants), default=since + "~"):
+        instants += filter(_writes, table.timeline.archived())
+    chosen = (i for i in instants if since < _moment(i) and (until is None or _moment(i) <= until))
+    return tuple(sorted(chosen, key=lambda instant: instant.requested_time))
+
+
+def _moment(instant: Instant) -> str:
+    """The time by which a range takes in an instant."""
+    return instant.completion_time or instant.requested_time
+
+
+def _writes(instant: Instant) -> bool:
+    return instant.is_completed and instant.action in DATA_ACTIONS
+
+
+class WrittenFiles:
+    """The files that some commits wrote, as a listing that a view is made over."""
+
+    def __init__(self, commits: Iterable[CommitMetadata]) -> None:
+        self._files: dict[str, list[FileStatus]] = defaultdict(list)
+        for commit in commits:
+            for partition, stats in commit.partition_to_write_stats.items():
+                self._files[partition] += (FileStatus(stat.path, stat.file_size_in_bytes, 0) for stat in stats)
+
+    def partitions(self) -> list[str]:
+        return sorted(self._files)
+
+    def files(self, partition_path: str) -> list[FileStatus]:
+        return self._files.get(partition_path, [])
+
+
+def view_of_changes(table: HudiTable, instants: Sequence[Instant]) -> FileView:
+    """The file groups that `instants` wrote to, made of their files alone, as of the last of them."""
+    listing = WrittenFiles(map(table.commit_metadata, instants))
+    last = instants[-1].requested_time if instants else ""
+    return FileView(listing, lambda: load_facts(table, last, ThreadRunner()))
+
+
+def path_matches(slice: FileSlice, storage_root: str, glob: str) -> bool:
+    """Whether a slice's base file (else its newest log file) lies on a path that ends in what `glob` matches."""
+    path = slice.base_file.path if slice.base_file else slice.log_files[-1].path
+    return _hadoop_glob("*" + glob).fullmatch(f"{storage_root}/{path}") is not None
+
+
+def _hadoop_glob(glob: str) -> re.Pattern[str]:
+    """Hadoop's globs: `*` and `?` cross slashes, `{a,b}` are alternatives, `[…]` classes, a backslash quotes."""
+    parts, depth, characters = [], 0, iter(glob)
+    for character in characters:
+        if character == "\\":
+            parts.append(re.escape(next(characters, "\\")))
+        elif character in "*?":
+            parts.append({"*": ".*", "?": "."}[character])
+        elif character == "{":
+            depth += 1
+            parts.append("(?:")
+        elif character == "}" and depth:
+            depth -= 1
+            parts.append(")")
+        elif character == "," and depth:
+            parts.append("|")
+        elif character == "[":
+            inside = "".join(iter(lambda: next(characters, "]"), "]"))
+            parts.append(f"[{'^' + inside[1:] if inside[:1] in ('!', '^') else inside}]")
+        else:
+            parts.append(re.escape(character))
+    try:
+        return re.compile("".join(parts), re.DOTALL)
+    except re.error as error:
+        raise InputError(f"{glob[1:]!r} is no path glob: {error}", option="path_glob", found=glob[1:]) from error

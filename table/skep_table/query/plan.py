@@ -1,0 +1,133 @@
+"""From a request to tasks: which instants, partitions, file groups and columns a read needs. Tasks pickle."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from skep_table.errors import InputError, UnsupportedError
+from skep_table.query.incremental import instants_between, path_matches, view_of_changes
+from skep_table.query.options import QueryType
+from skep_table.query.partitions import PartitionValues, partition_values
+from skep_table.query.predicate import Predicate
+from skep_table.query.pruning import prune_by_keys, record_keys
+from skep_table.query.request import ReadRequest, instant_text
+from skep_table.query.sql import parse_predicate
+from skep_table.query.timetravel import check_not_cleaned
+from skep_table.schema.arrow import from_arrow_type, to_arrow
+from skep_table.schema.types import Field, Schema
+from skep_table.table import HudiTable
+from skep_table.view import FileSlice
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """What all tasks of one read share.
+
+    `file_schema` is the table's, meta columns first; `schema` the same with the types that the query answers.
+    `columns` are the answer's, in order. `as_of` bounds the log blocks that are read; `commit_times` keeps only rows that these commits wrote.
+    """
+
+    table: HudiTable
+    file_schema: Schema
+    schema: Schema
+    columns: tuple[str, ...]
+    partitions: PartitionValues
+    predicate: Predicate | None = None
+    as_of: str | None = None
+    commit_times: tuple[str, ...] | None = None
+
+    @property
+    def arrow_schema(self) -> pa.Schema:
+        """The answer's."""
+        return self.schema_of(self.columns)
+
+    def schema_of(self, columns: Sequence[str]) -> pa.Schema:
+        return to_arrow(self.schema.select(tuple(columns)))
+
+    @property
+    def columns_read(self) -> tuple[str, ...]:
+        """The answer's columns and those that filters look at, in the table's order."""
+        wanted = {*self.columns, *(self.predicate.columns if self.predicate else ())}
+        return tuple(name for name in self.schema.names() if name in wanted)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadTask:
+    """One file slice of a scan."""
+
+    scan: Scan
+    slice: FileSlice
+
+
+def plan(table: HudiTable, request: ReadRequest) -> list[ReadTask]:
+    """The file slices that can hold rows of the answer, partition by partition. CDC has its own plan (cdc.py)."""
+    scan = scan_of(table, request)
+    return [ReadTask(scan, found) for found in slices_of(scan, request)]
+
+
+def scan_of(table: HudiTable, request: ReadRequest) -> Scan:
+    """What the request means for this table; raises InputError for what the table can't answer."""
+    zone = table.config.timezone.value
+    as_of = instant_text(request.as_of, zone) if request.as_of is not None else None
+    if as_of is not None:
+        check_not_cleaned(table, as_of)
+    schema = table.schema(as_of)
+    if table.config.populate_meta_fields:
+        schema = schema.with_meta()
+    elif request.query is QueryType.INCREMENTAL:
+        raise UnsupportedError(
+            f"table {table.config.name} has no meta columns (hoodie.populate.meta.fields=false): no incremental queries",
+            table=table.config.name,
+        )
+    partitions = partition_values(table.config, to_arrow(schema), request.query, request.partitions_from_path)
+    file_schema, schema = schema, _with_types(schema, partitions)
+    predicate = parse_predicate(request.where, to_arrow(schema)) if request.where is not None else None
+    scan = Scan(table, file_schema, schema, _columns(schema, request), partitions, predicate, as_of)
+    if request.query is not QueryType.INCREMENTAL:
+        return scan
+    times = tuple(instant.requested_time for instant in instants_between(table, request))
+    return replace(scan, commit_times=times, as_of=times[-1] if times else None)
+
+
+def _with_types(schema: Schema, partitions: PartitionValues) -> Schema:
+    """The schema with the types that partition columns have when the path gives their values."""
+    kinds = {column.name: column.type for column in partitions.columns}
+    arrow = to_arrow(schema)
+
+    def typed(field: Field) -> Field:
+        kind = kinds.get(field.name)
+        if kind is None or kind == arrow.field(field.name).type:
+            return field
+        return replace(field, type=from_arrow_type(kind, field.name))
+
+    return replace(schema, fields=tuple(map(typed, schema.fields)))
+
+
+def _columns(schema: Schema, request: ReadRequest) -> tuple[str, ...]:
+    if request.columns is None:
+        return schema.names()
+    unknown = [name for name in request.columns if name not in schema]
+    if unknown:
+        raise InputError(
+            f"no column {', '.join(unknown)} in the table; there are: {', '.join(schema.names())}",
+            column=unknown[0],
+        )
+    return request.columns
+
+
+def slices_of(scan: Scan, request: ReadRequest) -> list[FileSlice]:
+    if request.query is QueryType.INCREMENTAL:
+        view = view_of_changes(scan.table, instants_between(scan.table, request))
+    else:
+        view = scan.table.view(as_of=scan.as_of, metadata=request.metadata)
+    names = scan.partitions.select(view.partitions(), scan.predicate)
+    slices = [found for name in names for found in view.slices(name)]
+    if request.query is QueryType.READ_OPTIMIZED:
+        slices = [replace(found, log_files=()) for found in slices if found.base_file is not None]
+    if request.path_glob is not None:
+        slices = [found for found in slices if path_matches(found, scan.table.storage.root, request.path_glob)]
+    keys = record_keys(scan.predicate, scan.table.config) if scan.predicate is not None else None
+    return slices if keys is None else prune_by_keys(scan.table.storage, slices, keys)

@@ -1,0 +1,57 @@
+"""Reading a table: the plan of a request, run slice by slice with a few slices read ahead."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from skep_table.query import execute
+from skep_table.query.ahead import in_order
+from skep_table.query.options import QueryType
+from skep_table.query.plan import plan, scan_of
+from skep_table.query.request import ReadRequest
+from skep_table.query.result import ReadResult
+from skep_table.runner import Runner, ThreadRunner
+from skep_table.table import HudiTable
+
+SNAPSHOT = ReadRequest()
+
+
+def read(table: HudiTable, request: ReadRequest = SNAPSHOT, runner: Runner | None = None) -> ReadResult:
+    """The answer to a request. Arguments are checked now; files are opened when rows are asked for.
+
+    Raises InputError (PredicateError, OptionError, …) for what does not fit the table.
+    """
+    return ReadResult(
+        read_schema(table, request),
+        lambda: read_batches(table, request),
+        lambda: _count(table, request, runner or ThreadRunner()),
+    )
+
+
+def read_schema(table: HudiTable, request: ReadRequest = SNAPSHOT) -> pa.Schema:
+    """The schema of the answer."""
+    return scan_of(table, request).arrow_schema
+
+
+def read_batches(table: HudiTable, request: ReadRequest = SNAPSHOT) -> Iterator[pa.RecordBatch]:
+    """The rows of the answer, in the order of partitions and file groups; none of the batches is empty."""
+    left = request.limit
+    if left == 0:
+        return
+    # A limit is likely met by the first slice: reading ahead would be for nothing.
+    batches = in_order(plan(table, request), execute.run, 1 if left is not None else None)
+    for batch in batches:
+        if left is not None and batch.num_rows >= left:
+            yield batch.slice(0, left)
+            batches.close()
+            return
+        yield batch
+        left = None if left is None else left - batch.num_rows
+
+
+def _count(table: HudiTable, request: ReadRequest, runner: Runner) -> int:
+    if request.query is QueryType.CDC or request.limit is not None:
+        return sum(batch.num_rows for batch in read_batches(table, request))
+    return sum(runner.map(execute.count, plan(table, request)))
