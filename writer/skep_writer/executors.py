@@ -32,6 +32,7 @@ def probe(_):
         if spec is None:
             found[name] = None
             continue
+        found[name + " at"] = spec.submodule_search_locations[0]
         digest = hashlib.sha256()
         if isinstance(spec.loader, zipimport.zipimporter):
             prefix = name + os.sep
@@ -64,7 +65,11 @@ def ensure_executors(spark: SparkSession) -> None:
         return
     (wanted,) = _probe(None)
     found = _ask(context)
-    if not _same(found, wanted):
+    # On one machine the same folder is the same code, even while someone is editing it.
+    shared = context.master.startswith("local") and all(
+        found.get(at) == wanted[at] for at in wanted if at.endswith(" at")
+    )
+    if not shared and not _same(found, wanted):
         context.addPyFile(str(_zip_packages()))
         found = _ask(context)
         if not _same(found, wanted):

@@ -8,7 +8,7 @@ Between the steps the driver sees counts only. The shuffle moves one binary valu
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
@@ -64,6 +64,7 @@ RESULTS = pa.schema([pa.field("result", pa.binary())])
 
 # A payload is cut when it grows past this: a binary value of Spark ends at 2 GB, and batches hold several.
 _PAYLOAD_BYTES = 8 << 20
+_GATHERED_BYTES = 32 << 20
 # Files that one task keeps open at most; the longest unused one is ended when another is needed.
 _OPEN_FILES = 256
 # The weight of a base file against the rows merged into it, when buckets are balanced over tasks.
@@ -193,31 +194,66 @@ class _Stream:
 
         task = TaskContext.get()
         number = task.partitionId() if task else 0
-        numbers, odd = RowNumbers(), set()
-        results: list[BucketResult] = []
         try:
             with ExitStack() as stack:
-                writers: dict[str, InsertWriter] = {}
-                for batch in batches:
-                    keyed = self._keyer.keyed(batch)
-                    odd.update(lists_with_nulls(keyed))
-                    paths, codes = partition_codes(keyed)
-                    for code, rows in rows_by(codes, len(paths)):
-                        writer = writers.pop(paths[code], None)
-                        if writer is None:
-                            bucket = Bucket(number, paths[code], new_file_id())
-                            writer = stack.enter_context(InsertWriter(self._context, bucket, numbers))
-                        writers[paths[code]] = writer  # now the last one used
-                        writer.write(keyed if len(paths) == 1 else keyed.take(pa.array(rows)))
-                        if len(writers) > _OPEN_FILES:
-                            oldest = writers.pop(next(iter(writers)))
-                            results.append(BucketResult(tuple(oldest.close())))
-                results += [BucketResult(tuple(writer.close()), tuple(sorted(odd))) for writer in writers.values()]
+                writers = _PartitionWriters(self._context, number, stack)
+                for keyed in _gathered(map(self._keyer.keyed, batches)):
+                    writers.write(keyed)
+                results = writers.close()
         except InputError as error:
             yield _row(RESULTS, result=pickle.dumps(error))  # trying again would not help
             return
         for result in results:
             yield _row(RESULTS, result=pickle.dumps(result))
+
+
+class _PartitionWriters:
+    """The open files of one task, one for each partition."""
+
+    def __init__(self, context: WriteContext, task: int, stack: ExitStack) -> None:
+        self._context = context
+        self._task = task
+        self._stack = stack
+        self._numbers = RowNumbers()
+        self._open: dict[str, InsertWriter] = {}
+        self._odd: set[str] = set()
+        self._results: list[BucketResult] = []
+
+    def write(self, keyed: pa.Table) -> None:
+        self._odd.update(lists_with_nulls(keyed))
+        paths, codes = partition_codes(keyed)
+        for code, rows in rows_by(codes, len(paths)):
+            self._writer(paths[code]).write(keyed if len(paths) == 1 else keyed.take(pa.array(rows)))
+
+    def close(self) -> list[BucketResult]:
+        odd = tuple(sorted(self._odd))
+        self._results += [BucketResult(tuple(writer.close()), odd) for writer in self._open.values()]
+        return self._results
+
+    def _writer(self, path: str) -> InsertWriter:
+        writer = self._open.pop(path, None)
+        if writer is None:
+            if len(self._open) >= _OPEN_FILES:
+                unused = self._open.pop(next(iter(self._open)))
+                self._results.append(BucketResult(tuple(unused.close())))
+            bucket = Bucket(self._task, path, new_file_id())
+            writer = self._stack.enter_context(InsertWriter(self._context, bucket, self._numbers))
+        self._open[path] = writer  # now the one used last
+        return writer
+
+
+def _gathered(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """Tables put together to some size: kernels over few rows cost more for the call than for the rows."""
+    held: list[pa.Table] = []
+    size = 0
+    for table in tables:
+        held.append(table)
+        size += table.nbytes
+        if size >= _GATHERED_BYTES:
+            yield pa.concat_tables(held).combine_chunks()
+            held, size = [], 0
+    if held:
+        yield pa.concat_tables(held).combine_chunks()
 
 
 class _Prepare:

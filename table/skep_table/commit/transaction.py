@@ -18,7 +18,7 @@ from skep_table.commit.leftovers import delete_files, delete_new_partitions, fil
 from skep_table.commit.markers import close_markers, delete_markers, open_markers
 from skep_table.commit.rollback import roll_back, roll_back_failed
 from skep_table.commit.setting import CommitSetting
-from skep_table.errors import CommitConflictError, InputError, SkepError
+from skep_table.errors import CommitConflictError, InputError, SkepError, StorageError
 from skep_table.lock import held
 from skep_table.table import HudiTable
 from skep_table.timeline.instant import Action, Instant, State
@@ -89,7 +89,7 @@ class Transaction:
             losing = [path for path in files_of_instant(fresh, time, setting) if path not in written]
             delete_files(storage, losing, setting)
             setting.lock.ensure_held()
-            self.instant = complete(fresh, self.instant, metadata, setting.clock)
+            self.instant = self._complete_file(fresh, metadata)
             self._done = True
         try:
             delete_markers(storage, time)
@@ -106,8 +106,8 @@ class Transaction:
         time = self.instant.requested_time
         try:
             fresh = self.table.reload()
-            if any(i.requested_time == time and i.is_completed for i in fresh.timeline.instants):
-                return  # the completed file is there, though storage said it failed: it is a commit
+            if self._completed(fresh) is not None:
+                return  # storage could not tell before, but the completed file is there: it is a commit
             close_markers(fresh.storage, time)
             files = files_of_instant(fresh, time, self._setting)
             if files and not isinstance(error, InputError):
@@ -120,6 +120,20 @@ class Transaction:
         except Exception:
             log.exception("table %s: %s could not be rolled back, the next write will", self.table.config.name, time)
         self._setting.events.emit("write.rolled_back", instant=time, error=repr(error))
+
+    def _complete_file(self, fresh: HudiTable, metadata: CommitMetadata) -> Instant:
+        try:
+            return complete(fresh, self.instant, metadata, self._setting.clock)
+        except StorageError:
+            # The call may have had its effect, and only its answer was lost.
+            done = self._completed(self.table.reload())
+            if done is None:
+                raise
+            return done
+
+    def _completed(self, fresh: HudiTable) -> Instant | None:
+        time = self.instant.requested_time
+        return next((i for i in fresh.timeline.completed().data() if i.requested_time == time), None)
 
     def _ensure_pending(self, fresh: HudiTable) -> None:
         time = self.instant.requested_time

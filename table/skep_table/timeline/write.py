@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from typing import Final, Protocol
 
 from skep_table.clock import SYSTEM_CLOCK, Clock
-from skep_table.errors import AlreadyExistsError, CommitConflictError
+from skep_table.errors import AlreadyExistsError, CommitConflictError, StorageError
 from skep_table.storage import Storage
 from skep_table.table_config import TableConfig
 from skep_table.timeline.instant import Action, Instant, State
@@ -65,7 +65,13 @@ def request_instant(
             create_requested(table, instant, content)
         except AlreadyExistsError:
             created = False
-        timeline = load_timeline(table.storage, table.config, timeline.archive)
+        try:
+            timeline = load_timeline(table.storage, table.config, timeline.archive)
+        except StorageError:
+            if created:
+                with contextlib.suppress(StorageError):
+                    table.storage.delete(timeline.layout.path(instant))
+            raise
         if created and _keeps(instant, timeline):
             return instant, timeline
         if created:

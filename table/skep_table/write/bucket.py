@@ -19,10 +19,11 @@ from skep_table.basefile import BaseFileWriter, read_base
 from skep_table.commit.markers import create_marker, ensure_open
 from skep_table.errors import LeaseLostError
 from skep_table.keys.text import column_of
-from skep_table.merge import Updates, latest_per_key
+from skep_table.merge import MergeRule, Updates, latest_per_key, mark_deleted
+from skep_table.merge.rows import deleted
 from skep_table.names import BaseFileName, Marker, MarkerType, join
 from skep_table.schema.arrow import to_arrow
-from skep_table.schema.types import COMMIT_SEQNO, COMMIT_TIME, FILE_NAME, IS_DELETED, PARTITION_PATH, RECORD_KEY
+from skep_table.schema.types import COMMIT_SEQNO, COMMIT_TIME, FILE_NAME, PARTITION_PATH, RECORD_KEY
 from skep_table.timeline.metadata import WriteOperation, WriteStat
 from skep_table.write.attempt import attempt_of
 from skep_table.write.context import WriteContext, ensure_partition
@@ -127,16 +128,16 @@ class _BucketWriter:
     def write(self, rows: pa.Table) -> BucketResult:
         context = self._context
         rows, errors = _without_null_ordering(rows, context)
-        if context.combine:
+        if context.combine and context.operation is not WriteOperation.DELETE:
             rows = latest_per_key(rows, context.rule)
         odd = tuple(lists_with_nulls(rows))
         base = self._bucket.base
         if base is None:
             with InsertWriter(context, self._bucket) as inserts:
-                inserts.write(_kept(rows))
+                inserts.write(_kept(rows, context.rule))
                 stats = inserts.close()
         elif context.operation is WriteOperation.INSERT:
-            stats = [self._append(base, _kept(rows))]
+            stats = [self._append(base, _kept(rows, context.rule))]
         else:
             stats = [self._merge(base, rows)]
         stats[0] = replace(stats[0], total_write_errors=errors)
@@ -152,12 +153,14 @@ class _BucketWriter:
 
     def _merge(self, base: IndexFile, rows: pa.Table) -> WriteStat:
         with self._files.open(base.file_id, MarkerType.MERGE) as file:
-            updates = Updates(self._files.new(rows, file.name), self._context.rule)
+            arriving = self._files.new(rows, file.name)
+            if self._context.operation is WriteOperation.DELETE:
+                arriving = mark_deleted(arriving)
+            updates = Updates(arriving, self._context.rule)
             for batch in self._base_batches(base):
                 file.writer.write(_renamed(updates.apply(batch), file.name))
-            inserts = _kept(updates.rest())
-            if inserts.num_rows:
-                file.writer.write(inserts)
+            inserts = updates.rest()
+            file.writer.write(inserts)
         return self._files.stat(
             file,
             base,
@@ -249,11 +252,10 @@ def _renamed(batch: pa.RecordBatch, file_name: str) -> pa.RecordBatch:
     return batch.set_column(at, batch.schema.field(at), pa.repeat(file_name, batch.num_rows))
 
 
-def _kept(rows: pa.Table) -> pa.Table:
+def _kept(rows: pa.Table, rule: MergeRule) -> pa.Table:
     """Without rows that say of themselves that they are deletes."""
-    if IS_DELETED not in rows.schema.names:
-        return rows
-    return rows.filter(pc.invert(pc.coalesce(rows.column(IS_DELETED), pa.scalar(False))))
+    gone = deleted(rows, rule)
+    return rows.filter(pa.array(~gone)) if gone.any() else rows
 
 
 def _without_null_ordering(rows: pa.Table, context: WriteContext) -> tuple[pa.Table, int]:

@@ -19,7 +19,7 @@ from skep_table.basefile import BaseFileOptions
 from skep_table.commit.admission import check_writable
 from skep_table.commit.setting import CommitSetting
 from skep_table.commit.transaction import Transaction
-from skep_table.errors import KeyFieldError, RowErrors
+from skep_table.errors import CommitConflictError, KeyFieldError, RowErrors
 from skep_table.hooks import CommitHook, Committed
 from skep_table.keys import KeyGenerator
 from skep_table.merge import MergeRule
@@ -31,7 +31,6 @@ from skep_table.schema.types import META_FIELDS, Schema
 from skep_table.table import HudiTable
 from skep_table.timeline.instant import Action, Instant
 from skep_table.timeline.metadata import CommitMetadata, WriteOperation, WriteStat
-from skep_table.view import FileSlice
 from skep_table.write.bucket import BucketResult
 from skep_table.write.context import WriteContext
 from skep_table.write.frame import plain_schema
@@ -167,6 +166,7 @@ class TableWriter:
             profiles = _profiles(files, tagged, plan.operation)
             found.update(partitions=len(profiles), files=sum(map(len, files.values())))
         buckets = plan_buckets(profiles, plan.sizing(table), fill_small_files=plan.fills_small_files)
+        _refuse_clustering(table, buckets)
         if transaction.is_requested:
             transaction.inflight(_workload(plan.operation, buckets))
         with events.step("write.files", buckets=len(buckets.buckets)):
@@ -277,20 +277,38 @@ def _plan(table: HudiTable, operation: WriteOperation, incoming: pa.Schema, opti
                     f"table {config.name}: ordering column {name} is not among {', '.join(given.names)}", column=name
                 )
     schema = reconcile(stored, from_arrow(given, stored.name, stored.namespace))
-    return _Plan(operation, schema, Keyer(generator, to_arrow(schema)), rule, options)
+    return _Plan(operation, schema, Keyer(generator, to_arrow(schema)), rule.with_defaults(schema), options)
 
 
 def _latest_files(table: HudiTable, partitions: Mapping[str, int]) -> dict[str, tuple[IndexFile, ...]]:
     view = table.view()
-    return {path: tuple(_index_files(view.slices(path))) for path in partitions}
+    clustering = view.pending_clustering
+    return {
+        path: tuple(
+            IndexFile(
+                slice_.file_id,
+                slice_.base_file.path,
+                slice_.base_instant,
+                slice_.base_file.size_bytes,
+                clustering.get((path, slice_.file_id)),
+            )
+            for slice_ in view.slices(path)
+            if slice_.base_file is not None
+        )
+        for path in partitions
+    }
 
 
-def _index_files(slices: Sequence[FileSlice]) -> list[IndexFile]:
-    return [
-        IndexFile(slice.file_id, slice.base_file.path, slice.base_instant, slice.base_file.size_bytes)
-        for slice in slices
-        if slice.base_file is not None
-    ]
+def _refuse_clustering(table: HudiTable, plan: BucketPlan) -> None:
+    for bucket in plan.buckets:
+        if bucket.base is not None and bucket.base.clustering is not None:
+            raise CommitConflictError(
+                f"table {table.config.name}: rows of this write lie in {bucket.base.path}, which the pending clustering"
+                f" {bucket.base.clustering} is to rewrite",
+                hint="let the clustering complete, or roll it back",
+                instant=bucket.base.clustering,
+                path=bucket.base.path,
+            )
 
 
 def _profiles(

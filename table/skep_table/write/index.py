@@ -25,12 +25,16 @@ _FILTER_KEYS_RATIO = 20
 
 @dataclass(frozen=True, slots=True)
 class IndexFile:
-    """A base file in which keys of its partition may be. `path` is relative to the table."""
+    """A base file in which keys of its partition may be. `path` is relative to the table.
+
+    `clustering` is the pending clustering that has its group as input: it may not be written to until that is done.
+    """
 
     file_id: str
     path: str
     base_instant: str
     size_bytes: int
+    clustering: str | None = None
 
 
 def tag_keys(storage: Storage, keys: pa.Array, files: Sequence[IndexFile]) -> npt.NDArray[np.int32]:

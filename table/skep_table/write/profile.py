@@ -146,7 +146,9 @@ def pack(sizes: Sequence[int], tasks: int) -> list[list[int]]:
 
 def _small_files(profile: PartitionProfile, sizing: Sizing) -> dict[int, int]:
     """Position → rows that still fit, smallest file first."""
-    small = [at for at, file in enumerate(profile.files) if file.size_bytes < sizing.small_file_bytes]
+    small = [
+        at for at, file in enumerate(profile.files) if file.size_bytes < sizing.small_file_bytes and not file.clustering
+    ]
     small.sort(key=lambda at: profile.files[at].size_bytes)
     return {at: (sizing.max_file_bytes - profile.files[at].size_bytes) // max(1, sizing.record_bytes) for at in small}
 

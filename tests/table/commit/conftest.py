@@ -1,0 +1,95 @@
+"""A storage that fails, or dies, at its nth call; and a small table to write to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+import pyarrow as pa
+import pytest
+
+from skep_table.errors import StorageError
+from skep_table.storage import LocalStorage
+
+CHANGES = {"open_write", "create_exclusive", "replace_atomic", "rename", "delete", "delete_folder"}
+READS = {"list_prefix", "list_folders", "exists", "size", "read", "read_range", "open_input"}
+
+
+class Killed(BaseException):
+    """The process is gone: nothing that would clean up runs to any effect."""
+
+
+class FaultyStorage(LocalStorage):
+    """Counts calls. At call `at` it fails once (`dies=False`), or dies: then every later call fails too.
+
+    `after`: the call takes effect and its answer is lost.
+    """
+
+    def __init__(self, root: str, at: int, *, dies: bool = False, after: bool = False) -> None:
+        super().__init__(root)
+        self.at, self.dies, self.after = at, dies, after
+        self.calls: list[str] = []
+
+    @property
+    def hit(self) -> bool:
+        return len(self.calls) >= self.at
+
+    def _call(self, name: str, path: str, do: Callable[[], Any]) -> Any:
+        self.calls.append(f"{name} {path}")
+        number = len(self.calls)
+        if number == self.at or (self.dies and number > self.at):
+            if self.after and number == self.at:
+                do()
+            raise StorageError(f"injected: {name} {path}", call=name, path=path)
+        return do()
+
+    @contextmanager
+    def open_write(self, path: str) -> Iterator[IO[bytes]]:
+        self._call("open_write", path, lambda: None)
+        with super().open_write(path) as file:
+            yield file
+            self._call("close", path, lambda: None)
+
+
+def _counted(name: str) -> Any:
+    def method(self: FaultyStorage, path: str, *args: Any, **named: Any) -> Any:
+        return self._call(name, path, lambda: getattr(LocalStorage, name)(self, path, *args, **named))
+
+    return method
+
+
+for _name in (CHANGES | READS) - {"open_write"}:
+    setattr(FaultyStorage, _name, _counted(_name))
+
+
+@pytest.fixture
+def faulty() -> type[FaultyStorage]:
+    return FaultyStorage
+
+
+@pytest.fixture
+def rows() -> Callable[..., pa.Table]:
+    def make(keys: list[str], ts: int = 1, part: str = "p", **more: Any) -> pa.Table:
+        count = len(keys)
+        return pa.table(
+            {
+                "id": pa.array(keys, pa.string()),
+                "part": pa.array([part] * count, pa.string()),
+                "ts": pa.array([ts] * count, pa.int64()),
+                **{name: pa.array(values) for name, values in more.items()},
+            }
+        )
+
+    return make
+
+
+def listing(folder: Path) -> dict[str, bytes]:
+    """Every file below a folder, with its bytes."""
+    return {str(file.relative_to(folder)): file.read_bytes() for file in sorted(folder.rglob("*")) if file.is_file()}
+
+
+@pytest.fixture
+def files_of() -> Callable[[Path], dict[str, bytes]]:
+    return listing

@@ -1,0 +1,161 @@
+"""A storage that fails or dies at each call in turn: the table reads as before or after, and the next write cleans up."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from skep_table.commit.create import TableSpec, create_table
+from skep_table.commit.setting import CommitSetting
+from skep_table.errors import SkepError
+from skep_table.names import BaseFileName
+from skep_table.runner import ThreadRunner
+from skep_table.storage import LocalStorage
+from skep_table.table import HudiTable
+from skep_table.write.local import LocalWriter
+
+Snapshot = dict[str, tuple[str, int]]
+ONE_THREAD = CommitSetting(runner=ThreadRunner(1))  # calls in the same order every time
+
+
+def snapshot(folder: Path) -> Snapshot:
+    table = HudiTable.open(str(folder))
+    view = table.view()
+    found: Snapshot = {}
+    for partition in view.partitions():
+        for slice_ in view.slices(partition):
+            assert slice_.base_file is not None
+            for row in pq.ParquetFile(folder / slice_.base_file.path).read().to_pylist():
+                assert row["id"] not in found, "a key twice"
+                found[row["id"]] = (row["part"], row["ts"])
+    return found
+
+
+def assert_clean(folder: Path) -> None:
+    """No pending instant, no marker, no data file of an instant that is not complete."""
+    table = HudiTable.open(str(folder))
+    assert not table.timeline.pending().instants
+    assert not [file for file in (folder / ".hoodie").rglob("*") if ".temp" in str(file) and file.is_file()]
+    completed = {instant.requested_time for instant in table.timeline.completed().data()}
+    for file in folder.rglob("*.parquet"):
+        name = BaseFileName.parse(file.name)
+        assert name is not None
+        assert name.instant_time in completed, f"{file} was left behind"
+
+
+@pytest.fixture
+def seeded(tmp_path: Path, rows: Callable[..., pa.Table]) -> Path:
+    folder = tmp_path / "seeded"
+    schema = rows([]).schema
+    spec = TableSpec(name="t", schema=schema, record_key=("id",), partition_by=("part",), ordering="ts")
+    table = create_table(LocalStorage(str(folder)), spec)
+    writer = LocalWriter(table, ONE_THREAD)
+    writer.bulk_insert(pa.concat_tables([rows(["a", "b"]), rows(["c"], part="q")]))
+    return folder
+
+
+BEFORE = {"a": ("p", 1), "b": ("p", 1), "c": ("q", 1)}
+AFTER = {"a": ("p", 2), "b": ("p", 1), "c": ("q", 1), "d": ("p", 2), "e": ("new", 2)}
+NEXT = {"z": ("p", 9)}
+
+
+def change(table: HudiTable, rows: Callable[..., pa.Table]) -> None:
+    """An update, an insert into its file, and a partition that was not there."""
+    writer = LocalWriter(table, ONE_THREAD)
+    writer.upsert(pa.concat_tables([rows(["a", "d"], ts=2), rows(["e"], ts=2, part="new")]))
+
+
+def each_call(seeded: Path, tmp_path: Path, faulty: Any, **how: bool) -> Iterator[tuple[Path, Any]]:
+    at = 1
+    while True:
+        folder = tmp_path / "run"
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(seeded, folder)
+        storage = faulty(str(folder), at, **how)
+        yield folder, storage
+        if not storage.hit:
+            return
+        at += 1
+
+
+@pytest.mark.parametrize(
+    "how",
+    [{}, {"dies": True}, {"dies": True, "after": True}, {"after": True}],
+    ids=lambda how: "+".join(how) or "fails",
+)
+def test_a_fault_at_any_call_leaves_the_table_before_or_after(
+    how: dict[str, bool],
+    seeded: Path,
+    tmp_path: Path,
+    rows: Callable[..., pa.Table],
+    faulty: Any,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.CRITICAL, "skep")
+    runs = 0
+    for folder, storage in each_call(seeded, tmp_path, faulty, **how):
+        failed: SkepError | None = None
+        try:
+            change(HudiTable.open(storage), rows)
+        except SkepError as error:
+            failed = error
+        found = snapshot(folder)
+        where = storage.calls[storage.at - 1] if storage.hit else "no fault"
+        assert found in (BEFORE, AFTER), where
+        if failed is None:
+            assert found == AFTER, where
+        LocalWriter(HudiTable.open(str(folder)), ONE_THREAD).upsert(rows(["z"], ts=9))
+        assert snapshot(folder) == {**found, **NEXT}, where
+        assert_clean(folder)
+        runs += 1
+    assert runs > 40
+
+
+def test_a_write_that_fails_once_cleans_up_by_itself(
+    seeded: Path, tmp_path: Path, rows: Callable[..., pa.Table], faulty: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """When only one call fails, what follows it works: nothing waits for the next writer."""
+    caplog.set_level(logging.CRITICAL, "skep")
+    for folder, storage in each_call(seeded, tmp_path, faulty):
+        try:
+            change(HudiTable.open(storage), rows)
+        except SkepError:
+            assert snapshot(folder) == BEFORE, storage.calls[storage.at - 1]
+            assert_clean(folder)
+
+
+@pytest.mark.parametrize("how", [{}, {"dies": True}], ids=["fails", "dies"])
+def test_a_rollback_that_fails_or_dies_is_finished_by_the_next_writer(
+    how: dict[str, bool], seeded: Path, tmp_path: Path, rows: Callable[..., pa.Table], faulty: Any
+) -> None:
+    dead = tmp_path / "dead"
+    shutil.copytree(seeded, dead)
+    table = HudiTable.open(str(dead))
+    change(table, rows)
+    last = table.reload().timeline.last()
+    assert last is not None
+    # what a writer leaves that died just before its completed file: its markers too
+    (dead / f".hoodie/{last.requested_time}.commit").unlink()
+    for file in dead.rglob(f"*_{last.requested_time}.parquet"):
+        marker = dead / ".hoodie/.temp" / last.requested_time / file.relative_to(dead)
+        marker.parent.mkdir(parents=True, exist_ok=True)
+        marker.with_name(marker.name + ".marker.MERGE").touch()
+    for folder, storage in each_call(dead, tmp_path, faulty, **how):
+        try:
+            LocalWriter(HudiTable.open(storage), ONE_THREAD).upsert(rows(["y"], ts=5))
+        except SkepError:
+            assert snapshot(folder) in (BEFORE, {**BEFORE, "y": ("p", 5)})
+        LocalWriter(HudiTable.open(str(folder)), ONE_THREAD).upsert(rows(["z"], ts=9))
+        found = snapshot(folder)
+        found.pop("y", None)
+        assert found == {**BEFORE, **NEXT}, storage.calls[storage.at - 1] if storage.hit else ""
+        assert_clean(folder)
+        rollbacks = [i for i in HudiTable.open(str(folder)).timeline.instants if i.action.value == "rollback"]
+        assert rollbacks
