@@ -13,9 +13,9 @@ from skep_table.errors import FormatError
 
 
 def read_record(data: bytes, path: str) -> dict[str, Any]:
-    """The first record of a file, by its own schema. FormatError naming `path` for anything else."""
+    """The one record of a file, by its own schema. FormatError naming `path` for anything else."""
     try:
-        record = next(fastavro.reader(io.BytesIO(data)), None)
+        records = list(fastavro.reader(io.BytesIO(data)))  # to the end: the last marker shows that nothing was cut off
     except Exception as error:  # the decoder fails in many ways on bytes that are cut or damaged
         raise FormatError(
             f"{path} is not a readable Avro file: {type(error).__name__}: {error}",
@@ -23,9 +23,14 @@ def read_record(data: bytes, path: str) -> dict[str, Any]:
             found=f"{len(data)} bytes",
             expected="an Avro object container file",
         ) from error
-    if not isinstance(record, dict):
-        raise FormatError(f"{path} is an Avro file without a record", path=path, found=record, expected="one record")
-    return record
+    if len(records) != 1 or not isinstance(records[0], dict):
+        raise FormatError(
+            f"{path} is an Avro file with {len(records)} values instead of one record",
+            path=path,
+            found=len(records),
+            expected="one record",
+        )
+    return records[0]
 
 
 def write_record(record_name: str, release: str, record: Mapping[str, Any]) -> bytes:
