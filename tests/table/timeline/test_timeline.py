@@ -1,0 +1,220 @@
+"""The timeline as readers and writers ask it: order, states, where it starts, completion times, archived instants."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from skep_table.errors import FormatError
+from skep_table.storage import LocalStorage
+from skep_table.table import HudiTable
+from skep_table.table_config import TableConfig, TimelineZone
+from skep_table.timeline.history import History
+from skep_table.timeline.instant import Action, Instant, State
+from skep_table.timeline.layout import layout_1, layout_2
+from skep_table.timeline.metadata import CommitMetadata
+from skep_table.timeline.plans import CleanMetadata
+from skep_table.timeline.timeline import Timeline, load_timeline
+
+V6 = TableConfig(name="t", timezone=TimelineZone.UTC)
+V9 = TableConfig(name="t", version=9, layout_version=2, timezone=TimelineZone.UTC)
+
+
+def load(tmp_path: Path, config: TableConfig, *names: str) -> Timeline:
+    storage = LocalStorage(str(tmp_path))
+    folder = ".hoodie" if config.version == 6 else ".hoodie/timeline"
+    for name in names:
+        storage.replace_atomic(f"{folder}/{name}", b"")
+    return load_timeline(storage, config)
+
+
+def t(number: int) -> str:
+    return f"202611210000000{number:02d}"
+
+
+def done(number: int, action: Action = Action.COMMIT) -> Instant:
+    return Instant(t(number), action, State.COMPLETED)
+
+
+def pending(number: int, action: Action = Action.COMMIT, state: State = State.INFLIGHT) -> Instant:
+    return Instant(t(number), action, state)
+
+
+def test_the_furthest_state_of_each_instant_counts(tmp_path: Path) -> None:
+    timeline = load(
+        tmp_path,
+        V6,
+        *(f"{t(1)}{ending}" for ending in (".commit", ".inflight", ".commit.requested")),
+        *(f"{t(2)}.compaction{ending}" for ending in (".requested", ".inflight")),
+        f"{t(2)}.commit",
+        *(f"{t(3)}.compaction{ending}" for ending in (".requested", ".inflight")),
+        f"{t(4)}.deltacommit.requested",
+        f"{t(1)}.savepoint",
+        f"{t(1)}.savepoint.inflight",
+        "hoodie.properties",
+    )
+    assert timeline.instants == (
+        done(1),
+        done(1, Action.SAVEPOINT),
+        done(2),
+        pending(3, Action.COMPACTION),
+        pending(4, Action.DELTA_COMMIT, State.REQUESTED),
+    )
+    assert timeline.data().instants == (done(1), done(2), pending(4, Action.DELTA_COMMIT, State.REQUESTED))
+    assert timeline.completed().data().instants == (done(1), done(2))
+    assert [instant.requested_time for instant in timeline.pending()] == [t(3), t(4)]
+    assert timeline.last() == timeline.instants[-1]
+    assert timeline.until(t(2)).last() == done(2)
+    assert timeline.of(Action.SAVEPOINT).instants == (done(1, Action.SAVEPOINT),)
+    assert timeline.contains(t(3))
+    assert not timeline.completed().contains(t(3))
+
+
+def test_a_compaction_of_layout_2_is_one_instant_with_its_commit(tmp_path: Path) -> None:
+    names = [f"{t(1)}.compaction.requested", f"{t(1)}_{t(2)}.commit", f"{t(3)}.clustering.inflight"]
+    timeline = load(tmp_path, V9, *names)
+    assert timeline.instants == (
+        Instant(t(1), Action.COMMIT, State.COMPLETED, t(2)),
+        pending(3, Action.CLUSTERING),
+    )
+
+
+def test_completed_means_completed_or_older_than_the_timeline() -> None:
+    """Format guide 10.1."""
+    timeline = Timeline([done(3), pending(4), done(5), done(1, Action.CLEAN)], layout_1())
+    assert timeline.first_time == t(3)  # a clean is no write
+    assert [number for number in range(7) if timeline.is_completed_or_archived(t(number))] == [0, 1, 2, 3, 5]
+    assert timeline.pending().is_completed_or_archived(t(5))  # a part of the timeline still knows the whole
+
+
+def test_a_pending_write_holds_the_start_of_the_timeline() -> None:
+    timeline = Timeline([pending(2), done(3)], layout_1())
+    assert timeline.first_time == t(2)
+    assert not timeline.is_completed_or_archived(t(2))
+
+
+def test_savepoints_of_archived_commits_do_not_start_the_timeline() -> None:
+    timeline = Timeline([done(1), done(1, Action.SAVEPOINT), done(5)], layout_1())
+    assert timeline.first_time == t(5)
+    assert timeline.is_completed_or_archived(t(3))
+    assert timeline.is_completed_or_archived(t(1))
+    only = Timeline([done(1), done(1, Action.SAVEPOINT)], layout_1())
+    assert only.first_time == t(1)
+
+
+def test_an_empty_timeline_has_nothing_committed() -> None:
+    timeline = Timeline([], layout_1())
+    assert timeline.first_time is None
+    assert timeline.last() is None
+    assert not timeline.is_completed_or_archived(t(1))
+
+
+class FakeHistory:
+    def instants(self) -> tuple[Instant, ...]:
+        return (Instant(t(1), Action.COMMIT, State.COMPLETED, t(2)),)
+
+    def completion_time_of(self, requested_time: str) -> str | None:
+        return {t(1): t(2)}.get(requested_time)
+
+    def completed_content(self, instant: Instant) -> object | None:
+        return None
+
+
+def test_completion_times_come_from_names_then_history_then_the_time_itself() -> None:
+    active = [Instant(t(5), Action.DELTA_COMMIT, State.COMPLETED, t(7)), pending(6, Action.DELTA_COMMIT)]
+    timeline = Timeline(active, layout_2(), FakeHistory())
+    times = {number: timeline.completion_time_of(t(number)) for number in (1, 3, 5, 6, 8)}
+    assert times == {1: t(2), 3: t(3), 5: t(7), 6: None, 8: None}
+    assert timeline.archived() == FakeHistory().instants()
+    assert Timeline([done(5)], layout_1()).completion_time_of(t(5)) is None
+
+
+def test_what_was_completed_in_the_manner_of_layout_1_completes_when_its_file_was_written(tmp_path: Path) -> None:
+    timeline = load(tmp_path, V9, f"{t(1)}.commit")
+    (instant,) = timeline.instants
+    assert instant.completion_time is not None
+    assert len(instant.completion_time) == 17
+    assert instant.completion_time > t(1)
+
+
+def test_ten_thousand_commits_are_one_listing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / ".hoodie"
+    folder.mkdir()
+    for number in range(2_000):
+        for ending in (".commit.requested", ".inflight", ".commit"):
+            (folder / f"2026112100{number:07d}{ending}").touch()
+    storage = LocalStorage(str(tmp_path))
+    calls: list[str] = []
+    original = storage.list_prefix
+    monkeypatch.setattr(storage, "list_prefix", lambda path, **kw: calls.append(path) or original(path, **kw))
+    monkeypatch.setattr(storage, "read", lambda path: pytest.fail(f"{path} was read"))
+    assert len(load_timeline(storage, V6)) == 2_000
+    assert calls == [".hoodie"]
+
+
+# -- the history of layout 2 -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", ["1.0.2", "1.1.1"])
+def test_golden_history(golden: Path, version: str) -> None:
+    case = golden / version / "cow_archive"
+    table = HudiTable.open(case / "table")
+    archived = table.timeline.archived()
+    everything = [*archived, *table.timeline.completed().instants]
+    facts = json.loads((case / "case.json").read_text())
+    stated = [added for operation in facts["operations"] for added in operation.get("instants_added") or []]
+    assert archived
+    assert {(i.requested_time, i.completion_time, i.action.value) for i in everything} == {
+        (added["instant"], added["completion"], added["action"]) for added in stated
+    }
+    for instant in archived:
+        assert table.timeline.is_completed_or_archived(instant.requested_time)
+        content = table.timeline.archive.completed_content(instant)  # type: ignore[union-attr]
+        if instant.action is Action.COMMIT:
+            assert table.commit_metadata(instant) == content
+            assert isinstance(content, CommitMetadata)
+            assert content.schema_json
+            assert table.timeline.completion_time_of(instant.requested_time) == instant.completion_time
+        else:
+            assert isinstance(content, CleanMetadata)
+            assert content.start_clean_time == instant.requested_time
+
+
+def test_history_without_a_version_file_is_that_of_the_last_manifest(golden: Path, tmp_path: Path) -> None:
+    source = golden / "1.1.1/cow_archive/table/.hoodie/timeline/history"
+    shutil.copytree(source, tmp_path / "history")
+    storage = LocalStorage(str(tmp_path))
+    whole = History(storage, "history").instants()
+    for text in (None, b"x", b"77"):
+        (tmp_path / "history/_version_").unlink(missing_ok=True)
+        if text is not None:
+            (tmp_path / "history/_version_").write_bytes(text)
+        assert History(storage, "history").instants() == whole
+    (tmp_path / "history/_version_").write_bytes(b"2")
+    assert History(storage, "history").instants() == whole[: len(History(storage, "history").instants())]
+    assert History(storage, "nowhere").instants() == ()
+
+
+@pytest.mark.parametrize("damage", [b"", b"{}", b'{"files": [{"fileName": "x"}]}', b"[1]"])
+def test_a_damaged_manifest_is_named(tmp_path: Path, damage: bytes) -> None:
+    (tmp_path / "history").mkdir()
+    (tmp_path / "history/manifest_3").write_bytes(damage)
+    with pytest.raises(FormatError, match="manifest_3"):
+        History(LocalStorage(str(tmp_path)), "history").instants()
+
+
+def test_damaged_history_files_are_named(golden: Path, tmp_path: Path) -> None:
+    source = golden / "1.1.1/cow_archive/table/.hoodie/timeline/history"
+    shutil.copytree(source, tmp_path / "history")
+    victim = next((tmp_path / "history").glob("*.parquet"))
+    whole = victim.read_bytes()
+    for broken in (b"", whole[: len(whole) // 2], b"x" * 100):
+        victim.write_bytes(broken)
+        with pytest.raises(FormatError, match=victim.name):
+            History(LocalStorage(str(tmp_path)), "history").instants()
+    victim.unlink()
+    with pytest.raises(FormatError, match=victim.name):
+        History(LocalStorage(str(tmp_path)), "history").instants()
