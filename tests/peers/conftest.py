@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.peers.bundle import RELEASES, PeerMissing
+from benchmarks.peers.bundle import RELEASES, PeerMissing, bundle
 from benchmarks.peers.jvm import Jvm, Jvms
 
 HERE = Path(__file__).parent
@@ -49,6 +49,17 @@ def jvm(_jvms: Jvms) -> Callable[[str], Jvm]:
             pytest.skip(str(missing))
 
     return of
+
+
+@pytest.fixture
+def no_jvm(_jvms: Jvms) -> None:
+    """Stops the session of the tests before: the test starts its own."""
+    _jvms.stop()
+    try:
+        for release in RELEASES:
+            bundle(release)
+    except PeerMissing as missing:
+        pytest.skip(str(missing))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

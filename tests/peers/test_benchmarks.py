@@ -1,0 +1,45 @@
+"""Each benchmark runs at a tiny scale: every contender does its work, all agree on the rows, the result file is whole."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from benchmarks import __main__ as command
+from benchmarks import report
+
+
+@pytest.fixture
+def measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_jvm: None
+) -> Callable[..., dict[tuple[str, str], float]]:
+    """Runs a benchmark and gives the seconds by (task, contender)."""
+    monkeypatch.setattr(report, "RESULTS", tmp_path)
+    monkeypatch.setenv("SKEP_BENCHMARK_CACHE", str(tmp_path / "cache"))
+
+    def run(name: str, only: str) -> dict[tuple[str, str], float]:
+        assert command.main([name, "--scale", "0.002", "--runs", "1", "--only", only]) == 0
+        (file,) = tmp_path.glob(f"{name}-*.json")
+        found = json.loads(file.read_text())
+        assert not [row for row in found["measured"] if row["failed"]]
+        assert all(row["peak_bytes"] > 10_000_000 for row in found["measured"])
+        return {(row["task"], row["contender"]): row["median_seconds"] for row in found["measured"]}
+
+    return run
+
+
+@pytest.mark.peer("hudi-0.15.0")
+def test_upsert(measured: Callable[..., dict[tuple[str, str], float]]) -> None:
+    seconds = measured("upsert", "skep,Hudi 0.15.0,floor")
+    assert {("upsert", "skep"), ("upsert", "Hudi 0.15.0"), ("bulk insert", "skep")} <= set(seconds)
+    assert all(value > 0 for value in seconds.values())
+
+
+@pytest.mark.peer("hudi-0.15.0")
+def test_read(measured: Callable[..., dict[tuple[str, str], float]]) -> None:
+    seconds = measured("read", "skep,Hudi 0.15.0,hudi-rs,pyarrow")
+    tasks = {task for task, _ in seconds}
+    assert tasks == {"snapshot count and sum", "copy-on-write scan", "key looked up", "streamed read"}
