@@ -1,0 +1,137 @@
+"""What the timeline says of partitions: which were written, or emptied, since the last sync."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+
+from skep_table.runner import ThreadRunner
+from skep_table.table import HudiTable
+from skep_table.timeline.instant import Instant
+from skep_table.timeline.timeline import format_instant_time
+from skep_table.view import FileView
+
+
+@dataclass(frozen=True, slots=True)
+class SyncPoint:
+    """Up to where an entry is synced: the latest requested time, and the latest completion time where it is known."""
+
+    requested_time: str
+    completion_time: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """The files of a partition's latest slices."""
+
+    count: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """Partitions by path. `complete`: `live` are all partitions of the table, else those written since the last sync.
+
+    `files` tells the files of live partitions (None: a partition has none); it may list storage.
+    """
+
+    complete: bool
+    live: frozenset[str]
+    emptied: frozenset[str]
+    files: Callable[[Sequence[str]], Mapping[str, Files | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """The completed writes of a table's active timeline, each with its completion time."""
+
+    table: HudiTable
+    commits: tuple[tuple[Instant, str | None], ...]
+
+    @classmethod
+    def of(cls, table: HudiTable) -> History:
+        instants = table.timeline.data().completed().instants
+        if table.timeline.layout.has_completion_times:
+            return cls(table, tuple((instant, instant.completion_time) for instant in instants))
+        # In layout 1 an instant is completed when its file appears.
+        times = {}
+        for file in table.storage.list_prefix(table.timeline.layout.folder):
+            instant = table.timeline.layout.parse(file.name)
+            if instant is not None and instant.is_completed:
+                moment = datetime.fromtimestamp(file.modified_ms / 1000, timezone.utc)
+                times[instant.requested_time] = format_instant_time(moment, table.config.timezone)
+        return cls(table, tuple((instant, times.get(instant.requested_time)) for instant in instants))
+
+    @property
+    def point(self) -> SyncPoint | None:
+        """Where the table is now; None before its first commit."""
+        if not self.commits:
+            return None
+        completions = [completion for _, completion in self.commits if completion is not None]
+        return SyncPoint(max(i.requested_time for i, _ in self.commits), max(completions, default=None))
+
+    def knows(self, point: SyncPoint) -> bool:
+        """Whether the active timeline holds the write that `point` names."""
+        return any(instant.requested_time == point.requested_time for instant, _ in self.commits)
+
+    def after(self, point: SyncPoint) -> list[Instant]:
+        """The writes that an entry synced up to `point` has not seen; also those that began earlier and ended later."""
+        return [
+            instant
+            for instant, completion in self.commits
+            if instant.requested_time > point.requested_time
+            or (completion is not None and point.completion_time is not None and completion > point.completion_time)
+        ]
+
+    def changes_since(self, point: SyncPoint | None) -> Changes:
+        """What happened after `point`: everything, when there is none or the timeline no longer knows it."""
+        if point is None or not self.knows(point):
+            return _all(self.table)
+        return _of_instants(self.table, self.after(point))
+
+
+def _of_instants(table: HudiTable, instants: list[Instant]) -> Changes:
+    written: dict[str, Files] = {}
+    replaced: set[str] = set()
+    for metadata in map(table.commit_metadata, instants):
+        for path, stats in metadata.partition_to_write_stats.items():
+            before = written.get(path, Files(0, 0))
+            written[path] = Files(
+                before.count + len({stat.path for stat in stats}),
+                before.size_bytes + sum(stat.file_size_in_bytes for stat in stats),
+            )
+        replaced |= set(metadata.partition_to_replace_file_ids or ())
+    listed = _listed(table.view(), sorted(replaced)) if replaced else {}
+    emptied = frozenset(path for path, files in listed.items() if files is None)
+    # A partition that is new to the metastore was, as a rule, made by these very instants: their account will do.
+    known = {**written, **listed}
+    live = frozenset(known) - emptied
+    return Changes(False, live, emptied, lambda paths: {path: known[path] for path in paths})
+
+
+def _all(table: HudiTable) -> Changes:
+    view = table.view()
+    paths = frozenset(view.partitions())
+    replaced = _listed(view, sorted({path for path, _ in view.replaced} & paths))
+    emptied = frozenset(path for path, files in replaced.items() if files is None)
+    return Changes(True, paths - emptied, emptied, lambda wanted: _listed(view, wanted))
+
+
+def _listed(view: FileView, paths: Sequence[str]) -> dict[str, Files | None]:
+    """The files of these partitions by the file-system view."""
+
+    def files(path: str) -> Files | None:
+        slices = view.slices(path)
+        if not slices:
+            return None
+        sizes = [
+            *(slice_.base_file.size_bytes for slice_ in slices if slice_.base_file is not None),
+            *(log.size_bytes for slice_ in slices for log in slice_.log_files),
+        ]
+        return Files(len(sizes), sum(sizes))
+
+    if not paths:
+        return {}
+    _ = view.facts  # read once, before threads ask for it
+    return dict(zip(paths, ThreadRunner().map(files, paths), strict=True))

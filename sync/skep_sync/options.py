@@ -1,0 +1,146 @@
+"""The options of a sync: Hudi's own keys with their meaning, and what they come to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final, TypeVar
+
+from skep_catalog.entries import EntryOptions, Strategy
+from skep_sync.values import Extractor
+from skep_table.errors import OptionError
+from skep_table.options import Options, Status, boolean, comma_list, one_of, option, planned
+
+_HIVE: Final = "hoodie.datasource.hive_sync."
+T = TypeVar("T")
+
+
+class Cascade(str, Enum):
+    """To which partitions a change of columns is taken. Hive reads the partitions' columns; Spark, Presto and Trino
+    the table's."""
+
+    ALL = "all"
+    NONE = "none"
+
+
+def properties(text: str) -> Mapping[str, str]:
+    """Lines of `key=value`."""
+    found = {}
+    for line in filter(None, map(str.strip, text.splitlines())):
+        key, separator, value = line.partition("=")
+        if not separator:
+            raise ValueError(f"lines of key=value; {line!r} has no =")
+        found[key.strip()] = value.strip()
+    return found
+
+
+def _count(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise ValueError("a number from 1 on")
+    return value
+
+
+_no_names: tuple[str, ...] = ()
+_no_properties: Mapping[str, str] = {}
+_optional_names: Callable[[str], tuple[str, ...] | None] = comma_list
+_optional_text: Callable[[str], str | None] = str
+_optional_extractor: Callable[[str], Extractor | None] = Extractor.of
+
+ENABLE = option(_HIVE + "enable", boolean, False, "Sync after each commit.", "hoodie.datasource.meta.sync.enable")
+MODE = option(_HIVE + "mode", str, "hms", "Only hms is spoken: the metastore's own interface.")
+URIS = option(
+    _HIVE + "metastore.uris", str, "", "Addresses of the metastore, separated by commas.", "hive.metastore.uris"
+)
+DATABASE = option(_HIVE + "database", _optional_text, None, "The database; else the table's own, else default.")
+TABLE = option(_HIVE + "table", _optional_text, None, "The entry's name; else the table's own.")
+PARTITION_FIELDS = option(_HIVE + "partition_fields", _optional_names, None, "Partition keys; else the table's own.")
+EXTRACTOR = option(
+    _HIVE + "partition_extractor_class",
+    _optional_extractor,
+    None,
+    "How values are read from partition paths: Hudi's class or a short name; else by the number of fields.",
+)
+AUTO_CREATE = option(_HIVE + "auto_create_database", boolean, True, "Make the database when it is missing.")
+SKIP_RO_SUFFIX = option(_HIVE + "skip_ro_suffix", boolean, False, "The plain name is the read-optimized view.")
+SUPPORT_TIMESTAMP = option(_HIVE + "support_timestamp", boolean, True, "Timestamps as timestamp, else as bigint.")
+TABLE_PROPERTIES = option(_HIVE + "table_properties", properties, _no_properties, "Lines of key=value.")
+SERDE_PROPERTIES = option(_HIVE + "serde_properties", properties, _no_properties, "Lines of key=value.")
+AS_DATASOURCE = option(_HIVE + "sync_as_datasource", boolean, True, "Spark reads the table through its data source.")
+SCHEMA_LENGTH = option(_HIVE + "schema_string_length_thresh", _count, 4000, "Length of a piece of Spark's schema.")
+MANAGED = option(_HIVE + "create_managed_table", boolean, False, "DROP in Hive then deletes the data.")
+OMIT_METADATA = option(_HIVE + "omit_metadata_fields", boolean, False, "Leave Hudi's meta columns out.")
+BATCH = option(_HIVE + "batch_num", _count, 1000, "Partitions a call.")
+COMMENTS = option(_HIVE + "sync_comment", boolean, True, "Take column comments along.")
+STRATEGY = option(_HIVE + "table.strategy", one_of(Strategy), Strategy.ALL, "Views of a merge-on-read table.")
+PRE_APACHE = option(_HIVE + "use_pre_apache_input_format", boolean, False, "Input formats of com.uber.hoodie.")
+INCREMENTAL = option("hoodie.meta.sync.incremental", boolean, True, "Only partitions written since the last sync.")
+SNAPSHOT_NAME = option(
+    "hoodie.meta.sync.sync_snapshot_with_table_name", boolean, True, "The plain name is the snapshot view."
+)
+NO_PARTITIONS = option("hoodie.meta.sync.no_partition_metadata", boolean, False, "Register no partitions.")
+SPARK_VERSION = option("hoodie.meta_sync.spark.version", _optional_text, None, "Told in spark.sql.create.version.")
+CASCADE = option("skep.sync.cascade", one_of(Cascade), Cascade.ALL, "Partitions that get changed columns: all, none.")
+LOCK_WAIT = option("skep.sync.lock.wait_seconds", float, 120.0, "How long a sync waits for another one.")
+
+# Accepted, and without effect: skep speaks to the metastore only, never drops a table, asks for partitions by name.
+for _key in ("username", "password", "jdbcurl", "use_jdbc", "filter_pushdown_enabled", "filter_pushdown_max_size"):
+    option(_HIVE + _key, str, "", status=Status.NO_EFFECT)
+for _key in ("hoodie.meta.sync.decode_partition", "hoodie.meta.sync.metadata_file_listing"):
+    option(_key, str, "", status=Status.NO_EFFECT)
+option(_HIVE + "recreate_table_on_error", boolean, False, status=Status.NO_EFFECT)
+option(_HIVE + "base_file_format", str, "", status=Status.NO_EFFECT)
+planned(
+    _HIVE + "bucket_sync",
+    _HIVE + "bucket_sync_spec",
+    _HIVE + "ignore_exceptions",
+    "hoodie.datasource.meta_sync.condition.sync",
+    "hoodie.meta.sync.touch.partitions.enabled",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyncOptions:
+    """How a table is synced."""
+
+    entry: EntryOptions
+    extractor: Extractor | None = None
+    incremental: bool = True
+    partitions: bool = True
+    auto_create_database: bool = True
+    batch_size: int = 1000
+    cascade: Cascade = Cascade.ALL
+    lock_wait_seconds: float = 120.0
+
+    @classmethod
+    def of(cls, given: Mapping[str, object] | None = None) -> SyncOptions:
+        """From option keys. OptionError names the key that does not parse."""
+        options = given if isinstance(given, Options) else Options(given)
+        if (mode := options.value(MODE).lower()) != "hms":
+            raise OptionError(f"option {MODE.key}: only hms is supported, not {mode}", option=MODE.key, found=mode)
+        return cls(
+            entry=EntryOptions(
+                strategy=options.value(STRATEGY),
+                skip_ro_suffix=options.value(SKIP_RO_SUFFIX),
+                snapshot_under_table_name=options.value(SNAPSHOT_NAME),
+                omit_metadata_fields=options.value(OMIT_METADATA),
+                timestamps=options.value(SUPPORT_TIMESTAMP),
+                comments=options.value(COMMENTS),
+                as_datasource=options.value(AS_DATASOURCE),
+                spark_version=options.value(SPARK_VERSION),
+                schema_piece_length=options.value(SCHEMA_LENGTH),
+                managed=options.value(MANAGED),
+                pre_apache_input_format=options.value(PRE_APACHE),
+                partition_fields=options.value(PARTITION_FIELDS),
+                table_properties=options.value(TABLE_PROPERTIES),
+                serde_properties=options.value(SERDE_PROPERTIES),
+            ),
+            extractor=options.value(EXTRACTOR),
+            incremental=options.value(INCREMENTAL),
+            partitions=not options.value(NO_PARTITIONS),
+            auto_create_database=options.value(AUTO_CREATE),
+            batch_size=options.value(BATCH),
+            cascade=options.value(CASCADE),
+            lock_wait_seconds=options.value(LOCK_WAIT),
+        )

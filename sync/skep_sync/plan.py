@@ -1,0 +1,247 @@
+"""From what the metastore should say, what it says and what the timeline tells of partitions to a list of steps.
+
+Pure: values in, values out. Per entry at most one alteration, and that last: a marker is never ahead of its partitions.
+What others have put into an entry stays: their parameters, owner, comments on columns that the table has none for.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from skep_catalog.entities import Column, StorageDescriptor, Table
+from skep_catalog.entries import COMPLETION_MARKER, MARKER, SCHEMA_PARTS
+from skep_catalog.type_text import same_type
+from skep_sync.changes import Changes, SyncPoint
+from skep_sync.options import Cascade
+from skep_sync.steps import (
+    AddPartitions,
+    AlterEntry,
+    Change,
+    CreateEntry,
+    DropPartitions,
+    MovePartitions,
+    PartitionTarget,
+    Step,
+)
+from skep_sync.values import Extractor, partition_name, partition_values
+from skep_table.errors import FormatError
+
+_S3_SCHEMES: Final = frozenset({"s3", "s3a", "s3n"})
+_URI: Final = re.compile(r"([A-Za-z][\w+.-]*):(?://([^/]*))?(/.*|)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How the table's partition paths become partitions of an entry."""
+
+    base_path: str
+    keys: tuple[str, ...]
+    extractor: Extractor
+    decode: bool
+
+    def target(self, path: str) -> PartitionTarget:
+        values = partition_values(path, self.extractor, self.keys, decode=self.decode)
+        return PartitionTarget(path, values, partition_name(self.keys, values), f"{self.base_path}/{path}")
+
+
+def marker_of(entry: Table | None) -> SyncPoint | None:
+    """Up to where an entry says that it is synced."""
+    if entry is None or not (time := entry.parameters.get(MARKER)):
+        return None
+    return SyncPoint(time, entry.parameters.get(COMPLETION_MARKER))
+
+
+def entry_steps(
+    wanted: Table,
+    actual: Table | None,
+    point: SyncPoint | None,
+    partitions: list[Step],
+    *,
+    cascade: Cascade = Cascade.ALL,
+) -> list[Step]:
+    """The steps of one entry around those of its partitions."""
+    marked = _markers(point)
+    if actual is None:
+        created = replace(wanted, parameters={**wanted.parameters, **({} if partitions else marked)})
+        return [CreateEntry(created), *partitions, *([_alter_new(wanted, marked)] if partitions and marked else [])]
+    target = merged(wanted, actual, marked)
+    changes = differences(actual, target)
+    if not changes:
+        return partitions
+    columns_change = any(change.what.startswith("column") for change in changes)
+    before = actual.parameters.get(MARKER)
+    alter = AlterEntry(
+        target,
+        tuple(changes),
+        cascade=columns_change and bool(target.partition_keys) and cascade is Cascade.ALL,
+        expected=(MARKER, before) if before is not None else None,
+    )
+    return [*partitions, alter]
+
+
+def _alter_new(wanted: Table, marked: Mapping[str, str]) -> AlterEntry:
+    table = replace(wanted, parameters={**wanted.parameters, **marked})
+    return AlterEntry(table, tuple(Change(f"parameter {key}", None, value) for key, value in marked.items()))
+
+
+def _markers(point: SyncPoint | None) -> dict[str, str]:
+    if point is None:
+        return {}
+    markers = {MARKER: point.requested_time}
+    if point.completion_time is not None:
+        markers[COMPLETION_MARKER] = point.completion_time
+    return markers
+
+
+def merged(wanted: Table, actual: Table, marked: Mapping[str, str]) -> Table:
+    """`actual` as it should be: what skep has a say in from `wanted`, all else as it is."""
+    parameters = {key: value for key, value in actual.parameters.items() if not key.startswith(SCHEMA_PARTS)}
+    parameters |= {**wanted.parameters, **marked}
+    if actual.table_type != wanted.table_type:
+        # Managed or external was decided when the entry was made; a sync does not hand out the right to delete data.
+        parameters.pop("EXTERNAL", None)
+        if "EXTERNAL" in actual.parameters:
+            parameters["EXTERNAL"] = actual.parameters["EXTERNAL"]
+    old, new = actual.storage, wanted.storage
+    location = old.location if same_location(old.location, new.location) else new.location
+    return replace(
+        actual,
+        parameters=parameters,
+        storage=replace(
+            old,
+            columns=_with_comments(new.columns, old.columns),
+            location=location,
+            input_format=new.input_format,
+            output_format=new.output_format,
+            serde_library=new.serde_library,
+            serde_parameters=_serde_parameters(old, new),
+        ),
+        partition_keys=_with_docs(actual.partition_keys, wanted.partition_keys),
+    )
+
+
+def _serde_parameters(old: StorageDescriptor, new: StorageDescriptor) -> dict[str, str]:
+    parameters = {**old.serde_parameters, **new.serde_parameters}
+    path = old.serde_parameters.get("path")
+    if path is not None and same_location(path, new.serde_parameters.get("path")):
+        parameters["path"] = path  # s3 or s3a: as whoever registered it has it
+    return parameters
+
+
+def _with_comments(wanted: tuple[Column, ...], actual: tuple[Column, ...]) -> tuple[Column, ...]:
+    """The table's comments win; where it has none, those in the metastore stay."""
+    known = {column.name.lower(): column.comment for column in actual}
+    return tuple(c if c.comment else replace(c, comment=known.get(c.name.lower(), c.comment)) for c in wanted)
+
+
+def _with_docs(keys: tuple[Column, ...], wanted: tuple[Column, ...]) -> tuple[Column, ...]:
+    """Partition keys stay as they are; metastores let only their comments change."""
+    docs = {key.name.lower(): key.comment for key in wanted}
+    return tuple(replace(key, comment=docs.get(key.name.lower()) or key.comment) for key in keys)
+
+
+def differences(actual: Table, target: Table) -> list[Change]:
+    """What an alteration would change, in words. Empty: nothing."""
+    changes = _column_changes(actual.storage.columns, target.storage.columns)
+    changes += [
+        Change(f"comment of partition key {new.name}", old.comment or "", new.comment)
+        for old, new in zip(actual.partition_keys, target.partition_keys, strict=True)
+        if (old.comment or "") != (new.comment or "")
+    ]
+    for what in ("location", "input_format", "output_format", "serde_library"):
+        old, new = getattr(actual.storage, what), getattr(target.storage, what)
+        if old != new:
+            changes.append(Change(what.replace("_", " "), old, new))
+    serde = _map_changes("serde parameter", actual.storage.serde_parameters, target.storage.serde_parameters)
+    return changes + serde + _map_changes("parameter", actual.parameters, target.parameters)
+
+
+def _column_changes(actual: tuple[Column, ...], target: tuple[Column, ...]) -> list[Change]:
+    old = {column.name.lower(): column for column in actual}
+    new = {column.name.lower(): column for column in target}
+    changes = [Change(f"column {column.name}", column.type, None) for name, column in old.items() if name not in new]
+    for name, column in new.items():
+        before = old.get(name)
+        if before is None:
+            changes.append(Change(f"column {column.name}", None, column.type))
+        elif not same_type(before.type, column.type):
+            changes.append(Change(f"column {column.name}", before.type, column.type))
+        elif (before.comment or "") != (column.comment or ""):
+            changes.append(Change(f"comment of column {column.name}", before.comment or "", column.comment))
+    if [name for name in old if name in new] != [name for name in new if name in old]:
+        changes.append(Change("column order", ", ".join(old), ", ".join(new)))
+    return changes
+
+
+def _map_changes(what: str, actual: Mapping[str, str], target: Mapping[str, str]) -> list[Change]:
+    keys = [*target, *(key for key in actual if key not in target)]
+    return [
+        Change(f"{what} {key}", actual.get(key), target.get(key)) for key in keys if actual.get(key) != target.get(key)
+    ]
+
+
+def partition_steps(
+    wanted: Table,
+    changes: Changes,
+    layout: Layout,
+    registered: Mapping[tuple[str, ...], str | None],
+) -> list[Step]:
+    """What has to be done about partitions.
+
+    `registered`: values → location of the partitions that the entry has; all of them when `changes` is complete, else
+    those of the paths in question. A location of None is not looked at.
+    """
+    targets = [layout.target(path) for path in sorted(changes.live)]
+    _check_distinct(targets)
+    new = [target for target in targets if target.values not in registered]
+    files = changes.files([target.path for target in new])
+    adds = [replace(target, files=found) for target in new if (found := files[target.path]) is not None]
+    moves = [
+        target
+        for target in targets
+        if (location := registered.get(target.values)) is not None and not same_location(location, target.location)
+    ]
+    if changes.complete:
+        kept = {target.values for target in targets}
+        gone = sorted(values for values in registered if values not in kept)
+    else:
+        gone = sorted({layout.target(path).values for path in changes.emptied} & registered.keys())
+    steps: list[Step] = []
+    if adds:
+        steps.append(AddPartitions(wanted, tuple(adds)))
+    if moves:
+        steps.append(MovePartitions(wanted, tuple(moves)))
+    if gone:
+        steps.append(DropPartitions(wanted, tuple(partition_name(layout.keys, values) for values in gone)))
+    return steps
+
+
+def _check_distinct(targets: list[PartitionTarget]) -> None:
+    """Two folders may have the same values (`2024/01` and `2024-01`, say): one entry can't stand for both."""
+    seen: dict[tuple[str, ...], str] = {}
+    for target in targets:
+        other = seen.setdefault(target.values, target.path)
+        if other != target.path:
+            raise FormatError(
+                f"partition paths {other!r} and {target.path!r} have the same values {', '.join(target.values)}",
+                hint="choose another hoodie.datasource.hive_sync.partition_extractor_class",
+                path=target.path,
+                found=target.values,
+            )
+
+
+def same_location(one: str | None, other: str | None) -> bool:
+    """Whether two locations are one: `file:` or none, `s3` or `s3a`, a slash at the end don't count."""
+    return _location(one) == _location(other)
+
+
+def _location(text: str | None) -> tuple[str, str, str] | None:
+    """Scheme, authority, path. Not by a URL parser: Hadoop takes `%`, `?` and `#` in paths as they are."""
+    if text is None:
+        return None
+    match = _URI.fullmatch(text)
+    scheme, authority, path = (match[1].lower(), match[2] or "", match[3]) if match else ("file", "", text)
+    return ("s3" if scheme in _S3_SCHEMES else scheme), authority, path.rstrip("/")

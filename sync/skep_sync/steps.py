@@ -1,0 +1,187 @@
+"""The steps of a sync plan: typed, printable, and as JSON. A plan says all that will be done before any of it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from skep_catalog.entities import Table
+from skep_sync.changes import Files, SyncPoint
+
+_NAMED = 5  # so many partitions are named in a summary
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One difference of an entry: what it is of, what stands there (None: nothing), what will."""
+
+    what: str
+    old: str | None
+    new: str | None
+
+    def __str__(self) -> str:
+        if self.old is None:
+            return f"+ {self.what} = {_short(self.new)}"
+        if self.new is None:
+            return f"- {self.what}"
+        return f"~ {self.what}: {_short(self.old)} → {_short(self.new)}"
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionTarget:
+    """A partition as it should be registered."""
+
+    path: str
+    values: tuple[str, ...]
+    name: str
+    location: str
+    files: Files | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CreateDatabase:
+    database: str
+
+    def summary(self) -> str:
+        return f"create database {self.database}"
+
+    def to_json(self) -> dict[str, Any]:
+        return {"step": "create_database", "database": self.database}
+
+
+@dataclass(frozen=True, slots=True)
+class CreateEntry:
+    table: Table
+
+    def summary(self) -> str:
+        keys = ", ".join(key.name for key in self.table.partition_keys) or "none"
+        return f"create table {self.table.full_name}: {len(self.table.storage.columns)} columns, partition keys: {keys}"
+
+    def to_json(self) -> dict[str, Any]:
+        storage = self.table.storage
+        return {
+            "step": "create_table",
+            "table": self.table.full_name,
+            "location": storage.location,
+            "input_format": storage.input_format,
+            "columns": {column.name: column.type for column in storage.columns},
+            "partition_keys": {key.name: key.type for key in self.table.partition_keys},
+            "parameters": dict(self.table.parameters),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class AddPartitions:
+    table: Table
+    partitions: tuple[PartitionTarget, ...]
+
+    def summary(self) -> str:
+        return f"add {_counted([p.name for p in self.partitions])} to {self.table.full_name}"
+
+    def to_json(self) -> dict[str, Any]:
+        names = [partition.name for partition in self.partitions]
+        return {"step": "add_partitions", "table": self.table.full_name, "partitions": names}
+
+
+@dataclass(frozen=True, slots=True)
+class MovePartitions:
+    """Partitions whose entries point to another folder than the table has them in."""
+
+    table: Table
+    partitions: tuple[PartitionTarget, ...]
+
+    def summary(self) -> str:
+        return f"correct the location of {_counted([p.name for p in self.partitions])} of {self.table.full_name}"
+
+    def to_json(self) -> dict[str, Any]:
+        moved = {partition.name: partition.location for partition in self.partitions}
+        return {"step": "move_partitions", "table": self.table.full_name, "partitions": moved}
+
+
+@dataclass(frozen=True, slots=True)
+class DropPartitions:
+    table: Table
+    names: tuple[str, ...]
+
+    def summary(self) -> str:
+        return f"drop {_counted(list(self.names))} from {self.table.full_name} (entries only)"
+
+    def to_json(self) -> dict[str, Any]:
+        return {"step": "drop_partitions", "table": self.table.full_name, "partitions": list(self.names)}
+
+
+@dataclass(frozen=True, slots=True)
+class AlterEntry:
+    """The one alteration of an entry, its last step, marker included. `expected`: the marker that must still stand."""
+
+    table: Table
+    changes: tuple[Change, ...]
+    cascade: bool = False
+    expected: tuple[str, str] | None = None
+
+    def summary(self) -> str:
+        lines = [f"alter table {self.table.full_name}" + (", columns of all partitions too" if self.cascade else "")]
+        return "\n".join([*lines, *(f"    {change}" for change in self.changes)])
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "step": "alter_table",
+            "table": self.table.full_name,
+            "cascade": self.cascade,
+            "changes": [{"what": c.what, "old": c.old, "new": c.new} for c in self.changes],
+        }
+
+
+Step = CreateDatabase | CreateEntry | AddPartitions | MovePartitions | DropPartitions | AlterEntry
+
+
+@dataclass(frozen=True, slots=True)
+class SyncPlan:
+    """What has to be done so that the metastore says what the table is; nothing, when `steps` is empty.
+
+    `markers` are the entries' sync markers when the plan was made (None: no entry, or no marker): applying it to
+    entries that have moved on since is refused. `complete`: partitions were compared in full.
+    """
+
+    base_path: str
+    database: str
+    name: str
+    point: SyncPoint | None
+    steps: tuple[Step, ...]
+    warnings: tuple[str, ...] = ()
+    markers: Mapping[str, str | None] = field(default_factory=dict)
+    complete: bool = False
+
+    @property
+    def full_name(self) -> str:
+        return f"{self.database}.{self.name}"
+
+    def __bool__(self) -> bool:
+        return bool(self.steps)
+
+    def __str__(self) -> str:
+        if not self.steps:
+            return f"{self.full_name}: nothing to do, in sync"
+        return "\n".join([f"{self.full_name}:", *(f"  {step.summary()}" for step in self.steps)])
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "table": self.full_name,
+            "base_path": self.base_path,
+            "instant": self.point and self.point.requested_time,
+            "in_sync": not self.steps,
+            "complete": self.complete,
+            "steps": [step.to_json() for step in self.steps],
+            "warnings": list(self.warnings),
+        }
+
+
+def _counted(names: list[str]) -> str:
+    shown = ", ".join(names[:_NAMED]) + (f", and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
+    return f"{len(names)} partition{'' if len(names) == 1 else 's'} ({shown})"
+
+
+def _short(text: str | None, length: int = 90) -> str:
+    text = text or '""'
+    return text if len(text) <= length else f"{text[: length - 1]}…"

@@ -1,0 +1,107 @@
+"""Partition paths, partition values and the metastore's partition names: one decoder and one encoder for all uses."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum
+
+from skep_table.errors import FormatError
+from skep_table.keys.partition_path import escape, unescape
+from skep_table.names import DEFAULT_PARTITION
+
+
+class Extractor(Enum):
+    """How values are read from a partition path, by the short name of Hudi's PartitionValueExtractor classes."""
+
+    MULTI_PART = "MultiPartKeysValueExtractor"
+    SINGLE_PART = "SinglePartPartitionValueExtractor"
+    HIVE_STYLE = "HiveStylePartitionValueExtractor"
+    SLASH_ENCODED_DAY = "SlashEncodedDayPartitionValueExtractor"
+    SLASH_ENCODED_HOUR = "SlashEncodedHourPartitionValueExtractor"
+    NON_PARTITIONED = "NonPartitionedExtractor"
+
+    @classmethod
+    def of(cls, text: str) -> Extractor:
+        """By Hudi's class name, with or without its package, or by skep's short name (`multi_part`)."""
+        name = text.strip().rsplit(".", 1)[-1]
+        for member in cls:
+            if name.lower() in (member.value.lower(), member.name.lower()):
+                return member
+        raise ValueError(f"one of {', '.join(member.value for member in cls)}")
+
+    @classmethod
+    def fitting(cls, keys: int, *, hive_style: bool) -> Extractor:
+        """The one that Hudi infers for so many partition keys."""
+        if keys == 0:
+            return cls.NON_PARTITIONED
+        if keys > 1:
+            return cls.MULTI_PART
+        return cls.HIVE_STYLE if hive_style else cls.SINGLE_PART
+
+    def values(self, path: str, *, decode: bool) -> tuple[str, ...]:
+        """The values in a partition path. `decode`: the table URL-encodes them. FormatError when it does not fit."""
+        values = self._raw(path)
+        return tuple(unescape(value) for value in values) if decode else values
+
+    def _raw(self, path: str) -> tuple[str, ...]:
+        parts = path.split("/") if path else []
+        match self:
+            case Extractor.NON_PARTITIONED:
+                return ()
+            case Extractor.MULTI_PART:
+                return tuple(self._value(part, path) for part in parts)
+            case Extractor.SINGLE_PART:
+                return ("-".join(parts),)
+            case Extractor.HIVE_STYLE:
+                if len(parts) != 1 or "=" not in path:
+                    raise self._unfit(path, "key=value")
+                return (self._value(path, path),)
+            case Extractor.SLASH_ENCODED_DAY:
+                return self._date(parts, 3, path)
+            case Extractor.SLASH_ENCODED_HOUR:
+                return self._date(parts, 4, path)
+
+    def _value(self, part: str, path: str) -> str:
+        if part.count("=") > 1:
+            raise self._unfit(path, "one = a level")
+        return part.partition("=")[2] if "=" in part else part
+
+    def _date(self, parts: list[str], count: int, path: str) -> tuple[str, ...]:
+        if len(parts) != count:
+            raise self._unfit(path, "yyyy/MM/dd" + "/HH" * (count - 3))
+        return ("-".join(self._value(part, path) for part in parts),)
+
+    def _unfit(self, path: str, expected: str) -> FormatError:
+        return FormatError(
+            f"partition path {path!r} does not fit {self.value}: it expects {expected}",
+            hint="choose another hoodie.datasource.hive_sync.partition_extractor_class",
+            path=path,
+            expected=expected,
+        )
+
+
+def partition_values(path: str, extractor: Extractor, keys: Sequence[str], *, decode: bool) -> tuple[str, ...]:
+    """The values of a partition path, one a key. An empty value is the default partition, as for Hive."""
+    values = extractor.values(path, decode=decode)
+    if len(values) != len(keys):
+        raise FormatError(
+            f"partition path {path!r} has {len(values)} values by {extractor.value}, "
+            f"the table {len(keys)} partition keys ({', '.join(keys)})",
+            hint="choose another hoodie.datasource.hive_sync.partition_extractor_class",
+            path=path,
+            found=values,
+            expected=tuple(keys),
+        )
+    return tuple(value or DEFAULT_PARTITION for value in values)
+
+
+def partition_name(keys: Sequence[str], values: Sequence[str]) -> str:
+    """The name by which the metastore knows a partition: `k=v/…`, keys in lower case, both escaped."""
+    return "/".join(
+        f"{escape(key.lower())}={escape(value) or DEFAULT_PARTITION}" for key, value in zip(keys, values, strict=True)
+    )
+
+
+def values_of_name(name: str) -> tuple[str, ...]:
+    """The values in a metastore's partition name."""
+    return tuple(unescape(level.partition("=")[2]) for level in name.split("/"))
