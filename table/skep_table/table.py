@@ -15,6 +15,7 @@ from skep_table.schema.avro import parse_avro
 from skep_table.schema.types import Field, Schema, StringType
 from skep_table.storage import Storage, open_storage
 from skep_table.table_config import TableConfig, load_table_config
+from skep_table.timeline.archive import ArchivedLog
 from skep_table.timeline.history import History
 from skep_table.timeline.instant import Action, Instant, State
 from skep_table.timeline.layout import Layout, layout_of
@@ -203,9 +204,9 @@ class _Cache:
                 self._kept.popitem(last=False)
 
 
-def _archive(storage: Storage, config: TableConfig) -> Archive | None:
+def _archive(storage: Storage, config: TableConfig) -> Archive:
     layout = layout_of(config)
-    return History(storage, layout.archive_folder) if layout.has_completion_times else None
+    return (History if layout.has_completion_times else ArchivedLog)(storage, layout.archive_folder)
 
 
 def _parse_schema(text: str, path: str) -> Schema:

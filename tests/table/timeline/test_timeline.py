@@ -158,8 +158,8 @@ def test_ten_thousand_commits_are_one_listing(tmp_path: Path, monkeypatch: pytes
 # -- the history of layout 2 -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("version", ["1.0.2", "1.1.1"])
-def test_golden_history(golden: Path, version: str) -> None:
+@pytest.mark.parametrize("version", ["0.15.0", "1.0.2", "1.1.1"])
+def test_golden_archives(golden: Path, version: str) -> None:
     case = golden / version / "cow_archive"
     table = HudiTable.open(case / "table")
     archived = table.timeline.archived()
@@ -177,6 +177,7 @@ def test_golden_history(golden: Path, version: str) -> None:
             assert table.commit_metadata(instant) == content
             assert isinstance(content, CommitMetadata)
             assert content.schema_json
+            assert content.stats
             assert table.timeline.completion_time_of(instant.requested_time) == instant.completion_time
         else:
             assert isinstance(content, CleanMetadata)

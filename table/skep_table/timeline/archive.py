@@ -1,0 +1,153 @@
+"""The archived timeline of layout 1: log files of Avro entries, one for each instant file (format guide 2.10).
+
+Opened when asked for. A first pass keeps of each entry only what it is and where it lies; contents are read one by one.
+"""
+
+from __future__ import annotations
+
+import functools
+import io
+import json
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import fastavro
+
+from skep_table.errors import CorruptFileError, FormatError
+from skep_table.logfile import BlockType, LogBlock, read_blocks
+from skep_table.names import LogFileName
+from skep_table.storage import Storage
+from skep_table.timeline.codec import metadata_of_record
+from skep_table.timeline.instant import DATA_ACTIONS, Action, Instant, State
+from skep_table.timeline.metadata import CommitMetadata
+from skep_table.timeline.plans import PLAN_OF, Plan
+from skep_table.timeline.records import from_record
+
+_MEMBER_OF: Final[Mapping[Action, str]] = {
+    Action.COMMIT: "hoodieCommitMetadata",
+    Action.DELTA_COMMIT: "hoodieCommitMetadata",
+    Action.REPLACE_COMMIT: "hoodieReplaceCommitMetadata",
+    Action.CLEAN: "hoodieCleanMetadata",
+    Action.ROLLBACK: "hoodieRollbackMetadata",
+    Action.SAVEPOINT: "hoodieSavePointMetadata",
+    Action.INDEXING: "hoodieIndexCommitMetadata",
+}
+_INT: Final = struct.Struct(">i")
+_ENTRY: Final = {
+    "type": "record",
+    "name": "HoodieArchivedMetaEntry",
+    "namespace": "org.apache.hudi.avro.model",
+    "fields": [
+        {"name": name, "type": ["null", "string"], "default": None}
+        for name in ("commitTime", "actionType", "actionState")
+    ],
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    path: str
+    offset: int
+    size: int
+    schema: Any  # as fastavro has parsed it
+
+    def __str__(self) -> str:
+        return f"{self.path}, entry at {self.offset}"
+
+
+class ArchivedLog:
+    """Completed instants that have left the active timeline of layout 1, which knows no completion times."""
+
+    def __init__(self, storage: Storage, folder: str) -> None:
+        self._storage = storage
+        self._folder = folder
+
+    def instants(self) -> tuple[Instant, ...]:
+        return tuple(sorted(self._places, key=lambda instant: instant.sort_key))
+
+    def completion_time_of(self, requested_time: str) -> str | None:  # noqa: ARG002
+        return None
+
+    def completed_content(self, instant: Instant) -> CommitMetadata | Plan | None:
+        """What the instant's completed file held; None when the archive has no such instant, or keeps nothing of it."""
+        place = self._places.get(instant)
+        if place is None or instant.action not in _MEMBER_OF:
+            return None
+        data = self._storage.read_range(place.path, place.offset, place.size)
+        record = _decode(data, place.schema, None, place).get(_MEMBER_OF[instant.action])
+        if record is None:
+            return None
+        if instant.action in DATA_ACTIONS:
+            return metadata_of_record(record, str(place))
+        return from_record(PLAN_OF[instant.action, State.COMPLETED], record, str(place))
+
+    @functools.cached_property
+    def _places(self) -> dict[Instant, _Place]:
+        found: dict[Instant, _Place] = {}
+        names = ((file.path, LogFileName.parse(file.name)) for file in self._storage.list_prefix(self._folder))
+        archives = [(path, name) for path, name in names if name is not None and name.extension == "archive"]
+        for path, _ in sorted(archives, key=lambda archive: archive[1].sort_key):
+            with self._storage.open_input(path) as file:
+                for block in read_blocks(file, path):
+                    found.update(_completed(block))
+        return found
+
+
+def _completed(block: LogBlock) -> Iterator[tuple[Instant, _Place]]:
+    """The completed instants of a block. What a crash cut short is not lost: its instant files are still there."""
+    if block.type is not BlockType.AVRO_DATA:
+        return
+    schema = _parse_schema(block.schema_text, block.path)
+    content = block.content().to_pybytes()
+    for at, size in _entries(content, block):
+        place = _Place(block.path, block.content_offset + at, size, schema)
+        entry = _decode(content[at : at + size], schema, _ENTRY, place)
+        if entry["actionState"] in (None, State.COMPLETED.name):
+            yield _instant(entry, place), place
+
+
+def _entries(content: bytes, block: LogBlock) -> Iterator[tuple[int, int]]:
+    """Offset and size of each record: behind the version and their count, each with its size in front."""
+    try:
+        (count,) = _INT.unpack_from(content, _INT.size)
+        at = 2 * _INT.size
+        for _ in range(count):
+            (size,) = _INT.unpack_from(content, at)
+            at += _INT.size
+            if size < 0 or at + size > len(content):
+                raise struct.error(f"a record of {size} bytes at {at} of {len(content)}")
+            yield at, size
+            at += size
+    except struct.error as error:
+        raise CorruptFileError(
+            f"{block.path}: the block at {block.offset} is cut: {error}", path=block.path, offset=block.offset
+        ) from error
+
+
+@functools.lru_cache(maxsize=8)
+def _parse_schema(text: str, path: str) -> Any:
+    try:
+        return fastavro.parse_schema(json.loads(text))
+    except Exception as error:  # not JSON, or not a schema
+        raise FormatError(f"{path}: its schema is not readable: {error}", path=path) from error
+
+
+def _decode(data: bytes, schema: Any, reader_schema: Any, place: _Place) -> dict[str, Any]:
+    try:
+        record = fastavro.schemaless_reader(io.BytesIO(data), schema, reader_schema)
+    except Exception as error:  # the decoder fails in many ways on damaged bytes
+        raise CorruptFileError(f"{place} is not readable: {error}", path=place.path, offset=place.offset) from error
+    if not isinstance(record, dict):
+        raise FormatError(f"{place} is no record", path=place.path, offset=place.offset)
+    return record
+
+
+def _instant(entry: Mapping[str, Any], place: _Place) -> Instant:
+    try:
+        return Instant(str(entry["commitTime"]), Action(entry["actionType"]).completed_as, State.COMPLETED)
+    except ValueError as error:
+        raise FormatError(
+            f"{place}: unknown action {entry['actionType']!r}", path=place.path, found=entry["actionType"]
+        ) from error
