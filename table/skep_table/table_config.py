@@ -229,7 +229,7 @@ class TableConfig:
             cdc_mode=read.value(CDC_MODE, one_of(CdcMode), CdcMode.DATA_BEFORE_AFTER),
             metadata_partitions=read.value(METADATA_PARTITIONS, comma_list, _NO_FIELDS),
             create_schema=properties.get(CREATE_SCHEMA) or None,
-            raw=MappingProxyType(dict(properties)),
+            raw=dict(properties),
         )
 
     def to_properties(self) -> dict[str, str]:
