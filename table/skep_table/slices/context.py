@@ -1,0 +1,98 @@
+"""What reading a slice knows of its table: schemas by version, keys, bootstrap sources, limits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from skep_table.keys import KeyGenerator
+from skep_table.logfile import BlockRule
+from skep_table.merge import MergeRule
+from skep_table.options import Options
+from skep_table.schema.evolve import SourceNames
+from skep_table.schema.history import SchemaVersion, source_names, version_at
+from skep_table.schema.types import RECORD_KEY, Field, Schema, StringType
+from skep_table.slices.history import schema_history
+from skep_table.table import HudiTable
+
+
+@dataclass(frozen=True)
+class SliceContext:
+    """`schema` is the reader's, all columns; `columns` are wanted, in that order."""
+
+    table: HudiTable
+    schema: Schema
+    columns: tuple[str, ...]
+    as_of: str | None
+    options: Options
+
+    @cached_property
+    def rule(self) -> MergeRule:
+        return MergeRule.of(self.table.config, self.options).with_defaults(self.schema)
+
+    @cached_property
+    def block_rule(self) -> BlockRule:
+        return BlockRule(self.table.timeline.is_completed_or_archived, self.as_of)
+
+    @property
+    def answer(self) -> Schema:
+        return self.schema.select(self.columns)
+
+    @cached_property
+    def merged(self) -> Schema:
+        """The columns that go through the merge: the wanted ones, and what keys and ordering values are made of."""
+        if self.rule.reads_whole_rows:
+            return self.schema
+        wanted = {*self.columns, *self.rule.columns(self.schema), *self.key_columns}
+        return self.schema.select(tuple(name for name in self.schema.names() if name in wanted))
+
+    @cached_property
+    def key_columns(self) -> tuple[str, ...]:
+        """The columns that record keys are computed from, where the table does not keep them."""
+        if self.table.config.populate_meta_fields:
+            return ()
+        fields = KeyGenerator.of(self.table.config).record_fields
+        return tuple(dict.fromkeys(name if name in self.schema else name.partition(".")[0] for name in fields))
+
+    @cached_property
+    def keyed(self) -> Schema:
+        """`merged` with a record key."""
+        if RECORD_KEY in self.merged:
+            return self.merged
+        return replace(self.merged, fields=(*self.merged.fields, Field(RECORD_KEY, StringType())))
+
+    def with_keys(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Rows with their record key, computed where the table does not keep it."""
+        if self.table.config.populate_meta_fields:
+            return rows
+        keys = KeyGenerator.of(self.table.config).record_keys(rows)
+        if isinstance(keys, pa.ChunkedArray):
+            keys = keys.combine_chunks()
+        at = rows.schema.get_field_index(RECORD_KEY)
+        field = pa.field(RECORD_KEY, pa.string())
+        if at >= 0:
+            return rows.set_column(at, field, pc.coalesce(rows.column(at), keys))
+        return pa.RecordBatch.from_arrays([*rows.columns, keys], schema=rows.schema.append(field))
+
+    def names_at(self, instant_time: str) -> SourceNames:
+        """Under which names a file of this instant holds the reader's columns, where they were renamed."""
+        history = schema_history(self.table)
+        query = self._query_version
+        file = version_at(history, instant_time) if query is not None else None
+        if query is None or file is None or file == query:
+            return _SAME_NAMES
+        return source_names(file, query)
+
+    @cached_property
+    def _query_version(self) -> SchemaVersion | None:
+        history = schema_history(self.table)
+        if self.as_of is not None:
+            return version_at(history, self.as_of)
+        return history[-1] if history else None
+
+
+_SAME_NAMES: Mapping[str, str | None] = {}

@@ -1,0 +1,168 @@
+"""The log entries of a slice as Arrow rows in their order of arrival, deletes among them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+
+import pyarrow as pa
+
+from skep_table.logfile import BlockType, LogBlock, read_blocks, valid_blocks
+from skep_table.merge.rows import DELETED, HAS, ORDERING, ordering_columns
+from skep_table.schema.arrow import arrow_type, to_arrow
+from skep_table.schema.evolve import project
+from skep_table.schema.types import ALL_META_FIELDS, PARTITION_PATH, RECORD_KEY
+from skep_table.slices.context import SliceContext
+from skep_table.view import LogFile
+
+
+@contextmanager
+def open_blocks(context: SliceContext, logs: Sequence[LogFile]) -> Iterator[list[LogBlock]]:
+    """The blocks that count, oldest first. Their contents can be read while the context is open."""
+    with ExitStack() as files:
+
+        def every() -> Iterator[LogBlock]:
+            for log in logs:
+                if not log.name.cdc:
+                    file = files.enter_context(context.table.storage.open_input(log.path))
+                    yield from read_blocks(file, log.path)
+
+        yield valid_blocks(every(), context.block_rule)
+
+
+def log_rows(context: SliceContext, blocks: Sequence[LogBlock]) -> Iterator[pa.RecordBatch]:
+    """The blocks' entries as rows of `context.keyed` with the helper columns of `merge/rows.py`.
+
+    All batches have one schema: columns that say what a partial update brought are there when a block is partial.
+    """
+    schema = _row_schema(context, any(block.is_partial for block in blocks))
+    for block in blocks:
+        if block.type is BlockType.DELETE:
+            yield _deletes(context, block, schema)
+        elif block.type.has_records:
+            yield from _records(context, block, schema)
+
+
+def _row_schema(context: SliceContext, partial: bool) -> pa.Schema:
+    fields = list(to_arrow(context.keyed))
+    fields.append(pa.field(DELETED, pa.bool_()))
+    for number, name in enumerate(context.rule.ordering_fields):
+        kind = _ordering_type(context, name)
+        if name not in context.keyed and kind is not None:
+            fields.append(pa.field(f"{ORDERING}{number}", kind))
+    if partial:
+        data = (name for name in context.keyed.names() if name not in ALL_META_FIELDS)
+        fields += [pa.field(HAS + name, pa.bool_()) for name in data]
+    return pa.schema(fields)
+
+
+def _ordering_type(context: SliceContext, name: str) -> pa.DataType | None:
+    if name in context.keyed:
+        return arrow_type(context.keyed[name].type)
+    head, *members = name.split(".")
+    if head not in context.keyed:
+        return None
+    kind = arrow_type(context.keyed[head].type)
+    for member in members:
+        if not pa.types.is_struct(kind) or kind.get_field_index(member) < 0:
+            return None
+        kind = kind.field(member).type
+    return kind
+
+
+def _records(context: SliceContext, block: LogBlock, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    names = context.names_at(block.instant_time)
+    merged = context.merged
+    wanted = {names.get(name, name) for name in merged.names()}
+    for batch in block.batches({name for name in wanted if name is not None}):
+        rows = context.with_keys(project(batch, merged, names))
+        present = set(batch.schema.names)
+        columns = []
+        for field in schema:
+            if field.name in rows.schema.names:
+                columns.append(rows.column(field.name))
+            elif field.name == DELETED:
+                columns.append(pa.repeat(False, rows.num_rows))
+            elif field.name.startswith(HAS):
+                source = names.get(field.name[len(HAS) :], field.name[len(HAS) :])
+                columns.append(pa.repeat(not block.is_partial or source in present, rows.num_rows))
+            else:
+                number = int(field.name[len(ORDERING) :])
+                columns.append(ordering_columns(rows, context.rule)[number])
+        yield pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _deletes(context: SliceContext, block: LogBlock, schema: pa.Schema) -> pa.RecordBatch:
+    entries = block.deletes()
+    count = entries.num_rows
+    ordering = _ordering_of_deletes(context, _one(entries.column("ordering_value")))
+    columns = []
+    for field in schema:
+        if field.name == RECORD_KEY:
+            columns.append(_one(entries.column("record_key")).cast(pa.string()))
+        elif field.name == PARTITION_PATH:
+            columns.append(_one(entries.column("partition_path")).cast(pa.string()))
+        elif field.name == DELETED or field.name.startswith(HAS):
+            columns.append(pa.repeat(True, count))
+        else:
+            value = ordering.get(field.name)
+            columns.append(pa.nulls(count, field.type) if value is None else value)
+    # Required columns are null in deletes: the merge takes them away before anyone sees them.
+    loose = pa.schema([field.with_nullable(True) for field in schema])
+    return pa.RecordBatch.from_arrays(columns, schema=loose)
+
+
+def _ordering_of_deletes(context: SliceContext, values: pa.Array) -> dict[str, pa.Array]:
+    """The ordering values by the column that holds them; none where the types tell that they can't be compared."""
+    fields = context.rule.ordering_fields
+    if pa.types.is_null(values.type) or not fields:
+        return {}
+    parts = values.flatten() if pa.types.is_struct(values.type) else [values]
+    if len(parts) != len(fields):
+        return {}
+    found = {}
+    for number, (name, part) in enumerate(zip(fields, parts, strict=True)):
+        kind = _ordering_type(context, name)
+        column = None if kind is None else _same_class(part, kind)
+        if column is None:
+            return {}
+        found[name if name in context.keyed else f"{ORDERING}{number}"] = column
+    return found
+
+
+def _same_class(values: pa.Array, kind: pa.DataType) -> pa.Array | None:
+    """Values in the column's type if they are of one class to Java; else None, and the delete applies in any order."""
+    t = pa.types
+    found = values.type
+    if found == kind:
+        return values
+    if t.is_timestamp(kind):
+        if t.is_int64(found):
+            return values.cast(pa.timestamp(kind.unit)).cast(kind)
+        return values.cast(kind) if t.is_timestamp(found) else None
+    if t.is_date32(kind) and t.is_int32(found):
+        return values.cast(pa.date32())
+    if t.is_int32(found) and t.is_signed_integer(kind) and kind.bit_width < 32:
+        return values.cast(kind)
+    if t.is_decimal(kind) and t.is_decimal(found):
+        try:
+            return values.cast(kind)
+        except pa.ArrowInvalid:
+            return values.cast(kind, safe=False)
+    if t.is_time(kind) and t.is_int64(found):
+        return values.cast(kind)
+    if t.is_fixed_size_binary(kind) and t.is_binary(found):
+        return values.cast(kind)
+    return None
+
+
+def as_table(batches: Sequence[pa.RecordBatch]) -> pa.Table:
+    """Batches whose schemas differ in nullability only, as one table."""
+    loose = pa.schema([field.with_nullable(True) for field in batches[0].schema])
+    return pa.Table.from_batches([pa.RecordBatch.from_arrays(b.columns, schema=loose) for b in batches], loose)
+
+
+def _one(column: pa.ChunkedArray) -> pa.Array:
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)

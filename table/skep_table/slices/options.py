@@ -1,0 +1,22 @@
+"""The options of reading slices, by Hudi's names."""
+
+from __future__ import annotations
+
+import tempfile
+from typing import Final
+
+from skep_table.options import option
+
+MERGE_BYTES = option(
+    "hoodie.memory.merge.max.size",
+    int,
+    1024 * 1024 * 1024,
+    "Log rows of one slice that are held in memory, in bytes; more spill to disk.",
+)
+SPILL_FOLDER = option(
+    "hoodie.memory.spillable.map.path",
+    str,
+    "",
+    f"Where log rows spill to; the system's temporary folder ({tempfile.gettempdir()}) when not set.",
+)
+BOOTSTRAP_BASE_PATH: Final = "hoodie.bootstrap.base.path"

@@ -1,0 +1,135 @@
+"""Reading one file slice: the base file streams by, log entries that fit its keys are merged in, the rest follows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+
+from skep_table.basefile import read_base
+from skep_table.merge import MergeRule, Updates, latest_per_key
+from skep_table.options import Options
+from skep_table.schema.arrow import to_arrow
+from skep_table.schema.types import Schema
+from skep_table.slices.bootstrap import read_bootstrap, source_of
+from skep_table.slices.context import SliceContext
+from skep_table.slices.logs import as_table, log_rows, open_blocks
+from skep_table.slices.options import MERGE_BYTES, SPILL_FOLDER
+from skep_table.slices.spill import Spill
+from skep_table.table import HudiTable
+from skep_table.view import FileSlice
+
+BATCH_ROWS: Final = 128 * 1024
+_LARGEST_BATCH_ROWS: Final = 1024 * 1024
+
+
+def read_slice(
+    table: HudiTable,
+    slice: FileSlice,
+    *,
+    columns: Sequence[str] | None = None,
+    schema: Schema | None = None,
+    as_of: str | None = None,
+    filter: ds.Expression | None = None,
+    options: Mapping[str, str] | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a slice in the reader's `schema` (the table's, with meta columns, when None), only `columns` of it.
+
+    `as_of` leaves out log blocks of later instants. `filter` may spare row groups of a slice without logs: rows that
+    fail it may still come. Log entries above `hoodie.memory.merge.max.size` bytes spill to disk. Raises
+    CorruptFileError and FormatError naming the file, SchemaError naming the column.
+    """
+    if schema is None:
+        schema = table.schema(as_of)
+        schema = schema.with_meta() if table.config.populate_meta_fields else schema
+    wanted = schema.names() if columns is None else tuple(columns)
+    context = SliceContext(table, schema, wanted, as_of, Options(options))
+    if not slice.log_files:
+        yield from _base_rows(context, slice, context.answer, filter, BATCH_ROWS)
+        return
+    with open_blocks(context, slice.log_files) as blocks:
+        if not blocks:
+            yield from _base_rows(context, slice, context.answer, filter, BATCH_ROWS)
+            return
+        yield from _merged(context, slice, log_rows(context, blocks))
+
+
+def _merged(context: SliceContext, slice: FileSlice, entries: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    limit = context.options.value(MERGE_BYTES)
+    held: list[pa.RecordBatch] = []
+    size = 0
+    for batch in entries:
+        held.append(batch)
+        size += batch.nbytes
+        if size > limit:
+            with Spill(context.options.value(SPILL_FOLDER), limit) as spill:
+                yield from _merged_on_disk(context, slice, held, entries, spill)
+            return
+    rows = as_table(held)
+    del held
+    updates = Updates(latest_per_key(rows, context.rule), context.rule)
+    # Each batch looks its keys up in a table of the updates' keys, which is built anew: the more updates, the fewer.
+    batch_rows = min(max(BATCH_ROWS, len(updates)), _LARGEST_BATCH_ROWS)
+    for base in _keyed_base_rows(context, slice, batch_rows):
+        yield _answer(context, updates.apply(base))
+    yield from _rest(context, updates)
+
+
+def _merged_on_disk(
+    context: SliceContext,
+    slice: FileSlice,
+    held: list[pa.RecordBatch],
+    entries: Iterator[pa.RecordBatch],
+    spill: Spill,
+) -> Iterator[pa.RecordBatch]:
+    """Both sides in parts by the hash of the key, one part in memory at a time."""
+    while held:
+        spill.add_entries(held.pop(0))
+    for batch in entries:
+        spill.add_entries(batch)
+    for base in _keyed_base_rows(context, slice, BATCH_ROWS):
+        yield _answer(context, spill.add_base(base))
+    for entries_part, base_part in spill.parts():
+        updates = Updates(_latest(entries_part, context.rule), context.rule)
+        for base in base_part:
+            yield _answer(context, updates.apply(base))
+        yield from _rest(context, updates)
+
+
+def _latest(rows: pa.Table, rule: MergeRule) -> pa.Table:
+    return latest_per_key(rows, rule)
+
+
+def _rest(context: SliceContext, updates: Updates) -> Iterator[pa.RecordBatch]:
+    for batch in updates.rest().combine_chunks().to_batches(max_chunksize=BATCH_ROWS):
+        if batch.num_rows:
+            yield _answer(context, batch)
+
+
+def _answer(context: SliceContext, rows: pa.RecordBatch) -> pa.RecordBatch:
+    schema = to_arrow(context.answer)
+    return pa.RecordBatch.from_arrays([rows.column(name) for name in context.columns], schema=schema)
+
+
+def _keyed_base_rows(context: SliceContext, slice: FileSlice, batch_rows: int) -> Iterator[pa.RecordBatch]:
+    names = list(context.keyed.names())
+    loose = pa.schema([field.with_nullable(True) for field in to_arrow(context.keyed)])
+    for batch in _base_rows(context, slice, context.merged, None, batch_rows):
+        rows = context.with_keys(batch)
+        yield pa.RecordBatch.from_arrays([rows.column(name) for name in names], schema=loose)
+
+
+def _base_rows(
+    context: SliceContext, slice: FileSlice, wanted: Schema, filter: ds.Expression | None, batch_rows: int
+) -> Iterator[pa.RecordBatch]:
+    if slice.base_file is None:
+        return
+    storage, path = context.table.storage, slice.base_file.path
+    source = source_of(context.table, slice, context.options)
+    if source is not None:
+        yield from read_bootstrap(storage, path, source, wanted, batch_rows)
+        return
+    names = context.names_at(slice.base_file.name.instant_time)
+    yield from read_base(storage, path, schema=wanted, names=names, filter=filter, batch_rows=batch_rows)
