@@ -20,22 +20,20 @@ from skep_table.table import HudiTable
 BOOTSTRAP_BASE_PATH = "hoodie.bootstrap.base.path"
 
 
-def opened(case: archives.Case) -> HudiTable:
-    # The bootstrap case names its source by the path it had where it was written.
-    moved = {BOOTSTRAP_BASE_PATH: str(case.folder / "source")} if (case.folder / "source").is_dir() else {}
-    return HudiTable.open(case.table, moved)
-
-
 def asked(case: archives.Case, query: archives.Query, *, metadata: bool = True) -> ReadRequest:
     """The read request for a query. Snapshots taken between operations become time travel to that moment."""
     request: dict[str, Any] = {"where": query.where, "metadata": metadata}
     if (as_of := faults.moment_of(case, query)) is not None:
         request["as_of"] = as_of
-    return ReadRequest.of(Options(query.options), **request)
+    options = dict(query.options)
+    if (case.folder / "source").is_dir():
+        # The bootstrap case names its source by the path it had where it was written.
+        options[BOOTSTRAP_BASE_PATH] = str(case.folder / "source")
+    return ReadRequest.of(Options(options), **request)
 
 
 def answered(case: archives.Case, request: ReadRequest) -> list[dict[str, Any]]:
-    result = read(opened(case), request)
+    result = read(HudiTable.open(case.table), request)
     text = b"".join(bytes(json_lines(batch)) for batch in result.to_batches())
     return [json.loads(line) for line in text.split(b"\n") if line]
 

@@ -1,4 +1,5 @@
-"""Running the tasks of a plan: slices become batches of the answer's columns, filtered, with partition values put in."""
+"""Running the tasks of a plan: slices become batches of the answer's columns, filtered, with partition values put
+in."""
 
 from __future__ import annotations
 
@@ -26,6 +27,7 @@ def run(task: ReadTask) -> Iterator[pa.RecordBatch]:
         schema=scan.file_schema,
         as_of=scan.as_of,
         filter=None if pushed is None else pushed.expression,
+        options=scan.options,
     )
     for rows in batches:
         kept = _with_constants(_of_commits(rows, scan), constants, scan)

@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from skep_table.errors import InputError
+from skep_table.query.options import FALL_BACK_TO_FULL_SCAN
 from skep_table.query.request import BEGINNING, ReadRequest, instant_text
 from skep_table.runner import ThreadRunner
 from skep_table.storage import FileStatus
@@ -65,11 +66,52 @@ class WrittenFiles:
         return self._files.get(partition_path, [])
 
 
-def view_of_changes(table: HudiTable, instants: Sequence[Instant]) -> FileView:
-    """The file groups that `instants` wrote to, made of their files alone, as of the last of them."""
+def view_of_changes(table: HudiTable, instants: Sequence[Instant], request: ReadRequest) -> FileView:
+    """The file groups that `instants` wrote to, made of their files alone, as of the last of them.
+
+    Where these files are not all there any more (archived instants, cleaned files), and the request or the table's
+    release says so, the whole table as it is now stands in: rows that were changed since are missing from the answer.
+    """
     listing = WrittenFiles(map(table.commit_metadata, instants))
+    fall_back = request.full_scan if request.full_scan is not None else table.timeline.layout.has_completion_times
+    if fall_back and (_start_is_archived(table, instants, request) or not _all_there(table, listing, request)):
+        return table.view(metadata=request.metadata)
     last = instants[-1].requested_time if instants else ""
     return FileView(listing, lambda: load_facts(table, last, ThreadRunner()))
+
+
+def _start_is_archived(table: HudiTable, instants: Sequence[Instant], request: ReadRequest) -> bool:
+    if table.timeline.layout.has_completion_times:
+        return any(table.timeline.is_archived(instant.requested_time) for instant in instants)
+    since = instant_text(request.since or BEGINNING, table.config.timezone.value)
+    return table.timeline.is_archived(since)
+
+
+def _all_there(table: HudiTable, listing: WrittenFiles, request: ReadRequest) -> bool:
+    there = table.view(metadata=request.metadata).listing
+    return all(
+        {file.name for file in listing.files(partition)} <= {file.name for file in there.files(partition)}
+        for partition in listing.partitions()
+    )
+
+
+def check_not_cleaned_away(table: HudiTable, slices: Sequence[FileSlice], request: ReadRequest) -> None:
+    """Raises InputError when a file that an incremental query needs is not there any more."""
+    there = table.view(metadata=request.metadata).listing
+    by_partition: dict[str, list[FileSlice]] = defaultdict(list)
+    for found in slices:
+        by_partition[found.partition_path].append(found)
+    for partition, group in by_partition.items():
+        names = {file.name for file in there.files(partition)}
+        for found in group:
+            files = [*([found.base_file] if found.base_file else []), *found.log_files]
+            gone = next((file.path for file in files if str(file.name) not in names), None)
+            if gone is not None:
+                raise InputError(
+                    f"the cleaner has removed {gone}, which the query needs; ask for a later range",
+                    hint=f"{FALL_BACK_TO_FULL_SCAN.key}=true answers from the table as it is",
+                    path=gone,
+                )
 
 
 def path_matches(slice: FileSlice, storage_root: str, glob: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-from skep_table.options import Status, boolean, one_of, option
+from skep_table.options import boolean, one_of, option
 
 
 class QueryType(str, Enum):
@@ -65,7 +65,7 @@ DATA_SKIPPING = option(
 FALL_BACK_TO_FULL_SCAN = option(
     "hoodie.datasource.read.incr.fallback.fulltablescan.enable",
     boolean,
-    True,
-    "read the whole table when files that an incremental query needs were cleaned",
-    status=Status.NO_EFFECT,
+    False,
+    "answer an incremental query from the table as it is now when files that it needs were cleaned; without this key, "
+    "tables of version 8 and later do and older ones don't",
 )

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
 from skep_table.errors import InputError, UnsupportedError
-from skep_table.query.incremental import instants_between, path_matches, view_of_changes
+from skep_table.query.incremental import (
+    WrittenFiles,
+    check_not_cleaned_away,
+    instants_between,
+    path_matches,
+    view_of_changes,
+)
 from skep_table.query.options import QueryType
 from skep_table.query.partitions import PartitionValues, partition_values
 from skep_table.query.predicate import Predicate
@@ -19,7 +25,7 @@ from skep_table.query.timetravel import check_not_cleaned
 from skep_table.schema.arrow import from_arrow_type, to_arrow
 from skep_table.schema.types import Field, Schema
 from skep_table.table import HudiTable
-from skep_table.view import FileSlice
+from skep_table.view import FileSlice, FileView
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +33,8 @@ class Scan:
     """What all tasks of one read share.
 
     `file_schema` is the table's, meta columns first; `schema` the same with the types that the query answers.
-    `columns` are the answer's, in order. `as_of` bounds the log blocks that are read; `commit_times` keeps only rows that these commits wrote.
+    `columns` are the answer's, in order. `as_of` bounds the log blocks that are read; `commit_times` keeps only rows
+    that these commits wrote.
     """
 
     table: HudiTable
@@ -38,6 +45,7 @@ class Scan:
     predicate: Predicate | None = None
     as_of: str | None = None
     commit_times: tuple[str, ...] | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def arrow_schema(self) -> pa.Schema:
@@ -65,7 +73,15 @@ class ReadTask:
 def plan(table: HudiTable, request: ReadRequest) -> list[ReadTask]:
     """The file slices that can hold rows of the answer, partition by partition. CDC has its own plan (cdc.py)."""
     scan = scan_of(table, request)
-    return [ReadTask(scan, found) for found in slices_of(scan, request)]
+    if request.query is QueryType.INCREMENTAL:
+        instants = instants_between(table, request)
+        scan = replace(scan, commit_times=tuple(instant.requested_time for instant in instants))
+        view = view_of_changes(table, instants, request)
+        if isinstance(view.listing, WrittenFiles):
+            scan = replace(scan, as_of=max(scan.commit_times or (), default=None))
+    else:
+        view = table.view(as_of=scan.as_of, metadata=request.metadata)
+    return [ReadTask(scan, found) for found in _slices(scan, view, request)]
 
 
 def scan_of(table: HudiTable, request: ReadRequest) -> Scan:
@@ -85,11 +101,9 @@ def scan_of(table: HudiTable, request: ReadRequest) -> Scan:
     partitions = partition_values(table.config, to_arrow(schema), request.query, request.partitions_from_path)
     file_schema, schema = schema, _with_types(schema, partitions)
     predicate = parse_predicate(request.where, to_arrow(schema)) if request.where is not None else None
-    scan = Scan(table, file_schema, schema, _columns(schema, request), partitions, predicate, as_of)
-    if request.query is not QueryType.INCREMENTAL:
-        return scan
-    times = tuple(instant.requested_time for instant in instants_between(table, request))
-    return replace(scan, commit_times=times, as_of=times[-1] if times else None)
+    return Scan(
+        table, file_schema, schema, _columns(schema, request), partitions, predicate, as_of, None, request.options
+    )
 
 
 def _with_types(schema: Schema, partitions: PartitionValues) -> Schema:
@@ -118,16 +132,14 @@ def _columns(schema: Schema, request: ReadRequest) -> tuple[str, ...]:
     return request.columns
 
 
-def slices_of(scan: Scan, request: ReadRequest) -> list[FileSlice]:
-    if request.query is QueryType.INCREMENTAL:
-        view = view_of_changes(scan.table, instants_between(scan.table, request))
-    else:
-        view = scan.table.view(as_of=scan.as_of, metadata=request.metadata)
+def _slices(scan: Scan, view: FileView, request: ReadRequest) -> list[FileSlice]:
     names = scan.partitions.select(view.partitions(), scan.predicate)
     slices = [found for name in names for found in view.slices(name)]
     if request.query is QueryType.READ_OPTIMIZED:
         slices = [replace(found, log_files=()) for found in slices if found.base_file is not None]
     if request.path_glob is not None:
         slices = [found for found in slices if path_matches(found, scan.table.storage.root, request.path_glob)]
+    if isinstance(view.listing, WrittenFiles):
+        check_not_cleaned_away(scan.table, slices, request)
     keys = record_keys(scan.predicate, scan.table.config) if scan.predicate is not None else None
     return slices if keys is None else prune_by_keys(scan.table.storage, slices, keys)

@@ -26,7 +26,8 @@ _PLAIN_KEY: Final = frozenset({"SIMPLE", "NON_PARTITION", "TIMESTAMP", "CUSTOM"}
 
 
 def prune_by_keys(storage: Storage, slices: Sequence[FileSlice], keys: pa.Array) -> list[FileSlice]:
-    """The slices that may hold one of the record keys, by the range and the bloom filter in their base file's footer."""
+    """The slices that may hold one of the record keys, by the range and the bloom filter in their base file's
+    footer."""
 
     def may_hold(found: FileSlice) -> bool:
         if found.base_file is None or found.log_files:
@@ -54,26 +55,24 @@ def _in_plain_order(keys: pa.Array, low: str, high: str) -> bool:
 
 
 def record_keys(predicate: Predicate, config: TableConfig) -> pa.Array | None:
-    """The record keys that rows can only have where the filter holds; None when it doesn't bind them, or to too many."""
+    """The record keys that rows can only have where the filter holds; None when it doesn't bind them to a few."""
     stated = predicate.equal_values((RECORD_KEY,))
     if stated is not None:
         return stated.cast(pa.string()) if len(stated) <= MOST_KEYS else None
-    values = [predicate.equal_values(tuple(field.split("."))) for field in config.record_key_fields]
-    texts = [_key_text(bound) if bound is not None else None for bound in values]
-    if not texts or any(text is None for text in texts):
+    fields = config.record_key_fields
+    bound = (predicate.equal_values(tuple(field.split("."))) for field in fields)
+    columns = [text for values in bound if values is not None and (text := _key_text(values)) is not None]
+    if not fields or len(columns) < len(fields) or _product_size(columns) > MOST_KEYS:
         return None
-    columns = [text for text in texts if text is not None]
-    if len(columns) == 1 and config.key_generator in _PLAIN_KEY:
-        return columns[0] if len(columns[0]) <= MOST_KEYS else None
-    named = [
-        [f"{name}:{value or '__empty__'}" for value in column.to_pylist()]
-        for name, column in zip(config.record_key_fields, columns, strict=True)
-    ]
-    if _product_size(columns) > MOST_KEYS:
-        return None
+    if len(fields) == 1 and config.key_generator in _PLAIN_KEY:
+        return columns[0]
+    named = (
+        [f"{field}:{value or '__empty__'}" for value in column.to_pylist()]
+        for field, column in zip(fields, columns, strict=True)
+    )
     keys = [",".join(parts) for parts in itertools.product(*named)]
     # Some releases write the complex key of a single field without the field's name.
-    return pa.array(keys + (columns[0].to_pylist() if len(columns) == 1 else []), pa.string())
+    return pa.array(keys + (columns[0].to_pylist() if len(fields) == 1 else []), pa.string())
 
 
 def _product_size(columns: Sequence[pa.Array]) -> int:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Final
 from zoneinfo import ZoneInfo
 
@@ -16,6 +17,7 @@ from skep_table.query.options import (
     DATA_SKIPPING,
     END_INSTANT,
     EXTRACT_PARTITION_VALUES,
+    FALL_BACK_TO_FULL_SCAN,
     INCREMENTAL_FORMAT,
     INCREMENTAL_PATH_GLOB,
     QUERY_TYPE,
@@ -35,7 +37,9 @@ class ReadRequest:
     instants (17 or 14 digits), dates or ISO times. `columns` None is all of them, meta columns first. `where` is a SQL
     predicate. `path_glob` keeps the files of an incremental or cdc query whose path below the table matches.
     `metadata` False lists storage even where a metadata table would tell. `partitions_from_path` True takes the
-    values of partition columns from the folders; None lets table and query decide as Hudi does.
+    values of partition columns from the folders; None lets table and query decide as Hudi does. `full_scan` True
+    answers an incremental query from the table as it is when files that it needs were cleaned; None as the table's
+    release.
     """
 
     query: QueryType = QueryType.SNAPSHOT
@@ -49,6 +53,8 @@ class ReadRequest:
     path_glob: str | None = None
     data_skipping: bool = True
     partitions_from_path: bool | None = None
+    full_scan: bool | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         try:
@@ -84,7 +90,9 @@ class ReadRequest:
             "path_glob": options.value(INCREMENTAL_PATH_GLOB) or None,
             "data_skipping": options.value(DATA_SKIPPING),
             "partitions_from_path": options.value(EXTRACT_PARTITION_VALUES) or None,
+            "full_scan": options.value(FALL_BACK_TO_FULL_SCAN) if options.is_set(FALL_BACK_TO_FULL_SCAN) else None,
         }
+        given["options"] = options
         given.update((name, value) for name, value in more.items() if value is not None)
         return cls(**given)  # type: ignore[arg-type]
 
