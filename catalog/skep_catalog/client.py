@@ -74,6 +74,11 @@ class Metastore:
         return self._connections.uri
 
     @property
+    def user(self) -> str:
+        """Whom servers that don't authenticate take the caller for."""
+        return self._connections.user
+
+    @property
     def calls(self) -> int:
         """How many calls were sent so far."""
         return self._connections.calls

@@ -87,7 +87,7 @@ class UnknownMethodError(Exception):
 class _Connection:
     """One open socket and its client."""
 
-    def __init__(self, address: Address, settings: ConnectionSettings) -> None:
+    def __init__(self, address: Address, settings: ConnectionSettings, user: str) -> None:
         self.address = address
         self._socket = TSocket.TSocket(address.host, address.port)
         self._socket.setTimeout(int(settings.connect_timeout * 1000))
@@ -99,7 +99,7 @@ class _Connection:
         transport.open()
         self._socket.handle.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         try:
-            self.client.set_ugi(settings.user or _user_name(), [])
+            self.client.set_ugi(user, [])
         except TApplicationException:
             pass  # a server that authenticates does not take it
         except BaseException:
@@ -134,6 +134,7 @@ class Connections:
         self._preferred = 0
         self._guard = threading.Lock()
         self._process = os.getpid()
+        self.user = settings.user or user_name()
         self.calls = 0
 
     @property
@@ -208,7 +209,7 @@ class Connections:
         for step in range(len(self.addresses)):
             index = (first + step) % len(self.addresses)
             try:
-                connection = _Connection(self.addresses[index], self.settings)
+                connection = _Connection(self.addresses[index], self.settings, self.user)
             except (TException, OSError, EOFError, struct.error) as error:
                 errors.append(self._broken(name, table, self.addresses[index], error))
                 errors[-1].__cause__ = error
@@ -276,7 +277,8 @@ def _subject(table: str | None) -> str:
     return f"table {table}: " if table else ""
 
 
-def _user_name() -> str:
+def user_name() -> str:
+    """As Hadoop's clients have it: HADOOP_USER_NAME, else the login name."""
     user = os.environ.get("HADOOP_USER_NAME")
     if user:
         return user

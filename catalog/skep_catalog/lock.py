@@ -7,7 +7,6 @@ order. It excludes Hudi's own writers that use HiveMetastoreBasedLockProvider on
 from __future__ import annotations
 
 import atexit
-import getpass
 import json
 import logging
 import os
@@ -141,7 +140,7 @@ class HmsLock:
                 self._table,
                 partition=self._partition,
                 agent_info=agent,
-                user=_user(),
+                user=self._metastore.user,
                 host=socket.gethostname(),
             )
         except MetastoreUnreachableError:
@@ -288,10 +287,3 @@ def agent_facts(lock: LockInfo) -> dict[str, object]:
     except ValueError:
         return {}
     return facts if isinstance(facts, dict) else {}
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return str(os.getuid())

@@ -6,13 +6,14 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from datetime import datetime, timezone
+from typing import Any, ClassVar
 
 from skep_catalog.client import Metastore
 from skep_catalog.entities import Database, Partition, Table
 from skep_catalog.entries import MARKER, Wanted, WantedEntry, wanted_entries
 from skep_catalog.lock import HmsLock
-from skep_sync.changes import Changes, History, SyncPoint
+from skep_sync.changes import Changes, History
 from skep_sync.options import SyncOptions
 from skep_sync.plan import Layout, entry_steps, marker_of, partition_steps
 from skep_sync.steps import (
@@ -27,6 +28,7 @@ from skep_sync.steps import (
     SyncPlan,
 )
 from skep_sync.values import Extractor, values_of_name
+from skep_table.clock import SYSTEM_CLOCK
 from skep_table.errors import (
     CatalogError,
     EntryChangedError,
@@ -40,6 +42,7 @@ from skep_table.errors import (
 )
 from skep_table.events import NO_EVENTS, Events
 from skep_table.table import HudiTable
+from skep_table.table_config import TimelineZone
 
 _ATTEMPTS = 3  # when other syncs keep changing the entries meanwhile
 
@@ -182,7 +185,7 @@ class _Planner:
         if any(self._is_ahead(entry, history) for entry in actual.values()):
             # Someone synced a later commit than this look at the table knows of.
             self.table = self.table.reload()
-            history, wanted = self._look()
+            history, wanted = self.look()
         self.warnings += wanted.warnings
         steps: list[Step] = []
         if all(entry is None for entry in actual.values()) and not self._has_database():
@@ -207,11 +210,17 @@ class _Planner:
             complete,
         )
 
-    def _look(self) -> tuple[History, Wanted]:
+    def look(self) -> tuple[History, Wanted]:
         """What the table is now, and what it should be in the metastore."""
         schema = self.table.schema()
         entries = wanted_entries(
-            self.table.config, schema, self.base_path, self.database, self.name, self.options.entry
+            self.table.config,
+            schema,
+            self.base_path,
+            self.database,
+            self.name,
+            self.options.entry,
+            owner=self.metastore.user,
         )
         return History.of(self.table), entries
 
@@ -411,9 +420,63 @@ def _as_sync_error(table: HudiTable | None, database: str, name: str, base_path:
         ) from error
 
 
-def lag(history: History, entry: Table | None) -> int | None:
-    """How many commits an entry is behind; None when that can't be told (no entry, no marker, marker too old)."""
-    marker: SyncPoint | None = marker_of(entry)
-    if marker is None or not history.knows(marker):
-        return 0 if history.point is None else None
-    return len(history.after(marker))
+@dataclass(frozen=True, slots=True)
+class SyncStatus:
+    """How far one entry is behind the table. `commits` and `seconds` are None where that can't be told."""
+
+    entry: str
+    registered: bool
+    synced_to: str | None
+    latest: str | None
+    commits: int | None
+    seconds: float | None
+
+    COLUMNS: ClassVar = ("entry", "registered", "synced_to", "latest", "commits", "seconds")
+
+    def to_json(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.COLUMNS}
+
+
+def sync_status(
+    table: HudiTable,
+    metastore: Metastore,
+    database: str | None = None,
+    name: str | None = None,
+    options: SyncOptions | Mapping[str, object] | None = None,
+) -> list[SyncStatus]:
+    """Each entry's marker against the timeline. Reads no partitions."""
+    settings = options if isinstance(options, SyncOptions) else SyncOptions.of(options)
+    database, name = target_of(table, database, name)
+    planner = _Planner(table, metastore, database, name, settings, full=False)
+    with _as_sync_error(table, database, name):
+        history, wanted = planner.look()
+        entries = [(entry.table, metastore.find_table(database, entry.table.name)) for entry in wanted.entries]
+        return [_status(wanted_entry, actual, history) for wanted_entry, actual in entries]
+
+
+def _status(wanted: Table, actual: Table | None, history: History) -> SyncStatus:
+    marker, point = marker_of(actual), history.point
+    commits = seconds = None
+    if marker is not None and point is not None:
+        if history.knows(marker):
+            behind = history.after(marker)
+            commits = len(behind)
+            seconds = _seconds_since(min(i.requested_time for i in behind), history) if behind else 0.0
+    elif point is None and actual is not None:
+        commits, seconds = 0, 0.0
+    return SyncStatus(
+        wanted.full_name,
+        actual is not None,
+        None if marker is None else marker.requested_time,
+        None if point is None else point.requested_time,
+        commits,
+        seconds,
+    )
+
+
+def _seconds_since(requested_time: str, history: History) -> float:
+    """How long a reader of the metastore has been missing the oldest commit that was not synced."""
+    then = datetime.strptime(requested_time[:14], "%Y%m%d%H%M%S")
+    utc = history.table.config.timezone is TimelineZone.UTC
+    moment = then.replace(tzinfo=timezone.utc) if utc else then.astimezone()
+    return round(max(0.0, (SYSTEM_CLOCK.now() - moment).total_seconds()), 3)

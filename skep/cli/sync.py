@@ -1,0 +1,180 @@
+"""`skep sync`: what a sync would do, doing it, comparing, and how far behind the metastore is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from skep.cli.metastore import DEFAULT_WAREHOUSE, WarehouseOption
+from skep.cli.output import Output, OutputOption, print_rows, reported
+from skep_table.errors import InputError
+
+if TYPE_CHECKING:
+    from skep_catalog.client import Metastore
+    from skep_table.table import HudiTable
+
+PENDING = 3
+DRIFT = 1
+
+TableArgument = Annotated[str, typer.Argument(metavar="TABLE|PATH", help="database.table, or a path.")]
+MetastoreOption = Annotated[
+    str | None,
+    typer.Option("--metastore", "-m", help="Else the warehouse's own.", envvar="SKEP__METASTORE"),
+]
+DatabaseOption = Annotated[str | None, typer.Option("--database", "-d", help="Else the table's own, else default.")]
+NameOption = Annotated[str | None, typer.Option("--table", "-t", help="The entry's name; else the table's own.")]
+SetOption = Annotated[
+    list[str] | None, typer.Option("--set", "-s", metavar="KEY=VALUE", help="A hoodie.datasource.hive_sync.* option.")
+]
+ExitCodeOption = Annotated[bool, typer.Option("--exit-code", help=f"Exit with {PENDING} when there are changes.")]
+FullOption = Annotated[bool, typer.Option("--full", help="Compare all partitions, whatever the markers say.")]
+
+app = typer.Typer(no_args_is_help=True, help="Keep the Hive Metastore true to tables.")
+
+
+@app.command()
+def plan(
+    table: TableArgument,
+    metastore: MetastoreOption = None,
+    warehouse: WarehouseOption = DEFAULT_WAREHOUSE,
+    database: DatabaseOption = None,
+    name: NameOption = None,
+    settings: SetOption = None,
+    full: FullOption = False,
+    exit_code: ExitCodeOption = False,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Print what a sync would do; change nothing."""
+    from skep_sync.sync import plan_sync
+
+    with reported(), _opened(table, metastore, warehouse, database, name) as (hudi, client, target):
+        found = plan_sync(hudi, client, *target, _options(settings), full=full)
+        _print(found, output)
+        _warn(found.warnings)
+        if exit_code and found:
+            raise typer.Exit(PENDING)
+
+
+@app.command()
+def apply(
+    table: TableArgument,
+    metastore: MetastoreOption = None,
+    warehouse: WarehouseOption = DEFAULT_WAREHOUSE,
+    database: DatabaseOption = None,
+    name: NameOption = None,
+    settings: SetOption = None,
+    full: FullOption = False,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Make the metastore say what the table is."""
+    from skep_sync.sync import sync_table
+
+    with reported(), _opened(table, metastore, warehouse, database, name) as (hudi, client, target):
+        report = sync_table(hudi, client, *target, _options(settings), full=full)
+        _print(report, output)
+        _warn(report.plan.warnings)
+
+
+@app.command()
+def check(
+    table: TableArgument,
+    metastore: MetastoreOption = None,
+    warehouse: WarehouseOption = DEFAULT_WAREHOUSE,
+    database: DatabaseOption = None,
+    name: NameOption = None,
+    settings: SetOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Compare the metastore's columns, schema, settings and all partitions with the table; exit with 1 on drift."""
+    from skep_sync.sync import plan_sync
+
+    with reported(), _opened(table, metastore, warehouse, database, name) as (hudi, client, target):
+        found = plan_sync(hudi, client, *target, _options(settings), full=True)
+        _print(found, output)
+        _warn(found.warnings)
+        if found:
+            raise typer.Exit(DRIFT)
+
+
+@app.command()
+def status(
+    table: TableArgument,
+    metastore: MetastoreOption = None,
+    warehouse: WarehouseOption = DEFAULT_WAREHOUSE,
+    database: DatabaseOption = None,
+    name: NameOption = None,
+    settings: SetOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """How many commits and seconds each of a table's entries is behind."""
+    from skep_sync.sync import SyncStatus, sync_status
+
+    with reported(), _opened(table, metastore, warehouse, database, name) as (hudi, client, target):
+        rows = [entry.to_json() for entry in sync_status(hudi, client, *target, _options(settings))]
+        print_rows(rows, output, SyncStatus.COLUMNS)
+
+
+@contextmanager
+def _opened(
+    table: str, uri: str | None, warehouse: str, database: str | None, name: str | None
+) -> Iterator[tuple[HudiTable, Metastore, tuple[str | None, str | None]]]:
+    """The table, a client, and where it is registered. Without an address the warehouse's own metastore is used."""
+    from contextlib import ExitStack
+
+    from skep_catalog.client import Metastore
+    from skep_table.table import HudiTable
+
+    with ExitStack() as stack:
+        if uri is None:
+            from skep_catalog.embedded import EmbeddedMetastore
+
+            uri = stack.enter_context(EmbeddedMetastore.start_or_join(warehouse)).uri
+        client = stack.enter_context(Metastore.connect(uri))
+        if _is_path(table):
+            yield HudiTable.open(table), client, (database, name)
+            return
+        of_database, _, of_name = table.rpartition(".")
+        entry = client.table(of_database or "default", of_name)
+        if entry.storage.location is None:
+            raise InputError(f"{entry.full_name} has no location: it is a view", table=entry.full_name)
+        hudi = HudiTable.open(entry.storage.location)
+        # `t_ro` and `t_rt` are views of `t`.
+        known = hudi.config.name.lower()
+        base = known if entry.name in (f"{known}_ro", f"{known}_rt") else entry.name
+        yield hudi, client, (database or entry.database, name or base)
+
+
+def _is_path(text: str) -> bool:
+    return "/" in text or text in (".", "..")
+
+
+def _options(settings: list[str] | None) -> dict[str, str]:
+    options = {}
+    for text in settings or ():
+        key, separator, value = text.partition("=")
+        if not separator:
+            raise InputError(f"--set {text}: expected KEY=VALUE", found=text)
+        options[key.strip()] = value
+    return options
+
+
+def _print(result: Any, output: Output) -> None:
+    if output is Output.TABLE:
+        typer.echo(str(result))
+    elif output in (Output.JSON, Output.JSONL):
+        typer.echo(json.dumps(result.to_json(), indent=2 if output is Output.JSON else None, ensure_ascii=False))
+    else:
+        raise InputError(f"--output {output.value} is not for this command", expected="table, json or jsonl")
+
+
+def _warn(warnings: tuple[str, ...]) -> None:
+    for warning in warnings:
+        typer.echo(f"warning: {warning}", err=True)
+
+
+def register(parent: typer.Typer) -> None:
+    parent.add_typer(app, name="sync")
