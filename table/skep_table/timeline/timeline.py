@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timezone
 from typing import Final, Protocol
 
+from skep_table.names import join
 from skep_table.storage import Storage
 from skep_table.table_config import TableConfig, TimelineZone
 from skep_table.timeline.instant import DATA_ACTIONS, Action, Instant
@@ -143,11 +144,14 @@ class Timeline:
         return tuple(i for i in self.archive.instants() if (i.requested_time, i.action) not in active)
 
 
-def load_timeline(storage: Storage, config: TableConfig, archive: Archive | None = None) -> Timeline:
-    """The active timeline by one listing of its folder; no instant file is opened."""
+def load_timeline(storage: Storage, config: TableConfig, archive: Archive | None = None, *, base: str = "") -> Timeline:
+    """The active timeline by one listing of its folder; no instant file is opened.
+
+    `base` is the folder of a table that lies within another's: the metadata table.
+    """
     layout = layout_of(config)
     furthest: dict[tuple[str, Action], Instant] = {}
-    for file in storage.list_prefix(layout.folder):
+    for file in storage.list_prefix(join(base, layout.folder)):
         instant = layout.parse(file.name)
         if instant is None:
             continue

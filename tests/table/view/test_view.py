@@ -16,7 +16,9 @@ from skep_table.runner import ThreadRunner
 from skep_table.storage import LocalStorage, StorageFlags
 from skep_table.table import HudiTable
 from skep_table.timeline.instant import Action
+from skep_table.timeline.timeline import Timeline, load_timeline
 from skep_table.view import FileSlice, FileView, StorageListing
+from skep_table.view.listing import metadata_is_current
 
 
 def slices(view: FileView) -> list[FileSlice]:
@@ -226,3 +228,32 @@ def test_one_partition_is_one_listing(tmp_path: Path) -> None:
     storage = ObjectStore(str(tmp_path))
     StorageListing(storage, ThreadRunner(2)).files("p7")
     assert storage.listed == [("p7", False)]
+
+
+# -- the metadata table ------------------------------------------------------------------------------------------------
+
+
+def metadata_timeline(table: HudiTable) -> Timeline:
+    return load_timeline(table.storage, table.config, base=".hoodie/metadata")
+
+
+def test_golden_metadata_tables_are_current(golden: Path) -> None:
+    seen = 0
+    for case in cases(golden):
+        table = HudiTable.open(case / "table")
+        if "files" in table.config.metadata_partitions:
+            seen += 1
+            metadata = metadata_timeline(table)
+            assert metadata_is_current(table.timeline, metadata), case
+            last = table.timeline.data().completed().last()
+            assert last is not None
+            behind = metadata.filter(lambda instant, last=last: instant.requested_time != last.requested_time)
+            assert not metadata_is_current(table.timeline, behind), case
+    assert seen == 9
+
+
+def test_a_metadata_table_that_heard_nothing_yet_is_not_trusted(golden: Path) -> None:
+    table = HudiTable.open(golden / "0.15.0/cow_upsert_mdt/table")
+    only_made = metadata_timeline(table).until("1")
+    assert only_made.instants
+    assert not metadata_is_current(table.timeline, only_made)
