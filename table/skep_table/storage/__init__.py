@@ -1,7 +1,9 @@
 """Storage: the one seam through which skep touches files. Every step that changes a table goes through `Storage`."""
 
 from skep_table.storage.base import FileStatus, Storage, StorageFlags
+from skep_table.storage.folder import FolderStorage
 from skep_table.storage.local import LocalStorage
+from skep_table.storage.objects import ObjectStorage
 from skep_table.storage.open import open_storage
 
-__all__ = ["FileStatus", "LocalStorage", "Storage", "StorageFlags", "open_storage"]
+__all__ = ["FileStatus", "FolderStorage", "LocalStorage", "ObjectStorage", "Storage", "StorageFlags", "open_storage"]

@@ -37,7 +37,7 @@ class LocalStorage:
 
     def __init__(self, root: str) -> None:
         self._root = root.rstrip("/") or "/"
-        self._folder = Path(root[len("file:") :].replace("//", "/", 1) if root.startswith("file:") else root).absolute()
+        self._folder = Path("/" + root[len("file:") :].lstrip("/") if root.startswith("file:") else root).absolute()
 
     @property
     def root(self) -> str:

@@ -8,9 +8,10 @@ from collections.abc import Mapping
 from skep_table.errors import UnsupportedError
 from skep_table.storage.base import Storage
 from skep_table.storage.local import LocalStorage
+from skep_table.storage.objects import SCHEMES, ObjectStorage
 
 
-def open_storage(path: str | os.PathLike[str], options: Mapping[str, str] | None = None) -> Storage:  # noqa: ARG001
+def open_storage(path: str | os.PathLike[str], options: Mapping[str, str] | None = None) -> Storage:
     """The storage whose root is `path`. `options` are credentials and endpoints, by Hadoop's or skep's names.
 
     Raises UnsupportedError for a scheme that no storage serves.
@@ -19,4 +20,6 @@ def open_storage(path: str | os.PathLike[str], options: Mapping[str, str] | None
     scheme, separator, _ = text.partition(":/")
     if not separator or scheme == "file":
         return LocalStorage(text)
+    if scheme in SCHEMES:
+        return ObjectStorage(text, options)
     raise UnsupportedError(f"no storage serves {text}: scheme {scheme!r} is not supported yet", scheme=scheme)
