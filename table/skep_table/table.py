@@ -10,6 +10,7 @@ from typing import Final, TypeVar
 
 from skep_table.basefile import read_footer
 from skep_table.errors import FormatError, SchemaError
+from skep_table.options import Options
 from skep_table.runner import Runner, ThreadRunner
 from skep_table.schema.avro import parse_avro
 from skep_table.schema.types import Field, Schema, StringType
@@ -32,10 +33,18 @@ _CACHED_COMMITS: Final = 256
 class HudiTable:
     """A table as it was when it was opened or reloaded. Immutable; pickles, without what it has cached."""
 
-    def __init__(self, storage: Storage, config: TableConfig, timeline: Timeline, runner: Runner | None = None) -> None:
+    def __init__(
+        self,
+        storage: Storage,
+        config: TableConfig,
+        timeline: Timeline,
+        runner: Runner | None = None,
+        options: Mapping[str, str] | None = None,
+    ) -> None:
         self.storage = storage
         self.config = config
         self.timeline = timeline
+        self.options = Options(options)
         self._runner = runner or ThreadRunner()
         self._commits = _Cache(_CACHED_COMMITS)
 
@@ -43,13 +52,13 @@ class HudiTable:
         return f"HudiTable({self.config.name!r} at {self.storage.root}, {self.timeline!r})"
 
     def __reduce__(self) -> tuple[object, ...]:
-        return HudiTable, (self.storage, self.config, self.timeline)
+        return HudiTable, (self.storage, self.config, self.timeline, None, dict(self.options))
 
     @classmethod
     def open(
         cls, path_or_storage: str | os.PathLike[str] | Storage, options: Mapping[str, str] | None = None
     ) -> HudiTable:
-        """Reads the settings and lists the timeline, nothing else.
+        """Reads the settings and lists the timeline, nothing else. `options` hold for all reads of the table.
 
         Raises NotATableError, TableVersionError, FormatError, StorageError.
         """
@@ -59,11 +68,11 @@ class HudiTable:
             else path_or_storage
         )
         config = load_table_config(storage)
-        return cls(storage, config, load_timeline(storage, config, _archive(storage, config)))
+        return cls(storage, config, load_timeline(storage, config, _archive(storage, config)), options=options)
 
     def reload(self) -> HudiTable:
         """A fresh look at the same table. What completed instants hold never changes: that stays cached."""
-        fresh = HudiTable.open(self.storage)
+        fresh = HudiTable.open(self.storage, self.options)
         fresh._runner, fresh._commits = self._runner, self._commits
         return fresh
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -22,13 +22,14 @@ from skep_table.table import HudiTable
 
 @dataclass(frozen=True)
 class SliceContext:
-    """`schema` is the reader's, all columns; `columns` are wanted, in that order."""
+    """`schema` is the reader's, all columns; `columns` are wanted, in that order; `commits` wrote the rows to read."""
 
     table: HudiTable
     schema: Schema
     columns: tuple[str, ...]
     as_of: str | None
     options: Options
+    commit_times: frozenset[str] | None = None
 
     @cached_property
     def rule(self) -> MergeRule:
@@ -36,7 +37,10 @@ class SliceContext:
 
     @cached_property
     def block_rule(self) -> BlockRule:
-        return BlockRule(self.table.timeline.is_completed_or_archived, self.as_of)
+        counts = self.table.timeline.is_completed_or_archived
+        if self.commit_times is None:
+            return BlockRule(counts, self.as_of)
+        return BlockRule(counts, self.as_of, self.commit_times.__contains__)
 
     @property
     def answer(self) -> Schema:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from skep_table.basefile import read_base
-from skep_table.merge import MergeRule, Updates, latest_per_key
-from skep_table.options import Options
+from skep_table.merge import Updates, latest_per_key
 from skep_table.schema.arrow import to_arrow
-from skep_table.schema.types import Schema
+from skep_table.schema.types import COMMIT_TIME, Schema
 from skep_table.slices.bootstrap import read_bootstrap, source_of
 from skep_table.slices.context import SliceContext
 from skep_table.slices.logs import as_table, log_rows, open_blocks
@@ -33,19 +33,23 @@ def read_slice(
     schema: Schema | None = None,
     as_of: str | None = None,
     filter: ds.Expression | None = None,
+    commit_times: Collection[str] | None = None,
     options: Mapping[str, str] | None = None,
+    commits: Sequence[str] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a slice in the reader's `schema` (the table's, with meta columns, when None), only `columns` of it.
 
     `as_of` leaves out log blocks of later instants. `filter` may spare row groups of a slice without logs: rows that
-    fail it may still come. Log entries above `hoodie.memory.merge.max.size` bytes spill to disk. Raises
-    CorruptFileError and FormatError naming the file, SchemaError naming the column.
+    fail it may still come. `commit_times` reads as if no other commit had written to the slice: rows of others are left
+    out before the merge. `options` win over the table's; log entries above `hoodie.memory.merge.max.size` bytes spill
+    to disk. Raises CorruptFileError and FormatError naming the file, SchemaError naming the column.
     """
     if schema is None:
         schema = table.schema(as_of)
         schema = schema.with_meta() if table.config.populate_meta_fields else schema
     wanted = schema.names() if columns is None else tuple(columns)
-    context = SliceContext(table, schema, wanted, as_of, Options(options))
+    times = None if commit_times is None else frozenset(commit_times)
+    context = SliceContext(table, schema, wanted, as_of, table.options.with_values(options or {}), times)
     if not slice.log_files:
         yield from _base_rows(context, slice, context.answer, filter, BATCH_ROWS)
         return
@@ -92,14 +96,10 @@ def _merged_on_disk(
     for base in _keyed_base_rows(context, slice, BATCH_ROWS):
         yield _answer(context, spill.add_base(base))
     for entries_part, base_part in spill.parts():
-        updates = Updates(_latest(entries_part, context.rule), context.rule)
+        updates = Updates(latest_per_key(entries_part, context.rule), context.rule)
         for base in base_part:
             yield _answer(context, updates.apply(base))
         yield from _rest(context, updates)
-
-
-def _latest(rows: pa.Table, rule: MergeRule) -> pa.Table:
-    return latest_per_key(rows, rule)
 
 
 def _rest(context: SliceContext, updates: Updates) -> Iterator[pa.RecordBatch]:
@@ -124,8 +124,33 @@ def _keyed_base_rows(context: SliceContext, slice: FileSlice, batch_rows: int) -
 def _base_rows(
     context: SliceContext, slice: FileSlice, wanted: Schema, filter: ds.Expression | None, batch_rows: int
 ) -> Iterator[pa.RecordBatch]:
+    if context.commit_times is None:
+        yield from _all_base_rows(context, slice, wanted, filter, batch_rows)
+        return
+    names = list(wanted.names())
+    read = wanted if COMMIT_TIME in wanted else context.schema.select((*names, COMMIT_TIME))
+    times = pa.array(sorted(context.commit_times), pa.string())
+    for batch in _all_base_rows(context, slice, read, filter, batch_rows):
+        yield batch.filter(pc.is_in(batch.column(COMMIT_TIME), value_set=times)).select(names)
+
+
+def _all_base_rows(
+    context: SliceContext, slice: FileSlice, wanted: Schema, filter: ds.Expression | None, batch_rows: int
+) -> Iterator[pa.RecordBatch]:
     if slice.base_file is None:
         return
+    for batch in _stored_rows(context, slice, wanted, filter, batch_rows):
+        yield batch if context.commits is None else batch.filter(_written_by(context.commits, batch))
+
+
+def _written_by(commits: Sequence[str], rows: pa.RecordBatch) -> pa.Array:
+    return pc.is_in(rows.column(COMMIT_TIME), pa.array(commits, pa.string()))
+
+
+def _stored_rows(
+    context: SliceContext, slice: FileSlice, wanted: Schema, filter: ds.Expression | None, batch_rows: int
+) -> Iterator[pa.RecordBatch]:
+    assert slice.base_file is not None
     storage, path = context.table.storage, slice.base_file.path
     source = source_of(context.table, slice, context.options)
     if source is not None:
