@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -22,7 +22,7 @@ from skep_table.table import HudiTable
 
 @dataclass(frozen=True)
 class SliceContext:
-    """`schema` is the reader's, all columns; `columns` are wanted, in that order; `commits` wrote the rows to read."""
+    """`schema` is the reader's, all columns; `columns` are wanted, in that order."""
 
     table: HudiTable
     schema: Schema

@@ -35,7 +35,6 @@ def read_slice(
     filter: ds.Expression | None = None,
     commit_times: Collection[str] | None = None,
     options: Mapping[str, str] | None = None,
-    commits: Sequence[str] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a slice in the reader's `schema` (the table's, with meta columns, when None), only `columns` of it.
 
@@ -139,18 +138,6 @@ def _all_base_rows(
 ) -> Iterator[pa.RecordBatch]:
     if slice.base_file is None:
         return
-    for batch in _stored_rows(context, slice, wanted, filter, batch_rows):
-        yield batch if context.commits is None else batch.filter(_written_by(context.commits, batch))
-
-
-def _written_by(commits: Sequence[str], rows: pa.RecordBatch) -> pa.Array:
-    return pc.is_in(rows.column(COMMIT_TIME), pa.array(commits, pa.string()))
-
-
-def _stored_rows(
-    context: SliceContext, slice: FileSlice, wanted: Schema, filter: ds.Expression | None, batch_rows: int
-) -> Iterator[pa.RecordBatch]:
-    assert slice.base_file is not None
     storage, path = context.table.storage, slice.base_file.path
     source = source_of(context.table, slice, context.options)
     if source is not None:
