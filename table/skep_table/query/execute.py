@@ -17,7 +17,7 @@ from skep_table.slices import read_slice
 def run(task: ReadTask) -> Iterator[pa.RecordBatch]:
     """The rows of one slice that belong to the answer, in batches of its schema."""
     scan = task.scan
-    constants = scan.partitions.of(task.slice.partition_path)
+    constants = scan.constants(task.slice)
     from_file = frozenset(scan.schema.names()) - constants.keys()
     pushed = scan.predicate.weakened(from_file) if scan.predicate is not None else None
     batches = read_slice(
@@ -26,6 +26,7 @@ def run(task: ReadTask) -> Iterator[pa.RecordBatch]:
         columns=_columns_of_files(scan, constants),
         schema=scan.file_schema,
         as_of=scan.as_of,
+        commit_times=scan.commit_times,
         filter=None if pushed is None else pushed.expression,
         options=scan.options,
     )

@@ -24,6 +24,7 @@ from skep_table.query.sql import parse_predicate
 from skep_table.query.timetravel import check_not_cleaned
 from skep_table.schema.arrow import from_arrow_type, to_arrow
 from skep_table.schema.types import Field, Schema
+from skep_table.slices.bootstrap import METADATA_BOOTSTRAP
 from skep_table.table import HudiTable
 from skep_table.view import FileSlice, FileView
 
@@ -54,6 +55,15 @@ class Scan:
 
     def schema_of(self, columns: Sequence[str]) -> pa.Schema:
         return to_arrow(self.schema.select(tuple(columns)))
+
+    def constants(self, slice: FileSlice) -> dict[str, pa.Scalar]:
+        """The columns that have one value all over the slice: that of its folder."""
+        base = slice.base_file
+        if base is not None and base.name.instant_time == METADATA_BOOTSTRAP:
+            # The source of a bootstrap need not hold the partition columns: its folders did.
+            fields = tuple(to_arrow(self.schema).field(name) for name in self.partitions.fields if name in self.schema)
+            return replace(self.partitions, columns=fields).of(slice.partition_path)
+        return self.partitions.of(slice.partition_path)
 
     @property
     def columns_read(self) -> tuple[str, ...]:
