@@ -1,0 +1,162 @@
+"""What a file group of the metadata table holds for some keys, or for all: base file and log blocks, oldest first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from skep_table.avro import decode_records, parse_record
+from skep_table.errors import CorruptFileError, FormatError
+from skep_table.hfile import HFile
+from skep_table.logfile import BlockRule, BlockType, LogBlock, read_blocks, valid_blocks
+from skep_table.storage import Storage
+from skep_table.view import FileSlice
+
+
+@dataclass(frozen=True, slots=True)
+class Entries:
+    """Keys (ascending) and their records in one base file or block; or keys that a delete block takes away (None)."""
+
+    keys: pa.Array
+    records: pa.RecordBatch | None
+
+
+class GroupReader:
+    """One file group of the metadata table; its files are opened once and stay open for further look-ups."""
+
+    def __init__(self, storage: Storage, slice_: FileSlice, counts: Callable[[str], bool]) -> None:
+        self._storage, self._slice, self._counts = storage, slice_, counts
+        self._sources: list[_Source] | None = None
+
+    def entries(self, keys: Iterable[str] | None = None, *, column: str) -> Iterator[Entries]:
+        """Oldest first; `keys` None means all. Of the records, only `column` is decoded."""
+        wanted = None if keys is None else sorted(key.encode() for key in keys)
+        for source in self._opened():
+            yield source.entries(wanted, column)
+
+    def prefix_entries(self, prefixes: Iterable[str], *, column: str) -> Iterator[Entries]:
+        """As `entries`, for all keys that begin with one of the prefixes."""
+        starts = sorted(prefix.encode() for prefix in prefixes)
+        for source in self._opened():
+            yield source.prefix_entries(starts, column)
+
+    def _opened(self) -> list[_Source]:
+        if self._sources is None:
+            self._sources = list(self._open())
+        return self._sources
+
+    def _open(self) -> Iterator[_Source]:
+        base = self._slice.base_file
+        if base is not None:
+            yield _HFileSource(HFile.open(self._storage, base.path, base.size_bytes), base.path)
+        for block in valid_blocks(self._blocks(), BlockRule(self._counts)):
+            if block.type is BlockType.DELETE:
+                deletes = block.deletes()
+                if len(deletes):
+                    yield _DeleteSource(deletes)
+            elif block.type is BlockType.HFILE_DATA:
+                content = block.content().to_pybytes()
+                if content:
+                    file = HFile(content, block.path, block.content_offset)
+                    yield _HFileSource(file, block.path, block.schema_text)
+            else:
+                raise FormatError(
+                    f"{block.path}: a {block.type.name} block in a metadata table at byte {block.offset}",
+                    path=block.path, offset=block.offset, found=block.type.name, expected="HFILE_DATA or DELETE",
+                )  # fmt: skip
+
+    def _blocks(self) -> Iterator[LogBlock]:
+        for log in self._slice.log_files:
+            yield from read_blocks(self._storage.open_input(log.path), log.path, log.size_bytes)
+
+
+class _HFileSource:
+    def __init__(self, file: HFile, path: str, schema_text: str | None = None) -> None:
+        text = schema_text or file.schema_text
+        if text is None:
+            raise FormatError(f"{path}: an HFile of a metadata table without a schema", path=path, expected="schema")
+        self._file, self._path, self._record = file, path, parse_record(text)
+
+    def entries(self, wanted: list[bytes] | None, column: str) -> Entries:
+        found = self._file.scan() if wanted is None else sorted(self._file.get(wanted).items())
+        return self._decoded(list(found), column)
+
+    def prefix_entries(self, starts: list[bytes], column: str) -> Entries:
+        found = dict(entry for start in starts for entry in self._file.scan_prefix(start))
+        return self._decoded(sorted(found.items()), column)
+
+    def _decoded(self, found: list[tuple[bytes, bytes]], column: str) -> Entries:
+        lengths = np.fromiter((len(value) for _, value in found), np.int64, len(found))
+        starts = np.cumsum(lengths) - lengths
+        data = b"".join(value for _, value in found)
+        try:
+            keys = pa.array([key for key, _ in found], pa.binary()).cast(pa.string())
+        except pa.ArrowInvalid as error:
+            raise CorruptFileError(f"{self._path}: a key that is not UTF-8", path=self._path) from error
+        records = decode_records(self._record, data, starts, lengths, columns={"type", column}, path=self._path)
+        if column not in records.schema.names:
+            records = records.append_column(column, pa.nulls(len(records)))
+        return Entries(keys, records)
+
+
+class _DeleteSource:
+    def __init__(self, deletes: pa.Table) -> None:
+        self._keys = deletes.column("record_key").combine_chunks().drop_null()
+
+    def entries(self, wanted: list[bytes] | None, column: str) -> Entries:  # noqa: ARG002 - deletes have no columns
+        return Entries(self._keys, None)
+
+    def prefix_entries(self, starts: list[bytes], column: str) -> Entries:  # noqa: ARG002
+        return Entries(self._keys, None)
+
+
+_Source = _HFileSource | _DeleteSource
+
+
+def latest(entries: Iterable[Entries], column: str) -> tuple[pa.Array, pa.Array]:
+    """The newest record of each key as (keys, `column` of the records), deleted keys left out."""
+    newest: dict[str, tuple[int, int]] = {}
+    parts: list[pa.Array] = []
+    for source in entries:
+        if source.records is None:
+            for key in source.keys.to_pylist():
+                newest.pop(key, None)
+            continue
+        values = source.records.column(column)
+        if pa.types.is_null(values.type):
+            continue
+        number = len(parts)
+        parts.append(values)
+        newest.update((key, (number, row)) for row, key in enumerate(source.keys.to_pylist()))
+    if not parts:
+        return pa.array([], pa.string()), pa.nulls(0)
+    firsts = np.cumsum([0, *(len(part) for part in parts)])
+    rows = pa.array([int(firsts[number]) + row for number, row in newest.values()], pa.int64())
+    return pa.array(list(newest), pa.string()), pa.concat_arrays(_same_type(parts)).take(rows)
+
+
+def _same_type(parts: list[pa.Array]) -> list[pa.Array]:
+    """Records of several releases: members that older ones have not are null there."""
+    if all(part.type == parts[0].type for part in parts):
+        return parts
+    fields: dict[str, pa.Field] = {}
+    for part in parts:
+        for field in part.type:
+            known = fields.get(field.name)
+            if known is None or (pa.types.is_struct(field.type) and field.type.num_fields > known.type.num_fields):
+                fields[field.name] = field.with_nullable(True)
+    return [_widened(part, pa.struct(list(fields.values()))) for part in parts]
+
+
+def _widened(part: pa.Array, target: pa.DataType) -> pa.Array:
+    if part.type == target or not pa.types.is_struct(target):
+        return part
+    members = dict(zip((field.name for field in part.type), part.flatten(), strict=True))
+    arrays = [
+        _widened(members[field.name], field.type) if field.name in members else pa.nulls(len(part), field.type)
+        for field in target
+    ]
+    return pa.StructArray.from_arrays(arrays, fields=list(target), mask=part.is_null())

@@ -1,0 +1,69 @@
+"""How the metadata table spells its keys, and which of a partition's file groups holds a key (format guide 7.2)."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import xxhash
+
+ALL_PARTITIONS: Final = "__all_partitions__"
+NON_PARTITIONED: Final = "."
+_SEED: Final = 0xFFFFFFFFDABADABA  # Java's int 0xdabadaba, widened with its sign
+
+
+def partition_key(partition_path: str) -> str:
+    """A partition path as key of the `files` partition; the table that is not partitioned has `.`."""
+    return partition_path or NON_PARTITIONED
+
+
+def column_key(column: str) -> str:
+    return _hash64(column)
+
+
+def path_key(partition_path: str) -> str:
+    return _hash64(partition_key(partition_path))
+
+
+def file_key(file_name: str) -> str:
+    digest = hashlib.md5(file_name.encode(), usedforsecurity=False).digest()
+    return base64.b64encode(digest).decode("ascii")
+
+
+def _hash64(text: str) -> str:
+    return base64.b64encode(xxhash.xxh64_digest(text.encode(), seed=_SEED)).decode("ascii")
+
+
+def group_numbers(keys: pa.Array, groups: int) -> npt.NDArray[np.int64]:
+    """The file group of each key: Java's hash of the string, its sign taken away, modulo the number of groups."""
+    if groups == 1:
+        return np.zeros(len(keys), np.int64)
+    magnitude = np.abs(java_hashes(keys).view(np.int32)).view(np.uint32)
+    return magnitude.astype(np.int64) % groups
+
+
+def java_hashes(keys: pa.Array) -> npt.NDArray[np.uint32]:
+    """Java's String.hashCode: the UTF-16 units as digits of a number to the base 31, modulo 2^32."""
+    text = keys.cast(pa.large_string())
+    offsets = np.frombuffer(text.buffers()[1], np.int64, len(text) + 1, text.offset * 8)
+    data = text.buffers()[2]
+    first, last = int(offsets[0]), int(offsets[-1])
+    utf8 = np.frombuffer(data, np.uint8)[first:last] if last > first else np.zeros(0, np.uint8)
+    begins = (utf8 & 0xC0) != 0x80
+    units_of_byte = begins.astype(np.int64) + (utf8 >= 0xF0)  # four bytes of UTF-8 are two units
+    unit_offsets = np.concatenate([[0], np.cumsum(units_of_byte)])[offsets - first]
+    units = np.frombuffer(utf8.tobytes().decode().encode("utf-16-le"), "<u2").astype(np.uint32)
+    lengths = np.diff(unit_offsets)
+    powers = np.ones(int(lengths.max(initial=0)) + 1, np.uint32)
+    np.multiply.accumulate(np.full(len(powers) - 1, 31, np.uint32), out=powers[1:])
+    exponents = np.repeat(unit_offsets[1:], lengths) - 1 - np.arange(len(units))
+    hashes = np.zeros(len(lengths), np.uint32)
+    filled = lengths > 0
+    if filled.any():
+        products = units * powers[exponents]
+        hashes[filled] = np.add.reduceat(products, unit_offsets[:-1][filled], dtype=np.uint32)
+    return hashes

@@ -1,0 +1,271 @@
+"""The metadata table of a data table: which files there are, and indexes over them, kept up to date by Hudi's writers.
+
+It is a merge-on-read table of its own below `.hoodie/metadata`, with HFiles for base files (format guide 7).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from skep_table.bloom import BloomFilter
+from skep_table.errors import FormatError
+from skep_table.metadata_table import keys as spelling
+from skep_table.metadata_table.entries import Entries, GroupReader, latest
+from skep_table.metadata_table.files import COLUMN as FILES_COLUMN
+from skep_table.metadata_table.files import merged_files
+from skep_table.metadata_table.record_index import file_ids
+from skep_table.metadata_table.values import unwrap
+from skep_table.names import META_FOLDER, join
+from skep_table.storage import FileStatus, FolderStorage, Storage
+from skep_table.table_config import TableConfig
+from skep_table.timeline.instant import DATA_ACTIONS, Action
+from skep_table.timeline.timeline import Timeline
+from skep_table.view import FileView
+
+FOLDER: Final = f"{META_FOLDER}/metadata"
+FILES: Final = "files"
+COLUMN_STATS: Final = "column_stats"
+BLOOM_FILTERS: Final = "bloom_filters"
+RECORD_INDEX: Final = "record_index"
+PARTITION_STATS: Final = "partition_stats"
+
+_FIRST_INSTANTS: Final = "00000000000000"  # what initialises a partition bears a made-up time
+_INSTANT_DIGITS: Final = 17
+_SINGLE_LOOKUPS: Final = 16  # so many partitions are looked up one by one; then all are read in one go
+
+
+class OpenedTable(Protocol):
+    """What is asked of the data table; the metadata table is opened by the same class (`HudiTable`)."""
+
+    @property
+    def storage(self) -> Storage: ...
+
+    @property
+    def config(self) -> TableConfig: ...
+
+    @property
+    def timeline(self) -> Timeline: ...
+
+    @classmethod
+    def open(cls, path_or_storage: Storage) -> OpenedTable: ...
+
+    def view(self, *, as_of: str | None = None, metadata: bool = True) -> FileView: ...
+
+
+class MetadataTable:
+    """One consistent look at a metadata table: what the completed instants of `data` wrote, and no others."""
+
+    def __init__(self, data: OpenedTable, own: OpenedTable) -> None:
+        self._data, self._own = data, own
+        self.indexes = frozenset(data.config.metadata_partitions)
+        self._view = own.view(metadata=False)
+        self._lock = threading.RLock()
+        self._groups: dict[str, list[GroupReader]] = {}
+        self._looked_up: dict[str, list[FileStatus]] = {}
+        self._all: dict[str, list[FileStatus]] | None = None
+
+    @classmethod
+    def open(cls, data: OpenedTable) -> MetadataTable | None:
+        """None when the table's settings name no finished metadata partition. Errors are those of opening a table."""
+        if FILES not in data.config.metadata_partitions:
+            return None
+        return cls(data, data.open(FolderStorage(data.storage, FOLDER)))
+
+    def is_current(self) -> bool:
+        """Whether every completed write of the data table has its delta commit here.
+
+        Writers complete it here first, so a lack means that somebody wrote without keeping the metadata table. Writes
+        from before the oldest delta commit here (the initialisation covers them) can't be told and are trusted.
+        """
+        own = self._own.timeline
+        times = {i.requested_time for i in own.completed() if not i.requested_time.startswith(_FIRST_INSTANTS)}
+        if not times:
+            return True
+        since = min(times)
+        written = (i.requested_time for i in self._data.timeline.completed() if i.action in DATA_ACTIONS)
+        return all(time in times or time <= since or own.is_archived(time) for time in written)
+
+    # -- files ---------------------------------------------------------------------------------------------------------
+
+    def partitions(self) -> list[str]:
+        """The data table's partition paths, sorted."""
+        found = merged_files(self._lookup(FILES, [spelling.ALL_PARTITIONS], FILES_COLUMN))
+        names = found.column("name").to_pylist()
+        return sorted("" if name == spelling.NON_PARTITIONED else name for name in names)
+
+    def files(self, partition_path: str) -> list[FileStatus]:
+        """The files of a partition, sorted by path; those of writes in progress may be among them.
+
+        After some single look-ups the whole partition `files` is read, and serves all further questions.
+        """
+        with self._lock:
+            if self._all is None and len(self._looked_up) >= _SINGLE_LOOKUPS:
+                self._all = self._read_all()
+            if self._all is not None:
+                return self._all.get(partition_path, [])
+            if partition_path not in self._looked_up:
+                key = spelling.partition_key(partition_path)
+                rows = merged_files(self._lookup(FILES, [key], FILES_COLUMN))
+                self._looked_up[partition_path] = _statuses(partition_path, rows)
+            return self._looked_up[partition_path]
+
+    def _read_all(self) -> dict[str, list[FileStatus]]:
+        rows = merged_files(self._lookup(FILES, None, FILES_COLUMN))
+        keys = rows.column("key").combine_chunks()
+        bounds = np.flatnonzero(np.concatenate([[True], pc.not_equal(keys[1:], keys[:-1]).to_numpy(False), [True]]))
+        found = {}
+        for first, last in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True) if len(keys) else ():
+            key = keys[first].as_py()
+            if key != spelling.ALL_PARTITIONS:
+                path = "" if key == spelling.NON_PARTITIONED else key
+                found[path] = _statuses(path, rows.slice(first, last - first))
+        return found
+
+    # -- indexes -------------------------------------------------------------------------------------------------------
+
+    def column_stats(
+        self, column: str, kind: pa.DataType, files: Sequence[tuple[str, str]] | None = None
+    ) -> pa.Table | None:
+        """Statistics of a data column, as `file_name`, `min_value`, `max_value` (of `kind`), `value_count`,
+        `null_count`: of the named files (partition path, file name), or of all. A file that is not in it has none.
+
+        None when the table keeps no column statistics. Smallest and largest are null where nothing is known.
+        """
+        if COLUMN_STATS not in self.indexes:
+            return None
+        prefix = spelling.column_key(column)
+        if files is None:
+            entries = self._by_prefix(COLUMN_STATS, prefix, "ColumnStatsMetadata")
+        else:
+            keys = [prefix + spelling.path_key(path) + spelling.file_key(name) for path, name in files]
+            entries = self._lookup(COLUMN_STATS, keys, "ColumnStatsMetadata")
+        return _stats(entries, kind)
+
+    def partition_stats(
+        self, column: str, kind: pa.DataType, partitions: Sequence[str] | None = None
+    ) -> pa.Table | None:
+        """As `column_stats`, for whole partitions: `file_name` is the partition path."""
+        if PARTITION_STATS not in self.indexes:
+            return None
+        prefix = spelling.column_key(column)
+        if partitions is None:
+            return _stats(self._by_prefix(PARTITION_STATS, prefix, "ColumnStatsMetadata"), kind)
+        keys = [prefix + spelling.path_key(path) for path in partitions]
+        return _stats(self._lookup(PARTITION_STATS, keys, "ColumnStatsMetadata"), kind)
+
+    def bloom(self, files: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], BloomFilter] | None:
+        """The bloom filters of base files, by partition path and file name; None when the table keeps none."""
+        if BLOOM_FILTERS not in self.indexes:
+            return None
+        by_key = {spelling.path_key(path) + spelling.file_key(name): (path, name) for path, name in files}
+        keys, found = latest(self._lookup(BLOOM_FILTERS, list(by_key), "BloomFilterMetadata"), "BloomFilterMetadata")
+        filters = {}
+        for key, record in zip(keys.to_pylist(), found.to_pylist(), strict=True):
+            if record is not None and not record["isDeleted"]:
+                path, name = by_key[key]
+                filters[path, name] = BloomFilter.parse(record["bloomFilter"], record["type"], path=join(path, name))
+        return filters
+
+    def record_index(self, keys: pa.Array | pa.ChunkedArray) -> pa.Table | None:
+        """Where record keys lie: `record_key`, `partition_path`, `file_id`, `instant_ms`, for those that are there.
+
+        None when the table keeps no record index.
+        """
+        if RECORD_INDEX not in self.indexes:
+            return None
+        column = "recordIndexMetadata"
+        wanted = pc.unique(keys).drop_null().cast(pa.string())
+        found_keys, found = latest(self._lookup(RECORD_INDEX, wanted.to_pylist(), column), column)
+        return file_ids(found_keys, found)
+
+    # -- reading -------------------------------------------------------------------------------------------------------
+
+    def _lookup(self, partition: str, keys: Sequence[str] | None, column: str) -> list[Entries]:
+        groups = self._group_readers(partition)
+        if keys is None:
+            return [entries for group in groups for entries in group.entries(column=column)]
+        if not keys:
+            return []
+        number = spelling.group_numbers(pa.array(keys, pa.string()), len(groups))
+        return [
+            entries
+            for at in np.unique(number).tolist()
+            for entries in groups[at].entries([keys[i] for i in np.flatnonzero(number == at).tolist()], column=column)
+        ]
+
+    def _by_prefix(self, partition: str, prefix: str, column: str) -> list[Entries]:
+        groups = self._group_readers(partition)
+        return [entries for group in groups for entries in group.prefix_entries([prefix], column=column)]
+
+    def _group_readers(self, partition: str) -> list[GroupReader]:
+        """By file id, as keys are spread over them."""
+        with self._lock:
+            if partition not in self._groups:
+                slices = sorted(self._view.slices(partition), key=lambda slice_: slice_.file_id)
+                if not slices:
+                    raise FormatError(
+                        f"{self._own.storage.root}: no files in partition {partition}, which the table's settings name",
+                        path=f"{FOLDER}/{partition}", expected="at least one file group",
+                    )  # fmt: skip
+                counts = self._counts()
+                self._groups[partition] = [GroupReader(self._own.storage, slice_, counts) for slice_ in slices]
+            return self._groups[partition]
+
+    def _counts(self) -> Callable[[str], bool]:
+        """Blocks count when their delta commit is completed here, and the action on the data table is completed too.
+
+        The first completes before the second, so a crash or a look in between leaves blocks of unfinished actions.
+        Instants that the data table's timeline has not (any more) are this table's own, archived, or rolled back by a
+        later instant whose block takes their files away.
+        """
+        own, data = self._own.timeline, self._data.timeline
+        pending = {instant.requested_time for instant in data.pending()}
+        last = max((instant.requested_time for instant in data), default="")
+
+        def counts(instant: str) -> bool:
+            if not own.is_completed_or_archived(instant):
+                return False
+            if instant.startswith(_FIRST_INSTANTS):
+                return True
+            of_data = instant[:_INSTANT_DIGITS]
+            return of_data not in pending and (of_data <= last or own_action.get(instant) is Action.LOG_COMPACTION)
+
+        own_action = {instant.requested_time: instant.action for instant in own.completed()}
+        return counts
+
+
+def _statuses(partition_path: str, rows: pa.Table) -> list[FileStatus]:
+    names, sizes = rows.column("name").to_pylist(), rows.column("size").to_pylist()
+    return [FileStatus(join(partition_path, name), size, 0) for name, size in zip(names, sizes, strict=True)]
+
+
+def _stats(entries: Iterable[Entries], kind: pa.DataType) -> pa.Table:
+    _, found = latest(entries, "ColumnStatsMetadata")
+    if pa.types.is_null(found.type):
+        found = pa.array([], _EMPTY_STATS)
+    found = found.filter(pc.invert(pc.struct_field(found, "isDeleted").fill_null(True)))
+    member = {field.name: pc.struct_field(found, field.name) for field in found.type}
+    return pa.table(
+        {
+            "file_name": member["fileName"],
+            "min_value": unwrap(member["minValue"], kind),
+            "max_value": unwrap(member["maxValue"], kind),
+            "value_count": member["valueCount"],
+            "null_count": member["nullCount"],
+        }
+    )
+
+
+_WRAPPED: Final = pa.struct([("LongWrapper", pa.struct([("value", pa.int64())]))])
+_EMPTY_STATS: Final = pa.struct(
+    [
+        ("fileName", pa.string()), ("minValue", _WRAPPED), ("maxValue", _WRAPPED),
+        ("valueCount", pa.int64()), ("nullCount", pa.int64()), ("isDeleted", pa.bool_()),
+    ]
+)  # fmt: skip

@@ -1,0 +1,57 @@
+"""Column statistics: the wrapped smallest and largest values as columns of the type of the data (format guide 7.4)."""
+
+from __future__ import annotations
+
+from decimal import Context, Decimal
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+
+def unwrap(wrapped: pa.StructArray, kind: pa.DataType) -> pa.Array:
+    """Values of one data column as its type `kind`; null where there is none, or one that can't be told for sure.
+
+    Releases wrap alike types differently (dates as DateWrapper or IntWrapper, timestamps as longs, decimals as their
+    unscaled bytes), so the type is the reader's: what does not convert to it is null, which prunes nothing.
+    """
+    result = pa.nulls(len(wrapped), kind)
+    for field, member in zip(wrapped.type, wrapped.flatten(), strict=True):
+        if member.null_count == len(member) or field.name == "ArrayWrapper":
+            continue
+        values = _as(pc.struct_field(member, "value"), kind)
+        if values is not None:
+            result = pc.coalesce(result, values)
+    return result
+
+
+def _as(values: Any, kind: pa.DataType) -> Any:
+    held = values.type
+    try:
+        if pa.types.is_decimal(kind):
+            return _unscaled(values, kind) if pa.types.is_binary(held) else values.cast(kind)
+        if pa.types.is_timestamp(kind) and pa.types.is_int64(held):
+            return values.cast(pa.timestamp(kind.unit)).cast(kind) if kind.tz is None else values.cast(kind)
+        if pa.types.is_date32(kind) and pa.types.is_integer(held):
+            return values.cast(pa.int32()).cast(kind)
+        if pa.types.is_time(kind) or _same_family(held, kind):
+            return values.cast(kind)
+    except pa.ArrowInvalid:
+        return None
+    return None
+
+
+def _same_family(held: pa.DataType, kind: pa.DataType) -> bool:
+    if pa.types.is_integer(kind):
+        return pa.types.is_integer(held)
+    if pa.types.is_floating(kind):
+        return pa.types.is_floating(held) or pa.types.is_integer(held)
+    families = (pa.types.is_string, pa.types.is_binary, pa.types.is_boolean, pa.types.is_date32)
+    return any(family(held) and family(kind) for family in families)
+
+
+def _unscaled(values: Any, kind: pa.DataType) -> Any:
+    """Decimals from the big-endian bytes of their unscaled integers. One small value a file: a loop will do."""
+    exact = Context(prec=kind.precision + 1)
+    numbers = (None if value is None else int.from_bytes(value, "big", signed=True) for value in values.to_pylist())
+    return pa.array([None if n is None else exact.scaleb(Decimal(n), -kind.scale) for n in numbers], kind)
