@@ -6,10 +6,11 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from skep_table.basefile import read_footer
-from skep_table.errors import FormatError, SchemaError
+from skep_table.errors import FormatError, NotATableError, SchemaError
+from skep_table.metadata_table import MetadataTable
 from skep_table.options import Options
 from skep_table.runner import Runner, ThreadRunner
 from skep_table.schema.avro import parse_avro
@@ -28,6 +29,7 @@ from skep_table.view.facts import load_facts
 
 P = TypeVar("P")
 _CACHED_COMMITS: Final = 256
+_NOT_OPENED: Final = object()
 
 
 class HudiTable:
@@ -47,6 +49,8 @@ class HudiTable:
         self.options = Options(options)
         self._runner = runner or ThreadRunner()
         self._commits = _Cache(_CACHED_COMMITS)
+        self._lock = threading.Lock()
+        self._metadata_table: Any = _NOT_OPENED
 
     def __repr__(self) -> str:
         return f"HudiTable({self.config.name!r} at {self.storage.root}, {self.timeline!r})"
@@ -142,8 +146,23 @@ class HudiTable:
         """
         return FileView(self._listing(metadata), lambda: load_facts(self, as_of, self._runner))
 
-    def _listing(self, metadata: bool) -> Listing:  # noqa: ARG002
-        return StorageListing(self.storage, self._runner)
+    def metadata_table(self) -> MetadataTable | None:
+        """The table's metadata table; None where it has none, or one that is gone or missed a commit."""
+        with self._lock:
+            if self._metadata_table is _NOT_OPENED:
+                self._metadata_table = self._open_metadata_table()
+        return self._metadata_table
+
+    def _open_metadata_table(self) -> MetadataTable | None:
+        try:
+            opened = MetadataTable.open(self)
+        except NotATableError:
+            return None  # its folder was deleted, and the settings not told
+        return opened if opened is not None and opened.is_current() else None
+
+    def _listing(self, metadata: bool) -> Listing:
+        listed = self.metadata_table() if metadata else None
+        return StorageListing(self.storage, self._runner) if listed is None else listed
 
     def _completed_commits(self, at: str | None) -> Iterator[Instant]:
         """Completed writes, newest first."""

@@ -8,13 +8,9 @@ from typing import Final, Protocol
 from skep_table.names import META_FOLDER, PARTITION_METAFILE
 from skep_table.runner import Runner
 from skep_table.storage import FileStatus, Storage
-from skep_table.timeline.instant import DATA_ACTIONS, Action
-from skep_table.timeline.timeline import Timeline
 
 _METAFILES: Final = frozenset({PARTITION_METAFILE, *(f"{PARTITION_METAFILE}.{ext}" for ext in ("parquet", "orc"))})
 _FOLDERS_A_TASK: Final = 256
-_INITIAL_TIME: Final = "0" * 14
-_LISTED_ACTIONS: Final = (*DATA_ACTIONS, Action.CLEAN)
 
 
 class Listing(Protocol):
@@ -75,18 +71,3 @@ class StorageListing:
 def _lies_below(folder: str, partitions: set[str]) -> bool:
     parts = folder.split("/")
     return any("/".join(parts[:depth]) in partitions for depth in range(1, len(parts)))
-
-
-def metadata_is_current(data: Timeline, metadata: Timeline) -> bool:
-    """Whether a metadata table has heard of all that changed the files of its table since it was made.
-
-    Each write and clean is also a commit of the metadata table, at the same time, and completes there first (format
-    guide 7.1). Hudi's readers take that for granted; of a writer that skipped it they would not see the files.
-    """
-    told = {instant.requested_time for instant in metadata.completed().data()}
-    regular = [time for time in told if not time.startswith(_INITIAL_TIME)]
-    if not regular:
-        return False  # made, and nothing told since: what it was made from is not known
-    since = min(regular)
-    changes = (instant.requested_time for instant in data.completed().of(*_LISTED_ACTIONS))
-    return all(time in told or time < since for time in changes)

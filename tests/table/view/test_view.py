@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,13 +13,12 @@ from typing import Any
 import pytest
 
 from skep_table.errors import FormatError, SchemaError
+from skep_table.metadata_table import MetadataTable
 from skep_table.runner import ThreadRunner
 from skep_table.storage import LocalStorage, StorageFlags
 from skep_table.table import HudiTable
 from skep_table.timeline.instant import Action
-from skep_table.timeline.timeline import Timeline, load_timeline
 from skep_table.view import FileSlice, FileView, StorageListing
-from skep_table.view.listing import metadata_is_current
 
 
 def slices(view: FileView) -> list[FileSlice]:
@@ -233,27 +233,41 @@ def test_one_partition_is_one_listing(tmp_path: Path) -> None:
 # -- the metadata table ------------------------------------------------------------------------------------------------
 
 
-def metadata_timeline(table: HudiTable) -> Timeline:
-    return load_timeline(table.storage, table.config, base=".hoodie/metadata")
+def with_metadata(golden: Path) -> list[Path]:
+    return [case for case in cases(golden) if HudiTable.open(case / "table").config.metadata_partitions]
 
 
-def test_golden_metadata_tables_are_current(golden: Path) -> None:
-    seen = 0
-    for case in cases(golden):
+def test_both_listings_tell_the_same(golden: Path) -> None:
+    found = with_metadata(golden)
+    assert len(found) == 9
+    for case in found:
         table = HudiTable.open(case / "table")
-        if "files" in table.config.metadata_partitions:
-            seen += 1
-            metadata = metadata_timeline(table)
-            assert metadata_is_current(table.timeline, metadata), case
-            last = table.timeline.data().completed().last()
-            assert last is not None
-            behind = metadata.filter(lambda instant, last=last: instant.requested_time != last.requested_time)
-            assert not metadata_is_current(table.timeline, behind), case
-    assert seen == 9
+        by_metadata, by_storage = table.view(), table.view(metadata=False)
+        assert isinstance(by_metadata.listing, MetadataTable), case
+        assert by_metadata.partitions() == by_storage.partitions()
+        for instant in (None, *(i.requested_time for i in table.timeline.data().completed())):
+            assert slices(table.view(as_of=instant)) == slices(table.view(as_of=instant, metadata=False)), case
 
 
-def test_a_metadata_table_that_heard_nothing_yet_is_not_trusted(golden: Path) -> None:
-    table = HudiTable.open(golden / "0.15.0/cow_upsert_mdt/table")
-    only_made = metadata_timeline(table).until("1")
-    assert only_made.instants
-    assert not metadata_is_current(table.timeline, only_made)
+def test_a_metadata_table_that_missed_a_commit_is_not_listed_by(golden: Path, tmp_path: Path) -> None:
+    for case in with_metadata(golden):
+        copy = tmp_path / case.parent.name / case.name
+        shutil.copytree(case / "table", copy)
+        table = HudiTable.open(copy)
+        last = table.timeline.data().completed().last()
+        assert last is not None
+        for file in (copy / ".hoodie/metadata" / table.layout.folder).glob(f"{last.requested_time}*"):
+            file.unlink()
+        view = table.view()
+        assert isinstance(view.listing, StorageListing), case
+        assert slices(view) == slices(HudiTable.open(case / "table").view())
+
+
+def test_a_metadata_table_that_was_deleted_is_done_without(golden: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "table"
+    shutil.copytree(golden / "1.1.1/cow_upsert_mdt/table", copy)
+    expected = slices(HudiTable.open(copy).view())
+    shutil.rmtree(copy / ".hoodie/metadata")
+    table = HudiTable.open(copy)
+    assert table.config.metadata_partitions
+    assert slices(table.view()) == expected
