@@ -196,9 +196,15 @@ class Metastore:
 
     def partition_names(self, database: str, name: str) -> list[str]:
         """All partitions as `k=v/…`, values escaped as Hive does: much cheaper than the partitions themselves."""
-        return self._read(
-            "get_partition_names", lambda c: c.get_partition_names(database, name, -1), f"{database}.{name}", long=True
-        )
+        full_name = f"{database}.{name}"
+        try:
+            return self._read(
+                "get_partition_names", lambda c: c.get_partition_names(database, name, -1), full_name, long=True
+            )
+        except CatalogError as error:
+            if error.fields.get("error") == "TApplicationException":
+                self.table(database, name)  # old servers fail so, without a reason, when there is no such table
+            raise
 
     def partitions(self, database: str, name: str, names: Sequence[str] | None = None) -> Iterator[Partition]:
         """The partitions of these names (None: all), in batches. A name that is not there is passed over."""

@@ -237,11 +237,12 @@ class Connections:
     def _broken(
         self, name: str, table: str | None, address: Address, error: BaseException
     ) -> MetastoreUnreachableError:
-        if isinstance(error, TimeoutError) or "timed out" in str(error):
+        kind = error.type if isinstance(error, TTransport.TTransportException) else None
+        if isinstance(error, TimeoutError) or kind == TTransport.TTransportException.TIMED_OUT:
             what, hint = f"{address} did not answer {name} in time", None
         elif isinstance(error, TProtocolException | struct.error):
             what, hint = f"{address} does not speak the metastore's protocol", "is it SASL, TLS or another service?"
-        elif isinstance(error, TTransport.TTransportException) and error.type == error.NOT_OPEN:
+        elif kind == TTransport.TTransportException.NOT_OPEN:
             what, hint = f"no metastore answers at {address}", "is it running, and is the address right?"
         else:
             what, hint = f"{address} closed the connection during {name}: {error}", None

@@ -7,9 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from skep.cli.metastore import DEFAULT_WAREHOUSE, WarehouseOption
+from skep.cli.metastore import MetastoreOption, WarehouseOption, connected
 from skep.cli.output import Output, OutputOption, print_rows, reported
-from skep.cli.sync import MetastoreOption
 
 _COLUMNS = (
     *("lock_id", "state", "table", "user", "host", "pid", "purpose", "agent"),
@@ -28,22 +27,13 @@ def _group() -> None:
 def show(
     table: Annotated[str | None, typer.Argument(metavar="[DATABASE.TABLE]", help="Else all locks.")] = None,
     metastore: MetastoreOption = None,
-    warehouse: WarehouseOption = DEFAULT_WAREHOUSE,
+    warehouse: WarehouseOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Holder, host, process, since when, last heartbeat, and who waits on whom."""
-    from contextlib import ExitStack
-
-    from skep_catalog.client import Metastore
-
-    with reported(), ExitStack() as stack:
-        if metastore is None:
-            from skep_catalog.embedded import EmbeddedMetastore
-
-            metastore = stack.enter_context(EmbeddedMetastore.start_or_join(warehouse)).uri
-        client = stack.enter_context(Metastore.connect(metastore))
+    with reported(), connected(metastore, warehouse) as (client, settings):
         database, _, name = (table or "").rpartition(".")
-        locks = client.locks((database or "default") if table else None, name or None)
+        locks = client.locks((database or settings.database) if table else None, name or None)
         now_ms = datetime.now(timezone.utc).timestamp() * 1000
         print_rows([_row(lock, now_ms) for lock in locks], output, _COLUMNS)
 

@@ -4,18 +4,30 @@ from __future__ import annotations
 
 import signal
 import threading
-from typing import Annotated
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from skep.cli.output import reported
 
-WarehouseOption = Annotated[str, typer.Option("--warehouse", "-w", help="Folder of the warehouse.")]
-DEFAULT_WAREHOUSE = "skep-warehouse"
+if TYPE_CHECKING:
+    from skep.config import Settings
+    from skep_catalog.client import Metastore
+
+WarehouseOption = Annotated[
+    str | None,
+    typer.Option("--warehouse", "-w", help="Its folder; else as configured.", show_default=False),
+]
+MetastoreOption = Annotated[
+    str | None,
+    typer.Option("--metastore", "-m", help="Address; else as configured, or the warehouse's.", show_default=False),
+]
 
 
 def metastore(
-    warehouse: WarehouseOption = DEFAULT_WAREHOUSE,
+    warehouse: WarehouseOption = None,
     port: Annotated[int | None, typer.Option(help="Loopback port; else any.", min=1, max=65535)] = None,
 ) -> None:
     """Run the Hive Metastore of the installed pyspark's jars, with its database in the warehouse, until interrupted.
@@ -23,13 +35,15 @@ def metastore(
     Prints its address on stdout. When one already runs for this warehouse, it is joined: it then lives as long as
     somebody uses it.
     """
+    from skep.config import load
     from skep_catalog.embedded import EmbeddedMetastore
 
     ended = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: ended.set())
     with reported():
-        server = EmbeddedMetastore.start_or_join(warehouse, port=port)
+        folder = load({"warehouse": warehouse}).settings.warehouse
+        server = EmbeddedMetastore.start_or_join(folder, port=port)
         try:
             typer.echo(server.uri)
             how = "started" if server.started else "joined"
@@ -41,6 +55,22 @@ def metastore(
         finally:
             stopped = server.stop()
         typer.echo("stopped" if stopped else "left; others still use it", err=True)
+
+
+@contextmanager
+def connected(metastore: str | None, warehouse: str | None) -> Iterator[tuple[Metastore, Settings]]:
+    """A client of the metastore that flags and settings name, else of the warehouse's own; and these settings."""
+    from skep.config import load
+    from skep_catalog.client import Metastore
+
+    settings = load({"metastore": metastore, "warehouse": warehouse}).settings
+    with ExitStack() as stack:
+        uri = settings.metastore
+        if uri is None:
+            from skep_catalog.embedded import EmbeddedMetastore
+
+            uri = stack.enter_context(EmbeddedMetastore.start_or_join(settings.warehouse)).uri
+        yield stack.enter_context(Metastore.connect(uri)), settings
 
 
 def register(app: typer.Typer) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from skep.cli.metastore import DEFAULT_WAREHOUSE, WarehouseOption
+from skep.cli.metastore import MetastoreOption, WarehouseOption, connected
 from skep.cli.output import Output, OutputOption, print_rows, reported
 from skep_table.errors import InputError
 
@@ -21,10 +22,6 @@ PENDING = 3
 DRIFT = 1
 
 TableArgument = Annotated[str, typer.Argument(metavar="TABLE|PATH", help="database.table, or a path.")]
-MetastoreOption = Annotated[
-    str | None,
-    typer.Option("--metastore", "-m", help="Else the warehouse's own.", envvar="SKEP__METASTORE"),
-]
 DatabaseOption = Annotated[str | None, typer.Option("--database", "-d", help="Else the table's own, else default.")]
 NameOption = Annotated[str | None, typer.Option("--table", "-t", help="The entry's name; else the table's own.")]
 SetOption = Annotated[
@@ -40,7 +37,7 @@ app = typer.Typer(no_args_is_help=True, help="Keep the Hive Metastore true to ta
 def plan(
     table: TableArgument,
     metastore: MetastoreOption = None,
-    warehouse: WarehouseOption = DEFAULT_WAREHOUSE,
+    warehouse: WarehouseOption = None,
     database: DatabaseOption = None,
     name: NameOption = None,
     settings: SetOption = None,
@@ -51,8 +48,8 @@ def plan(
     """Print what a sync would do; change nothing."""
     from skep_sync.sync import plan_sync
 
-    with reported(), _opened(table, metastore, warehouse, database, name) as (hudi, client, target):
-        found = plan_sync(hudi, client, *target, _options(settings), full=full)
+    with reported(), _opened(table, metastore, warehouse, database, name, settings) as opened:
+        found = plan_sync(opened.table, opened.metastore, *opened.target, opened.options, full=full)
         _print(found, output)
         _warn(found.warnings)
         if exit_code and found:
@@ -63,7 +60,7 @@ def plan(
 def apply(
     table: TableArgument,
     metastore: MetastoreOption = None,
-    warehouse: WarehouseOption = DEFAULT_WAREHOUSE,
+    warehouse: WarehouseOption = None,
     database: DatabaseOption = None,
     name: NameOption = None,
     settings: SetOption = None,
@@ -73,8 +70,8 @@ def apply(
     """Make the metastore say what the table is."""
     from skep_sync.sync import sync_table
 
-    with reported(), _opened(table, metastore, warehouse, database, name) as (hudi, client, target):
-        report = sync_table(hudi, client, *target, _options(settings), full=full)
+    with reported(), _opened(table, metastore, warehouse, database, name, settings) as opened:
+        report = sync_table(opened.table, opened.metastore, *opened.target, opened.options, full=full)
         _print(report, output)
         _warn(report.plan.warnings)
 
@@ -83,7 +80,7 @@ def apply(
 def check(
     table: TableArgument,
     metastore: MetastoreOption = None,
-    warehouse: WarehouseOption = DEFAULT_WAREHOUSE,
+    warehouse: WarehouseOption = None,
     database: DatabaseOption = None,
     name: NameOption = None,
     settings: SetOption = None,
@@ -92,8 +89,8 @@ def check(
     """Compare the metastore's columns, schema, settings and all partitions with the table; exit with 1 on drift."""
     from skep_sync.sync import plan_sync
 
-    with reported(), _opened(table, metastore, warehouse, database, name) as (hudi, client, target):
-        found = plan_sync(hudi, client, *target, _options(settings), full=True)
+    with reported(), _opened(table, metastore, warehouse, database, name, settings) as opened:
+        found = plan_sync(opened.table, opened.metastore, *opened.target, opened.options, full=True)
         _print(found, output)
         _warn(found.warnings)
         if found:
@@ -104,7 +101,7 @@ def check(
 def status(
     table: TableArgument,
     metastore: MetastoreOption = None,
-    warehouse: WarehouseOption = DEFAULT_WAREHOUSE,
+    warehouse: WarehouseOption = None,
     database: DatabaseOption = None,
     name: NameOption = None,
     settings: SetOption = None,
@@ -113,39 +110,49 @@ def status(
     """How many commits and seconds each of a table's entries is behind."""
     from skep_sync.sync import SyncStatus, sync_status
 
-    with reported(), _opened(table, metastore, warehouse, database, name) as (hudi, client, target):
-        rows = [entry.to_json() for entry in sync_status(hudi, client, *target, _options(settings))]
+    with reported(), _opened(table, metastore, warehouse, database, name, settings) as opened:
+        rows = [
+            entry.to_json() for entry in sync_status(opened.table, opened.metastore, *opened.target, opened.options)
+        ]
         print_rows(rows, output, SyncStatus.COLUMNS)
+
+
+@dataclass(frozen=True)
+class _Opened:
+    table: HudiTable
+    metastore: Metastore
+    target: tuple[str | None, str | None]
+    options: Mapping[str, str]
 
 
 @contextmanager
 def _opened(
-    table: str, uri: str | None, warehouse: str, database: str | None, name: str | None
-) -> Iterator[tuple[HudiTable, Metastore, tuple[str | None, str | None]]]:
-    """The table, a client, and where it is registered. Without an address the warehouse's own metastore is used."""
-    from contextlib import ExitStack
-
-    from skep_catalog.client import Metastore
+    table: str,
+    metastore: str | None,
+    warehouse: str | None,
+    database: str | None,
+    name: str | None,
+    given: list[str] | None,
+) -> Iterator[_Opened]:
+    """The table by its path or its entry, a client, where it is registered, and the options of the sync."""
+    from skep_table.options import Options
     from skep_table.table import HudiTable
 
-    with ExitStack() as stack:
-        if uri is None:
-            from skep_catalog.embedded import EmbeddedMetastore
-
-            uri = stack.enter_context(EmbeddedMetastore.start_or_join(warehouse)).uri
-        client = stack.enter_context(Metastore.connect(uri))
+    flags = _options(given)
+    with connected(metastore, warehouse) as (client, settings):
+        options = Options(settings.options).with_values(flags)
         if _is_path(table):
-            yield HudiTable.open(table), client, (database, name)
+            yield _Opened(HudiTable.open(table, options), client, (database, name), options)
             return
         of_database, _, of_name = table.rpartition(".")
-        entry = client.table(of_database or "default", of_name)
+        entry = client.table(of_database or settings.database, of_name)
         if entry.storage.location is None:
             raise InputError(f"{entry.full_name} has no location: it is a view", table=entry.full_name)
-        hudi = HudiTable.open(entry.storage.location)
+        hudi = HudiTable.open(entry.storage.location, options)
         # `t_ro` and `t_rt` are views of `t`.
         known = hudi.config.name.lower()
         base = known if entry.name in (f"{known}_ro", f"{known}_rt") else entry.name
-        yield hudi, client, (database or entry.database, name or base)
+        yield _Opened(hudi, client, (database or entry.database, name or base), options)
 
 
 def _is_path(text: str) -> bool:
