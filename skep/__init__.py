@@ -1,0 +1,67 @@
+"""skep keeps Apache Hudi tables in a Hive Metastore: written with PySpark, synced after every commit, safe to share.
+
+    lake = skep.connect()
+    flights = lake.create_table("demo.flights", schema, key="id", ordering="updated_at", partition_by="month")
+    flights.upsert(frame)
+    lake.sql("select count(*) from demo.flights").show()
+
+Everything here is imported when it is first used: `import skep` is quick, and starts nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from skep.hoodie import load, open_table, write
+    from skep.lake import Lake, connect
+    from skep.sql import SqlResult
+    from skep.syncing import SyncWarning
+    from skep.table import Commit, Rows, Table
+    from skep_table.errors import SkepError
+    from skep_table.write.result import WriteResult
+
+__version__ = "0.1.0"
+__all__ = [
+    "Commit",
+    "Lake",
+    "Rows",
+    "SkepError",
+    "SqlResult",
+    "SyncWarning",
+    "Table",
+    "WriteResult",
+    "__version__",
+    "connect",
+    "load",
+    "open_table",
+    "write",
+]
+
+_HOMES = {
+    "Commit": "skep.table",
+    "Lake": "skep.lake",
+    "Rows": "skep.table",
+    "SkepError": "skep_table.errors",
+    "SqlResult": "skep.sql",
+    "SyncWarning": "skep.syncing",
+    "Table": "skep.table",
+    "WriteResult": "skep_table.write.result",
+    "connect": "skep.lake",
+    "load": "skep.hoodie",
+    "open_table": "skep.hoodie",
+    "write": "skep.hoodie",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module skep has no attribute {name!r}")
+    value = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

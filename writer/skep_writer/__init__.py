@@ -1,6 +1,7 @@
 """The embedded PySpark write path: the only package that imports pyspark, and it does so when a session is asked for."""
 
-from skep_writer.session import make_spark
+from skep_writer.scan import arrow_schema, collect_arrow, to_spark
+from skep_writer.session import active_spark, make_spark
 from skep_writer.writer import SparkWriter
 
-__all__ = ["SparkWriter", "make_spark"]
+__all__ = ["SparkWriter", "active_spark", "arrow_schema", "collect_arrow", "make_spark", "to_spark"]

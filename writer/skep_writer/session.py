@@ -56,6 +56,13 @@ def make_spark(
             ) from error
 
 
+def active_spark() -> SparkSession | None:
+    """The session that this thread or process already has. Starts nothing."""
+    sql = _pyspark()
+    active = sql.SparkSession.getActiveSession()
+    return None if active is None else check_session(active)
+
+
 def check_session(spark: Any) -> SparkSession:
     """Refuses Spark Connect sessions: they have no way to run the writer's tasks yet."""
     if type(spark).__module__.startswith("pyspark.sql.connect"):

@@ -1,0 +1,232 @@
+"""Hudi's DataFrame reader and writer as `skep.load` and `skep.write`: paths and `hoodie.*` options, no metastore."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from enum import Enum
+from functools import partial
+from typing import Any
+
+from skep.schemas import schema_of
+from skep.spark import SparkHolder
+from skep.syncing import sync_after_commit
+from skep.table import Rows, Table
+from skep.writing import WriteSetting, writer_for
+from skep_catalog.client import Metastore
+from skep_sync.options import DATABASE, ENABLE, TABLE, URIS
+from skep_sync.sync import SyncReport, sync_table
+from skep_table.commit.create import TableSpec, create_table
+from skep_table.errors import InputError, NotATableError, OptionError, TableExistsError, TableMismatchError
+from skep_table.hooks import Committed
+from skep_table.keys.generator import parse_key_generator
+from skep_table.lock import InProcessLock
+from skep_table.options import Option, Options, boolean, comma_list, one_of, option
+from skep_table.query.request import ReadRequest
+from skep_table.storage import Storage, open_storage
+from skep_table.table import HudiTable
+from skep_table.table_config import TableType
+from skep_table.write.result import WriteResult
+
+
+class Operation(str, Enum):
+    """What becomes of a frame."""
+
+    UPSERT = "upsert"
+    INSERT = "insert"
+    BULK_INSERT = "bulk_insert"
+    DELETE = "delete"
+
+
+_no_names: tuple[str, ...] = ()
+_WRITE = "hoodie.datasource.write."
+TABLE_NAME = option("hoodie.table.name", str, "", "The table's name", f"{_WRITE}table.name")
+DATABASE_NAME = option("hoodie.database.name", str, "", "The table's database")
+TABLE_TYPE = option(
+    f"{_WRITE}table.type", one_of(TableType), TableType.COPY_ON_WRITE, "Type of a new table", "hoodie.table.type"
+)
+OPERATION = option(f"{_WRITE}operation", one_of(Operation), Operation.UPSERT, "upsert, insert, bulk_insert or delete")
+RECORD_KEY = option(
+    f"{_WRITE}recordkey.field", comma_list, _no_names, "Columns that identify a row", "hoodie.table.recordkey.fields"
+)
+PARTITION_FIELDS = option(
+    f"{_WRITE}partitionpath.field", comma_list, _no_names, "Columns whose values make the folders"
+)
+ORDERING = option(
+    f"{_WRITE}precombine.field",
+    str,
+    "",
+    "Of two rows with one key, that with the greater value wins",
+    "hoodie.table.precombine.field",
+    "hoodie.table.ordering.fields",
+)
+HIVE_STYLE = option(f"{_WRITE}hive_style_partitioning", boolean, False, "Folders named column=value")
+URL_ENCODE = option(f"{_WRITE}partitionpath.urlencode", boolean, False, "Folder names are URL-encoded")
+KEY_GENERATOR = option(
+    f"{_WRITE}keygenerator.class", str, "", "Hudi's key generator class, or its type", f"{_WRITE}keygenerator.type"
+)
+PAYLOAD = option(f"{_WRITE}payload.class", str, "", "Hudi's payload class", "hoodie.compaction.payload.class")
+
+
+class Mode(str, Enum):
+    """What to do about a table that is there, by Spark's names."""
+
+    APPEND = "append"
+    OVERWRITE = "overwrite"
+    ERROR = "error"
+    IGNORE = "ignore"
+
+
+def load(path: str | os.PathLike[str], **options: object) -> Rows:
+    """The rows of the Hudi table at `path`; `options` are those of Hudi's DataFrame reader."""
+    given = Options(options)
+    given.check()
+    return Rows(HudiTable.open(path, given), ReadRequest.of(given), SparkHolder())
+
+
+def open_table(path: str | os.PathLike[str], **options: object) -> Table:
+    """The Hudi table at `path`, without a metastore: reads and writes it, and never syncs."""
+    given = Options(options)
+    given.check()
+    hudi = HudiTable.open(path, given)
+    return Table(hudi, _setting(hudi.storage, given))
+
+
+def write(frame: object) -> FrameWriter:
+    """`skep.write(df).options(**hoodie_options).mode("append").save(path)`, as with Hudi's DataFrame writer."""
+    return FrameWriter(frame)
+
+
+class FrameWriter:
+    """Collects options and a mode; `save` writes."""
+
+    def __init__(self, frame: object) -> None:
+        self._frame = frame
+        self._options: dict[str, object] = {}
+        self._mode = Mode.ERROR
+
+    def format(self, name: str) -> FrameWriter:
+        """Accepted for code that comes from Hudi; anything but hudi is an error."""
+        if name not in ("hudi", "org.apache.hudi"):
+            raise InputError(f"format {name!r} is not written here", found=name, expected="hudi")
+        return self
+
+    def option(self, key: str, value: object) -> FrameWriter:
+        self._options[key] = value
+        return self
+
+    def options(self, **options: object) -> FrameWriter:
+        self._options.update(options)
+        return self
+
+    def mode(self, name: str) -> FrameWriter:
+        try:
+            self._mode = Mode(name.lower().replace("errorifexists", "error").replace("default", "error"))
+        except ValueError:
+            known = ", ".join(mode.value for mode in Mode)
+            raise InputError(f"unknown mode {name!r}; there are: {known}", found=name) from None
+        return self
+
+    def save(self, path: str | os.PathLike[str]) -> WriteResult | None:
+        """Writes the frame as one commit. None when the mode is ignore and a table is there.
+
+        TableExistsError by the mode; TableMismatchError when the table at `path` is another one than the options say.
+        """
+        options = Options(self._options)
+        options.check()
+        operation = options.value(OPERATION)
+        storage = open_storage(path, options)
+        table = _existing(storage, options)
+        if table is not None:
+            if self._mode is Mode.IGNORE:
+                return None
+            if self._mode is Mode.ERROR:
+                raise TableExistsError(
+                    f"table {table.config.name} exists at {storage.root}",
+                    hint='mode("append") writes into it',
+                    path=storage.root,
+                )
+            if self._mode is Mode.OVERWRITE:
+                _spec(options, self._frame)  # refuses bad options while the old table is still there
+                storage.delete_folder("")
+                table = None
+            else:
+                _check_same(table, options)
+        if table is None:
+            table = create_table(storage, _spec(options, self._frame))
+        writer = writer_for(self._frame, table, _setting(storage, options))
+        call: Callable[[object], WriteResult] = getattr(writer, operation.value)
+        return call(self._frame)
+
+
+def _existing(storage: Storage, options: Mapping[str, str]) -> HudiTable | None:
+    try:
+        return HudiTable.open(storage, options)
+    except NotATableError:
+        return None
+
+
+def _spec(options: Options, frame: object) -> TableSpec:
+    name = options.value(TABLE_NAME)
+    if not name:
+        raise OptionError(f"a new table needs {TABLE_NAME.key}", option=TABLE_NAME.key)
+    generator = options.value(KEY_GENERATOR)
+    return TableSpec(
+        name=name,
+        database=options.value(DATABASE_NAME) or None,
+        schema=schema_of(frame, name),
+        record_key=options.value(RECORD_KEY),
+        partition_by=options.value(PARTITION_FIELDS),
+        ordering=options.value(ORDERING) or None,
+        type=options.value(TABLE_TYPE),
+        hive_style=options.value(HIVE_STYLE),
+        url_encode=options.value(URL_ENCODE),
+        key_generator=parse_key_generator(generator).value if generator else None,
+        payload_class=options.value(PAYLOAD) or None,
+        properties={key: value for key, value in options.items() if ".keygen." in key},
+    )
+
+
+def _check_same(table: HudiTable, options: Options) -> None:
+    """What the options say of the table must be so; what they don't say is the table's own."""
+    config = table.config
+    said: tuple[tuple[Option[Any], object], ...] = (
+        (TABLE_NAME, config.name),
+        (RECORD_KEY, config.record_key_fields),
+        (PARTITION_FIELDS, config.partition_fields),
+        (ORDERING, ",".join(config.ordering_fields)),
+        (TABLE_TYPE, config.type),
+        (HIVE_STYLE, config.hive_style),
+    )
+    for known, found in said:
+        expected = options.value(known)
+        if known is PARTITION_FIELDS:
+            expected = tuple(field.partition(":")[0] for field in expected)
+        if options.is_set(known) and expected != found:
+            raise TableMismatchError(
+                f"the table at {table.storage.root} has {known.key} {_shown(found)}, not {_shown(expected)}",
+                option=known.key,
+                found=found,
+                expected=expected,
+            )
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, tuple):
+        return ",".join(value) or "nothing"
+    return str(value.value if isinstance(value, Enum) else value) or "nothing"
+
+
+def _setting(storage: Storage, options: Options) -> WriteSetting:
+    hooks = [sync_after_commit(partial(_sync, options))] if options.value(ENABLE) else []
+    return WriteSetting(SparkHolder(), options, partial(InProcessLock, storage.root), hooks=hooks)
+
+
+def _sync(options: Options, committed: Committed) -> SyncReport:
+    """After a commit with `hoodie.datasource.hive_sync.enable`."""
+    uris = options.value(URIS)
+    if not uris:
+        raise OptionError(f"a sync needs {URIS.key}", option=URIS.key)
+    with Metastore.connect(uris) as metastore:
+        table = HudiTable.open(committed.base_path, options)
+        return sync_table(table, metastore, options.value(DATABASE), options.value(TABLE), options)

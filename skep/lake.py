@@ -1,0 +1,269 @@
+"""A lake: the tables of one metastore below one warehouse, with writer, locks, sync and SQL put together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from skep.names import TableName
+from skep.options import LOCK, SYNC, LockKind
+from skep.schemas import SchemaLike, schema_of
+from skep.spark import SparkHolder
+from skep.syncing import sync_after_commit
+from skep.table import Table, Text, texts
+from skep.writing import WriteSetting
+from skep_catalog.client import Metastore
+from skep_catalog.lock import HmsLock
+from skep_sync.sync import SyncReport, sync_table
+from skep_table.commit.create import TableSpec, create_table
+from skep_table.errors import InputError, NotATableError, TableExistsError
+from skep_table.events import Events, Listener
+from skep_table.hooks import Committed
+from skep_table.lock import InProcessLock, Lock, NoLock
+from skep_table.names import META_FOLDER
+from skep_table.options import Options
+from skep_table.storage import open_storage
+from skep_table.table import HudiTable
+from skep_table.table_config import TableType
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from skep.sql import SqlResult
+    from skep_catalog.embedded import EmbeddedMetastore
+    from skep_catalog.entities import Table as Entry
+
+_TYPES = {"cow": TableType.COPY_ON_WRITE, "mor": TableType.MERGE_ON_READ}
+_VIEWS = ("_ro", "_rt")
+
+
+def connect(
+    uri: str | None = None,
+    warehouse: str | None = None,
+    spark: SparkSession | None = None,
+    *,
+    database: str | None = None,
+    options: Mapping[str, object] | None = None,
+    spark_conf: Mapping[str, str] | None = None,
+    profile: str | None = None,
+    listener: Listener | None = None,
+) -> Lake:
+    """The lake behind a metastore.
+
+    Without `uri` the embedded metastore of `warehouse` (else ./skep-warehouse) is started or joined, and stopped by
+    `close` when nobody else uses it. `spark` is used as it is and never stopped; without it one is started when first
+    needed, with `spark_conf`. What is not given comes from the settings (see the page on configuration). `listener`
+    hears the events of writes and syncs.
+    """
+    from skep.config import load
+
+    given = {"metastore": uri, "warehouse": warehouse, "database": database}
+    settings = load(given, profile=profile).settings
+    events = Events(*([listener] if listener else []))
+    merged = Options(settings.options).with_values(options or {})
+    merged.check()
+    holder = SparkHolder(spark, {**settings.spark, **(spark_conf or {})})
+    embedded = None
+    address = settings.metastore
+    if address is None:
+        from skep_catalog.embedded import EmbeddedMetastore, local_folder
+
+        with events.step("metastore.start"):
+            embedded = EmbeddedMetastore.start_or_join(settings.warehouse)
+        address = embedded.uri
+        location = str(local_folder(settings.warehouse))
+    else:
+        location = settings.warehouse
+    lake = Lake(Metastore.connect(address), location, holder, settings.database, merged, events)
+    lake._embedded = embedded
+    return lake
+
+
+class Lake:
+    """Tables by name. A context manager; `close` stops what `connect` started, and only that."""
+
+    def __init__(
+        self,
+        metastore: Metastore,
+        warehouse: str,
+        spark: SparkHolder | None = None,
+        database: str = "default",
+        options: Options | None = None,
+        events: Events | None = None,
+    ) -> None:
+        self.metastore = metastore
+        self.warehouse = warehouse.rstrip("/") or "/"
+        self.database = database.lower()
+        self.options = options or Options()
+        self.events = events or Events()
+        self._spark = spark or SparkHolder()
+        self._embedded: EmbeddedMetastore | None = None
+
+    def __repr__(self) -> str:
+        return f"Lake({self.metastore.uri}, {self.warehouse})"
+
+    def __enter__(self) -> Lake:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stops the Spark session and the metastore that this lake started. Calling it again is no error."""
+        self._spark.stop()
+        self.metastore.close()
+        if self._embedded is not None:
+            self._embedded.stop()
+
+    @property
+    def spark(self) -> SparkSession:
+        """The session that was given, else one that is started now."""
+        return self._spark.session
+
+    # -- tables
+
+    def tables(self, database: str | None = None) -> list[str]:
+        """Full names of the Hudi tables of one database, or of all. Views of merge-on-read tables are not listed."""
+        found: list[str] = []
+        for name in [database.lower()] if database else self.metastore.databases():
+            entries = set(self.metastore.tables(name))
+            views = {entry + view for entry in entries for view in _VIEWS}
+            found += [f"{name}.{entry}" for entry in sorted(entries - views)]
+        return found
+
+    def table(self, name: str) -> Table:
+        """A table by its name. NoSuchTableError when the metastore has none; NotATableError when it is not Hudi's."""
+        full = TableName.parse(name, self.database)
+        entry = self.metastore.table(full.database, full.name)
+        return self._table(full, HudiTable.open(self._location(full, entry), self.options))
+
+    def create_table(
+        self,
+        name: str,
+        schema: SchemaLike,
+        *,
+        key: Text = (),
+        ordering: str | None = None,
+        partition_by: Text = (),
+        type: str = "cow",
+        location: str | None = None,
+        hive_style: bool = False,
+        if_not_exists: bool = False,
+        properties: Mapping[str, str] | None = None,
+    ) -> Table:
+        """Makes a table and registers it in the metastore; a database that is not there is made too.
+
+        `schema` is an Arrow, Spark or Avro schema, or a frame as an example. `key` names the columns that identify a
+        row; of two rows with one key the one with the greater `ordering` value wins, without it the last one written.
+        `partition_by` names the columns whose values make the folders. Nothing is left behind when this fails.
+        """
+        full = TableName.parse(name, self.database)
+        if type.lower() not in _TYPES:
+            raise InputError(f"table {full}: unknown type {type!r}", option="type", found=type, expected="cow or mor")
+        spec = TableSpec(
+            name=full.name,
+            database=full.database,
+            schema=schema_of(schema, full.name),
+            record_key=texts(key),
+            partition_by=texts(partition_by),
+            ordering=ordering,
+            type=_TYPES[type.lower()],
+            hive_style=hive_style,
+            properties=dict(properties or {}),
+        )
+        entry = self.metastore.find_table(full.database, full.name)
+        if entry is not None:
+            if if_not_exists:
+                return self.table(str(full))
+            raise TableExistsError(f"table {full} exists, at {entry.storage.location}", table=str(full))
+        storage = open_storage(location or self._default_location(full), self.options)
+        hudi = create_table(storage, spec)
+        try:
+            self._sync(full, hudi)
+        except BaseException:
+            storage.delete_folder(META_FOLDER)
+            raise
+        return self._table(full, hudi)
+
+    def register(self, path: str, name: str | None = None) -> Table:
+        """Puts a Hudi table that lies at `path` into the metastore, under its own name or another."""
+        hudi = HudiTable.open(path, self.options)
+        own = f"{hudi.config.database or self.database}.{hudi.config.name}"
+        full = TableName.parse(name or own, self.database)
+        self._sync(full, hudi)
+        return self._table(full, hudi)
+
+    def drop_table(self, name: str, *, purge: bool = False) -> None:
+        """Takes a table out of the metastore, its views too. `purge` also deletes its files, which can't be undone."""
+        full = TableName.parse(name, self.database)
+        entry = self.metastore.table(full.database, full.name)
+        location = self._location(full, entry)
+        for view in ("", *_VIEWS):
+            other = self.metastore.find_table(full.database, full.name + view)
+            if other is not None and other.storage.location == entry.storage.location:
+                self.metastore.drop_table(full.database, full.name + view)
+        if purge:
+            storage = open_storage(location, self.options)
+            HudiTable.open(storage)  # nothing but a Hudi table is ever deleted
+            storage.delete_folder("")
+
+    def rename_table(self, name: str, new_name: str) -> Table:
+        """Renames the metastore's entry (and views). The files stay where they are, under the table's own name."""
+        old, new = TableName.parse(name, self.database), TableName.parse(new_name, self.database)
+        entry = self.metastore.table(old.database, old.name)
+        if self.metastore.find_table(new.database, new.name) is not None:
+            raise TableExistsError(f"table {new} exists", table=str(new))
+        for view in ("", *_VIEWS):
+            found = self.metastore.find_table(old.database, old.name + view)
+            if found is not None and found.storage.location == entry.storage.location:
+                renamed = replace(found, database=new.database, name=new.name + view)
+                self.metastore.alter_table(old.database, old.name + view, renamed)
+        return self.table(str(new))
+
+    # -- SQL
+
+    def sql(self, query: str) -> SqlResult:
+        """The answer of a SELECT over tables of the metastore, run by Spark. Evaluated when it is asked for rows."""
+        from skep.sql import run
+
+        return run(query, self)
+
+    # -- how
+
+    def _table(self, name: TableName, hudi: HudiTable) -> Table:
+        sync = partial(self._sync_now, name, hudi)
+        after_commit = sync_after_commit(partial(self._sync_committed, name), self.events)
+        hooks = [after_commit] if self.options.value(SYNC) else []
+        setting = WriteSetting(self._spark, self.options, self._lock_of(name, hudi), self.events, hooks)
+        return Table(hudi, setting, name=str(name), sync=sync)
+
+    def _lock_of(self, name: TableName, hudi: HudiTable) -> Callable[[], Lock]:
+        kind = self.options.value(LOCK)
+        if kind is LockKind.METASTORE:
+            return partial(HmsLock, self.metastore, name.database, name.name, purpose="write", events=self.events)
+        return partial(InProcessLock, hudi.storage.root) if kind is LockKind.PROCESS else NoLock
+
+    def _sync(self, name: TableName, hudi: HudiTable) -> SyncReport:
+        return sync_table(hudi, self.metastore, name.database, name.name, self.options, events=self.events)
+
+    def _sync_now(self, name: TableName, hudi: HudiTable) -> SyncReport:
+        return self._sync(name, hudi.reload())
+
+    def _sync_committed(self, name: TableName, committed: Committed) -> SyncReport:
+        return self._sync(name, HudiTable.open(committed.base_path, self.options))
+
+    def _default_location(self, name: TableName) -> str:
+        """As Hive lays out a warehouse."""
+        folder = "" if name.database == "default" else f"/{name.database}.db"
+        return f"{self.warehouse}{folder}/{name.name}"
+
+    def _location(self, name: TableName, entry: Entry) -> str:
+        location = entry.storage.location
+        if not location:
+            raise NotATableError(f"table {name} has no location in the metastore", table=str(name))
+        return location

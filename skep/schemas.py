@@ -1,0 +1,45 @@
+"""A new table's columns from whatever says them: Arrow, Avro and Spark schemas, or a frame as an example."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+
+from skep_table.errors import InputError
+from skep_table.schema.arrow import from_arrow
+from skep_table.schema.avro import parse_avro
+from skep_table.schema.types import Schema, record_names
+from skep_table.write.local import arrow_table
+
+SchemaLike: TypeAlias = Schema | pa.Schema | str | Mapping[str, Any] | object
+
+
+def schema_of(given: SchemaLike, table_name: str) -> Schema:
+    """The data columns. InputError (SchemaError for a column's type) when `given` says none."""
+    if isinstance(given, Schema):
+        return given.without_meta()
+    if isinstance(given, (str, Mapping)):
+        return parse_avro(given if isinstance(given, str) else dict(given)).without_meta()
+    name, namespace = record_names(table_name)
+    return from_arrow(_arrow_schema(given), name, namespace).without_meta()
+
+
+def _arrow_schema(given: object) -> pa.Schema:
+    if isinstance(given, pa.Schema):
+        return given
+    if type(given).__module__.startswith("pyspark."):
+        from skep_writer import arrow_schema
+
+        return arrow_schema(given.schema if hasattr(given, "schema") else given)
+    if isinstance(given, pa.RecordBatchReader):
+        return given.schema
+    try:
+        return arrow_table(given).schema
+    except InputError as error:
+        raise InputError(
+            f"a {type(given).__module__}.{type(given).__qualname__} says no schema",
+            found=type(given).__qualname__,
+            expected="a pyarrow.Schema, a Spark StructType, an Avro schema as JSON, or a frame as an example",
+        ) from error

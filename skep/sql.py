@@ -1,0 +1,99 @@
+"""SQL over the tables of a lake: names are looked up in the metastore, Spark answers from skep's own reader.
+
+Each table that the query names becomes a temporary view under a name of its own while the query is analysed: views and
+tables that a caller's session has are never touched.
+"""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING, Any
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+
+from skep.names import TableName
+from skep_table.errors import InputError, UnsupportedError
+
+if TYPE_CHECKING:
+    import pandas
+    import polars
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+    from skep.lake import Lake
+
+
+class SqlResult:
+    """The answer of a query, run by Spark each time one of these is called."""
+
+    def __init__(self, frame: DataFrame) -> None:
+        self._frame = frame
+
+    def __repr__(self) -> str:
+        return f"SqlResult({', '.join(self._frame.columns)})"
+
+    def to_spark(self) -> DataFrame:
+        return self._frame
+
+    def to_arrow(self) -> pa.Table:
+        from skep_writer import collect_arrow
+
+        return collect_arrow(self._frame)
+
+    def to_pandas(self, **options: Any) -> pandas.DataFrame:
+        return self.to_arrow().to_pandas(**options)
+
+    def to_polars(self) -> polars.DataFrame:
+        import polars
+
+        return polars.from_arrow(self.to_arrow())  # type: ignore[return-value]
+
+    def show(self, limit: int = 20) -> None:
+        """Prints the first rows."""
+        self._frame.show(limit, truncate=False)
+
+
+def run(query: str, lake: Lake) -> SqlResult:
+    """InputError for what is no query, NoSuchTableError for a table that the metastore has not."""
+    tree = _parsed(query)
+    common = {common.alias.lower() for common in tree.find_all(exp.CTE)}
+    views: dict[TableName, str] = {}
+    for node in list(tree.find_all(exp.Table)):
+        if not isinstance(node.this, exp.Identifier) or (not node.db and node.name.lower() in common):
+            continue  # a function, or a name of this query's own
+        if node.catalog:
+            raise InputError(f"{node.sql('spark')}: tables are named database.table", found=node.sql("spark"))
+        name = TableName.parse(f"{node.db}.{node.name}" if node.db else node.name, lake.database)
+        if name not in views:
+            views[name] = f"skep_{name.name}_{uuid.uuid4().hex[:8]}"
+            lake.table(str(name)).read().to_spark().createOrReplaceTempView(views[name])
+        if not node.alias:
+            node.set("alias", exp.TableAlias(this=exp.to_identifier(node.name, quoted=node.this.quoted)))
+        node.set("this", exp.to_identifier(views[name]))
+        node.set("db", None)
+    session = lake.spark
+    try:
+        return SqlResult(session.sql(tree.sql("spark")))
+    except Exception as error:
+        if type(error).__name__ in ("AnalysisException", "ParseException"):
+            raise InputError(f"the query does not fit the tables: {str(error).strip()}", found=query) from error
+        raise
+    finally:
+        for view in views.values():  # the plan of the answer holds the frames themselves
+            session.catalog.dropTempView(view)
+
+
+def _parsed(query: str) -> exp.Expression:
+    try:
+        trees = [tree for tree in sqlglot.parse(query, read="spark") if tree is not None]
+    except SqlglotError as error:
+        raise InputError(f"the query can't be parsed: {error}", found=query) from error
+    if len(trees) != 1:
+        raise InputError(f"one statement is expected, found {len(trees)}", found=query)
+    if not isinstance(trees[0], exp.Query):
+        raise UnsupportedError(
+            f"only queries are answered, not {trees[0].key.upper()}", hint="write with table.upsert(…), table.delete(…)"
+        )
+    return trees[0]

@@ -1,0 +1,203 @@
+"""A table in hand: what users call on it. Each write is one commit; reads are answered from what is there now."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from skep.spark import SparkHolder
+from skep.writing import WriteSetting, writer_for
+from skep_table.errors import InputError
+from skep_table.query.read import read
+from skep_table.query.request import ReadRequest
+from skep_table.query.result import ReadResult
+from skep_table.schema.types import Schema
+from skep_table.table import HudiTable
+from skep_table.timeline.instant import Action
+from skep_table.write.result import WriteResult
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from skep_sync.sync import SyncReport
+
+Text = str | Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """One completed write of a table's history."""
+
+    instant: str
+    action: str
+    operation: str | None
+    inserted: int
+    updated: int
+    deleted: int
+    files: int
+    partitions: tuple[str, ...]
+
+
+class Rows(ReadResult):
+    """The rows of one read. Each `to_…` reads anew; nothing is read before."""
+
+    def __init__(self, table: HudiTable, request: ReadRequest, spark: SparkHolder) -> None:
+        inner = read(table, request)
+        super().__init__(inner.schema, inner.to_batches, inner.count)
+        self._table, self._request, self._spark = table, request, spark
+
+    def to_spark(self) -> DataFrame:
+        """A lazy frame of the lake's session; files are read by its tasks."""
+        from skep_writer import to_spark
+
+        return to_spark(self._table, self._request, self._spark.session)
+
+
+class Table:
+    """A Hudi table. `Lake.table` and `Lake.create_table` hand these out; `skep.open` does for a path."""
+
+    def __init__(
+        self,
+        hudi: HudiTable,
+        setting: WriteSetting,
+        *,
+        name: str | None = None,
+        sync: Callable[[], SyncReport] | None = None,
+    ) -> None:
+        self._hudi = hudi
+        self._setting = setting
+        self._sync = sync
+        self.name = name or hudi.config.name
+
+    def __repr__(self) -> str:
+        return f"Table({self.name!r} at {self.path})"
+
+    # -- what it is
+
+    @property
+    def path(self) -> str:
+        return self._hudi.storage.root
+
+    @property
+    def hudi(self) -> HudiTable:
+        """A fresh look at the table's files: its timeline, settings and file groups."""
+        return self._hudi.reload()
+
+    @property
+    def schema(self) -> Schema:
+        """The data columns as of the latest commit."""
+        return self.hudi.schema()
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        return self._hudi.config.record_key_fields
+
+    @property
+    def partition_by(self) -> tuple[str, ...]:
+        return self._hudi.config.partition_fields
+
+    def history(self, limit: int | None = None) -> list[Commit]:
+        """The completed writes of the active timeline, oldest first; the last `limit` of them."""
+        table = self.hudi
+        instants = table.timeline.data().completed().instants
+        return [_commit(table, instant) for instant in (instants[-limit:] if limit else instants)]
+
+    # -- writing
+
+    def upsert(self, frame: object, *, batch_id: str | None = None, **options: object) -> WriteResult:
+        """Updates the rows whose key is there, by the table's merge rule, and adds the others.
+
+        `frame`: Spark, pandas or polars frame, or an Arrow table. A `batch_id` that a commit already bears makes the
+        call a no-op. `options` are Hudi's: `**{"hoodie.…": …}`.
+        """
+        return self._writer(frame, options).upsert(frame, batch_id=batch_id)
+
+    def insert(self, frame: object, *, batch_id: str | None = None, **options: object) -> WriteResult:
+        """Adds rows without looking for their keys; small files are filled up."""
+        return self._writer(frame, options).insert(frame, batch_id=batch_id)
+
+    def bulk_insert(self, frame: object, *, batch_id: str | None = None, **options: object) -> WriteResult:
+        """Adds rows as new files without looking at what is there: for first loads."""
+        return self._writer(frame, options).bulk_insert(frame, batch_id=batch_id)
+
+    def delete(
+        self, keys: object = None, *, where: str | None = None, batch_id: str | None = None, **options: object
+    ) -> WriteResult:
+        """Deletes rows by key (a frame with the key and partition columns), or those that a SQL predicate names."""
+        if (keys is None) == (where is None):
+            raise InputError("delete takes keys or where, one of them", hint='delete(frame) or delete(where="a = 1")')
+        if where is not None:
+            keys = self.read(where=where, columns=self._key_columns()).to_arrow()
+        return self._writer(keys, options).delete(keys, batch_id=batch_id)
+
+    def _key_columns(self) -> list[str]:
+        config = self._hudi.config
+        names = (*config.record_key_fields, *config.partition_fields)
+        return list(dict.fromkeys(name.partition(".")[0] for name in names))
+
+    def _writer(self, frame: object, options: Mapping[str, object]) -> Any:
+        setting = self._setting
+        return writer_for(frame, self._hudi, setting.with_options(options) if options else setting)
+
+    # -- reading
+
+    def read(
+        self,
+        *,
+        columns: Text | None = None,
+        where: str | None = None,
+        as_of: str | None = None,
+        since: str | None = None,
+        until: str | None = None,
+        query: str | None = None,
+        limit: int | None = None,
+    ) -> Rows:
+        """The table's rows: all, `where` a SQL predicate holds, `as_of` an earlier time, or changed `since` an instant.
+
+        Times are instants, dates or ISO times. `query`: snapshot, read_optimized, incremental or cdc.
+        """
+        kind = query or ("incremental" if since is not None or until is not None else "snapshot")
+        request = ReadRequest(
+            query=kind,  # type: ignore[arg-type]
+            as_of=as_of,
+            since=since,
+            until=until,
+            columns=None if columns is None else texts(columns),
+            where=where,
+            limit=limit,
+        )
+        return Rows(self.hudi, request, self._setting.spark)
+
+    def changes(self, since: str, until: str | None = None) -> Rows:
+        """Rows inserted or updated after an instant, as they are now."""
+        return self.read(query="incremental", since=since, until=until)
+
+    # -- the metastore
+
+    def sync(self) -> SyncReport:
+        """Brings the metastore up to the table's state. InputError for a table that belongs to no lake."""
+        if self._sync is None:
+            raise InputError(
+                f"table {self.name} was opened by its path, no metastore is known", hint="use skep.connect(…).table(…)"
+            )
+        return self._sync()
+
+
+def _commit(table: HudiTable, instant: Any) -> Commit:
+    found = WriteResult(instant, table.commit_metadata(instant), Schema(()))
+    operation = found.metadata.operation_type
+    return Commit(
+        instant=instant.requested_time,
+        action=instant.action.value if isinstance(instant.action, Action) else str(instant.action),
+        operation=operation.value.lower() if operation else None,
+        inserted=found.inserted,
+        updated=found.updated,
+        deleted=found.deleted,
+        files=found.files,
+        partitions=found.partitions,
+    )
+
+
+def texts(given: Text) -> tuple[str, ...]:
+    return (given,) if isinstance(given, str) else tuple(given)
