@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from skep_table.basefile import keys
 from skep_table.bloom import BloomFilter
-from skep_table.errors import CorruptFileError
+from skep_table.errors import CorruptFileError, SchemaError
 from skep_table.names import BaseFormat
 from skep_table.schema.arrow import from_arrow
 from skep_table.schema.avro import parse_avro
@@ -51,9 +51,16 @@ class BaseFileFooter:
 
     @cached_property
     def schema(self) -> Schema:
-        """With meta columns where the file has them: from the Avro schema, else from the file's own types."""
+        """With meta columns where the file has them: from the Avro schema, else from the file's own types.
+
+        SchemaError names the file.
+        """
         text = self.entries.get(keys.AVRO_SCHEMA) or self.entries.get(keys.ORC_AVRO_SCHEMA)
-        return parse_avro(text) if text else from_arrow(self.arrow_schema)
+        try:
+            return parse_avro(text) if text else from_arrow(self.arrow_schema)
+        except SchemaError as error:
+            column = error.fields.get("column")
+            raise SchemaError(f"{self.path}: {error.message}", path=self.path, column=column) from error
 
 
 def read_footer(storage: Storage, path: str) -> BaseFileFooter:

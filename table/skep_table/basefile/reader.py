@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 
 from skep_table.basefile.footer import corrupt
 from skep_table.names import BaseFormat
+from skep_table.schema.arrow import to_arrow
 from skep_table.schema.evolve import SourceNames, project
 from skep_table.schema.types import Schema
 from skep_table.storage import Storage
@@ -40,7 +41,8 @@ def read_base(
         if path.endswith("." + BaseFormat.ORC.extension):
             batches = _orc_batches(source, path, _wanted(columns, schema, names))
         else:
-            batches = _parquet_batches(source, path, _wanted(columns, schema, names), filter, batch_rows)
+            wanted = _wanted(columns, schema, names)
+            batches = _parquet_batches(source, path, wanted, filter, batch_rows, None if names else schema)
         for batch in batches:
             yield batch if schema is None else project(batch, schema, names or {})
 
@@ -53,12 +55,18 @@ def _wanted(columns: Sequence[str] | None, schema: Schema | None, names: SourceN
 
 
 def _parquet_batches(
-    source: pa.NativeFile, path: str, wanted: Sequence[str] | None, filter: pc.Expression | None, batch_rows: int
+    source: pa.NativeFile,
+    path: str,
+    wanted: Sequence[str] | None,
+    filter: pc.Expression | None,
+    batch_rows: int,
+    target: Schema | None,
 ) -> Iterator[pa.RecordBatch]:
     try:
         # Java's INT96 times have nanoseconds and overflow before 1677; microseconds hold all that Hudi can.
         file = pq.ParquetFile(source, coerce_int96_timestamp_unit="us", pre_buffer=True)
-        groups = range(file.num_row_groups) if filter is None else _groups_left(source, filter)
+        prunes = filter is not None and (target is None or _same_types(file.schema_arrow, target))
+        groups = _groups_left(source, filter) if prunes else range(file.num_row_groups)
         columns = wanted
         if wanted is not None:
             present = set(file.schema_arrow.names)
@@ -75,12 +83,24 @@ def _parquet_batches(
         raise corrupt(path, error) from error
 
 
+def _same_types(held: pa.Schema, target: Schema) -> bool:
+    """Whether the file's statistics mean what the filter means. A column that was widened may compare otherwise."""
+    for field in to_arrow(target):
+        at = held.get_field_index(field.name)
+        if at >= 0 and not pa.types.is_nested(field.type) and held.field(at).type != field.type:
+            return False
+    return True
+
+
 def _groups_left(source: pa.NativeFile, filter: pc.Expression) -> list[int]:
     """Row groups whose statistics can't exclude the filter, by Arrow's own reading of the two."""
     fragment = ds.ParquetFileFormat().make_fragment(source)
     try:
         return [group.id for group in fragment.subset(filter).row_groups]
-    except pa.ArrowInvalid:  # the filter names a column, or compares with a type, that this file has not
+    except (
+        pa.ArrowInvalid,
+        pa.ArrowNotImplementedError,
+    ):  # the filter names a column, or compares with a type, that this file has not
         return [group.id for group in fragment.row_groups]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from typing import IO
@@ -96,11 +97,12 @@ class BaseFileWriter(AbstractContextManager["BaseFileWriter"]):
                 continue
             if self._keyed:
                 self._add_keys(batch.column(RECORD_KEY))
-            self._held.append(batch.cast(self._arrow) if batch.schema != self._arrow else batch)
-            self._held_bytes += batch.nbytes
             self._rows += batch.num_rows
-            if self._held_bytes >= self._options.block_bytes:
-                self._flush()
+            for part in _parts(batch.cast(self._arrow) if batch.schema != self._arrow else batch, self._options):
+                self._held.append(part)
+                self._held_bytes += part.nbytes
+                if self._held_bytes >= self._options.block_bytes:
+                    self._flush()
 
     def close(self) -> WrittenFile:
         """Writes what is held and the footer. The answer of a second call is the first one's."""
@@ -138,6 +140,14 @@ class BaseFileWriter(AbstractContextManager["BaseFileWriter"]):
         if self._range is not None:
             entries[keys.MIN_RECORD_KEY], entries[keys.MAX_RECORD_KEY] = self._range
         return entries
+
+
+def _parts(batch: pa.RecordBatch, options: BaseFileOptions) -> Iterator[pa.RecordBatch]:
+    """A batch larger than a row group in pieces, so that the caller's batches don't decide about the file's layout."""
+    count = min(-(-max(batch.nbytes, 1) // options.block_bytes), batch.num_rows)
+    step = -(-batch.num_rows // count)
+    for start in range(0, batch.num_rows, step):
+        yield batch.slice(start, step)
 
 
 def key_range(column: pa.Array) -> tuple[str, str] | None:
