@@ -12,6 +12,7 @@ from skep_table.errors import FormatError
 from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
 from skep_table.table_config import TableConfig, TimelineZone
+from skep_table.timeline.archive import ArchivedLog
 from skep_table.timeline.history import History
 from skep_table.timeline.instant import Action, Instant, State
 from skep_table.timeline.layout import layout_1, layout_2
@@ -219,3 +220,47 @@ def test_damaged_history_files_are_named(golden: Path, tmp_path: Path) -> None:
     victim.unlink()
     with pytest.raises(FormatError, match=victim.name):
         History(LocalStorage(str(tmp_path)), "history").instants()
+
+
+# -- the archive of layout 1 -------------------------------------------------------------------------------------------
+
+
+def test_cut_and_damaged_archives_are_named_or_read_as_far_as_they_go(golden: Path, tmp_path: Path) -> None:
+    source = sorted((golden / "0.15.0/cow_archive/table/.hoodie/archived").glob(".commits*"))[0]
+    data = source.read_bytes()
+    victim = tmp_path / "archived" / source.name
+    victim.parent.mkdir()
+    storage = LocalStorage(str(tmp_path))
+
+    def instants(damaged: bytes) -> set[Instant]:
+        victim.write_bytes(damaged)
+        archive = ArchivedLog(storage, "archived")
+        for instant in archive.instants():
+            archive.completed_content(instant)
+        return set(archive.instants())
+
+    whole = instants(data)
+    assert whole
+    step = len(data) // 60
+    for position in range(6, len(data), step):
+        assert instants(data[:position]) <= whole  # a block that a crash cut is passed over
+        flipped = bytearray(data)
+        flipped[position] ^= 0xFF
+        try:
+            instants(bytes(flipped))
+        except FormatError as error:
+            assert source.name in str(error)  # noqa: PT017 - it need not fail
+    with pytest.raises(FormatError, match=source.name):
+        instants(b"nothing of the kind")
+
+
+def test_the_newest_entry_of_an_archive_counts(golden: Path, tmp_path: Path) -> None:
+    """A crash between archiving and deleting leaves entries twice; files are read in the order of their numbers."""
+    source = golden / "0.15.0/cow_archive/table/.hoodie/archived"
+    shutil.copytree(source, tmp_path / "archived")
+    once = ArchivedLog(LocalStorage(str(tmp_path)), "archived").instants()
+    shutil.copy(sorted(source.glob(".commits*"))[0], tmp_path / "archived/.commits_.archive.10_1-0-1")
+    again = ArchivedLog(LocalStorage(str(tmp_path)), "archived")
+    assert again.instants() == once
+    assert again.completion_time_of(once[0].requested_time) is None
+    assert again.completed_content(Instant("1", Action.COMMIT, State.COMPLETED)) is None

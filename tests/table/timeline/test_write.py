@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import multiprocessing
+import json
 import subprocess
 import sys
+import time
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
@@ -133,37 +134,54 @@ def test_who_is_never_first_gives_up(table: HudiTable, monkeypatch: pytest.Monke
     assert files(table) == []
 
 
-def _take_times(folder: str, count: int, behind_seconds: int, start: object, out: object) -> None:
-    clock = SetClock(datetime.now(timezone.utc) - timedelta(seconds=behind_seconds))
-    action = [Action.COMMIT, Action.CLEAN, Action.DELTA_COMMIT][behind_seconds % 3]
-    table = HudiTable.open(folder)
-    start.wait()  # type: ignore[attr-defined]
-    taken = []
-    for _ in range(count):
-        before = table.timeline.last()
-        instant, timeline = request_instant(table, action, clock=clock)
-        taken.append((before.requested_time if before else "", instant.requested_time))
-        table = HudiTable(table.storage, table.config, timeline)
-    out.put(taken)  # type: ignore[attr-defined]
+WORKER = """
+import json, sys, time
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from skep_table.clock import SystemClock
+from skep_table.table import HudiTable
+from skep_table.timeline.instant import Action
+from skep_table.timeline.write import request_instant
+
+folder, number = sys.argv[1], int(sys.argv[2])
+stopped = datetime.now(timezone.utc) - timedelta(seconds=number)
+
+class Clock(SystemClock):
+    def now(self):
+        return stopped
+
+action = [Action.COMMIT, Action.CLEAN, Action.DELTA_COMMIT][number % 3]
+table = HudiTable.open(folder)
+Path(folder, f"ready-{number}").touch()
+while not Path(folder, "go").exists():
+    time.sleep(0.001)
+taken = []
+for _ in range(10):
+    before = table.timeline.last()
+    instant, timeline = request_instant(table, action, clock=Clock())
+    taken.append((before.requested_time if before else "", instant.requested_time))
+    table = HudiTable(table.storage, table.config, timeline)
+print(json.dumps(taken))
+"""
 
 
 def test_eight_processes_at_once_take_different_times_that_go_up(table: HudiTable) -> None:
-    context = multiprocessing.get_context("spawn")
-    start, out = context.Barrier(8), context.Queue()
+    folder = Path(table.storage.root)
     workers = [
-        context.Process(target=_take_times, args=(table.storage.root, 10, number, start, out)) for number in range(8)
+        subprocess.Popen([sys.executable, "-c", WORKER, str(folder), str(number)], stdout=subprocess.PIPE, text=True)
+        for number in range(8)
     ]
-    for worker in workers:
-        worker.start()
-    taken = [out.get(timeout=120) for _ in workers]
-    for worker in workers:
-        worker.join(timeout=60)
+    while len(list(folder.glob("ready-*"))) < 8:
+        assert all(worker.poll() is None for worker in workers)
+        time.sleep(0.01)
+    (folder / "go").touch()
+    taken = [json.loads(worker.communicate(timeout=120)[0]) for worker in workers]
     times = [time for of_worker in taken for _, time in of_worker]
     assert len(set(times)) == 80
     for of_worker in taken:
         assert all(seen < time for seen, time in of_worker)
         assert of_worker == sorted(of_worker)
-    assert {i.requested_time for i in table.reload().timeline.instants} == set(times)
+    assert {instant.requested_time for instant in table.reload().timeline.instants} == set(times)
 
 
 # -- states ------------------------------------------------------------------------------------------------------------
