@@ -48,16 +48,21 @@ class Report:
 
     def of(self, contender: str, task: str) -> Measured:
         """The measurement of a contender at a task, made when asked for first."""
-        for found in self.measured:
-            if (found.contender, found.task) == (contender, task):
-                return found
-        self.measured.append(Measured(contender, task))
-        return self.measured[-1]
+        found = self._find(contender, task)
+        if found is None:
+            found = Measured(contender, task)
+            self.measured.append(found)
+        return found
 
     def ratio(self, contender: str, task: str, to: str = "skep") -> float | None:
-        """How many times as long `contender` takes as `to` does."""
-        mine, other = self.of(to, task).median, self.of(contender, task).median
-        return other / mine if mine and other else None
+        """How many times as long `contender` takes as `to` does. None when one of them has not run."""
+        mine, other = self._find(to, task), self._find(contender, task)
+        if mine is None or other is None or not mine.median or not other.median:
+            return None
+        return other.median / mine.median
+
+    def _find(self, contender: str, task: str) -> Measured | None:
+        return next((found for found in self.measured if (found.contender, found.task) == (contender, task)), None)
 
     def aim(self, text: str, found: float | None, wanted: float, *, at_most: bool = False) -> None:
         if found is not None:

@@ -1,4 +1,4 @@
-"""Each benchmark runs at a tiny scale: every contender does its work, all agree on the rows, the result file is whole."""
+"""Each benchmark at a tiny scale: every contender does its work, all agree on the rows, the result file is whole."""
 
 from __future__ import annotations
 
