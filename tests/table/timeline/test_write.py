@@ -138,9 +138,12 @@ WORKER = """
 import json, sys, time
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from types import SimpleNamespace
 from skep_table.clock import SystemClock
-from skep_table.table import HudiTable
+from skep_table.storage import LocalStorage
+from skep_table.table_config import load_table_config
 from skep_table.timeline.instant import Action
+from skep_table.timeline.timeline import load_timeline
 from skep_table.timeline.write import request_instant
 
 folder, number = sys.argv[1], int(sys.argv[2])
@@ -151,7 +154,9 @@ class Clock(SystemClock):
         return stopped
 
 action = [Action.COMMIT, Action.CLEAN, Action.DELTA_COMMIT][number % 3]
-table = HudiTable.open(folder)
+storage = LocalStorage(folder)
+config = load_table_config(storage)
+table = SimpleNamespace(storage=storage, config=config, timeline=load_timeline(storage, config))
 Path(folder, f"ready-{number}").touch()
 while not Path(folder, "go").exists():
     time.sleep(0.001)
@@ -160,7 +165,7 @@ for _ in range(10):
     before = table.timeline.last()
     instant, timeline = request_instant(table, action, clock=Clock())
     taken.append((before.requested_time if before else "", instant.requested_time))
-    table = HudiTable(table.storage, table.config, timeline)
+    table.timeline = timeline
 print(json.dumps(taken))
 """
 
