@@ -38,16 +38,8 @@ def table(database: str, name: str = "t") -> Table:
         serde_library="org.apache.hadoop.hive.serde2.lazy.LazySimpleSerDe",
         serde_parameters={"serialization.format": "1"},
     )
-    entry = Table(
-        database,
-        name,
-        storage,
-        (Column("p", "string", "the p"),),
-        {"EXTERNAL": "TRUE", "x": "ü"},
-        "EXTERNAL_TABLE",
-        "me",
-    )
-    return replace(entry, **changes)  # type: ignore[arg-type]
+    keys = (Column("p", "string", "the p"),)
+    return Table(database, name, storage, keys, {"EXTERNAL": "TRUE", "x": "ü"}, "EXTERNAL_TABLE", "me")
 
 
 @pytest.mark.metastore

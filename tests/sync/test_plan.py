@@ -1,0 +1,242 @@
+"""Planning is a function of values: what is wanted, what is there, what the timeline tells of partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from skep_catalog.entities import Column, Table
+from skep_catalog.entries import wanted_entries
+from skep_sync.changes import Changes, Files, SyncPoint
+from skep_sync.options import Cascade
+from skep_sync.plan import Layout, differences, entry_steps, merged, partition_steps, same_location
+from skep_sync.steps import AddPartitions, AlterEntry, CreateEntry, DropPartitions, MovePartitions
+from skep_sync.values import Extractor, values_of_name
+from skep_table.errors import FormatError
+from skep_table.keys.partition_path import escape
+from skep_table.schema.types import Field, IntType, LongType, Schema, StringType
+from skep_table.table_config import TableConfig
+
+BASE = "s3://lake/t"
+CONFIG = TableConfig(name="t", partition_fields=("p",), hive_style=True)
+POINT = SyncPoint("20260101000000001", "20260101000000009")
+LATER = SyncPoint("20260102000000001", "20260102000000009")
+
+
+def wanted(*fields: Field, config: TableConfig = CONFIG) -> Table:
+    schema = Schema((Field("id", LongType()), *fields, Field("p", StringType())))
+    return wanted_entries(config, schema, BASE, "d", "t").entries[0].table
+
+
+def synced(table: Table, point: SyncPoint = POINT) -> Table:
+    """The entry that a sync of `table` leaves, as a server gives it back."""
+    markers = {"last_commit_time_sync": point.requested_time, "last_commit_completion_time_sync": point.completion_time}
+    return replace(
+        table, parameters={**table.parameters, **markers, "transient_lastDdlTime": "1"}, origin="as the server has it"
+    )
+
+
+class TestEntries:
+    def test_nothing_changed_is_nothing_to_do(self) -> None:
+        assert entry_steps(wanted(), synced(wanted()), POINT, []) == []
+
+    def test_a_new_commit_moves_the_markers_in_one_alteration(self) -> None:
+        (step,) = entry_steps(wanted(), synced(wanted()), LATER, [])
+        assert isinstance(step, AlterEntry)
+        assert step.expected == ("last_commit_time_sync", POINT.requested_time)
+        assert step.table.parameters["last_commit_time_sync"] == LATER.requested_time
+        assert step.table.parameters["last_commit_completion_time_sync"] == LATER.completion_time
+        assert not step.cascade
+
+    def test_columns_schema_and_markers_change_in_the_same_alteration(self) -> None:
+        new = wanted(Field("x", IntType()))
+        (step,) = entry_steps(new, synced(wanted()), LATER, [])
+        assert isinstance(step, AlterEntry)
+        assert step.cascade
+        assert {change.what for change in step.changes} == {
+            "column x",
+            "parameter spark.sql.sources.schema.part.0",
+            "parameter last_commit_time_sync",
+            "parameter last_commit_completion_time_sync",
+        }
+        (other,) = entry_steps(new, synced(wanted()), LATER, [], cascade=Cascade.NONE)
+        assert isinstance(other, AlterEntry)
+        assert not other.cascade
+
+    def test_the_marker_comes_after_the_partitions(self) -> None:
+        add = AddPartitions(wanted(), ())
+        assert [type(step) for step in entry_steps(wanted(), None, POINT, [add])] == [
+            CreateEntry,
+            AddPartitions,
+            AlterEntry,
+        ]
+        created, *_ = entry_steps(wanted(), None, POINT, [add])
+        assert isinstance(created, CreateEntry)
+        assert "last_commit_time_sync" not in created.table.parameters
+        assert [type(step) for step in entry_steps(wanted(), synced(wanted()), LATER, [add])] == [
+            AddPartitions,
+            AlterEntry,
+        ]
+
+    def test_an_entry_without_partitions_is_made_in_one_step(self) -> None:
+        (step,) = entry_steps(wanted(), None, POINT, [])
+        assert isinstance(step, CreateEntry)
+        assert step.table.parameters["last_commit_time_sync"] == POINT.requested_time
+
+    def test_a_table_without_a_commit_has_no_marker(self) -> None:
+        (step,) = entry_steps(wanted(), None, None, [])
+        assert isinstance(step, CreateEntry)
+        assert "last_commit_time_sync" not in step.table.parameters
+
+
+class TestWhatOthersPutThere:
+    @given(st.dictionaries(st.text("abcxyz.", min_size=1, max_size=8), st.text(max_size=8), max_size=4))
+    def test_foreign_parameters_stay(self, foreign: Mapping[str, str]) -> None:
+        actual = synced(wanted())
+        actual = replace(
+            actual,
+            owner="someone",
+            create_time=7,
+            parameters={**foreign, **actual.parameters},
+            storage=replace(actual.storage, serde_parameters={**foreign, **actual.storage.serde_parameters}),
+        )
+        target = merged(wanted(Field("x", IntType())), actual, {})
+        assert foreign.items() <= target.parameters.items()
+        assert foreign.items() <= target.storage.serde_parameters.items()
+        assert (target.owner, target.create_time, target.origin) == ("someone", 7, actual.origin)
+
+    def test_comments_made_in_hive_stay_unless_the_table_has_its_own(self) -> None:
+        columns = tuple(replace(column, comment="by hand") for column in wanted().storage.columns)
+        actual = replace(synced(wanted()), storage=replace(wanted().storage, columns=columns))
+        actual = replace(actual, partition_keys=(Column("p", "string", "by hand"),))
+        assert entry_steps(wanted(), actual, POINT, []) == []
+        documented = wanted(Field("x", IntType(), doc="from the table"))
+        target = merged(documented, actual, {})
+        comments = {column.name: column.comment for column in target.storage.columns}
+        assert (comments["id"], comments["x"]) == ("by hand", "from the table")
+
+    def test_stale_pieces_of_the_schema_go(self) -> None:
+        actual = synced(wanted())
+        stale = {"spark.sql.sources.schema.part.1": "}", "spark.sql.sources.schema.partCol.1": "q"}
+        actual = replace(actual, parameters={**actual.parameters, **stale})
+        (step,) = entry_steps(wanted(), actual, POINT, [])
+        assert isinstance(step, AlterEntry)
+        assert {str(change) for change in step.changes} == {f"- parameter {key}" for key in stale}
+
+    def test_a_scheme_of_the_same_store_is_kept(self) -> None:
+        actual = synced(wanted())
+        parameters = {**actual.storage.serde_parameters, "path": "s3a://lake/t/"}
+        storage = replace(actual.storage, location="s3a://lake/t", serde_parameters=parameters)
+        assert entry_steps(wanted(), replace(actual, storage=storage), POINT, []) == []
+
+    def test_a_managed_table_stays_managed(self) -> None:
+        actual = replace(synced(wanted()), table_type="MANAGED_TABLE")
+        parameters = {key: value for key, value in actual.parameters.items() if key != "EXTERNAL"}
+        assert entry_steps(wanted(), replace(actual, parameters=parameters), POINT, []) == []
+
+    def test_another_location_is_corrected_in_place(self) -> None:
+        actual = synced(wanted())
+        actual = replace(actual, storage=replace(actual.storage, location="s3://old/t"))
+        (step,) = entry_steps(wanted(), actual, POINT, [])
+        assert isinstance(step, AlterEntry)
+        assert [str(change) for change in step.changes] == ["~ location: s3://old/t → s3://lake/t"]
+
+    def test_case_and_blanks_of_types_are_no_difference(self) -> None:
+        actual = synced(wanted())
+        columns = tuple(replace(c, type=c.type.upper() + " ") for c in actual.storage.columns)
+        shouted = replace(actual, storage=replace(actual.storage, columns=columns))
+        assert differences(shouted, merged(wanted(), shouted, {})) == []
+
+
+LAYOUT = Layout(BASE, ("p",), Extractor.HIVE_STYLE, decode=True)
+
+
+def changes(
+    live: Sequence[str], emptied: Sequence[str] = (), *, complete: bool = False, empty: Sequence[str] = ()
+) -> Changes:
+    def files(paths: Sequence[str]) -> dict[str, Files | None]:
+        return {path: None if path in empty else Files(1, len(path)) for path in paths}
+
+    return Changes(complete, frozenset(live), frozenset(emptied), files)
+
+
+class TestPartitions:
+    def test_new_ones_are_added_with_their_files(self) -> None:
+        (step,) = partition_steps(wanted(), changes(["p=b", "p=a%2Fx"]), LAYOUT, {("b",): f"{BASE}/p=b"})
+        assert isinstance(step, AddPartitions)
+        (target,) = step.partitions
+        assert (target.values, target.name, target.location) == (("a/x",), "p=a%2Fx", f"{BASE}/p=a%2Fx")
+        assert target.files == Files(1, 7)
+
+    def test_a_folder_without_committed_files_is_not_added(self) -> None:
+        assert partition_steps(wanted(), changes(["p=a"], empty=["p=a"]), LAYOUT, {}) == []
+
+    def test_another_location_is_corrected(self) -> None:
+        (step,) = partition_steps(wanted(), changes(["p=a"]), LAYOUT, {("a",): "s3://old/p=a"})
+        assert isinstance(step, MovePartitions)
+        assert partition_steps(wanted(), changes(["p=a"]), LAYOUT, {("a",): "s3a://lake/t/p=a"}) == []
+
+    def test_emptied_ones_are_dropped_when_they_are_there(self) -> None:
+        (step,) = partition_steps(wanted(), changes([], ["p=a", "p=b"]), LAYOUT, {("b",): f"{BASE}/p=b"})
+        assert step == DropPartitions(wanted(), ("p=b",))
+
+    def test_in_full_what_the_table_does_not_have_is_dropped(self) -> None:
+        (step,) = partition_steps(wanted(), changes(["p=a"], complete=True), LAYOUT, {("a",): None, ("x y",): None})
+        assert step == DropPartitions(wanted(), ("p=x y",))
+
+    def test_two_folders_of_one_value_are_refused(self) -> None:
+        layout = Layout(BASE, ("p",), Extractor.SINGLE_PART, decode=False)
+        with pytest.raises(FormatError, match=r"'2024-01' and '2024/01' have the same values|'2024/01' and '2024-01'"):
+            partition_steps(wanted(), changes(["2024/01", "2024-01"]), layout, {})
+
+    @given(
+        st.frozensets(st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=6), max_size=12),
+        st.frozensets(st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=6), max_size=12),
+    )
+    def test_in_full_the_steps_lead_from_any_state_to_the_table(
+        self, live: frozenset[str], registered: frozenset[str]
+    ) -> None:
+        paths = [f"p={escape(value)}" for value in live]
+        state = {(value,) for value in registered}
+        for step in partition_steps(wanted(), changes(paths, complete=True), LAYOUT, dict.fromkeys(state)):
+            if isinstance(step, AddPartitions):
+                added = {target.values for target in step.partitions}
+                assert not added & state
+                state |= added
+            else:
+                assert isinstance(step, DropPartitions)
+                dropped = {values_of_name(name) for name in step.names}
+                assert dropped <= state
+                state -= dropped
+        assert state == {(value,) for value in live}
+
+
+class TestLocations:
+    @pytest.mark.parametrize(
+        ("one", "other"),
+        [
+            ("s3://b/t", "s3a://b/t/"),
+            ("file:///a/b", "file:/a/b"),
+            ("/a/b", "file:///a/b"),
+            ("hdfs://n/a b%20c?#", "hdfs://n/a b%20c?#/"),
+        ],
+    )
+    def test_same(self, one: str, other: str) -> None:
+        assert same_location(one, other)
+
+    @pytest.mark.parametrize(
+        ("one", "other"),
+        [
+            ("s3://b/t", "s3://c/t"),
+            ("hdfs://n/a", "file:///a"),
+            ("/a%20b", "/a b"),
+            ("/a", None),
+            ("s3://b/t", "gs://b/t"),
+        ],
+    )
+    def test_different(self, one: str, other: str | None) -> None:
+        assert not same_location(one, other)
