@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import skep_table
-import skep_writer
 from skep_table.errors import EnvironmentMissingError
 
 if TYPE_CHECKING:
@@ -102,8 +101,7 @@ def _same(found: dict[str, str | None], wanted: dict[str, str | None]) -> bool:
 def _zip_packages() -> Path:
     target = Path(tempfile.mkdtemp(prefix="skep-")) / "skep_tasks.zip"
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
-        for package in (skep_table, skep_writer):
-            folder = Path(package.__path__[0])
+        for folder in (Path(skep_table.__path__[0]), Path(__file__).parent):
             for file in sorted(folder.rglob("*.py")):
                 archive.write(file, file.relative_to(folder.parent))
     return target
