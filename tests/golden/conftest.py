@@ -13,6 +13,18 @@ def _cases(config: pytest.Config) -> list[archives.Case]:
     return archives.cases(archives.unpack(Path(config.cache.mkdir("golden"))))
 
 
+def has_metadata_table(case: archives.Case) -> bool:
+    return bool(case.facts["hoodie_properties"].get("hoodie.table.metadata.partitions"))
+
+
+# Fixtures that stand for cases, and which.
+CASES = {
+    "case": lambda case: True,
+    "case_with_metadata_table": has_metadata_table,
+    "case_for_hudi_rs": lambda case: archives.hudi_rs_differs(case) is None,
+}
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if {"case", "query"} <= set(metafunc.fixturenames):
         triples = [
@@ -20,10 +32,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         ]
         ids = [f"{case.version}-{case.name}-{query.id}" for case, query, _ in triples]
         metafunc.parametrize(("case", "query", "fault"), triples, ids=ids)
-    elif "case" in metafunc.fixturenames:
-        found = _cases(metafunc.config)
-        metafunc.parametrize("case", found, ids=[f"{case.version}-{case.name}" for case in found])
-    elif "fault_entry" in metafunc.fixturenames:
+    for fixture, chosen in CASES.items():
+        if fixture in metafunc.fixturenames and "query" not in metafunc.fixturenames:
+            found = [case for case in _cases(metafunc.config) if chosen(case)]
+            metafunc.parametrize(fixture, found, ids=[f"{case.version}-{case.name}" for case in found])
+    if "fault_entry" in metafunc.fixturenames:
         metafunc.parametrize("fault_entry", faults.FAULTS, ids=[fault.id for fault in faults.FAULTS])
 
 

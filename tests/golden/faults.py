@@ -73,12 +73,18 @@ def begin_of(query: archives.Query) -> str:
 
 
 def right_answer(fault: Fault, case: archives.Case, query: archives.Query) -> list[Row]:
-    return list(comparable(fault, _RIGHT[fault.right](case, query)))
+    """In the form of `comparable`."""
+    rows = _RIGHT[fault.right](case, query)
+    return rows if fault.right == "as 1.1.1" else list(comparable(fault, case, rows))
 
 
-def comparable(fault: Fault, rows: Iterable[Row]) -> Iterator[Row]:
+def comparable(fault: Fault, case: archives.Case, rows: Iterable[Row]) -> Iterator[Row]:
     """Rows in the form in which found and right are compared."""
-    return map(_parsed, rows) if fault.right == "images" else iter(rows)
+    if fault.right == "images":
+        return map(_parsed, rows)
+    if fault.right == "as 1.1.1":
+        return (_by_operation(case, row) for row in rows)
+    return iter(rows)
 
 
 def _without_begin(case: archives.Case, query: archives.Query) -> list[Row]:
@@ -97,6 +103,31 @@ def _with_hidden_commit(case: archives.Case, query: archives.Query) -> list[Row]
     return older + list(newer.values())
 
 
+def _as_in_next_release(case: archives.Case, query: archives.Query) -> list[Row]:
+    """What 1.1.1 answered after the same operations, rows told by operation instead of instant."""
+    sound = archives.Case("1.1.1", case.name, case.folder.parents[1] / "1.1.1" / case.name)
+    at = [q.id for q in case.queries].index(query.id)
+    same = list(sound.queries)[at]
+    return [_by_operation(sound, row) for row in sound.expected(same.file or "")]
+
+
+def _by_operation(case: archives.Case, row: Row) -> Row:
+    """The row without what differs from run to run: its commit becomes the number of the operation."""
+    commits = [added["instant"] for added in case.instants]
+    passing = ("_hoodie_commit_seqno", "_hoodie_file_name")
+    kept = {name: value for name, value in row.items() if name not in passing}
+    return kept | {"_hoodie_commit_time": commits.index(row["_hoodie_commit_time"])}
+
+
+def _newest_in_range(case: archives.Case, query: archives.Query) -> list[Row]:
+    """The rows of the table as of the end of the range that commits of the range wrote."""
+    completion = {added["instant"]: added["completion"] for added in case.instants}
+    end = query.options.get("hoodie.datasource.read.end.instanttime", "9")
+    last = max(instant for instant, completed in completion.items() if completed <= end)
+    whole = "snapshot.jsonl" if last == max(completion) else f"timetravel_{last}.jsonl"
+    return [row for row in case.expected(whole) if completion[row["_hoodie_commit_time"]] > begin_of(query)]
+
+
 def _after_restore(case: archives.Case, _query: archives.Query) -> list[Row]:
     return case.expected("snapshot_after_restore.jsonl")
 
@@ -104,22 +135,37 @@ def _after_restore(case: archives.Case, _query: archives.Query) -> list[Row]:
 def _images(case: archives.Case, query: archives.Query) -> list[Row]:
     """Images that Hudi took from data files, with the values that its row queries show for the same row.
 
-    Images out of CDC logs stay as they are.
+    Images out of CDC logs stay as they are. For the rows of replaced groups 0.15.0 and 1.0.2 print the
+    last one again and again: 1.1.1, which was given the same rows, says which ones they are.
     """
     fields = {field["name"]: field["type"] for field in case.expected_schema["fields"]}
     known = {(row["order_id"], row["_hoodie_commit_time"]): row for row in case.all_expected_rows()}
+    replaced = iter(_replaced_keys(case))
 
-    def mended(image: str | None) -> str | None:
+    def mended(image: str | None, op: str, instant: str) -> str | None:
         if not _is_inferred(image):
             return image
-        broken = json.loads(image or "")
-        row = known[broken["order_id"], broken["_hoodie_commit_time"]] | {
-            name: value for name, value in broken.items() if name.startswith("_hoodie_")
-        }
+        hudis = json.loads(image or "")
+        if op == "d":
+            key = next(replaced)
+            row = known[key, max(time for name, time in known if name == key and time < instant)]
+            hudis = {"_hoodie_file_name": hudis["_hoodie_file_name"]}
+        else:
+            row = known[hudis["order_id"], hudis["_hoodie_commit_time"]]
+        row = row | {name: value for name, value in hudis.items() if name.startswith("_hoodie_")}
         return json.dumps({name: _image(value, fields[name]) for name, value in row.items() if value is not None})
 
-    rows = case.expected(query.file or "")
-    return [row | {"before": mended(row["before"]), "after": mended(row["after"])} for row in rows]
+    def right(row: Row) -> Row:
+        return row | {name: mended(row[name], row["op"], row["ts_ms"]) for name in ("before", "after")}
+
+    return [right(row) for row in case.expected(query.file or "")]
+
+
+def _replaced_keys(case: archives.Case) -> list[str]:
+    """The keys of the rows that the case's replace commit deletes, by the release that prints each of them."""
+    sound = archives.Case("1.1.1", case.name, case.folder.parents[1] / "1.1.1" / case.name)
+    rows = (row for row in sound.expected("cdc_000.jsonl") if row["op"] == "d" and _is_inferred(row["before"]))
+    return [json.loads(row["before"])["order_id"] for row in rows]
 
 
 def _is_inferred(image: str | None) -> bool:
@@ -157,4 +203,6 @@ _RIGHT: dict[str, Callable[[archives.Case, archives.Query], list[Row]]] = {
     "with the hidden commit": _with_hidden_commit,
     "after the restore": _after_restore,
     "images": _images,
+    "as 1.1.1": _as_in_next_release,
+    "newest in range": _newest_in_range,
 }

@@ -8,34 +8,306 @@ difference between the slices without and with it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from skep_table.timeline.metadata import WriteOperation
-from skep_table.view import FileSlice
+from skep_table.errors import FormatError, InputError
+from skep_table.logfile import BlockType, read_blocks
+from skep_table.names import BaseFileName
+from skep_table.query.incremental import instants_between
+from skep_table.query.json_text import AVRO, COMPACT, json_rows, json_values
+from skep_table.query.predicate import Predicate
+from skep_table.query.request import ReadRequest
+from skep_table.query.sql import parse_predicate
+from skep_table.schema.types import COMMIT_TIME, RECORD_KEY
+from skep_table.slices import read_slice
+from skep_table.table import HudiTable
+from skep_table.timeline.instant import Instant
+from skep_table.timeline.metadata import WriteOperation, WriteStat
+from skep_table.view import BaseFile, FileGroup, FileSlice, FileView
 
-SCHEMA: Final = pa.schema(
-    [("op", pa.string()), ("ts_ms", pa.string()), ("before", pa.string()), ("after", pa.string())]
-)
+SCHEMA: Final = pa.schema([(name, pa.string()) for name in ("op", "ts_ms", "before", "after")])
+INSERT, UPDATE, DELETE = "i", "u", "d"
 
 # Rewrites of rows that other commits changed.
 _NO_CHANGES: Final = frozenset(
     {WriteOperation.COMPACT, WriteOperation.LOG_COMPACT, WriteOperation.CLUSTER, WriteOperation.INDEX}
 )
 _DELETES: Final = frozenset({WriteOperation.DELETE, WriteOperation.DELETE_PREPPED})
+# What the writer's library prints for an image that a CDC log has not.
+_NO_IMAGE: Final = "null"
 
 
 @dataclass(frozen=True, slots=True)
 class ChangeTask:
-    """The changes that one commit made to one file group.
+    """The changes that one commit made to one file group: picklable.
 
-    `logs` are CDC logs. Without them, `before` and `after` are slices: rows of `after` alone were inserted, rows of
-    `before` alone deleted; with both, rows of the commit in `after` are compared with those in `before`.
+    `cdc_logs` hold them where there are such. Else rows of `after` alone were inserted, rows of `before` alone deleted;
+    with both, and `log` between them, the rows that the log names are compared.
     """
 
+    table: HudiTable
     instant: str
-    logs: tuple[str, ...] = ()
+    cdc_logs: tuple[str, ...] = ()
     before: FileSlice | None = None
     after: FileSlice | None = None
+    log: str | None = None
+    columns: tuple[str, ...] = tuple(SCHEMA.names)
+    predicate: Predicate | None = None
+
+
+def answer_schema(request: ReadRequest) -> pa.Schema:
+    """The answer's columns. InputError for one that a cdc query has not."""
+    names = request.columns or tuple(SCHEMA.names)
+    unknown = [name for name in names if name not in SCHEMA.names]
+    if unknown:
+        raise InputError(f"no column {', '.join(unknown)} in a cdc query; there are: {', '.join(SCHEMA.names)}")
+    return pa.schema([SCHEMA.field(name) for name in names])
+
+
+def plan_changes(table: HudiTable, request: ReadRequest) -> list[ChangeTask]:
+    """A task for each file group that each commit of the request's range changed, in the order of the commits."""
+    columns = tuple(answer_schema(request).names)
+    predicate = parse_predicate(request.where, SCHEMA) if request.where is not None else None
+    found = _tasks(table, request)
+    return [replace(task, columns=columns, predicate=predicate) for task in found]
+
+
+def _tasks(table: HudiTable, request: ReadRequest) -> list[ChangeTask]:
+    slices = _Slices(table, table.view(metadata=request.metadata))
+    tasks: list[ChangeTask] = []
+    for instant in instants_between(table, request):
+        metadata = table.commit_metadata(instant)
+        if metadata.operation_type in _NO_CHANGES:
+            continue
+        for stat in metadata.stats:
+            task = _task(table, slices, instant, stat, metadata.operation_type)
+            if task is not None:
+                tasks.append(task)
+        for partition, file_ids in (metadata.partition_to_replace_file_ids or {}).items():
+            gone = slices.as_of_before(instant, partition, frozenset(file_ids))
+            tasks += (ChangeTask(table, instant.requested_time, before=found) for found in gone)
+    return tasks
+
+
+def _task(
+    table: HudiTable, slices: _Slices, instant: Instant, stat: WriteStat, operation: WriteOperation | None
+) -> ChangeTask | None:
+    time, partition = instant.requested_time, stat.partition_path
+    if stat.cdc_stats:
+        # The logs have both images, or the slices before and after have what is missing; most modes need them.
+        before = slices.at(partition, stat.file_id, stat.prev_commit)
+        return ChangeTask(table, time, tuple(stat.cdc_stats), before, _base_slice(stat))
+    if stat.is_log:
+        before, after = slices.around(partition, stat.file_id, stat.path)
+        return ChangeTask(table, time, (), before, after, stat.path)
+    if operation in _DELETES and stat.num_writes == 0 and stat.num_deletes:
+        return ChangeTask(table, time, before=slices.at(partition, stat.file_id, stat.prev_commit, needed=True))
+    if stat.num_update_writes == 0 and stat.num_deletes == 0 and stat.num_writes == stat.num_inserts:
+        return ChangeTask(table, time, after=_base_slice(stat))
+    raise FormatError(
+        f"commit {time} updated or deleted rows of {stat.path} and left no CDC log of it",
+        path=stat.path,
+        instant=time,
+        expected="cdcStats in the commit's account",
+    )
+
+
+def _base_slice(stat: WriteStat) -> FileSlice:
+    name = BaseFileName.parse(stat.path.rpartition("/")[2])
+    if name is None:
+        raise FormatError(f"{stat.path} is no base file", path=stat.path)
+    base = BaseFile(stat.path, stat.file_size_in_bytes, name)
+    return FileSlice(stat.partition_path, stat.file_id, name.instant_time, base)
+
+
+class _Slices:
+    """The table's slices, old and replaced ones too, partition by partition."""
+
+    def __init__(self, table: HudiTable, view: FileView) -> None:
+        self._table = table
+        self._view = view
+        self._groups: dict[str, dict[str, FileGroup]] = {}
+
+    def group(self, partition: str, file_id: str) -> FileGroup | None:
+        if partition not in self._groups:
+            groups = self._view.file_groups(partition, replaced=True)
+            self._groups[partition] = {group.file_id: group for group in groups}
+        return self._groups[partition].get(file_id)
+
+    def at(self, partition: str, file_id: str, base_instant: str, *, needed: bool = False) -> FileSlice | None:
+        """The slice with this base instant; None for a new group, or for one that was cleaned and isn't `needed`."""
+        group = self.group(partition, file_id)
+        found = next((s for s in group.slices if s.base_instant == base_instant), None) if group else None
+        if found is None and needed:
+            raise _cleaned(f"the slice {base_instant} of file group {file_id} in partition {partition!r}")
+        return found
+
+    def around(self, partition: str, file_id: str, log_path: str) -> tuple[FileSlice, FileSlice]:
+        """The slice without and with a log file, both without later ones."""
+        group = self.group(partition, file_id)
+        for at, found in enumerate(group.slices if group else ()):
+            if all(log.path != log_path for log in found.log_files):
+                continue
+            if found.base_file is None and group is not None and at + 1 < len(group.slices):
+                # The base file was still to be compacted when the log was written.
+                older = group.slices[at + 1]
+                found = replace(older, log_files=older.log_files + found.log_files)
+            upto = next(i for i, log in enumerate(found.log_files) if log.path == log_path)
+            logs = found.log_files
+            return replace(found, log_files=logs[:upto]), replace(found, log_files=logs[: upto + 1])
+        raise _cleaned(log_path)
+
+    def as_of_before(self, instant: Instant, partition: str, file_ids: frozenset[str]) -> list[FileSlice]:
+        """The slices that a replace commit replaced, as they were."""
+        earlier = self._table.timeline.data().completed().filter(lambda i: i.requested_time < instant.requested_time)
+        last = earlier.last()
+        if last is None:
+            return []
+        view = self._table.view(as_of=last.requested_time)
+        return [found for found in view.slices(partition) if found.file_id in file_ids]
+
+
+def _cleaned(what: str) -> InputError:
+    return InputError(f"the cleaner has removed {what}, which the cdc query needs; ask for a later range", path=what)
+
+
+# Reading
+
+
+def run(task: ChangeTask) -> Iterator[pa.RecordBatch]:
+    """The changes of one task that belong to the answer."""
+    for rows in _changed(task):
+        kept = rows if task.predicate is None else task.predicate.filter(rows)
+        if kept.num_rows:
+            yield kept.select(list(task.columns))
+
+
+def _changed(task: ChangeTask) -> Iterator[pa.RecordBatch]:
+    if task.cdc_logs:
+        for path in task.cdc_logs:
+            yield from _logged(task, path)
+    elif task.log is not None:
+        yield from _compared(task, task.log)
+    elif task.after is not None:
+        for rows in _rows(task.table, task.after):
+            inserted = rows.filter(pc.equal(rows.column(COMMIT_TIME), task.instant))
+            yield _changes(INSERT, task.instant, None, _compact(inserted))
+    elif task.before is not None:
+        for rows in _rows(task.table, task.before):
+            yield _changes(DELETE, task.instant, _compact(rows), None)
+
+
+def _rows(table: HudiTable, found: FileSlice) -> Iterator[pa.RecordBatch]:
+    """All columns as files have them."""
+    if found.base_file is not None or found.log_files:
+        yield from read_slice(table, found)
+
+
+def _compact(rows: pa.RecordBatch) -> pa.Array:
+    return json_rows(rows, COMPACT).cast(pa.string())
+
+
+def _changes(op: str | pa.Array, instant: str, before: pa.Array | None, after: pa.Array | None) -> pa.RecordBatch:
+    count = len(before if before is not None else after if after is not None else ())
+    columns = [
+        pa.repeat(pa.scalar(op, pa.string()), count) if isinstance(op, str) else op.cast(pa.string()),
+        pa.repeat(pa.scalar(instant, pa.string()), count),
+        before.cast(pa.string()) if before is not None else pa.nulls(count, pa.string()),
+        after.cast(pa.string()) if after is not None else pa.nulls(count, pa.string()),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+
+
+def _logged(task: ChangeTask, path: str) -> Iterator[pa.RecordBatch]:
+    """Changes out of a CDC log; images that its mode leaves out come from the slices around the commit."""
+    with task.table.storage.open_input(path) as file:
+        for block in read_blocks(file, path):
+            if block.type is not BlockType.CDC_DATA or block.instant_time != task.instant:
+                continue
+            rows = block.records().combine_chunks()
+            for batch in rows.to_batches():
+                yield from _completed(task, path, batch)
+
+
+def _completed(task: ChangeTask, path: str, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    names = rows.schema.names
+    op = rows.column("op")
+    if "after" in names and "before" in names:
+        yield _changes(op, task.instant, _printed(rows, "before"), _printed(rows, "after"))
+        return
+    if "record_key" not in names:
+        raise FormatError(f"{path}: a CDC block with fields {', '.join(names)}", path=path, expected="op, record_key")
+    keys = rows.column("record_key")
+    if "before" in names:
+        before = _printed(rows, "before")
+    else:
+        before = _only(op, (UPDATE, DELETE), _images(task, task.before, keys))
+    after = _only(op, (INSERT, UPDATE), _images(task, task.after, keys))
+    yield _changes(op, task.instant, before, after)
+
+
+def _printed(rows: pa.RecordBatch, column: str) -> pa.Array:
+    return pc.fill_null(json_values(rows.column(column), AVRO), _NO_IMAGE)
+
+
+def _only(op: pa.Array, ops: Sequence[str], images: pa.Array) -> pa.Array:
+    return pc.if_else(pc.is_in(op, pa.array(ops)), images, pa.scalar(None, pa.string()))
+
+
+def _images(task: ChangeTask, found: FileSlice | None, keys: pa.Array) -> pa.Array:
+    """The image of each key in a slice, null where it has none."""
+    if found is None:
+        raise _cleaned(f"the slice before {task.instant} of a file group")
+    held, images = _rows_of_keys(task.table, found, keys)
+    return images.take(pc.index_in(keys, value_set=held))
+
+
+def _rows_of_keys(
+    table: HudiTable, found: FileSlice, keys: pa.Array, written_by: str | None = None
+) -> tuple[pa.Array, pa.Array]:
+    """Key and image of the rows whose key is among `keys`, and which the instant `written_by` wrote, if one is
+    given."""
+    held, images = [pa.array([], pa.string())], [pa.array([], pa.string())]
+    for batch in _rows(table, found):
+        rows = batch.filter(pc.is_in(batch.column(RECORD_KEY), value_set=keys))
+        if written_by is not None:
+            rows = rows.filter(pc.equal(rows.column(COMMIT_TIME), written_by))
+        held.append(rows.column(RECORD_KEY).cast(pa.string()))
+        images.append(_compact(rows))
+    return pa.concat_arrays(held), pa.concat_arrays(images)
+
+
+def _compared(task: ChangeTask, log: str) -> Iterator[pa.RecordBatch]:
+    """What a log file changed: its keys in the slices without and with it."""
+    keys = _keys_in_log(task.table, log, task.instant)
+    if task.before is None or task.after is None or not len(keys):
+        return
+    old_keys, old_images = _rows_of_keys(task.table, task.before, keys)
+    new_keys, _ = _rows_of_keys(task.table, task.after, keys)
+    written, images = _rows_of_keys(task.table, task.after, keys, task.instant)
+    if len(written):
+        was = pc.index_in(written, value_set=old_keys)
+        yield _changes(pc.if_else(pc.is_null(was), INSERT, UPDATE), task.instant, old_images.take(was), images)
+    deleted = old_images.filter(pc.invert(pc.is_in(old_keys, value_set=new_keys)))
+    if len(deleted):
+        yield _changes(DELETE, task.instant, deleted, None)
+
+
+def _keys_in_log(table: HudiTable, path: str, instant: str) -> pa.Array:
+    """The record keys that one commit wrote to a log file, deletes too."""
+    keys = [pa.array([], pa.string())]
+    with table.storage.open_input(path) as file:
+        for block in read_blocks(file, path):
+            if block.type is BlockType.CORRUPT or block.type is BlockType.COMMAND or block.instant_time != instant:
+                continue
+            if block.type is BlockType.DELETE:
+                found = block.deletes().column("record_key")
+            else:
+                found = block.records([RECORD_KEY]).column(RECORD_KEY)
+            keys += (chunk.cast(pa.string()) for chunk in found.chunks)
+    return pc.unique(pa.concat_arrays(keys))

@@ -9,9 +9,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from skep_table.basefile import read_footer
+from skep_table.logfile import read_blocks
 from skep_table.query.plan import ReadTask, Scan
 from skep_table.schema.types import COMMIT_TIME, RECORD_KEY
 from skep_table.slices import read_slice
+from skep_table.view import FileSlice
 
 
 def run(task: ReadTask) -> Iterator[pa.RecordBatch]:
@@ -20,13 +22,14 @@ def run(task: ReadTask) -> Iterator[pa.RecordBatch]:
     constants = scan.constants(task.slice)
     from_file = frozenset(scan.schema.names()) - constants.keys()
     pushed = scan.predicate.weakened(from_file) if scan.predicate is not None else None
+    completed = task.complete is not None and _has_partial_updates(scan, task.slice)
     batches = read_slice(
         scan.table,
-        task.slice,
+        task.complete if completed and task.complete is not None else task.slice,
         columns=_columns_of_files(scan, constants),
         schema=scan.file_schema,
         as_of=scan.as_of,
-        commit_times=scan.commit_times,
+        commit_times=None if completed else scan.commit_times,
         filter=None if pushed is None else pushed.expression,
         options=scan.options,
     )
@@ -36,6 +39,15 @@ def run(task: ReadTask) -> Iterator[pa.RecordBatch]:
             kept = scan.predicate.filter(kept)
         if kept.num_rows:
             yield kept.select(list(scan.columns))
+
+
+def _has_partial_updates(scan: Scan, found: FileSlice) -> bool:
+    """Whether a log block has only the columns that an update set. Reads the headers of the blocks."""
+    for log in found.log_files:
+        with scan.table.storage.open_input(log.path) as file:
+            if any(block.is_partial for block in read_blocks(file, log.path)):
+                return True
+    return False
 
 
 def count(task: ReadTask) -> int:

@@ -104,8 +104,10 @@ def check_not_cleaned_away(table: HudiTable, slices: Sequence[FileSlice], reques
     for partition, group in by_partition.items():
         names = {file.name for file in there.files(partition)}
         for found in group:
-            files = [*([found.base_file] if found.base_file else []), *found.log_files]
-            gone = next((file.path for file in files if str(file.name) not in names), None)
+            paths = [log.path for log in found.log_files]
+            if found.base_file is not None:
+                paths.append(found.base_file.path)
+            gone = next((path for path in paths if path.rpartition("/")[2] not in names), None)
             if gone is not None:
                 raise InputError(
                     f"the cleaner has removed {gone}, which the query needs; ask for a later range",

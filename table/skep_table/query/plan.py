@@ -74,10 +74,11 @@ class Scan:
 
 @dataclass(frozen=True, slots=True)
 class ReadTask:
-    """One file slice of a scan."""
+    """One file slice of a scan. `complete` is the slice of which an incremental scan reads a part."""
 
     scan: Scan
     slice: FileSlice
+    complete: FileSlice | None = None
 
 
 def plan(table: HudiTable, request: ReadRequest) -> list[ReadTask]:
@@ -89,9 +90,20 @@ def plan(table: HudiTable, request: ReadRequest) -> list[ReadTask]:
         view = view_of_changes(table, instants, request)
         if isinstance(view.listing, WrittenFiles):
             scan = replace(scan, as_of=max(scan.commit_times or (), default=None))
+            return _with_complete_slices(scan, _slices(scan, view, request), request)
     else:
         view = table.view(as_of=scan.as_of, metadata=request.metadata)
     return [ReadTask(scan, found) for found in _slices(scan, view, request)]
+
+
+def _with_complete_slices(scan: Scan, slices: list[FileSlice], request: ReadRequest) -> list[ReadTask]:
+    """Partial updates of the range are completed from the slice that they lie on (table version 8 and later)."""
+    if not scan.table.timeline.layout.logs_bear_delta_commit:
+        return [ReadTask(scan, found) for found in slices]
+    view = scan.table.view(as_of=scan.as_of, metadata=request.metadata)
+    touched = sorted({found.partition_path for found in slices if found.log_files})
+    complete = {(found.partition_path, found.file_id): found for name in touched for found in view.slices(name)}
+    return [ReadTask(scan, found, complete.get((found.partition_path, found.file_id))) for found in slices]
 
 
 def scan_of(table: HudiTable, request: ReadRequest) -> Scan:
@@ -105,7 +117,7 @@ def scan_of(table: HudiTable, request: ReadRequest) -> Scan:
         schema = schema.with_meta()
     elif request.query is QueryType.INCREMENTAL:
         raise UnsupportedError(
-            f"table {table.config.name} has no meta columns (hoodie.populate.meta.fields=false): no incremental queries",
+            f"no incremental queries on {table.config.name}: hoodie.populate.meta.fields=false",
             table=table.config.name,
         )
     partitions = partition_values(table.config, to_arrow(schema), request.query, request.partitions_from_path)

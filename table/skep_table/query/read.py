@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import pyarrow as pa
 
-from skep_table.query import execute
+from skep_table.query import cdc, execute
 from skep_table.query.ahead import in_order
 from skep_table.query.options import QueryType
 from skep_table.query.plan import plan, scan_of
@@ -32,6 +32,8 @@ def read(table: HudiTable, request: ReadRequest = SNAPSHOT, runner: Runner | Non
 
 def read_schema(table: HudiTable, request: ReadRequest = SNAPSHOT) -> pa.Schema:
     """The schema of the answer."""
+    if request.query is QueryType.CDC:
+        return cdc.answer_schema(request)
     return scan_of(table, request).arrow_schema
 
 
@@ -41,7 +43,12 @@ def read_batches(table: HudiTable, request: ReadRequest = SNAPSHOT) -> Iterator[
     if left == 0:
         return
     # A limit is likely met by the first slice: reading ahead would be for nothing.
-    batches = in_order(plan(table, request), execute.run, 1 if left is not None else None)
+    workers = 1 if left is not None else None
+    batches: Generator[pa.RecordBatch, None, None]
+    if request.query is QueryType.CDC:
+        batches = in_order(cdc.plan_changes(table, request), cdc.run, workers)
+    else:
+        batches = in_order(plan(table, request), execute.run, workers)
     for batch in batches:
         if left is not None and batch.num_rows >= left:
             yield batch.slice(0, left)
