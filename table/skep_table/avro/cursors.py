@@ -99,17 +99,8 @@ class Cursors:
         if len(first) == 0 or int(first.max()) < 0x80:
             self.at = at + 1
             return _unzigzag(first.astype(np.uint64))
-        # Eight bytes at once: find the byte that ends the number, and press the 7-bit groups together.
-        word = self.source.words("<u8")[at]
-        stop = ~word & _HIGH
-        until = stop & (~stop + np.uint64(1))
-        until ^= until - np.uint64(1)
-        size = (((until & _ONES) * _ONES) >> np.uint64(56)).astype(np.int64)
-        word &= until & _LOW
-        for shift, low in ((1, 0x007F007F007F007F), (2, 0x00003FFF00003FFF), (4, 0x000000000FFFFFFF)):
-            mask = np.uint64(low)
-            word = (word & mask) | ((word & ~mask) >> np.uint64(shift))
-        longer = np.nonzero(stop == 0)[0]
+        word, size, unfinished = _press(self.source.words("<u8")[at])
+        longer = np.nonzero(unfinished)[0]
         if len(longer):
             self._finish_long(at, word, size, longer)
         self.move(size)
@@ -181,3 +172,26 @@ def _unzigzag(value: npt.NDArray[np.uint64]) -> I64:
     half = (value >> np.uint64(1)).view(np.int64)
     half ^= -((value & np.uint64(1)).view(np.int64))
     return half
+
+
+def _press(word: npt.NDArray[np.uint64]) -> tuple[npt.NDArray[np.uint64], I64, npt.NDArray[np.bool_]]:
+    """Varints in eight bytes each: their value, how many bytes they take, and which don't end within the eight.
+
+    The byte that ends the number is the first without its high bit; what comes behind it is masked away, and the groups
+    of seven bits are pressed together.
+    """
+    stop = ~word & _HIGH
+    until = stop & (~stop + np.uint64(1))
+    until ^= until - np.uint64(1)
+    size = (((until & _ONES) * _ONES) >> np.uint64(56)).astype(np.int64)
+    word &= until & _LOW
+    for shift, low in ((1, 0x007F007F007F007F), (2, 0x00003FFF00003FFF), (4, 0x000000000FFFFFFF)):
+        mask = np.uint64(low)
+        word = (word & mask) | ((word & ~mask) >> np.uint64(shift))
+    return word, size, stop == 0
+
+
+def press(word: npt.NDArray[np.uint64]) -> tuple[I64, I64, npt.NDArray[np.bool_]]:
+    """As `_press`, the values as the signed numbers that they stand for."""
+    value, size, unfinished = _press(word)
+    return _unzigzag(value), size, unfinished

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from skep_table.avro.chains import can_chain, element_starts
 from skep_table.avro.cursors import I64, U8, Bytes, Cursors
 from skep_table.avro.types import AvroType, UnionType, arrow_field, arrow_of, as_record, null_branch
 from skep_table.errors import CorruptFileError
@@ -46,6 +47,8 @@ _CHUNK_ROWS = 16_384
 _CHUNK_BYTES = 64 << 20
 # Elements that take no bytes (empty records) can claim any number of themselves; more than this is taken for damage.
 _MAX_EMPTY_ELEMENTS = 1 << 20
+# Arrays of so many elements are worth the search for their beginnings.
+_LONG = 64
 
 
 def decode_records(
@@ -288,7 +291,7 @@ def _union(kind: UnionType, cursors: Cursors) -> pa.Array:
 
 
 def _lists(kind: ListType, cursors: Cursors) -> pa.Array:
-    rounds = _Rounds(cursors, _smallest(kind.element, kind.element_nullable))
+    rounds = _rounds(kind, cursors)
     null_at = 1 if kind.null_last else 0
     parts = [_slot(kind.element, kind.element_nullable, null_at, some) for some in rounds]
     elements = rounds.in_order(parts, arrow_of(kind.element))
@@ -296,7 +299,7 @@ def _lists(kind: ListType, cursors: Cursors) -> pa.Array:
 
 
 def _maps(kind: MapType, cursors: Cursors) -> pa.Array:
-    rounds = _Rounds(cursors, 1)
+    rounds = _rounds(kind, cursors)
     null_at = 1 if kind.null_last else 0
     keys, values = [], []
     for some in rounds:
@@ -306,11 +309,23 @@ def _maps(kind: MapType, cursors: Cursors) -> pa.Array:
     return pa.MapArray.from_arrays(rounds.offsets(), *ordered, type=arrow_of(kind))
 
 
-class _Rounds:
-    """Iterates over cursors at the first, second, … elements of an array or map, block counts read between them."""
+def _rounds(kind: ListType | MapType, cursors: Cursors) -> _Rounds:
+    if isinstance(kind, ListType):
+        return _Rounds(cursors, (Field("element", kind.element, kind.element_nullable, null_last=kind.null_last),))
+    value = Field("value", kind.value, kind.value_nullable, null_last=kind.null_last)
+    return _Rounds(cursors, (Field("key", StringType(), nullable=False), value))
 
-    def __init__(self, cursors: Cursors, smallest: int) -> None:
-        self._cursors, self._smallest = cursors, smallest
+
+class _Rounds:
+    """Iterates over cursors at the first, second, … elements of an array or map, block counts read between them.
+
+    Long arrays are not taken element by element: where theirs begin is worked out first, and they come in one round.
+    """
+
+    def __init__(self, cursors: Cursors, members: tuple[Field, ...]) -> None:
+        self._cursors, self._members = cursors, members
+        self._smallest = sum(_smallest(field.type, field.nullable) for field in members)
+        self._chained = all(can_chain(field.type) for field in members)
         self._owners: list[I64] = []
 
     def __iter__(self) -> Iterator[Cursors]:
@@ -321,6 +336,9 @@ class _Rounds:
             fresh = rows[left[rows] == 0]
             if len(fresh):
                 left[fresh] = self._counts(fresh)
+                if self._chained:
+                    for row in fresh[left[fresh] >= _LONG].tolist():
+                        yield from self._chain(row, left)
             rows = rows[left[rows] > 0]
             if not len(rows):
                 return
@@ -329,6 +347,22 @@ class _Rounds:
             cursors.put_back(rows, some)
             self._owners.append(rows)
             left[rows] -= 1
+
+    def _chain(self, row: int, left: I64) -> Iterator[Cursors]:
+        """All but the last of a row's elements, as far as they can be found: the last one is left to a round."""
+        source, start, end = self._cursors.source, int(self._cursors.at[row]), int(self._cursors.end[row])
+        starts = element_starts(self._members, source, start, end, int(left[row]) - 1)
+        begins, ends = starts[:-1], starts[1:]
+        if not len(begins):
+            return
+        some = Cursors(source, begins, np.full(len(begins), end))
+        yield some
+        strayed = some.at != ends
+        if strayed.any():
+            some.fail("elements that overlap", strayed)
+        self._cursors.at[row] = ends[-1]
+        self._owners.append(np.full(len(begins), row))
+        left[row] -= len(begins)
 
     def _counts(self, rows: I64) -> I64:
         some = self._cursors.take(rows)
@@ -341,10 +375,10 @@ class _Rounds:
         return count
 
     def offsets(self) -> pa.Array:
-        offsets = np.zeros(len(self._cursors) + 1, np.int64)
+        sizes = np.zeros(len(self._cursors), np.int64)
         for rows in self._owners:
-            offsets[rows + 1] += 1
-        return pa.array(np.cumsum(offsets).astype(np.int32))
+            sizes += np.bincount(rows, minlength=len(sizes))
+        return pa.array(np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32))
 
     def in_order(self, parts: list[pa.Array], kind: pa.DataType) -> pa.Array:
         """The rounds' elements, in the order of records instead of rounds."""
@@ -426,10 +460,10 @@ def _skip(kind: AvroType, cursors: Cursors) -> None:
             for field in kind.fields:
                 _skip_field(field, cursors)
         case ListType():
-            for some in _Rounds(cursors, _smallest(kind.element, kind.element_nullable)):
+            for some in _rounds(kind, cursors):
                 _skip_slot(kind.element, kind.element_nullable, 1 if kind.null_last else 0, some)
         case MapType():
-            for some in _Rounds(cursors, 1):
+            for some in _rounds(kind, cursors):
                 some.span()
                 _skip_slot(kind.value, kind.value_nullable, 1 if kind.null_last else 0, some)
         case UnionType():
