@@ -49,9 +49,9 @@ def _ranks(column: pa.Array) -> npt.NDArray[np.int64]:
     """Dense ranks from 1 on, null as 0. Texts compare by their UTF-8 bytes, as Avro compares them."""
     if pa.types.is_boolean(column.type):
         column = column.cast(pa.int8())
-    ranks = pc.rank(column, sort_keys="ascending", null_placement="at_start", tiebreaker="dense")
-    found: npt.NDArray[np.int64] = ranks.to_numpy().astype(np.int64)
-    if not column.null_count:
-        return found
-    found -= 1
-    return found
+    encoded = column.dictionary_encode()
+    order = pc.sort_indices(encoded.dictionary).to_numpy()
+    rank_of = np.zeros(len(order) + 1, np.int64)
+    rank_of[order] = np.arange(1, len(order) + 1)
+    # Null has no place in the dictionary: it takes the one behind the last.
+    return rank_of[pc.fill_null(encoded.indices, len(order)).to_numpy()]
