@@ -63,8 +63,13 @@ def null_branch(field: Field) -> int:
 
 def parse_record(source: str | Mapping[str, Any]) -> StructType:
     """A record's type from Avro JSON, unions of several types allowed. SchemaError for what isn't a record."""
-    document = json.loads(source) if isinstance(source, str) else source
-    kind = _Parser().type(document, "")
+    try:
+        document = json.loads(source) if isinstance(source, str) else source
+        kind = _Parser().type(document, "")
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        if isinstance(error, SchemaError):
+            raise
+        raise SchemaError(f"not an Avro schema: {error!r}", found=str(source)[:200], expected="record") from error
     if not isinstance(kind, StructType):
         raise SchemaError("an Avro schema is a record", found=str(document)[:200], expected="record")
     return kind

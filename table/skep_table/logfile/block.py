@@ -5,11 +5,11 @@ from __future__ import annotations
 import base64
 import binascii
 import struct
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cached_property, lru_cache
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,8 @@ from skep_table.errors import CorruptFileError, FormatError, SchemaError, Unsupp
 from skep_table.logfile.deletes import read_deletes
 from skep_table.schema.avro import parse_avro
 from skep_table.schema.types import Schema, StructType
+
+T = TypeVar("T")
 
 MAGIC: Final = b"#HUDI#"
 _INT: Final = struct.Struct(">i")
@@ -105,8 +107,15 @@ class LogBlock:
 
     @property
     def schema(self) -> Schema:
+        return self._parsed(parse_avro)
+
+    def _record(self) -> StructType:
+        """The type of the records; Hudi's own records (archived timelines) have unions that no table has."""
+        return self._parsed(_record_type)
+
+    def _parsed(self, parse: Callable[[str], T]) -> T:
         try:
-            return parse_avro(self.schema_text)
+            return parse(self.schema_text)
         except SchemaError as error:
             raise FormatError(f"{self._place}: {error.message}", path=self.path, offset=self.offset) from error
 
@@ -172,9 +181,8 @@ class LogBlock:
                 path=self.path, offset=self.offset, found=version,
             )  # fmt: skip
         starts, lengths = self._walk(content, count)
-        schema = _record_type(self.schema_text, self._place)
         yield from decode_batches(
-            schema, content, starts, lengths, columns=columns, path=self.path, offset=self.content_offset
+            self._record(), content, starts, lengths, columns=columns, path=self.path, offset=self.content_offset
         )
 
     def _walk(self, content: pa.Buffer, count: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
@@ -202,8 +210,7 @@ class LogBlock:
         return begin, lengths
 
     def _parquet_batches(self, columns: Collection[str] | None) -> Iterator[pa.RecordBatch]:
-        record = _record_type(self.schema_text, self._place)
-        wanted = [f for f in record.fields if columns is None or f.name in columns]
+        wanted = [f for f in self._record().fields if columns is None or f.name in columns]
         target = pa.schema([arrow_field(field) for field in wanted])
         try:
             file = pq.ParquetFile(pa.BufferReader(self.content()))
@@ -243,11 +250,7 @@ class LogBlock:
         )  # fmt: skip
 
 
-@lru_cache(maxsize=64)
-def _record_type(text: str, place: str) -> StructType:
-    """The type of a block's records; Hudi's own records (archived timelines) have unions that no table has."""
-    del place  # part of the key only so that an error names its own file
-    return parse_record(text)
+_record_type = lru_cache(maxsize=64)(parse_record)
 
 
 def read_exactly(file: Any, offset: int, size: int, path: str) -> bytes:
