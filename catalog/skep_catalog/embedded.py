@@ -433,6 +433,8 @@ def _hive_site(warehouse: Path) -> str:
         "datanucleus.connectionPoolingType": "NONE",  # the default pool's jar is missing in Spark 4
         "hive.metastore.schema.verification": "false",
         "hive.metastore.warehouse.dir": f"file://{warehouse}",  # Hadoop takes paths as they are, never URL-encoded
+        # Else a member added to a struct, or a column in the middle, is refused.
+        "hive.metastore.disallow.incompatible.col.type.changes": "false",
         "hive.hmshandler.retry.attempts": "2",  # of calls that its database failed: 10, each after 2 s, else
         "hive.hmshandler.retry.interval": "200ms",
         "hive.async.log.enabled": "false",

@@ -352,7 +352,18 @@ def _alter(metastore: Metastore, step: AlterEntry) -> None:
         # Made by this very plan: the server has added to it what a sync must not take away.
         made = metastore.table(table.database, table.name)
         table = replace(made, parameters={**made.parameters, **table.parameters})
-    metastore.alter_table(table.database, table.name, table, cascade=step.cascade, expected=step.expected)
+    try:
+        metastore.alter_table(table.database, table.name, table, cascade=step.cascade, expected=step.expected)
+    except CatalogError as error:
+        if "incompatible" not in error.message:
+            raise
+        changed = "; ".join(str(change) for change in step.changes if change.what.startswith("column"))
+        raise CatalogError(
+            f"{error.message} (wanted: {changed})",
+            hint="it compares columns by position; hive.metastore.disallow.incompatible.col.type.changes=false on the "
+            "metastore lifts that",
+            **error.fields,
+        ) from error
 
 
 def _move(metastore: Metastore, table: Table, partitions: tuple[PartitionTarget, ...], options: SyncOptions) -> None:

@@ -39,7 +39,7 @@ def copy(golden: Path, tmp_path: Path) -> Callable[[str, str], HudiTable]:
 
 def hide_last_commit(table: HudiTable) -> Callable[[], HudiTable]:
     """Takes the newest completed write off the timeline; the answer puts it back."""
-    (last,) = [i for i in table.timeline.data().completed().instants][-1:]
+    last = table.timeline.data().completed().instants[-1]
     folder = Path(table.storage.root, table.timeline.layout.folder)
     hidden = folder.parent / "hidden"
     hidden.mkdir()
@@ -56,7 +56,7 @@ def hide_last_commit(table: HudiTable) -> Callable[[], HudiTable]:
 
 
 class TestGoldenTables:
-    @pytest.mark.parametrize("version", VERSIONS)
+    @pytest.mark.parametrize("version", ["0.15.0", pytest.param("1.0.2", marks=pytest.mark.slow), "1.1.1"])
     def test_every_table_is_registered_and_then_in_sync(
         self, golden: Path, version: str, metastore: Metastore, database: str
     ) -> None:
@@ -66,7 +66,8 @@ class TestGoldenTables:
             table = HudiTable.open(str(folder / "table"))
             report = sync_table(table, metastore, database)
             assert report.changed
-            views = [f"{folder.name}_ro", f"{folder.name}_rt", folder.name] if table.config.is_mor else [folder.name]
+            name = table.config.name.lower()
+            views = [f"{name}_ro", f"{name}_rt", name] if table.config.is_mor else [name]
             again = sync_table(table, metastore, database)
             assert not again.changed, f"{folder.name}: {again.plan}"
             assert again.calls == len(views), "a sync with nothing to do asks once an entry"
