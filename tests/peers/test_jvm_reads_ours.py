@@ -141,6 +141,7 @@ def test_hudi_rs_reads_what_we_wrote(shape: Shape, tmp_path: Path) -> None:
     hudi = pytest.importorskip("hudi")
     shared = Shared.make(tmp_path / shape.name, shape)
     shared.life()
+    assert not (found := difference(shared.read(), shared.expected(), without=META)), found
     ours = json_text(list(read(shared.open(), ReadRequest()).to_batches()), shared)
     theirs = json_text([pa.record_batch(batch) for batch in hudi.HudiTable(str(shared.path)).read()], shared)
     assert theirs == ours
