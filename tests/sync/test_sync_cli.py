@@ -1,0 +1,90 @@
+"""`skep sync`, `skep lock show` and `skep metastore` as commands: what is printed, and the exit codes."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner, Result
+
+from skep.cli import lock as lock_commands
+from skep.cli import metastore as metastore_commands
+from skep.cli import sync as sync_commands
+from skep_catalog.client import Metastore
+from skep_catalog.lock import HmsLock
+from skep_table.lock import held
+
+pytestmark = pytest.mark.metastore
+
+
+def run(*arguments: str) -> Result:
+    app = typer.Typer()
+    for module in (metastore_commands, sync_commands, lock_commands):
+        module.register(app)
+    return CliRunner().invoke(app, list(arguments))
+
+
+@pytest.fixture
+def place(golden: Path, metastore: Metastore, database: str) -> list[str]:
+    return [str(golden / "0.15.0" / "cow_upsert" / "table"), "-m", metastore.uri, "-d", database]
+
+
+def test_plan_apply_check_status(place: list[str], database: str, metastore: Metastore) -> None:
+    planned = run("sync", "plan", *place, "--exit-code")
+    assert planned.exit_code == 3
+    assert f"create table {database}.cow_upsert" in planned.stdout
+    assert run("sync", "plan", *place).exit_code == 0
+    assert metastore.tables(database) == []
+    assert run("sync", "check", *place).exit_code == 1
+
+    applied = run("sync", "apply", *place, "--output", "json")
+    assert applied.exit_code == 0, applied.output
+    assert json.loads(applied.stdout)["applied"] == {"tables created": 1, "partitions added": 3, "tables altered": 1}
+    assert run("sync", "plan", *place, "--exit-code").exit_code == 0
+    assert "in sync" in run("sync", "check", *place).stdout
+
+    status = run("sync", "status", f"{database}.cow_upsert", "-m", metastore.uri, "-o", "json")
+    (row,) = json.loads(status.stdout)
+    assert (row["entry"], row["commits"]) == (f"{database}.cow_upsert", 0)
+
+
+def test_errors_name_what_is_wrong(place: list[str], database: str, metastore: Metastore) -> None:
+    nothing = run("sync", "plan", f"{database}.none", "-m", metastore.uri)
+    assert nothing.exit_code == 1
+    assert f"table {database}.none" in nothing.stderr
+    wrong = run("sync", "plan", *place, "--set", "hoodie.datasource.hive_sync.batch_num=none")
+    assert wrong.exit_code == 2
+    assert "hoodie.datasource.hive_sync.batch_num" in wrong.stderr
+    assert run("sync", "plan", *place, "--set", "nonsense").exit_code == 2
+
+
+def test_lock_show_tells_holder_and_waiter(metastore: Metastore, database: str) -> None:
+    with held(HmsLock(metastore, database, "t", purpose="20260101000000000"), 5) as lock_id:
+        waiting = metastore.lock(database, "t", agent_info="other", user="someone", host="there")
+        shown = run("lock", "show", f"{database}.t", "-m", metastore.uri, "-o", "json")
+        metastore.unlock(waiting.lock_id)
+    holder, waiter = json.loads(shown.stdout)
+    assert (str(holder["lock_id"]), holder["state"], holder["purpose"]) == (lock_id, "acquired", "20260101000000000")
+    assert (waiter["state"], waiter["blocked_by"], waiter["agent"]) == ("waiting", int(lock_id), "other")
+
+
+def test_metastore_in_the_foreground_ends_on_a_signal(tmp_path: Path) -> None:
+    program = "import typer; from skep.cli import metastore; app = typer.Typer(); metastore.register(app); app()"
+    process = subprocess.Popen(
+        [sys.executable, "-c", program, "--warehouse", str(tmp_path)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    uri = process.stdout.readline().strip()
+    assert Metastore.connect(uri).databases() == ["default"]
+    process.send_signal(signal.SIGTERM)
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode == 0
+    assert "stopped" in errors
