@@ -8,6 +8,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from skep_table.schema.evolve import widened_float
+
 
 def unwrap(wrapped: pa.StructArray, kind: pa.DataType) -> pa.Array:
     """Values of one data column as its type `kind`; null where there is none, or one that can't be told for sure.
@@ -28,6 +30,8 @@ def unwrap(wrapped: pa.StructArray, kind: pa.DataType) -> pa.Array:
 def _as(values: Any, kind: pa.DataType) -> Any:
     held = values.type
     try:
+        if pa.types.is_float32(held) and pa.types.is_float64(kind):
+            return widened_float(values)  # as the rows are read: 1.87, not 1.8700000047683716
         if pa.types.is_decimal(kind):
             return _unscaled(values, kind) if pa.types.is_binary(held) else values.cast(kind)
         if pa.types.is_timestamp(kind) and pa.types.is_int64(held):

@@ -18,7 +18,7 @@ from skep_table.query.incremental import (
 from skep_table.query.options import QueryType
 from skep_table.query.partitions import PartitionValues, partition_values
 from skep_table.query.predicate import Predicate
-from skep_table.query.pruning import prune_by_keys, record_keys
+from skep_table.query.pruning import prune_by_keys, prune_by_record_index, prune_by_statistics, record_keys
 from skep_table.query.request import ReadRequest, instant_text
 from skep_table.query.sql import parse_predicate
 from skep_table.query.timetravel import check_not_cleaned
@@ -163,5 +163,21 @@ def _slices(scan: Scan, view: FileView, request: ReadRequest) -> list[FileSlice]
         slices = [found for found in slices if path_matches(found, scan.table.storage.root, request.path_glob)]
     if isinstance(view.listing, WrittenFiles):
         check_not_cleaned_away(scan.table, slices, request)
-    keys = record_keys(scan.predicate, scan.table.config) if scan.predicate is not None else None
-    return slices if keys is None else prune_by_keys(scan.table.storage, slices, keys)
+    return slices if scan.predicate is None else _pruned(scan, scan.predicate, slices, request)
+
+
+def _pruned(scan: Scan, predicate: Predicate, slices: list[FileSlice], request: ReadRequest) -> list[FileSlice]:
+    """The slices in which a row can match, by statistics and by record keys."""
+    table = scan.table
+    metadata = table.metadata_table() if request.metadata and request.data_skipping else None
+    from_file = predicate.weakened(frozenset(scan.schema.names()) - scan.partitions.names)
+    if from_file is not None and request.query is not QueryType.INCREMENTAL:
+        slices = prune_by_statistics(metadata, slices, from_file, table.config)
+    keys = record_keys(predicate, table.config)
+    if keys is None:
+        return slices
+    if request.query is QueryType.SNAPSHOT and scan.as_of is None:
+        indexed = prune_by_record_index(metadata, slices, keys)
+        if indexed is not None:
+            return indexed
+    return prune_by_keys(table.storage, slices, keys, metadata)

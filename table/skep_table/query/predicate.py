@@ -160,8 +160,13 @@ class Predicate:
         return tuple(dict.fromkeys(path[0] for path in self.paths))
 
     @property
+    def compared_columns(self) -> tuple[Column, ...]:
+        """The columns and members that the condition looks at, with the types it compares them as."""
+        return tuple({column.path: column for column in _columns(self.condition)}.values())
+
+    @property
     def paths(self) -> tuple[Path, ...]:
-        return tuple(dict.fromkeys(_paths(self.condition)))
+        return tuple(column.path for column in self.compared_columns)
 
     def mask(self, rows: pa.RecordBatch | pa.Table) -> pa.Array | pa.ChunkedArray:
         """True, false or null for each row."""
@@ -297,23 +302,23 @@ def _weakened(node: Condition, columns: frozenset[str]) -> Condition:
     if isinstance(node, Or):
         parts = tuple(_weakened(part, columns) for part in node.parts)
         return TRUE if TRUE in parts else Or(parts)
-    return node if all(path[0] in columns for path in _paths(node)) else TRUE
+    return node if all(column.path[0] in columns for column in _columns(node)) else TRUE
 
 
-def _paths(node: Condition | Value) -> Iterator[Path]:
+def _columns(node: Condition | Value) -> Iterator[Column]:
     if isinstance(node, Column):
-        yield node.path
+        yield node
     elif isinstance(node, (And, Or)):
         for part in node.parts:
-            yield from _paths(part)
+            yield from _columns(part)
     elif isinstance(node, Comparison):
-        yield from _paths(node.left)
-        yield from _paths(node.right)
+        yield from _columns(node.left)
+        yield from _columns(node.right)
     elif isinstance(node, Call):
         for argument in node.arguments:
-            yield from _paths(argument)
+            yield from _columns(argument)
     elif not isinstance(node, Literal):
-        yield from _paths(node.argument)
+        yield from _columns(node.argument)
 
 
 def _equal_values(node: Condition, path: Path) -> pa.Array | None:

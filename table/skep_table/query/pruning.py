@@ -1,6 +1,7 @@
 """Which file slices a filter leaves: by the metadata table's indexes where there are some, else by base file footers.
 
-A slice with log files is never left out by its base file's keys: the logs may hold others.
+Every step may keep a slice for nothing, none may lose a row. A slice with log files is never left out by the keys of
+its base file: the logs may hold others.
 """
 
 from __future__ import annotations
@@ -13,11 +14,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from skep_table.basefile import BaseFileFooter, read_footer
-from skep_table.query.predicate import Predicate
+from skep_table.metadata_table import MetadataTable
+from skep_table.query.predicate import Bounds, Column, Path, Predicate
 from skep_table.runner import ThreadRunner
 from skep_table.schema.types import RECORD_KEY
 from skep_table.storage import Storage
-from skep_table.table_config import TableConfig
+from skep_table.table_config import MergeMode, TableConfig
 from skep_table.view import FileSlice
 
 MOST_KEYS: Final = 10_000
@@ -25,17 +27,111 @@ _BEYOND_PLAIN_ORDER: Final = r"[\x{d800}-\x{10ffff}]"
 _PLAIN_KEY: Final = frozenset({"SIMPLE", "NON_PARTITION", "TIMESTAMP", "CUSTOM"})
 
 
-def prune_by_keys(storage: Storage, slices: Sequence[FileSlice], keys: pa.Array) -> list[FileSlice]:
-    """The slices that may hold one of the record keys, by the range and the bloom filter in their base file's
-    footer."""
+def prune_by_record_index(
+    metadata: MetadataTable | None, slices: Sequence[FileSlice], keys: pa.Array
+) -> list[FileSlice] | None:
+    """The slices of the file groups in which the record index has one of the keys; None where there is no such index.
+
+    The index knows where rows are now: it serves no query of the past.
+    """
+    found = metadata.record_index(keys) if metadata is not None else None
+    if found is None:
+        return None
+    places = set(zip(found["partition_path"].to_pylist(), found["file_id"].to_pylist(), strict=True))
+    return [slice_ for slice_ in slices if (slice_.partition_path, slice_.file_id) in places]
+
+
+def prune_by_statistics(
+    metadata: MetadataTable | None, slices: Sequence[FileSlice], predicate: Predicate, config: TableConfig
+) -> list[FileSlice]:
+    """The slices that the metadata table's column statistics can't exclude."""
+    if metadata is None or not slices:
+        return list(slices)
+    files = [
+        (at, slice_.partition_path, path.rpartition("/")[2])
+        for at, slice_ in enumerate(slices)
+        for path in (*([slice_.base_file.path] if slice_.base_file else []), *(log.path for log in slice_.log_files))
+    ]
+    bounds: dict[Path, Bounds] = {}
+    for column in predicate.compared_columns:
+        known = _bounds(metadata, column, files, len(slices))
+        if known is not None:
+            bounds[column.path] = known
+    wanted = predicate.may_match(bounds, len(slices))
+    # A merger of the user's own may make values that no file has.
+    makes_values = config.merge_mode is MergeMode.CUSTOM
+    return [
+        slice_
+        for slice_, may in zip(slices, wanted.tolist(), strict=True)
+        if may or (makes_values and slice_.log_files)
+    ]
+
+
+def _bounds(
+    metadata: MetadataTable, column: Column, files: Sequence[tuple[int, str, str]], count: int
+) -> Bounds | None:
+    """Statistics of a column by slice: over all its files, unknown where one of them has none."""
+    stats = metadata.column_stats(".".join(column.path), column.type, [(path, name) for _, path, name in files])
+    if stats is None:
+        return None
+    names = pa.array([name for _, _, name in files], pa.string())
+    rows = stats.take(pc.index_in(names, value_set=stats["file_name"].combine_chunks()))
+    if pa.types.is_string(column.type):
+        rows = _in_byte_order(rows)
+    rows = rows.append_column("slice", pa.array([at for at, _, _ in files], pa.int64()))
+    strict = pc.ScalarAggregateOptions(skip_nulls=False)
+    merged = rows.group_by("slice").aggregate(
+        [
+            ("min_value", "min", strict),
+            ("max_value", "max", strict),
+            ("null_count", "sum", strict),
+            ("value_count", "sum", strict),
+        ]
+    )
+    order = pc.index_in(pa.array(range(count), pa.int64()), value_set=merged["slice"].combine_chunks())
+    found = (merged[name].combine_chunks().take(order) for name in _AGGREGATED)
+    return Bounds(*found)
+
+
+_AGGREGATED: Final = ("min_value_min", "max_value_max", "null_count_sum", "value_count_sum")
+
+
+def _in_byte_order(stats: pa.Table) -> pa.Table:
+    """Statistics of text without those that may come from another order than that of the bytes (UTF-16 units)."""
+    odd = pc.or_(
+        pc.match_substring_regex(stats["min_value"], _BEYOND_PLAIN_ORDER).fill_null(False),
+        pc.match_substring_regex(stats["max_value"], _BEYOND_PLAIN_ORDER).fill_null(False),
+    )
+    for name in ("min_value", "max_value"):
+        at = stats.schema.get_field_index(name)
+        stats = stats.set_column(at, name, pc.if_else(odd, pa.scalar(None, stats[name].type), stats[name]))
+    return stats
+
+
+def prune_by_keys(
+    storage: Storage, slices: Sequence[FileSlice], keys: pa.Array, metadata: MetadataTable | None = None
+) -> list[FileSlice]:
+    """The slices that may hold one of the record keys, by range and bloom filter of their base files.
+
+    The filters of the metadata table spare the footers.
+    """
+    names = [_base_name(found) for found in slices if found.base_file is not None and not found.log_files]
+    filters = (metadata.bloom(names) if metadata is not None else None) or {}
 
     def may_hold(found: FileSlice) -> bool:
         if found.base_file is None or found.log_files:
             return True
+        bloom = filters.get(_base_name(found))
+        if bloom is not None:
+            return bool(pc.any(bloom.might_contain(keys)).as_py())
         return footer_may_hold(read_footer(storage, found.base_file.path), keys)
 
     kept = ThreadRunner().map(may_hold, slices)
     return [found for found, wanted in zip(slices, kept, strict=True) if wanted]
+
+
+def _base_name(found: FileSlice) -> tuple[str, str]:
+    return found.partition_path, found.base_file.path.rpartition("/")[2] if found.base_file else ""
 
 
 def footer_may_hold(footer: BaseFileFooter, keys: pa.Array) -> bool:
