@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import cached_property
 
 import pyarrow as pa
@@ -12,7 +13,7 @@ import pyarrow.parquet as pq
 
 from skep_table.basefile import keys
 from skep_table.bloom import BloomFilter
-from skep_table.errors import CorruptFileError, SchemaError
+from skep_table.errors import CorruptFileError, SchemaError, SkepError
 from skep_table.names import BaseFormat
 from skep_table.schema.arrow import from_arrow
 from skep_table.schema.avro import parse_avro
@@ -68,11 +69,9 @@ def read_footer(storage: Storage, path: str) -> BaseFileFooter:
     if path.endswith("." + BaseFormat.ORC.extension):
         return _orc_footer(storage, path)
     metadata = parquet_metadata(storage, path)
-    try:
+    with damage_named(path):
         schema = metadata.schema.to_arrow_schema().remove_metadata()
-    except (pa.ArrowException, OSError) as error:
-        raise corrupt(path, error) from error
-    return BaseFileFooter(path, metadata.num_rows, schema, _texts(metadata.metadata))
+        return BaseFileFooter(path, metadata.num_rows, schema, _texts(metadata.metadata))
 
 
 def parquet_metadata(storage: Storage, path: str) -> pq.FileMetaData:
@@ -90,23 +89,25 @@ def parquet_metadata(storage: Storage, path: str) -> pq.FileMetaData:
                 f"{path}: a footer of {needed} bytes in a file of {size}", path=path, found=needed, expected=size
             )
         tail = storage.read_range(path, -needed, needed)
-    try:
+    with damage_named(path):
         return pq.read_metadata(pa.BufferReader(tail))
-    except (pa.ArrowException, OSError) as error:
-        raise corrupt(path, error) from error
 
 
 def _orc_footer(storage: Storage, path: str) -> BaseFileFooter:
+    with damage_named(path), storage.open_input(path) as source:
+        file = orc.ORCFile(source)
+        return BaseFileFooter(path, file.nrows, file.schema.remove_metadata(), _texts(file.metadata))
+
+
+@contextmanager
+def damage_named(path: str) -> Iterator[None]:
+    """What Arrow's readers say of bytes they can't read, as CorruptFileError naming the file."""
     try:
-        with storage.open_input(path) as source:
-            file = orc.ORCFile(source)
-            return BaseFileFooter(path, file.nrows, file.schema.remove_metadata(), _texts(file.metadata))
-    except pa.ArrowException as error:
-        raise corrupt(path, error) from error
-
-
-def corrupt(path: str, error: Exception) -> CorruptFileError:
-    return CorruptFileError(f"{path}: can't be read as a base file: {error}", path=path)
+        yield
+    except (SkepError, FileNotFoundError):
+        raise
+    except (pa.ArrowException, OSError, ValueError) as error:  # ValueError: names that are no UTF-8
+        raise CorruptFileError(f"{path}: can't be read as a base file: {error}", path=path) from error
 
 
 def _texts(metadata: Mapping[bytes, bytes] | None) -> dict[str, str]:

@@ -10,7 +10,7 @@ import pyarrow.dataset as ds
 import pyarrow.orc as orc
 import pyarrow.parquet as pq
 
-from skep_table.basefile.footer import corrupt
+from skep_table.basefile.footer import damage_named
 from skep_table.names import BaseFormat
 from skep_table.schema.arrow import to_arrow
 from skep_table.schema.evolve import SourceNames, project
@@ -62,7 +62,7 @@ def _parquet_batches(
     batch_rows: int,
     target: Schema | None,
 ) -> Iterator[pa.RecordBatch]:
-    try:
+    with damage_named(path):
         # Java's INT96 times have nanoseconds and overflow before 1677; microseconds hold all that Hudi can.
         file = pq.ParquetFile(source, coerce_int96_timestamp_unit="us", pre_buffer=True)
         prunes = filter is not None and (target is None or _same_types(file.schema_arrow, target))
@@ -79,8 +79,6 @@ def _parquet_batches(
         if not seen:
             schema = file.schema_arrow.remove_metadata()
             yield _empty(schema if columns is None else pa.schema([schema.field(name) for name in columns]))
-    except (pa.ArrowException, OSError) as error:
-        raise corrupt(path, error) from error
 
 
 def _same_types(held: pa.Schema, target: Schema) -> bool:
@@ -105,7 +103,7 @@ def _groups_left(source: pa.NativeFile, filter: pc.Expression) -> list[int]:
 
 
 def _orc_batches(source: pa.NativeFile, path: str, wanted: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
-    try:
+    with damage_named(path):
         file = orc.ORCFile(source)
         present = file.schema.names
         columns = None if wanted is None else [name for name in wanted if name in present]
@@ -116,8 +114,6 @@ def _orc_batches(source: pa.NativeFile, path: str, wanted: Sequence[str] | None)
         if not file.nstripes:
             schema = file.schema.remove_metadata()
             yield _empty(schema if columns is None else pa.schema([schema.field(name) for name in columns]))
-    except pa.ArrowException as error:
-        raise corrupt(path, error) from error
 
 
 def _empty(schema: pa.Schema) -> pa.RecordBatch:

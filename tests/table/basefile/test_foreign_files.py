@@ -1,0 +1,118 @@
+"""Base files that others wrote: Hudi's own of the golden tables, ORC, and damaged ones."""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+from pyarrow import orc
+
+from skep_table.basefile import read_base, read_footer
+from skep_table.errors import CorruptFileError, FormatError, SkepError
+from skep_table.schema.types import RECORD_KEY, DoubleType, Field, LongType, Schema, StringType
+from skep_table.storage import LocalStorage
+
+CASES = ["cow_types_edge", "cow_bulk_insert_global_sort", "mor_upsert", "cow_bootstrap_metadata_only"]
+
+
+def base_files(golden: Path) -> list[Path]:
+    return [
+        file
+        for case in CASES
+        for version in ("0.15.0", "1.0.2", "1.1.1")
+        for file in sorted((golden / version / case / "table").rglob("*.parquet"))
+        if ".hoodie" not in file.parts
+    ]
+
+
+def test_hudis_footers_say_rows_keys_and_schema(golden):
+    files = base_files(golden)
+    assert len(files) > 30
+    for file in files:
+        footer = read_footer(LocalStorage(str(file.parent)), file.name)
+        keys = pq.read_table(file, columns=[RECORD_KEY])[RECORD_KEY]
+        assert footer.num_rows == len(keys)
+        if len(keys):
+            assert footer.min_key == pc.min(keys).as_py()
+            assert footer.max_key == pc.max(keys).as_py()
+        assert footer.bloom is not None
+        assert pc.all(footer.bloom.might_contain(keys)).as_py() in (True, None)
+        assert set(footer.schema.names()) >= set(footer.arrow_schema.names[:5])
+
+
+def test_hudis_rows_read_the_same_with_their_schema_and_without(golden):
+    """Lists of two levels, of Spark's `bag` and of three levels among them."""
+    for file in base_files(golden):
+        storage = LocalStorage(str(file.parent))
+        footer = read_footer(storage, file.name)
+        plain = pq.read_table(file).to_pylist()
+        back = pa.Table.from_batches(read_base(storage, file.name, schema=footer.schema))
+        back.validate(full=True)
+        names = back.schema.names
+        assert repr(back.to_pylist()) == repr([{name: row[name] for name in names} for row in plain])
+
+
+def test_damaged_footers_are_errors_that_name_the_file(golden, tmp_path):
+    whole = base_files(golden)[0].read_bytes()
+    storage = LocalStorage(str(tmp_path))
+    length = int.from_bytes(whole[-8:-4], "little")
+    for keep in [*range(0, 64, 7), *range(len(whole) - length - 8, len(whole), max(1, length // 60))]:
+        (tmp_path / "x.parquet").write_bytes(whole[:keep])
+        with pytest.raises(CorruptFileError, match=r"x\.parquet"):
+            read_footer(storage, "x.parquet")
+    for place in range(len(whole) - length - 8, len(whole), max(1, length // 400)):
+        broken = bytearray(whole)
+        broken[place] ^= 1 << (place % 8)
+        (tmp_path / "x.parquet").write_bytes(broken)
+        try:
+            footer = read_footer(storage, "x.parquet")
+            _ = footer.schema, footer.bloom
+            list(read_base(storage, "x.parquet"))
+        except SkepError as error:
+            assert "x.parquet" in str(error)  # noqa: PT017
+
+
+def test_orc_files_are_read_like_parquet(tmp_path):
+    storage = LocalStorage(str(tmp_path))
+    table = pa.table({RECORD_KEY: ["a", "b", "c"], "n": pa.array([1, None, 3], pa.int32()), "t": ["x", "y", None]})
+    orc.write_table(table, tmp_path / "f_0-0-0_1.orc")
+    footer = read_footer(storage, "f_0-0-0_1.orc")
+    assert (footer.num_rows, footer.bloom, footer.min_key) == (3, None, None)
+    assert footer.schema.names() == (RECORD_KEY, "n", "t")
+    wanted = Schema((Field("t", StringType()), Field("n", LongType()), Field("new", StringType())))
+    (batch,) = read_base(storage, "f_0-0-0_1.orc", schema=wanted)
+    assert batch.to_pydict() == {"t": ["x", "y", None], "n": [1, None, 3], "new": [None] * 3}
+    assert [b.schema.names for b in read_base(storage, "f_0-0-0_1.orc", columns=["t", RECORD_KEY])] == [
+        ["t", RECORD_KEY]
+    ]
+
+
+@pytest.mark.parametrize("keep", [0, 3, 20, -1])
+def test_a_cut_orc_file_is_an_error_that_names_it(tmp_path, keep):
+    orc.write_table(pa.table({"n": list(range(1000))}), tmp_path / "f.orc")
+    data = (tmp_path / "f.orc").read_bytes()
+    (tmp_path / "f.orc").write_bytes(data[:keep])
+    with pytest.raises(CorruptFileError, match=r"f\.orc"):
+        read_footer(LocalStorage(str(tmp_path)), "f.orc")
+    with pytest.raises(CorruptFileError, match=r"f\.orc"):
+        list(read_base(LocalStorage(str(tmp_path)), "f.orc"))
+
+
+def test_a_schema_or_filter_that_can_not_be_decoded_names_the_file(tmp_path):
+    metadata = {"parquet.avro.schema": "{", "org.apache.hudi.bloomfilter": "!!"}
+    table = pa.table({"n": [1]}).replace_schema_metadata(metadata)
+    pq.write_table(table, tmp_path / "f.parquet")
+    footer = read_footer(LocalStorage(str(tmp_path)), "f.parquet")
+    with pytest.raises(SkepError, match=r"f\.parquet"):
+        _ = footer.schema
+    with pytest.raises(FormatError, match=r"f\.parquet"):
+        _ = footer.bloom
+
+
+def test_statistics_of_a_column_that_was_widened_spare_nothing(tmp_path):
+    """1.87 as float is 1.8700000047683716 to statistics, and 1.87 to the reader."""
+    pq.write_table(pa.table({"x": pa.array([1.87], pa.float32())}), tmp_path / "f.parquet")
+    wanted = Schema((Field("x", DoubleType()),))
+    batches = read_base(LocalStorage(str(tmp_path)), "f.parquet", schema=wanted, filter=pc.field("x") <= 1.87)
+    assert [value for batch in batches for value in batch.column("x").to_pylist()] == [1.87]
