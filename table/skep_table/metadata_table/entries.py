@@ -8,10 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from skep_table.avro import decode_records, parse_record
-from skep_table.errors import CorruptFileError, FormatError
+from skep_table.avro import decode_records
+from skep_table.errors import CorruptFileError, FormatError, SchemaError
 from skep_table.hfile import HFile
 from skep_table.logfile import BlockRule, BlockType, LogBlock, read_blocks, valid_blocks
+from skep_table.metadata_table.schema import metadata_record
 from skep_table.storage import Storage
 from skep_table.view import FileSlice
 
@@ -78,7 +79,11 @@ class _HFileSource:
         text = schema_text or file.schema_text
         if text is None:
             raise FormatError(f"{path}: an HFile of a metadata table without a schema", path=path, expected="schema")
-        self._file, self._path, self._record = file, path, parse_record(text)
+        self._file, self._path = file, path
+        try:
+            self._record = metadata_record(text)
+        except SchemaError as error:
+            raise FormatError(f"{path}: {error.message}", path=path, expected="HoodieMetadataRecord") from error
 
     def entries(self, wanted: list[bytes] | None, column: str) -> Entries:
         found = self._file.scan() if wanted is None else sorted(self._file.get(wanted).items())
@@ -96,9 +101,7 @@ class _HFileSource:
             keys = pa.array([key for key, _ in found], pa.binary()).cast(pa.string())
         except pa.ArrowInvalid as error:
             raise CorruptFileError(f"{self._path}: a key that is not UTF-8", path=self._path) from error
-        records = decode_records(self._record, data, starts, lengths, columns={"type", column}, path=self._path)
-        if column not in records.schema.names:
-            records = records.append_column(column, pa.nulls(len(records)))
+        records = decode_records(self._record, data, starts, lengths, columns={column}, path=self._path)
         return Entries(keys, records)
 
 
@@ -126,8 +129,6 @@ def latest(entries: Iterable[Entries], column: str) -> tuple[pa.Array, pa.Array]
                 newest.pop(key, None)
             continue
         values = source.records.column(column)
-        if pa.types.is_null(values.type):
-            continue
         number = len(parts)
         parts.append(values)
         newest.update((key, (number, row)) for row, key in enumerate(source.keys.to_pylist()))

@@ -1,0 +1,369 @@
+"""The metadata table (format guide 7) against what lies in storage, footers and rows of the tables it describes."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from skep_table.errors import CorruptFileError, FormatError, SkepError
+from skep_table.hfile import format_hfile
+from skep_table.logfile import read_blocks
+from skep_table.metadata_table import FOLDER, MetadataTable, java_hashes
+from skep_table.metadata_table.entries import Entries, latest
+from skep_table.metadata_table.files import COLUMN, merged_files
+from skep_table.metadata_table.keys import column_key, file_key, group_numbers, partition_key, path_key
+from skep_table.metadata_table.values import unwrap
+from skep_table.names import PARTITION_METAFILE
+from skep_table.schema.arrow import to_arrow
+from skep_table.storage import FolderStorage, LocalStorage
+from skep_table.table import HudiTable
+
+# -- keys --------------------------------------------------------------------------------------------------------------
+
+
+class TestKeys:
+    @pytest.mark.parametrize(
+        ("text", "key"), [("a", "BFHqp2KLzrM="), ("b", "Ikp1UxohNwU="), ("ok", "DLXtYGXLzb4="), ("", "DW/eaNVbRdo=")]
+    )
+    def test_vectors_of_the_guide(self, text: str, key: str) -> None:
+        assert column_key(text) == key
+
+    def test_a_table_without_partitions_has_a_dot(self) -> None:
+        assert partition_key("") == "."
+        assert path_key("") == column_key(".")
+
+    def test_file_names_are_md5(self) -> None:
+        assert file_key("a") == "DMF1ucDxtqgxw5niaXcmYQ=="
+
+    @given(st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=12), max_size=8))
+    def test_javas_hash_of_strings(self, texts: list[str]) -> None:
+        def one(text: str) -> int:
+            value = 0
+            units = text.encode("utf-16-be")
+            for at in range(0, len(units), 2):
+                value = (31 * value + int.from_bytes(units[at : at + 2], "big")) & 0xFFFFFFFF
+            return value
+
+        assert java_hashes(pa.array(texts, pa.string())).tolist() == [one(text) for text in texts]
+        assert java_hashes(pa.array(["x", *texts], pa.string())[1:]).tolist() == [one(text) for text in texts]
+
+    def test_the_smallest_integer_has_no_positive_counterpart(self) -> None:
+        worst = "polygenelubricants"  # hashes to -2^31
+        assert java_hashes(pa.array([worst])).tolist() == [2**31]
+        assert group_numbers(pa.array([worst]), 10).tolist() == [8]
+
+
+# -- merging -----------------------------------------------------------------------------------------------------------
+
+INFO = pa.struct([pa.field("size", pa.int64()), pa.field("isDeleted", pa.bool_())])
+MAPS = pa.map_(pa.string(), INFO)
+NAMES = st.sampled_from(["f1", "f2", "f3"])
+SOURCES = st.lists(
+    st.one_of(
+        st.dictionaries(
+            st.sampled_from(["p", "q"]), st.none() | st.dictionaries(NAMES, st.none() | st.integers(0, 9)), max_size=2
+        ),
+        st.sets(st.sampled_from(["p", "q"]), min_size=1),
+    ),
+    max_size=5,
+)
+
+
+def as_entries(source: Any) -> Entries:
+    """A dict is records (None for a deleted file's size), a set is keys that a delete block takes away."""
+    if isinstance(source, set):
+        return Entries(pa.array(sorted(source), pa.string()), None)
+    maps = [
+        None
+        if files is None
+        else [(name, {"size": size or 0, "isDeleted": size is None}) for name, size in files.items()]
+        for files in source.values()
+    ]
+    return Entries(pa.array(list(source), pa.string()), pa.RecordBatch.from_arrays([pa.array(maps, MAPS)], [COLUMN]))
+
+
+class TestMerging:
+    @given(SOURCES)
+    def test_files_are_added_taken_away_and_grow(self, sources: list[Any]) -> None:
+        expected: dict[str, dict[str, int]] = {"p": {}, "q": {}}
+        for source in sources:
+            if isinstance(source, set):
+                for key in source:
+                    expected[key].clear()
+                continue
+            for key, files in source.items():
+                for name, size in (files or {}).items():
+                    if size is None:
+                        expected[key].pop(name, None)
+                    else:
+                        expected[key][name] = max(size, expected[key].get(name, 0))
+        rows = merged_files([as_entries(source) for source in sources]).to_pylist()
+        flat = [{"key": k, "name": n, "size": s} for k, files in expected.items() for n, s in sorted(files.items())]
+        assert rows == flat
+
+    def test_the_newest_record_of_a_key_holds_until_it_is_deleted(self) -> None:
+        def records(**values: int) -> Entries:
+            batch = pa.RecordBatch.from_arrays([pa.array(list(values.values()))], ["v"])
+            return Entries(pa.array(list(values)), batch)
+
+        gone = Entries(pa.array(["a", "x"]), None)
+        keys, found = latest([records(a=1, b=2), gone, records(b=3, c=4)], "v")
+        assert dict(zip(keys.to_pylist(), found.to_pylist(), strict=True)) == {"b": 3, "c": 4}
+
+    def test_records_of_two_releases_have_the_members_of_both(self) -> None:
+        old = pa.RecordBatch.from_arrays([pa.array([{"x": 1}])], ["v"])
+        new = pa.RecordBatch.from_arrays([pa.array([{"x": 2, "y": "z"}])], ["v"])
+        keys = pa.array(["a"]), pa.array(["b"])
+        _, found = latest([Entries(keys[0], old), Entries(keys[1], new)], "v")
+        assert found.to_pylist() == [{"x": 1, "y": None}, {"x": 2, "y": "z"}]
+
+
+# -- whole tables ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=["0.15.0", "1.0.2", "1.1.1"])
+def release(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def opened(golden: Path, release: str, case: str) -> tuple[HudiTable, MetadataTable]:
+    table = HudiTable.open(golden / release / case / "table")
+    metadata = MetadataTable.open(table)
+    assert metadata is not None
+    return table, metadata
+
+
+def base_files(table: HudiTable) -> Iterator[tuple[str, str, str, pa.Table]]:
+    """Partition path, file id, file name and rows of each live base file, by storage."""
+    view = table.view(metadata=False)
+    for partition in view.partitions():
+        for slice_ in view.slices(partition):
+            assert slice_.base_file is not None
+            path = Path(str(table.storage.root)) / slice_.base_file.path
+            yield partition, slice_.file_id, path.name, pq.read_table(path, partitioning=None)
+
+
+class TestFiles:
+    @pytest.mark.parametrize("case", ["cow_upsert_mdt", "cow_record_index", "cow_column_stats"])
+    def test_listing_is_that_of_storage(self, golden: Path, release: str, case: str) -> None:
+        table, metadata = opened(golden, release, case)
+        stored = table.view(metadata=False)
+        assert metadata.partitions() == sorted(stored.partitions())
+        for partition in metadata.partitions():
+            there = {f.path: f.size_bytes for f in stored.listing.files(partition) if f.name != PARTITION_METAFILE}
+            assert {f.path: f.size_bytes for f in metadata.files(partition)} == there
+        assert metadata.files("not/there") == []
+
+    def test_many_partitions_are_read_in_one_go(self, golden: Path, release: str) -> None:
+        _, metadata = opened(golden, release, "cow_upsert_mdt")
+        one_by_one = {partition: metadata.files(partition) for partition in metadata.partitions()}
+        for number in range(20):
+            assert metadata.files(f"none{number}") == []
+        assert {partition: metadata.files(partition) for partition in metadata.partitions()} == one_by_one
+
+    def test_a_table_without_one_has_none(self, golden: Path) -> None:
+        assert MetadataTable.open(HudiTable.open(golden / "0.15.0/cow_upsert/table")) is None
+
+    def test_what_the_data_table_has_not_completed_does_not_count(self, golden: Path, tmp_path: Path) -> None:
+        source = golden / "0.15.0/cow_upsert_mdt/table"
+        copy = copied(source, tmp_path)
+        last = max(copy.glob(".hoodie/*.commit"), key=lambda path: path.name)
+        instant = last.name.partition(".")[0]
+        (copy / ".hoodie" / f"{instant}.inflight").touch()
+        last.unlink()
+        _, metadata = HudiTable.open(copy), MetadataTable.open(HudiTable.open(copy))
+        assert metadata is not None
+        names = {file.name for partition in metadata.partitions() for file in metadata.files(partition)}
+        whole = MetadataTable.open(HudiTable.open(source))
+        assert whole is not None
+        all_names = {file.name for partition in whole.partitions() for file in whole.files(partition)}
+        assert names == {name for name in all_names if f"_{instant}." not in name}
+        assert names < all_names
+
+    def test_a_write_that_the_metadata_table_lacks_makes_it_stale(self, golden: Path, tmp_path: Path) -> None:
+        copy = copied(golden / "0.15.0/cow_upsert_mdt/table", tmp_path)
+        metadata = MetadataTable.open(HudiTable.open(copy))
+        assert metadata is not None
+        assert metadata.is_current()
+        (copy / ".hoodie/20991231235959999.commit").write_text("{}")
+        stale = MetadataTable.open(HudiTable.open(copy))
+        assert stale is not None
+        assert not stale.is_current()
+
+
+class TestIndexes:
+    def test_column_stats_are_those_of_the_files(self, golden: Path, release: str) -> None:
+        table, metadata = opened(golden, release, "cow_column_stats")
+        schema = to_arrow(table.schema())
+        for name in ("order_id", "ts", "ship_date", "qty", "amount", "price"):
+            kind = schema.field(name).type
+            every = metadata.column_stats(name, kind)
+            assert every is not None
+            for partition, _, file_name, rows in base_files(table):
+                stats = metadata.column_stats(name, kind, [(partition, file_name)])
+                assert stats is not None
+                (found,) = stats.to_pylist()
+                bounds = pc.min_max(rows.column(name)).as_py()
+                assert found == {
+                    "file_name": file_name, "min_value": bounds["min"], "max_value": bounds["max"],
+                    "value_count": len(rows), "null_count": rows.column(name).null_count,
+                }  # fmt: skip
+                assert found in every.to_pylist()
+
+    def test_columns_and_files_without_statistics(self, golden: Path, release: str) -> None:
+        _, metadata = opened(golden, release, "cow_column_stats")
+        for column, files in (("no_such", None), ("ts", [("x", "y")]), ("ts", [])):
+            stats = metadata.column_stats(column, pa.int64(), files)
+            assert stats is not None
+            assert len(stats) == 0
+            assert stats.schema.field("min_value").type == pa.int64()
+        _, without = opened(golden, "0.15.0", "cow_upsert_mdt")
+        assert without.column_stats("ts", pa.int64()) is None
+        assert without.bloom([]) is None
+        assert without.record_index(pa.array(["a"])) is None
+        assert without.partition_stats("ts", pa.int64()) is None
+
+    @pytest.mark.parametrize("release", ["1.0.2", "1.1.1"])
+    def test_partition_stats_hold_those_of_the_partitions_files(self, golden: Path, release: str) -> None:
+        table, metadata = opened(golden, release, "cow_column_stats")
+        for partition, _, _, rows in base_files(table):
+            stats = metadata.partition_stats("ts", pa.int64(), [partition])
+            assert stats is not None
+            (found,) = stats.to_pylist()
+            bounds = pc.min_max(rows.column("ts")).as_py()
+            assert found["file_name"] == partition
+            assert found["min_value"] <= bounds["min"] <= bounds["max"] <= found["max_value"]
+        every = metadata.partition_stats("ts", pa.int64())
+        assert every is not None
+        assert len(every) == len(metadata.partitions())
+
+    def test_bloom_filters_are_those_of_the_footers(self, golden: Path, release: str) -> None:
+        table, metadata = opened(golden, release, "cow_column_stats")
+        listed = [(partition, name) for partition, _, name, _ in base_files(table)]
+        filters = metadata.bloom([*listed, ("x", "not-there.parquet")])
+        assert filters is not None
+        assert sorted(filters) == sorted(listed)
+        for partition, _, name, _ in base_files(table):
+            footer = pq.read_metadata(Path(str(table.storage.root)) / partition / name).metadata
+            assert filters[partition, name].to_text().encode() == footer[b"org.apache.hudi.bloomfilter"]
+
+    def test_the_record_index_finds_every_live_key_and_no_other(self, golden: Path, release: str) -> None:
+        table, metadata = opened(golden, release, "cow_record_index")
+        expected = {
+            key: (partition, file_id)
+            for partition, file_id, _, rows in base_files(table)
+            for key in rows.column("_hoodie_record_key").to_pylist()
+        }
+        found = metadata.record_index(pa.array([*expected, "no such key", "ord-000578"]))
+        assert found is not None
+        listed = zip(*(found.column(name).to_pylist() for name in found.column_names[:3]), strict=True)
+        assert {key: (partition, file_id) for key, partition, file_id in listed} == expected
+        assert len(found) == len(expected)
+
+
+class TestValues:
+    def test_what_does_not_convert_for_sure_is_null(self) -> None:
+        wrapped = pa.array(
+            [{"S": {"value": "x"}}, {"S": {"value": None}}, None],
+            pa.struct([("S", pa.struct([("value", pa.string())]))]),
+        )
+        assert unwrap(wrapped, pa.int64()).to_pylist() == [None, None, None]
+        assert unwrap(wrapped, pa.string()).to_pylist() == ["x", None, None]
+
+    def test_decimals_of_bytes_and_of_another_scale(self) -> None:
+        raw = pa.array([{"B": {"value": (-12345).to_bytes(3, "big", signed=True)}}],
+                       pa.struct([("B", pa.struct([("value", pa.binary())]))]))  # fmt: skip
+        assert str(unwrap(raw, pa.decimal128(10, 2))[0].as_py()) == "-123.45"
+
+
+# -- damage ------------------------------------------------------------------------------------------------------------
+
+
+def copied(source: Path, target: Path) -> Path:
+    return Path(shutil.copytree(source, target / "table"))
+
+
+def everything(folder: Path) -> None:
+    table = HudiTable.open(folder)
+    metadata = MetadataTable.open(table)
+    assert metadata is not None
+    for partition in metadata.partitions():
+        metadata.files(partition)
+    metadata.record_index(pa.array([f"ord-{i:06d}" for i in range(550, 700)]))
+    metadata.column_stats("ts", pa.int64())
+
+
+class TestDamage:
+    @pytest.mark.parametrize("release", ["0.15.0", "1.1.1"])
+    def test_files_cut_or_bent_are_errors_that_name_a_file(self, golden: Path, tmp_path: Path, release: str) -> None:
+        copy = copied(golden / release / "cow_record_index" / "table", tmp_path)
+        files = [path for path in sorted((copy / FOLDER).glob("*/*")) if path.is_file() and path.stat().st_size > 200]
+        files += [path for path in sorted((copy / FOLDER).glob("*/.*.log.*")) if path.stat().st_size > 200]
+        problems = 0
+        for path in files[::5]:
+            data = path.read_bytes()
+            for at in range(20, len(data), len(data) // 4):
+                for hostile in (data[:at], data[:at] + bytes([data[at] ^ 0x10]) + data[at + 1 :]):
+                    path.write_bytes(hostile)
+                    problem: SkepError | None = None
+                    try:
+                        everything(copy)
+                    except SkepError as error:
+                        problem = error
+                    problems += problem is not None
+                    assert problem is None or problem.fields.get("path"), problem
+            path.write_bytes(data)
+        assert problems > 5
+
+    def test_a_named_partition_without_files_is_an_error(self, golden: Path, tmp_path: Path) -> None:
+        copy = copied(golden / "0.15.0/cow_record_index/table", tmp_path)
+        for path in (copy / FOLDER / "record_index").iterdir():
+            path.unlink()
+        metadata = MetadataTable.open(HudiTable.open(copy))
+        assert metadata is not None
+        with pytest.raises(FormatError, match="record_index"):
+            metadata.record_index(pa.array(["a"]))
+
+    def test_a_key_that_is_no_text_is_corrupt(self, golden: Path, tmp_path: Path) -> None:
+        copy = copied(golden / "0.15.0/cow_upsert_mdt/table", tmp_path)
+        (base,) = (copy / FOLDER / "files").glob("*.hfile")
+        (log,) = list((copy / FOLDER / "files").glob(".*.log.2_*"))
+        (block,) = list(read_blocks(pa.OSFile(str(log)), log.name))
+        base.write_bytes(format_hfile([(b"\xff\xfe", b"\x00")], {"schema": block.schema_text.encode()}))
+        metadata = MetadataTable.open(HudiTable.open(copy))
+        assert metadata is not None
+        for number in range(16):
+            metadata.files(f"p{number}")
+        with pytest.raises(CorruptFileError, match="hfile"):
+            metadata.files("all")
+
+
+def test_a_folder_of_a_storage_is_a_storage(tmp_path: Path) -> None:
+    outer = LocalStorage(str(tmp_path))
+    folder = FolderStorage(outer, "in/ner")
+    folder.create_exclusive("a/b", b"12345")
+    assert outer.read("in/ner/a/b") == folder.read("a/b") == b"12345"
+    assert folder.root == f"{tmp_path}/in/ner"
+    assert [status.path for status in folder.list_prefix("", recursive=True)] == ["a/b"]
+    assert folder.list_folders("") == ["a"]
+    assert folder.read_range("a/b", 1, 2) == b"23"
+    folder.rename("a/b", "c")
+    folder.replace_atomic("c", b"x")
+    with folder.open_write("d") as file:
+        file.write(b"y")
+    assert folder.open_input("d").read() == b"y"
+    assert folder.delete("c")
+    assert not folder.exists("c")
+    folder.delete_folder("")
+    assert outer.list_prefix("in", recursive=True) == []
+    assert folder.flags == outer.flags
+    assert folder.uri("x") == outer.uri("in/ner/x")
