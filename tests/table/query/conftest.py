@@ -1,0 +1,36 @@
+"""A storage that counts what is opened, so that tests can say which files a query needed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from skep_table.storage import LocalStorage
+
+
+class CountingStorage(LocalStorage):
+    """Local files; `opened` are the data files whose rows were read, `footers` those of which a part was."""
+
+    def __init__(self, root: str) -> None:
+        super().__init__(root)
+        self.opened: list[str] = []
+        self.footers: list[str] = []
+
+    def open_input(self, path: str) -> pa.NativeFile:
+        if not path.startswith(".hoodie/"):
+            self.opened.append(path)
+        return super().open_input(path)
+
+    def read_range(self, path: str, offset: int, length: int) -> bytes:
+        if not path.startswith(".hoodie/"):
+            self.footers.append(path)
+        return super().read_range(path, offset, length)
+
+
+@pytest.fixture
+def counting(golden: Path) -> Callable[[str, str], CountingStorage]:
+    """The counting storage of a golden table, by Hudi version and case."""
+    return lambda version, case: CountingStorage(str(golden / version / case / "table"))

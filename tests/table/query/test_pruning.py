@@ -1,0 +1,188 @@
+"""Filters open only what they need: partitions, file groups by keys and statistics, columns."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyarrow.compute import field
+
+from skep_table.errors import InputError, PredicateError
+from skep_table.query import ReadRequest, execute, plan, read
+from skep_table.storage import LocalStorage
+from skep_table.table import HudiTable
+
+VERSIONS = ["0.15.0", "1.0.2", "1.1.1"]
+Counting = Callable[[str, str], Any]
+
+
+def opened(storage: Any, **request: Any) -> tuple[pa.Table, list[str]]:
+    """The answer, and the data files that were opened for it."""
+    table = HudiTable.open(storage)
+    storage.opened.clear()
+    rows = read(table, ReadRequest(**request)).to_arrow()
+    return rows, sorted(set(storage.opened))
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_partitions(counting: Counting, version: str) -> None:
+    storage = counting(version, "cow_multi_partition_hive")
+    everything, all_files = opened(storage)
+    rows, files = opened(storage, where="country = 'NL' AND qty > 0")
+    assert all(path.startswith("country=NL/") for path in files)
+    assert set(files) == {path for path in all_files if path.startswith("country=NL/")} != set(all_files)
+    assert rows.num_rows == everything.filter((field("country") == "NL") & (field("qty") > 0)).num_rows
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize(
+    "case", ["cow_bloom_index", "cow_record_index", "cow_column_stats", "cow_upsert", "cow_insert"]
+)
+@pytest.mark.parametrize("metadata", [True, False])
+def test_point_look_up_opens_the_file_group_of_the_key(
+    counting: Counting, version: str, case: str, metadata: bool
+) -> None:
+    storage = counting(version, case)
+    everything, all_files = opened(storage)
+    key = everything["order_id"][0].as_py()
+    rows, files = opened(storage, where=f"order_id = '{key}'", metadata=metadata)
+    expected = everything.filter(field("order_id") == key)
+    assert rows.sort_by("_hoodie_commit_seqno").equals(expected.sort_by("_hoodie_commit_seqno"))
+    file_ids = {name.split("_")[0] for name in expected["_hoodie_file_name"].to_pylist()}
+    assert {path.rpartition("/")[2].split("_")[0] for path in files} == file_ids
+    assert len(files) < len(all_files)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_key_that_is_not_there_opens_nothing(counting: Counting, version: str) -> None:
+    rows, files = opened(counting(version, "cow_bloom_index"), where="order_id = 'no such order'")
+    assert (rows.num_rows, files) == (0, [])
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_index_spares_the_footers(counting: Counting, version: str) -> None:
+    storage = counting(version, "cow_record_index")
+    table = HudiTable.open(storage)
+    key = read(table).to_arrow()["order_id"][0].as_py()
+    storage.footers.clear()
+    assert len(plan(table, ReadRequest(where=f"order_id = '{key}'"))) == 1
+    assert storage.footers == []
+    assert len(plan(table, ReadRequest(where=f"order_id = '{key}'", metadata=False))) == 1
+    assert len(set(storage.footers)) == 3
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_column_statistics(counting: Counting, version: str) -> None:
+    storage = counting(version, "cow_column_stats")
+    everything, all_files = opened(storage)
+    where = "qty > 99000"
+    rows, files = opened(storage, where=where)
+    expected = everything.filter(field("qty") > 99000)
+    assert rows.sort_by("order_id").equals(expected.sort_by("order_id"))
+    assert len(files) < len(all_files)
+    assert opened(storage, where=where, data_skipping=False)[0].num_rows == rows.num_rows
+
+
+def test_slices_with_logs_are_never_left_out_by_keys_of_their_base_file(counting: Counting) -> None:
+    storage = counting("0.15.0", "mor_bucket_index")
+    everything, _ = opened(storage)
+    for key in everything["order_id"].to_pylist():
+        rows, _ = opened(storage, where=f"order_id = '{key}'")
+        assert rows["order_id"].to_pylist() == [key]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("case", ["cow_upsert", "cow_complex_key", "mor_upsert", "cow_types_edge"])
+def test_filters_agree_with_arrow_over_everything(counting: Counting, version: str, case: str) -> None:
+    storage = counting(version, case)
+    everything = read(HudiTable.open(storage)).to_arrow()
+    middle = sorted(everything["ts"].to_pylist())[everything.num_rows // 2]
+    for where, expected in [
+        (f"ts > {middle}", field("ts") > middle),
+        (
+            f"ts <= {middle} AND city <> 'utrecht'",
+            (field("ts") <= middle) & (field("city") != "utrecht"),
+        ),
+    ]:
+        rows, _ = opened(storage, where=where)
+        keys = sorted(rows["_hoodie_record_key"].to_pylist())
+        assert keys == sorted(everything.filter(expected)["_hoodie_record_key"].to_pylist()), where
+
+
+@pytest.mark.parametrize("case", ["cow_upsert", "mor_upsert"])
+def test_projection_reads_only_the_wanted_columns(
+    counting: Counting, case: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[set[str]] = []
+    iter_batches = pq.ParquetFile.iter_batches
+
+    def spy(self: pq.ParquetFile, *args: Any, **options: Any) -> Any:
+        asked.append(set(options["columns"]))
+        return iter_batches(self, *args, **options)
+
+    monkeypatch.setattr(pq.ParquetFile, "iter_batches", spy)
+    rows, _ = opened(counting("1.1.1", case), columns=("qty", "order_id"), where="is_gift")
+    assert rows.column_names == ["qty", "order_id"]
+    needed = {"qty", "order_id", "is_gift"}
+    merging = {"_hoodie_record_key", "ts", "_hoodie_commit_time"} if case == "mor_upsert" else set()
+    assert asked
+    assert all(columns <= needed | merging for columns in asked)
+
+
+def test_partition_columns_alone_count_the_rows_of_each_file(counting: Counting) -> None:
+    storage = counting("1.1.1", "cow_upsert")
+    everything, _ = opened(storage)
+    rows, _ = opened(storage, columns=("city",))
+    assert sorted(rows["city"].to_pylist()) == sorted(everything["city"].to_pylist())
+
+
+def test_count_reads_footers_only(counting: Counting) -> None:
+    storage = counting("1.1.1", "cow_upsert")
+    table = HudiTable.open(storage)
+    rows = read(table).to_arrow().num_rows
+    storage.opened.clear()
+    assert read(table).count() == rows
+    assert storage.opened == []
+    mor = HudiTable.open(counting("1.1.1", "mor_delete"))
+    assert read(mor).count() == read(mor).to_arrow().num_rows
+
+
+def test_a_limit_stops_early(counting: Counting) -> None:
+    storage = counting("1.1.1", "cow_upsert")
+    rows, files = opened(storage, limit=3)
+    assert rows.num_rows == 3
+    assert len(files) == 1
+    assert opened(storage, limit=0) == (rows.slice(0, 0), [])
+
+
+def test_tasks_travel(golden: Any) -> None:
+    table = HudiTable.open(golden / "1.1.1" / "mor_upsert" / "table")
+    request = ReadRequest(where="qty > 10", columns=("order_id", "qty"))
+    tasks = pickle.loads(pickle.dumps(plan(table, request)))
+    rows = pa.Table.from_batches([batch for task in tasks for batch in execute.run(task)])
+    assert rows.sort_by("order_id").equals(read(table, request).to_arrow().sort_by("order_id"))
+
+
+def test_every_form_of_the_result(golden: Any) -> None:
+    table = HudiTable.open(golden / "1.1.1" / "cow_upsert" / "table")
+    result = read(table, ReadRequest(columns=("order_id", "qty")))
+    rows = result.to_arrow()
+    assert result.schema == rows.schema
+    assert result.to_reader().read_all() == rows
+    assert result.to_pandas()["order_id"].tolist() == rows["order_id"].to_pylist()
+    assert result.to_polars()["order_id"].to_list() == rows["order_id"].to_pylist()
+    assert result.to_duckdb().aggregate("count(*)").fetchall() == [(rows.num_rows,)]
+
+
+def test_unknown_names(golden: Any) -> None:
+    table = HudiTable.open(LocalStorage(str(golden / "1.1.1" / "cow_upsert" / "table")))
+    with pytest.raises(InputError, match="no column price_eur"):
+        read(table, ReadRequest(columns=("price_eur",)))
+    with pytest.raises(PredicateError, match="price_eur is no column"):
+        read(table, ReadRequest(where="price_eur > 1"))
+    with pytest.raises(InputError, match="cdc query"):
+        read(table, ReadRequest(query="cdc", columns=("order_id",)))  # type: ignore[arg-type]
