@@ -59,14 +59,37 @@ def lines(rows: Iterable[Row], *, without: Iterable[str] = ()) -> Counter[str]:
 
 
 def difference(found: Iterable[Row], expected: Iterable[Row], *, without: Iterable[str] = (), most: int = 6) -> str:
-    """Empty when both hold the same rows; else a text with the counts and the first rows that differ."""
+    """Empty when both hold the same rows; else a text with the counts and, for some rows, the columns that differ."""
     found_lines, expected_lines = lines(found, without=without), lines(expected, without=without)
-    missing, extra = expected_lines - found_lines, found_lines - expected_lines
+    missing = [json.loads(line) for line in sorted((expected_lines - found_lines).elements())]
+    extra = [json.loads(line) for line in sorted((found_lines - expected_lines).elements())]
     if not missing and not extra:
         return ""
-    shown = [f"- {line}" for line in sorted(missing.elements())[:most]]
-    shown += [f"+ {line}" for line in sorted(extra.elements())[:most]]
-    return (
-        f"{found_lines.total()} rows found, {expected_lines.total()} expected; "
-        f"{missing.total()} missing (-), {extra.total()} too many (+)\n" + "\n".join(shown)
-    )
+    counts = f"{found_lines.total()} rows found, {expected_lines.total()} expected"
+    told = [f"{counts}; {len(missing)} missing, {len(extra)} too many"]
+    for row in missing[:most]:
+        like = max(extra, key=lambda other: _alike(row, other), default=None)
+        if like is None or not _alike(row, like):
+            told.append(f"- {json.dumps(row, ensure_ascii=False)}")
+            continue
+        extra.remove(like)
+        told += [
+            f"  {name}: found {_text(like, name)}, expected {_text(row, name)}"
+            for name in sorted({*row, *like})
+            if _text(row, name) != _text(like, name)
+        ]
+    if len(extra) > len(missing):
+        told += [f"+ {json.dumps(row, ensure_ascii=False)}" for row in extra[:most]]
+    return "\n".join(told)
+
+
+def _text(row: Row, name: str) -> str:
+    return json.dumps(row[name], sort_keys=True, ensure_ascii=False) if name in row else "no such column"
+
+
+def _alike(row: Row, other: Row) -> int:
+    """How much speaks for two rows being two forms of one: nothing when they have another key."""
+    for name in ("_hoodie_record_key", "id"):
+        if name in row and row.get(name) != other.get(name):
+            return 0
+    return 1 + sum(_text(row, name) == _text(other, name) for name in row)

@@ -32,8 +32,8 @@ def word(r: random.Random) -> str:
 
 def decimal(precision: int, scale: int) -> Maker:
     def make(r: random.Random) -> str:
-        bound = 10**precision - 1
-        return format(Decimal(r.randint(-bound, bound)).scaleb(-scale), "f")
+        digits = tuple(int(digit) for digit in str(r.randint(0, 10**precision - 1)))
+        return format(Decimal((r.randint(0, 1), digits, -scale)), "f")  # arithmetic would round to 28 digits
 
     return make
 
