@@ -81,14 +81,15 @@ class MetadataTable:
         """Whether every completed write of the data table has its delta commit here.
 
         Writers complete it here first, so a lack means that somebody wrote without keeping the metadata table. Writes
-        from before the oldest delta commit here (the initialisation covers them) can't be told and are trusted.
+        from before the oldest delta commit here (the initialisation covers them) can't be told and are trusted; where
+        nothing but the initialisation is here, nothing is.
         """
         own = self._own.timeline
         times = {i.requested_time for i in own.completed() if not i.requested_time.startswith(_FIRST_INSTANTS)}
+        written = [i.requested_time for i in self._data.timeline.completed() if i.action in DATA_ACTIONS]
         if not times:
-            return True
+            return not written
         since = min(times)
-        written = (i.requested_time for i in self._data.timeline.completed() if i.action in DATA_ACTIONS)
         return all(time in times or time <= since or own.is_archived(time) for time in written)
 
     # -- files ---------------------------------------------------------------------------------------------------------
