@@ -3,7 +3,7 @@
 What a commit wrote to a file group says where its changes are (format guide 8.5): in the CDC logs listed beside a base
 file, complete or to be completed from the slices before and after; in a base file of inserts only; in the slice before,
 where all its rows were deleted or its group was replaced; or, for a log file of a merge-on-read table, in the
-difference between the slices without and with it.
+difference between the slices without and with it. Where a table keeps no CDC logs the base files are compared.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class ChangeTask:
     """The changes that one commit made to one file group: picklable.
 
     `cdc_logs` hold them where there are such. Else rows of `after` alone were inserted, rows of `before` alone deleted;
-    with both, and `log` between them, the rows that the log names are compared.
+    with both, they are compared: the rows that `log` names where it makes the difference.
     """
 
     table: HudiTable
@@ -109,12 +109,9 @@ def _task(
         return ChangeTask(table, time, before=slices.at(partition, stat.file_id, stat.prev_commit, needed=True))
     if stat.num_update_writes == 0 and stat.num_deletes == 0 and stat.num_writes == stat.num_inserts:
         return ChangeTask(table, time, after=_base_slice(stat))
-    raise FormatError(
-        f"commit {time} updated or deleted rows of {stat.path} and left no CDC log of it",
-        path=stat.path,
-        instant=time,
-        expected="cdcStats in the commit's account",
-    )
+    # A table without change data capture: the two base files tell, as long as the older one is there.
+    before = slices.at(partition, stat.file_id, stat.prev_commit, needed=True)
+    return ChangeTask(table, time, (), before, _base_slice(stat))
 
 
 def _base_slice(stat: WriteStat) -> FileSlice:
@@ -191,8 +188,8 @@ def _changed(task: ChangeTask) -> Iterator[pa.RecordBatch]:
     if task.cdc_logs:
         for path in task.cdc_logs:
             yield from _logged(task, path)
-    elif task.log is not None:
-        yield from _compared(task, task.log)
+    elif task.before is not None and task.after is not None:
+        yield from _compared(task, task.before, task.after)
     elif task.after is not None:
         for rows in _rows(task.table, task.after):
             inserted = rows.filter(pc.equal(rows.column(COMMIT_TIME), task.instant))
@@ -282,20 +279,39 @@ def _rows_of_keys(
     return pa.concat_arrays(held), pa.concat_arrays(images)
 
 
-def _compared(task: ChangeTask, log: str) -> Iterator[pa.RecordBatch]:
-    """What a log file changed: its keys in the slices without and with it."""
-    keys = _keys_in_log(task.table, log, task.instant)
-    if task.before is None or task.after is None or not len(keys):
+def _compared(task: ChangeTask, before: FileSlice, after: FileSlice) -> Iterator[pa.RecordBatch]:
+    """What a commit changed in a file group: the keys that it touched in the slices without and with it."""
+    if task.log is not None:
+        keys = _keys_in_log(task.table, task.log, task.instant)
+    else:
+        keys = _keys_that_differ(task.table, before, after, task.instant)
+    if not len(keys):
         return
-    old_keys, old_images = _rows_of_keys(task.table, task.before, keys)
-    new_keys, _ = _rows_of_keys(task.table, task.after, keys)
-    written, images = _rows_of_keys(task.table, task.after, keys, task.instant)
+    old_keys, old_images = _rows_of_keys(task.table, before, keys)
+    new_keys, _ = _rows_of_keys(task.table, after, keys)
+    written, images = _rows_of_keys(task.table, after, keys, task.instant)
     if len(written):
         was = pc.index_in(written, value_set=old_keys)
         yield _changes(pc.if_else(pc.is_null(was), INSERT, UPDATE), task.instant, old_images.take(was), images)
     deleted = old_images.filter(pc.invert(pc.is_in(old_keys, value_set=new_keys)))
     if len(deleted):
         yield _changes(DELETE, task.instant, deleted, None)
+
+
+def _keys_that_differ(table: HudiTable, before: FileSlice, after: FileSlice, instant: str) -> pa.Array:
+    """Keys of rows that the instant wrote, and of rows that are in `before` alone."""
+    old = _key_rows(table, before)
+    new = _key_rows(table, after)
+    written = new.filter(pc.equal(new[COMMIT_TIME], instant))[RECORD_KEY]
+    gone = old.filter(pc.invert(pc.is_in(old[RECORD_KEY], value_set=new[RECORD_KEY].combine_chunks())))[RECORD_KEY]
+    return pc.unique(pa.chunked_array([*written.chunks, *gone.chunks], pa.string()))
+
+
+def _key_rows(table: HudiTable, found: FileSlice) -> pa.Table:
+    columns = (RECORD_KEY, COMMIT_TIME)
+    schema = pa.schema([(name, pa.string()) for name in columns])
+    batches = list(read_slice(table, found, columns=columns)) if found.base_file or found.log_files else []
+    return pa.Table.from_batches(batches, schema)
 
 
 def _keys_in_log(table: HudiTable, path: str, instant: str) -> pa.Array:

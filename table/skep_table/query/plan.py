@@ -112,7 +112,7 @@ def scan_of(table: HudiTable, request: ReadRequest) -> Scan:
     as_of = instant_text(request.as_of, zone) if request.as_of is not None else None
     if as_of is not None:
         check_not_cleaned(table, as_of)
-    schema = table.schema(as_of)
+    schema = _schema(table, as_of)
     if table.config.populate_meta_fields:
         schema = schema.with_meta()
     elif request.query is QueryType.INCREMENTAL:
@@ -126,6 +126,13 @@ def scan_of(table: HudiTable, request: ReadRequest) -> Scan:
     return Scan(
         table, file_schema, schema, _columns(schema, request), partitions, predicate, as_of, None, request.options
     )
+
+
+def _schema(table: HudiTable, as_of: str | None) -> Schema:
+    """The table's schema then; before its first commit there were no rows, and the schema is that of today."""
+    if as_of is not None and not len(table.timeline.data().completed().until(as_of)):
+        return table.schema()
+    return table.schema(as_of)
 
 
 def _with_types(schema: Schema, partitions: PartitionValues) -> Schema:
