@@ -204,10 +204,9 @@ class Demo:
 
 
 def _told(step: Any) -> str | None:
-    """A step in words, unless all it does is to move the marker of the last synced commit."""
-    changes = [change for change in getattr(step, "changes", ()) if "last_commit" not in str(change)]
+    """A step in words; of a changed entry only its columns, for the marker of the last commit moves each time."""
     if hasattr(step, "changes"):
-        return "\n".join(map(str, changes)) or None
+        return "\n".join(str(change) for change in step.changes if change.what.startswith("column")) or None
     return str(step.summary())
 
 

@@ -249,7 +249,9 @@ class Lake:
         return partial(InProcessLock, hudi.storage.root) if kind is LockKind.PROCESS else NoLock
 
     def _sync(self, name: TableName, hudi: HudiTable) -> SyncReport:
-        return sync_table(hudi, self.metastore, name.database, name.name, self.options, events=self.events)
+        report = sync_table(hudi, self.metastore, name.database, name.name, self.options, events=self.events)
+        self.events.emit("sync.report", report=report)
+        return report
 
     def _sync_now(self, name: TableName, hudi: HudiTable) -> SyncReport:
         return self._sync(name, hudi.reload())

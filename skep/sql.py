@@ -48,7 +48,7 @@ class SqlResult:
     def to_polars(self) -> polars.DataFrame:
         import polars
 
-        return polars.from_arrow(self.to_arrow())  # type: ignore[return-value]
+        return polars.from_arrow(self.to_arrow())
 
     def show(self, limit: int = 20) -> None:
         """Prints the first rows."""
@@ -85,7 +85,7 @@ def run(query: str, lake: Lake) -> SqlResult:
             session.catalog.dropTempView(view)
 
 
-def _parsed(query: str) -> exp.Expression:
+def _parsed(query: str) -> exp.Query:
     try:
         trees = [tree for tree in sqlglot.parse(query, read="spark") if tree is not None]
     except SqlglotError as error:

@@ -7,7 +7,7 @@ usage; 3 changes are pending (where --exit-code asks for it).
 from __future__ import annotations
 
 import os
-from typing import Annotated, Any
+from typing import Annotated, Any, TextIO
 
 import typer
 
@@ -80,7 +80,14 @@ def _log(quiet: bool, verbose: int) -> None:
         warnings.showwarning = _show_warning
 
 
-def _show_warning(message: Warning | str, category: type[Warning], *_: Any) -> None:
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,  # noqa: ARG001
+    lineno: int,  # noqa: ARG001
+    file: TextIO | None = None,  # noqa: ARG001
+    line: str | None = None,  # noqa: ARG001
+) -> None:
     """One line, without the place in skep's source that Python would show."""
     if category.__module__.startswith("skep"):
         typer.echo(f"warning: {message}", err=True)

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from skep_table.errors import EnvironmentMissingError, UnsupportedError
@@ -13,6 +14,7 @@ from skep_table.errors import EnvironmentMissingError, UnsupportedError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 _DEFAULTS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -20,6 +22,7 @@ _DEFAULTS = {
     "spark.driver.host": "127.0.0.1",
     "spark.sql.shuffle.partitions": "8",
     "spark.python.worker.reuse": "true",
+    "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()}",
 }
 
 
@@ -39,7 +42,11 @@ def make_spark(
     active = spark_module.SparkSession.getActiveSession()
     if active is not None:
         return check_session(active)
-    environment = {"PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", sys.executable), **(java_environment or {})}
+    environment = {
+        "PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", sys.executable),
+        "SPARK_LOCAL_IP": os.environ.get("SPARK_LOCAL_IP", "127.0.0.1"),
+        **(java_environment or {}),
+    }
     with _environment(environment):
         builder = spark_module.SparkSession.builder.appName(app_name)
         if master is not None or "SPARK_REMOTE" not in os.environ:
