@@ -1,4 +1,4 @@
-"""The embedded PySpark write path: the only package that imports pyspark, and it does so when a session is asked for."""
+"""The embedded PySpark writer: the only package that imports pyspark, and only when a session is asked for."""
 
 from skep_writer.scan import arrow_schema, collect_arrow, to_spark
 from skep_writer.session import active_spark, make_spark

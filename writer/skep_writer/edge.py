@@ -1,13 +1,12 @@
 """The Spark edge: the one place where Arrow batches cross between Spark and Python, with all its traps.
 
-`mapInArrow` binds what a task yields by position, and only exact types; so every batch is cast and put in order here, on
-the way out as on the way in. What moves between stages is not rows but whole Arrow tables as binary values: the JVM never
-takes rows apart, and a shuffle moves a few large values.
+`mapInArrow` binds what a task yields by position, and only exact types; so every batch is cast and put in order here,
+on the way out as on the way in. What moves between stages is not rows but whole Arrow tables as binary values: the JVM
+never takes rows apart, and a shuffle moves a few large values.
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, TypeVar
@@ -19,24 +18,29 @@ from skep_table.write.attempt import Attempt, attempt_scope
 from skep_table.write.frame import conform
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
-log = logging.getLogger("skep.spark")
 T = TypeVar("T")
 R = TypeVar("R")
 Batches = Iterator[pa.RecordBatch]
 
 _ROWS_PER_BATCH = "spark.sql.execution.arrow.maxRecordsPerBatch"
 _PAYLOADS_PER_BATCH = 8
-_SMALLER_BATCHES = (256, 16, 2)
-_OVERFLOW_SIGNS = (
-    "OutOfMemory",
-    "OversizedAllocation",
-    "overflow",
-    "Buffer over",
-    "exceeds",
-    "Failure allocating buffer",
-)
+_MANY_ROWS = 20_000
+_ROWS_OF_UNKNOWN_WIDTH = 256
+_PEEKED_ROWS = 64
+_BATCH_BYTES = 64 << 20
+_MOST_BATCH_BYTES = 256 << 20
+_STREAMING_NODES = {
+    "Project",
+    "Filter",
+    "Relation",
+    "LogicalRDD",
+    "LocalRelation",
+    "Range",
+    "InMemoryRelation",
+    "Union",
+}
 _SPARK_TYPES = {
     pa.string(): "string",
     pa.int32(): "int",
@@ -122,22 +126,57 @@ def small_batches(spark: SparkSession) -> AbstractContextManager[None]:
     return session_settings(spark, {_ROWS_PER_BATCH: str(_PAYLOADS_PER_BATCH)})
 
 
-def with_fitting_batches(spark: SparkSession, rows: int, run: Callable[[], T]) -> T:
-    """Runs a job over the caller's rows with batches of `rows` rows (0: Spark's setting), smaller ones when they overflow.
+def fitting_batches(frame: DataFrame, rows: int) -> AbstractContextManager[None]:
+    """For stages that read the caller's rows: batches of `rows` rows, or (0) as many as fit.
 
-    Spark's cap counts rows only: of rows with megabytes in them a batch grows past what Arrow and the JVM can hold.
+    Spark's cap counts rows only. A batch that grows past what the JVM can hold does not even fail: the thread that
+    feeds Python dies and the task waits for ever. So a few rows are measured first, where that costs next to nothing.
     """
-    known = rows or int(spark.conf.get(_ROWS_PER_BATCH, "10000"))
-    tries = [known, *(smaller for smaller in _SMALLER_BATCHES if smaller < known and not rows)]
-    for count in tries:
-        try:
-            with session_settings(spark, {_ROWS_PER_BATCH: str(count)}):
-                return run()
-        except Exception as error:
-            if count == tries[-1] or not any(sign in str(error) for sign in _OVERFLOW_SIGNS):
-                raise
-            log.warning("batches of %d rows overflow, trying smaller ones (skep.spark.rows.per.batch sets it)", count)
-    raise AssertionError("the last try raises or answers")
+    spark = frame.sparkSession
+    most = int(spark.conf.get(_ROWS_PER_BATCH, "10000") or 0)
+    most = most if most > 0 else 10_000
+    return session_settings(spark, {_ROWS_PER_BATCH: str(rows or min(most, _fitting_rows(frame)))})
+
+
+def _fitting_rows(frame: DataFrame) -> int:
+    width = _width(frame)
+    if width is None:
+        return _MANY_ROWS
+    if not _peeks_cheaply(frame):
+        return _ROWS_OF_UNKNOWN_WIDTH
+    widths = [row[0] or 0 for row in frame.select(width).take(_PEEKED_ROWS)]
+    if not widths:
+        return _ROWS_OF_UNKNOWN_WIDTH
+    mean = max(1, sum(widths) // len(widths))
+    return max(1, min(_MANY_ROWS, _BATCH_BYTES // mean, _MOST_BATCH_BYTES // max(1, *widths)))
+
+
+def _width(frame: DataFrame) -> Column | None:
+    """The bytes of a row in columns without a fixed width, None when all have one."""
+    from pyspark.sql import functions
+    from pyspark.sql.types import ArrayType, BinaryType, MapType, StringType, StructType
+
+    parts = []
+    for field in frame.schema.fields:
+        column = frame["`" + field.name.replace("`", "``") + "`"]
+        if isinstance(field.dataType, (StringType, BinaryType)):
+            parts.append(functions.coalesce(functions.octet_length(column), functions.lit(0)))
+        elif isinstance(field.dataType, (ArrayType, MapType, StructType)):
+            text = functions.to_json(functions.struct(column))
+            parts.append(functions.coalesce(functions.octet_length(text), functions.lit(0)))
+    if not parts:
+        return None
+    total = functions.lit(0).cast("long")
+    for part in parts:
+        total = total + part
+    return total
+
+
+def _peeks_cheaply(frame: DataFrame) -> bool:
+    """Whether the first rows come without evaluating the rest: no shuffle and no Python below."""
+    plan = frame._jdf.queryExecution().optimizedPlan().toString()
+    words = (line.lstrip(" :+-|").partition(" ")[0] for line in plan.splitlines())
+    return all(word in _STREAMING_NODES for word in words if word)
 
 
 def slots(count: int) -> list[int]:

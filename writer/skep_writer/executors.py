@@ -1,6 +1,7 @@
 """Making sure that the executors' Python can run skep's tasks: asked once a session, shipped when it is not there.
 
-Executors are other machines with their own Python. What they lack of skep itself is sent as a zip; pyarrow can't be sent.
+Executors are other machines with their own Python. What they lack of skep itself is sent as a zip; pyarrow can't be
+sent.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from skep_table.errors import EnvironmentMissingError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# Runs where skep may be missing: it imports nothing of skep, and goes by value because its module is nowhere to be found.
+# Runs where skep may be missing: it imports nothing of skep, and goes by value because its module is nowhere to be
+# found.
 _PROBE = """
 def probe(_):
     import hashlib, importlib, importlib.util, os, sys, zipimport
@@ -73,7 +75,7 @@ def ensure_executors(spark: SparkSession) -> None:
         found = _ask(context)
         if not _same(found, wanted):
             raise EnvironmentMissingError(
-                f"the executors' Python ({found['executable']}) has another skep than the driver, and it comes first there",
+                f"the executors' Python ({found['executable']}) has another skep than the driver",
                 hint="install the driver's version of skep on the executors, or none",
                 found=found,
                 expected=wanted,

@@ -30,7 +30,7 @@ from skep_table.write.options import ROWS_PER_BATCH, TAGGED_LEVEL
 from skep_table.write.profile import Bucket, BucketPlan, new_file_id
 from skep_table.write.profile import pack as pack_tasks
 from skep_table.write.rows import Tagged, count_tags
-from skep_writer.edge import Batches, binary_column, map_frame, pack, slots, small_batches, unpack, with_fitting_batches
+from skep_writer.edge import Batches, binary_column, fitting_batches, map_frame, pack, slots, small_batches, unpack
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -83,17 +83,12 @@ class SparkRows:
         self._held: list[DataFrame] = []
         self._tagged: DataFrame | None = None
         try:
-            self._prepared, self._partitions = with_fitting_batches(
-                self._spark, options.value(ROWS_PER_BATCH), lambda: self._prepare(frame, keyer)
-            )
+            with fitting_batches(frame, options.value(ROWS_PER_BATCH)):
+                self._prepared = self._hold(map_frame(frame, _Prepare(keyer), PREPARED))
+                self._partitions = _partition_counts(self._prepared, keyer)
         except BaseException:
             self.release()
             raise
-
-    def _prepare(self, frame: DataFrame, keyer: Keyer) -> tuple[DataFrame, dict[str, int]]:
-        self.release()
-        prepared = self._hold(map_frame(frame, _Prepare(keyer), PREPARED))
-        return prepared, _partition_counts(prepared, keyer)
 
     def _hold(self, frame: DataFrame) -> DataFrame:
         held = frame.persist(self._level)
@@ -165,11 +160,8 @@ def _key_columns(keyer: Keyer) -> str:
 
 def write_stream(frame: DataFrame, keyer: Keyer, context: WriteContext, options: Options) -> list[BucketResult]:
     """bulk_insert in one pass: every task writes its own new files, one open file for each partition it meets."""
-    return with_fitting_batches(
-        frame.sparkSession,
-        options.value(ROWS_PER_BATCH),
-        lambda: _collect_results(map_frame(frame, _Stream(keyer, context), RESULTS)),
-    )
+    with fitting_batches(frame, options.value(ROWS_PER_BATCH)):
+        return _collect_results(map_frame(frame, _Stream(keyer, context), RESULTS))
 
 
 def _collect_results(frame: DataFrame) -> list[BucketResult]:
@@ -382,7 +374,7 @@ class _Route:
 
 
 class _Write:
-    """The sorted pieces of a task's buckets come in; one file (or more, when it rolls over) is written for each bucket."""
+    """The sorted pieces of a task's buckets come in; each bucket is written as one file, or more when it rolls over."""
 
     def __init__(self, context: WriteContext, buckets: Sequence[Bucket]) -> None:
         self._context = context

@@ -1,4 +1,4 @@
-"""Optimistic concurrency, simple form: a commit loses when one that completed meanwhile touched the same file groups."""
+"""Optimistic concurrency, simple form: a commit loses against one that completed meanwhile and touched its groups."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def refuse_overlap(table: HudiTable, since: tuple[Instant, ...], metadata: Commi
         if both:
             partition, file_id = min(both)
             raise CommitConflictError(
-                f"table {table.config.name}: {instant.action.value} {instant.requested_time} changed {len(both)} of the file"
-                f" groups of this write first, {partition or 'the table'}/{file_id} among them",
+                f"table {table.config.name}: {instant.action.value} {instant.requested_time} changed {len(both)} of the"
+                f" file groups of this write first, {partition or 'the table'}/{file_id} among them",
                 hint="write again",
                 table=table.config.name,
                 instant=instant.requested_time,

@@ -29,8 +29,8 @@ from skep_table.table_config import (
 class TableSpec:
     """What a new table is to be. `ordering` names the column whose greater value wins; without it the last write wins.
 
-    `partition_by` may carry types (`at:timestamp`), which makes the key generator CUSTOM. `properties` are further table
-    properties, the settings of timestamp key generators for instance.
+    `partition_by` may carry types (`at:timestamp`), which makes the key generator CUSTOM. `properties` are further
+    table properties, the settings of timestamp key generators for instance.
     """
 
     name: str

@@ -1,7 +1,7 @@
 """Rollback of an instant that failed, under an instant of its own (format guide 2.7).
 
-Copy-on-write: the data files of the instant are deleted, then its instant files; the plan comes first and the account last,
-so that a rollback that dies half-way is finished by the next writer under the same instant.
+Copy-on-write: the data files of the instant are deleted, then its instant files; the plan comes first and the account
+last, so that a rollback that dies half-way is finished by the next writer under the same instant.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ log = logging.getLogger("skep.commit")
 
 
 def roll_back_failed(table: HudiTable, setting: CommitSetting) -> HudiTable:
-    """Rolls back what writers that died left pending, and finishes rollbacks that died. To be called with the lock held.
+    """Rolls back what writers that died left pending, and finishes rollbacks that died. The lock is held meanwhile.
 
     Table services (compaction, clustering, clean) are left to be tried again by those who run them.
     """
@@ -69,7 +69,7 @@ def roll_back(table: HudiTable, failed: Instant, setting: CommitSetting) -> None
 
 
 def _finish(table: HudiTable, rollback: Instant, setting: CommitSetting) -> None:
-    """A rollback that died. Without a plan it had not begun, and the pending instant is still there to be rolled back."""
+    """A rollback that died. Without a plan it had not begun, and the failed one is still there to be rolled back."""
     requested = Instant(rollback.requested_time, Action.ROLLBACK, State.REQUESTED)
     path = table.timeline.layout.path(requested)
     try:

@@ -4,8 +4,8 @@
         markers, data files (the tasks' part)
     lock { reload, check for conflicts, delete what losing attempts left, completed } markers away
 
-The completed file is the commit point. Before it, every way out takes away what was written; after it, nothing that fails
-undoes the commit. A process that dies leaves a pending instant, which the next writer rolls back.
+The completed file is the commit point. Before it, every way out takes away what was written; after it, nothing that
+fails undoes the commit. A process that dies leaves a pending instant, which the next writer rolls back.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Transaction:
         self.instant = transition_to_inflight(self.table, self.instant, profile)
 
     def complete(self, metadata: CommitMetadata) -> Instant:
-        """Makes the write visible. Raises CommitConflictError, LeaseLostError or StorageError; the caller then aborts."""
+        """Makes the write visible. CommitConflictError, LeaseLostError, StorageError: the caller then aborts."""
         storage, setting, time = self.table.storage, self._setting, self.instant.requested_time
         close_markers(storage, time)
         with held(setting.lock, setting.lock_timeout_seconds):
@@ -110,11 +110,12 @@ class Transaction:
                 return  # storage could not tell before, but the completed file is there: it is a commit
             close_markers(fresh.storage, time)
             files = files_of_instant(fresh, time, self._setting)
-            if files and not isinstance(error, InputError):
+            upgraded = fresh.config.version != self.table.config.version
+            if files and not upgraded and not isinstance(error, InputError):
                 roll_back(fresh, self.instant, self._setting)
             else:
                 delete_files(fresh.storage, files, self._setting)
-                delete_pending(fresh, self.instant)
+                delete_pending(self.table, self.instant)  # where it was written: an upgrade moves the timeline
                 delete_markers(fresh.storage, time)
             delete_new_partitions(fresh.storage, files, time)
         except Exception:

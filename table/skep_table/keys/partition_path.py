@@ -1,7 +1,7 @@
 """Partition paths: the text of folder names, from column values and back.
 
-Format guide 9.2. Values are escaped, then prefixed with `field=`, then joined with `/`. The same text is the folder, the
-`_hoodie_partition_path` column and the key in commit metadata.
+Format guide 9.2. Values are escaped, then prefixed with `field=`, then joined with `/`. The same text is the folder,
+the `_hoodie_partition_path` column and the key in commit metadata.
 """
 
 from __future__ import annotations

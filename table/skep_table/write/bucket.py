@@ -1,7 +1,7 @@
 """Writing one bucket: a new version of a base file with updates merged in, or new files with inserts.
 
-Streams: the base file passes row group by row group, only the bucket's own rows are in memory. Kept rows keep their meta
-columns but for the file name (format guide 5.1); a file whose rows are all deleted is written empty (8.3).
+Streams: the base file passes row group by row group, only the bucket's own rows are in memory. Kept rows keep their
+meta columns but for the file name (format guide 5.1); a file whose rows are all deleted is written empty (8.3).
 """
 
 from __future__ import annotations

@@ -18,8 +18,8 @@ from skep_table.timeline.metadata import WriteOperation
 class WriteContext:
     """One commit as its tasks see it.
 
-    `schema` is that of the data columns after the commit. `combine` asks for one row a key within a bucket. `auto_keys`:
-    rows have no key of their own and get one when they are written.
+    `schema` is that of the data columns after the commit. `combine` asks for one row a key within a bucket.
+    `auto_keys`: rows have no key of their own and get one when they are written.
     """
 
     storage: Storage

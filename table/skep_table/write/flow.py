@@ -66,7 +66,7 @@ class Engine(Protocol):
 
     def rows(self, frame: object, keyer: Keyer) -> Rows: ...
 
-    def stream(self, frame: object, keyer: Keyer, context: WriteContext) -> list[BucketResult] | None:
+    def stream(self, frame: object, keyer: Keyer, context: WriteContext, /) -> list[BucketResult] | None:
         """Writes all rows into new files in one pass, for bulk_insert. None when the engine rather holds rows first."""
         ...
 
@@ -180,7 +180,7 @@ class TableWriter:
         errors = sum(stat.total_write_errors for stat in metadata.stats)
         if errors and not self._setting.options.value(COMMIT_ON_ERRORS):
             raise RowErrors(
-                f"table {transaction.table.config.name}: {errors} rows failed (null ordering value), nothing is committed",
+                f"table {transaction.table.config.name}: {errors} rows without ordering value, nothing is committed",
                 hint=f"{COMMIT_ON_ERRORS.key}=true leaves them out and commits the others",
                 errors=errors,
                 table=transaction.table.config.name,
@@ -366,8 +366,8 @@ def _committed_batch(table: HudiTable, batch_id: str) -> WriteResult | None:
 def _warn_of_nulls(columns: set[str]) -> None:
     if columns:
         warnings.warn(
-            f"null elements in the lists of {', '.join(sorted(columns))}: a JVM Hudi writer rewrites such rows only with"
-            " parquet.avro.write-old-list-structure=false in its Hadoop configuration",
+            f"null elements in the lists of {', '.join(sorted(columns))}: a JVM Hudi writer rewrites such rows"
+            " only with parquet.avro.write-old-list-structure=false in its Hadoop configuration",
             NullInListWarning,
             stacklevel=5,
         )

@@ -1,7 +1,7 @@
 """The Bloom index: which file group holds a key, learnt from footers and key columns of a partition's base files.
 
-Ranges first (no read beyond the footer), then the bloom filter where it may spare reading a file, then the key column of
-the files that are left. Nothing is trusted without that last look, so a tag is never wrong.
+Ranges first (no read beyond the footer), then the bloom filter where it may spare reading a file, then the key column
+of the files that are left. Nothing is trusted without that last look, so a tag is never wrong.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ class ArrowEngine:
     def rows(self, frame: object, keyer: Keyer) -> Rows:
         return ArrowRows(keyer.keyed(arrow_table(frame)), self._runner)
 
-    def stream(self, frame: object, keyer: Keyer, context: WriteContext) -> list[BucketResult] | None:
+    def stream(self, _frame: object, _keyer: Keyer, _context: WriteContext) -> list[BucketResult] | None:
         return None
 
 

@@ -1,7 +1,8 @@
 """From a workload profile to buckets: which rows are written into which file, small files filled up first.
 
-A bucket is one base file to be written: a new version of a file group, or a new group. Hudi's upsert partitioner does the
-same (sizes by `hoodie.parquet.small.file.limit`, `hoodie.parquet.max.file.size` and the record size learnt from commits).
+A bucket is one base file to be written: a new version of a file group, or a new group. Hudi's upsert partitioner does
+the same (sizes by `hoodie.parquet.small.file.limit`, `hoodie.parquet.max.file.size` and the record size learnt from
+commits).
 """
 
 from __future__ import annotations

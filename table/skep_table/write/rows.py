@@ -1,7 +1,7 @@
 """Where keyed rows are between input and commit: the protocol that engines implement, and the one for Arrow tables.
 
-The flow of a write (`write/flow.py`) asks rows three things: which partitions, which file groups, write these buckets. Where
-the rows are meanwhile (this process, Spark's block manager) is the engine's affair.
+The flow of a write (`write/flow.py`) asks rows three things: which partitions, which file groups, write these buckets.
+Where the rows are meanwhile (this process, Spark's block manager) is the engine's affair.
 """
 
 from __future__ import annotations

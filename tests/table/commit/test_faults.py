@@ -1,4 +1,4 @@
-"""A storage that fails or dies at each call in turn: the table reads as before or after, and the next write cleans up."""
+"""Storage fails or dies at each call in turn: the table reads as before or after, and the next write cleans up."""
 
 from __future__ import annotations
 

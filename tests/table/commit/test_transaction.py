@@ -1,0 +1,356 @@
+"""The commit protocol: what is on storage after each step, and what other writers can do to it."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from skep_table.commit.admission import has_metadata_table
+from skep_table.commit.create import TableSpec, create_table
+from skep_table.commit.markers import create_marker, list_markers
+from skep_table.commit.setting import CommitSetting
+from skep_table.commit.transaction import Transaction
+from skep_table.errors import (
+    CommitConflictError,
+    InputError,
+    KeyFieldError,
+    LeaseLostError,
+    LockTimeoutError,
+    MetadataTableError,
+    OptionError,
+    TableExistsError,
+    TableVersionError,
+    UnsupportedError,
+    WriteError,
+)
+from skep_table.events import Event, Events
+from skep_table.lock import InProcessLock
+from skep_table.names import Marker, MarkerType
+from skep_table.options import Options
+from skep_table.storage import LocalStorage
+from skep_table.table import HudiTable
+from skep_table.table_config import TableType, update_table_config
+from skep_table.timeline.instant import Action, State
+from skep_table.timeline.metadata import CommitMetadata, WriteOperation, WriteStat
+from skep_table.timeline.plans import RollbackMetadata, RollbackPlan
+from skep_table.write.local import LocalWriter
+
+Rows = Callable[..., pa.Table]
+FilesOf = Callable[[Path], dict[str, bytes]]
+
+
+@pytest.fixture
+def table(tmp_path: Path, rows: Rows) -> HudiTable:
+    spec = TableSpec(name="t", schema=rows([]).schema, record_key=("id",), partition_by=("part",), ordering="ts")
+    return create_table(LocalStorage(str(tmp_path / "t")), spec)
+
+
+def folder_of(table: HudiTable) -> Path:
+    return Path(table.storage.root)
+
+
+def keys(table: HudiTable) -> list[str]:
+    table = table.reload()
+    view = table.view()
+    slices = [slice_ for partition in view.partitions() for slice_ in view.slices(partition)]
+    files = [folder_of(table) / slice_.base_file.path for slice_ in slices if slice_.base_file]
+    return sorted(key for file in files for key in pq.ParquetFile(file).read().column("id").to_pylist())
+
+
+class SetClock:
+    """A clock that tests turn, backwards too."""
+
+    def __init__(self) -> None:
+        self.time = datetime(2030, 1, 1, tzinfo=timezone.utc)
+
+    def now(self) -> datetime:
+        return self.time
+
+    def monotonic(self) -> float:
+        return 0.0
+
+    def sleep(self, seconds: float) -> None:
+        self.time += timedelta(seconds=seconds)
+
+
+def test_the_files_of_a_commit(table: HudiTable, rows: Rows) -> None:
+    result = LocalWriter(table).upsert(rows(["a"]))
+    time = result.instant.requested_time
+    root = folder_of(table)
+    assert (root / f".hoodie/{time}.commit.requested").read_bytes() == b""
+    assert (root / f".hoodie/{time}.inflight").exists()
+    assert (root / f".hoodie/{time}.commit").exists()
+    assert not list((root / ".hoodie").glob(".temp/*"))
+    assert (root / "p/.hoodie_partition_metadata").read_text().splitlines()[1:] == [
+        f"commitTime={time}",
+        "partitionDepth=1",
+    ]
+    metadata = table.reload().commit_metadata(result.instant)
+    assert metadata.operation_type is WriteOperation.UPSERT
+    (stat,) = metadata.stats
+    assert (root / stat.path).stat().st_size == stat.file_size_in_bytes == stat.total_write_bytes
+    assert (stat.prev_commit, stat.num_writes, stat.num_inserts) == ("null", 1, 1)
+    assert metadata.schema_json is not None
+    assert "_hoodie_" not in metadata.schema_json
+
+
+def test_instant_times_increase_although_the_clock_goes_back(table: HudiTable, rows: Rows) -> None:
+    clock = SetClock()
+    writer = LocalWriter(table, CommitSetting(clock=clock))
+    times = []
+    for step in (0, -3600, 10, -1):
+        clock.time += timedelta(seconds=step)
+        times.append(writer.insert(rows([f"k{step}"])).instant.requested_time)
+    assert times == sorted(set(times))
+    assert times[0].startswith("20300101000000")
+
+
+def test_a_commit_to_the_same_file_group_first_wins(table: HudiTable, rows: Rows) -> None:
+    writer = LocalWriter(table)
+    writer.insert(rows(["a"]))
+    first = Transaction.begin(table, Action.COMMIT, CommitSetting())
+    with first:
+        # The other one may not see ours as failed: it is another process that began before.
+        other = table.reload()
+        group = other.view().slices("p")[0].file_id
+        stat = WriteStat(file_id=group, path="p/x", partition_path="p")
+        first.inflight(CommitMetadata())
+        late = str(int(first.instant.requested_time) + 5)
+        (folder_of(table) / f".hoodie/{late}.commit.requested").touch()
+        (folder_of(table) / f".hoodie/{late}.inflight").touch()
+        completed = other.layout.encode_commit(CommitMetadata(partition_to_write_stats={"p": (stat,)}))
+        (folder_of(table) / f".hoodie/{late}.commit").write_bytes(completed)
+        with pytest.raises(CommitConflictError, match=group) as caught:
+            first.complete(CommitMetadata(partition_to_write_stats={"p": (stat,)}))
+        assert caught.value.fields["instant"] == late
+    assert not table.reload().timeline.pending().instants
+
+
+def test_a_writer_that_was_taken_for_dead_does_not_complete(table: HudiTable, rows: Rows) -> None:
+    slow = Transaction.begin(table, Action.COMMIT, CommitSetting())
+    slow.inflight(CommitMetadata())
+    LocalWriter(table).insert(rows(["a"]))  # rolls the slow one back
+    with pytest.raises(CommitConflictError, match="rolled it back"):
+        slow.complete(CommitMetadata())
+    slow.abort(None)
+    assert keys(table) == ["a"]
+    assert not table.reload().timeline.pending().instants
+
+
+def test_files_of_losing_attempts_are_deleted_before_the_commit(table: HudiTable, rows: Rows) -> None:
+    with Transaction.begin(table, Action.COMMIT, CommitSetting()) as transaction:
+        transaction.inflight(CommitMetadata())
+        time = transaction.instant.requested_time
+        stats = []
+        for token in ("0-0-0", "0-0-1"):
+            name = f"f-0_{token}_{time}.parquet"
+            create_marker(table.storage, Marker(time, "p", name, MarkerType.CREATE))
+            table.storage.create_exclusive(f"p/{name}", b"data")
+            stats.append(WriteStat(file_id="f-0", path=f"p/{name}", partition_path="p"))
+        create_marker(table.storage, Marker(time, "p", f"never-0_0-0-0_{time}.parquet", MarkerType.CREATE))
+        transaction.complete(CommitMetadata(partition_to_write_stats={"p": (stats[1],)}))
+        assert not table.storage.exists(stats[0].path)
+        assert table.storage.exists(stats[1].path)
+        with pytest.raises(LeaseLostError, match="has ended"):
+            create_marker(table.storage, Marker(time, "p", "late", MarkerType.CREATE))
+    assert list_markers(table.storage, time) is None
+
+
+@pytest.mark.parametrize("markers", ["direct", "server", "none"])
+def test_a_failed_commit_of_another_writer_is_rolled_back_first(markers: str, table: HudiTable, rows: Rows) -> None:
+    LocalWriter(table).insert(rows(["a"]))
+    root = folder_of(table)
+    failed = "20310101000000000"
+    for ending in ("commit.requested", "inflight"):
+        (root / f".hoodie/{failed}.{ending}").touch()
+    leftover = f"p/dead-0_0-1-2_{failed}.parquet"
+    (root / leftover).write_bytes(b"half a fi")
+    temp = root / ".hoodie/.temp" / failed
+    if markers == "direct":
+        (temp / "p").mkdir(parents=True)
+        (temp / f"{leftover}.marker.CREATE").touch()
+    elif markers == "server":
+        temp.mkdir(parents=True)
+        (temp / "MARKERS.type").write_text("TIMELINE_SERVER_BASED")
+        (temp / "MARKERS0").write_text(f"{leftover}.marker.CREATE\n")
+        (temp / "MARKERS3").write_text("q/never-0_0-0-0_1.parquet.marker.MERGE\n")
+    result = LocalWriter(table).insert(rows(["b"]))
+    assert keys(table) == ["a", "b"]
+    assert not (root / leftover).exists()
+    assert not temp.exists()
+    fresh = table.reload()
+    (rollback,) = fresh.timeline.of(Action.ROLLBACK).instants
+    assert failed < rollback.requested_time < result.instant.requested_time
+    account = fresh.plan(rollback)
+    assert isinstance(account, RollbackMetadata)
+    assert account.commits_rollback == (failed,)
+    assert account.total_files_deleted == 1
+    assert account.partition_metadata["p"].success_delete_files == (table.storage.uri(leftover),)
+    plan = fresh.requested_plan(RollbackPlan, rollback)
+    assert plan is not None
+    assert plan.instant_to_rollback is not None
+    assert plan.instant_to_rollback.commit_time == failed
+    assert not fresh.timeline.pending().instants
+
+
+def test_pending_table_services_are_left_alone(table: HudiTable, rows: Rows) -> None:
+    root = folder_of(table)
+    (root / ".hoodie/20310101000000000.clean.requested").touch()
+    LocalWriter(table).insert(rows(["a"]))
+    assert (root / ".hoodie/20310101000000000.clean.requested").exists()
+
+
+def test_a_table_upgraded_meanwhile_is_refused_and_nothing_stays(
+    table: HudiTable, rows: Rows, files_of: FilesOf
+) -> None:
+    LocalWriter(table).insert(rows(["a"]))
+    with Transaction.begin(table, Action.COMMIT, CommitSetting()) as transaction:
+        time = transaction.instant.requested_time
+        transaction.inflight(CommitMetadata())
+        update_table_config(table.storage, {"hoodie.table.version": "8", "hoodie.timeline.layout.version": "2"})
+        with pytest.raises(TableVersionError) as caught:
+            transaction.complete(CommitMetadata())
+    assert "hoodie.write.auto.upgrade=false" in str(caught.value)
+    assert "hoodie.write.table.version=6" in str(caught.value)
+    before = files_of(folder_of(table))
+    assert not [path for path in before if time in path]
+    with pytest.raises(TableVersionError):
+        LocalWriter(table).insert(rows(["b"]))
+    assert files_of(folder_of(table)) == before
+
+
+def test_a_golden_table_of_a_version_that_is_not_written(golden: Path, tmp_path: Path, rows: Rows) -> None:
+    copy = tmp_path / "t"
+    shutil.copytree(golden / "1.1.1/cow_upsert/table", copy)
+    with pytest.raises(TableVersionError, match="version 9"):
+        LocalWriter(HudiTable.open(str(copy))).insert(rows(["a"]))
+
+
+def with_metadata_table(table: HudiTable) -> None:
+    update_table_config(table.storage, {"hoodie.table.metadata.partitions": "files"})
+    folder = folder_of(table) / ".hoodie/metadata/files"
+    folder.mkdir(parents=True)
+    (folder / "anything").write_bytes(b"x")
+    assert has_metadata_table(table.reload().config)
+
+
+def test_a_metadata_table_is_dropped_before_the_write(table: HudiTable, rows: Rows) -> None:
+    with_metadata_table(table)
+    told: list[Event] = []
+    LocalWriter(table, CommitSetting(events=Events(told.append))).insert(rows(["a"]))
+    assert not has_metadata_table(table.reload().config)
+    assert not (folder_of(table) / ".hoodie/metadata").exists()
+    assert "write.metadata_table_dropped" in [event.name for event in told]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"skep.write.metadata.table": "refuse"},
+        {"hoodie.write.concurrency.mode": "optimistic_concurrency_control"},
+    ],
+)
+def test_or_the_write_is_refused_by_option(
+    options: dict[str, str], table: HudiTable, rows: Rows, files_of: FilesOf
+) -> None:
+    with_metadata_table(table)
+    before = files_of(folder_of(table))
+    with pytest.raises(MetadataTableError, match="metadata table"):
+        LocalWriter(table, CommitSetting(options=Options(options))).insert(rows(["a"]))
+    assert files_of(folder_of(table)) == before
+
+
+def test_the_lock_is_held_for_the_two_short_sections_only(table: HudiTable, rows: Rows) -> None:
+    lock = InProcessLock(table.storage.root)
+    setting = CommitSetting(
+        lock=InProcessLock(table.storage.root), options=Options({"skep.write.lock.timeout.seconds": 0.05})
+    )
+    with Transaction.begin(table, Action.COMMIT, setting) as transaction:
+        lock.acquire(0)
+        transaction.inflight(CommitMetadata())
+        with pytest.raises(LockTimeoutError):
+            transaction.complete(CommitMetadata())
+        lock.release()
+    assert not table.reload().timeline.pending().instants
+
+
+def test_an_error_in_the_middle_takes_everything_away(table: HudiTable, rows: Rows, files_of: FilesOf) -> None:
+    LocalWriter(table).insert(rows(["a"]))
+    before = files_of(folder_of(table))
+    for error in (InputError("bad rows"), WriteError("broken")):
+        with pytest.raises(type(error)):
+            fail_after_a_file(table, error)
+        left = {path: data for path, data in files_of(folder_of(table)).items() if ".rollback" not in path}
+        assert left == before
+        assert bool(table.reload().timeline.of(Action.ROLLBACK).instants) == isinstance(error, WriteError)
+
+
+def fail_after_a_file(table: HudiTable, error: Exception) -> None:
+    with Transaction.begin(table, Action.COMMIT, CommitSetting()) as transaction:
+        transaction.inflight(CommitMetadata())
+        time = transaction.instant.requested_time
+        create_marker(table.storage, Marker(time, "new", f"f-0_0-0-0_{time}.parquet", MarkerType.CREATE))
+        table.storage.create_exclusive(f"new/f-0_0-0-0_{time}.parquet", b"data")
+        raise error
+
+
+def test_a_state_never_goes_back(table: HudiTable, rows: Rows) -> None:
+    LocalWriter(table).insert(rows(["a"]))
+    assert [instant.state for instant in table.reload().timeline.instants] == [State.COMPLETED]
+
+
+class TestCreate:
+    """create_table refuses what could not be written to, and makes what Hudi would."""
+
+    def test_settings_are_hudis(self, table: HudiTable) -> None:
+        text = (folder_of(table) / ".hoodie/hoodie.properties").read_text()
+        for line in (
+            "hoodie.table.version=6",
+            "hoodie.timeline.layout.version=1",
+            "hoodie.table.timeline.timezone=UTC",
+            "hoodie.table.precombine.field=ts",
+            "hoodie.compaction.payload.class=org.apache.hudi.common.model.DefaultHoodieRecordPayload",
+            "hoodie.table.keygenerator.class=org.apache.hudi.keygen.SimpleKeyGenerator",
+        ):
+            assert line in text.splitlines()
+        assert "merge.mode" not in text
+
+    def test_without_ordering_the_last_write_wins(self, tmp_path: Path, rows: Rows) -> None:
+        made = create_table(
+            LocalStorage(str(tmp_path / "x")), TableSpec(name="x", schema=rows([]).schema, record_key=("id",))
+        )
+        assert made.config.payload_class == "org.apache.hudi.common.model.OverwriteWithLatestAvroPayload"
+        assert made.config.key_generator == "NON_PARTITION"
+
+    @pytest.mark.parametrize(
+        ("spec", "error"),
+        [
+            ({"record_key": ("nope",)}, KeyFieldError),
+            ({"partition_by": ("nope",)}, KeyFieldError),
+            ({"ordering": "nope"}, KeyFieldError),
+            ({"type": TableType.MERGE_ON_READ}, UnsupportedError),
+            ({"name": ""}, OptionError),
+            ({"key_generator": "com.example.Own"}, UnsupportedError),
+            ({"partition_by": ("ts:timestamp",)}, OptionError),
+        ],
+    )
+    def test_what_makes_no_sense_is_refused(
+        self, spec: dict[str, Any], error: type[Exception], tmp_path: Path, rows: Rows
+    ) -> None:
+        settings: dict[str, Any] = {"name": "t", "schema": rows([]).schema, "record_key": ("id",), **spec}
+        with pytest.raises(error):
+            create_table(LocalStorage(str(tmp_path / "t")), TableSpec(**settings))
+        assert not (tmp_path / "t").exists()
+
+    def test_a_table_that_is_there_stays(self, table: HudiTable, rows: Rows, files_of: FilesOf) -> None:
+        before = files_of(folder_of(table))
+        with pytest.raises(TableExistsError):
+            create_table(table.storage, TableSpec(name="t", schema=rows([]).schema, record_key=("id",)))
+        assert files_of(folder_of(table)) == before

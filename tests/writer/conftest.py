@@ -1,0 +1,77 @@
+"""One Spark session for the suite: two cores, four attempts a task, so that retries are real."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from skep_table.commit.create import TableSpec, create_table
+from skep_table.storage import LocalStorage
+from skep_table.table import HudiTable
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[Any]:
+    import pyspark
+
+    from skep_catalog.java import find_java
+    from skep_writer import make_spark
+
+    java = find_java(pyspark.__version__)
+    session = make_spark(
+        {"JAVA_HOME": str(java.home)},
+        master="local[2,4]",
+        conf={"spark.driver.memory": "1g", "spark.sql.session.timeZone": "America/New_York"},
+    )
+    session.sparkContext.setLogLevel("OFF")
+    yield session
+    session.stop()
+
+
+Rows = dict[str, dict[str, Any]]
+
+
+@pytest.fixture
+def snapshot() -> Callable[[HudiTable], Rows]:
+    """The live rows by record key, read with pyarrow alone; a key twice is a failure."""
+
+    def read(table: HudiTable) -> Rows:
+        table = table.reload()
+        view = table.view()
+        found: Rows = {}
+        for partition in view.partitions():
+            for slice_ in view.slices(partition):
+                assert slice_.base_file is not None
+                path = Path(table.storage.root) / slice_.base_file.path
+                for row in pq.ParquetFile(path).read().to_pylist():
+                    assert row["_hoodie_file_name"] == path.name
+                    assert row["_hoodie_partition_path"] == partition
+                    assert row["_hoodie_record_key"] not in found, "a key twice"
+                    found[row["_hoodie_record_key"]] = row
+        return found
+
+    return read
+
+
+@pytest.fixture
+def make_table(tmp_path: Path) -> Callable[..., HudiTable]:
+    def make(schema: pa.Schema, **spec: Any) -> HudiTable:
+        settings: dict[str, Any] = {"record_key": ("id",), "partition_by": ("part",), "ordering": "ts", **spec}
+        folder = tmp_path / f"table{len(list(tmp_path.iterdir()))}"
+        return create_table(LocalStorage(str(folder)), TableSpec(name="t", schema=schema, **settings))
+
+    return make
+
+
+@pytest.fixture
+def all_files() -> Callable[[HudiTable], set[str]]:
+    def read(table: HudiTable) -> set[str]:
+        root = Path(table.storage.root)
+        return {str(file.relative_to(root)) for file in root.rglob("*") if file.is_file()}
+
+    return read
