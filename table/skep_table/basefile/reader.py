@@ -72,8 +72,8 @@ def _parquet_batches(
             present = set(file.schema_arrow.names)
             columns = [name for name in wanted if name in present]
         seen = False
-        if groups:
-            for batch in file.iter_batches(batch_size=batch_rows, row_groups=list(groups), columns=columns):
+        for group in groups:  # one at a time: Arrow would keep the bytes of all of them until the last is read
+            for batch in file.iter_batches(batch_size=batch_rows, row_groups=[group], columns=columns):
                 seen = True
                 yield _without_metadata(batch)
         if not seen:
