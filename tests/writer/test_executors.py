@@ -15,6 +15,7 @@ from typing import IO, Any
 
 import pyarrow as pa
 import pytest
+
 from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
 from skep_writer import SparkWriter

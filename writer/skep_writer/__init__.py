@@ -1,7 +1,31 @@
-"""The embedded PySpark writer: the only package that imports pyspark, and only when a session is asked for."""
+"""The embedded PySpark writer: the only package that imports pyspark, and only when a session is asked for.
 
-from skep_writer.scan import arrow_schema, collect_arrow, to_spark
-from skep_writer.session import active_spark, make_spark
-from skep_writer.writer import SparkWriter
+Names are imported when they are used: a task in a Python worker needs its own module, and not all that the driver does.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from skep_writer.scan import arrow_schema, collect_arrow, to_spark
+    from skep_writer.session import active_spark, make_spark
+    from skep_writer.writer import SparkWriter
+
+_MODULES = {
+    "SparkWriter": "writer",
+    "active_spark": "session",
+    "arrow_schema": "scan",
+    "collect_arrow": "scan",
+    "make_spark": "session",
+    "to_spark": "scan",
+}
 
 __all__ = ["SparkWriter", "active_spark", "arrow_schema", "collect_arrow", "make_spark", "to_spark"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
