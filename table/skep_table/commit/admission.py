@@ -25,8 +25,8 @@ _INDEX_DEFINITIONS = f"{META_FOLDER}/.index_defs/index.json"
 log = logging.getLogger("skep.commit")
 
 
-def check_writable(config: TableConfig, root: str) -> None:
-    """TableVersionError for a version that skep reads but does not write; UnsupportedError for kinds of tables."""
+def check_version(config: TableConfig, root: str) -> None:
+    """TableVersionError for a version that skep reads but does not write."""
     if config.version not in WRITABLE_VERSIONS:
         raise TableVersionError(
             f"table {config.name} at {root} has version {config.version}, skep writes version 6",
@@ -37,6 +37,11 @@ def check_writable(config: TableConfig, root: str) -> None:
             found=config.version,
             expected=WRITABLE_VERSIONS,
         )
+
+
+def check_writable(config: TableConfig, root: str) -> None:
+    """TableVersionError for a version that skep reads but does not write; UnsupportedError for kinds of tables."""
+    check_version(config, root)
     refused = {
         "merge-on-read tables": config.is_mor,
         f"base files in {config.base_format.value}": config.base_format is not BaseFormat.PARQUET,

@@ -1,0 +1,214 @@
+"""Clean: deletes the files of old slices that nothing within the retention reads any more.
+
+The plan is written under the lock; deleting needs none. A clean whose executor died is finished from its plan by
+whoever comes next, and two executors of one plan do the same.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from skep_table.commit.setting import CommitSetting
+from skep_table.errors import AlreadyExistsError
+from skep_table.lock import held
+from skep_table.names import PARTITION_METAFILE, join
+from skep_table.options import Options
+from skep_table.services.clean_plan import Retention, earliest_to_retain, files_to_delete
+from skep_table.services.options import INCREMENTAL_CLEAN
+from skep_table.services.prepare import prepared
+from skep_table.services.retention import last_clean, protected_files
+from skep_table.storage import Storage
+from skep_table.table import HudiTable
+from skep_table.timeline.instant import Action, Instant, State
+from skep_table.timeline.plans import (
+    ActionInstant,
+    CleanerPlan,
+    CleanFileInfo,
+    CleanMetadata,
+    CleanPartitionMetadata,
+)
+from skep_table.timeline.write import complete, delete_pending, request_instant, transition_to_inflight
+from skep_table.view import FileView
+from skep_table.view.slicing import file_groups
+
+SAVEPOINTS: Final = "savepointed_timestamps"
+"""Hudi's key in the plan's extra metadata: the savepoints there were when it was made."""
+
+log = logging.getLogger("skep.clean")
+
+
+@dataclass(frozen=True, slots=True)
+class Cleaned:
+    """A completed clean. `deleted` are paths relative to the table."""
+
+    instant: Instant
+    account: CleanMetadata
+    deleted: tuple[str, ...]
+
+
+def clean(table: HudiTable, setting: CommitSetting) -> list[Cleaned]:
+    """Finishes pending cleans, then plans one and carries it out; nothing is answered where nothing was to be done."""
+    done = execute_pending_cleans(table, setting)
+    instant = schedule_clean(table, setting)
+    if instant is not None and (cleaned := execute_clean(table.reload(), instant, setting)) is not None:
+        done.append(cleaned)
+    return done
+
+
+def schedule_clean(table: HudiTable, setting: CommitSetting) -> Instant | None:
+    """Writes a plan onto the timeline; None when there is nothing to delete."""
+    with held(setting.lock, setting.lock_timeout_seconds):
+        table = prepared(table, setting)
+        plan = plan_clean(table, setting)
+        if not plan.file_paths_to_be_deleted_per_partition:
+            return None
+        setting.lock.ensure_held()
+        instant, _ = request_instant(table, Action.CLEAN, plan, setting.clock)
+        return instant
+
+
+def plan_clean(table: HudiTable, setting: CommitSetting) -> CleanerPlan:
+    """What a clean would do now. Changes nothing."""
+    retention = Retention.of(setting.options)
+    now, timeline = setting.clock.now(), table.timeline
+    earliest = earliest_to_retain(timeline, retention, now, table.config.timezone)
+    last = timeline.data().completed().last()
+    savepoints = ",".join(sorted(table.savepoints()))
+    found: dict[str, list[str]] = {}
+    if earliest is not None or retention.is_by_versions:
+        view = table.view(metadata=False)
+        protected = protected_files(table)
+        partitions = _partitions(table, view, earliest, setting.options)
+        view.facts  # noqa: B018 - read once, before the threads ask for it
+        delete = partial(_files_of_partition, view, retention, earliest, protected)
+        found = dict(zip(partitions, setting.runner.map(delete, partitions), strict=True))
+    return CleanerPlan(
+        earliest_instant_to_retain=_action_instant(earliest) if earliest else None,
+        last_completed_commit_timestamp=last.requested_time if last else "",
+        policy=retention.policy.value,
+        files_to_be_deleted_per_partition={},
+        file_paths_to_be_deleted_per_partition={
+            partition: tuple(
+                CleanFileInfo(file_path=table.storage.uri(path), is_bootstrap_base_file=False) for path in paths
+            )
+            for partition, paths in found.items()
+            if paths
+        },
+        partitions_to_be_deleted=(),
+        extra_metadata={SAVEPOINTS: savepoints} if savepoints else {},
+    )
+
+
+def _action_instant(instant: Instant) -> ActionInstant:
+    return ActionInstant(timestamp=instant.requested_time, action=instant.action.value, state=instant.state.name)
+
+
+def _files_of_partition(
+    view: FileView,
+    retention: Retention,
+    earliest: Instant | None,
+    protected: Mapping[str, Collection[str]],
+    partition: str,
+) -> list[str]:
+    files = view.listing.files(partition)
+    groups = file_groups(partition, files, view.facts)
+    return files_to_delete(groups, files, retention, earliest, protected.get(partition, ()))
+
+
+def _partitions(table: HudiTable, view: FileView, earliest: Instant | None, options: Options) -> list[str]:
+    """The partitions to look into: those that commits touched since the last clean, where that can be told."""
+    last, timeline = last_clean(table), table.timeline
+    if earliest is None or last is None or not options.value(INCREMENTAL_CLEAN):
+        return view.partitions()
+    since = last.earliest_commit_to_retain
+    kept_before = {time for time in (last.extra_metadata or {}).get(SAVEPOINTS, "").split(",") if time}
+    if not since or timeline.is_archived(since) or not kept_before <= set(table.savepoints()):
+        return view.partitions()
+    # What left the retention since was superseded by a commit between the two bounds.
+    between = timeline.data().completed().filter(lambda i: since <= i.requested_time < earliest.requested_time)
+    touched = {partition for instant in between for partition in table.commit_metadata(instant).partitions}
+    touched.update(name for name, account in last.partition_metadata.items() if account.failed_delete_files)
+    return sorted(touched)
+
+
+def execute_pending_cleans(table: HudiTable, setting: CommitSetting) -> list[Cleaned]:
+    """Carries out the planned cleans, and finishes those whose executor died."""
+    with held(setting.lock, setting.lock_timeout_seconds):
+        table = prepared(table, setting)
+    return finish_cleans(table, setting)
+
+
+def finish_cleans(table: HudiTable, setting: CommitSetting) -> list[Cleaned]:
+    """As `execute_pending_cleans`, on a table that is prepared. What a plan deletes may not be relied on after it."""
+    done = [execute_clean(table, instant, setting) for instant in table.timeline.pending().of(Action.CLEAN)]
+    return [cleaned for cleaned in done if cleaned is not None]
+
+
+def execute_clean(table: HudiTable, instant: Instant, setting: CommitSetting) -> Cleaned | None:
+    """Carries out a planned clean. None when it has no readable plan (it is taken back) or another was faster."""
+    start = setting.clock.monotonic()
+    plan = table.requested_plan(CleanerPlan, instant)
+    if plan is None:
+        delete_pending(table, instant)
+        return None
+    if instant.state is State.REQUESTED:
+        with contextlib.suppress(AlreadyExistsError):
+            transition_to_inflight(table, instant, plan)
+    planned = {
+        partition: [_path_of(partition, file) for file in files if not file.is_bootstrap_base_file]
+        for partition, files in (plan.file_paths_to_be_deleted_per_partition or {}).items()
+    }
+    # A file that is gone was deleted by an executor before this one.
+    setting.runner.map(table.storage.delete, [path for paths in planned.values() for path in paths])
+    emptied = {name for name in plan.partitions_to_be_deleted or () if _delete_if_empty(table.storage, name)}
+    account = _account(instant, plan, planned, emptied, setting.clock.monotonic() - start)
+    try:
+        done = complete(table, instant, account, setting.clock)
+    except AlreadyExistsError:
+        return None
+    setting.events.emit("clean", instant=instant.requested_time, files=account.total_files_deleted)
+    log.info("table %s: %s cleaned %d files", table.config.name, instant.requested_time, account.total_files_deleted)
+    return Cleaned(done, account, tuple(path for paths in planned.values() for path in paths))
+
+
+def _path_of(partition: str, file: CleanFileInfo) -> str:
+    """Relative to the table, wherever the table lay when the plan was made."""
+    return join(partition, (file.file_path or "").rpartition("/")[2])
+
+
+def _delete_if_empty(storage: Storage, partition: str) -> bool:
+    if partition == "" or {file.name for file in storage.list_prefix(partition, recursive=True)} - {PARTITION_METAFILE}:
+        return False
+    storage.delete_folder(partition)
+    return True
+
+
+def _account(
+    instant: Instant, plan: CleanerPlan, planned: Mapping[str, list[str]], emptied: Collection[str], seconds: float
+) -> CleanMetadata:
+    earliest = plan.earliest_instant_to_retain
+    partitions = {}
+    for partition in sorted({*planned, *emptied}):
+        names = tuple(path.rpartition("/")[2] for path in planned.get(partition, ()))
+        partitions[partition] = CleanPartitionMetadata(
+            partition_path=partition,
+            policy=plan.policy,
+            delete_path_patterns=names,
+            success_delete_files=names,
+            is_partition_deleted=partition in emptied,
+        )
+    return CleanMetadata(
+        start_clean_time=instant.requested_time,
+        time_taken_in_millis=int(seconds * 1000),
+        total_files_deleted=sum(map(len, planned.values())),
+        earliest_commit_to_retain=earliest.timestamp if earliest else "",
+        last_completed_commit_timestamp=plan.last_completed_commit_timestamp,
+        partition_metadata=partitions,
+        bootstrap_partition_metadata={},
+        extra_metadata=plan.extra_metadata or {},
+    )

@@ -1,0 +1,14 @@
+"""What every service does first, with the lock held."""
+
+from __future__ import annotations
+
+from skep_table.commit.admission import check_version, drop_metadata_table
+from skep_table.commit.setting import CommitSetting
+from skep_table.table import HudiTable
+
+
+def prepared(table: HudiTable, setting: CommitSetting) -> HudiTable:
+    """A fresh look at a table that may be changed: its version is written, its metadata table would not go stale."""
+    table = table.reload()
+    check_version(table.config, table.storage.root)
+    return drop_metadata_table(table, setting.options, setting.events)
