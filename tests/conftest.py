@@ -10,9 +10,10 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import hypothesis
 import pytest
@@ -51,6 +52,22 @@ def golden(pytestconfig: pytest.Config) -> Path:
     import golden_archives
 
     return golden_archives.unpack(Path(pytestconfig.cache.mkdir("golden")))
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[Any]:
+    """One session for the whole run: two cores, four attempts a task so that retries are real, an odd time zone."""
+    from skep_catalog.java import find_java
+    from skep_writer import make_spark
+
+    session = make_spark(
+        {"JAVA_HOME": str(find_java().home)},
+        master="local[2,4]",
+        conf={"spark.driver.memory": "1g", "spark.sql.session.timeZone": "America/New_York"},
+    )
+    session.sparkContext.setLogLevel("OFF")
+    yield session
+    session.stop()
 
 
 # -- choosing ----------------------------------------------------------------------------------------------------------

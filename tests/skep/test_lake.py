@@ -1,0 +1,311 @@
+"""The front door: from an empty folder to a table that is written, synced, read and dropped."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import skep
+from skep.lake import Lake
+from skep_catalog.client import Metastore
+from skep_table.errors import (
+    CatalogError,
+    InputError,
+    KeyFieldError,
+    NotATableError,
+    OptionError,
+    SchemaError,
+    SkepError,
+    TableExistsError,
+    UnsupportedError,
+)
+from skep_table.events import Event
+
+pytestmark = pytest.mark.metastore
+Orders = Callable[..., pa.Table]
+OF_ORDERS = {"key": "id", "ordering": "ts", "partition_by": "day"}
+
+
+def rows(table: skep.Table) -> dict[int, str]:
+    found = table.read(columns=["id", "note"]).to_arrow()
+    return dict(zip(found["id"].to_pylist(), found["note"].to_pylist(), strict=True))
+
+
+def files(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*")} if folder.exists() else set()
+
+
+def test_from_an_empty_folder_to_a_synced_table(lake: Lake, database: str, orders: Orders) -> None:
+    table = lake.create_table("orders", orders(), **OF_ORDERS)
+    assert lake.tables(database) == [f"{database}.orders"]
+    first = table.bulk_insert(orders(1, 2, 3))
+    assert (first.inserted, first.updated, first.deleted) == (3, 0, 0)
+    second = table.upsert(pa.concat_tables([orders(2, ts=2, note="second"), orders(4, day="2026-01-02")]))
+    assert (second.inserted, second.updated) == (1, 1)
+    third = table.delete(where="id = 1")
+    assert third.deleted == 1
+    assert rows(table) == {2: "second", 3: "first", 4: "first"}
+    assert [commit.operation for commit in table.history()] == ["bulk_insert", "upsert", "delete"]
+    # the metastore knows it all
+    entry = lake.metastore.table(database, "orders")
+    assert entry.parameters["last_commit_time_sync"] == third.instant.requested_time
+    assert len(lake.metastore.partition_names(database, "orders")) == 2
+    assert not table.sync().changed
+
+
+def test_an_older_row_does_not_win(lake: Lake, orders: Orders) -> None:
+    table = lake.create_table("orders", orders(), **OF_ORDERS)
+    table.upsert(orders(1, ts=5, note="newer"))
+    table.upsert(orders(1, ts=4, note="late"))
+    assert rows(table) == {1: "newer"}
+
+
+def test_without_ordering_the_last_write_wins(lake: Lake, orders: Orders) -> None:
+    table = lake.create_table("orders", orders(), key="id")
+    table.upsert(orders(1, ts=5, note="one"))
+    table.upsert(orders(1, ts=4, note="two"))
+    assert rows(table) == {1: "two"}
+
+
+def test_a_new_column_reaches_the_metastore(lake: Lake, database: str, orders: Orders) -> None:
+    table = lake.create_table("orders", orders(), **OF_ORDERS)
+    table.upsert(orders(1))
+    more = orders(2, ts=2)
+    table.upsert(more.append_column("price", pa.array([1.5])))
+    assert table.schema.names() == ("id", "note", "ts", "day", "price")
+    columns = {column.name: column.type for column in lake.metastore.table(database, "orders").storage.columns}
+    assert columns["price"] == "double"
+    assert table.read(columns=["id", "price"], where="id = 1").to_arrow().to_pylist() == [{"id": 1, "price": None}]
+
+
+def test_time_travel_and_changes(lake: Lake, orders: Orders) -> None:
+    table = lake.create_table("orders", orders(), **OF_ORDERS)
+    first = table.upsert(orders(1)).instant.requested_time
+    table.upsert(orders(2, ts=2))
+    assert table.read(columns="id", as_of=first).to_arrow()["id"].to_pylist() == [1]
+    assert table.changes(since=first).to_arrow()["id"].to_pylist() == [2]
+
+
+def test_a_batch_id_makes_a_repeated_call_a_no_op(lake: Lake, orders: Orders) -> None:
+    table = lake.create_table("orders", orders(), key="id")
+    first = table.insert(orders(1), batch_id="monday")
+    again = table.insert(orders(1), batch_id="monday")
+    assert (first.repeated, again.repeated) == (False, True)
+    assert first.instant == again.instant
+    assert len(table.history()) == 1
+
+
+def test_frames_of_all_kinds_give_the_same_table(lake: Lake, orders: Orders, spark: Any) -> None:
+    polars = pytest.importorskip("polars")
+    arrow = orders(1, 2)
+    answers = []
+    kinds = {
+        "arrow": arrow,
+        "pandas": arrow.to_pandas(),
+        "polars": polars.from_arrow(arrow),
+        "reader": arrow.to_reader(),
+        "spark": spark.createDataFrame(arrow.to_pandas()),
+    }
+    for name, frame in kinds.items():
+        table = lake.create_table(f"of_{name}", orders(), **OF_ORDERS)
+        table.upsert(frame)
+        answers.append(table.read(columns=["id", "note", "ts", "day"]).to_arrow().sort_by("id").to_pylist())
+    assert answers == [arrow.to_pylist()] * len(kinds)
+
+
+SCHEMAS: dict[str, Callable[[Any], Any]] = {
+    "arrow": lambda table: table.schema,
+    "frame": lambda table: table,
+    "pandas": lambda table: table.to_pandas(),
+    "avro": lambda _: (
+        '{"type": "record", "name": "x", "fields": [{"name": "id", "type": ["null", "long"]},'
+        ' {"name": "note", "type": ["null", "string"]}, {"name": "ts", "type": ["null", "long"]},'
+        ' {"name": "day", "type": ["null", "string"]}]}'
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", SCHEMAS)
+def test_a_schema_may_come_from_anything_that_says_one(lake: Lake, orders: Orders, kind: str) -> None:
+    table = lake.create_table("orders", SCHEMAS[kind](orders(1)), **OF_ORDERS)
+    assert table.schema.names() == ("id", "note", "ts", "day")
+    table.upsert(orders(1))
+    assert rows(table) == {1: "first"}
+
+
+@pytest.mark.spark
+def test_a_spark_schema_serves_too(lake: Lake, orders: Orders, spark: Any) -> None:
+    frame = spark.createDataFrame(orders(1).to_pandas())
+    assert lake.create_table("a", frame.schema, key="id").schema.names() == ("id", "note", "ts", "day")
+    assert lake.create_table("b", frame, key="id").schema.names() == ("id", "note", "ts", "day")
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "error", "message"),
+    [
+        ("no-name", {"key": "id"}, InputError, "no name of a table"),
+        ("a.b.c", {"key": "id"}, InputError, "no name of a table"),
+        ("1st", {"key": "id"}, InputError, "no name of a table"),
+        ("orders", {"key": "nix"}, KeyFieldError, "nix"),
+        ("orders", {"key": "id", "ordering": "nix"}, KeyFieldError, "nix"),
+        ("orders", {"key": "id", "partition_by": "nix"}, KeyFieldError, "nix"),
+        ("orders", {"key": "id", "type": "row"}, InputError, "unknown type 'row'"),
+        ("orders", {"key": "id", "type": "mor"}, UnsupportedError, "MERGE_ON_READ"),
+    ],
+)
+def test_a_wrong_table_leaves_nothing_behind(
+    lake: Lake,
+    orders: Orders,
+    tmp_path: Path,
+    database: str,
+    name: str,
+    settings: dict[str, Any],
+    error: type[SkepError],
+    message: str,
+) -> None:
+    with pytest.raises(error, match=message):
+        lake.create_table(name, orders(), **settings)
+    assert not files(tmp_path / "lake")
+    assert lake.tables(database) == []
+
+
+def test_a_type_that_hudi_cannot_hold_is_refused_by_name(lake: Lake, tmp_path: Path) -> None:
+    with pytest.raises(SchemaError, match="span") as error:
+        lake.create_table("t", pa.schema([("id", pa.int64()), ("span", pa.month_day_nano_interval())]), key="id")
+    assert error.value.fields["column"] == "span"
+    assert not files(tmp_path / "lake")
+
+
+def test_what_says_no_schema_is_refused(lake: Lake) -> None:
+    with pytest.raises(InputError, match="says no schema"):
+        lake.create_table("t", object(), key="id")
+
+
+def test_a_table_is_made_once(lake: Lake, orders: Orders) -> None:
+    lake.create_table("orders", orders(), **OF_ORDERS).upsert(orders(1))
+    with pytest.raises(TableExistsError, match=r"orders exists"):
+        lake.create_table("orders", orders(), **OF_ORDERS)
+    again = lake.create_table("orders", orders(), if_not_exists=True, **OF_ORDERS)
+    assert rows(again) == {1: "first"}
+
+
+def test_a_path_that_holds_a_table_is_left_alone(lake: Lake, orders: Orders, tmp_path: Path) -> None:
+    location = str(tmp_path / "there")
+    lake.create_table("one", orders(), key="id", location=location).upsert(orders(1))
+    before = files(tmp_path / "there")
+    with pytest.raises(TableExistsError):
+        lake.create_table("two", orders(), key="id", location=location)
+    assert files(tmp_path / "there") == before
+    assert rows(lake.table("one")) == {1: "first"}
+
+
+def test_an_unknown_table_is_named(lake: Lake, database: str) -> None:
+    with pytest.raises(CatalogError, match=f"{database}.nix"):
+        lake.table("nix")
+
+
+def test_wrong_options_are_refused_before_anything_is_written(lake: Lake, orders: Orders) -> None:
+    table = lake.create_table("orders", orders(), key="id")
+    with pytest.raises(OptionError, match=r"hoodie\.parquet\.max\.file\.size"):
+        table.upsert(orders(1), **{"hoodie.parquet.max.file.size": "big"})
+    with pytest.warns(UserWarning, match="did you mean hoodie.parquet.max.file.size"):
+        table.upsert(orders(1), **{"hoodie.parquet.max.filesize": "1"})
+    assert len(table.history()) == 1
+
+
+def test_delete_takes_keys_or_where(lake: Lake, orders: Orders) -> None:
+    table = lake.create_table("orders", orders(), **OF_ORDERS)
+    table.upsert(orders(1, 2, 3))
+    assert table.delete(orders(1).select(["id", "day"])).deleted == 1
+    assert table.delete(where="note = 'nobody'").deleted == 0
+    with pytest.raises(InputError, match="keys or where"):
+        table.delete()
+    assert sorted(rows(table)) == [2, 3]
+
+
+def test_drop_keeps_the_files_unless_told(lake: Lake, database: str, orders: Orders, tmp_path: Path) -> None:
+    table = lake.create_table("orders", orders(), key="id")
+    table.upsert(orders(1))
+    lake.drop_table("orders")
+    assert lake.tables(database) == []
+    again = lake.register(table.path, "orders")
+    assert rows(again) == {1: "first"}
+    lake.drop_table("orders", purge=True)
+    assert not Path(table.path.removeprefix("file:")).exists()
+    with pytest.raises(CatalogError):
+        lake.drop_table("orders")
+
+
+def test_a_renamed_table_keeps_its_rows_and_parameters(lake: Lake, database: str, orders: Orders) -> None:
+    table = lake.create_table("orders", orders(), key="id")
+    table.upsert(orders(1))
+    renamed = lake.rename_table("orders", "sales")
+    assert lake.tables(database) == [f"{database}.sales"]
+    renamed.upsert(orders(2))
+    assert sorted(rows(lake.table("sales"))) == [1, 2]
+    lake.create_table("other", orders(), key="id")
+    with pytest.raises(TableExistsError):
+        lake.rename_table("other", "sales")
+
+
+def test_commits_are_completed_under_the_metastores_lock(lake: Lake, orders: Orders, heard: list[Event]) -> None:
+    table = lake.create_table("orders", orders(), key="id")
+    heard.clear()
+    table.upsert(orders(1))
+    names = [event.name for event in heard]
+    assert "lock.acquired" in names
+    assert names.index("lock.acquired") < names.index("lock.released") < names.index("sync.report")
+    assert lake.metastore.locks(lake.database, "orders") == []
+
+
+def test_a_table_that_is_not_hudis_is_refused(lake: Lake, database: str, tmp_path: Path) -> None:
+    from skep_catalog.entities import Column, StorageDescriptor, Table
+
+    storage = StorageDescriptor(columns=(Column("a", "int"),), location=f"file:{tmp_path}/plain")
+    lake.metastore.create_table(Table(database, "plain", storage))
+    with pytest.raises(NotATableError):
+        lake.table("plain")
+
+
+def test_a_commit_stands_when_the_metastore_is_gone(tmp_path: Path, orders: Orders) -> None:
+    """The write warns, and the next sync makes up for it: also in another process, after a restart."""
+    lake = skep.connect(warehouse=str(tmp_path / "lake"), options={"skep.lock": "process"})
+    with lake:
+        table = lake.create_table("orders", orders(), key="id")
+        first = table.upsert(orders(1))
+        assert lake._embedded is not None
+        os.kill(lake._embedded.server.pid, signal.SIGKILL)
+        with pytest.warns(skep.SyncWarning, match="stands, but the metastore does not know it yet"):
+            second = table.upsert(orders(2))
+        assert sorted(rows(table)) == [1, 2]
+        with pytest.raises(SkepError, match="metastore"):
+            lake.tables()
+    with skep.connect(warehouse=str(tmp_path / "lake")) as lake:
+        entry = lake.metastore.table("default", "orders")
+        assert entry.parameters["last_commit_time_sync"] == first.instant.requested_time
+        lake.table("orders").sync()
+        entry = lake.metastore.table("default", "orders")
+        assert entry.parameters["last_commit_time_sync"] == second.instant.requested_time
+
+
+def test_an_address_where_nobody_answers_is_told(tmp_path: Path, orders: Orders) -> None:
+    with (
+        skep.connect("thrift://127.0.0.1:1", warehouse=str(tmp_path / "lake")) as lake,
+        pytest.raises(CatalogError, match=r"127\.0\.0\.1:1"),
+    ):
+        lake.create_table("orders", orders(), key="id")
+    assert not files(tmp_path / "lake")
+
+
+def test_close_stops_only_what_connect_started(metastore: Metastore, tmp_path: Path, spark: Any) -> None:
+    with skep.connect(metastore.uri, warehouse=str(tmp_path), spark=spark) as lake:
+        assert lake.spark is spark
+    lake.close()
+    assert spark.range(3).count() == 3
+    assert "default" in metastore.databases()

@@ -1,0 +1,110 @@
+"""SQL over the tables of a lake."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from skep.lake import Lake
+from skep_table.errors import CatalogError, InputError, UnsupportedError
+
+pytestmark = [pytest.mark.metastore, pytest.mark.spark]
+
+
+@pytest.fixture
+def tables(spark_lake: Lake, orders: Callable[..., pa.Table]) -> Lake:
+    spark_lake.create_table("orders", orders(), key="id", ordering="ts", partition_by="day").upsert(
+        pa.concat_tables([orders(1, 2), orders(3, day="2026-01-02")])
+    )
+    spark_lake.create_table("`names`", pa.schema([("id", pa.int64()), ("name", pa.string())]), key="id").upsert(
+        pa.table({"id": [1, 3], "name": ["ann", "bob"]})
+    )
+    return spark_lake
+
+
+def ask(lake: Lake, query: str) -> list[dict[str, Any]]:
+    answer: list[dict[str, Any]] = lake.sql(query).to_arrow().to_pylist()
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("select count(*) n from orders", [{"n": 3}]),
+        ("select count(*) n from {db}.orders o where o.id > 1", [{"n": 2}]),
+        ("select orders.id from orders where orders.day = '2026-01-02'", [{"id": 3}]),
+        (
+            "select o.id, n.name from orders o join {db}.names n on o.id = n.id order by 1",
+            [{"id": 1, "name": "ann"}, {"id": 3, "name": "bob"}],
+        ),
+        ("with names as (select 7 as seven) select seven from names", [{"seven": 7}]),
+        ("with t as (select id from orders) select max(id) m from t", [{"m": 3}]),
+        ("select id from orders where id in (select id from names) order by id", [{"id": 1}, {"id": 3}]),
+        ("select a.id from orders a, orders b where a.id = b.id and a.id = 2", [{"id": 2}]),
+        ("select id from orders where id = 1 union all select id from names where id = 3", [{"id": 1}, {"id": 3}]),
+        ("select `id` from `orders` where id = 1", [{"id": 1}]),
+        ("select distinct _hoodie_partition_path p from orders order by p desc limit 1", [{"p": "2026-01-02"}]),
+        ("select x from values (1), (2) as t(x) order by x", [{"x": 1}, {"x": 2}]),
+    ],
+)
+def test_queries(tables: Lake, database: str, query: str, expected: list[dict[str, Any]]) -> None:
+    assert ask(tables, query.format(db=database)) == expected
+
+
+def test_an_answer_comes_in_every_form(tables: Lake) -> None:
+    answer = tables.sql("select id, name from names order by id")
+    assert answer.to_pandas()["name"].tolist() == ["ann", "bob"]
+    assert answer.to_polars()["id"].to_list() == [1, 3]
+    assert [row.name for row in answer.to_spark().collect()] == ["ann", "bob"]
+
+
+def test_an_empty_answer_keeps_its_columns(tables: Lake) -> None:
+    answer = tables.sql("select id, name from names where id > 100").to_arrow()
+    assert answer.num_rows == 0
+    assert answer.schema.names == ["id", "name"]
+
+
+def test_the_callers_views_are_left_alone(tables: Lake, spark: Any) -> None:
+    spark.range(1).selectExpr("'mine' as name").createOrReplaceTempView("names")
+    before = {view.name for view in spark.catalog.listTables()}
+    try:
+        assert len(ask(tables, "select * from names")) == 2
+        assert spark.sql("select name from names").first()[0] == "mine"
+        assert {view.name for view in spark.catalog.listTables()} == before
+    finally:
+        spark.catalog.dropTempView("names")
+
+
+def test_a_query_sees_the_table_as_it_is_when_asked(tables: Lake) -> None:
+    tables.table("names").upsert(pa.table({"id": [4], "name": ["eve"]}))
+    assert ask(tables, "select count(*) n from names") == [{"n": 3}]
+
+
+@pytest.mark.parametrize(
+    ("query", "error", "message"),
+    [
+        ("select * from nix", CatalogError, "nix"),
+        ("selec 1", InputError, "parsed|SELEC|queries"),
+        ("select nix from orders", InputError, "nix"),
+        ("select 1; select 2", InputError, "one statement"),
+        ("", InputError, "one statement"),
+        ("drop table orders", UnsupportedError, "DROP"),
+        ("insert into orders select * from orders", UnsupportedError, "INSERT"),
+        ("select * from a.b.c", InputError, "database.table"),
+    ],
+)
+def test_what_is_no_query_of_these_tables_is_refused(
+    tables: Lake, query: str, error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        tables.sql(query)
+
+
+def test_to_spark_reads_what_arrow_reads(tables: Lake) -> None:
+    table = tables.table("orders")
+    frame = table.read(where="id >= 2", columns=["id", "day"]).to_spark()
+    assert sorted((row.id, row.day) for row in frame.collect()) == [(2, "2026-01-01"), (3, "2026-01-02")]
+    assert table.read(limit=2).to_spark().count() == 2
