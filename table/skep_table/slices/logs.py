@@ -7,6 +7,7 @@ from contextlib import ExitStack, contextmanager
 
 import pyarrow as pa
 
+from skep_table.errors import SchemaError
 from skep_table.logfile import BlockType, LogBlock, read_blocks, valid_blocks
 from skep_table.merge.rows import DELETED, HAS, ORDERING, ordering_columns
 from skep_table.schema.arrow import arrow_type, to_arrow
@@ -75,7 +76,7 @@ def _records(context: SliceContext, block: LogBlock, schema: pa.Schema) -> Itera
     merged = context.merged
     wanted = {names.get(name, name) for name in merged.names()}
     for batch in block.batches({name for name in wanted if name is not None}):
-        rows = context.with_keys(project(batch, merged, names))
+        rows = context.with_keys(_projected(context, block, batch))
         present = set(batch.schema.names)
         columns = []
         for field in schema:
@@ -90,6 +91,18 @@ def _records(context: SliceContext, block: LogBlock, schema: pa.Schema) -> Itera
                 number = int(field.name[len(ORDERING) :])
                 columns.append(ordering_columns(rows, context.rule)[number])
         yield pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _projected(context: SliceContext, block: LogBlock, batch: pa.RecordBatch) -> pa.RecordBatch:
+    try:
+        return project(batch, context.merged, context.names_at(block.instant_time))
+    except SchemaError as error:
+        raise SchemaError(
+            f"{block.path}: block at byte {block.offset}: {error.message}",
+            path=block.path,
+            offset=block.offset,
+            column=error.fields.get("column"),
+        ) from error
 
 
 def _deletes(context: SliceContext, block: LogBlock, schema: pa.Schema) -> pa.RecordBatch:
