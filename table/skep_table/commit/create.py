@@ -49,6 +49,12 @@ class TableSpec:
 
 def create_table(storage: Storage, spec: TableSpec) -> HudiTable:
     """Writes the settings of a new table. TableExistsError when one is there; InputError when `spec` makes no sense."""
+    create_table_config(storage, table_config(spec))
+    return HudiTable.open(storage)
+
+
+def table_config(spec: TableSpec) -> TableConfig:
+    """The settings that `spec` comes to; nothing is written. InputError when it makes no sense."""
     schema = _schema_of(spec)
     config = _config_of(spec, schema)
     arrow = to_arrow(schema)
@@ -64,8 +70,7 @@ def create_table(storage: Storage, spec: TableSpec) -> HudiTable:
     if generator.record_fields:
         generator.record_keys(empty)
     generator.partition_paths(empty)
-    create_table_config(storage, config)
-    return HudiTable.open(storage)
+    return config
 
 
 def _schema_of(spec: TableSpec) -> Schema:

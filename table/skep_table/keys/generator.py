@@ -193,14 +193,13 @@ def _timestamp_fields(kind: KeyGeneratorType, config: TableConfig, properties: M
         None,
     )
     if typed is None:
-        if any("keygen.timebased." in key for key in properties):
-            raise OptionError(
-                f"table {config.name}: its CUSTOM key generator uses timestamps, and version {config.version} tables"
-                " don't store which partition fields are",
-                hint=f"give {_PARTITION_FIELD}, for example {config.partition_fields[0]}:timestamp",
-                option=_PARTITION_FIELD,
-            )
-        return frozenset()
+        raise OptionError(
+            f"table {config.name}: version {config.version} tables don't store which partition fields of a CUSTOM key"
+            " generator are timestamps",
+            hint=f"give {_PARTITION_FIELD}, for example "
+            + ",".join(f"{name}:simple" for name in config.partition_fields),
+            option=_PARTITION_FIELD,
+        )
     types = dict(part.strip().partition(":")[::2] for part in typed.split(","))
     unknown = {field: kind for field, kind in types.items() if kind.lower() not in ("", "simple", "timestamp")}
     if unknown:

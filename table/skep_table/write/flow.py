@@ -15,13 +15,13 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from skep_table.basefile import BaseFileOptions
+from skep_table.basefile import BaseFileOptions, read_footer
 from skep_table.commit.admission import check_writable
 from skep_table.commit.setting import CommitSetting
 from skep_table.commit.transaction import Transaction
 from skep_table.errors import CommitConflictError, KeyFieldError, RowErrors
 from skep_table.hooks import CommitHook, Committed
-from skep_table.keys import KeyGenerator
+from skep_table.keys import KeyGenerator, KeyGeneratorType
 from skep_table.merge import MergeRule
 from skep_table.options import Options
 from skep_table.schema.arrow import from_arrow, to_arrow
@@ -253,7 +253,7 @@ class _Plan:
 def _plan(table: HudiTable, operation: WriteOperation, incoming: pa.Schema, options: Options) -> _Plan:
     """Checks the frame's columns against the table. InputError for what does not fit."""
     config = table.config
-    generator = KeyGenerator.of(config, options)
+    generator = _as_stored(table, KeyGenerator.of(config, options))
     rule = MergeRule.of(config, options)
     given = plain_schema(pa.schema([field for field in incoming if field.name not in META_FIELDS]))
     generator.check(given)
@@ -278,6 +278,18 @@ def _plan(table: HudiTable, operation: WriteOperation, incoming: pa.Schema, opti
                 )
     schema = reconcile(stored, from_arrow(given, stored.name, stored.namespace))
     return _Plan(operation, schema, Keyer(generator, to_arrow(schema)), rule.with_defaults(schema), options)
+
+
+def _as_stored(table: HudiTable, generator: KeyGenerator) -> KeyGenerator:
+    """Where Hudi's releases differ in how they write keys, a key that is there decides."""
+    if generator.type is not KeyGeneratorType.COMPLEX or len(generator.record_fields) != 1:
+        return generator
+    for instant in reversed(table.timeline.data().completed().instants):
+        for stat in table.commit_metadata(instant).stats:
+            if stat.num_writes and not stat.is_log and table.storage.exists(stat.path):
+                key = read_footer(table.storage, stat.path).min_key
+                return generator.as_in(key) if key else generator
+    return generator
 
 
 def _latest_files(table: HudiTable, partitions: Mapping[str, int]) -> dict[str, tuple[IndexFile, ...]]:
