@@ -21,6 +21,7 @@ def newer_wins(
     old_deleted: Mask,
     new_deleted: Mask,
     old_in_block: Mask,
+    new_in_block: Mask,
 ) -> Mask:
     """For pairs of rows, whether the newer one stays. Ordering values come with which rows have none.
 
@@ -32,6 +33,8 @@ def newer_wins(
     wins: Mask = (new_value >= old_value) | (new_deleted & new_missing) | (old_deleted & old_missing)
     if stage.delete_wins:
         wins |= new_deleted
+    if stage.block_wins:
+        wins |= new_in_block
     if stage.after_delete_newer:
         wins |= old_in_block & ~new_deleted
     return wins
@@ -95,6 +98,7 @@ def align(rows: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def newer_of_pairs(old: pa.Table, new: pa.Table, rule: MergeRule, stage: Stage, gone_old: Mask, gone_new: Mask) -> Mask:
+    """As newer_wins, for rows with their ordering values and helper columns."""
     if not stage.by_ordering:
         return np.ones(new.num_rows, np.bool_)
     before, after = ordering_columns(old, rule), ordering_columns(new, rule)
@@ -107,6 +111,7 @@ def newer_of_pairs(old: pa.Table, new: pa.Table, rule: MergeRule, stage: Stage, 
         gone_old,
         gone_new,
         in_delete_block(old),
+        in_delete_block(new),
     )
 
 

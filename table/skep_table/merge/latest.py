@@ -80,6 +80,7 @@ def _greatest_places(
                 gone[old],
                 gone[newer],
                 block[old],
+                block[newer],
             )
             winners[keys] = np.where(wins, newer, older)
         places.append(winners[winners >= 0])

@@ -28,7 +28,7 @@ Mask = npt.NDArray[np.bool_]
 
 
 def mark_deleted(rows: pa.Table) -> pa.Table:
-    """Rows as deletes by key. Those with an ordering value (not null) lose against a row with a greater one."""
+    """Rows as deletes by key. By the rule, those with an ordering value may lose against a row with a greater one."""
     return rows.append_column(pa.field(DELETED, pa.bool_()), pa.chunked_array([pa.repeat(True, rows.num_rows)]))
 
 

@@ -38,13 +38,15 @@ class Stage:
     """How an older and a newer row with one key combine.
 
     `by_ordering`: the greater ordering value wins, ties go to the newer; else the newer wins. `delete_wins`: a newer
-    delete wins whatever its ordering value. `after_delete_newer`: a row replaces an older entry of a delete block
-    whatever the ordering values. `newer_meta`: meta columns are the newer row's even when the older wins.
+    delete wins whatever its ordering value. `block_wins`: so does a newer entry of a delete block, but not a row that
+    says it is a delete. `after_delete_newer`: a row replaces an older entry of a delete block whatever the ordering
+    values. `newer_meta`: meta columns are the newer row's even when the older wins.
     """
 
     by_ordering: bool = False
     fill: Fill = Fill.NOTHING
     delete_wins: bool = False
+    block_wins: bool = False
     after_delete_newer: bool = False
     newer_meta: bool = False
 
@@ -113,12 +115,12 @@ def _payload_rule(config: TableConfig) -> MergeRule:
             # Against the stored row the latest wins whatever its ordering value: format guide 8.2.
             return MergeRule(ordering, log, _LATEST)
         case "DefaultHoodieRecordPayload":
-            return MergeRule(ordering, log, _BY_ORDERING if ordering else _LATEST)
+            return MergeRule(ordering, log, replace(_BY_ORDERING, block_wins=True) if ordering else _LATEST)
         case "EventTimeAvroPayload":
             return MergeRule(ordering, log, replace(_BY_ORDERING, delete_wins=True) if ordering else _LATEST)
         case "PartialUpdateAvroPayload":
             stage = Stage(bool(ordering), Fill.NULLS, after_delete_newer=True, newer_meta=True)
-            return MergeRule(ordering, stage, stage)
+            return MergeRule(ordering, stage, replace(stage, block_wins=True))
         case "OverwriteNonDefaultsWithLatestAvroPayload":
             return MergeRule(ordering, log, Stage(fill=Fill.DEFAULTS))
         case "AWSDmsAvroPayload":

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from skep_table.merge.combine import combine, newer_of_pairs
-from skep_table.merge.rows import HAS, Mask, deleted, without_helpers
+from skep_table.merge.rows import DELETED, HAS, ORDERING, Mask, deleted, without_helpers
 from skep_table.merge.rule import Fill, MergeRule
 from skep_table.schema.types import RECORD_KEY
 
@@ -106,7 +106,8 @@ def _last_of_each(rows: pa.Table) -> pa.Table:
 def _ordering_part(rows: pa.Table | pa.RecordBatch, rule: MergeRule) -> pa.Table | pa.RecordBatch:
     from_struct = {name.partition(".")[0] for name in rule.ordering_fields}
     wanted = {*from_struct, *rule.ordering_fields}
-    return rows.select([name for name in rows.schema.names if name in wanted or name.startswith("_skep_ordering_")])
+    wanted.add(DELETED)
+    return rows.select([name for name in rows.schema.names if name in wanted or name.startswith(ORDERING)])
 
 
 def _replace(

@@ -134,10 +134,12 @@ def test_a_delete_with_an_ordering_value_loses_against_a_greater_one(made, kind,
     columns = pa.schema([("id", pa.string()), ("ts", kind), ("v", pa.string())])
     hand = made(columns)
     low, middle, high = pa.array([low, middle, high], kind).to_pylist()
-    hand.base([row("older", low, "x"), row("same", middle, "x"), row("newer", high, "x")])
-    hand.log(hand.deletes(2, ["older", "same", "newer"], pa.array([middle] * 3, kind)))
+    hand.base([row(key, low, "x") for key in ("older", "same", "newer")])
+    hand.log(hand.data(2, [row("older", low, "y"), row("same", middle, "y"), row("newer", high, "y")]))
+    hand.log(hand.deletes(3, ["older", "same", "newer"], pa.array([middle] * 3, kind)))
     hand.commit(2)
-    assert values(hand) == {"newer": "x"}
+    hand.commit(3)
+    assert values(hand) == {"newer": "y"}
 
 
 def test_an_ordering_value_of_another_class_is_none(made):
@@ -162,11 +164,13 @@ def test_an_ordering_field_inside_a_struct(made):
 def test_several_ordering_fields(made):
     columns = pa.schema([("id", pa.string()), ("ts", pa.int64()), ("n", pa.int32()), ("v", pa.string())])
     hand = made(columns, hoodie__table__precombine__field="ts,n")
-    hand.base([{"id": key, "ts": 1, "n": n, "v": "x"} for key, n in (("a", 5), ("b", 7))])
+    hand.base([{"id": key, "ts": 1, "n": 0, "v": "x"} for key in "ab"])
+    hand.log(hand.data(2, [{"id": key, "ts": 1, "n": n, "v": "y"} for key, n in (("a", 5), ("b", 7))]))
     both = pa.StructArray.from_arrays([pa.array([1, 1], pa.int64()), pa.array([6, 6], pa.int32())], names=["0", "1"])
-    hand.log(hand.deletes(2, ["a", "b"], both))
+    hand.log(hand.deletes(3, ["a", "b"], both))
     hand.commit(2)
-    assert values(hand) == {"b": "x"}
+    hand.commit(3)
+    assert values(hand) == {"b": "y"}
 
 
 # -- schemas ----------------------------------------------------------------------------------------------------------
