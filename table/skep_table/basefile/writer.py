@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from skep_table.basefile import keys
+from skep_table.basefile.footer import BaseFileFooter
 from skep_table.basefile.options import BaseFileOptions
 from skep_table.bloom import BloomBuilder
 from skep_table.schema.arrow import to_arrow
@@ -83,6 +84,19 @@ class BaseFileWriter(AbstractContextManager["BaseFileWriter"]):
             self._file.close()
             self._stack.__exit__(*problem)  # type: ignore[arg-type]
 
+    def continue_keys(self, footer: BaseFileFooter) -> bool:
+        """Starts from the filter and key range of a file whose rows come again, before any row is written.
+
+        True: those rows may be written with `new_keys=False`. Keys of theirs that stay away are then still in the
+        filter, which costs a look into the file and never hides a key.
+        """
+        if footer.bloom is None or footer.min_key is None or footer.max_key is None:
+            return False
+        if not self._bloom.resume(footer.bloom):
+            return False
+        self._range = footer.min_key, footer.max_key
+        return True
+
     @property
     def bytes_written(self) -> int:
         """About how large the file would be if it were closed now."""
@@ -90,12 +104,15 @@ class BaseFileWriter(AbstractContextManager["BaseFileWriter"]):
         ratio = flushed / self._flushed_bytes if self._flushed_bytes else _FIRST_RATIO
         return flushed + int(self._held_bytes * ratio)
 
-    def write(self, rows: pa.RecordBatch | pa.Table) -> None:
-        """Appends rows; their columns are the schema's, in its order, in types that cast to it without loss."""
+    def write(self, rows: pa.RecordBatch | pa.Table, *, new_keys: bool = True) -> None:
+        """Appends rows; their columns are the schema's, in its order, in types that cast to it without loss.
+
+        `new_keys`: see `continue_keys`.
+        """
         for batch in rows.to_batches() if isinstance(rows, pa.Table) else (rows,):
             if batch.num_rows == 0:
                 continue
-            if self._keyed:
+            if self._keyed and new_keys:
                 self._add_keys(batch.column(RECORD_KEY))
             self._rows += batch.num_rows
             for part in _parts(batch.cast(self._arrow) if batch.schema != self._arrow else batch, self._options):

@@ -228,6 +228,23 @@ class BloomBuilder:
             )  # fmt: skip
         self._rows.append(np.zeros(self._m, np.bool_))
 
+    def resume(self, filter: BloomFilter) -> bool:
+        """Goes on where `filter` was left, before any key is added: the filter of both, without hashing its keys again.
+
+        False, and nothing done, for a filter of another kind or size, and for one that has been full.
+        """
+        like = all(
+            (row.k, row.m, row.hash, row.versioned) == (self._k, self._m, HashKind.MURMUR, True) for row in filter.rows
+        )
+        if filter.kind is not self.kind or not like:
+            return False
+        if self.kind is not BloomKind.SIMPLE:
+            if filter.capacity != self.entries or filter.last_row_keys > self.entries:
+                return False
+            self._last_row_keys = filter.last_row_keys
+        self._rows = [np.unpackbits(row.bits, count=self._m, bitorder="little").view(np.bool_) for row in filter.rows]
+        return True
+
     def add(self, keys: pa.Array | pa.ChunkedArray) -> None:
         """Adds record keys; one that is there already counts again."""
         for at in range(0, len(keys), _BATCH):

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skep_table.basefile import BaseFileWriter, read_base
+from skep_table.basefile import BaseFileWriter, read_base, read_footer
 from skep_table.commit.markers import create_marker, ensure_open
 from skep_table.errors import LeaseLostError
 from skep_table.keys.text import column_of
@@ -146,8 +146,9 @@ class _BucketWriter:
     def _append(self, base: IndexFile, rows: pa.Table) -> WriteStat:
         """`insert` into a small file: what it holds stays, equal keys too."""
         with self._files.open(base.file_id, MarkerType.MERGE) as file:
+            known = self._continues_keys(base, file)
             for batch in self._base_batches(base):
-                file.writer.write(_renamed(batch, file.name))
+                file.writer.write(_renamed(batch, file.name), new_keys=not known)
             file.writer.write(self._files.new(rows, file.name))
         return self._files.stat(file, base, num_inserts=rows.num_rows)
 
@@ -157,8 +158,9 @@ class _BucketWriter:
             if self._context.operation is WriteOperation.DELETE:
                 arriving = mark_deleted(arriving)
             updates = Updates(arriving, self._context.rule)
+            known = self._continues_keys(base, file)
             for batch in self._base_batches(base):
-                file.writer.write(_renamed(updates.apply(batch), file.name))
+                file.writer.write(_renamed(updates.apply(batch), file.name), new_keys=not known)
             inserts = updates.rest()
             file.writer.write(inserts)
         return self._files.stat(
@@ -168,6 +170,12 @@ class _BucketWriter:
             num_update_writes=updates.updated,
             num_deletes=updates.deleted,
         )
+
+    def _continues_keys(self, base: IndexFile, file: _OpenFile) -> bool:
+        """Spares hashing the keys that stay. Deletes have them hashed anew: their keys are to leave the filter."""
+        if self._context.operation is WriteOperation.DELETE:
+            return False
+        return file.writer.continue_keys(read_footer(self._context.storage, base.path))
 
     def _base_batches(self, base: IndexFile) -> Iterator[pa.RecordBatch]:
         return read_base(self._context.storage, base.path, schema=self._context.schema.with_meta())

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from skep_table.basefile import read_footer
-from skep_table.bloom import BloomKind
+from skep_table.bloom import BloomKind, build_bloom
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.commit.setting import CommitSetting
 from skep_table.errors import InputError, KeyFieldError, OptionError, SchemaError, UnsupportedError
@@ -184,6 +184,30 @@ def test_footers_hold_filter_and_range(kind: BloomKind, make: Make) -> None:
     assert footer.bloom is not None
     assert footer.bloom.might_contain(pa.array(["k0", "k31"])).to_pylist() == [True, True]
     assert footer.schema.names()[:2] == ("_hoodie_commit_time", "_hoodie_commit_seqno")
+
+
+@pytest.mark.parametrize("entries", [20, 60_000], ids=["full", "roomy"])
+def test_a_filter_goes_on_over_versions_of_a_file_as_if_built_anew(entries: int, make: Make) -> None:
+    """Updates and inserts: the same bits as of a filter over all keys. Deletes: their keys leave the filter."""
+    table = make()
+    setting = options(hoodie__index__bloom__num_entries=entries, hoodie__bloom__index__filter__dynamic__max__entries=60)
+    writer = LocalWriter(table, setting)
+    keys = [f"k{at:02d}" for at in range(50)]
+    for step in range(5):
+        writer.upsert(rows(*[(key, "p", step, step) for key in keys[: 10 * (step + 1)]]))
+
+    def filter_bits() -> bytes:
+        (slice_,) = table.reload().view().slices("p")
+        assert slice_.base_file is not None
+        footer = read_footer(table.storage, slice_.base_file.path)
+        assert footer.bloom is not None
+        assert (footer.min_key, footer.max_key) == ("k00", "k49")
+        return footer.bloom.to_bytes()
+
+    anew = build_bloom(pa.array(keys), entries=entries, max_entries=60)
+    assert filter_bits() == anew.to_bytes()
+    writer.delete(pa.table({"id": ["k10"], "part": ["p"]}))
+    assert filter_bits() == build_bloom(pa.array(keys[:10] + keys[11:]), entries=entries, max_entries=60).to_bytes()
 
 
 def test_hooks_are_told_and_can_not_undo_the_commit(make: Make) -> None:
