@@ -105,7 +105,7 @@ def load(
 ) -> Loaded:
     """The settings for a call made in `folder`. OptionError names the file and the key that can't be used."""
     folder, home = folder or Path.cwd(), home or Path.home()
-    profile = profile or os.environ.get(f"{PREFIX}PROFILE")
+    profile = profile or os.environ.get(f"{PREFIX}PROFILE") or None
     files = [read for read in (_project_file(folder), _user_file(home)) if read is not None]
     chosen = profile or next((values["profile"] for _, values in files if "profile" in values), None)
     layers = [Layer("flag", {key: value for key, value in (flags or {}).items() if value is not None})]

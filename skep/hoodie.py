@@ -16,7 +16,7 @@ from skep.writing import WriteSetting, writer_for
 from skep_catalog.client import Metastore
 from skep_sync.options import DATABASE, ENABLE, TABLE, URIS
 from skep_sync.sync import SyncReport, sync_table
-from skep_table.commit.create import TableSpec, create_table
+from skep_table.commit.create import TableSpec, create_table, table_config
 from skep_table.errors import InputError, NotATableError, OptionError, TableExistsError, TableMismatchError
 from skep_table.hooks import Committed
 from skep_table.keys.generator import parse_key_generator
@@ -147,7 +147,7 @@ class FrameWriter:
                     path=storage.root,
                 )
             if self._mode is Mode.OVERWRITE:
-                _spec(options, self._frame)  # refuses bad options while the old table is still there
+                table_config(_spec(options, self._frame))  # refuses bad options while the old table is still there
                 storage.delete_folder("")
                 table = None
             else:

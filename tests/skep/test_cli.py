@@ -1,0 +1,174 @@
+"""The command line as a shell sees it: stdout, stderr, exit codes."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+from typer.testing import CliRunner
+
+from skep.cli.main import app
+from skep.lake import Lake
+
+Orders = Callable[..., pa.Table]
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
+    """Runs a command in this process: exit code, stdout, stderr."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("SKEP__PROFILE", "")  # --profile sets it: put back afterwards
+
+    def call(*words: str, stdin: str | None = None) -> tuple[int, str, str]:
+        result = CliRunner().invoke(app, list(words), input=stdin)
+        if result.exception is not None and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        return result.exit_code, result.stdout, result.stderr
+
+    return call
+
+
+@pytest.fixture
+def connected(run: Run, lake: Lake, tmp_path: Path) -> Run:
+    """The same, with a project file that names the suite's metastore and the test's database."""
+    settings = f'metastore = "{lake.metastore.uri}"\nwarehouse = "{lake.warehouse}"\ndatabase = "{lake.database}"\n'
+    (tmp_path / "skep.toml").write_text(settings)
+    return run
+
+
+def test_version_names_what_counts(run: Run) -> None:
+    code, out, _ = run("--version")
+    assert code == 0
+    assert [line.split()[0] for line in out.splitlines()] == ["skep", "python", "pyspark", "pyarrow", "pandas", "table"]
+
+
+def test_no_command_prints_help(run: Run) -> None:
+    _, out, err = run()
+    assert "doctor" in out + err
+
+
+def test_wrong_usage_is_exit_code_2(run: Run) -> None:
+    assert run("nix")[0] == 2
+    assert run("sql")[0] == 2
+    assert run("read", "--output", "xml", "somewhere")[0] == 2
+
+
+def test_an_error_of_skep_is_one_block_on_stderr(run: Run, tmp_path: Path) -> None:
+    code, out, err = run("schema", str(tmp_path / "nothing"))
+    assert code == 1
+    assert out == ""
+    assert err.startswith("error: ")
+    assert str(tmp_path / "nothing") in err
+    assert "Traceback" not in err
+
+
+@pytest.mark.metastore
+def test_ls_and_show(connected: Run, lake: Lake, orders: Orders) -> None:
+    lake.create_table("orders", orders(), key="id", ordering="ts", partition_by="day").upsert(orders(1, 2))
+    code, out, _ = connected("ls", lake.database, "--output", "jsonl")
+    assert code == 0
+    assert json.loads(out)["table"] == f"{lake.database}.orders"
+    code, out, _ = connected("show", "orders", "--output", "csv")
+    facts = dict(csv.reader(out.splitlines()))
+    assert facts["rows"] == "2"
+    assert facts["record key"] == "id"
+    assert facts["partitioned by"] == "day"
+
+
+@pytest.mark.metastore
+def test_the_output_may_be_chosen_for_any_command(connected: Run, lake: Lake, orders: Orders) -> None:
+    lake.create_table("orders", orders(), key="id")
+    assert json.loads(connected("--output", "json", "ls", lake.database)[1])[0]["table"].endswith(".orders")
+    assert connected("--output", "json", "ls", lake.database, "--output", "csv")[1].startswith('"table"')
+
+
+@pytest.mark.metastore
+@pytest.mark.parametrize("kind", ["parquet", "csv", "jsonl"])
+def test_write_takes_files(connected: Run, lake: Lake, orders: Orders, tmp_path: Path, kind: str) -> None:
+    file = tmp_path / f"rows.{kind}"
+    rows = orders(1, 2)
+    if kind == "parquet":
+        parquet.write_table(rows, file)
+    elif kind == "csv":
+        rows.to_pandas().to_csv(file, index=False)
+    else:
+        file.write_text("".join(json.dumps(row) + "\n" for row in rows.to_pylist()))
+    words = ("write", "orders", str(file), "--key", "id", "--ordering", "ts", "--output", "jsonl")
+    code, out, _ = connected(*words)
+    assert code == 0
+    assert json.loads(out)["inserted"] == 2
+    assert json.loads(connected(*words)[1])["updated"] == 2
+    code, out, _ = connected("write", "orders", str(file), "--operation", "delete", "--output", "jsonl")
+    assert json.loads(out)["deleted"] == 2
+
+
+@pytest.mark.metastore
+def test_write_refuses_what_it_cannot_read(connected: Run, tmp_path: Path) -> None:
+    (tmp_path / "rows.xls").write_text("x")
+    (tmp_path / "rows.parquet").write_text("x")
+    for name in ("rows.xls", "rows.parquet", "nix.csv"):
+        code, _, err = connected("write", "orders", str(tmp_path / name), "--key", "id")
+        assert code == 2
+        assert name in err
+
+
+@pytest.mark.metastore
+@pytest.mark.spark
+def test_sql_prints_rows(connected: Run, lake: Lake, orders: Orders, spark: object) -> None:
+    lake.create_table("orders", orders(), key="id").upsert(orders(1, 2))
+    code, out, _ = connected("sql", "select id from orders order by id", "--output", "jsonl")
+    assert code == 0
+    assert [json.loads(line) for line in out.splitlines()] == [{"id": 1}, {"id": 2}]
+    assert json.loads(connected("sql", "-", "-o", "jsonl", stdin="select max(id) m from orders")[1]) == {"m": 2}
+
+
+def test_config_tells_origins(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "skep.toml").write_text('database = "d"\n[profiles.prod]\ndatabase = "p"\n')
+    rows = [json.loads(line) for line in run("config", "--origin", "-o", "jsonl")[1].splitlines()]
+    assert {"key": "database", "value": "d", "origin": str(tmp_path / "skep.toml")} in rows
+    rows = [json.loads(line) for line in run("--profile", "prod", "config", "-o", "jsonl")[1].splitlines()]
+    assert {"key": "database", "value": "p"} in rows
+    code, _, err = run("--profile", "nix", "config")
+    assert code == 2
+    assert "no file has a profile nix; there are: prod" in err
+
+
+def test_doctor_tells_what_is_there(run: Run) -> None:
+    code, out, _ = run("doctor", "--output", "jsonl")
+    found = {row["what"]: row for row in map(json.loads, out.splitlines())}
+    assert code == 0
+    assert found["java"]["state"] == "ok"
+    assert "jars" in found["pyspark"]["found"]
+    assert found["metastore"]["found"].startswith("embedded")
+
+
+def test_doctor_tells_what_is_missing(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SKEP__METASTORE", "thrift://127.0.0.1:1")
+    code, out, _ = run("doctor", "--output", "jsonl")
+    found = {row["what"]: row for row in map(json.loads, out.splitlines())}
+    assert code == 1
+    assert found["metastore"]["state"] == "missing"
+    assert "127.0.0.1:1" in found["metastore"]["found"]
+
+
+def test_the_console_script_prints_no_traceback(tmp_path: Path) -> None:
+    """As installed: colours off where stdout is no terminal, errors and exit code as documented."""
+    skep = Path(sys.executable).with_name("skep")
+    environment = {**os.environ, "SKEP__WAREHOUS": "typo"}
+    answer = subprocess.run(
+        [skep, "config"], capture_output=True, text=True, cwd=tmp_path, env=environment, check=False
+    )
+    assert answer.returncode == 2
+    assert answer.stdout == ""
+    assert "unknown setting warehous; did you mean warehouse?" in answer.stderr
+    assert "Traceback" not in answer.stderr

@@ -1,0 +1,147 @@
+"""Hudi's reader and writer by path: the option names of a team that comes from Hudi."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import skep
+from skep_catalog.client import Metastore
+from skep_table.errors import InputError, NotATableError, OptionError, TableExistsError, TableMismatchError
+from skep_table.options import UnknownOptionWarning
+from skep_table.table import HudiTable
+
+Orders = Callable[..., pa.Table]
+OPTIONS: dict[str, Any] = {
+    "hoodie.table.name": "orders",
+    "hoodie.datasource.write.recordkey.field": "id",
+    "hoodie.datasource.write.precombine.field": "ts",
+    "hoodie.datasource.write.partitionpath.field": "day",
+}
+
+
+def save(frame: object, path: Path, mode: str = "append", **more: Any) -> Any:
+    return skep.write(frame).format("hudi").options(**{**OPTIONS, **more}).mode(mode).save(str(path))
+
+
+def ids(path: Path, **options: Any) -> list[int]:
+    return sorted(skep.load(path, **options).to_arrow()["id"].to_pylist())
+
+
+def test_append_makes_the_table_and_upserts(tmp_path: Path, orders: Orders) -> None:
+    save(orders(1, 2), tmp_path / "t")
+    result = save(orders(2, 3, ts=2, note="second"), tmp_path / "t")
+    assert (result.inserted, result.updated) == (1, 1)
+    assert ids(tmp_path / "t") == [1, 2, 3]
+    config = HudiTable.open(tmp_path / "t").config
+    assert (config.name, config.version, config.record_key_fields) == ("orders", 6, ("id",))
+    assert (config.partition_fields, config.ordering_fields) == (("day",), ("ts",))
+
+
+@pytest.mark.parametrize(("operation", "expected"), [("upsert", [1, 2]), ("insert", [1, 1, 2]), ("delete", [])])
+def test_operations(tmp_path: Path, orders: Orders, operation: str, expected: list[int]) -> None:
+    save(orders(1), tmp_path / "t", **{"hoodie.datasource.write.operation": "bulk_insert"})
+    frame = orders(1) if operation == "delete" else orders(1, 2)
+    save(frame, tmp_path / "t", **{"hoodie.datasource.write.operation": operation})
+    assert ids(tmp_path / "t") == expected
+
+
+def test_modes(tmp_path: Path, orders: Orders) -> None:
+    save(orders(1), tmp_path / "t", mode="error")
+    with pytest.raises(TableExistsError, match="orders exists"):
+        save(orders(2), tmp_path / "t", mode="error")
+    assert save(orders(2), tmp_path / "t", mode="ignore") is None
+    assert ids(tmp_path / "t") == [1]
+    save(orders(3), tmp_path / "t", mode="overwrite")
+    assert ids(tmp_path / "t") == [3]
+    with pytest.raises(InputError, match="unknown mode 'merge'"):
+        save(orders(3), tmp_path / "t", mode="merge")
+
+
+def test_a_wrong_overwrite_keeps_the_table(tmp_path: Path, orders: Orders) -> None:
+    save(orders(1), tmp_path / "t")
+    with pytest.raises(OptionError, match=r"hoodie\.table\.name"):
+        save(orders(2), tmp_path / "t", mode="overwrite", **{"hoodie.table.name": ""})
+    with pytest.raises(InputError, match="nix"):
+        save(orders(2), tmp_path / "t", mode="overwrite", **{"hoodie.datasource.write.recordkey.field": "nix"})
+    assert ids(tmp_path / "t") == [1]
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("hoodie.table.name", "sales"),
+        ("hoodie.datasource.write.recordkey.field", "note"),
+        ("hoodie.datasource.write.precombine.field", "id"),
+        ("hoodie.datasource.write.partitionpath.field", "note"),
+        ("hoodie.datasource.write.table.type", "MERGE_ON_READ"),
+        ("hoodie.datasource.write.hive_style_partitioning", "true"),
+    ],
+)
+def test_a_table_of_other_settings_is_refused(tmp_path: Path, orders: Orders, key: str, value: str) -> None:
+    save(orders(1), tmp_path / "t")
+    with pytest.raises(TableMismatchError, match=key) as error:
+        save(orders(2), tmp_path / "t", **{key: value})
+    assert error.value.fields["option"] == key
+    assert ids(tmp_path / "t") == [1]
+
+
+def test_options_not_given_are_the_tables_own(tmp_path: Path, orders: Orders) -> None:
+    save(orders(1), tmp_path / "t")
+    skep.write(orders(2)).mode("append").save(tmp_path / "t")
+    assert ids(tmp_path / "t") == [1, 2]
+
+
+def test_unknown_options_are_named_with_the_nearest(tmp_path: Path, orders: Orders) -> None:
+    with pytest.warns(UnknownOptionWarning, match=r"did you mean hoodie\.datasource\.write\.operation"):
+        save(orders(1), tmp_path / "t", **{"hoodie.datasource.write.operatoin": "insert"})
+
+
+def test_load_takes_the_readers_options(tmp_path: Path, orders: Orders) -> None:
+    first = save(orders(1), tmp_path / "t").instant.requested_time
+    save(orders(2, ts=2), tmp_path / "t")
+    changes = {"hoodie.datasource.query.type": "incremental", "hoodie.datasource.read.begin.instanttime": first}
+    assert ids(tmp_path / "t", **changes) == [2]
+    assert ids(tmp_path / "t", **{"as.of.instant": first}) == [1]
+
+
+def test_a_folder_without_a_table_is_told(tmp_path: Path) -> None:
+    with pytest.raises(NotATableError, match=str(tmp_path)):
+        skep.load(tmp_path)
+
+
+def test_a_table_opened_by_path_writes_and_knows_no_metastore(tmp_path: Path, orders: Orders) -> None:
+    save(orders(1), tmp_path / "t")
+    table = skep.open_table(tmp_path / "t")
+    table.upsert(orders(2))
+    assert len(table.history()) == 2
+    with pytest.raises(InputError, match="no metastore is known"):
+        table.sync()
+
+
+@pytest.mark.metastore
+def test_hive_sync_follows_the_commit(tmp_path: Path, orders: Orders, metastore: Metastore, database: str) -> None:
+    sync = {
+        "hoodie.datasource.hive_sync.enable": "true",
+        "hoodie.datasource.hive_sync.metastore.uris": metastore.uri,
+        "hoodie.datasource.hive_sync.database": database,
+    }
+    result = save(orders(1), tmp_path / "t", **sync)
+    entry = metastore.table(database, "orders")
+    assert entry.parameters["last_commit_time_sync"] == result.instant.requested_time
+    with pytest.warns(skep.SyncWarning, match="stands"):
+        save(
+            orders(2), tmp_path / "t", **{**sync, "hoodie.datasource.hive_sync.metastore.uris": "thrift://127.0.0.1:1"}
+        )
+    assert ids(tmp_path / "t") == [1, 2]
+
+
+@pytest.mark.spark
+def test_spark_frames_are_written_by_their_session(tmp_path: Path, orders: Orders, spark: Any) -> None:
+    save(spark.createDataFrame(orders(1, 2).to_pandas()), tmp_path / "t")
+    assert ids(tmp_path / "t") == [1, 2]
+    assert skep.load(tmp_path / "t").to_spark().count() == 2
