@@ -614,6 +614,7 @@ def columns_added_and_widened(t: Making) -> None:
             "n": ("bigint", integer(64)),
             "amount": ("decimal(10,2)", decimal(10, 2)),
             "note": ("string", word),
+            "tags": FEW.of["tags"],
             "added": ("struct<a:int,b:array<string>>", struct(a=integer(32), b=lambda r: [word(r)])),
             "when": ("timestamp", timestamp),
         }
@@ -638,6 +639,7 @@ def columns_renamed(t: Making) -> None:
             "n": ("bigint", integer(64)),
             "amount": ("decimal(10,2)", decimal(10, 2)),
             "remark": ("string", word),
+            "tags": FEW.of["tags"],
             "extra": ("string", word),
         }
     )
@@ -649,7 +651,7 @@ def column_dropped(t: Making) -> None:
     t.sql_settings.update(SCHEMA_ON_READ)
     t.insert(30)
     t.sql("ALTER TABLE <t> DROP COLUMN note")
-    fewer = Columns({"n": ("int", integer(32)), "amount": ("decimal(10,2)", decimal(10, 2))})
+    fewer = Columns({name: FEW.of[name] for name in ("n", "amount", "tags")})
     t.write("upsert", t.source.mixed(8, 3, fewer), columns=fewer)
 
 

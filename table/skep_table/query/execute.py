@@ -20,7 +20,7 @@ def run(task: ReadTask) -> Iterator[pa.RecordBatch]:
     """The rows of one slice that belong to the answer, in batches of its schema."""
     scan = task.scan
     constants = scan.constants(task.slice)
-    from_file = frozenset(scan.schema.names()) - constants.keys()
+    from_file = scan.typed_as_in_files - constants.keys()
     pushed = scan.predicate.weakened(from_file) if scan.predicate is not None else None
     completed = task.complete is not None and _has_partial_updates(scan, task.slice)
     batches = read_slice(
@@ -77,5 +77,11 @@ def _of_commits(rows: pa.RecordBatch, scan: Scan) -> pa.RecordBatch:
 
 def _with_constants(rows: pa.RecordBatch, constants: dict[str, pa.Scalar], scan: Scan) -> pa.RecordBatch:
     names = [name for name in scan.columns_read if name in constants or name in rows.schema.names]
-    columns = [pa.repeat(constants[name], rows.num_rows) if name in constants else rows.column(name) for name in names]
-    return pa.RecordBatch.from_arrays(columns, schema=scan.schema_of(names))
+    schema = scan.schema_of(names)
+    columns = [
+        pa.repeat(constants[field.name], rows.num_rows)
+        if field.name in constants
+        else rows.column(field.name).cast(field.type)  # costs nothing where the type is the file's
+        for field in schema
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)

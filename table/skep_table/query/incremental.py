@@ -18,6 +18,7 @@ from skep_table.query.request import BEGINNING, ReadRequest, instant_text
 from skep_table.runner import ThreadRunner
 from skep_table.storage import FileStatus
 from skep_table.table import HudiTable
+from skep_table.table_config import TableType
 from skep_table.timeline.instant import DATA_ACTIONS, Instant
 from skep_table.timeline.metadata import CommitMetadata
 from skep_table.view import FileSlice, FileView
@@ -26,6 +27,31 @@ from skep_table.view.facts import load_facts
 
 def instants_between(table: HudiTable, request: ReadRequest) -> tuple[Instant, ...]:
     """The completed writes in the request's range, by requested time."""
+    since, until = _range(table, request)
+    timeline = table.timeline.data().completed()
+    instants = list(timeline)
+    if timeline.layout.has_completion_times and since < min(map(_moment, instants), default=since + "~"):
+        instants += filter(_writes, table.timeline.archived())
+    chosen = (instant for instant in instants if _inside(instant, since, until))
+    return tuple(sorted(chosen, key=lambda instant: instant.requested_time))
+
+
+def commits_of_rows(table: HudiTable, request: ReadRequest, instants: Sequence[Instant]) -> tuple[str, ...]:
+    """The requested times of the commits whose rows are answered, of those that the files of `instants` hold.
+
+    On merge-on-read tables of version 6 these are all of the range, also those whose instants are archived.
+    """
+    times = {instant.requested_time for instant in instants}
+    if not table.timeline.layout.has_completion_times and table.config.type is TableType.MERGE_ON_READ:
+        since, until = _range(table, request)
+        if table.timeline.is_archived(since):
+            archived = filter(_writes, table.timeline.archived())
+            times.update(instant.requested_time for instant in archived if _inside(instant, since, until))
+    return tuple(sorted(times))
+
+
+def _range(table: HudiTable, request: ReadRequest) -> tuple[str, str | None]:
+    """After which time, and up to which: instants of the table. InputError when the end lies before the begin."""
     zone = table.config.timezone.value
     since = instant_text(request.since, zone) if request.since is not None else BEGINNING
     until = instant_text(request.until, zone) if request.until is not None else None
@@ -33,12 +59,11 @@ def instants_between(table: HudiTable, request: ReadRequest) -> tuple[Instant, .
         raise InputError(
             f"until ({until}) lies before since ({since})", option="until", found=until, expected=f"≥ {since}"
         )
-    timeline = table.timeline.data().completed()
-    instants = list(timeline)
-    if timeline.layout.has_completion_times and since < min(map(_moment, instants), default=since + "~"):
-        instants += filter(_writes, table.timeline.archived())
-    chosen = (i for i in instants if since < _moment(i) and (until is None or _moment(i) <= until))
-    return tuple(sorted(chosen, key=lambda instant: instant.requested_time))
+    return since, until
+
+
+def _inside(instant: Instant, since: str, until: str | None) -> bool:
+    return since < _moment(instant) and (until is None or _moment(instant) <= until)
 
 
 def _moment(instant: Instant) -> str:

@@ -11,6 +11,7 @@ from skep_table.errors import InputError, UnsupportedError
 from skep_table.query.incremental import (
     WrittenFiles,
     check_not_cleaned_away,
+    commits_of_rows,
     instants_between,
     path_matches,
     view_of_changes,
@@ -66,6 +67,11 @@ class Scan:
         return self.partitions.of(slice.partition_path)
 
     @property
+    def typed_as_in_files(self) -> frozenset[str]:
+        """The columns that a filter may be put to in files."""
+        return frozenset(self.schema.names()).difference(self.partitions.as_text)
+
+    @property
     def columns_read(self) -> tuple[str, ...]:
         """The answer's columns and those that filters look at, in the table's order."""
         wanted = {*self.columns, *(self.predicate.columns if self.predicate else ())}
@@ -86,7 +92,7 @@ def plan(table: HudiTable, request: ReadRequest) -> list[ReadTask]:
     scan = scan_of(table, request)
     if request.query is QueryType.INCREMENTAL:
         instants = instants_between(table, request)
-        scan = replace(scan, commit_times=tuple(instant.requested_time for instant in instants))
+        scan = replace(scan, commit_times=commits_of_rows(table, request, instants))
         view = view_of_changes(table, instants, request)
         if isinstance(view.listing, WrittenFiles):
             scan = replace(scan, as_of=max(scan.commit_times or (), default=None))
@@ -137,7 +143,7 @@ def _schema(table: HudiTable, as_of: str | None) -> Schema:
 
 def _with_types(schema: Schema, partitions: PartitionValues) -> Schema:
     """The schema with the types that partition columns have when the path gives their values."""
-    kinds = {column.name: column.type for column in partitions.columns}
+    kinds = {column.name: column.type for column in partitions.columns} | dict.fromkeys(partitions.as_text, pa.string())
     arrow = to_arrow(schema)
 
     def typed(field: Field) -> Field:
@@ -177,7 +183,7 @@ def _pruned(scan: Scan, predicate: Predicate, slices: list[FileSlice], request: 
     """The slices in which a row can match, by statistics and by record keys."""
     table = scan.table
     metadata = table.metadata_table() if request.metadata and request.data_skipping else None
-    from_file = predicate.weakened(frozenset(scan.schema.names()) - scan.partitions.names)
+    from_file = predicate.weakened(scan.typed_as_in_files - scan.partitions.names)
     if from_file is not None and request.query is not QueryType.INCREMENTAL:
         slices = prune_by_statistics(metadata, slices, from_file, table.config)
     keys = record_keys(predicate, table.config)
