@@ -16,7 +16,8 @@ from types import TracebackType
 from skep_table.commit.admission import check_writable, drop_metadata_table
 from skep_table.commit.leftovers import delete_files, delete_new_partitions, files_of_instant
 from skep_table.commit.markers import close_markers, delete_markers, open_markers
-from skep_table.commit.rollback import roll_back, roll_back_failed
+from skep_table.commit.recovery import roll_back_failed
+from skep_table.commit.rollback import roll_back
 from skep_table.commit.setting import CommitSetting
 from skep_table.errors import CommitConflictError, InputError, SkepError, StorageError
 from skep_table.lock import held

@@ -84,6 +84,13 @@ def decode_avro(data: bytes, path: str) -> CommitMetadata:
 
 def encode_avro(metadata: CommitMetadata, release: str) -> bytes:
     """In the schema of a Hudi release; with replaced file groups as HoodieReplaceCommitMetadata."""
+    replaces = metadata.partition_to_replace_file_ids is not None
+    kind = "HoodieReplaceCommitMetadata" if replaces else "HoodieCommitMetadata"
+    return write_record(kind, release, commit_record(metadata))
+
+
+def commit_record(metadata: CommitMetadata) -> dict[str, Any]:
+    """As a HoodieCommitMetadata record, or with replaced file groups as a HoodieReplaceCommitMetadata."""
     record: dict[str, Any] = {
         "partitionToWriteStats": _stats_record(metadata, _avro_stat),
         "compacted": metadata.compacted,
@@ -91,10 +98,9 @@ def encode_avro(metadata: CommitMetadata, release: str) -> bytes:
         "version": 1,
         "operationType": metadata.operation_type.value if metadata.operation_type else None,
     }
-    if metadata.partition_to_replace_file_ids is None:
-        return write_record("HoodieCommitMetadata", release, record)
-    record["partitionToReplaceFileIds"] = _lists(metadata.partition_to_replace_file_ids)
-    return write_record("HoodieReplaceCommitMetadata", release, record)
+    if metadata.partition_to_replace_file_ids is not None:
+        record["partitionToReplaceFileIds"] = _lists(metadata.partition_to_replace_file_ids)
+    return record
 
 
 def metadata_of_record(record: Mapping[str, Any], path: str) -> CommitMetadata:

@@ -1,0 +1,60 @@
+"""What a writer does before it begins: restores and rollbacks that died are finished, failed writes rolled back."""
+
+from __future__ import annotations
+
+from skep_table.commit.markers import delete_markers
+from skep_table.commit.restore import finish_restore
+from skep_table.commit.rollback import finish_rollback, roll_back
+from skep_table.commit.setting import CommitSetting
+from skep_table.names import META_FOLDER
+from skep_table.storage import Storage
+from skep_table.table import HudiTable
+from skep_table.timeline.instant import Action, Instant
+from skep_table.timeline.metadata import WriteOperation
+from skep_table.timeline.plans import RequestedReplaceMetadata
+
+
+def roll_back_failed(table: HudiTable, setting: CommitSetting) -> HudiTable:
+    """Rolls back what writers that died left pending, after what was begun. To be called with the lock held.
+
+    Table services (compaction, clustering, clean) are left to be tried again by those who run them.
+    """
+    table = finish_begun(table, setting)
+    failed = [instant for instant in table.timeline.data().pending().instants if not is_clustering(table, instant)]
+    for instant in failed:
+        roll_back(table, instant, setting)
+        table = table.reload()
+    _delete_stale_markers(table)
+    return table
+
+
+def finish_begun(table: HudiTable, setting: CommitSetting) -> HudiTable:
+    """Finishes restores and rollbacks that died. To be called with the lock held."""
+    for finish, action in ((finish_restore, Action.RESTORE), (finish_rollback, Action.ROLLBACK)):
+        for instant in table.timeline.pending().of(action).instants:
+            finish(table, instant, setting)
+            table = table.reload()
+    return table
+
+
+def is_clustering(table: HudiTable, instant: Instant) -> bool:
+    """Whether a pending instant is a clustering: by name it is a replace commit."""
+    if instant.action is not Action.REPLACE_COMMIT:
+        return False
+    plan = table.requested_plan(RequestedReplaceMetadata, instant)
+    return plan is not None and plan.operation_type == WriteOperation.CLUSTER.value
+
+
+def _delete_stale_markers(table: HudiTable) -> None:
+    """Marker folders of writers that died after their instant was decided."""
+    last = table.timeline.last()
+    pending = {instant.requested_time for instant in table.timeline.pending().instants}
+    for time in _marked_instants(table.storage):
+        if last is not None and time <= last.requested_time and time not in pending:
+            delete_markers(table.storage, time)
+
+
+def _marked_instants(storage: Storage) -> list[str]:
+    folder = f"{META_FOLDER}/.temp"
+    signs = [file.name.removesuffix(".open") for file in storage.list_prefix(folder) if file.name.endswith(".open")]
+    return sorted({*storage.list_folders(folder), *signs})

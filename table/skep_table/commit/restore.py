@@ -1,0 +1,67 @@
+"""Restore: all writes after a savepoint are taken back, newest first, under one instant (format guide 2.7).
+
+Its rollbacks have plans on the timeline while they run, so that each can be finished; what stays is the restore's
+account. A restore that died is finished by the next writer: a table half-way is not to be built on.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from skep_table.commit.markers import delete_markers
+from skep_table.commit.rollback import carry_out, pending_rollback_plan, request_rollback
+from skep_table.commit.setting import CommitSetting
+from skep_table.table import HudiTable
+from skep_table.timeline.instant import Action, Instant, State
+from skep_table.timeline.plans import RestoreMetadata, RestorePlan, RollbackMetadata, RollbackPlan
+from skep_table.timeline.timeline import WRITE_ACTIONS
+from skep_table.timeline.write import complete, delete_pending, transition_to_inflight
+
+log = logging.getLogger("skep.commit")
+
+
+def finish_restore(table: HudiTable, restore: Instant, setting: CommitSetting) -> RestoreMetadata | None:
+    """Carries out a restore from its plan, whatever was done of it before. None, and it is gone, without a plan."""
+    start = setting.clock.monotonic()
+    plan = table.requested_plan(RestorePlan, restore)
+    if plan is None:
+        delete_pending(table, restore)
+        return None
+    if restore.state is State.REQUESTED:
+        transition_to_inflight(table, restore)
+    times = [info.commit_time for info in plan.instants_to_rollback]
+    accounts: dict[str, list[RollbackMetadata]] = {}
+    for rollback in table.timeline.pending().of(Action.ROLLBACK):
+        begun = pending_rollback_plan(table, rollback)
+        target = begun.instant_to_rollback.commit_time if begun and begun.instant_to_rollback else None
+        if begun is not None and target in times:
+            accounts.setdefault(target, []).append(_take_back(table, rollback, begun, setting))
+    table = table.reload()
+    for time in times:
+        written = next(
+            (i for i in table.timeline.instants if i.requested_time == time and i.action in WRITE_ACTIONS), None
+        )
+        if written is not None:
+            rollback, steps = request_rollback(table, written, setting, forget=True)
+            accounts.setdefault(time, []).append(_take_back(table, rollback, steps, setting))
+            delete_pending(table, written)  # the plan of a compaction too
+            table = table.reload()
+    account = RestoreMetadata(
+        start_restore_time=restore.requested_time,
+        time_taken_in_millis=int((setting.clock.monotonic() - start) * 1000),
+        instants_to_rollback=tuple(times),
+        hoodie_restore_metadata={time: tuple(found) for time, found in accounts.items()},
+        restore_instant_info=plan.instants_to_rollback,
+    )
+    complete(table, restore, account, setting.clock)
+    setting.events.emit("restore", instant=restore.requested_time, savepoint=plan.savepoint_to_restore_timestamp)
+    log.info("table %s: restored to %s", table.config.name, plan.savepoint_to_restore_timestamp)
+    return account
+
+
+def _take_back(table: HudiTable, rollback: Instant, plan: RollbackPlan, setting: CommitSetting) -> RollbackMetadata:
+    account = carry_out(table, rollback, plan, setting)
+    delete_pending(table, rollback)
+    (target,) = account.commits_rollback
+    delete_markers(table.storage, target)
+    return account

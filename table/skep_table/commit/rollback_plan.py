@@ -1,0 +1,111 @@
+"""What a rollback takes back: files that the instant alone wrote, and blocks in log files that others share.
+
+In layout 1 a log file is named by its slice, so commits share it. Its blocks are taken back by a command block, and the
+readers that have it open go on; a slice that began with the instant is in nobody's view, and its files are deleted.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from functools import partial
+
+from skep_table.commit.leftovers import files_of_instant
+from skep_table.commit.markers import list_markers
+from skep_table.commit.setting import CommitSetting
+from skep_table.logfile import BlockType, HeaderKey, read_blocks
+from skep_table.names import BaseFileName, LogFileName
+from skep_table.storage import Storage
+from skep_table.table import HudiTable
+from skep_table.timeline.instant import Action, Instant
+from skep_table.timeline.plans import CompactionPlan, InstantInfo, RollbackPlan, RollbackRequest
+
+
+def plan_rollback(table: HudiTable, target: Instant, setting: CommitSetting, *, forget: bool = False) -> RollbackPlan:
+    """Changes nothing. `target` is a completed or pending write of the timeline, the newest one.
+
+    `forget`: a pending compaction is not to be tried again.
+    """
+    paths = _written(table, target, setting, forget)
+    deleted: dict[str, list[str]] = defaultdict(list)
+    shared: dict[tuple[str, str, str], dict[str, int]] = defaultdict(dict)
+    for path in sorted(paths):
+        partition, _, name = path.rpartition("/")
+        log = LogFileName.parse(name)
+        if log is None or log.cdc or log.instant_time == target.requested_time:
+            deleted[partition].append(path)
+        else:
+            size = table.storage.size(path) if table.storage.exists(path) else 0
+            shared[partition, log.file_id, log.instant_time][table.storage.uri(path)] = size
+    requests = [
+        RollbackRequest(
+            partition_path=partition,
+            file_id="",
+            latest_base_instant="",
+            files_to_be_deleted=tuple(map(table.storage.uri, files)),
+            log_blocks_to_be_deleted={},
+        )
+        for partition, files in deleted.items()
+    ]
+    requests += [
+        RollbackRequest(
+            partition_path=partition,
+            file_id=file_id,
+            latest_base_instant=base_instant,
+            log_blocks_to_be_deleted=sizes,
+        )
+        for (partition, file_id, base_instant), sizes in shared.items()
+    ]
+    info = InstantInfo(commit_time=target.requested_time, action=target.action.value)
+    return RollbackPlan(instant_to_rollback=info, rollback_requests=tuple(requests))
+
+
+def _written(table: HudiTable, target: Instant, setting: CommitSetting, forget: bool) -> set[str]:
+    """Paths of the data files that the instant wrote or wrote to, also those that are gone already."""
+    if target.is_completed:
+        metadata = table.commit_metadata(target)
+        paths = {path for stat in metadata.stats if stat.path for path in (stat.path, *(stat.cdc_stats or ()))}
+        return paths | _slices_begun(table, target, metadata.partitions) if metadata.compacted else paths
+    if target.action is Action.COMPACTION:
+        return _written_by_compaction(table, target, setting, forget)
+    found = set(files_of_instant(table, target.requested_time, setting))
+    if table.config.is_mor and list_markers(table.storage, target.requested_time) is None:
+        look = partial(_logs_with_blocks, table.storage, target.requested_time)
+        for logs in setting.runner.map(look, table.view(metadata=False).partitions()):
+            found.update(logs)
+    return found
+
+
+def _written_by_compaction(table: HudiTable, target: Instant, setting: CommitSetting, forget: bool) -> set[str]:
+    """Delta commits write to the logs of a slice that awaits its compaction: they stay, unless it is forgotten."""
+    if not forget:
+        written = files_of_instant(table, target.requested_time, setting)
+        return {path for path in written if BaseFileName.parse(path.rpartition("/")[2]) is not None}
+    plan = table.requested_plan(CompactionPlan, target)
+    return _slices_begun(table, target, {each.partition_path or "" for each in (plan.operations if plan else ())})
+
+
+def _slices_begun(table: HudiTable, target: Instant, partitions: Iterable[str]) -> set[str]:
+    """All files of slices that began with the instant. Whoever wrote to their logs is newer, and rolled back before."""
+    return {
+        file.path
+        for partition in partitions
+        for file in table.storage.list_prefix(partition)
+        if (name := BaseFileName.parse(file.name) or LogFileName.parse(file.name)) is not None
+        and name.instant_time == target.requested_time
+    }
+
+
+def _logs_with_blocks(storage: Storage, instant_time: str, partition: str) -> list[str]:
+    """Log files of a partition with blocks of an instant. Their headers are read, nothing else."""
+    found = []
+    for file in storage.list_prefix(partition):
+        log = LogFileName.parse(file.name)
+        if log is None or log.extension != "log" or not file.size_bytes:
+            continue
+        with storage.open_input(file.path) as opened:
+            blocks = read_blocks(opened, file.path, file.size_bytes)
+            headers = [block.headers for block in blocks if block.type is not BlockType.CORRUPT]
+        if any(header.get(HeaderKey.INSTANT_TIME) == instant_time for header in headers):
+            found.append(file.path)
+    return found

@@ -1,0 +1,164 @@
+"""Archiving: moves old instants into archive files, so that listing the timeline stays cheap (format guide 2.10).
+
+An archive file is whole before any instant file goes. Commits go oldest first, each with its completed file last: at
+every moment the active timeline is the end of the whole one. What a crash left is archived again, to the same effect.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import struct
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from datetime import datetime, timezone
+from typing import Any, Final
+
+import fastavro
+
+from skep_table.avro_schemas import schema_of
+from skep_table.commit.setting import CommitSetting
+from skep_table.errors import AlreadyExistsError
+from skep_table.lock import held
+from skep_table.logfile import BlockType, HeaderKey, format_block
+from skep_table.names import LogFileName
+from skep_table.services.archive_plan import ArchivePlan, check_archive_options, plan_archive
+from skep_table.services.options import ARCHIVE_BATCH
+from skep_table.services.prepare import prepared
+from skep_table.storage import FileStatus
+from skep_table.table import HudiTable
+from skep_table.timeline.codec import commit_record
+from skep_table.timeline.instant import DATA_ACTIONS, Action, Instant, State
+from skep_table.timeline.metadata import CommitMetadata, WriteOperation
+from skep_table.timeline.plans import PLAN_OF, decode_plan
+from skep_table.timeline.records import to_record
+from skep_table.timeline.timeline import format_instant_time
+
+_ENTRY: Final = "HoodieArchivedMetaEntry"
+_CONTENT_VERSION: Final = 3
+_MEMBER: Final[Mapping[tuple[Action, State], str]] = {
+    (Action.COMPACTION, State.REQUESTED): "hoodieCompactionPlan",
+    (Action.LOG_COMPACTION, State.REQUESTED): "hoodieCompactionPlan",
+    (Action.REPLACE_COMMIT, State.REQUESTED): "hoodieRequestedReplaceMetadata",
+    (Action.REPLACE_COMMIT, State.INFLIGHT): "HoodieInflightReplaceMetadata",
+    (Action.REPLACE_COMMIT, State.COMPLETED): "hoodieReplaceCommitMetadata",
+    (Action.CLEAN, State.REQUESTED): "hoodieCleanerPlan",
+    (Action.CLEAN, State.INFLIGHT): "hoodieCleanerPlan",
+    (Action.CLEAN, State.COMPLETED): "hoodieCleanMetadata",
+    (Action.ROLLBACK, State.COMPLETED): "hoodieRollbackMetadata",
+}
+_ARCHIVE: Final = LogFileName("commits", "", 1, "1-0-1", extension="archive")
+
+log = logging.getLogger("skep.archive")
+
+
+def archive(table: HudiTable, setting: CommitSetting) -> ArchivePlan:
+    """Moves what may leave the active timeline; answers what was moved, and what held the rest back."""
+    check_archive_options(setting.options)
+    with held(setting.lock, setting.lock_timeout_seconds):
+        table = prepared(table, setting)
+        plan = plan_archive(table, setting.options, setting.runner)
+        if not plan.instants:
+            return plan
+        files = _files_of(table, plan)
+        content = _content(table, [each for _, entries in files for each in entries], setting)
+        setting.lock.ensure_held()
+        path = _write(table, content)
+        pending = [file.path for _, entries in files for state, file in entries if not state.is_completed]
+        setting.runner.map(table.storage.delete, pending)
+        for instant, _ in files:
+            table.storage.delete(table.layout.path(instant))
+    setting.events.emit("archive", instants=len(plan.instants), file=path)
+    log.info("table %s: %d instants archived in %s", table.config.name, len(plan.instants), path)
+    return plan
+
+
+_Entries = list[tuple[Instant, FileStatus]]
+
+
+def _files_of(table: HudiTable, plan: ArchivePlan) -> list[tuple[Instant, _Entries]]:
+    """The instants, each with its files in the order of their states."""
+    layout = table.layout
+    found: dict[tuple[str, Action], _Entries] = defaultdict(list)
+    for file in table.storage.list_prefix(layout.folder):
+        state = layout.parse(file.name)
+        if state is not None:
+            found[state.requested_time, state.action.completed_as].append((state, file))
+    return [
+        (instant, sorted(found[instant.requested_time, instant.action], key=lambda entry: entry[0].state.value))
+        for instant in plan.instants
+    ]
+
+
+def _content(table: HudiTable, entries: _Entries, setting: CommitSetting) -> bytes:
+    """The bytes of an archive file: blocks of so many entries each."""
+    schema = schema_of(_ENTRY, table.layout.release)
+    parsed = fastavro.parse_schema(schema)
+    headers = {HeaderKey.SCHEMA: json.dumps(schema)}
+
+    def encode(entry: tuple[Instant, FileStatus]) -> bytes:
+        out = io.BytesIO()
+        fastavro.schemaless_writer(out, parsed, _record(table, *entry))
+        return out.getvalue()
+
+    records = setting.runner.map(encode, entries)
+    size = setting.options.value(ARCHIVE_BATCH)
+    batches = (records[at : at + size] for at in range(0, len(records), size))
+    return b"".join(format_block(BlockType.AVRO_DATA, headers, b"".join(_framed(batch))) for batch in batches)
+
+
+def _framed(records: Any) -> Iterator[bytes]:
+    yield struct.pack(">ii", _CONTENT_VERSION, len(records))
+    for record in records:
+        yield struct.pack(">i", len(record))
+        yield record
+
+
+def _record(table: HudiTable, instant: Instant, file: FileStatus) -> dict[str, Any]:
+    """One instant file as an entry."""
+    modified = datetime.fromtimestamp(file.modified_ms / 1000, timezone.utc)
+    record: dict[str, Any] = {
+        "commitTime": instant.requested_time,
+        "actionType": instant.action.value,
+        "actionState": instant.state.name,
+        "stateTransitionTime": format_instant_time(modified, table.config.timezone),
+        "version": None,
+    }
+    data = table.storage.read(file.path)
+    kind = PLAN_OF.get((instant.action, instant.state))
+    if kind is not None:
+        if data:
+            record[_MEMBER[instant.action, instant.state]] = to_record(decode_plan(kind, data, file.path))
+    elif instant.action in DATA_ACTIONS:
+        member = _MEMBER.get((instant.action, instant.state), "hoodieCommitMetadata")
+        metadata = table.layout.decode_commit(data, file.path) if data else _NOTHING
+        if instant.action is Action.REPLACE_COMMIT and instant.is_completed:
+            replaced = dict(metadata.partition_to_replace_file_ids or {})
+            record[member] = {**commit_record(metadata), "partitionToReplaceFileIds": _lists(replaced)}
+        else:
+            record[member] = commit_record(metadata)
+    return record
+
+
+_NOTHING: Final = CommitMetadata(operation_type=WriteOperation.UNKNOWN)
+
+
+def _lists(mapping: Mapping[str, tuple[str, ...]]) -> dict[str, list[str]]:
+    return {key: list(values) for key, values in mapping.items()}
+
+
+def _write(table: HudiTable, content: bytes) -> str:
+    """A new archive file after all others."""
+    folder = table.layout.archive_folder
+    names = [LogFileName.parse(file.name) for file in table.storage.list_prefix(folder)]
+    version = max((name.version for name in names if name and name.extension == "archive"), default=0)
+    while True:
+        version += 1
+        name = LogFileName(_ARCHIVE.file_id, "", version, _ARCHIVE.write_token, extension=_ARCHIVE.extension)
+        path = f"{folder}/{name}"
+        try:
+            table.storage.create_exclusive(path, content)
+        except AlreadyExistsError:
+            continue
+        return path

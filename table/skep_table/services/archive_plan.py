@@ -1,0 +1,139 @@
+"""Which instants may leave the active timeline (format guide 2.10).
+
+Readers take whatever is older than the active timeline for committed, so commits leave from its old end only, and
+nothing that is pending, kept or still to be cleaned up stays behind.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+from skep_table.errors import OptionError
+from skep_table.options import Options
+from skep_table.runner import Runner
+from skep_table.services.clean_plan import Retention
+from skep_table.services.options import (
+    COMPACT_DELTA_COMMITS,
+    KEEP_MAX_COMMITS,
+    KEEP_MIN_COMMITS,
+    CleanPolicy,
+)
+from skep_table.services.retention import last_clean
+from skep_table.table import HudiTable
+from skep_table.timeline.instant import Action, Instant
+from skep_table.timeline.timeline import WRITE_ACTIONS, Timeline
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivePlan:
+    """`instants` in their completed state, oldest first. `held_back` says what keeps more from being archived."""
+
+    instants: tuple[Instant, ...]
+    held_back: str | None = None
+
+
+def check_archive_options(options: Options) -> None:
+    """OptionError, naming both, for numbers that don't fit together."""
+    most, least = options.value(KEEP_MAX_COMMITS), options.value(KEEP_MIN_COMMITS)
+    if most <= least:
+        raise OptionError(
+            f"{KEEP_MAX_COMMITS.key}={most} is not greater than {KEEP_MIN_COMMITS.key}={least}",
+            option=KEEP_MAX_COMMITS.key,
+            found=most,
+        )
+    retention = Retention.of(options)
+    if retention.policy is CleanPolicy.KEEP_LATEST_COMMITS and retention.number >= least:
+        raise OptionError(
+            f"hoodie.cleaner.commits.retained={retention.number} is not below {KEEP_MIN_COMMITS.key}={least}: commits"
+            " would be archived that the cleaner retains",
+            option="hoodie.cleaner.commits.retained",
+            found=retention.number,
+            expected=f"< {least}",
+        )
+
+
+def plan_archive(table: HudiTable, options: Options, runner: Runner) -> ArchivePlan:
+    """What an archiving would move now. Changes nothing."""
+    check_archive_options(options)
+    most, least = options.value(KEEP_MAX_COMMITS), options.value(KEEP_MIN_COMMITS)
+    commits = table.timeline.data().completed().instants
+    chosen: tuple[Instant, ...] = ()
+    held_back = None
+    if len(commits) > most:
+        chosen = commits[: len(commits) - least]
+        bound, why = _bound(table, options)
+        if bound is not None:
+            chosen = tuple(commit for commit in chosen if commit.requested_time < bound)
+        unclean = _first_unclean(table, chosen, runner)
+        if unclean is not None:
+            chosen = chosen[: chosen.index(unclean)]
+            why = f"files that {unclean.requested_time} replaced are not cleaned yet"
+        if len(chosen) < len(commits) - least:
+            held_back = why
+    services = _services(table.timeline, most, least)
+    return ArchivePlan(tuple(sorted((*chosen, *services), key=lambda instant: instant.sort_key)), held_back)
+
+
+def _bound(table: HudiTable, options: Options) -> tuple[str | None, str | None]:
+    """The time that no archived commit may reach, with the reason."""
+    timeline, bounds = table.timeline, []
+    for instant in timeline.pending():
+        if instant.action in WRITE_ACTIONS or instant.action in (Action.ROLLBACK, Action.RESTORE):
+            bounds.append((instant.requested_time, f"{instant.action.value} {instant.requested_time} is pending"))
+            break
+    savepoints = timeline.of(Action.SAVEPOINT).instants
+    if savepoints:
+        first = savepoints[0].requested_time
+        bounds.append((first, f"{first} has a savepoint"))
+    cleaned = last_clean(table)
+    if cleaned is not None and cleaned.earliest_commit_to_retain:
+        # Incremental cleaning finds what to look into by the commits since then.
+        earliest = cleaned.earliest_commit_to_retain
+        bounds.append((earliest, f"the next clean goes on from {earliest}"))
+    if table.config.is_mor and (oldest := _oldest_to_compact(timeline, options.value(COMPACT_DELTA_COMMITS))):
+        bounds.append((oldest, f"the next compaction is planned by the delta commits since {oldest}"))
+    return min(bounds, default=(None, None), key=lambda bound: bound[0] or "")
+
+
+def _oldest_to_compact(timeline: Timeline, delta_commits: int) -> str | None:
+    """Compactions are planned by counting delta commits since the last one: so many of them stay, or it does."""
+    completed = timeline.completed()
+    last = completed.of(Action.COMMIT).last()
+    since = [
+        i.requested_time
+        for i in completed.of(Action.DELTA_COMMIT)
+        if last is None or i.requested_time > last.requested_time
+    ]
+    if len(since) >= delta_commits:
+        return since[-delta_commits]
+    if last is not None:
+        return last.requested_time
+    return since[0] if since else None
+
+
+def _first_unclean(table: HudiTable, commits: tuple[Instant, ...], runner: Runner) -> Instant | None:
+    """The first replace commit whose replaced files are there still: archived, it would bring them back to life."""
+    for commit in commits:
+        if commit.action is not Action.REPLACE_COMMIT:
+            continue
+        replaced = table.commit_metadata(commit).partition_to_replace_file_ids or {}
+        if any(runner.map(partial(_any_there, table), replaced.items())):
+            return commit
+    return None
+
+
+def _any_there(table: HudiTable, groups: tuple[str, tuple[str, ...]]) -> bool:
+    partition, file_ids = groups
+    names = [file.name.removeprefix(".") for file in table.storage.list_prefix(partition)]
+    return bool({name.partition("_")[0] for name in names} & set(file_ids))
+
+
+def _services(timeline: Timeline, most: int, least: int) -> list[Instant]:
+    """Cleans and rollbacks, each kind by its own number. The last clean stays in any case: the next one needs it."""
+    found: list[Instant] = []
+    for action in (Action.CLEAN, Action.ROLLBACK):
+        instants = timeline.completed().of(action).instants
+        if len(instants) > most:
+            found += instants[: len(instants) - least]
+    return found

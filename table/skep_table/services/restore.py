@@ -1,0 +1,72 @@
+"""Restore: makes the table what it was at a savepoint, by rolling back every write after it, newest first."""
+
+from __future__ import annotations
+
+from skep_table.commit.recovery import finish_begun
+from skep_table.commit.restore import finish_restore
+from skep_table.commit.setting import CommitSetting
+from skep_table.errors import InputError
+from skep_table.lock import held
+from skep_table.services.clean import finish_cleans
+from skep_table.services.prepare import prepared
+from skep_table.services.rollback import check_not_cleaned
+from skep_table.table import HudiTable
+from skep_table.timeline.instant import Action, Instant
+from skep_table.timeline.plans import InstantInfo, RestoreMetadata, RestorePlan
+from skep_table.timeline.timeline import WRITE_ACTIONS
+from skep_table.timeline.write import request_instant
+
+
+def restore(table: HudiTable, savepoint: str, setting: CommitSetting) -> RestoreMetadata | None:
+    """Takes back all writes after a savepoint. None when there are none. InputError, and nothing has changed, where
+    the savepoint is not there or a later one stands in the way.
+
+    A restore that died before is finished first.
+    """
+    with held(setting.lock, setting.lock_timeout_seconds):
+        table = prepared(table, setting)
+        plan_restore(table, savepoint)
+        finish_cleans(table, setting)
+        table = finish_begun(table.reload(), setting)
+        plan = plan_restore(table, savepoint)
+        if not plan.instants_to_rollback:
+            return None
+        setting.lock.ensure_held()
+        instant, _ = request_instant(table, Action.RESTORE, plan, setting.clock)
+        return finish_restore(table.reload(), instant, setting)
+
+
+def plan_restore(table: HudiTable, savepoint: str) -> RestorePlan:
+    """What `restore` would take back. Changes nothing."""
+    name, timeline = table.config.name, table.timeline
+    savepoints = [i.requested_time for i in timeline.completed().of(Action.SAVEPOINT)]
+    if savepoint not in savepoints:
+        raise InputError(
+            f"table {name}: there is no savepoint {savepoint}",
+            hint=f"there are {', '.join(savepoints)}" if savepoints else "there are none",
+            instant=savepoint,
+        )
+    if savepoint != savepoints[-1]:
+        raise InputError(
+            f"table {name}: the savepoint {savepoints[-1]} is later than {savepoint}",
+            hint="delete later savepoints first",
+            instant=savepoint,
+            found=savepoints[-1],
+        )
+    targets = [i for i in reversed(timeline.instants) if i.requested_time > savepoint and i.action in WRITE_ACTIONS]
+    archived = [i for i in timeline.archived() if i.requested_time > savepoint and i.action in WRITE_ACTIONS]
+    if archived:
+        raise InputError(
+            f"table {name}: {archived[0].requested_time} was written after the savepoint {savepoint} and is archived",
+            instant=savepoint,
+            found=archived[0].requested_time,
+        )
+    check_not_cleaned(table, targets)
+    return RestorePlan(
+        instants_to_rollback=tuple(map(_info, targets)),
+        savepoint_to_restore_timestamp=savepoint,
+    )
+
+
+def _info(instant: Instant) -> InstantInfo:
+    return InstantInfo(commit_time=instant.requested_time, action=instant.action.value)

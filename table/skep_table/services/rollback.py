@@ -1,0 +1,116 @@
+"""Rollback by name: of a pending write, or of the newest completed one."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from skep_table.commit.recovery import finish_begun
+from skep_table.commit.rollback import roll_back
+from skep_table.commit.rollback_plan import plan_rollback
+from skep_table.commit.setting import CommitSetting
+from skep_table.errors import InputError, UnsupportedError
+from skep_table.lock import held
+from skep_table.services.clean import finish_cleans
+from skep_table.services.prepare import prepared
+from skep_table.table import HudiTable
+from skep_table.timeline.instant import Action, Instant, State
+from skep_table.timeline.plans import RollbackMetadata, RollbackPlan
+from skep_table.timeline.timeline import WRITE_ACTIONS
+
+
+def roll_back_instant(table: HudiTable, time: str, setting: CommitSetting) -> RollbackMetadata:
+    """Takes back the write requested at `time`. InputError, and nothing has changed, where Hudi would not allow it.
+
+    Services that died are finished first: a planned clean would delete what the rollback makes current again.
+    """
+    with held(setting.lock, setting.lock_timeout_seconds):
+        table = prepared(table, setting)
+        check_rollback(table, time)
+        if table.timeline.pending().of(Action.CLEAN, Action.ROLLBACK, Action.RESTORE).instants:
+            finish_cleans(table, setting)
+            table = finish_begun(table.reload(), setting)
+        target = check_rollback(table, time)
+        setting.lock.ensure_held()
+        return roll_back(table, target, setting)
+
+
+def preview_rollback(table: HudiTable, time: str, setting: CommitSetting) -> RollbackPlan:
+    """What `roll_back_instant` would do. Changes nothing."""
+    return plan_rollback(table, check_rollback(table, time), setting)
+
+
+def check_rollback(table: HudiTable, time: str) -> Instant:
+    """The instant to roll back. InputError where it is not there, kept by a savepoint, or built upon."""
+    name, timeline = table.config.name, table.timeline
+    target = next((i for i in timeline.instants if i.requested_time == time and i.action in WRITE_ACTIONS), None)
+    if target is None:
+        raise _unknown(table, time)
+    if target.action is Action.COMPACTION and target.state is State.REQUESTED:
+        raise UnsupportedError(
+            f"table {name}: the compaction {time} is only planned; writers may have written to its slices already",
+            hint="carry it out",
+            instant=time,
+        )
+    if target.is_completed:
+        if timeline.of(Action.SAVEPOINT).contains(time):
+            raise InputError(f"table {name}: {time} is kept by a savepoint", hint="delete that first", instant=time)
+        later = [i for i in timeline.instants if i.requested_time > time and i.action in WRITE_ACTIONS]
+        if later:
+            newest = later[-1]
+            raise InputError(
+                f"table {name}: {time} is not the newest write, {newest.action.value} {newest.requested_time} is",
+                hint="roll back newest first, or restore to a savepoint",
+                instant=time,
+                found=newest.requested_time,
+            )
+        check_not_cleaned(table, [target])
+    return target
+
+
+def _unknown(table: HudiTable, time: str) -> InputError:
+    others = [i.action.value for i in table.timeline.instants if i.requested_time == time]
+    if others:
+        problem = f"{time} is a {others[0]}, which can't be rolled back"
+    elif table.timeline.is_archived(time):
+        problem = f"{time} lies before the active timeline: what is archived can't be rolled back"
+    else:
+        problem = f"there is no write {time} on the timeline"
+    return InputError(f"table {table.config.name}: {problem}", instant=time, found=others[0] if others else None)
+
+
+def check_not_cleaned(table: HudiTable, targets: Collection[Instant]) -> None:
+    """InputError when the slices that would be the latest without `targets` were cleaned away."""
+    view, gone = table.view(metadata=False), {target.requested_time for target in targets}
+    wanted: dict[str, dict[str, str]] = {}
+    for target in targets:
+        if not target.is_completed:
+            continue
+        metadata = table.commit_metadata(target)
+        for stat in metadata.stats:
+            if stat.prev_commit not in ("null", "", *gone):
+                wanted.setdefault(stat.partition_path, {})[stat.file_id] = target.requested_time
+        for partition, file_ids in (metadata.partition_to_replace_file_ids or {}).items():
+            wanted.setdefault(partition, {}).update(dict.fromkeys(file_ids, target.requested_time))
+    for partition, groups in wanted.items():
+        there = {
+            group.file_id: [slice_.base_instant for slice_ in group.slices]
+            for group in view.file_groups(partition, replaced=True)
+        }
+        _check_groups(table, partition, groups.items(), there, gone)
+
+
+def _check_groups(
+    table: HudiTable,
+    partition: str,
+    groups: Iterable[tuple[str, str]],
+    there: dict[str, list[str]],
+    gone: Collection[str],
+) -> None:
+    for file_id, time in groups:
+        if not any(base not in gone for base in there.get(file_id, ())):
+            raise InputError(
+                f"table {table.config.name}: without {time}, rows of {partition or 'the table'}/{file_id} would be"
+                " lost: the cleaner has removed what was there before",
+                instant=time,
+                path=partition,
+            )

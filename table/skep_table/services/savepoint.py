@@ -1,0 +1,101 @@
+"""Savepoints: a commit whose files neither cleaner nor archiver touch, so that the table can be restored to it."""
+
+from __future__ import annotations
+
+import contextlib
+
+from skep_table.commit.recovery import finish_begun
+from skep_table.commit.setting import CommitSetting
+from skep_table.errors import AlreadyExistsError, InputError
+from skep_table.lock import held
+from skep_table.services.clean import finish_cleans
+from skep_table.services.prepare import prepared
+from skep_table.services.retention import last_clean
+from skep_table.table import HudiTable
+from skep_table.timeline.instant import Action, Instant, State
+from skep_table.timeline.plans import SavepointMetadata, SavepointPartitionMetadata
+from skep_table.timeline.write import complete, delete_completed, delete_pending, transition_to_inflight
+from skep_table.view import FileSlice
+
+
+def create_savepoint(
+    table: HudiTable, setting: CommitSetting, time: str | None = None, *, user: str = "", comments: str = ""
+) -> SavepointMetadata:
+    """Keeps the files of the completed commit `time` (the last one) from being cleaned or archived."""
+    with held(setting.lock, setting.lock_timeout_seconds):
+        table = prepared(table, setting)
+        check_savepoint(table, time)
+        # A planned clean may hold files of this commit: what stays after it is known only then.
+        finish_cleans(table, setting)
+        table = finish_begun(table.reload(), setting)
+        instant = check_savepoint(table, time)
+        account = _account(table, instant, setting, user, comments)
+        savepoint = Instant(instant.requested_time, Action.SAVEPOINT, State.INFLIGHT)
+        setting.lock.ensure_held()
+        with contextlib.suppress(AlreadyExistsError):  # one that died is made whole
+            transition_to_inflight(table, savepoint)
+        complete(table, savepoint, account, setting.clock)
+    setting.events.emit("savepoint", instant=instant.requested_time)
+    return account
+
+
+def plan_savepoint(table: HudiTable, setting: CommitSetting, time: str | None = None) -> SavepointMetadata:
+    """What `create_savepoint` would keep. Changes nothing."""
+    return _account(table, check_savepoint(table, time), setting, "", "")
+
+
+def delete_savepoint(table: HudiTable, time: str, setting: CommitSetting) -> None:
+    """Lets cleaner and archiver have the commit again. InputError when there is no such savepoint."""
+    with held(setting.lock, setting.lock_timeout_seconds):
+        table = prepared(table, setting)
+        savepoint = next((i for i in table.timeline.of(Action.SAVEPOINT) if i.requested_time == time), None)
+        if savepoint is None:
+            raise InputError(f"table {table.config.name}: there is no savepoint {time}", instant=time)
+        if savepoint.is_completed:
+            savepoint = delete_completed(table, savepoint)
+        delete_pending(table, savepoint)
+
+
+def check_savepoint(table: HudiTable, time: str | None) -> Instant:
+    """The commit to keep. InputError where there is none, it is kept already, or the cleaner was there first."""
+    name, commits = table.config.name, table.timeline.data().completed()
+    instant = commits.last() if time is None else next((i for i in commits if i.requested_time == time), None)
+    if instant is None:
+        problem = f"no completed commit {time} is on the active timeline" if time else "no commit is completed yet"
+        raise InputError(f"table {name}: {problem}", instant=time)
+    time = instant.requested_time
+    if table.timeline.completed().of(Action.SAVEPOINT).contains(time):
+        raise InputError(f"table {name}: {time} has a savepoint already", instant=time)
+    cleaned = last_clean(table)
+    earliest = cleaned and (cleaned.earliest_commit_to_retain or table.timeline.first_time)
+    if earliest and time < earliest:
+        raise InputError(
+            f"table {name}: the cleaner has removed files of {time}; {earliest} is the earliest commit that is whole",
+            instant=time,
+            found=earliest,
+        )
+    return instant
+
+
+def _account(table: HudiTable, instant: Instant, setting: CommitSetting, user: str, comments: str) -> SavepointMetadata:
+    view = table.view(as_of=instant.requested_time, metadata=False)
+    partitions = view.partitions()
+    view.facts  # noqa: B018 - read once, before the threads ask for it
+    slices = dict(zip(partitions, setting.runner.map(view.slices, partitions), strict=True))
+    return SavepointMetadata(
+        savepointed_by=user,
+        savepointed_at=int(setting.clock.now().timestamp() * 1000),
+        comments=comments,
+        partition_metadata={
+            partition: SavepointPartitionMetadata(
+                partition_path=partition,
+                savepoint_data_file=tuple(name for slice_ in found for name in _names(slice_)),
+            )
+            for partition, found in slices.items()
+        },
+    )
+
+
+def _names(slice_: FileSlice) -> list[str]:
+    base = [str(slice_.base_file.name)] if slice_.base_file else []
+    return base + [str(log.name) for log in slice_.log_files]
