@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from skep.cli.metastore import MetastoreOption, WarehouseOption, connected
-from skep.cli.output import Output, OutputOption, print_rows, reported
+from skep.cli.output import FAILED, Output, OutputOption, print_rows, reported
 from skep_table.errors import InputError
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ PENDING = 3
 DRIFT = 1
 
 TableArgument = Annotated[str, typer.Argument(metavar="TABLE|PATH", help="database.table, or a path.")]
+OptionalTable = Annotated[str | None, typer.Argument(metavar="[TABLE|PATH]", help="database.table, or a path.")]
 DatabaseOption = Annotated[str | None, typer.Option("--database", "-d", help="Else the table's own, else default.")]
 NameOption = Annotated[str | None, typer.Option("--table", "-t", help="The entry's name; else the table's own.")]
 SetOption = Annotated[
@@ -58,7 +59,8 @@ def plan(
 
 @app.command()
 def apply(
-    table: TableArgument,
+    table: OptionalTable = None,
+    pending: Annotated[bool, typer.Option("--pending", help="All tables of the metastore that are behind.")] = False,
     metastore: MetastoreOption = None,
     warehouse: WarehouseOption = None,
     database: DatabaseOption = None,
@@ -70,10 +72,37 @@ def apply(
     """Make the metastore say what the table is."""
     from skep_sync.sync import sync_table
 
-    with reported(), _opened(table, metastore, warehouse, database, name, settings) as opened:
-        report = sync_table(opened.table, opened.metastore, *opened.target, opened.options, full=full)
-        _print(report, output)
-        _warn(report.plan.warnings)
+    with reported():
+        if (table is None) != pending:
+            raise InputError("give a TABLE, or --pending for all that are behind")
+        if table is None:
+            _apply_pending(metastore, warehouse, database, settings, output)
+            return
+        with _opened(table, metastore, warehouse, database, name, settings) as opened:
+            report = sync_table(opened.table, opened.metastore, *opened.target, opened.options, full=full)
+            _print(report, output)
+            _warn(report.plan.warnings)
+
+
+def _apply_pending(
+    metastore: str | None, warehouse: str | None, database: str | None, given: list[str] | None, output: Output
+) -> None:
+    from skep_sync.pending import sync_pending
+    from skep_table.errors import SkepError
+    from skep_table.options import Options
+
+    failed = False
+    flags = _options(given)
+    with connected(metastore, warehouse) as (client, settings):
+        for name, done in sync_pending(client, database, Options(settings.options).with_values(flags)):
+            if isinstance(done, SkepError):
+                failed = True
+                typer.echo(f"error: {name}: {done}", err=True)
+            elif done.changed:
+                _print(done, output)
+                _warn(done.plan.warnings)
+    if failed:
+        raise typer.Exit(FAILED)
 
 
 @app.command()

@@ -95,7 +95,7 @@ class Registry:
         return close[0] if close else None
 
     def __iter__(self) -> Iterator[Option[Any]]:
-        return iter(dict.fromkeys(self._options.values()))
+        return iter({option.key: option for option in self._options.values()}.values())
 
 
 REGISTRY = Registry()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -15,6 +16,7 @@ import pytest
 from pyarrow import parquet
 from typer.testing import CliRunner
 
+import skep
 from skep.cli.main import app
 from skep.lake import Lake
 
@@ -90,6 +92,23 @@ def test_the_output_may_be_chosen_for_any_command(connected: Run, lake: Lake, or
     lake.create_table("orders", orders(), key="id")
     assert json.loads(connected("--output", "json", "ls", lake.database)[1])[0]["table"].endswith(".orders")
     assert connected("--output", "json", "ls", lake.database, "--output", "csv")[1].startswith('"table"')
+
+
+@pytest.mark.metastore
+def test_sync_apply_pending_makes_up_for_what_was_missed(connected: Run, lake: Lake, orders: Orders) -> None:
+    for name in ("behind", "current"):
+        lake.create_table(name, orders(), key="id").upsert(orders(1))
+    skep.open_table(lake.table("behind").path).upsert(orders(2))  # knows no metastore
+    assert "behind" in connected("sync", "apply", "--pending", "--database", lake.database)[1]
+    assert not lake.table("behind").sync().changed
+    assert connected("sync", "apply", "--pending", "--database", lake.database)[:2] == (0, "")
+    lake.drop_table("behind", purge=False)
+    shutil.rmtree(lake.table("current").path.removeprefix("file:"))
+    code, _, err = connected("sync", "apply", "--pending", "--database", lake.database)
+    assert code == 1
+    assert f"{lake.database}.current" in err
+    assert connected("sync", "apply")[0] == 2
+    assert connected("sync", "apply", "current", "--pending")[0] == 2
 
 
 @pytest.mark.metastore

@@ -1,0 +1,88 @@
+"""The examples of README.md and docs/ run as they stand, and the list of public names is complete."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import skep
+from skep_catalog.embedded import EmbeddedMetastore
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+BLOCK = re.compile(r"^```(?P<kind>python|console)\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def blocks(page: Path, kind: str) -> list[str]:
+    return [found["code"] for found in BLOCK.finditer(page.read_text(encoding="utf-8")) if found["kind"] == kind]
+
+
+def with_examples() -> list[Path]:
+    return [page for page in PAGES if blocks(page, "python") or "$ " in "".join(blocks(page, "console"))]
+
+
+@pytest.mark.metastore
+@pytest.mark.spark
+@pytest.mark.parametrize("page", with_examples(), ids=lambda page: page.stem)
+def test_the_examples_of_a_page_run(page: Path, tmp_path: Path, metastore_server: EmbeddedMetastore) -> None:
+    """The Python blocks as one program, then the console lines that begin with `$ `, all in one empty folder.
+
+    The settings name the suite's metastore, but for pages that are about all of a metastore: that saves starting twenty.
+    """
+    environment = {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "XDG_CONFIG_HOME": str(tmp_path / "no-settings"),
+        "HOME": str(tmp_path),
+    }
+    if page.stem not in ("metastore", "sync"):
+        environment["SKEP__METASTORE"] = metastore_server.uri
+    folder = tmp_path / "work"
+    folder.mkdir()
+    if code := "\n".join(blocks(page, "python")):
+        run([sys.executable, "-c", code], folder, environment)
+    for line in "".join(blocks(page, "console")).splitlines():
+        if line.startswith("$ "):
+            run(["bash", "-c", line[2:]], folder, environment)
+
+
+def run(command: list[str], folder: Path, environment: dict[str, str]) -> None:
+    answer = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
+    assert answer.returncode == 0, f"{command[-1]}\n{answer.stdout}\n{answer.stderr}"
+
+
+def test_the_page_of_names_is_complete() -> None:
+    text = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"^\| `(\w+)", text, re.MULTILINE))
+    assert named == set(skep.__all__)
+    for name in skep.__all__:
+        assert getattr(skep, name) is not None
+
+
+def test_the_page_of_names_tells_methods_that_exist() -> None:
+    text = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    for kind in ("Lake", "Table", "Rows", "SqlResult", "WriteResult"):
+        (row,) = re.findall(rf"^\| `{kind}` \|(.*)\|$", text, re.MULTILINE)
+        for name in re.findall(r"`(\w+)`", row.partition(":")[2] or row):
+            cls = getattr(skep, kind)
+            known = set(dir(cls)) | set(getattr(cls, "__dataclass_fields__", ()))
+            assert name in known | {"metastore", "schema"}, f"{kind}.{name}"
+
+
+def test_skeps_own_options_are_all_told() -> None:
+    from skep_table.options import REGISTRY
+
+    text = (ROOT / "docs" / "options.md").read_text(encoding="utf-8")
+    own = {option.key for option in REGISTRY if option.key.startswith("skep.")}
+    assert own == set(re.findall(r"^\| `(skep\.[\w.]+)`", text, re.MULTILINE))
+
+
+def test_links_between_pages_lead_somewhere() -> None:
+    for page in [*PAGES, ROOT / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md"]:
+        for target in re.findall(r"\]\((?!https?:)([^)#]+)\)", page.read_text(encoding="utf-8")):
+            assert (page.parent / target).exists(), f"{page.name}: {target}"
