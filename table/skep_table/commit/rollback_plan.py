@@ -65,7 +65,7 @@ def _written(table: HudiTable, target: Instant, setting: CommitSetting, forget: 
     if target.is_completed:
         metadata = table.commit_metadata(target)
         paths = {path for stat in metadata.stats if stat.path for path in (stat.path, *(stat.cdc_stats or ()))}
-        return paths | _slices_begun(table, target, metadata.partitions) if metadata.compacted else paths
+        return paths | _slices_begun(table, target, metadata.partitions) if table.config.is_mor else paths
     if target.action is Action.COMPACTION:
         return _written_by_compaction(table, target, setting, forget)
     found = set(files_of_instant(table, target.requested_time, setting))
@@ -86,7 +86,10 @@ def _written_by_compaction(table: HudiTable, target: Instant, setting: CommitSet
 
 
 def _slices_begun(table: HudiTable, target: Instant, partitions: Iterable[str]) -> set[str]:
-    """All files of slices that began with the instant. Whoever wrote to their logs is newer, and rolled back before."""
+    """All files of slices that began with the instant, logs too: who wrote to them is newer, and rolled back before.
+
+    Left there, they would pass for a slice of archived times as soon as the timeline begins after the instant.
+    """
     return {
         file.path
         for partition in partitions

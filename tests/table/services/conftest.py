@@ -1,0 +1,131 @@
+"""A table that commits can be made to, what it answers, and storage that fails or dies at a given call."""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from skep_table.commit.create import TableSpec, create_table
+from skep_table.commit.setting import CommitSetting
+from skep_table.options import Options
+from skep_table.query import ReadRequest, read
+from skep_table.runner import ThreadRunner
+from skep_table.storage import LocalStorage
+from skep_table.table import HudiTable
+from skep_table.write.local import LocalWriter
+
+SCHEMA = pa.schema([("id", pa.string()), ("part", pa.string()), ("ts", pa.int64())])
+
+
+class Ticking:
+    """A clock that goes a second ahead each time it is asked."""
+
+    def __init__(self) -> None:
+        self._seconds = itertools.count(1)
+        self.start = datetime(2026, 1, 1, tzinfo=timezone.utc)
+
+    def now(self) -> datetime:
+        return self.start + timedelta(seconds=next(self._seconds))
+
+    def monotonic(self) -> float:
+        return 0.0
+
+    def sleep(self, seconds: float) -> None: ...
+
+
+@dataclass
+class Maker:
+    """Makes commits in a folder, and asks it. Threads: one, so that calls come in the same order every time."""
+
+    folder: Path
+    clock: Ticking
+
+    def setting(self, **options: Any) -> CommitSetting:
+        named = {f"hoodie.{key.replace('__', '.')}": value for key, value in options.items()}
+        return CommitSetting(runner=ThreadRunner(1), clock=self.clock, options=Options(named))
+
+    @property
+    def table(self) -> HudiTable:
+        return HudiTable.open(str(self.folder))
+
+    def create(self) -> Maker:
+        spec = TableSpec(name="t", schema=SCHEMA, record_key=("id",), partition_by=("part",), ordering="ts")
+        create_table(LocalStorage(str(self.folder)), spec)
+        return self
+
+    def upsert(self, ts: int, *keys: str) -> str:
+        """Keys are `partition/id`. Answers the instant's time."""
+        rows = [key.split("/") for key in keys]
+        frame = pa.table([[r[1] for r in rows], [r[0] for r in rows], [ts] * len(rows)], schema=SCHEMA)
+        return LocalWriter(self.table, self.setting()).upsert(frame).instant.requested_time
+
+    def rows(self, **how: Any) -> dict[str, int]:
+        """`partition/id` → ts."""
+        found = read(self.table, ReadRequest(**how)).to_arrow().to_pylist()
+        keys = [f"{row['part']}/{row['id']}" for row in found]
+        assert len(keys) == len(set(keys)), "a key twice"
+        return {key: row["ts"] for key, row in zip(keys, found, strict=True)}
+
+    def copy(self, folder: Path) -> Maker:
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(self.folder, folder)
+        return Maker(folder, self.clock)
+
+    def files(self) -> set[str]:
+        return {str(f.relative_to(self.folder)) for f in self.folder.rglob("*.parquet")}
+
+
+@pytest.fixture
+def maker(tmp_path: Path) -> Maker:
+    return Maker(tmp_path / "table", Ticking()).create()
+
+
+@pytest.fixture
+def golden_copy(golden: Path, tmp_path: Path) -> Callable[[str], Maker]:
+    """A copy of a table that Hudi 0.15.0 wrote."""
+
+    def copy(case: str) -> Maker:
+        clock = Ticking()
+        clock.start = datetime(2030, 1, 1, tzinfo=timezone.utc)
+        shutil.copytree(golden / "0.15.0" / case / "table", tmp_path / case)
+        return Maker(tmp_path / case, clock)
+
+    return copy
+
+
+def _commit_tests() -> ModuleType:
+    name = "commit_fault_storage"
+    if name not in sys.modules:
+        spec = importlib.util.spec_from_file_location(name, Path(__file__).parents[1] / "commit" / "conftest.py")
+        assert spec is not None
+        assert spec.loader is not None
+        sys.modules[name] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(sys.modules[name])
+    return sys.modules[name]
+
+
+@pytest.fixture
+def each_fault(tmp_path: Path) -> Callable[..., Iterator[tuple[Maker, HudiTable, Any]]]:
+    """Copies of a table whose storage fails (`dies`: and is gone from then on) at its first call, its second, …"""
+
+    def each(maker: Maker, **how: bool) -> Iterator[tuple[Maker, HudiTable, Any]]:
+        table = maker.table
+        for at in itertools.count(1):
+            copied = maker.copy(tmp_path / "run")
+            storage = _commit_tests().FaultyStorage(str(copied.folder), at, **how)
+            yield copied, HudiTable(storage, table.config, table.timeline, ThreadRunner(1)), storage
+            if not storage.hit:
+                return
+
+    return each

@@ -1,0 +1,197 @@
+"""Clean: what each policy leaves, what it never touches, and that it is finished by whoever comes next."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from skep_table.commit.setting import CommitSetting
+from skep_table.errors import InputError, SkepError, TableVersionError
+from skep_table.query import ReadRequest, read
+from skep_table.services.clean import clean, execute_pending_cleans, finish_cleans, plan_clean, schedule_clean
+from skep_table.services.savepoint import create_savepoint, delete_savepoint
+from skep_table.table import HudiTable
+from skep_table.timeline.instant import Action, State
+from skep_table.timeline.plans import CleanMetadata
+
+
+def test_the_last_commits_stay_readable(maker: Any) -> None:
+    times = [maker.upsert(ts, "p/a", "q/b") for ts in range(1, 7)]
+    (cleaned,) = clean(maker.table, maker.setting(cleaner__commits__retained=2))
+    # six versions of each group: two retained, and the one that the older of them supersedes
+    assert len(cleaned.deleted) == 2 * 3
+    assert cleaned.account.earliest_commit_to_retain == times[4]
+    assert maker.rows() == {"p/a": 6, "q/b": 6}
+    for ts in (5, 6):
+        assert maker.rows(as_of=times[ts - 1]) == {"p/a": ts, "q/b": ts}
+    with pytest.raises(InputError, match="cleaner has removed"):
+        maker.rows(as_of=times[2])
+    assert maker.rows(query="incremental", since=times[4]) == {"p/a": 6, "q/b": 6}
+    assert clean(maker.table, maker.setting(cleaner__commits__retained=2)) == []
+
+
+def test_the_account_is_what_was_planned(maker: Any) -> None:
+    for ts in range(1, 4):
+        maker.upsert(ts, "p/a")
+    (cleaned,) = clean(maker.table, maker.setting(cleaner__commits__retained=1))
+    account = maker.table.plan(cleaned.instant)
+    assert isinstance(account, CleanMetadata)
+    assert account == cleaned.account
+    (partition,) = account.partition_metadata.values()
+    assert partition.success_delete_files == partition.delete_path_patterns
+    assert [f"p/{name}" for name in partition.success_delete_files] == list(cleaned.deleted)
+    states = [maker.folder / f".hoodie/{cleaned.instant.requested_time}.clean{s}" for s in (".requested", ".inflight")]
+    assert states[0].read_bytes() != b""
+    assert all(state.exists() for state in states)
+
+
+def test_hours(maker: Any) -> None:
+    old = [maker.upsert(ts, "p/a") for ts in (1, 2, 3)]
+    maker.clock.start += timedelta(hours=5)
+    recent = maker.upsert(4, "p/a")
+    setting = maker.setting(cleaner__policy="KEEP_LATEST_BY_HOURS", cleaner__hours__retained=2)
+    (cleaned,) = clean(maker.table, setting)
+    assert cleaned.account.earliest_commit_to_retain == recent
+    # a moment within the hours, before the commit, is still answered from the version before
+    assert len(maker.files()) == 2
+    assert {file.rpartition("_")[2] for file in maker.files()} == {f"{old[2]}.parquet", f"{recent}.parquet"}
+
+
+def test_versions_count_by_file_group(maker: Any) -> None:
+    for ts in range(1, 6):
+        maker.upsert(ts, "p/a")
+    maker.upsert(6, "q/b")
+    setting = maker.setting(cleaner__policy="KEEP_LATEST_FILE_VERSIONS", cleaner__fileversions__retained=2)
+    (cleaned,) = clean(maker.table, setting)
+    assert len(cleaned.deleted) == 3
+    assert cleaned.account.earliest_commit_to_retain == ""
+    assert maker.rows() == {"p/a": 5, "q/b": 6}
+
+
+def test_a_clean_looks_only_into_partitions_that_were_written_to(maker: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    for ts in range(1, 5):
+        maker.upsert(ts, "p/a", "q/b", "r/c")
+    setting = maker.setting(cleaner__commits__retained=1)
+    assert clean(maker.table, setting)
+    maker.upsert(5, "q/b")
+    assert clean(maker.table, setting)
+    maker.upsert(6, "p/a")
+    table = maker.table
+    listed: list[str] = []
+    original = type(table.storage).list_prefix
+
+    def list_prefix(self: Any, path: str, **how: Any) -> Any:
+        listed.append(path)
+        return original(self, path, **how)
+
+    monkeypatch.setattr(type(table.storage), "list_prefix", list_prefix)
+    plan = plan_clean(table, setting)
+    assert listed == ["q"]
+    full = plan_clean(table, maker.setting(cleaner__commits__retained=1, cleaner__incremental__mode=False))
+    assert plan == full
+    assert plan.file_paths_to_be_deleted_per_partition
+
+
+def test_a_savepoint_keeps_its_files_until_it_is_deleted(maker: Any) -> None:
+    times = [maker.upsert(ts, "p/a") for ts in range(1, 5)]
+    create_savepoint(maker.table, maker.setting(), times[0])
+    setting = maker.setting(cleaner__commits__retained=1)
+    clean(maker.table, setting)
+    assert {file.rpartition("_")[2].removesuffix(".parquet") for file in maker.files()} == {times[0], *times[2:]}
+    maker.upsert(5, "q/b")
+    clean(maker.table, setting)
+    delete_savepoint(maker.table, times[0], setting)
+    maker.upsert(6, "q/b")
+    # partition p was not written to since, but what the savepoint kept is there to be cleaned
+    (cleaned,) = clean(maker.table, setting)
+    assert any(times[0] in path for path in cleaned.deleted)
+
+
+def test_what_replaced_file_groups_left_is_cleaned(golden_copy: Callable[[str], Any]) -> None:
+    for case in ("cow_insert_overwrite", "cow_clustering", "mor_clustering"):
+        maker = golden_copy(case)
+        before = snapshot(maker.table)
+        replaced = maker.table.view(metadata=False).replaced
+        setting = maker.setting(cleaner__policy="KEEP_LATEST_FILE_VERSIONS", cleaner__fileversions__retained=1)
+        deleted = [path for cleaned in clean(maker.table, setting) for path in cleaned.deleted]
+        groups = {path.rpartition("/")[2].removeprefix(".").partition("_")[0] for path in deleted}
+        assert {file_id for _, file_id in replaced} <= groups, case
+        assert snapshot(maker.table) == before, case
+
+
+def test_the_input_of_a_pending_compaction_stays(golden_copy: Callable[[str], Any]) -> None:
+    maker = golden_copy("mor_compaction")
+    assert maker.table.view(metadata=False).pending_compaction
+    before = snapshot(maker.table)
+    setting = maker.setting(cleaner__policy="KEEP_LATEST_FILE_VERSIONS", cleaner__fileversions__retained=1)
+    clean(maker.table, setting)
+    assert snapshot(maker.table) == before
+
+
+def snapshot(table: HudiTable) -> list[str]:
+    return sorted(map(repr, read(table, ReadRequest()).to_arrow().to_pylist()))
+
+
+def test_change_logs_go_with_their_slice(golden_copy: Callable[[str], Any]) -> None:
+    maker = golden_copy("cow_cdc")
+    logs = set(maker.folder.rglob("*.cdc"))
+    assert logs
+    setting = maker.setting(cleaner__commits__retained=1)
+    (cleaned,) = clean(maker.table, setting)
+    gone = {str(log.relative_to(maker.folder)) for log in logs if not log.exists()}
+    assert gone
+    assert gone == {path for path in cleaned.deleted if path.endswith(".cdc")}
+
+
+def test_a_planned_clean_is_carried_out_by_another(maker: Any) -> None:
+    for ts in range(1, 5):
+        maker.upsert(ts, "p/a")
+    setting = maker.setting(cleaner__commits__retained=1)
+    instant = schedule_clean(maker.table, setting)
+    assert instant is not None
+    assert len(maker.files()) == 4
+    (cleaned,) = execute_pending_cleans(maker.table, setting)
+    assert cleaned.instant == replace(instant, state=State.COMPLETED)
+    assert len(maker.files()) == 2
+
+
+def test_two_executors_of_one_plan(maker: Any) -> None:
+    for ts in range(1, 5):
+        maker.upsert(ts, "p/a")
+    setting = maker.setting(cleaner__commits__retained=1)
+    schedule_clean(maker.table, setting)
+    seen_before = maker.table
+    assert execute_pending_cleans(maker.table, setting)
+    assert finish_cleans(seen_before, setting) == []
+    assert maker.rows() == {"p/a": 4}
+
+
+@pytest.mark.parametrize("how", [{}, {"dies": True}, {"dies": True, "after": True}], ids=["fails", "dies", "after"])
+def test_a_fault_at_any_call(how: dict[str, bool], maker: Any, each_fault: Any) -> None:
+    for ts in range(1, 5):
+        maker.upsert(ts, "p/a", "q/b")
+    setting = maker.setting(cleaner__commits__retained=1)
+    runs = 0
+    for copied, table, storage in each_fault(maker, **how):
+        try:
+            clean(table, setting)
+        except SkepError:
+            assert copied.rows() == {"p/a": 4, "q/b": 4}
+        clean(copied.table, setting)
+        where = storage.calls[storage.at - 1] if storage.hit else ""
+        assert copied.rows() == {"p/a": 4, "q/b": 4}, where
+        assert len(copied.files()) == 4, where
+        assert not copied.table.timeline.pending().instants, where
+        assert len(copied.table.timeline.of(Action.CLEAN)) == 1, where
+        runs += 1
+    assert runs > 10
+
+
+def test_a_version_that_is_not_written_is_refused(golden: Any) -> None:
+    table = HudiTable.open(str(golden / "1.1.1" / "cow_clean" / "table"))
+    with pytest.raises(TableVersionError, match="version"):
+        clean(table, CommitSetting())
