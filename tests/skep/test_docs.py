@@ -32,7 +32,7 @@ def with_examples() -> list[Path]:
 def test_the_examples_of_a_page_run(page: Path, tmp_path: Path, metastore_server: EmbeddedMetastore) -> None:
     """The Python blocks as one program, then the console lines that begin with `$ `, all in one empty folder.
 
-    The settings name the suite's metastore, but for pages that are about all of a metastore: that saves starting twenty.
+    The settings name the suite's metastore, but for pages about all of a metastore: that saves starting twenty.
     """
     environment = {
         **os.environ,
