@@ -44,6 +44,7 @@ load_helper("golden_faults", TESTS / "golden" / "faults.py")
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(load_helper("metastore_fixtures", TESTS / "catalog" / "metastore_fixtures.py"))
+    config.pluginmanager.register(load_helper("storage_fixtures", TESTS / "table" / "storage_fixtures.py"))
 
 
 @pytest.fixture(scope="session")

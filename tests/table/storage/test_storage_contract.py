@@ -138,36 +138,10 @@ class TestLocal(StorageContract):
             assert open_storage(root).uri("x") == f"file://{tmp_path}/x"
 
 
-@pytest.fixture(scope="module")
-def s3_options():
-    server = pytest.importorskip("moto.server").ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    yield {
-        "fs.s3a.endpoint": f"http://{host}:{port}",
-        "fs.s3a.access.key": "key",
-        "fs.s3a.secret.key": "secret",
-        "fs.s3a.endpoint.region": "us-east-1",
-        "fs.s3a.path.style.access": "true",
-    }
-    server.stop()
-
-
 class TestS3(StorageContract):
     @pytest.fixture
-    def storage(self, s3_options, request):
-        import boto3
-
-        bucket = f"b{abs(hash(request.node.name))}"
-        client = boto3.client(
-            "s3",
-            endpoint_url=s3_options["fs.s3a.endpoint"],
-            aws_access_key_id="key",
-            aws_secret_access_key="secret",
-            region_name="us-east-1",
-        )
-        client.create_bucket(Bucket=bucket)
-        return open_storage(f"s3a://{bucket}/lake/table/", s3_options)
+    def storage(self, s3_folder):
+        return s3_folder()
 
     def test_the_scheme_is_kept(self, storage):
         assert isinstance(storage, ObjectStorage)

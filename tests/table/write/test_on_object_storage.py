@@ -1,0 +1,72 @@
+"""A table on S3 from creation to rollback: no renames there, but conditional creates."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from skep_table.commit.create import TableSpec, create_table
+from skep_table.errors import NotATableError, StorageError
+from skep_table.query import ReadRequest, read
+from skep_table.table import HudiTable
+from skep_table.write.local import LocalWriter
+
+SCHEMA = pa.schema([("id", pa.string()), ("part", pa.string()), ("ts", pa.int64()), ("v", pa.int64())])
+
+
+def rows(*values: tuple[str, str, int, int]) -> pa.Table:
+    return pa.Table.from_pylist([dict(zip(SCHEMA.names, value, strict=True)) for value in values], SCHEMA)
+
+
+def answer(table: HudiTable, **request: Any) -> dict[str, int]:
+    found = read(table.reload(), ReadRequest(columns=("id", "v"), **request)).to_arrow()
+    return dict(zip(found["id"].to_pylist(), found["v"].to_pylist(), strict=True))
+
+
+def test_a_table_lives_on_s3(s3_folder: Any, s3_options: dict[str, str]) -> None:
+    storage = s3_folder()
+    with pytest.raises(NotATableError):
+        HudiTable.open(storage)
+    spec = TableSpec(name="t", schema=SCHEMA, record_key=("id",), partition_by=("part",), ordering="ts")
+    table = create_table(storage, spec)
+    writer = LocalWriter(table)
+    first = writer.bulk_insert(rows(("a", "x", 1, 1), ("b", "x", 1, 2), ("c", "y", 1, 3)))
+    writer.upsert(rows(("a", "x", 2, 10), ("b", "x", 0, 20), ("d", "y", 1, 4)))
+    writer.delete(rows(("c", "y", 1, 0)).select(["id", "part"]))
+    assert answer(table) == {"a": 10, "b": 2, "d": 4}
+    assert answer(table, query="incremental", since=first.instant.requested_time) == {"a": 10, "d": 4}
+    assert answer(HudiTable.open(storage.root, s3_options)) == {"a": 10, "b": 2, "d": 4}
+    names = {file.path.partition("/")[0] for file in storage.list_prefix("", recursive=True)}
+    assert names == {".hoodie", "x", "y"}
+    assert storage.list_prefix(".hoodie/.temp", recursive=True) == []
+
+
+def test_what_a_dead_writer_left_is_rolled_back(s3_folder: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    storage = s3_folder()
+    table = create_table(storage, TableSpec(name="t", schema=SCHEMA, record_key=("id",), partition_by=("part",)))
+    LocalWriter(table).upsert(rows(("a", "x", 1, 1)))
+    real = type(storage).create_exclusive
+
+    def dies_at_the_commit(self: Any, path: str, data: bytes) -> None:
+        if path.endswith(".commit"):
+            monkeypatch.setattr(type(storage), "delete", _dead)
+            monkeypatch.setattr(type(storage), "read", _dead)
+            raise StorageError("the writer is dead", path=path)
+        real(self, path, data)
+
+    monkeypatch.setattr(type(storage), "create_exclusive", dies_at_the_commit)
+    with pytest.raises(StorageError, match="dead"):
+        LocalWriter(table).upsert(rows(("a", "x", 2, 2), ("b", "x", 2, 2)))
+    monkeypatch.undo()
+    assert len(storage.list_prefix("x")) == 3  # the metafile and two base files, one of nobody's
+    assert answer(table) == {"a": 1}
+    LocalWriter(table).upsert(rows(("c", "x", 1, 3)))
+    assert answer(table) == {"a": 1, "c": 3}
+    assert len(storage.list_prefix("x")) == 3
+    assert [i for i in table.reload().timeline.instants if not i.is_completed] == []
+
+
+def _dead(*_: Any) -> Any:
+    raise StorageError("the writer is dead")
