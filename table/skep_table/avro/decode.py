@@ -238,7 +238,15 @@ def _decimals(kind: DecimalType, cursors: Cursors) -> pa.Array:
             if not width:
                 cursors.fail("a decimal without bytes", length == 0)
             _widen(cursors.source.data[start[rows, None] + np.arange(width)], unscaled, rows, cursors)
-    return pa.Array.from_buffers(arrow_of(kind), len(cursors), [None, pa.py_buffer(unscaled)], null_count=0)
+    values = pa.Array.from_buffers(arrow_of(kind), len(cursors), [None, pa.py_buffer(unscaled)], null_count=0)
+    try:
+        values.validate(full=True)
+    except pa.ArrowInvalid:
+        too_long = [
+            abs(int.from_bytes(value.tobytes(), "little", signed=True)) >= 10**kind.precision for value in unscaled
+        ]
+        cursors.fail(f"a decimal of more than {kind.precision} digits", np.array(too_long))
+    return values
 
 
 def _widen(big_endian: U8, target: U8, rows: Any, cursors: Cursors) -> None:

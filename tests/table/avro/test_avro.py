@@ -412,6 +412,12 @@ class TestDamage:
         batch.validate(full=True)
         assert batch.num_rows == len(ROWS)
 
+    def test_a_decimal_of_too_many_digits_is_corrupt(self) -> None:
+        schema = Schema((Field("d", DecimalType(2, 0, fixed_size=1), nullable=False),))
+        assert decode_records(schema, b"\x63", np.array([0]), np.array([1])).column(0)[0].as_py() == 99
+        with pytest.raises(CorruptFileError, match="2 digits"):
+            decode_records(schema, b"\x64", np.array([0]), np.array([1]))
+
     @settings(max_examples=300)
     @given(schemas(), st.lists(st.binary(max_size=30), min_size=1, max_size=3))
     def test_any_bytes_are_records_or_corrupt(self, schema: Schema, parts: list[bytes]) -> None:
