@@ -26,6 +26,8 @@ MARKER: Final = "last_commit_time_sync"
 COMPLETION_MARKER: Final = "last_commit_completion_time_sync"
 READ_OPTIMIZED: Final = "hoodie.query.as.ro.table"
 PROVIDER: Final = "spark.sql.sources.provider"
+OWNED_BY: Final = "skep.sync.table"
+"""Says for which table skep made a view: those of an earlier strategy may go, others' may not."""
 SCHEMA_PARTS: Final = "spark.sql.sources.schema."
 """Below this prefix lie the parts of Spark's schema. Parts beyond the last one are stale, and are taken away."""
 

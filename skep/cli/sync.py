@@ -137,7 +137,7 @@ def status(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """How many commits and seconds each of a table's entries is behind."""
-    from skep_sync.sync import SyncStatus, sync_status
+    from skep_sync.status import SyncStatus, sync_status
 
     with reported(), _opened(table, metastore, warehouse, database, name, settings) as opened:
         rows = [

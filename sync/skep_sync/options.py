@@ -21,6 +21,7 @@ class Cascade(str, Enum):
     the table's."""
 
     ALL = "all"
+    TOUCHED = "touched"
     NONE = "none"
 
 
@@ -81,7 +82,10 @@ SNAPSHOT_NAME = option(
 )
 NO_PARTITIONS = option("hoodie.meta.sync.no_partition_metadata", boolean, False, "Register no partitions.")
 SPARK_VERSION = option("hoodie.meta_sync.spark.version", _optional_text, None, "Told in spark.sql.create.version.")
-CASCADE = option("skep.sync.cascade", one_of(Cascade), Cascade.ALL, "Partitions that get changed columns: all, none.")
+CASCADE = option(
+    "skep.sync.cascade", one_of(Cascade), Cascade.ALL, "Partitions that get changed columns: all, touched, none."
+)
+CONNECTIONS = option("skep.sync.connections", _count, 4, "Batches of partitions sent to the metastore at once.")
 LOCK_WAIT = option("skep.sync.lock.wait_seconds", float, 120.0, "How long a sync waits for another one.")
 
 # Accepted, and without effect: skep speaks to the metastore only, never drops a table, asks for partitions by name.
@@ -111,11 +115,14 @@ class SyncOptions:
     auto_create_database: bool = True
     batch_size: int = 1000
     cascade: Cascade = Cascade.ALL
+    connections: int = 4
     lock_wait_seconds: float = 120.0
 
     @classmethod
-    def of(cls, given: Mapping[str, object] | None = None) -> SyncOptions:
+    def of(cls, given: SyncOptions | Mapping[str, object] | None = None) -> SyncOptions:
         """From option keys. OptionError names the key that does not parse."""
+        if isinstance(given, SyncOptions):
+            return given
         options = given if isinstance(given, Options) else Options(given)
         if (mode := options.value(MODE).lower()) != "hms":
             raise OptionError(f"option {MODE.key}: only hms is supported, not {mode}", option=MODE.key, found=mode)
@@ -142,5 +149,6 @@ class SyncOptions:
             auto_create_database=options.value(AUTO_CREATE),
             batch_size=options.value(BATCH),
             cascade=options.value(CASCADE),
+            connections=options.value(CONNECTIONS),
             lock_wait_seconds=options.value(LOCK_WAIT),
         )

@@ -7,7 +7,7 @@ What others have put into an entry stays: their parameters, owner, comments on c
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -15,6 +15,7 @@ from skep_catalog.entities import Column, StorageDescriptor, Table
 from skep_catalog.entries import COMPLETION_MARKER, MARKER, SCHEMA_PARTS
 from skep_catalog.type_text import same_type
 from skep_sync.changes import Changes, SyncPoint
+from skep_sync.columns import SETTING, column_changes, ordered, refused
 from skep_sync.options import Cascade
 from skep_sync.steps import (
     AddPartitions,
@@ -26,7 +27,7 @@ from skep_sync.steps import (
     PartitionTarget,
     Step,
 )
-from skep_sync.values import Extractor, partition_name, partition_values
+from skep_sync.values import Extractor, canonical_value, partition_name, partition_values
 from skep_table.errors import FormatError
 
 _S3_SCHEMES: Final = frozenset({"s3", "s3a", "s3n"})
@@ -41,10 +42,20 @@ class Layout:
     keys: tuple[str, ...]
     extractor: Extractor
     decode: bool
+    types: tuple[str, ...] = ()
 
     def target(self, path: str) -> PartitionTarget:
         values = partition_values(path, self.extractor, self.keys, decode=self.decode)
         return PartitionTarget(path, values, partition_name(self.keys, values), f"{self.base_path}/{path}")
+
+    def known_as(self, values: tuple[str, ...]) -> tuple[str, ...]:
+        """Values by what they mean to their keys' types: `01` is `1` to an int, `2024-1-5` a date like `2024-01-05`."""
+        return tuple(map(canonical_value, values, self.types)) if self.types else values
+
+    def names(self, path: str) -> set[str]:
+        """The names under which the metastore may have the partition of a path."""
+        target = self.target(path)
+        return {target.name, partition_name(self.keys, self.known_as(target.values))}
 
 
 def marker_of(entry: Table | None) -> SyncPoint | None:
@@ -61,8 +72,9 @@ def entry_steps(
     partitions: list[Step],
     *,
     cascade: Cascade = Cascade.ALL,
+    touched: Sequence[str] = (),
 ) -> list[Step]:
-    """The steps of one entry around those of its partitions."""
+    """The steps of one entry around those of its partitions. `touched`: partitions written since the last sync."""
     marked = _markers(point)
     if actual is None:
         created = replace(wanted, parameters={**wanted.parameters, **({} if partitions else marked)})
@@ -71,13 +83,16 @@ def entry_steps(
     changes = differences(actual, target)
     if not changes:
         return partitions
-    columns_change = any(change.what.startswith("column") for change in changes)
+    columns = column_changes(actual.storage.columns, target.storage.columns)
+    cascading = bool(columns) and bool(target.partition_keys)
     before = actual.parameters.get(MARKER)
     alter = AlterEntry(
         target,
         tuple(changes),
-        cascade=columns_change and bool(target.partition_keys) and cascade is Cascade.ALL,
+        cascade=cascading and cascade is Cascade.ALL,
         expected=(MARKER, before) if before is not None else None,
+        columns=tuple(columns),
+        cascade_to=tuple(touched) if cascading and cascade is Cascade.TOUCHED else (),
     )
     return [*partitions, alter]
 
@@ -112,7 +127,7 @@ def merged(wanted: Table, actual: Table, marked: Mapping[str, str]) -> Table:
         parameters=parameters,
         storage=replace(
             old,
-            columns=_with_comments(new.columns, old.columns),
+            columns=ordered(old.columns, _with_comments(new.columns, old.columns)),
             location=location,
             input_format=new.input_format,
             output_format=new.output_format,
@@ -196,19 +211,31 @@ def partition_steps(
     """
     targets = [layout.target(path) for path in sorted(changes.live)]
     _check_distinct(targets)
-    new = [target for target in targets if target.values not in registered]
+    exact = {target.values for target in targets}
+    # Another spelling of the same value stands for a partition, unless that spelling is a partition of its own.
+    spelt = {layout.known_as(values): values for values in registered if values not in exact}
+
+    def entry_of(target: PartitionTarget) -> tuple[str, ...] | None:
+        return target.values if target.values in registered else spelt.get(layout.known_as(target.values))
+
+    found = {target.values: entry_of(target) for target in targets}
+    new = [target for target in targets if found[target.values] is None]
     files = changes.files([target.path for target in new])
-    adds = [replace(target, files=found) for target in new if (found := files[target.path]) is not None]
+    adds = [replace(target, files=known) for target in new if (known := files[target.path]) is not None]
     moves = [
-        target
+        replace(target, values=values, name=partition_name(layout.keys, values))
         for target in targets
-        if (location := registered.get(target.values)) is not None and not same_location(location, target.location)
+        if (values := found[target.values]) is not None
+        and (location := registered[values]) is not None
+        and not same_location(location, target.location)
     ]
     if changes.complete:
-        kept = {target.values for target in targets}
+        kept = set(found.values())
         gone = sorted(values for values in registered if values not in kept)
     else:
-        gone = sorted({layout.target(path).values for path in changes.emptied} & registered.keys())
+        emptied = {layout.target(path).values for path in changes.emptied}
+        means = {layout.known_as(values) for values in emptied}
+        gone = sorted(v for v in registered if v in emptied or (v not in exact and layout.known_as(v) in means))
     steps: list[Step] = []
     if adds:
         steps.append(AddPartitions(wanted, tuple(adds)))
@@ -245,3 +272,15 @@ def _location(text: str | None) -> tuple[str, str, str] | None:
     match = _URI.fullmatch(text)
     scheme, authority, path = (match[1].lower(), match[2] or "", match[3]) if match else ("file", "", text)
     return ("s3" if scheme in _S3_SCHEMES else scheme), authority, path.rstrip("/")
+
+
+def refusals(actual: Table, target: Table) -> str | None:
+    """What a metastore with its default settings will refuse of an alteration; None: nothing."""
+    names = refused(actual.storage.columns, target.storage.columns)
+    if not names:
+        return None
+    changes = "; ".join(map(str, column_changes(actual.storage.columns, target.storage.columns)))
+    return (
+        f"{actual.full_name}: {changes}. A metastore refuses that by default, at the place of {', '.join(names)}; it "
+        f"takes it with {SETTING}"
+    )

@@ -8,6 +8,7 @@ from typing import Any
 
 from skep_catalog.entities import Table
 from skep_sync.changes import Files, SyncPoint
+from skep_sync.columns import ColumnChange
 
 _NAMED = 5  # so many partitions are named in a summary
 
@@ -112,16 +113,36 @@ class DropPartitions:
 
 
 @dataclass(frozen=True, slots=True)
+class DropEntry:
+    """An entry that skep made for a view which is not asked for any more."""
+
+    table: Table
+
+    def summary(self) -> str:
+        return f"drop table {self.table.full_name} (the entry only): a view of an earlier strategy"
+
+    def to_json(self) -> dict[str, Any]:
+        return {"step": "drop_table", "table": self.table.full_name}
+
+
+@dataclass(frozen=True, slots=True)
 class AlterEntry:
-    """The one alteration of an entry, its last step, marker included. `expected`: the marker that must still stand."""
+    """The one alteration of an entry, its last step, marker included. `expected`: the marker that must still stand.
+
+    Changed columns go to all partitions (`cascade`), or to those named by `cascade_to`.
+    """
 
     table: Table
     changes: tuple[Change, ...]
     cascade: bool = False
     expected: tuple[str, str] | None = None
+    columns: tuple[ColumnChange, ...] = ()
+    cascade_to: tuple[str, ...] = ()
 
     def summary(self) -> str:
-        lines = [f"alter table {self.table.full_name}" + (", columns of all partitions too" if self.cascade else "")]
+        which = "all" if self.cascade else str(len(self.cascade_to))
+        also = f", columns of {which} partitions too" if self.cascade or self.cascade_to else ""
+        lines = [f"alter table {self.table.full_name}{also}", *(f"    {change}" for change in self.columns)]
         return "\n".join([*lines, *(f"    {change}" for change in self.changes)])
 
     def to_json(self) -> dict[str, Any]:
@@ -129,11 +150,15 @@ class AlterEntry:
             "step": "alter_table",
             "table": self.table.full_name,
             "cascade": self.cascade,
+            "columns": [
+                {"kind": c.kind.name.lower(), "column": c.column, "old": c.old, "new": c.new, "one_way": c.one_way}
+                for c in self.columns
+            ],
             "changes": [{"what": c.what, "old": c.old, "new": c.new} for c in self.changes],
         }
 
 
-Step = CreateDatabase | CreateEntry | AddPartitions | MovePartitions | DropPartitions | AlterEntry
+Step = CreateDatabase | CreateEntry | AddPartitions | MovePartitions | DropPartitions | DropEntry | AlterEntry
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from enum import Enum
 
@@ -105,3 +106,12 @@ def partition_name(keys: Sequence[str], values: Sequence[str]) -> str:
 def values_of_name(name: str) -> tuple[str, ...]:
     """The values in a metastore's partition name."""
     return tuple(unescape(level.partition("=")[2]) for level in name.split("/"))
+
+
+def canonical_value(text: str, kind: str) -> str:
+    """A value as the metastore's type would write it. What is no such value (the default partition, say) stays."""
+    if kind in ("tinyint", "smallint", "int", "bigint") and re.fullmatch(r"[+-]?\d+", text):
+        return str(int(text))
+    if kind == "date" and (match := re.fullmatch(r"(\d{4})-(\d{1,2})-(\d{1,2})", text)):
+        return f"{match[1]}-{match[2]:0>2}-{match[3]:0>2}"
+    return text

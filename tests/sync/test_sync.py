@@ -16,8 +16,9 @@ import pytest
 from skep_catalog.client import Metastore
 from skep_catalog.entities import Column, StorageDescriptor, Table
 from skep_catalog.entries import MARKER
+from skep_sync.status import sync_status
 from skep_sync.steps import AddPartitions, AlterEntry, DropPartitions, SyncPlan
-from skep_sync.sync import apply_plan, plan_sync, sync_status, sync_table
+from skep_sync.sync import apply_plan, plan_sync, sync_table
 from skep_table.errors import MetastoreUnreachableError, OptionError, SyncError, TableMismatchError
 from skep_table.table import HudiTable
 

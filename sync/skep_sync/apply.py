@@ -1,0 +1,204 @@
+"""Takes the steps of a plan: partitions in batches on several connections, then the one alteration of each entry.
+
+What was done when a step fails stays, and is well-formed: partitions are added where they are missing, columns taken to
+partitions that have others, and the marker, which comes last, is not there yet. So the next sync goes on from there.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import replace
+from typing import TypeVar
+
+from skep_catalog.client import Metastore
+from skep_catalog.entities import Database, Partition, Table
+from skep_catalog.entries import COMPLETION_MARKER, MARKER
+from skep_catalog.type_text import same_type
+from skep_sync import backup
+from skep_sync.columns import SETTING, refused
+from skep_sync.options import SyncOptions
+from skep_sync.steps import (
+    AddPartitions,
+    AlterEntry,
+    CreateDatabase,
+    CreateEntry,
+    DropEntry,
+    DropPartitions,
+    MovePartitions,
+    PartitionTarget,
+    SyncPlan,
+)
+from skep_table.errors import CatalogError, EntryChangedError, StorageError
+from skep_table.events import Events
+from skep_table.storage import Storage
+
+T = TypeVar("T")
+_MARKERS = frozenset({f"parameter {MARKER}", f"parameter {COMPLETION_MARKER}"})
+
+
+Work = Callable[[Table, Sequence[T]], None]
+
+
+class Applier:
+    """Applies steps to one metastore. `storage` is the table's: what is changed is kept there first."""
+
+    def __init__(self, metastore: Metastore, storage: Storage, options: SyncOptions, events: Events) -> None:
+        self._metastore, self._storage, self._options, self._events = metastore, storage, options, events
+        self.counts: Counter[str] = Counter()
+
+    def take(self, plan: SyncPlan) -> dict[str, int]:
+        """Takes the steps in order; answers what was done."""
+        for step in plan.steps:
+            match step:
+                case CreateDatabase(database):
+                    self._metastore.create_database(Database(database, "made by a table sync"), if_not_exists=True)
+                    self.counts["databases created"] += 1
+                case CreateEntry(table):
+                    self._metastore.create_table(table)
+                    self.counts["tables created"] += 1
+                case DropEntry(table):
+                    self._keep(table)
+                    self._metastore.drop_table(table.database, table.name)
+                    self.counts["tables dropped"] += 1
+                case AddPartitions(table, partitions):
+                    self._in_batches("sync.add_partitions", table, partitions, self._add)
+                    self.counts["partitions added"] += len(partitions)
+                case MovePartitions(table, partitions):
+                    self._in_batches("sync.move_partitions", table, partitions, self._move)
+                    self.counts["partitions moved"] += len(partitions)
+                case DropPartitions(table, names):
+                    self._in_batches("sync.drop_partitions", table, names, self._drop)
+                    self.counts["partitions dropped"] += len(names)
+                case AlterEntry():
+                    self.alter(step)
+                    self.counts["tables altered"] += 1
+        return dict(self.counts)
+
+    def alter(self, step: AlterEntry) -> None:
+        table = step.table
+        if table.origin is None:
+            # Made by this very plan: the server has added to it what a sync must not take away.
+            made = self._metastore.table(table.database, table.name)
+            table = replace(made, parameters={**made.parameters, **table.parameters})
+        elif any(change.what not in _MARKERS for change in step.changes):
+            before = self._metastore.table(table.database, table.name)
+            self._check_marker(before, step)
+            self._keep(before)
+            if step.cascade and refused(before.storage.columns, table.storage.columns):
+                # Whether it takes the columns the server has to say before any partition is touched: it does both.
+                self._alter(step, table, cascade=True)
+                return
+        if step.cascade or step.cascade_to:
+            names = list(step.cascade_to) or self._metastore.partition_names(table.database, table.name)
+            self._in_batches("sync.cascade", table, names, self._cascade)
+        self._alter(step, table, cascade=False)
+
+    def _check_marker(self, before: Table, step: AlterEntry) -> None:
+        """Servers that know of no expected parameter would write over what another sync did meanwhile."""
+        if step.expected is not None and before.parameters.get(step.expected[0]) != step.expected[1]:
+            raise EntryChangedError(
+                f"table {before.full_name} was synced by another meanwhile",
+                table=before.full_name,
+                found=before.parameters.get(step.expected[0]),
+                expected=step.expected[1],
+            )
+
+    def _alter(self, step: AlterEntry, table: Table, *, cascade: bool) -> None:
+        try:
+            self._metastore.alter_table(
+                step.table.database, step.table.name, table, cascade=cascade, expected=step.expected
+            )
+        except CatalogError as error:
+            if "incompatible" not in error.message:
+                raise
+            changed = "; ".join(str(change) for change in step.changes if change.what.startswith("column"))
+            raise CatalogError(
+                f"{error.message} (wanted: {changed})",
+                hint=f"it compares columns by position; {SETTING} on the metastore lifts that",
+                **error.fields,
+            ) from error
+        self._events.emit("sync.altered", table=table.full_name, cascade=step.cascade, expected=step.expected)
+
+    def _keep(self, table: Table) -> None:
+        """A copy that can't be written (the table's folder is read-only, say) holds no sync up: the log tells of it."""
+        try:
+            kept = backup.keep(self._storage, self._metastore.uri, table)
+        except (StorageError, OSError) as error:
+            self._events.emit("sync.no_backup", table=table.full_name, error=str(error))
+        else:
+            self._events.emit("sync.backup", table=table.full_name, id=kept.id)
+
+    # -- one batch each
+
+    def _add(self, table: Table, batch: Sequence[PartitionTarget]) -> None:
+        _all_of(
+            self._metastore.add_partitions(
+                table.database, table.name, [_partition(table, target) for target in batch], batch_size=len(batch)
+            )
+        )
+
+    def _drop(self, table: Table, batch: Sequence[str]) -> None:
+        _all_of(self._metastore.drop_partitions(table.database, table.name, batch, batch_size=len(batch)))
+
+    def _move(self, table: Table, batch: Sequence[PartitionTarget]) -> None:
+        locations = {target.values: target.location for target in batch}
+        found = self._metastore.partitions(table.database, table.name, [target.name for target in batch])
+        self._write(table, [replace(p, storage=replace(p.storage, location=locations[p.values])) for p in found])
+
+    def _cascade(self, table: Table, batch: Sequence[str]) -> None:
+        """The table's columns for those of the batch that have others: a cascade that was cut goes on."""
+        columns = table.storage.columns
+        self._write(
+            table,
+            [
+                replace(partition, storage=replace(partition.storage, columns=columns))
+                for partition in self._metastore.partitions(table.database, table.name, batch)
+                if not same_columns(partition.storage.columns, columns)
+            ],
+        )
+
+    def _write(self, table: Table, partitions: list[Partition]) -> None:
+        if partitions:
+            _all_of(
+                self._metastore.alter_partitions(table.database, table.name, partitions, batch_size=len(partitions))
+            )
+
+    def _in_batches(
+        self, name: str, table: Table, items: Sequence[T], work: Callable[[Table, Sequence[T]], None]
+    ) -> None:
+        """Batches on several connections. The first error is raised when those under way have ended."""
+        size = self._options.batch_size
+        batches = [items[start : start + size] for start in range(0, len(items), size)]
+        done = 0
+        with ThreadPoolExecutor(min(self._options.connections, len(batches) or 1), "skep-sync") as pool:
+            running = {pool.submit(work, table, batch): len(batch) for batch in batches}
+            try:
+                for future in as_completed(running):
+                    future.result()
+                    done += running[future]
+                    self._events.progress(name, done, len(items), table=table.full_name)
+            except BaseException:
+                pool.shutdown(cancel_futures=True)
+                raise
+
+
+def same_columns(one: Sequence[object], other: Sequence[object]) -> bool:
+    """By name and type, whatever the case; comments don't count."""
+    return len(one) == len(other) and all(
+        a.name.lower() == b.name.lower() and same_type(a.type, b.type)  # type: ignore[attr-defined]
+        for a, b in zip(one, other, strict=True)
+    )
+
+
+def _all_of(sent: Iterator[int]) -> None:
+    for _ in sent:
+        pass
+
+
+def _partition(table: Table, target: PartitionTarget) -> Partition:
+    """With the numbers of its files: the server would list the folder to find them."""
+    files = target.files
+    parameters = {} if files is None else {"numFiles": str(files.count), "totalSize": str(files.size_bytes)}
+    return Partition(target.values, replace(table.storage, location=target.location), parameters)

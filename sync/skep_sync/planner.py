@@ -1,0 +1,206 @@
+"""Looks at table and metastore, asking no more than it must, and hands what it finds to the pure planner."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from skep_catalog.client import Metastore
+from skep_catalog.entities import Column, Table
+from skep_catalog.entries import MARKER, OWNED_BY, Wanted, WantedEntry, wanted_entries
+from skep_sync.changes import Changes, History
+from skep_sync.options import SyncOptions
+from skep_sync.plan import Layout, entry_steps, marker_of, merged, partition_steps, refusals, same_location
+from skep_sync.steps import CreateDatabase, DropEntry, Step, SyncPlan
+from skep_sync.values import Extractor, values_of_name
+from skep_table.errors import NoSuchTableError, TableMismatchError
+from skep_table.table import HudiTable
+
+
+def target_of(table: HudiTable, database: str | None = None, name: str | None = None) -> tuple[str, str]:
+    """Where a table is registered: as asked for, else by its own database and name, else in `default`."""
+    return (database or table.config.database or "default").lower(), (name or table.config.name).lower()
+
+
+class Planner:
+    """Collects what the pure planner needs, asking the metastore no more than it must."""
+
+    def __init__(
+        self,
+        table: HudiTable,
+        metastore: Metastore,
+        database: str,
+        name: str,
+        options: SyncOptions,
+        full: bool = False,
+    ) -> None:
+        self.table, self.metastore, self.options, self.full = table, metastore, options, full
+        self.database, self.name = database, name
+        self.base_path = table.storage.uri("")
+        self.warnings: list[str] = []
+
+    def plan(self) -> SyncPlan:
+        history, wanted = self.look()
+        actual = {
+            entry.table.name: self.metastore.find_table(self.database, entry.table.name) for entry in wanted.entries
+        }
+        if any(self._is_ahead(entry, history) for entry in actual.values()):
+            # Someone synced a later commit than this look at the table knows of.
+            self.table = self.table.reload()
+            history, wanted = self.look()
+        self.warnings += wanted.warnings
+        steps: list[Step] = []
+        if all(entry is None for entry in actual.values()) and not self._has_database():
+            steps.append(self._create_database())
+        complete = False
+        for entry in wanted.entries:
+            found = actual[entry.table.name]
+            if found is not None:
+                self._check_same(entry, found)
+            entry_plan, entry_complete = self._entry(entry, found, history)
+            steps += entry_plan
+            complete |= entry_complete
+        if (steps or self.full) and self.table.config.is_mor:
+            steps += self._earlier_views(actual)
+        markers = {key: None if entry is None else entry.parameters.get(MARKER) for key, entry in actual.items()}
+        return SyncPlan(
+            self.base_path,
+            self.database,
+            self.name,
+            history.point,
+            tuple(steps),
+            tuple(self.warnings),
+            markers,
+            complete,
+        )
+
+    def look(self) -> tuple[History, Wanted]:
+        """What the table is now, and what it should be in the metastore."""
+        schema = self.table.schema()
+        entries = wanted_entries(
+            self.table.config,
+            schema,
+            self.base_path,
+            self.database,
+            self.name,
+            self.options.entry,
+            owner=self.metastore.user,
+        )
+        return History.of(self.table), entries
+
+    def _entry(self, entry: WantedEntry, actual: Table | None, history: History) -> tuple[list[Step], bool]:
+        marker = marker_of(actual)
+        point = history.point
+        if actual is not None and self._is_ahead(actual, history):
+            # Still ahead after a fresh look: that commit was rolled back or the table restored to an earlier one.
+            self.warnings.append(
+                f"table {actual.full_name} was synced up to {marker and marker.requested_time}, which is not on "
+                "the timeline (rolled back or restored): all partitions are compared"
+            )
+        partitions: list[Step] = []
+        complete = False
+        touched: list[str] = []
+        if (
+            entry.table.partition_keys
+            and self.options.partitions
+            and point is not None
+            and (self.full or marker != point)
+        ):
+            changes = history.changes_since(None if self.full else marker)
+            complete = changes.complete
+            layout = self._layout(entry.table.partition_keys)
+            touched = sorted(set().union(*map(layout.names, changes.live)))
+            partitions = partition_steps(entry.table, changes, layout, self._registered(actual, changes, layout))
+        if actual is None and self.table.config.is_mor:
+            # So that a change of strategy may take away again what was made here, and nothing else.
+            owned = {**entry.table.parameters, OWNED_BY: f"{self.database}.{self.name}"}
+            entry = replace(entry, table=replace(entry.table, parameters=owned))
+        if actual is not None and (warning := refusals(actual, merged(entry.table, actual, {}))):
+            self.warnings.append(warning)
+        steps = entry_steps(entry.table, actual, point, partitions, cascade=self.options.cascade, touched=touched)
+        return steps, complete
+
+    def _is_ahead(self, entry: Table | None, history: History) -> bool:
+        marker, point = marker_of(entry), history.point
+        return marker is not None and (point is None or marker.requested_time > point.requested_time)
+
+    def _layout(self, columns: tuple[Column, ...]) -> Layout:
+        keys, types = tuple(key.name for key in columns), tuple(key.type for key in columns)
+        config = self.table.config
+        extractor = self.options.extractor or Extractor.fitting(len(keys), hive_style=config.hive_style)
+        return Layout(self.base_path, keys, extractor, config.url_encode, types)
+
+    def _registered(self, actual: Table | None, changes: Changes, layout: Layout) -> dict[tuple[str, ...], str | None]:
+        """The entry's partitions: names of all for a full comparison, else those of the paths in question."""
+        if actual is None:
+            return {}
+        database, name = actual.database, actual.name
+        if changes.complete:
+            return {values_of_name(text): None for text in self.metastore.partition_names(database, name)}
+        names = sorted(set().union(*map(layout.names, changes.live | changes.emptied)))
+        return {p.values: p.storage.location for p in self.metastore.partitions(database, name, names)}
+
+    def _earlier_views(self, wanted: dict[str, Table | None]) -> list[Step]:
+        """Views of an earlier strategy: dropped where a sync of skep's made them, else told of."""
+        steps: list[Step] = []
+        for name in (f"{self.name}_ro", f"{self.name}_rt", self.name):
+            if name in wanted or (entry := self.metastore.find_table(self.database, name)) is None:
+                continue
+            if not same_location(entry.storage.location, self.base_path) or not _is_hudi(entry):
+                continue
+            if entry.parameters.get(OWNED_BY) == f"{self.database}.{self.name}":
+                steps.append(DropEntry(entry))
+            else:
+                self.warnings.append(
+                    f"{entry.full_name} shows this table by an earlier strategy and is not kept up any more; skep did "
+                    "not make it, so it is left: drop the entry when nobody needs it"
+                )
+        return steps
+
+    def _has_database(self) -> bool:
+        try:
+            self.metastore.database(self.database)
+        except NoSuchTableError:
+            return False
+        return True
+
+    def _create_database(self) -> Step:
+        if not self.options.auto_create_database:
+            raise NoSuchTableError(
+                f"metastore {self.metastore.uri} has no database {self.database}",
+                hint="create it, or set hoodie.datasource.hive_sync.auto_create_database=true",
+                table=self.database,
+            )
+        return CreateDatabase(self.database)
+
+    def _check_same(self, wanted: WantedEntry, actual: Table) -> None:
+        """Another kind of table under the name is left alone."""
+        if actual.table_type == "VIRTUAL_VIEW":
+            raise TableMismatchError(f"{actual.full_name} is a view in the metastore", table=actual.full_name)
+        if not _is_hudi(actual):
+            raise TableMismatchError(
+                f"{actual.full_name} is in the metastore, and not as a Hudi table ({actual.storage.input_format})",
+                hint="choose another name, or drop that table",
+                table=actual.full_name,
+                found=actual.storage.input_format,
+                expected=wanted.table.storage.input_format,
+            )
+        found = [key.name.lower() for key in actual.partition_keys]
+        expected = [key.name.lower() for key in wanted.table.partition_keys]
+        if found != expected:
+            raise TableMismatchError(
+                f"{actual.full_name} has the partition keys {found} in the metastore, the table has {expected}: "
+                "metastores can't change them",
+                hint="drop the entry (not the data), then sync again",
+                table=actual.full_name,
+                found=found,
+                expected=expected,
+            )
+
+
+def _is_hudi(entry: Table) -> bool:
+    return (
+        "hudi" in (entry.storage.input_format or "")
+        or "com.uber.hoodie" in (entry.storage.input_format or "")
+        or entry.parameters.get("spark.sql.sources.provider", "").lower() == "hudi"
+        or MARKER in entry.parameters
+    )
