@@ -204,14 +204,10 @@ def archived_form(content: Any) -> Any:
     """What release 0.15.0 keeps of a commit: its archive has no run times, and of logs not their places."""
     if not isinstance(content, CommitMetadata):
         return content
-    lost: dict[str, Any] = dict.fromkeys(
-        ("runtime_stats", "log_version", "log_offset", "base_file", "log_files", "cdc_stats")
-    )
-    lost |= {"total_log_files_compacted": 0, "total_log_size_compacted": 0}
+    unknown = ("runtime_stats", "log_version", "log_offset", "base_file", "log_files", "cdc_stats")
+    lost: dict[str, Any] = {**dict.fromkeys(unknown), "total_log_files_compacted": 0, "total_log_size_compacted": 0}
     stats = {
-        partition: tuple(
-            replace(stat, **lost, total_log_files_compacted=0, total_log_size_compacted=0) for stat in stats
-        )
+        partition: tuple(replace(stat, **lost) for stat in stats)
         for partition, stats in content.partition_to_write_stats.items()
     }
     return replace(content, partition_to_write_stats=stats, compacted=False)

@@ -23,13 +23,16 @@ from skep_table.write.local import LocalWriter
 KEYS = [f"{part}/{name}" for part in "pq" for name in "abc"]
 Rows = dict[str, int]
 
-writes = st.tuples(st.just("upsert"), st.lists(st.sampled_from(KEYS), min_size=1, max_size=4, unique=True))
+writes = st.tuples(st.just("upsert"), st.lists(st.sampled_from(KEYS), min_size=1, max_size=2, unique=True))
 deletes = st.tuples(st.just("delete"), st.lists(st.sampled_from(KEYS), min_size=1, max_size=2, unique=True))
 cleans = st.tuples(
     st.sampled_from(["clean", "schedule", "plan"]),
-    st.sampled_from([("COMMITS", 1), ("COMMITS", 2), ("BY_HOURS", 1), ("FILE_VERSIONS", 1), ("FILE_VERSIONS", 2)]),
+    st.sampled_from(
+        [("COMMITS", 1), ("COMMITS", 2), ("COMMITS", 3), ("BY_HOURS", 1), ("FILE_VERSIONS", 1), ("FILE_VERSIONS", 2)]
+    ),
 )
-others = st.tuples(st.sampled_from(["archive", "rollback", "savepoint", "unsave", "restore"]), st.none())
+others = st.tuples(st.sampled_from(["archive", "rollback", "unsave", "restore"]), st.none())
+savepoints = st.tuples(st.just("savepoint"), st.integers(1, 4))
 NUMBER = {"COMMITS": "commits__retained", "BY_HOURS": "hours__retained", "FILE_VERSIONS": "fileversions__retained"}
 
 
@@ -95,11 +98,14 @@ class Model:
             return
         self.states.pop()
 
-    def savepoint(self, _: None) -> None:
+    def savepoint(self, back: int) -> None:
+        """Of the last commit, or one some way back; the cleaner or the archiver may have been there first."""
+        if back > len(self.states):
+            return
         try:
-            create_savepoint(self.maker.table, self.maker.setting())
+            create_savepoint(self.maker.table, self.maker.setting(), self.states[-back][0])
         except InputError:
-            assert not self.states or self.states[-1][0] in self.maker.table.savepoints()
+            return
 
     def unsave(self, _: None) -> None:
         if saved := sorted(self.maker.table.savepoints()):
@@ -130,15 +136,15 @@ class Model:
                 changed = {key: ts for key, ts in self.now.items() if ts > max(kept[at - 1][1].values(), default=0)}
                 found = maker.rows(query="incremental", since=since)
                 assert changed.items() <= found.items(), since
-        for time in table.savepoints():
-            kept_files = table.savepoints()[time].partition_metadata
-            for partition, files in kept_files.items():
+        for time, savepoint in table.savepoints().items():
+            assert time in active, "a commit with a savepoint was archived"
+            for partition, files in savepoint.partition_metadata.items():
                 for name in files.savepoint_data_file:
                     assert (maker.folder / partition / name).exists()
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(steps=st.lists(st.one_of(writes, writes, deletes, cleans, others), min_size=4, max_size=14))
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(steps=st.lists(st.one_of(writes, writes, writes, deletes, cleans, savepoints, others), min_size=6, max_size=16))
 def test_services_change_no_answer(steps: list[tuple[str, Any]], maker: Any) -> None:
     with tempfile.TemporaryDirectory() as folder:
         model = Model(type(maker)(Path(folder) / "t", type(maker.clock)()).create())

@@ -241,6 +241,14 @@ def test_what_may_not_be_kept(maker: Any) -> None:
         delete_savepoint(maker.table, "1", maker.setting())
 
 
+def test_a_planned_clean_may_have_the_files(maker: Any) -> None:
+    times = [maker.upsert(ts, "p/a") for ts in range(1, 5)]
+    schedule_clean(maker.table, maker.setting(cleaner__commits__retained=1))
+    with pytest.raises(InputError, match="the cleaner has removed"):
+        create_savepoint(maker.table, maker.setting(), times[0])
+    assert not maker.table.savepoints()
+
+
 @pytest.mark.parametrize("how", [{}, {"dies": True}, {"dies": True, "after": True}], ids=["fails", "dies", "after"])
 def test_a_savepoint_that_died_is_made_again(how: dict[str, bool], maker: Any, each_fault: Any) -> None:
     maker.upsert(1, "p/a")
