@@ -20,7 +20,7 @@ import pytest
 
 # A machine shared with other work pauses tests at random; what hangs is caught by pytest's own time limit.
 hypothesis.settings.register_profile("skep", deadline=None)
-# CI answers for a change: it tries the same examples each time, and leaves the search for new ones to people's machines.
+# CI answers for a change: it tries the same examples each time, and leaves the search for new ones to others.
 hypothesis.settings.register_profile("ci", deadline=None, derandomize=True)
 hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "skep")
 
