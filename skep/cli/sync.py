@@ -127,6 +127,44 @@ def check(
 
 
 @app.command()
+def repair(
+    table: TableArgument,
+    metastore: MetastoreOption = None,
+    warehouse: WarehouseOption = None,
+    database: DatabaseOption = None,
+    name: NameOption = None,
+    settings: SetOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Like apply, with all partitions compared, whatever the markers say."""
+    apply(table, False, metastore, warehouse, database, name, settings, True, output)
+
+
+@app.command()
+def restore(
+    table: TableArgument,
+    metastore: MetastoreOption = None,
+    warehouse: WarehouseOption = None,
+    database: DatabaseOption = None,
+    name: NameOption = None,
+    settings: SetOption = None,
+    to: Annotated[str | None, typer.Option("--to", metavar="ID", help="A copy by its id; else the latest.")] = None,
+    listed: Annotated[bool, typer.Option("--list", help="Print the copies that are kept; change nothing.")] = False,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Bring entries back to what they were before a sync last changed them. Partitions stay as they are."""
+    from skep_sync.restore import kept_entries, restore_entries
+
+    with reported(), _opened(table, metastore, warehouse, database, name, settings) as opened:
+        if listed:
+            kept = kept_entries(opened.table, opened.metastore, *opened.target)
+            print_rows([one.to_json() for one in kept], output, ("id", "time", "entry"))
+            return
+        for one in restore_entries(opened.table, opened.metastore, *opened.target, opened.options, backup_id=to):
+            _print(one, output)
+
+
+@app.command()
 def status(
     table: TableArgument,
     metastore: MetastoreOption = None,

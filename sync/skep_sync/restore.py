@@ -38,6 +38,14 @@ class Restored:
         return {**self.backup.to_json(), "created": self.created, "changes": changes}
 
 
+def kept_entries(
+    table: HudiTable, metastore: Metastore, database: str | None = None, name: str | None = None
+) -> list[Backup]:
+    """The copies of the table's entries in this metastore, oldest first."""
+    database, name = target_of(table, database, name)
+    return [one for one in backups(table.storage, metastore.uri) if _is_of(one, database, name)]
+
+
 def restore_entries(
     table: HudiTable,
     metastore: Metastore,
@@ -55,7 +63,7 @@ def restore_entries(
     """
     settings = SyncOptions.of(options)
     database, name = target_of(table, database, name)
-    known = [one for one in backups(table.storage, metastore.uri) if _is_of(one, database, name)]
+    known = kept_entries(table, metastore, database, name)
     if backup_id is not None:
         chosen = [one for one in known if one.id == backup_id]
     else:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -51,6 +53,25 @@ def test_plan_apply_check_status(place: list[str], database: str, metastore: Met
     status = run("sync", "status", f"{database}.cow_upsert", "-m", metastore.uri, "-o", "json")
     (row,) = json.loads(status.stdout)
     assert (row["entry"], row["commits"]) == (f"{database}.cow_upsert", 0)
+
+
+def test_repair_and_restore(golden: Path, tmp_path: Path, database: str, metastore: Metastore) -> None:
+    shutil.copytree(golden / "0.15.0" / "cow_upsert" / "table", tmp_path / "table")
+    place = [str(tmp_path / "table"), "-m", metastore.uri, "-d", database]
+    assert run("sync", "apply", *place).exit_code == 0
+    names = metastore.partition_names(database, "cow_upsert")
+    list(metastore.drop_partitions(database, "cow_upsert", names[:1]))
+    entry = metastore.table(database, "cow_upsert")
+    fewer = replace(entry, storage=replace(entry.storage, columns=entry.storage.columns[:-1]))
+    metastore.alter_table(database, "cow_upsert", fewer)
+    assert run("sync", "restore", *place).exit_code == 2, "there is no copy yet"
+    repaired = run("sync", "repair", *place, "-o", "json")
+    assert json.loads(repaired.stdout)["applied"] == {"partitions added": 1, "tables altered": 1}
+    assert metastore.partition_names(database, "cow_upsert") == names
+    (kept,) = json.loads(run("sync", "restore", *place, "--list", "-o", "json").stdout)
+    restored = run("sync", "restore", *place, "--to", kept["id"], "-o", "json")
+    assert json.loads(restored.stdout)["entry"] == f"{database}.cow_upsert"
+    assert metastore.table(database, "cow_upsert").storage.columns == fewer.storage.columns
 
 
 def test_errors_name_what_is_wrong(place: list[str], database: str, metastore: Metastore) -> None:
