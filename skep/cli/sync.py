@@ -115,13 +115,13 @@ def check(
     settings: SetOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Compare the metastore's columns, schema, settings and all partitions with the table; exit with 1 on drift."""
-    from skep_sync.sync import plan_sync
+    """Say where engines would disagree: columns, Spark's schema, partitions, files, timeline; exit with 1 on drift."""
+    from skep_sync.check import check_table
 
     with reported(), _opened(table, metastore, warehouse, database, name, settings) as opened:
-        found = plan_sync(opened.table, opened.metastore, *opened.target, opened.options, full=True)
+        found = check_table(opened.table, opened.metastore, *opened.target, opened.options)
         _print(found, output)
-        _warn(found.warnings)
+        _warn(found.plan.warnings)
         if found:
             raise typer.Exit(DRIFT)
 

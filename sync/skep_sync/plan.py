@@ -265,6 +265,12 @@ def same_location(one: str | None, other: str | None) -> bool:
     return _location(one) == _location(other)
 
 
+def lies_below(location: str | None, base_path: str) -> bool:
+    """Whether a location is a folder below another, by the same rules."""
+    one, base = _location(location), _location(base_path)
+    return one is not None and base is not None and one[:2] == base[:2] and one[2].startswith(base[2] + "/")
+
+
 def _location(text: str | None) -> tuple[str, str, str] | None:
     """Scheme, authority, path. Not by a URL parser: Hadoop takes `%`, `?` and `#` in paths as they are."""
     if text is None:

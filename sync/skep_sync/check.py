@@ -1,0 +1,183 @@
+"""Where engines would disagree about a table: its entries against schema, partitions, files and timeline.
+
+Hive, Trino and Presto read the entry's columns, Spark the schema in its parameters, Hive also the columns of each
+partition; all of them the partitions' locations. Readers that list by the metadata table see other files than those
+that list folders when the two differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from skep_catalog.client import Metastore
+from skep_catalog.entities import Table
+from skep_sync.apply import same_columns
+from skep_sync.changes import History
+from skep_sync.options import SyncOptions
+from skep_sync.plan import lies_below, marker_of
+from skep_sync.planner import Planner, target_of
+from skep_sync.steps import (
+    AddPartitions,
+    AlterEntry,
+    Change,
+    CreateDatabase,
+    CreateEntry,
+    DropEntry,
+    DropPartitions,
+    Step,
+    SyncPlan,
+)
+from skep_sync.turn import as_sync_error
+from skep_table.table import HudiTable
+from skep_table.view import FileView
+
+_ALL = ("Hive", "Trino", "Presto", "Spark")
+_HIVE_LIKE = ("Hive", "Trino", "Presto")
+_NAMED = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing on which engines would disagree with the table, or with one another."""
+
+    entry: str
+    aspect: str
+    what: str
+    engines: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{self.entry}: {self.aspect}: {self.what} [{', '.join(self.engines)}]"
+
+    def to_json(self) -> dict[str, Any]:
+        return {"entry": self.entry, "aspect": self.aspect, "what": self.what, "engines": list(self.engines)}
+
+
+@dataclass(frozen=True, slots=True)
+class CheckReport:
+    """`plan` is what a repair would do; files that the metadata table and the folders differ in it can't mend."""
+
+    plan: SyncPlan
+    findings: tuple[Finding, ...]
+
+    def __bool__(self) -> bool:
+        """Whether there is drift."""
+        return bool(self.findings)
+
+    def __str__(self) -> str:
+        if not self.findings:
+            return f"{self.plan.full_name}: in sync"
+        return "\n".join([f"{self.plan.full_name}: drift", *(f"  {finding}" for finding in self.findings)])
+
+    def to_json(self) -> dict[str, Any]:
+        return {**self.plan.to_json(), "findings": [finding.to_json() for finding in self.findings]}
+
+
+def check_table(
+    table: HudiTable,
+    metastore: Metastore,
+    database: str | None = None,
+    name: str | None = None,
+    options: SyncOptions | Mapping[str, object] | None = None,
+) -> CheckReport:
+    """Compares everything, all partitions included; changes nothing."""
+    settings = SyncOptions.of(options)
+    database, name = target_of(table, database, name)
+    with as_sync_error(database, name, table.storage.root):
+        plan = Planner(table, metastore, database, name, settings, full=True).plan()
+        findings = [finding for step in plan.steps for finding in _of_step(step)]
+        for entry in plan.markers:
+            actual = metastore.find_table(database, entry)
+            if actual is not None:
+                findings += _of_timeline(actual, History.of(table))
+                findings += _of_partitions(actual, metastore, plan.base_path)
+        findings += _of_files(table, f"{database}.{name}")
+    return CheckReport(plan, tuple(findings))
+
+
+def _of_step(step: Step) -> Iterator[Finding]:
+    match step:
+        case CreateDatabase(database):
+            yield Finding(database, "database", "missing", _ALL)
+        case CreateEntry(table):
+            yield Finding(table.full_name, "entry", "missing", _ALL)
+        case DropEntry(table):
+            yield Finding(table.full_name, "entry", "a view of an earlier strategy", _ALL)
+        case AddPartitions(table, partitions):
+            missing = _some([partition.name for partition in partitions])
+            yield Finding(table.full_name, "partitions", f"missing: {missing}", _ALL)
+        case DropPartitions(table, names):
+            gone = _some(list(names))
+            yield Finding(table.full_name, "partitions", f"not in the table any more: {gone}", _ALL)
+        case AlterEntry(table=table, changes=changes):
+            yield from (_of_change(table, change) for change in changes if "last_commit_" not in change.what)
+
+
+def _of_change(table: Table, change: Change) -> Finding:
+    if change.what.startswith("parameter spark.sql.sources"):
+        return Finding(table.full_name, "Spark schema", str(change), ("Spark",))
+    if "column" in change.what or "partition key" in change.what:
+        return Finding(table.full_name, "columns", str(change), _HIVE_LIKE)
+    return Finding(table.full_name, "settings", str(change), _ALL)
+
+
+def _of_timeline(actual: Table, history: History) -> Iterator[Finding]:
+    marker, point = marker_of(actual), history.point
+    if marker == point:
+        return
+    if marker is None or point is None:
+        what = "was never synced" if marker is None else f"synced to {marker.requested_time}; the table has no commit"
+    elif not history.knows(marker):
+        what = f"synced to {marker.requested_time}, which is not on the active timeline"
+    else:
+        what = f"{len(history.after(marker))} commits behind {point.requested_time}"
+    yield Finding(actual.full_name, "timeline", what, _ALL)
+
+
+def _of_partitions(actual: Table, metastore: Metastore, base_path: str) -> Iterator[Finding]:
+    """Columns and locations of the partitions' own entries, which names alone don't tell."""
+    if not actual.partition_keys:
+        return
+    other_columns, elsewhere = [], []
+    for partition in metastore.partitions(actual.database, actual.name):
+        values = "/".join(partition.values)
+        if not same_columns(partition.storage.columns, actual.storage.columns):
+            other_columns.append(values)
+        if not lies_below(partition.storage.location, base_path):
+            elsewhere.append(values)
+    if other_columns:
+        yield Finding(actual.full_name, "partition columns", f"not the table's: {_some(other_columns)}", ("Hive",))
+    if elsewhere:
+        yield Finding(actual.full_name, "locations", f"outside of {base_path}: {_some(elsewhere)}", _ALL)
+
+
+def _of_files(table: HudiTable, name: str) -> Iterator[Finding]:
+    """The metadata table against the folders."""
+    if table.metadata_table() is None:
+        return
+    listed, lying = table.view(metadata=True), table.view(metadata=False)
+    differing = [
+        path
+        for path in sorted({*listed.partitions(), *lying.partitions()})
+        if _files(listed, path) != _files(lying, path)
+    ]
+    if differing:
+        yield Finding(
+            name,
+            "files",
+            f"the metadata table and the folders tell of other files in {_some(differing)}",
+            ("readers by the metadata table", "readers by folders"),
+        )
+
+
+def _files(view: FileView, path: str) -> set[tuple[str, int]]:
+    """Files of the slices that are read: leftovers of failed writes don't count."""
+    slices = view.slices(path)
+    bases = {(s.base_file.path, s.base_file.size_bytes) for s in slices if s.base_file is not None}
+    return bases | {(log.path, log.size_bytes) for s in slices for log in s.log_files}
+
+
+def _some(names: list[str]) -> str:
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return f"{len(names)} partition{'' if len(names) == 1 else 's'} ({', '.join(names[:_NAMED])}{more})"
