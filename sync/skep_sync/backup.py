@@ -6,6 +6,7 @@ They lie with the table, where whoever syncs it finds them. An alteration that o
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
@@ -49,7 +50,8 @@ def backups(storage: Storage, metastore: str | None = None, entry: str | None = 
     """The copies of an entry (None: of all), of one metastore or of any, oldest first."""
     found = [_read(storage, name) for name in _names(storage, entry)]
     return sorted(
-        (one for one in found if metastore is None or one.metastore == metastore), key=lambda one: (one.time, one.id)
+        (one for one in found if metastore is None or _server(one.metastore) == _server(metastore)),
+        key=lambda one: (one.time, one.id),
     )
 
 
@@ -69,6 +71,11 @@ def restored(backup: Backup, actual: Table | None) -> Table:
         table_type=old.table_type,
         owner=old.owner,
     )
+
+
+def _server(uri: str) -> str:
+    """An embedded metastore has another loopback port at each start."""
+    return re.sub(r"//(127\.0\.0\.1|localhost):\d+", "//loopback", uri)
 
 
 def _names(storage: Storage, entry: str | None) -> list[str]:

@@ -58,6 +58,8 @@ def test_columns_parameters_and_serde_come_back(
     assert synced.storage.columns != before.storage.columns
     (kept,) = backups(table.storage, metastore.uri)
     assert kept.table.storage == before.storage
+    assert backups(table.storage, "thrift://127.0.0.1:1") == [kept], "an embedded metastore changes its port"
+    assert backups(table.storage, "thrift://other:9083") == []
 
     (back,) = restore_entries(table, metastore, database)
     assert back.changes
