@@ -138,7 +138,14 @@ class Shared:
 
     def hudi_options(self, release: str) -> dict[str, str]:
         """What a JVM writer of this table is told. Keys and partitions it must know, the rest is in the table."""
-        newer = {"hoodie.write.table.version": "6", "hoodie.write.auto.upgrade": "false"}
+        newer = {
+            "hoodie.write.table.version": "6",
+            "hoodie.write.auto.upgrade": "false",
+            # One key field and several partition fields: 1.1 and later refuse such tables until told that the key is
+            # written without its field's name, as 0.14.1 to 1.0.2 and skep do.
+            "hoodie.write.complex.keygen.validation.enable": "false",
+            "hoodie.write.complex.keygen.new.encoding": "true",
+        }
         shape = self.shape
         return {
             "hoodie.table.name": shape.name,
