@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -10,6 +12,7 @@ import pytest
 
 from skep.lake import Lake
 from skep_table.errors import CatalogError, InputError, UnsupportedError
+from skep_table.schema.types import META_FIELDS
 
 pytestmark = [pytest.mark.metastore, pytest.mark.spark]
 
@@ -101,6 +104,28 @@ def test_what_is_no_query_of_these_tables_is_refused(
 ) -> None:
     with pytest.raises(error, match=message):
         tables.sql(query)
+
+
+def test_times_and_nested_values_come_back_as_they_were(spark_lake: Lake) -> None:
+    moment = dt.datetime(2026, 3, 8, 7, 30, 0, 123456, dt.timezone.utc)  # in the night that New York lost an hour
+    rows = pa.table(
+        {
+            "id": [1],
+            "at": pa.array([moment], pa.timestamp("us", "UTC")),
+            "local": pa.array([dt.datetime(2026, 3, 8, 2, 30)], pa.timestamp("us")),
+            "day": [dt.date(2026, 3, 8)],
+            "price": pa.array([Decimal("1.20")], pa.decimal128(10, 2)),
+            "raw": [b"\x00\xff"],
+            "tags": [["a", "b"]],
+            "place": [{"city": "Delft", "seen": moment}],
+        }
+    )
+    table = spark_lake.create_table("t", rows, key="id")
+    table.upsert(rows)
+    table.upsert(spark_lake.sql("select * from t").to_spark().drop(*META_FIELDS))
+    names = ", ".join(rows.schema.names)
+    assert ask(spark_lake, f"select {names} from t") == rows.to_pylist()
+    assert table.read(columns=rows.schema.names).to_arrow().to_pylist() == rows.to_pylist()
 
 
 def test_to_spark_reads_what_arrow_reads(tables: Lake) -> None:

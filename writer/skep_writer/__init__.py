@@ -9,14 +9,15 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from skep_writer.scan import arrow_schema, collect_arrow, to_spark
+    from skep_writer.edge import arrow_schema
+    from skep_writer.scan import collect_arrow, to_spark
     from skep_writer.session import active_spark, make_spark
     from skep_writer.writer import SparkWriter
 
 _MODULES = {
     "SparkWriter": "writer",
     "active_spark": "session",
-    "arrow_schema": "scan",
+    "arrow_schema": "edge",
     "collect_arrow": "scan",
     "make_spark": "session",
     "to_spark": "scan",

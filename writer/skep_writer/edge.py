@@ -7,6 +7,7 @@ never takes rows apart, and a shuffle moves a few large values.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, TypeVar
@@ -19,6 +20,7 @@ from skep_table.write.frame import conform
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -68,13 +70,18 @@ def spark_ddl(schema: pa.Schema) -> str:
 
 def frame_schema(frame: DataFrame) -> pa.Schema:
     """The Arrow types in which Spark hands the frame's columns over. SchemaError for what it can't."""
+    return arrow_schema(frame.schema)
+
+
+def arrow_schema(struct: StructType) -> pa.Schema:
+    """A Spark schema in Arrow types, instants in UTC whatever the session's zone. SchemaError for what has none."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
+    zone = {"timezone": "UTC"} if "timezone" in inspect.signature(to_arrow_schema).parameters else {}  # from Spark 4 on
     try:
-        schema: pa.Schema = to_arrow_schema(frame.schema)
+        schema: pa.Schema = to_arrow_schema(struct, **zone)
     except Exception as error:
-        raise SchemaError(f"the frame has a column that Spark can't hand over as Arrow: {error}") from error
-    # to_arrow_schema of 3.5 leaves out what Spark puts in when it runs: timestamps bear the session's zone
+        raise SchemaError(f"a column that Spark can't hand over as Arrow: {error}") from error
     return schema
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from skep_table.errors import SchemaError, UnsupportedError
+from skep_table.errors import UnsupportedError
 from skep_table.query import execute
 from skep_table.query.options import QueryType
 from skep_table.query.plan import ReadTask, plan
@@ -16,7 +16,7 @@ from skep_table.query.read import read_schema
 from skep_table.query.request import ReadRequest
 from skep_table.table import HudiTable
 from skep_table.write.frame import conform, plain_type
-from skep_writer.edge import Batches
+from skep_writer.edge import Batches, arrow_schema
 from skep_writer.executors import ensure_executors
 from skep_writer.session import check_session
 
@@ -101,17 +101,6 @@ def spark_type(schema: pa.Schema) -> StructType:
     from pyspark.sql.pandas.types import from_arrow_schema
 
     return from_arrow_schema(schema, prefer_timestamp_ntz=True)
-
-
-def arrow_schema(struct: StructType) -> pa.Schema:
-    """A Spark schema in Arrow types. SchemaError for a column that Spark can't hand over."""
-    from pyspark.sql.pandas.types import to_arrow_schema
-
-    try:
-        schema: pa.Schema = to_arrow_schema(struct)
-    except Exception as error:
-        raise SchemaError(f"the schema has a column that Spark can't hand over as Arrow: {error}") from error
-    return schema
 
 
 def collect_arrow(frame: DataFrame) -> pa.Table:
