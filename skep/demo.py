@@ -69,7 +69,7 @@ class Demo:
 
     def run(self, *, fresh: bool) -> None:
         say = self._console.print
-        say(f"[bold]skep demo[/]: a year of flights as a Hudi table, below {self._folder}")
+        say(f"[bold]skep demo[/]: a year of flights as a Hudi table, below {shown(self._folder)}")
         if fresh:
             self._forget()
         began = time.perf_counter()
@@ -171,7 +171,8 @@ class Demo:
             self._console.print(grid)
 
     def _show_answer(self, answer: Any) -> None:
-        grid = Grid(*answer.columns, title=" ".join(QUESTION.split()))
+        self._console.print("\n" + " ".join(QUESTION.split()), style="bold", highlight=False, soft_wrap=True)
+        grid = Grid(*answer.columns)
         for row in answer.itertuples(index=False):
             grid.add_row(*(f"{value:,}" for value in row))
         self._console.print(grid)
@@ -187,8 +188,8 @@ class Demo:
         self._console.print(grid)
 
     def _show_next(self) -> None:
-        warehouse = f"-w {self._folder / 'warehouse'}"
-        table = self._folder / "warehouse" / "demo.db" / "flights"
+        warehouse = f"-w {shown(self._folder / 'warehouse')}"
+        table = shown(self._folder / "warehouse" / "demo.db" / "flights")
         self._console.print(
             "\nWhat to try next:\n"
             f'  skep sql {warehouse} "select carrier, avg(dep_delay) from {NAME} group by carrier"\n'
@@ -201,6 +202,11 @@ class Demo:
             highlight=False,
             soft_wrap=True,
         )
+
+
+def shown(path: Path) -> Path:
+    """As one would type it here."""
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
 
 
 def _told(step: Any) -> str | None:
