@@ -38,6 +38,7 @@ def test_upsert(measured: Callable[..., dict[tuple[str, str], float]]) -> None:
     assert all(value > 0 for value in seconds.values())
 
 
+@pytest.mark.slow
 @pytest.mark.peer("hudi-0.15.0")
 def test_read(measured: Callable[..., dict[tuple[str, str], float]]) -> None:
     seconds = measured("read", "skep,Hudi 0.15.0,hudi-rs,pyarrow")
