@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from skep.lake import Lake
+    from skep.table import Table
 
 
 class SqlResult:
@@ -59,6 +60,7 @@ def run(query: str, lake: Lake) -> SqlResult:
     """InputError for what is no query, NoSuchTableError for a table that the metastore has not."""
     tree = _parsed(query)
     common = {common.alias.lower() for common in tree.find_all(exp.CTE)}
+    used = names_used(tree)
     views: dict[TableName, str] = {}
     for node in list(tree.find_all(exp.Table)):
         if not isinstance(node.this, exp.Identifier) or (not node.db and node.name.lower() in common):
@@ -68,7 +70,7 @@ def run(query: str, lake: Lake) -> SqlResult:
         name = TableName.parse(f"{node.db}.{node.name}" if node.db else node.name, lake.database)
         if name not in views:
             views[name] = f"skep_{name.name}_{uuid.uuid4().hex[:8]}"
-            lake.table(str(name)).read().to_spark().createOrReplaceTempView(views[name])
+            _frame(lake.table(str(name)), used).createOrReplaceTempView(views[name])
         if not node.alias:
             node.set("alias", exp.TableAlias(this=exp.to_identifier(node.name, quoted=node.this.quoted)))
         node.set("this", exp.to_identifier(views[name]))
@@ -83,6 +85,25 @@ def run(query: str, lake: Lake) -> SqlResult:
     finally:
         for view in views.values():  # the plan of the answer holds the frames themselves
             session.catalog.dropTempView(view)
+
+
+def names_used(tree: exp.Query) -> frozenset[str] | None:
+    """All names that the query speaks of, in lower case; None when it may mean columns that it does not name."""
+    if any(not isinstance(star.parent, exp.Count) for star in tree.find_all(exp.Star)):
+        return None
+    if tree.find(exp.Pivot) or any(join.method.upper() == "NATURAL" for join in tree.find_all(exp.Join)):
+        return None
+    return frozenset(identifier.name.lower() for identifier in tree.find_all(exp.Identifier))
+
+
+def _frame(table: Table, used: frozenset[str] | None) -> DataFrame:
+    """The table's rows with the columns that a query can mean; one at least, for rows are counted by it."""
+    rows = table.read()
+    if used is not None:
+        names = rows.schema.names
+        columns = [name for name in names if name.lower() in used] or names[:1]
+        rows = table.read(columns=columns)
+    return rows.to_spark()
 
 
 def _parsed(query: str) -> exp.Query:

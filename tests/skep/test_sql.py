@@ -9,8 +9,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+import sqlglot
 
 from skep.lake import Lake
+from skep.sql import names_used
 from skep_table.errors import CatalogError, InputError, UnsupportedError
 from skep_table.schema.types import META_FIELDS
 
@@ -50,11 +52,29 @@ def ask(lake: Lake, query: str) -> list[dict[str, Any]]:
         ("select id from orders where id = 1 union all select id from names where id = 3", [{"id": 1}, {"id": 3}]),
         ("select `id` from `orders` where id = 1", [{"id": 1}]),
         ("select distinct _hoodie_partition_path p from orders order by p desc limit 1", [{"p": "2026-01-02"}]),
+        ("select count(*) n from orders o join names using (id)", [{"n": 2}]),
+        ("select ID from ORDERS where NOTE = 'first' and Day > '2026-01-01'", [{"ID": 3}]),
         ("select x from values (1), (2) as t(x) order by x", [{"x": 1}, {"x": 2}]),
     ],
 )
 def test_queries(tables: Lake, database: str, query: str, expected: list[dict[str, Any]]) -> None:
     assert ask(tables, query.format(db=database)) == expected
+
+
+@pytest.mark.parametrize(
+    ("query", "used"),
+    [
+        ("select Id, count(*) from t where `day` = 'x' group by 1", {"t", "id", "day"}),
+        ("select a.place.city from t a", {"t", "a", "place", "city"}),
+        ("select * from t", None),
+        ("select t.* from t", None),
+        ("select id from (select * from t)", None),
+        ("select 1 from t natural join u", None),
+        ("select * from t pivot (sum(a) for b in (1, 2))", None),
+    ],
+)
+def test_only_columns_that_a_query_can_mean_are_read(query: str, used: set[str] | None) -> None:
+    assert names_used(sqlglot.parse_one(query, read="spark")) == used
 
 
 def test_an_answer_comes_in_every_form(tables: Lake) -> None:
