@@ -76,6 +76,8 @@ def measure(*, scale: float, runs: int, only: frozenset[str], say: Say) -> Repor
                 with start() as worker:
                     for round_number in range(runs + 1):
                         one_round(report if round_number else None, name, worker, write, size, folder, expected)
+                for task in (BULK, UPSERT):
+                    say(f"{name}: {task} {report.of(name, task).median:.2f} s")
             except (PeerMissing, HudiRefused) as reason:
                 report.of(name, UPSERT).failed = str(reason)[:200]
         if not only or only & {"floor", "spark parquet"}:
