@@ -48,7 +48,7 @@ def write_bucket(context: WriteContext, bucket: Bucket, rows: pa.Table) -> Bucke
 
 
 @dataclass(slots=True)
-class _OpenFile:
+class OpenFile:
     """A base file while it is written; its numbers when it is done."""
 
     file_id: str
@@ -77,12 +77,12 @@ class InsertWriter:
     """
 
     def __init__(self, context: WriteContext, bucket: Bucket, numbers: RowNumbers | None = None) -> None:
-        self._files = _Files(context, bucket, numbers or RowNumbers())
+        self._files = BaseFiles(context, bucket, numbers)
         self._context = context
         self._bucket = bucket
         self._stats: list[WriteStat] = []
         self._open: ExitStack | None = None
-        self._file: _OpenFile | None = None
+        self._file: OpenFile | None = None
 
     def __enter__(self) -> InsertWriter:
         return self
@@ -105,7 +105,7 @@ class InsertWriter:
         self._close_file()
         return self._stats
 
-    def _next_file(self) -> _OpenFile:
+    def _next_file(self) -> OpenFile:
         self._open = ExitStack()
         file_id = f"{self._bucket.file_id.rpartition('-')[0]}-{len(self._stats)}"
         self._file = self._open.enter_context(self._files.open(file_id, MarkerType.CREATE))
@@ -123,7 +123,7 @@ class _BucketWriter:
     def __init__(self, context: WriteContext, bucket: Bucket) -> None:
         self._context = context
         self._bucket = bucket
-        self._files = _Files(context, bucket, RowNumbers())
+        self._files = BaseFiles(context, bucket)
 
     def write(self, rows: pa.Table) -> BucketResult:
         context = self._context
@@ -148,7 +148,7 @@ class _BucketWriter:
         with self._files.open(base.file_id, MarkerType.MERGE) as file:
             known = self._continues_keys(base, file)
             for batch in self._base_batches(base):
-                file.writer.write(_renamed(batch, file.name), new_keys=not known)
+                file.writer.write(renamed(batch, file.name), new_keys=not known)
             file.writer.write(self._files.new(rows, file.name))
         return self._files.stat(file, base, num_inserts=rows.num_rows)
 
@@ -160,7 +160,7 @@ class _BucketWriter:
             updates = Updates(arriving, self._context.rule)
             known = self._continues_keys(base, file)
             for batch in self._base_batches(base):
-                file.writer.write(_renamed(updates.apply(batch), file.name), new_keys=not known)
+                file.writer.write(renamed(updates.apply(batch), file.name), new_keys=not known)
             inserts = updates.rest()
             file.writer.write(inserts)
         return self._files.stat(
@@ -171,7 +171,7 @@ class _BucketWriter:
             num_deletes=updates.deleted,
         )
 
-    def _continues_keys(self, base: IndexFile, file: _OpenFile) -> bool:
+    def _continues_keys(self, base: IndexFile, file: OpenFile) -> bool:
         """Spares hashing the keys that stay. Deletes have them hashed anew: their keys are to leave the filter."""
         if self._context.operation is WriteOperation.DELETE:
             return False
@@ -181,18 +181,18 @@ class _BucketWriter:
         return read_base(self._context.storage, base.path, schema=self._context.schema.with_meta())
 
 
-class _Files:
+class BaseFiles:
     """The base files of one bucket: opened, filled with meta columns, accounted for."""
 
-    def __init__(self, context: WriteContext, bucket: Bucket, numbers: RowNumbers) -> None:
+    def __init__(self, context: WriteContext, bucket: Bucket, numbers: RowNumbers | None = None) -> None:
         self._context = context
         self._partition = bucket.partition_path
         self._attempt = attempt_of(bucket.number)
-        self._numbers = numbers
+        self._numbers = numbers or RowNumbers()
         self._schema = to_arrow(context.schema.with_meta())
 
     @contextmanager
-    def open(self, file_id: str, kind: MarkerType) -> Iterator[_OpenFile]:
+    def open(self, file_id: str, kind: MarkerType) -> Iterator[OpenFile]:
         """Announced, written, closed, and taken away again when the commit ended meanwhile."""
         context, partition = self._context, self._partition
         name = str(BaseFileName(file_id, self._attempt.write_token, context.instant_time))
@@ -200,7 +200,7 @@ class _Files:
         create_marker(context.storage, Marker(context.instant_time, partition, name, kind))
         ensure_partition(context.storage, partition, context.instant_time)
         with BaseFileWriter(context.storage, path, context.schema.with_meta(), context.files) as writer:
-            file = _OpenFile(file_id, name, path, writer)
+            file = OpenFile(file_id, name, path, writer)
             yield file
             written = writer.close()
         file.size, file.rows = written.size_bytes, written.num_rows
@@ -227,7 +227,7 @@ class _Files:
 
     def stat(
         self,
-        file: _OpenFile,
+        file: OpenFile,
         base: IndexFile | None = None,
         *,
         num_inserts: int,
@@ -255,7 +255,8 @@ def _column(rows: pa.Table, field: pa.Field) -> pa.ChunkedArray:
     return pa.chunked_array([pa.nulls(rows.num_rows, field.type)])
 
 
-def _renamed(batch: pa.RecordBatch, file_name: str) -> pa.RecordBatch:
+def renamed(batch: pa.RecordBatch, file_name: str) -> pa.RecordBatch:
+    """Stored rows for another file: they keep their other meta columns (format guide 5.1)."""
     at = batch.schema.get_field_index(FILE_NAME)
     return batch.set_column(at, batch.schema.field(at), pa.repeat(file_name, batch.num_rows))
 
