@@ -15,8 +15,9 @@ from skep_catalog.client import Metastore
 from skep_catalog.entities import Table
 from skep_sync.apply import same_columns
 from skep_sync.changes import History
+from skep_sync.locations import lies_below
 from skep_sync.options import SyncOptions
-from skep_sync.plan import lies_below, marker_of
+from skep_sync.plan import marker_of
 from skep_sync.planner import Planner, target_of
 from skep_sync.steps import (
     AddPartitions,

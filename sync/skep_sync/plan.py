@@ -6,16 +6,15 @@ What others have put into an entry stays: their parameters, owner, comments on c
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
 
 from skep_catalog.entities import Column, StorageDescriptor, Table
 from skep_catalog.entries import COMPLETION_MARKER, MARKER, SCHEMA_PARTS
 from skep_catalog.type_text import same_type
 from skep_sync.changes import Changes, SyncPoint
 from skep_sync.columns import SETTING, column_changes, ordered, refused
+from skep_sync.locations import same_location
 from skep_sync.options import Cascade
 from skep_sync.steps import (
     AddPartitions,
@@ -29,9 +28,6 @@ from skep_sync.steps import (
 )
 from skep_sync.values import Extractor, canonical_value, partition_name, partition_values
 from skep_table.errors import FormatError
-
-_S3_SCHEMES: Final = frozenset({"s3", "s3a", "s3n"})
-_URI: Final = re.compile(r"([A-Za-z][\w+.-]*):(?://([^/]*))?(/.*|)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,26 +254,6 @@ def _check_distinct(targets: list[PartitionTarget]) -> None:
                 path=target.path,
                 found=target.values,
             )
-
-
-def same_location(one: str | None, other: str | None) -> bool:
-    """Whether two locations are one: `file:` or none, `s3` or `s3a`, a slash at the end don't count."""
-    return _location(one) == _location(other)
-
-
-def lies_below(location: str | None, base_path: str) -> bool:
-    """Whether a location is a folder below another, by the same rules."""
-    one, base = _location(location), _location(base_path)
-    return one is not None and base is not None and one[:2] == base[:2] and one[2].startswith(base[2] + "/")
-
-
-def _location(text: str | None) -> tuple[str, str, str] | None:
-    """Scheme, authority, path. Not by a URL parser: Hadoop takes `%`, `?` and `#` in paths as they are."""
-    if text is None:
-        return None
-    match = _URI.fullmatch(text)
-    scheme, authority, path = (match[1].lower(), match[2] or "", match[3]) if match else ("file", "", text)
-    return ("s3" if scheme in _S3_SCHEMES else scheme), authority, path.rstrip("/")
 
 
 def refusals(actual: Table, target: Table) -> str | None:

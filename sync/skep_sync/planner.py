@@ -8,8 +8,9 @@ from skep_catalog.client import Metastore
 from skep_catalog.entities import Column, Table
 from skep_catalog.entries import MARKER, OWNED_BY, Wanted, WantedEntry, wanted_entries
 from skep_sync.changes import Changes, History
+from skep_sync.locations import same_location
 from skep_sync.options import SyncOptions
-from skep_sync.plan import Layout, entry_steps, marker_of, merged, partition_steps, refusals, same_location
+from skep_sync.plan import Layout, entry_steps, marker_of, merged, partition_steps, refusals
 from skep_sync.steps import CreateDatabase, DropEntry, Step, SyncPlan
 from skep_sync.values import Extractor, values_of_name
 from skep_table.errors import NoSuchTableError, TableMismatchError

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from skep_catalog.entities import Column, Table
 from skep_catalog.entries import wanted_entries
 from skep_sync.changes import Changes, Files, SyncPoint
+from skep_sync.locations import same_location
 from skep_sync.options import Cascade
-from skep_sync.plan import Layout, differences, entry_steps, merged, partition_steps, same_location
+from skep_sync.plan import Layout, differences, entry_steps, merged, partition_steps
 from skep_sync.steps import AddPartitions, AlterEntry, CreateEntry, DropPartitions, MovePartitions
 from skep_sync.values import Extractor, values_of_name
 from skep_table.errors import FormatError

@@ -1,0 +1,37 @@
+"""Locations of tables and partitions as engines write them: which of them mean the same folder.
+
+Not by a URL parser: Hadoop takes `%`, `?` and `#` in paths as they are.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+_SAME_SCHEME: Final = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfss": "abfs", "wasb": "abfs", "wasbs": "abfs"}
+_URI: Final = re.compile(r"([A-Za-z][\w+.-]*):(?://([^/]*))?(/.*|)", re.DOTALL)
+
+Location = tuple[str, str, str]
+"""Scheme, authority, path; equal when the folder is the same."""
+
+
+def location(text: str) -> Location:
+    """`file:` or none, `s3` or `s3a`, a slash at the end don't count."""
+    match = _URI.fullmatch(text)
+    scheme, authority, path = (match[1].lower(), match[2] or "", match[3]) if match else ("file", "", text)
+    return _SAME_SCHEME.get(scheme, scheme), authority, path.rstrip("/")
+
+
+def same_location(one: str | None, other: str | None) -> bool:
+    """Whether two locations are one."""
+    if one is None or other is None:
+        return one is other
+    return location(one) == location(other)
+
+
+def lies_below(text: str | None, base_path: str) -> bool:
+    """Whether a location is a folder below another."""
+    if text is None:
+        return False
+    one, base = location(text), location(base_path)
+    return one[:2] == base[:2] and one[2].startswith(base[2] + "/")
