@@ -11,8 +11,6 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Protocol, TypeVar
 
-import google_crc32c
-
 from skep_table.errors import CorruptFileError, UnsupportedError
 from skep_table.hfile import layout
 from skep_table.hfile.layout import Checksum, Codec, Cut, TrailerField
@@ -224,9 +222,10 @@ class HFile:
         chunks = -(-guarded // per_checksum)
         if len(data) - guarded < 4 * chunks:
             raise self._corrupt("checksums are cut", offset, len(data) - guarded, 4 * chunks)
+        check = _crc32c() if kind == Checksum.CRC32C else zlib.crc32
         for number in range(chunks):
             part = data[number * per_checksum : min((number + 1) * per_checksum, guarded)]
-            found = google_crc32c.value(part) if kind == Checksum.CRC32C else zlib.crc32(part)
+            found = check(part)
             expected = int.from_bytes(data[guarded + 4 * number : guarded + 4 * number + 4], "big")
             if found != expected:
                 raise self._corrupt("a block with a wrong checksum", offset, f"{found:08x}", f"{expected:08x}")
@@ -251,6 +250,13 @@ class HFile:
         return CorruptFileError(
             f"{self._path}: {what} at byte {at}", path=self._path, offset=at, found=found, expected=expected
         )
+
+
+def _crc32c() -> Callable[[bytes], int]:
+    import google_crc32c
+
+    value: Callable[[bytes], int] = google_crc32c.value
+    return value
 
 
 def _info_pair(data: bytes) -> tuple[str, bytes]:

@@ -15,7 +15,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pyroaring
 
 from skep_table.avro import decode_batches, parse_record
 from skep_table.avro.types import arrow_field
@@ -265,6 +264,8 @@ def read_exactly(file: Any, offset: int, size: int, path: str) -> bytes:
 
 def read_positions(text: str, place: str, path: str, offset: int) -> npt.NDArray[np.uint64]:
     """The base64 text of a 64-bit roaring bitmap in its portable form."""
+    import pyroaring
+
     try:
         bitmap = pyroaring.BitMap64.deserialize(base64.b64decode(text, validate=True))
         return np.asarray(bitmap.to_array(), np.uint64)
@@ -273,6 +274,8 @@ def read_positions(text: str, place: str, path: str, offset: int) -> npt.NDArray
 
 
 def format_positions(positions: npt.NDArray[np.uint64]) -> str:
+    import pyroaring
+
     bitmap = pyroaring.BitMap64(positions)
     bitmap.run_optimize()
     return base64.b64encode(bitmap.serialize()).decode("ascii")

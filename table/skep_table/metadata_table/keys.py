@@ -9,7 +9,6 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import xxhash
 
 ALL_PARTITIONS: Final = "__all_partitions__"
 NON_PARTITIONED: Final = "."
@@ -35,6 +34,8 @@ def file_key(file_name: str) -> str:
 
 
 def _hash64(text: str) -> str:
+    import xxhash
+
     return base64.b64encode(xxhash.xxh64_digest(text.encode(), seed=_SEED)).decode("ascii")
 
 

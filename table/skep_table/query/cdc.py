@@ -20,9 +20,9 @@ from skep_table.logfile import BlockType, read_blocks
 from skep_table.names import BaseFileName
 from skep_table.query.incremental import instants_between
 from skep_table.query.json_text import AVRO, COMPACT, json_rows, json_values
+from skep_table.query.plan import predicate_of
 from skep_table.query.predicate import Predicate
 from skep_table.query.request import ReadRequest
-from skep_table.query.sql import parse_predicate
 from skep_table.schema.types import COMMIT_TIME, RECORD_KEY
 from skep_table.slices import read_slice
 from skep_table.table import HudiTable
@@ -72,7 +72,7 @@ def answer_schema(request: ReadRequest) -> pa.Schema:
 def plan_changes(table: HudiTable, request: ReadRequest) -> list[ChangeTask]:
     """A task for each file group that each commit of the request's range changed, in the order of the commits."""
     columns = tuple(answer_schema(request).names)
-    predicate = parse_predicate(request.where, SCHEMA) if request.where is not None else None
+    predicate = predicate_of(request.where, SCHEMA)
     found = _tasks(table, request)
     return [replace(task, columns=columns, predicate=predicate) for task in found]
 

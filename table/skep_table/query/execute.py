@@ -32,6 +32,7 @@ def run(task: ReadTask) -> Iterator[pa.RecordBatch]:
         commit_times=None if completed else scan.commit_times,
         filter=None if pushed is None else pushed.expression,
         options=scan.options,
+        history=scan.history,
     )
     for rows in batches:
         kept = _with_constants(_of_commits(rows, scan), constants, scan)

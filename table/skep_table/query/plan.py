@@ -21,11 +21,12 @@ from skep_table.query.partitions import PartitionValues, partition_values
 from skep_table.query.predicate import Predicate
 from skep_table.query.pruning import prune_by_keys, prune_by_record_index, prune_by_statistics, record_keys
 from skep_table.query.request import ReadRequest, instant_text
-from skep_table.query.sql import parse_predicate
 from skep_table.query.timetravel import check_not_cleaned
 from skep_table.schema.arrow import from_arrow_type, to_arrow
+from skep_table.schema.history import SchemaVersion
 from skep_table.schema.types import Field, Schema
 from skep_table.slices.bootstrap import METADATA_BOOTSTRAP
+from skep_table.slices.history import schema_history
 from skep_table.table import HudiTable
 from skep_table.view import FileSlice, FileView
 
@@ -36,7 +37,7 @@ class Scan:
 
     `file_schema` is the table's, meta columns first; `schema` the same with the types that the query answers.
     `columns` are the answer's, in order. `as_of` bounds the log blocks that are read; `commit_times` keeps only rows
-    that these commits wrote.
+    that these commits wrote. `history` tells what renamed columns were called before.
     """
 
     table: HudiTable
@@ -48,6 +49,7 @@ class Scan:
     as_of: str | None = None
     commit_times: tuple[str, ...] | None = None
     options: Mapping[str, str] = field(default_factory=dict)
+    history: tuple[SchemaVersion, ...] = ()
 
     @property
     def arrow_schema(self) -> pa.Schema:
@@ -128,10 +130,28 @@ def scan_of(table: HudiTable, request: ReadRequest) -> Scan:
         )
     partitions = partition_values(table.config, to_arrow(schema), request.query, request.partitions_from_path)
     file_schema, schema = schema, _with_types(schema, partitions)
-    predicate = parse_predicate(request.where, to_arrow(schema)) if request.where is not None else None
+    predicate = predicate_of(request.where, to_arrow(schema))
     return Scan(
-        table, file_schema, schema, _columns(schema, request), partitions, predicate, as_of, None, request.options
+        table,
+        file_schema,
+        schema,
+        _columns(schema, request),
+        partitions,
+        predicate,
+        as_of,
+        None,
+        request.options,
+        schema_history(table),
     )
+
+
+def predicate_of(where: str | None, schema: pa.Schema) -> Predicate | None:
+    """The parser is imported only when there is a text to parse: tasks on executors run without it."""
+    if where is None:
+        return None
+    from skep_table.query.sql import parse_predicate
+
+    return parse_predicate(where, schema)
 
 
 def _schema(table: HudiTable, as_of: str | None) -> Schema:

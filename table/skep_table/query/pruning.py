@@ -1,6 +1,6 @@
 """Which file slices a filter leaves: by the metadata table's indexes where there are some, else by base file footers.
 
-Every step may keep a slice for nothing, none may lose a row. A slice with log files is never left out by the keys of
+Every step may keep a slice for nothing, none may lose a row. The log files of a slice are never left out by the keys of
 its base file: the logs may hold others.
 """
 
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 import pyarrow as pa
@@ -111,15 +112,16 @@ def _in_byte_order(stats: pa.Table) -> pa.Table:
 def prune_by_keys(
     storage: Storage, slices: Sequence[FileSlice], keys: pa.Array, metadata: MetadataTable | None = None
 ) -> list[FileSlice]:
-    """The slices that may hold one of the record keys, by range and bloom filter of their base files.
+    """What may hold one of the record keys, by range and bloom filter of the base files: of a slice whose base file has
+    none of them only the logs are left, which may hold others.
 
     The filters of the metadata table spare the footers.
     """
-    names = [_base_name(found) for found in slices if found.base_file is not None and not found.log_files]
+    names = [_base_name(found) for found in slices if found.base_file is not None]
     filters = (metadata.bloom(names) if metadata is not None else None) or {}
 
     def may_hold(found: FileSlice) -> bool:
-        if found.base_file is None or found.log_files:
+        if found.base_file is None:
             return True
         bloom = filters.get(_base_name(found))
         if bloom is not None:
@@ -127,7 +129,8 @@ def prune_by_keys(
         return footer_may_hold(read_footer(storage, found.base_file.path), keys)
 
     kept = ThreadRunner().map(may_hold, slices)
-    return [found for found, wanted in zip(slices, kept, strict=True) if wanted]
+    left = (found if wanted else replace(found, base_file=None) for found, wanted in zip(slices, kept, strict=True))
+    return [found for found in left if found.base_file is not None or found.log_files]
 
 
 def _base_name(found: FileSlice) -> tuple[str, str]:

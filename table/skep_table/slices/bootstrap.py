@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
-import fastavro
 import pyarrow as pa
 
 from skep_table.basefile import read_base
@@ -107,6 +106,8 @@ def _load(table: HudiTable) -> dict[tuple[str, str], str]:
 
 def _source(value: bytes, path: str) -> str:
     """The path in a record of type HoodieBootstrapFilePartitionInfo, which is a container file of its own."""
+    import fastavro
+
     try:
         record: dict[str, Any] = next(iter(fastavro.reader(io.BytesIO(value))))
         return str(record["bootstrapFileStatus"]["path"]["uri"])

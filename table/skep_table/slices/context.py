@@ -30,6 +30,7 @@ class SliceContext:
     as_of: str | None
     options: Options
     commit_times: frozenset[str] | None = None
+    known_history: tuple[SchemaVersion, ...] | None = None
 
     @cached_property
     def rule(self) -> MergeRule:
@@ -84,19 +85,21 @@ class SliceContext:
 
     def names_at(self, instant_time: str) -> SourceNames:
         """Under which names a file of this instant holds the reader's columns, where they were renamed."""
-        history = schema_history(self.table)
         query = self._query_version
-        file = version_at(history, instant_time) if query is not None else None
+        file = version_at(self._history, instant_time) if query is not None else None
         if query is None or file is None or file == query:
             return _SAME_NAMES
         return source_names(file, query)
 
     @cached_property
     def _query_version(self) -> SchemaVersion | None:
-        history = schema_history(self.table)
         if self.as_of is not None:
-            return version_at(history, self.as_of)
-        return history[-1] if history else None
+            return version_at(self._history, self.as_of)
+        return self._history[-1] if self._history else None
+
+    @property
+    def _history(self) -> tuple[SchemaVersion, ...]:
+        return schema_history(self.table) if self.known_history is None else self.known_history
 
 
 _SAME_NAMES: Mapping[str, str | None] = {}

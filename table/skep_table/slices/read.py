@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final
 
@@ -12,6 +13,7 @@ import pyarrow.dataset as ds
 from skep_table.basefile import read_base
 from skep_table.merge import Updates, latest_per_key
 from skep_table.schema.arrow import to_arrow
+from skep_table.schema.history import SchemaVersion
 from skep_table.schema.types import COMMIT_TIME, Schema
 from skep_table.slices.bootstrap import read_bootstrap, source_of
 from skep_table.slices.context import SliceContext
@@ -35,20 +37,22 @@ def read_slice(
     filter: ds.Expression | None = None,
     commit_times: Collection[str] | None = None,
     options: Mapping[str, str] | None = None,
+    history: tuple[SchemaVersion, ...] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a slice in the reader's `schema` (the table's, with meta columns, when None), only `columns` of it.
 
     `as_of` leaves out log blocks of later instants. `filter` may spare row groups of a slice without logs: rows that
     fail it may still come. `commit_times` reads as if no other commit had written to the slice: rows of others are left
     out before the merge. `options` win over the table's; log entries above `hoodie.memory.merge.max.size` bytes spill
-    to disk. Raises CorruptFileError and FormatError naming the file, SchemaError naming the column.
+    to disk. `history` is the table's schema history where it is known already. Raises CorruptFileError and FormatError
+    naming the file, SchemaError naming the column.
     """
     if schema is None:
         schema = table.schema(as_of)
         schema = schema.with_meta() if table.config.populate_meta_fields else schema
     wanted = schema.names() if columns is None else tuple(columns)
     times = None if commit_times is None else frozenset(commit_times)
-    context = SliceContext(table, schema, wanted, as_of, table.options.with_values(options or {}), times)
+    context = SliceContext(table, schema, wanted, as_of, table.options.with_values(options or {}), times, history)
     if not slice.log_files:
         yield from _base_rows(context, slice, context.answer, filter, BATCH_ROWS)
         return
@@ -67,8 +71,8 @@ def _merged(context: SliceContext, slice: FileSlice, entries: Iterator[pa.Record
         held.append(batch)
         size += batch.nbytes
         if size > limit:
-            with Spill(context.options.value(SPILL_FOLDER), limit) as spill:
-                yield from _merged_on_disk(context, slice, held, entries, spill)
+            base_rows = _keyed_base_rows(context, slice, BATCH_ROWS)
+            yield from _merged_on_disk(context, itertools.chain(_drained(held), entries), base_rows, limit)
             return
     rows = as_table(held)
     del held
@@ -80,25 +84,34 @@ def _merged(context: SliceContext, slice: FileSlice, entries: Iterator[pa.Record
     yield from _rest(context, updates)
 
 
+def _drained(held: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    while held:
+        yield held.pop(0)
+
+
 def _merged_on_disk(
     context: SliceContext,
-    slice: FileSlice,
-    held: list[pa.RecordBatch],
     entries: Iterator[pa.RecordBatch],
-    spill: Spill,
+    base_rows: Iterator[pa.RecordBatch],
+    limit: int,
+    level: int = 0,
 ) -> Iterator[pa.RecordBatch]:
-    """Both sides in parts by the hash of the key, one part in memory at a time."""
-    while held:
-        spill.add_entries(held.pop(0))
-    for batch in entries:
-        spill.add_entries(batch)
-    for base in _keyed_base_rows(context, slice, BATCH_ROWS):
-        yield _answer(context, spill.add_base(base))
-    for entries_part, base_part in spill.parts():
-        updates = Updates(latest_per_key(entries_part, context.rule), context.rule)
-        for base in base_part:
-            yield _answer(context, updates.apply(base))
-        yield from _rest(context, updates)
+    """Both sides in parts by the hash of the key, one part in memory at a time; a part above the limit in parts again,
+    unless it is all that there was: the entries of one key.
+    """
+    with Spill(context.options.value(SPILL_FOLDER), level) as spill:
+        for batch in entries:
+            spill.add_entries(batch)
+        for base in base_rows:
+            yield _answer(context, spill.add_base(base))
+        for part in spill.parts():
+            if limit < part.entries_bytes < spill.entries_bytes and level < Spill.MOST_LEVELS:
+                yield from _merged_on_disk(context, part.entries(), part.base(), limit, level + 1)
+                continue
+            updates = Updates(latest_per_key(as_table(list(part.entries())), context.rule), context.rule)
+            for base in part.base():
+                yield _answer(context, updates.apply(base))
+            yield from _rest(context, updates)
 
 
 def _rest(context: SliceContext, updates: Updates) -> Iterator[pa.RecordBatch]:

@@ -20,17 +20,22 @@ import pyarrow as pa
 from skep_table.bloom import HashKind, KeyHashes
 from skep_table.errors import StorageError
 from skep_table.schema.types import RECORD_KEY
-from skep_table.slices.logs import as_table
 
-_PARTS: Final = 64
+_PART_BITS: Final = 6
+_PARTS: Final = 1 << _PART_BITS
 
 
 class Spill:
-    """A context manager: its folder, below `folder` or the system's temporary one, is gone in the end."""
+    """A context manager: its folder, below `folder` or the system's temporary one, is gone in the end.
 
-    def __init__(self, folder: str, limit_bytes: int) -> None:
+    `level` counts how often the rows were divided before: each level divides by another share of the hash.
+    """
+
+    MOST_LEVELS: Final = 9
+
+    def __init__(self, folder: str, level: int = 0) -> None:
         self._parent = folder or None
-        self._limit = limit_bytes
+        self._shift = np.uint64(_PART_BITS * level)
         self._entries: list[_Part] = []
         self._base: list[_Part] = []
         self._hashes: list[npt.NDArray[np.uint64]] = []
@@ -59,7 +64,7 @@ class Spill:
     def add_entries(self, rows: pa.RecordBatch) -> None:
         hashes = _hashes(rows)
         self._hashes.append(np.unique(hashes))
-        _distribute(rows, hashes, self._entries)
+        _distribute(rows, hashes >> self._shift, self._entries)
 
     def add_base(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Keeps the rows that an entry may touch; gives back the others. All entries have to be there already."""
@@ -72,15 +77,35 @@ class Spill:
         touched = self._known[at] == hashes if len(self._known) else np.zeros(len(hashes), np.bool_)
         if not touched.any():
             return rows
-        _distribute(rows.filter(pa.array(touched)), hashes[touched], self._base)
+        _distribute(rows.filter(pa.array(touched)), hashes[touched] >> self._shift, self._base)
         return rows.filter(pa.array(~touched))
 
-    def parts(self) -> Iterator[tuple[pa.Table, Iterator[pa.RecordBatch]]]:
-        """The entries of each part, and the base rows they may touch."""
+    @property
+    def entries_bytes(self) -> int:
+        return sum(part.bytes for part in self._entries)
+
+    def parts(self) -> Iterator[SpilledPart]:
+        """The parts that have entries."""
         for entries, base in zip(self._entries, self._base, strict=True):
-            batches = list(entries.batches())
-            if batches:
-                yield as_table(batches), base.batches()
+            if entries.bytes:
+                yield SpilledPart(entries, base)
+
+
+class SpilledPart:
+    """Entries with all base rows that they may touch; each can be read once or more often."""
+
+    def __init__(self, entries: _Part, base: _Part) -> None:
+        self._entries, self._base = entries, base
+
+    @property
+    def entries_bytes(self) -> int:
+        return self._entries.bytes
+
+    def entries(self) -> Iterator[pa.RecordBatch]:
+        return self._entries.batches()
+
+    def base(self) -> Iterator[pa.RecordBatch]:
+        return self._base.batches()
 
 
 class _Part:
@@ -88,6 +113,7 @@ class _Part:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self.bytes = 0
         self._file: pa.NativeFile | None = None
         self._writer: pa.RecordBatchStreamWriter | None = None
 
@@ -96,6 +122,7 @@ class _Part:
             self._file = pa.OSFile(str(self._path), "wb")
             self._writer = pa.ipc.new_stream(self._file, rows.schema)
         self._writer.write_batch(rows)
+        self.bytes += rows.nbytes
 
     def close(self) -> None:
         if self._writer is not None and self._file is not None:

@@ -13,8 +13,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-import fastavro
-
 from skep_table.errors import CorruptFileError, FormatError
 from skep_table.logfile import BlockType, LogBlock, read_blocks
 from skep_table.names import LogFileName
@@ -128,6 +126,8 @@ def _entries(content: bytes, block: LogBlock) -> Iterator[tuple[int, int]]:
 
 @functools.lru_cache(maxsize=8)
 def _parse_schema(text: str, path: str) -> Any:
+    import fastavro
+
     try:
         return fastavro.parse_schema(json.loads(text))
     except Exception as error:  # not JSON, or not a schema
@@ -135,6 +135,8 @@ def _parse_schema(text: str, path: str) -> Any:
 
 
 def _decode(data: bytes, schema: Any, reader_schema: Any, place: _Place) -> dict[str, Any]:
+    import fastavro
+
     try:
         record = fastavro.schemaless_reader(io.BytesIO(data), schema, reader_schema)
     except Exception as error:  # the decoder fails in many ways on damaged bytes

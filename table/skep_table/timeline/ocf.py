@@ -6,14 +6,14 @@ import io
 from collections.abc import Mapping
 from typing import Any
 
-import fastavro
-
 from skep_table.avro_schemas import schema_of
 from skep_table.errors import FormatError
 
 
 def read_record(data: bytes, path: str) -> dict[str, Any]:
     """The one record of a file, by its own schema. FormatError naming `path` for anything else."""
+    import fastavro
+
     try:
         records = list(fastavro.reader(io.BytesIO(data)))  # to the end: the last marker shows that nothing was cut off
     except Exception as error:  # the decoder fails in many ways on bytes that are cut or damaged
@@ -35,6 +35,8 @@ def read_record(data: bytes, path: str) -> dict[str, Any]:
 
 def write_record(record_name: str, release: str, record: Mapping[str, Any]) -> bytes:
     """A file with one record in the schema that a Hudi release has; members it does not know are left out."""
+    import fastavro
+
     out = io.BytesIO()
     fastavro.writer(out, schema_of(record_name, release), [record])
     return out.getvalue()
