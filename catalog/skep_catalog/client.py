@@ -6,10 +6,12 @@ It speaks to Hive Metastores from 2.3 on: where a newer server has dropped a cal
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from skep_catalog.entities import Database, LockAnswer, LockInfo, LockState, Partition, Table
+from skep_catalog.settings import ConnectionSettings
 from skep_table.errors import CatalogError, EntryExistsError, NoSuchTableError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -46,28 +48,31 @@ class Metastore:
     def connect(
         cls,
         uris: str | Sequence[str],
+        settings: ConnectionSettings | Mapping[str, object] | None = None,
         *,
-        timeout_seconds: float = 60.0,
-        long_timeout_seconds: float = 900.0,
-        connect_timeout_seconds: float = 10.0,
-        attempts: int = 4,
+        timeout_seconds: float | None = None,
+        long_timeout_seconds: float | None = None,
+        connect_timeout_seconds: float | None = None,
+        attempts: int | None = None,
         user: str | None = None,
     ) -> Metastore:
         """`uris`: `thrift://host:port`, several separated by commas. No connection is opened before the first call.
 
-        `attempts` counts the tries of calls that may be repeated. `user` is the caller's name for servers that don't
-        authenticate (else HADOOP_USER_NAME, else the login name).
+        `settings` may be option keys (`skep.metastore.*`); what is given beside them wins. `attempts` counts the tries
+        of calls that may be repeated.
         """
-        from skep_catalog.connection import Connections, ConnectionSettings, parse_addresses
+        from skep_catalog.connection import Connections, parse_addresses
 
-        settings = ConnectionSettings(
-            connect_timeout=connect_timeout_seconds,
-            timeout=timeout_seconds,
-            long_timeout=long_timeout_seconds,
-            attempts=attempts,
-            user=user,
-        )
-        return cls(Connections(parse_addresses(uris), settings))
+        known = settings if isinstance(settings, ConnectionSettings) else ConnectionSettings.of(settings)
+        given: dict[str, Any] = {
+            "timeout": timeout_seconds,
+            "long_timeout": long_timeout_seconds,
+            "connect_timeout": connect_timeout_seconds,
+            "attempts": attempts,
+            "user": user,
+        }
+        wins = {name: value for name, value in given.items() if value is not None}
+        return cls(Connections(parse_addresses(uris), replace(known, **wins)))
 
     @property
     def uri(self) -> str:

@@ -10,7 +10,6 @@ import getpass
 import os
 import re
 import select
-import socket
 import struct
 import threading
 from collections.abc import Callable, Sequence
@@ -22,8 +21,10 @@ from hmsclient.genthrift.hive_metastore import ThriftHiveMetastore, ttypes
 from thrift.protocol import TBinaryProtocol
 from thrift.protocol.TProtocol import TProtocolException
 from thrift.Thrift import TApplicationException, TException
-from thrift.transport import TSocket, TTransport
+from thrift.transport import TTransport
 
+from skep_catalog.settings import ConnectionSettings
+from skep_catalog.transport import Transport
 from skep_table.errors import (
     CatalogError,
     EntryChangedError,
@@ -69,17 +70,6 @@ def parse_addresses(uris: str | Sequence[str]) -> tuple[Address, ...]:
     return addresses
 
 
-@dataclass(frozen=True, slots=True)
-class ConnectionSettings:
-    """Times in seconds. `user` is whom the server takes for the caller where it does not authenticate (set_ugi)."""
-
-    connect_timeout: float = 10.0
-    timeout: float = 60.0
-    long_timeout: float = 900.0  # for calls whose work grows with a table's partitions
-    attempts: int = 4
-    user: str | None = None
-
-
 class UnknownMethodError(Exception):
     """The server does not have this call: an older or newer one. Callers have another way, or say so."""
 
@@ -89,15 +79,12 @@ class _Connection:
 
     def __init__(self, address: Address, settings: ConnectionSettings, user: str) -> None:
         self.address = address
-        self._socket = TSocket.TSocket(address.host, address.port)
-        self._socket.setTimeout(int(settings.connect_timeout * 1000))
-        transport = TTransport.TBufferedTransport(self._socket)
+        self._transport = Transport(address.host, address.port, settings)
         self.client: Any = ThriftHiveMetastore.Client(
-            TBinaryProtocol.TBinaryProtocolAccelerated(transport, fallback=True)
+            TBinaryProtocol.TBinaryProtocolAccelerated(self._transport.thrift, fallback=True)
         )
-        self._transport = transport
-        transport.open()
-        self._socket.handle.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if settings.kerberos is not None:
+            return  # the ticket says who calls
         try:
             self.client.set_ugi(user, [])
         except TApplicationException:
@@ -107,11 +94,11 @@ class _Connection:
             raise
 
     def set_timeout(self, seconds: float) -> None:
-        self._socket.setTimeout(int(seconds * 1000))
+        self._transport.set_timeout(seconds)
 
     def is_stale(self) -> bool:
         """Whether the server hung up while the connection lay in the pool: nothing else makes it readable."""
-        handle = self._socket.handle
+        handle = self._transport.handle
         if handle is None:
             return True
         readable, _, _ = select.select([handle], [], [], 0)

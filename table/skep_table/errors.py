@@ -12,6 +12,7 @@
     ├── InputError                the caller's rows or arguments can't be used
     │   ├── SchemaError               schemas that don't fit, or a type skep can't hold
     │   ├── KeyFieldError             null or missing record key, key or ordering column not in the frame
+    │   ├── DuplicateKeyError         an insert that is to fail on keys of the table met some
     │   ├── OptionError               an unknown, contradicting or badly typed option
     │   └── PredicateError            a filter that can't be parsed or names unknown columns
     ├── UnsupportedError          known, and not built (yet); says since when or what instead
@@ -104,6 +105,10 @@ class KeyFieldError(InputError):
     """A record key, partition or ordering column is missing or null. Fields: column, rows."""
 
 
+class DuplicateKeyError(InputError):
+    """An insert that is to fail on keys that the table holds met some. Fields: partition, rows."""
+
+
 class OptionError(InputError):
     """An option is unknown, contradicts another or has a value of the wrong kind. Fields: option, found, expected."""
 
@@ -154,6 +159,10 @@ class CatalogError(SkepError):
 
 class MetastoreUnreachableError(CatalogError):
     """No metastore answers at the address (refused, timed out, or dropped the connection)."""
+
+
+class AuthenticationError(CatalogError):
+    """The metastore and the caller could not prove who they are: TLS or Kerberos. Fields: uri."""
 
 
 class MetastoreStartError(CatalogError):

@@ -1,0 +1,116 @@
+"""How a metastore is spoken to: time-outs, attempts, the caller's name, TLS, Kerberos; as values and as option keys."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from skep_table.errors import OptionError
+from skep_table.options import Options, boolean, option
+
+_UNITS: Final = {"": 1.0, "s": 1.0, "sec": 1.0, "ms": 0.001, "m": 60.0, "min": 60.0, "h": 3600.0}
+
+
+def seconds(text: str) -> float:
+    """`60`, or as Hive's settings have it: `60s`, `500ms`, `10m`."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", text.strip().lower())
+    if match is None or match[2] not in _UNITS or float(match[1]) == 0:
+        raise ValueError("a time: 60, 60s, 500ms, 10m")
+    return float(match[1]) * _UNITS[match[2]]
+
+
+def _attempts(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise ValueError("a number from 1 on")
+    return value
+
+
+_optional: Callable[[str], str | None] = str
+
+TIMEOUT = option(
+    "skep.metastore.timeout", seconds, 60.0, "How long a call may take.", "hive.metastore.client.socket.timeout"
+)
+LONG_TIMEOUT = option(
+    "skep.metastore.timeout.long", seconds, 900.0, "The same for calls whose work grows with a table's partitions."
+)
+CONNECT_TIMEOUT = option("skep.metastore.timeout.connect", seconds, 10.0, "How long connecting may take.")
+ATTEMPTS = option("skep.metastore.attempts", _attempts, 4, "Tries of calls that may be repeated.")
+USER = option("skep.metastore.user", _optional, None, "The caller, for servers that do not authenticate.")
+TLS = option("skep.metastore.tls", boolean, False, "Speak TLS.", "hive.metastore.use.SSL", "metastore.use.SSL")
+TLS_CA = option("skep.metastore.tls.ca", _optional, None, "PEM file of the authorities to trust; else the system's.")
+TLS_CERTIFICATE = option("skep.metastore.tls.certificate", _optional, None, "PEM file of the caller's certificate.")
+TLS_KEY = option("skep.metastore.tls.key", _optional, None, "PEM file of its key, where that is another file.")
+TLS_HOST = option("skep.metastore.tls.host", _optional, None, "The name in the server's certificate; else the host.")
+KERBEROS = option(
+    "skep.metastore.kerberos", boolean, False, "Authenticate by Kerberos (SASL).", "hive.metastore.sasl.enabled"
+)
+PRINCIPAL = option(
+    "skep.metastore.kerberos.principal",
+    str,
+    "hive/_HOST",
+    "The metastore's principal; _HOST stands for its host.",
+    "hive.metastore.kerberos.principal",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """PEM files. `host` is the name that the server's certificate must bear, when it is not the address's."""
+
+    ca: str | None = None
+    certificate: str | None = None
+    key: str | None = None
+    host: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Kerberos:
+    """The metastore's principal, `service/host@REALM`. The caller's ticket is the one that `klist` shows."""
+
+    principal: str = "hive/_HOST"
+
+    def service_and_host(self, host: str) -> tuple[str, str]:
+        """For the server at `host`. OptionError when the principal is none."""
+        match = re.fullmatch(r"([^/@]+)/([^/@]+)(?:@[^/@]+)?", self.principal)
+        if match is None:
+            raise OptionError(
+                f"option {PRINCIPAL.key}: {self.principal!r} is not service/host@REALM",
+                option=PRINCIPAL.key,
+                found=self.principal,
+                expected="service/host@REALM",
+            )
+        return match[1], host.lower() if match[2] == "_HOST" else match[2]
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionSettings:
+    """Times in seconds. `user` is whom the server takes for the caller where it does not authenticate (set_ugi)."""
+
+    connect_timeout: float = 10.0
+    timeout: float = 60.0
+    long_timeout: float = 900.0
+    attempts: int = 4
+    user: str | None = None
+    tls: Tls | None = None
+    kerberos: Kerberos | None = None
+
+    @classmethod
+    def of(cls, given: Mapping[str, object] | None = None) -> ConnectionSettings:
+        """From option keys."""
+        options = given if isinstance(given, Options) else Options(given)
+        return cls(
+            connect_timeout=options.value(CONNECT_TIMEOUT),
+            timeout=options.value(TIMEOUT),
+            long_timeout=options.value(LONG_TIMEOUT),
+            attempts=options.value(ATTEMPTS),
+            user=options.value(USER),
+            tls=_tls(options) if options.value(TLS) else None,
+            kerberos=Kerberos(options.value(PRINCIPAL)) if options.value(KERBEROS) else None,
+        )
+
+
+def _tls(options: Options) -> Tls:
+    return Tls(options.value(TLS_CA), options.value(TLS_CERTIFICATE), options.value(TLS_KEY), options.value(TLS_HOST))
