@@ -34,6 +34,11 @@ class Updates:
         self.updated = 0
         self.deleted = 0
 
+    @property
+    def keeps_keys(self) -> bool:
+        """Whether no base row can go away."""
+        return not self._any_gone and not self._whole
+
     def __len__(self) -> int:
         return len(self._keys)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import pyarrow as pa
@@ -16,6 +16,7 @@ from skep_table.options import Options
 from skep_table.schema.evolve import SourceNames
 from skep_table.schema.history import SchemaVersion, source_names, version_at
 from skep_table.schema.types import RECORD_KEY, Field, Schema, StringType
+from skep_table.slices.account import SliceAccount
 from skep_table.slices.history import schema_history
 from skep_table.table import HudiTable
 
@@ -31,6 +32,7 @@ class SliceContext:
     options: Options
     commit_times: frozenset[str] | None = None
     known_history: tuple[SchemaVersion, ...] | None = None
+    account: SliceAccount = field(default_factory=SliceAccount)
 
     @cached_property
     def rule(self) -> MergeRule:

@@ -28,7 +28,7 @@ def open_blocks(context: SliceContext, logs: Sequence[LogFile]) -> Iterator[list
                     file = files.enter_context(context.table.storage.open_input(log.path))
                     yield from read_blocks(file, log.path)
 
-        yield valid_blocks(every(), context.block_rule)
+        yield valid_blocks(context.account.seen(every()), context.block_rule)
 
 
 def log_rows(context: SliceContext, blocks: Sequence[LogBlock]) -> Iterator[pa.RecordBatch]:
