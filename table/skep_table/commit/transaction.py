@@ -24,6 +24,7 @@ from skep_table.lock import held
 from skep_table.table import HudiTable
 from skep_table.timeline.instant import Action, Instant, State
 from skep_table.timeline.metadata import CommitMetadata
+from skep_table.timeline.plans import RequestedReplaceMetadata
 from skep_table.timeline.write import complete, delete_pending, request_instant, transition_to_inflight
 
 log = logging.getLogger("skep.commit")
@@ -51,7 +52,8 @@ class Transaction:
             # first the rollback, then the instant time: see format guide 2.4
             table = roll_back_failed(table, setting)
             setting.lock.ensure_held()
-            instant, _ = request_instant(table, action, clock=setting.clock)
+            content = RequestedReplaceMetadata() if action is Action.REPLACE_COMMIT else None
+            instant, _ = request_instant(table, action, content, clock=setting.clock)
         transaction = cls(table, instant, setting)
         try:
             open_markers(table.storage, instant.requested_time)
