@@ -45,6 +45,8 @@ class HmsLock:
     `on_lost` is called, from the heartbeat's thread, when a held lock turns out to be gone.
     """
 
+    leased = True
+
     def __init__(
         self,
         metastore: Metastore,

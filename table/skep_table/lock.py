@@ -14,6 +14,11 @@ from skep_table.errors import LockTimeoutError
 class Lock(Protocol):
     """Excludes other writers of one table for the short sections that check and complete an instant."""
 
+    @property
+    def leased(self) -> bool:
+        """Whether it may be lost while its holder sleeps."""
+        ...
+
     def acquire(self, timeout_seconds: float) -> str:
         """Blocks until held and answers the lock's id. Raises LockTimeoutError, or LockError when it can't be had."""
         ...
@@ -40,6 +45,8 @@ def held(lock: Lock, timeout_seconds: float) -> Iterator[str]:
 class NoLock:
     """For the single writer: nothing is excluded."""
 
+    leased = False
+
     def acquire(self, timeout_seconds: float) -> str:  # noqa: ARG002 - the protocol's signature
         return "none"
 
@@ -54,6 +61,8 @@ _process_locks_guard = threading.Lock()
 
 class InProcessLock:
     """Excludes the threads of this process that write to the table at one base path."""
+
+    leased = False
 
     def __init__(self, base_path: str) -> None:
         with _process_locks_guard:

@@ -62,6 +62,18 @@ def comma_list(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
+def at_least(least: int) -> Callable[[str], int]:
+    """A parser for whole numbers from `least` on."""
+
+    def parse(text: str) -> int:
+        number = int(text)
+        if number < least:
+            raise ValueError(f"a number of at least {least}")
+        return number
+
+    return parse
+
+
 def one_of(kind: type[E]) -> Callable[[str], E]:
     """A parser for an enum's values, whatever their case."""
 
@@ -79,6 +91,14 @@ class Registry:
 
     def __init__(self) -> None:
         self._options: dict[str, Option[Any]] = {}
+        self._families: set[str] = set()
+
+    def add_family(self, prefix: str) -> None:
+        """Keys that begin with `prefix` are known: what follows is named by users, and read by whoever added it."""
+        self._families.add(prefix)
+
+    def in_family(self, key: str) -> bool:
+        return any(key.startswith(prefix) for prefix in self._families)
 
     def add(self, option: Option[T]) -> Option[T]:
         for key in (option.key, *option.aliases):
@@ -181,7 +201,7 @@ class Options(Mapping[str, str]):
         for key in self._given:
             known = REGISTRY.find(key)
             if known is None:
-                if key.startswith(("hoodie.", "skep.")):
+                if key.startswith(("hoodie.", "skep.")) and not REGISTRY.in_family(key):
                     nearest = REGISTRY.nearest(key)
                     hint = f"; did you mean {nearest}?" if nearest else ""
                     warnings.warn(f"unknown option {key}{hint}", UnknownOptionWarning, stacklevel=3)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-from skep_table.options import boolean, one_of, option
+from skep_table.options import Status, at_least, boolean, one_of, option
 
 
 class MetadataTablePolicy(Enum):
@@ -17,6 +17,15 @@ class MetadataTablePolicy(Enum):
 class ConcurrencyMode(Enum):
     SINGLE_WRITER = "single_writer"
     OPTIMISTIC = "optimistic_concurrency_control"
+    NON_BLOCKING = "non_blocking_concurrency_control"
+
+
+class FailedWritesPolicy(Enum):
+    """When the writes of dead writers are rolled back. Those of living ones never are."""
+
+    EAGER = "EAGER"
+    LAZY = "LAZY"
+    NEVER = "NEVER"
 
 
 def _metadata_enable(text: str) -> bool:
@@ -41,6 +50,67 @@ CONCURRENCY_MODE = option(
     ConcurrencyMode.SINGLE_WRITER,
     "With other writers at work, a metadata table is never dropped",
 )
-LOCK_TIMEOUT_SECONDS = option(
-    "skep.write.lock.timeout.seconds", float, 60.0, "How long a write waits for the table's lock"
+FAILED_WRITES_POLICY = option(
+    "hoodie.cleaner.policy.failed.writes",
+    one_of(FailedWritesPolicy),
+    FailedWritesPolicy.EAGER,
+    "Writes of dead writers are rolled back before the next write, or never; LAZY tells JVM writers to wait for their"
+    " heartbeat, which skep always does",
+    "hoodie.clean.failed.writes.policy",
 )
+HEARTBEAT_MILLISECONDS = option(
+    "hoodie.client.heartbeat.interval_in_ms", at_least(10), 60_000, "A writer shows so often that it lives"
+)
+HEARTBEAT_MISSES = option(
+    "hoodie.client.heartbeat.tolerable.misses", at_least(1), 2, "A writer that missed so many heartbeats is dead"
+)
+CONFLICT_STRATEGY = option(
+    "hoodie.write.lock.conflict.resolution.strategy",
+    str,
+    "",
+    "Which of two overlapping writes fails: simple, prefer_writer, bucket or strict, or Hudi's class",
+)
+CONFLICT_RETRIES = option(
+    "hoodie.write.num.retries.on.conflict.failures", at_least(0), 0, "A write that lost a conflict tries again so often"
+)
+EARLY_DETECTION = option(
+    "hoodie.write.concurrency.early.conflict.detection.enable",
+    boolean,
+    False,
+    "A write gives up before it writes a file when an older one that still runs writes the same file groups",
+)
+EARLY_COMMIT_CHECK = option(
+    "hoodie.write.concurrency.early.conflict.check.commit.conflict",
+    boolean,
+    False,
+    "The early look is at commits completed meanwhile too",
+)
+SCHEMA_MERGE = option(
+    "hoodie.write.concurrency.schema.conflict.resolution.enable",
+    boolean,
+    True,
+    "Columns that another write added meanwhile are kept; what does not fit fails the later write",
+)
+LOCK_WAIT_MILLISECONDS = option(
+    "hoodie.write.lock.wait_time_ms", at_least(1), 60_000, "How long one of Hudi's tries waits for the lock"
+)
+LOCK_RETRIES = option("hoodie.write.lock.client.num_retries", at_least(0), 50, "How often Hudi tries again")
+LOCK_TIMEOUT_SECONDS = option(
+    "skep.write.lock.timeout.seconds",
+    float,
+    600.0,
+    "How long a write waits for the table's lock; else as long as Hudi with its two options, when one is given",
+)
+for _key in (
+    "hoodie.write.lock.num_retries",
+    "hoodie.write.lock.wait_time_ms_between_retry",
+    "hoodie.write.lock.max_wait_time_ms_between_retry",
+    "hoodie.write.lock.client.wait_time_ms_between_retry",
+    "hoodie.write.concurrency.early.conflict.detection.strategy",
+    "hoodie.write.concurrency.early.conflict.async.checker.batch.interval.ms",
+    "hoodie.write.concurrency.early.conflict.async.checker.period.ms",
+    "hoodie.write.concurrency.async.conflict.detector.initial_delay_ms",
+    "hoodie.write.concurrency.async.conflict.detector.period_ms",
+    "hoodie.auto.adjust.lock.configs",
+):
+    option(_key, str, "", "a waiting writer keeps its place, and looks are direct", status=Status.NO_EFFECT)

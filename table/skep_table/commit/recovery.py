@@ -2,29 +2,39 @@
 
 from __future__ import annotations
 
+from skep_table.commit.concurrency import Concurrency
+from skep_table.commit.heartbeat import Heartbeats, Pulse, forget_heartbeat
 from skep_table.commit.markers import delete_markers
+from skep_table.commit.options import FailedWritesPolicy
+from skep_table.commit.plans import is_clustering
 from skep_table.commit.restore import finish_restore
 from skep_table.commit.rollback import finish_rollback, roll_back
 from skep_table.commit.setting import CommitSetting
 from skep_table.names import META_FOLDER
 from skep_table.storage import Storage
 from skep_table.table import HudiTable
-from skep_table.timeline.instant import Action, Instant
-from skep_table.timeline.metadata import WriteOperation
-from skep_table.timeline.plans import RequestedReplaceMetadata
+from skep_table.timeline.instant import Action
 
 
 def roll_back_failed(table: HudiTable, setting: CommitSetting) -> HudiTable:
     """Rolls back what writers that died left pending, after what was begun. To be called with the lock held.
 
-    Table services (compaction, clustering, clean) are left to be tried again by those who run them.
+    A writer whose heart beats is never touched. Table services (compaction, clustering, clean) are left to be tried
+    again by those who run them.
     """
     table = finish_begun(table, setting)
-    failed = [instant for instant in table.timeline.data().pending().instants if not is_clustering(table, instant)]
-    for instant in failed:
-        roll_back(table, instant, setting)
-        table = table.reload()
+    hearts = Heartbeats(table.storage, Pulse.of(setting.options), setting.clock)
+    if Concurrency.of(setting.options).failed_writes is not FailedWritesPolicy.NEVER:
+        pending = [i for i in table.timeline.data().pending().instants if not hearts.is_alive(i.requested_time)]
+        for instant in [i for i in pending if not is_clustering(table, i)]:
+            setting.lock.ensure_held()
+            roll_back(table, instant, setting)
+            forget_heartbeat(table.storage, instant.requested_time)
+            table = table.reload()
     _delete_stale_markers(table)
+    for time in hearts.dead():
+        if not table.timeline.pending().contains(time):
+            forget_heartbeat(table.storage, time)
     return table
 
 
@@ -35,14 +45,6 @@ def finish_begun(table: HudiTable, setting: CommitSetting) -> HudiTable:
             finish(table, instant, setting)
             table = table.reload()
     return table
-
-
-def is_clustering(table: HudiTable, instant: Instant) -> bool:
-    """Whether a pending instant is a clustering: by name it is a replace commit."""
-    if instant.action is not Action.REPLACE_COMMIT:
-        return False
-    plan = table.requested_plan(RequestedReplaceMetadata, instant)
-    return plan is not None and plan.operation_type == WriteOperation.CLUSTER.value
 
 
 def _delete_stale_markers(table: HudiTable) -> None:

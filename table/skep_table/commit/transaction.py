@@ -1,31 +1,60 @@
 """One commit, from its first instant file to its last: the protocol of format guide 2.4.
 
-    lock { check the table, drop its metadata table, roll back what failed, requested } inflight
-        markers, data files (the tasks' part)
-    lock { reload, check for conflicts, delete what losing attempts left, completed } markers away
+    lock { check the table, drop its metadata table, roll back what failed, heartbeat, requested } inflight
+        markers, data files (the tasks' part), heartbeats
+    lock { reload, check for conflicts, delete what losing attempts left, stage, still held?, completed } markers away
 
 The completed file is the commit point. Before it, every way out takes away what was written; after it, nothing that
-fails undoes the commit. A process that dies leaves a pending instant, which the next writer rolls back.
+fails undoes the commit. A process that dies leaves a pending instant, which the next writer rolls back when its
+heartbeat is over.
+
+A lock can be lost while its holder sleeps. So the completed file is staged before the last look at the lock, and moved
+to its place after it: whoever gets the lock next takes the stage away. Where storage can't move a file in one step,
+and beside Hudi's writers, which know of no stages, a writer that was held up just then looks once more after the
+commit, and takes it back when it collides with what completed meanwhile.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from types import TracebackType
+from typing import Final
 
 from skep_table.commit.admission import check_writable, drop_metadata_table
+from skep_table.commit.concurrency import Concurrency
+from skep_table.commit.conflict import Ending, completed_since
+from skep_table.commit.early import refuse_early
+from skep_table.commit.heartbeat import Heart, Pulse
 from skep_table.commit.leftovers import delete_files, delete_new_partitions, files_of_instant
 from skep_table.commit.markers import close_markers, delete_markers, open_markers
 from skep_table.commit.recovery import roll_back_failed
-from skep_table.commit.rollback import roll_back
+from skep_table.commit.rollback import pending_rollback_plan, roll_back
+from skep_table.commit.schemas import with_merged_schema
 from skep_table.commit.setting import CommitSetting
-from skep_table.errors import CommitConflictError, InputError, SkepError, StorageError
+from skep_table.errors import CommitConflictError, InputError, LeaseLostError, SkepError, StorageError
 from skep_table.lock import held
 from skep_table.table import HudiTable
 from skep_table.timeline.instant import Action, Instant, State
 from skep_table.timeline.metadata import CommitMetadata
 from skep_table.timeline.plans import RequestedReplaceMetadata
-from skep_table.timeline.write import complete, delete_pending, request_instant, transition_to_inflight
+from skep_table.timeline.write import (
+    complete,
+    complete_staged,
+    delete_pending,
+    remove_stages,
+    request_instant,
+    stage,
+    transition_to_inflight,
+)
+
+LOCK_ID: Final = "skep.lock_id"
+"""In a commit's extra metadata: the id of the lock under which it was completed."""
+
+# A lease lasts several seconds at least: a completion that took less than this since the last look is under the lock.
+_SURE_SECONDS: Final = 1.0
 
 log = logging.getLogger("skep.commit")
 
@@ -36,26 +65,33 @@ class Transaction:
     `table` is the look at the table on which the write is based: everything that completes later may conflict with it.
     """
 
-    def __init__(self, table: HudiTable, instant: Instant, setting: CommitSetting) -> None:
+    def __init__(self, table: HudiTable, instant: Instant, setting: CommitSetting, heart: Heart) -> None:
         self.table = table
         self.instant = instant
         self._setting = setting
+        self._heart = heart
         self._done = False
 
     @classmethod
     def begin(cls, table: HudiTable, action: Action, setting: CommitSetting) -> Transaction:
         """Prepares the table and requests an instant. Raises what `check_writable` and the metadata policy raise."""
-        with held(setting.lock, setting.lock_timeout_seconds):
-            table = table.reload()
-            check_writable(table.config, table.storage.root)
-            table = drop_metadata_table(table, setting.options, setting.events)
-            # first the rollback, then the instant time: see format guide 2.4
-            table = roll_back_failed(table, setting)
-            setting.lock.ensure_held()
-            content = RequestedReplaceMetadata() if action is Action.REPLACE_COMMIT else None
-            instant, _ = request_instant(table, action, content, clock=setting.clock)
-        transaction = cls(table, instant, setting)
+        Concurrency.of(setting.options)
+        heart = Heart(table.storage, Pulse.of(setting.options), setting.clock, setting.on_lost)
         try:
+            with _exclusive(table, setting) as (table, _):
+                check_writable(table.config, table.storage.root)
+                table = drop_metadata_table(table, setting.options, setting.events)
+                # first the rollback, then the instant time: see format guide 2.4
+                table = roll_back_failed(table, setting)
+                setting.lock.ensure_held()
+                content = RequestedReplaceMetadata() if action is Action.REPLACE_COMMIT else None
+                instant, _ = request_instant(table, action, content, setting.clock, announce=heart.announce)
+        except BaseException:
+            heart.stop()
+            raise
+        transaction = cls(table, instant, setting, heart)
+        try:
+            heart.start()
             open_markers(table.storage, instant.requested_time)
         except BaseException as error:
             transaction.abort(error)
@@ -68,32 +104,44 @@ class Transaction:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if not self._done:
-            self.abort(error)
+        if self._done:
+            return
+        self.abort(error)
+        if isinstance(error, Exception) and not isinstance(error, SkepError):
+            self._heart.ensure_alive()  # tasks that were stopped for it say so in their own words
 
     @property
     def is_requested(self) -> bool:
         return self.instant.state is State.REQUESTED
 
     def inflight(self, profile: CommitMetadata) -> None:
-        """Says what is going to be written; tasks may start after that."""
+        """Says what is going to be written; tasks may start after that. CommitConflictError when it is of no use."""
+        self._heart.ensure_alive()
         self.instant = transition_to_inflight(self.table, self.instant, profile)
+        refuse_early(self.table, self.instant, profile, self._setting)
 
     def complete(self, metadata: CommitMetadata) -> Instant:
         """Makes the write visible. CommitConflictError, LeaseLostError, StorageError: the caller then aborts."""
         storage, setting, time = self.table.storage, self._setting, self.instant.requested_time
         close_markers(storage, time)
-        with held(setting.lock, setting.lock_timeout_seconds):
-            fresh = self.table.reload()
+        checked = self._check_ahead(metadata) if Concurrency.of(setting.options).is_optimistic else frozenset()
+        with _exclusive(self.table, setting) as (fresh, lock_id):
             check_writable(fresh.config, storage.root)
+            self._heart.ensure_alive()
             self._ensure_pending(fresh)
-            setting.conflict_check(fresh, self._completed_since(fresh), metadata)
+            since = completed_since(self.table, fresh)
+            setting.check_conflicts(
+                Ending(fresh, self.instant, metadata, tuple(each for each in since if each not in checked))
+            )
+            metadata = with_merged_schema(self.table, fresh, metadata, setting.options)
+            if setting.lock.leased:
+                metadata = replace(metadata, extra_metadata={**metadata.extra_metadata, LOCK_ID: lock_id})
             written = {stat.path for stat in metadata.stats}
             losing = [path for path in files_of_instant(fresh, time, setting) if path not in written]
             delete_files(storage, losing, setting)
-            setting.lock.ensure_held()
             self.instant = self._complete_file(fresh, metadata)
             self._done = True
+        self._heart.stop()
         try:
             delete_markers(storage, time)
         except SkepError:
@@ -114,7 +162,8 @@ class Transaction:
             close_markers(fresh.storage, time)
             files = files_of_instant(fresh, time, self._setting)
             upgraded = fresh.config.version != self.table.config.version
-            if files and not upgraded and not isinstance(error, InputError):
+            taken = not self._is_pending(fresh)
+            if files and not upgraded and not taken and not isinstance(error, InputError):
                 roll_back(fresh, self.instant, self._setting)
             else:
                 delete_files(fresh.storage, files, self._setting)
@@ -123,32 +172,100 @@ class Transaction:
             delete_new_partitions(fresh.storage, files, time)
         except Exception:
             log.exception("table %s: %s could not be rolled back, the next write will", self.table.config.name, time)
+        finally:
+            self._heart.stop()
         self._setting.events.emit("write.rolled_back", instant=time, error=repr(error))
 
+    def _check_ahead(self, metadata: CommitMetadata) -> frozenset[Instant]:
+        """Compares with the commits so far while others may have the lock; answers which these were."""
+        fresh = self.table.reload()
+        since = completed_since(self.table, fresh)
+        self._setting.check_conflicts(Ending(fresh, self.instant, metadata, since))
+        return frozenset(since)
+
     def _complete_file(self, fresh: HudiTable, metadata: CommitMetadata) -> Instant:
+        """The commit point, under the lock or not at all."""
+        lock, clock = self._setting.lock, self._setting.clock
+        if not lock.leased:
+            return self._asked_again(lambda: complete(fresh, self.instant, metadata, clock))
+        if fresh.storage.flags.atomic_rename:
+            staged = stage(fresh, self.instant, metadata, clock)
+            looked = clock.monotonic()
+            lock.ensure_held()
+            done = self._asked_again(lambda: complete_staged(fresh, staged))
+        else:
+            looked = clock.monotonic()
+            lock.ensure_held()
+            done = self._asked_again(lambda: complete(fresh, self.instant, metadata, clock))
+        if clock.monotonic() - looked > _SURE_SECONDS:
+            self._look_back(fresh, done, metadata)
+        return done
+
+    def _asked_again(self, create: Callable[[], Instant]) -> Instant:
+        """A call that failed may have had its effect, and only its answer was lost."""
         try:
-            return complete(fresh, self.instant, metadata, self._setting.clock)
-        except StorageError:
-            # The call may have had its effect, and only its answer was lost.
+            return create()
+        except (StorageError, FileNotFoundError) as error:
             done = self._completed(self.table.reload())
-            if done is None:
+            if done is not None:
+                return done
+            if isinstance(error, StorageError):
                 raise
-            return done
+            raise LeaseLostError(
+                f"table {self.table.config.name}: another writer took the lock before {self.instant.requested_time} was"
+                " completed",
+                instant=self.instant.requested_time,
+            ) from error
+
+    def _look_back(self, before: HudiTable, done: Instant, metadata: CommitMetadata) -> None:
+        """After a completion that took long. Where the lock was lost meanwhile, and others completed what collides
+        with it, it is taken back: whoever built on it since would have been refused as well."""
+        setting = self._setting
+        try:
+            setting.lock.ensure_held()
+            return
+        except LeaseLostError as lost:
+            setting.lock.release()
+            setting.lock.acquire(setting.lock_timeout_seconds)  # released with the section
+            fresh = self.table.reload()
+            since = tuple(each for each in completed_since(before, fresh) if each != done)
+            try:
+                setting.check_conflicts(Ending(fresh, done, metadata, since))
+            except CommitConflictError as conflict:
+                setting.events.emit(
+                    "write.taken_back", instant=done.requested_time, lock_id=metadata.extra_metadata[LOCK_ID]
+                )
+                roll_back(fresh, done, setting)
+                raise lost from conflict
 
     def _completed(self, fresh: HudiTable) -> Instant | None:
         time = self.instant.requested_time
         return next((i for i in fresh.timeline.completed().data() if i.requested_time == time), None)
 
-    def _ensure_pending(self, fresh: HudiTable) -> None:
+    def _is_pending(self, fresh: HudiTable) -> bool:
+        """Whether the instant is there, and nobody has begun to roll it back."""
         time = self.instant.requested_time
-        if not any(i.requested_time == time and i.state is State.INFLIGHT for i in fresh.timeline.instants):
+        for rollback in fresh.timeline.pending().of(Action.ROLLBACK):
+            plan = pending_rollback_plan(fresh, rollback)
+            if plan is not None and plan.instant_to_rollback and plan.instant_to_rollback.commit_time == time:
+                return False
+        return any(i.requested_time == time and not i.is_completed for i in fresh.timeline.data())
+
+    def _ensure_pending(self, fresh: HudiTable) -> None:
+        if not self._is_pending(fresh):
             raise CommitConflictError(
-                f"table {fresh.config.name}: another writer took {time} for a failed write and rolled it back",
-                hint="let one writer at a time write to the table",
+                f"table {fresh.config.name}: another writer took {self.instant.requested_time} for a failed write and"
+                " rolled it back",
+                hint="let all writers keep heartbeats: hoodie.cleaner.policy.failed.writes=LAZY for those of Hudi",
                 table=fresh.config.name,
-                instant=time,
+                instant=self.instant.requested_time,
             )
 
-    def _completed_since(self, fresh: HudiTable) -> tuple[Instant, ...]:
-        known = set(self.table.timeline.completed().instants)
-        return tuple(instant for instant in fresh.timeline.completed().instants if instant not in known)
+
+@contextmanager
+def _exclusive(table: HudiTable, setting: CommitSetting) -> Iterator[tuple[HudiTable, str]]:
+    """Holds the lock: a fresh look at the table, and the lock's id. Nobody who had it before completes any more."""
+    with held(setting.lock, setting.lock_timeout_seconds) as lock_id:
+        if setting.lock.leased:
+            remove_stages(table.storage)
+        yield table.reload(), lock_id

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import random
-from dataclasses import replace
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final, Protocol
 
 from skep_table.clock import SYSTEM_CLOCK, Clock
 from skep_table.errors import AlreadyExistsError, CommitConflictError, StorageError
+from skep_table.names import META_FOLDER
 from skep_table.storage import Storage
 from skep_table.table_config import TableConfig
 from skep_table.timeline.instant import Action, Instant, State
@@ -37,6 +40,7 @@ Content = CommitMetadata | Plan | bytes | None
 
 _ATTEMPTS: Final = 200
 _DIGITS: Final = 17
+_STAGES: Final = f"{META_FOLDER}/.stages"
 
 
 def new_instant_time(table: Seen, clock: Clock = SYSTEM_CLOCK) -> str:
@@ -48,9 +52,16 @@ def new_instant_time(table: Seen, clock: Clock = SYSTEM_CLOCK) -> str:
 
 
 def request_instant(
-    table: Seen, action: Action, content: Content = None, clock: Clock = SYSTEM_CLOCK
+    table: Seen,
+    action: Action,
+    content: Content = None,
+    clock: Clock = SYSTEM_CLOCK,
+    *,
+    announce: Callable[[str], None] | None = None,
 ) -> tuple[Instant, Timeline]:
     """A requested instant of its own time, later than all others, and the timeline with it.
+
+    `announce` is told a time before anybody can see it; it raises AlreadyExistsError for one that is not to be taken.
 
     A writer that finds another one at its time, whatever the action, or at a later one takes its own back and chooses
     again, so no two keep one time and nobody ends up below an instant that was there first. CommitConflictError when
@@ -62,9 +73,12 @@ def request_instant(
         instant = Instant(_time_after(timeline, table.config, clock, ahead), action, State.REQUESTED)
         created = True
         try:
+            if announce is not None:
+                announce(instant.requested_time)
             create_requested(table, instant, content)
         except AlreadyExistsError:
             created = False
+            ahead = instant.requested_time
         try:
             timeline = load_timeline(table.storage, table.config, timeline.archive)
         except StorageError:
@@ -98,10 +112,44 @@ def complete(table: Seen, instant: Instant, content: Content, clock: Clock = SYS
 
     Where the layout has completion times, `table` has to be a look taken under the table's lock.
     """
+    return _create(table, _completed(table, instant, clock), content)
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A completed file that is not at its place yet: `path` moves to where `instant` is."""
+
+    path: str
+    instant: Instant
+
+
+def stage(table: Seen, instant: Instant, content: Content, clock: Clock = SYSTEM_CLOCK) -> Stage:
+    """Writes the completed file beside the timeline. Whoever takes the stage away prevents the completion."""
+    done = _completed(table, instant, clock)
+    staged = Stage(f"{_STAGES}/{instant.requested_time}.{uuid.uuid4().hex}", done)
+    table.storage.create_exclusive(staged.path, _encode(table, content))
+    return staged
+
+
+def complete_staged(table: Seen, staged: Stage) -> Instant:
+    """The commit point, in one rename. FileNotFoundError when the stage was taken away."""
+    table.storage.rename(staged.path, table.timeline.layout.path(staged.instant))
+    return staged.instant
+
+
+def remove_stages(storage: Storage) -> list[str]:
+    """For the holder of the table's lock: who staged a completion before may not complete it any more."""
+    stages = [file.path for file in storage.list_prefix(_STAGES)]
+    for path in stages:
+        storage.delete(path)
+    return stages
+
+
+def _completed(table: Seen, instant: Instant, clock: Clock) -> Instant:
     done = replace(instant, action=instant.action.completed_as, state=State.COMPLETED)
     if table.timeline.layout.has_completion_times:
         done = replace(done, completion_time=_time_after(table.timeline, table.config, clock, instant.requested_time))
-    return _create(table, done, content)
+    return done
 
 
 def delete_pending(table: Seen, instant: Instant, *, keep_requested: bool = False) -> None:

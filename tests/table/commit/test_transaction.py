@@ -14,6 +14,7 @@ import pytest
 
 from skep_table.commit.admission import has_metadata_table
 from skep_table.commit.create import TableSpec, create_table
+from skep_table.commit.heartbeat import heartbeat_path
 from skep_table.commit.markers import create_marker, list_markers
 from skep_table.commit.setting import CommitSetting
 from skep_table.commit.transaction import Transaction
@@ -136,6 +137,7 @@ def test_a_commit_to_the_same_file_group_first_wins(table: HudiTable, rows: Rows
 def test_a_writer_that_was_taken_for_dead_does_not_complete(table: HudiTable, rows: Rows) -> None:
     slow = Transaction.begin(table, Action.COMMIT, CommitSetting())
     slow.inflight(CommitMetadata())
+    table.storage.delete(heartbeat_path(slow.instant.requested_time))
     LocalWriter(table).insert(rows(["a"]))  # rolls the slow one back
     with pytest.raises(CommitConflictError, match="rolled it back"):
         slow.complete(CommitMetadata())

@@ -1,0 +1,43 @@
+"""Two writes that both change a table's columns: the later one keeps what the earlier one added."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from skep_table.commit.options import SCHEMA_MERGE
+from skep_table.errors import CommitConflictError, SchemaError
+from skep_table.options import Options
+from skep_table.schema.avro import avro_text, parse_avro
+from skep_table.schema.reconcile import reconcile
+from skep_table.table import HudiTable
+from skep_table.timeline.metadata import CommitMetadata
+
+
+def with_merged_schema(began: HudiTable, now: HudiTable, metadata: CommitMetadata, options: Options) -> CommitMetadata:
+    """The account of a write with a schema that has the columns of both. CommitConflictError where they don't fit."""
+    text = metadata.schema_json
+    if text is None or not options.value(SCHEMA_MERGE):
+        return metadata
+    last_before = began.timeline.data().completed().last()
+    if last_before == now.timeline.data().completed().last():
+        return metadata
+    try:
+        before, theirs = (began.schema() if last_before else None), now.schema()
+    except SchemaError:
+        return metadata  # nobody has stated one yet
+    if before == theirs:
+        return metadata
+    ours = parse_avro(text)
+    try:
+        merged = reconcile(theirs, ours)
+    except SchemaError as error:
+        raise CommitConflictError(
+            f"table {now.config.name}: another write changed the columns meanwhile, and what this one writes does not"
+            f" fit them: {error.message}",
+            hint="write again with the columns as they are now",
+            table=now.config.name,
+            column=error.fields.get("column"),
+        ) from error
+    if merged == ours:
+        return metadata
+    return replace(metadata, extra_metadata={**metadata.extra_metadata, "schema": avro_text(merged)})
