@@ -7,18 +7,18 @@ partitions that have others, and the marker, which comes last, is not there yet.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import replace
 from typing import TypeVar
 
 from skep_catalog.client import Metastore
 from skep_catalog.entities import Database, Partition, Table
-from skep_catalog.entries import COMPLETION_MARKER, MARKER
 from skep_catalog.type_text import same_type
 from skep_sync import backup
 from skep_sync.columns import SETTING, refused
 from skep_sync.options import SyncOptions
+from skep_sync.plan import MARKERS
 from skep_sync.steps import (
     AddPartitions,
     AlterEntry,
@@ -26,16 +26,18 @@ from skep_sync.steps import (
     CreateEntry,
     DropEntry,
     DropPartitions,
+    Manifest,
     MovePartitions,
     PartitionTarget,
     SyncPlan,
+    TouchPartitions,
+    WriteManifests,
 )
 from skep_table.errors import CatalogError, EntryChangedError, StorageError
 from skep_table.events import Events
 from skep_table.storage import Storage
 
 T = TypeVar("T")
-_MARKERS = frozenset({f"parameter {MARKER}", f"parameter {COMPLETION_MARKER}"})
 
 
 Work = Callable[[Table, Sequence[T]], None]
@@ -68,6 +70,12 @@ class Applier:
                 case MovePartitions(table, partitions):
                     self._in_batches("sync.move_partitions", table, partitions, self._move)
                     self.counts["partitions moved"] += len(partitions)
+                case WriteManifests(table, lists):
+                    self._in_batches("sync.write_manifests", table, lists, self._write_lists)
+                    self.counts["lists written"] += len(lists)
+                case TouchPartitions(table, partitions):
+                    self._in_batches("sync.touch_partitions", table, partitions, self._touch)
+                    self.counts["partitions touched"] += len(partitions)
                 case DropPartitions(table, names):
                     self._in_batches("sync.drop_partitions", table, names, self._drop)
                     self.counts["partitions dropped"] += len(names)
@@ -82,7 +90,7 @@ class Applier:
             # Made by this very plan: the server has added to it what a sync must not take away.
             made = self._metastore.table(table.database, table.name)
             table = replace(made, parameters={**made.parameters, **table.parameters})
-        elif any(change.what not in _MARKERS for change in step.changes):
+        elif any(change.what not in MARKERS for change in step.changes):
             before = self._metastore.table(table.database, table.name)
             self._check_marker(before, step)
             self._keep(before)
@@ -147,6 +155,14 @@ class Applier:
         found = self._metastore.partitions(table.database, table.name, [target.name for target in batch])
         self._write(table, [replace(p, storage=replace(p.storage, location=locations[p.values])) for p in found])
 
+    def _write_lists(self, _: Table, batch: Sequence[Manifest]) -> None:
+        for one in batch:
+            self._storage.replace_atomic(one.path, "".join(f"{file}\n" for file in one.files).encode())
+
+    def _touch(self, table: Table, batch: Sequence[PartitionTarget]) -> None:
+        found = self._metastore.partitions(table.database, table.name, [target.name for target in batch])
+        self._write(table, [replace(p, parameters=_without_time(p.parameters)) for p in found])
+
     def _cascade(self, table: Table, batch: Sequence[str]) -> None:
         """The table's columns for those of the batch that have others: a cascade that was cut goes on."""
         columns = table.storage.columns
@@ -190,6 +206,11 @@ def same_columns(one: Sequence[object], other: Sequence[object]) -> bool:
         a.name.lower() == b.name.lower() and same_type(a.type, b.type)  # type: ignore[attr-defined]
         for a, b in zip(one, other, strict=True)
     )
+
+
+def _without_time(parameters: Mapping[str, str]) -> dict[str, str]:
+    """A metastore sets the time of an alteration where there is none."""
+    return {key: value for key, value in parameters.items() if key != "transient_lastDdlTime"}
 
 
 def _all_of(sent: Iterator[int]) -> None:

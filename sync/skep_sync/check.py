@@ -16,9 +16,10 @@ from skep_catalog.entities import Table
 from skep_sync.apply import same_columns
 from skep_sync.changes import History
 from skep_sync.locations import lies_below
+from skep_sync.manifest import planner_of
 from skep_sync.options import SyncOptions
 from skep_sync.plan import marker_of
-from skep_sync.planner import Planner, target_of
+from skep_sync.planner import target_of
 from skep_sync.steps import (
     AddPartitions,
     AlterEntry,
@@ -86,7 +87,7 @@ def check_table(
     settings = SyncOptions.of(options)
     database, name = target_of(table, database, name)
     with as_sync_error(database, name, table.storage.root):
-        plan = Planner(table, metastore, database, name, settings, full=True).plan()
+        plan = planner_of(table, metastore, database, name, settings, full=True).plan()
         findings = [finding for step in plan.steps for finding in _of_step(step)]
         for entry in plan.markers:
             actual = metastore.find_table(database, entry)

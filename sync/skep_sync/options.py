@@ -25,6 +25,13 @@ class Cascade(str, Enum):
     NONE = "none"
 
 
+class TargetKind(str, Enum):
+    """What is registered: tables for engines with Hudi's classes, or a list of base files that any engine reads."""
+
+    HUDI = "hudi"
+    MANIFEST = "manifest"
+
+
 def properties(text: str) -> Mapping[str, str]:
     """Lines of `key=value`."""
     found = {}
@@ -86,6 +93,21 @@ CASCADE = option(
     "skep.sync.cascade", one_of(Cascade), Cascade.ALL, "Partitions that get changed columns: all, touched, none."
 )
 CONNECTIONS = option("skep.sync.connections", _count, 4, "Batches of partitions sent to the metastore at once.")
+CONDITIONAL = option(
+    "hoodie.datasource.meta_sync.condition.sync",
+    boolean,
+    False,
+    "Leave an entry alone of which only markers would change.",
+)
+TOUCH = option(
+    "hoodie.meta.sync.touch.partitions.enabled", boolean, False, "Renew the time of partitions that were written."
+)
+KIND = option(
+    "skep.sync.kind",
+    one_of(TargetKind),
+    TargetKind.HUDI,
+    "hudi: entries for engines that know Hudi; manifest: one for those that don't, over lists of base files.",
+)
 LOCK_WAIT = option("skep.sync.lock.wait_seconds", float, 120.0, "How long a sync waits for another one.")
 
 # Accepted, and without effect: skep speaks to the metastore only, never drops a table, asks for partitions by name.
@@ -94,13 +116,11 @@ for _key in ("username", "password", "jdbcurl", "use_jdbc", "filter_pushdown_ena
 for _key in ("hoodie.meta.sync.decode_partition", "hoodie.meta.sync.metadata_file_listing"):
     option(_key, str, "", status=Status.NO_EFFECT)
 option(_HIVE + "recreate_table_on_error", boolean, False, status=Status.NO_EFFECT)
+option(_HIVE + "ignore_exceptions", boolean, False, status=Status.NO_EFFECT)  # a failed sync is never a failed write
 option(_HIVE + "base_file_format", str, "", status=Status.NO_EFFECT)
 planned(
     _HIVE + "bucket_sync",
     _HIVE + "bucket_sync_spec",
-    _HIVE + "ignore_exceptions",
-    "hoodie.datasource.meta_sync.condition.sync",
-    "hoodie.meta.sync.touch.partitions.enabled",
 )
 
 
@@ -117,6 +137,9 @@ class SyncOptions:
     cascade: Cascade = Cascade.ALL
     connections: int = 4
     lock_wait_seconds: float = 120.0
+    conditional: bool = False
+    touch: bool = False
+    kind: TargetKind = TargetKind.HUDI
 
     @classmethod
     def of(cls, given: SyncOptions | Mapping[str, object] | None = None) -> SyncOptions:
@@ -151,4 +174,7 @@ class SyncOptions:
             cascade=options.value(CASCADE),
             connections=options.value(CONNECTIONS),
             lock_wait_seconds=options.value(LOCK_WAIT),
+            conditional=options.value(CONDITIONAL),
+            touch=options.value(TOUCH),
+            kind=options.value(KIND),
         )

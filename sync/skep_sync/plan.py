@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 from skep_catalog.entities import Column, StorageDescriptor, Table
 from skep_catalog.entries import COMPLETION_MARKER, MARKER, SCHEMA_PARTS
@@ -25,9 +26,13 @@ from skep_sync.steps import (
     MovePartitions,
     PartitionTarget,
     Step,
+    TouchPartitions,
 )
 from skep_sync.values import Extractor, canonical_value, partition_name, partition_values
 from skep_table.errors import FormatError
+
+MARKERS: Final = frozenset({f"parameter {MARKER}", f"parameter {COMPLETION_MARKER}"})
+"""What of an entry's changes says only up to where it is synced."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,15 +74,19 @@ def entry_steps(
     *,
     cascade: Cascade = Cascade.ALL,
     touched: Sequence[str] = (),
+    conditional: bool = False,
 ) -> list[Step]:
-    """The steps of one entry around those of its partitions. `touched`: partitions written since the last sync."""
+    """The steps of one entry around those of its partitions. `touched`: partitions written since the last sync.
+
+    `conditional`: an alteration that would move nothing but the markers is left out.
+    """
     marked = _markers(point)
     if actual is None:
         created = replace(wanted, parameters={**wanted.parameters, **({} if partitions else marked)})
         return [CreateEntry(created), *partitions, *([_alter_new(wanted, marked)] if partitions and marked else [])]
     target = merged(wanted, actual, marked)
     changes = differences(actual, target)
-    if not changes:
+    if not changes or (conditional and not partitions and all(change.what in MARKERS for change in changes)):
         return partitions
     columns = column_changes(actual.storage.columns, target.storage.columns)
     cascading = bool(columns) and bool(target.partition_keys)
@@ -199,8 +208,10 @@ def partition_steps(
     changes: Changes,
     layout: Layout,
     registered: Mapping[tuple[str, ...], str | None],
+    *,
+    touch: bool = False,
 ) -> list[Step]:
-    """What has to be done about partitions.
+    """What has to be done about partitions. `touch`: the time of those that were written is renewed in any case.
 
     `registered`: values → location of the partitions that the entry has; all of them when `changes` is complete, else
     those of the paths in question. A location of None is not looked at.
@@ -225,6 +236,12 @@ def partition_steps(
         and (location := registered[values]) is not None
         and not same_location(location, target.location)
     ]
+    moved = {target.path for target in moves}
+    touched = [
+        replace(target, values=values, name=partition_name(layout.keys, values))
+        for target in targets
+        if touch and not changes.complete and (values := found[target.values]) is not None and target.path not in moved
+    ]
     if changes.complete:
         kept = set(found.values())
         gone = sorted(values for values in registered if values not in kept)
@@ -237,6 +254,8 @@ def partition_steps(
         steps.append(AddPartitions(wanted, tuple(adds)))
     if moves:
         steps.append(MovePartitions(wanted, tuple(moves)))
+    if touched:
+        steps.append(TouchPartitions(wanted, tuple(touched)))
     if gone:
         steps.append(DropPartitions(wanted, tuple(partition_name(layout.keys, values) for values in gone)))
     return steps

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Final
 
 from skep_catalog.client import Metastore
 from skep_catalog.entities import Column, Table
@@ -15,6 +16,9 @@ from skep_sync.steps import CreateDatabase, DropEntry, Step, SyncPlan
 from skep_sync.values import Extractor, values_of_name
 from skep_table.errors import NoSuchTableError, TableMismatchError
 from skep_table.table import HudiTable
+
+SYMLINKS: Final = "org.apache.hadoop.hive.ql.io.SymlinkTextInputFormat"
+"""The input format of entries that lie over lists of files."""
 
 
 def target_of(table: HudiTable, database: str | None = None, name: str | None = None) -> tuple[str, str]:
@@ -100,25 +104,37 @@ class Planner:
         partitions: list[Step] = []
         complete = False
         touched: list[str] = []
-        if (
-            entry.table.partition_keys
-            and self.options.partitions
-            and point is not None
-            and (self.full or marker != point)
-        ):
+        if self._needs_changes(entry.table) and point is not None and (self.full or marker != point):
             changes = history.changes_since(None if self.full else marker)
             complete = changes.complete
-            layout = self._layout(entry.table.partition_keys)
-            touched = sorted(set().union(*map(layout.names, changes.live)))
-            partitions = partition_steps(entry.table, changes, layout, self._registered(actual, changes, layout))
+            partitions, touched = self._of_partitions(entry.table, actual, changes)
         if actual is None and self.table.config.is_mor:
             # So that a change of strategy may take away again what was made here, and nothing else.
             owned = {**entry.table.parameters, OWNED_BY: f"{self.database}.{self.name}"}
             entry = replace(entry, table=replace(entry.table, parameters=owned))
         if actual is not None and (warning := refusals(actual, merged(entry.table, actual, {}))):
             self.warnings.append(warning)
-        steps = entry_steps(entry.table, actual, point, partitions, cascade=self.options.cascade, touched=touched)
+        steps = entry_steps(
+            entry.table,
+            actual,
+            point,
+            partitions,
+            cascade=self.options.cascade,
+            touched=touched,
+            conditional=self.options.conditional,
+        )
         return steps, complete
+
+    def _needs_changes(self, wanted: Table) -> bool:
+        """Whether it matters which partitions were written."""
+        return bool(wanted.partition_keys) and self.options.partitions
+
+    def _of_partitions(self, wanted: Table, actual: Table | None, changes: Changes) -> tuple[list[Step], list[str]]:
+        """The steps of an entry's partitions, and the names of those that were written."""
+        layout = self._layout(wanted.partition_keys)
+        registered = self._registered(actual, changes, layout)
+        steps = partition_steps(wanted, changes, layout, registered, touch=self.options.touch)
+        return steps, sorted(set().union(*map(layout.names, changes.live)))
 
     def _is_ahead(self, entry: Table | None, history: History) -> bool:
         marker, point = marker_of(entry), history.point
@@ -164,6 +180,10 @@ class Planner:
             return False
         return True
 
+    def _is_own_kind(self, actual: Table) -> bool:
+        """Whether an entry is one that this planner keeps up; others under the name are left alone."""
+        return _is_hudi(actual) and actual.storage.input_format != SYMLINKS
+
     def _create_database(self) -> Step:
         if not self.options.auto_create_database:
             raise NoSuchTableError(
@@ -177,7 +197,7 @@ class Planner:
         """Another kind of table under the name is left alone."""
         if actual.table_type == "VIRTUAL_VIEW":
             raise TableMismatchError(f"{actual.full_name} is a view in the metastore", table=actual.full_name)
-        if not _is_hudi(actual):
+        if not self._is_own_kind(actual):
             raise TableMismatchError(
                 f"{actual.full_name} is in the metastore, and not as a Hudi table ({actual.storage.input_format})",
                 hint="choose another name, or drop that table",

@@ -10,9 +10,10 @@ from typing import Any, ClassVar
 from skep_catalog.client import Metastore
 from skep_catalog.entities import Table
 from skep_sync.changes import History
+from skep_sync.manifest import planner_of
 from skep_sync.options import SyncOptions
 from skep_sync.plan import marker_of
-from skep_sync.planner import Planner, target_of
+from skep_sync.planner import target_of
 from skep_sync.turn import as_sync_error
 from skep_table.clock import SYSTEM_CLOCK
 from skep_table.table import HudiTable
@@ -45,7 +46,7 @@ def sync_status(
 ) -> list[SyncStatus]:
     """Each entry's marker against the timeline. Reads no partitions."""
     database, name = target_of(table, database, name)
-    planner = Planner(table, metastore, database, name, SyncOptions.of(options))
+    planner = planner_of(table, metastore, database, name, SyncOptions.of(options))
     with as_sync_error(database, name, table.storage.root):
         history, wanted = planner.look()
         entries = [(entry.table, metastore.find_table(database, entry.table.name)) for entry in wanted.entries]

@@ -101,6 +101,45 @@ class MovePartitions:
 
 
 @dataclass(frozen=True, slots=True)
+class Manifest:
+    """A list of files at `path` below the table, for readers that know nothing of Hudi."""
+
+    path: str
+    files: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WriteManifests:
+    """Lists that are written, or replaced, before the metastore hears of their partitions."""
+
+    table: Table
+    lists: tuple[Manifest, ...]
+
+    def summary(self) -> str:
+        files = sum(len(one.files) for one in self.lists)
+        return f"write {len(self.lists)} list(s) of {files} base files for {self.table.full_name}"
+
+    def to_json(self) -> dict[str, Any]:
+        lists = {one.path: len(one.files) for one in self.lists}
+        return {"step": "write_manifests", "table": self.table.full_name, "lists": lists}
+
+
+@dataclass(frozen=True, slots=True)
+class TouchPartitions:
+    """Partitions that have new data under an unchanged entry: those who cache by the entry's time see it renewed."""
+
+    table: Table
+    partitions: tuple[PartitionTarget, ...]
+
+    def summary(self) -> str:
+        return f"renew the time of {_counted([p.name for p in self.partitions])} of {self.table.full_name}"
+
+    def to_json(self) -> dict[str, Any]:
+        names = [partition.name for partition in self.partitions]
+        return {"step": "touch_partitions", "table": self.table.full_name, "partitions": names}
+
+
+@dataclass(frozen=True, slots=True)
 class DropPartitions:
     table: Table
     names: tuple[str, ...]
@@ -158,7 +197,17 @@ class AlterEntry:
         }
 
 
-Step = CreateDatabase | CreateEntry | AddPartitions | MovePartitions | DropPartitions | DropEntry | AlterEntry
+Step = (
+    CreateDatabase
+    | CreateEntry
+    | AddPartitions
+    | MovePartitions
+    | TouchPartitions
+    | DropPartitions
+    | DropEntry
+    | WriteManifests
+    | AlterEntry
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,9 @@ from typing import Any
 from skep_catalog.client import Metastore
 from skep_catalog.entries import MARKER
 from skep_sync.apply import Applier
+from skep_sync.manifest import planner_of
 from skep_sync.options import SyncOptions
-from skep_sync.planner import Planner, target_of
+from skep_sync.planner import target_of
 from skep_sync.steps import SyncPlan
 from skep_sync.turn import as_sync_error, turn
 from skep_table.errors import EntryChangedError, EntryExistsError
@@ -61,7 +62,7 @@ def plan_sync(
     settings = SyncOptions.of(options)
     database, name = target_of(table, database, name)
     with as_sync_error(database, name, table.storage.root):
-        return Planner(table, metastore, database, name, settings, full or not settings.incremental).plan()
+        return planner_of(table, metastore, database, name, settings, full=full or not settings.incremental).plan()
 
 
 def sync_table(

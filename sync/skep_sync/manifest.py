@@ -1,0 +1,117 @@
+"""Tables for engines that know nothing of Hudi: an entry over lists of the newest base files.
+
+Below `.hoodie/.skep/manifest` of the table each partition has a folder with one file, the list of its base files. The
+entry's partitions lie there, with Hive's SymlinkTextInputFormat, which engines read as "the files that these lists
+name". It is the read-optimized view: what is in log files only is not seen. A list is replaced in one step before the
+metastore hears of it, so readers of one partition see one state of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from skep_catalog.client import Metastore
+from skep_catalog.entities import Column, Table
+from skep_catalog.entries import Strategy, Wanted, WantedEntry
+from skep_sync.changes import Changes, History
+from skep_sync.locations import lies_below
+from skep_sync.options import SyncOptions, TargetKind
+from skep_sync.plan import Layout
+from skep_sync.planner import SYMLINKS, Planner
+from skep_sync.steps import Manifest, Step, SyncPlan, WriteManifests
+from skep_table.errors import UnsupportedError
+from skep_table.names import BaseFormat
+from skep_table.runner import ThreadRunner
+from skep_table.storage import Storage
+from skep_table.table import HudiTable
+
+FOLDER: Final = ".hoodie/.skep/manifest"
+_FILE: Final = "files"
+_OUTPUT: Final = "org.apache.hadoop.hive.ql.io.HiveIgnoreKeyTextOutputFormat"
+
+
+def planner_of(
+    table: HudiTable,
+    metastore: Metastore,
+    database: str,
+    name: str,
+    options: SyncOptions,
+    *,
+    full: bool = False,
+) -> Planner:
+    """The planner for the kind of target that the options ask for."""
+    kind = ManifestPlanner if options.kind is TargetKind.MANIFEST else Planner
+    return kind(table, metastore, database, name, options, full)
+
+
+def manifest_path(partition_path: str) -> str:
+    """The list of a partition, relative to the table."""
+    return "/".join(filter(None, (FOLDER, partition_path, _FILE)))
+
+
+class ManifestPlanner(Planner):
+    """Plans one entry for the read-optimized view, and the lists that it reads."""
+
+    def plan(self) -> SyncPlan:
+        """Lists first: an entry is never ahead of them."""
+        plan = super().plan()
+        return replace(plan, steps=tuple(sorted(plan.steps, key=lambda step: not isinstance(step, WriteManifests))))
+
+    def look(self) -> tuple[History, Wanted]:
+        if self.table.config.base_format is not BaseFormat.PARQUET:
+            raise UnsupportedError(
+                f"table {self.table.config.name}: lists of base files are for Parquet, not "
+                f"{self.table.config.base_format.value}"
+            )
+        plain = replace(self.options.entry, strategy=Strategy.RO, as_datasource=False)
+        self.options = replace(self.options, entry=plain)
+        history, wanted = super().look()
+        return history, replace(wanted, entries=tuple(map(self._over_lists, wanted.entries)))
+
+    def _over_lists(self, entry: WantedEntry) -> WantedEntry:
+        storage = replace(
+            entry.table.storage,
+            location=f"{self.base_path}/{FOLDER}",
+            input_format=SYMLINKS,
+            output_format=_OUTPUT,
+        )
+        return replace(entry, table=replace(entry.table, storage=storage))
+
+    def _layout(self, columns: tuple[Column, ...]) -> Layout:
+        return replace(super()._layout(columns), base_path=f"{self.base_path}/{FOLDER}")
+
+    def _needs_changes(self, wanted: Table) -> bool:  # noqa: ARG002 - of whatever table
+        return True
+
+    def _of_partitions(self, wanted: Table, actual: Table | None, changes: Changes) -> tuple[list[Step], list[str]]:
+        steps, touched = super()._of_partitions(wanted, actual, changes) if wanted.partition_keys else ([], [])
+        lists = self._lists(changes)
+        return [*([WriteManifests(wanted, lists)] if lists else []), *steps], touched
+
+    def _lists(self, changes: Changes) -> tuple[Manifest, ...]:
+        """Of the partitions in question those whose lists are not as they should be; emptied ones get empty lists."""
+        view, storage = self.table.view(), self.table.storage
+        _ = view.facts  # read once, before threads ask for it
+
+        def wanted(path: str) -> Manifest | None:
+            slices = view.slices(path) if path in changes.live else []
+            files = sorted(slice_.base_file.path for slice_ in slices if slice_.base_file is not None)
+            made = Manifest(manifest_path(path), tuple(map(storage.uri, files)))
+            return None if _known(storage, made.path) == made.files else made
+
+        return tuple(filter(None, ThreadRunner().map(wanted, sorted(changes.live | changes.emptied))))
+
+    def _is_own_kind(self, actual: Table) -> bool:
+        return actual.storage.input_format == SYMLINKS and lies_below(actual.storage.location, self.base_path)
+
+    def _earlier_views(self, wanted: dict[str, Table | None]) -> list[Step]:  # noqa: ARG002 - there are none
+        return []
+
+
+def _known(storage: Storage, path: str) -> tuple[str, ...]:
+    """The files that a list names; none where there is no list."""
+    try:
+        return tuple(storage.read(path).decode().splitlines())
+    except FileNotFoundError:
+        return ()

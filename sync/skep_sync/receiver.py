@@ -1,0 +1,56 @@
+"""Hudi's commit callback: what a JVM writer tells after a commit, over HTTP or Kafka.
+
+    {"commitTime": "…", "tableName": "…", "basePath": "…", "hoodieWriteStat": [ … ]}
+
+Newer releases add fields. Nothing in it is believed but that the table may have a commit: the sync looks for itself.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Any, Final
+
+from skep_table.errors import InputError
+
+_TIME: Final = re.compile(r"\d{1,20}")
+_LONGEST_NAME: Final = 256
+
+
+class BadCallbackError(InputError):
+    """A message that is no commit callback of Hudi's."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommitCallback:
+    """What of a callback matters to a sync."""
+
+    base_path: str
+    table: str
+    instant: str | None
+
+
+def parse_callback(body: bytes) -> CommitCallback:
+    """BadCallbackError says what is missing or wrong."""
+    try:
+        told = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise BadCallbackError(f"the callback is no JSON: {error}") from error
+    if not isinstance(told, dict):
+        raise BadCallbackError("the callback is no JSON object", found=type(told).__name__)
+    base_path = _text(told, "basePath")
+    table = _text(told, "tableName")
+    if len(table) > _LONGEST_NAME or not table.isprintable():
+        raise BadCallbackError("the callback's tableName can't be a table's name", found=table[:_LONGEST_NAME])
+    instant = told.get("commitTime")
+    if instant is not None and not (isinstance(instant, str) and _TIME.fullmatch(instant)):
+        raise BadCallbackError("the callback's commitTime is no instant", found=str(instant)[:64])
+    return CommitCallback(base_path, table, instant)
+
+
+def _text(told: dict[str, Any], name: str) -> str:
+    value = told.get(name)
+    if not isinstance(value, str) or not value:
+        raise BadCallbackError(f"the callback has no {name}", expected=name, found=type(value).__name__)
+    return value

@@ -1,0 +1,160 @@
+"""The metastores that a table is synced to: the main one and any number of others, each on its own account.
+
+    skep.sync.targets                           names, separated by commas
+    skep.sync.target.<name>.uris                where that metastore is
+    skep.sync.target.<name>.database, .table    under which names; else the same as everywhere
+    skep.sync.target.<name>.kind                hudi, or manifest for engines that don't know Hudi
+    skep.sync.target.<name>.<key>               any other option of a sync, for this target only
+
+Each has its own entries, markers and retries: one that is down holds up none of the others.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Final
+
+from skep_catalog.client import Metastore
+from skep_sync.options import DATABASE, KIND, TABLE, URIS
+from skep_sync.sync import SyncReport, sync_table
+from skep_table.errors import OptionError, SkepError
+from skep_table.events import NO_EVENTS, Events
+from skep_table.options import REGISTRY, Options, comma_list, option
+from skep_table.table import HudiTable
+
+MAIN: Final = "main"
+_PREFIX: Final = "skep.sync.target."
+_SHORT: Final = {"uris": URIS.key, "database": DATABASE.key, "table": TABLE.key, "kind": KIND.key}
+_NAME: Final = re.compile(r"[A-Za-z0-9][\w-]*")
+
+_no_names: tuple[str, ...] = ()
+TARGETS = option("skep.sync.targets", comma_list, _no_names, "Names of further metastores that tables are synced to.")
+REGISTRY.add_family(_PREFIX)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One metastore, and how tables are registered there. `uri` is None for the main one: who asks has a client."""
+
+    name: str
+    uri: str | None
+    options: Options
+
+    def names(self, entry: str | None) -> tuple[str | None, str | None]:
+        """Database and table for a table known as `entry` (`database.table`); None where its own name holds."""
+        database, _, table = (entry or "").rpartition(".")
+        return self.options.value(DATABASE) or database or None, self.options.value(TABLE) or table or None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of one table at one target."""
+
+    target: str
+    table: str
+    result: SyncReport | SkepError
+
+    @property
+    def error(self) -> SkepError | None:
+        return self.result if isinstance(self.result, SkepError) else None
+
+
+def targets_of(options: Mapping[str, object] | None, uri: str | None = None) -> tuple[Target, ...]:
+    """The main target and those that the options name. OptionError where one is told by halves."""
+    given = options if isinstance(options, Options) else Options(options)
+    own: dict[str, dict[str, str]] = {}
+    common: dict[str, str] = {}
+    for key, value in given.items():
+        if not key.startswith(_PREFIX):
+            common[key] = value
+            continue
+        name, _, rest = key[len(_PREFIX) :].partition(".")
+        own.setdefault(name, {})[_SHORT.get(rest, rest)] = value
+    named = given.value(TARGETS)
+    for name in own:
+        if name not in named:
+            raise OptionError(
+                f"options of a target {name} are set, but {TARGETS.key} does not name it: {', '.join(named) or 'none'}",
+                option=f"{_PREFIX}{name}",
+            )
+    return (Target(MAIN, uri, Options(common)), *(_target(name, common, own.get(name, {})) for name in named))
+
+
+def _target(name: str, common: Mapping[str, str], own: Mapping[str, str]) -> Target:
+    if name == MAIN or not _NAME.fullmatch(name):
+        raise OptionError(f"{TARGETS.key}: {name!r} can't be a target's name", option=TARGETS.key, found=name)
+    uri = own.get(URIS.key)
+    if not uri:
+        raise OptionError(f"target {name} has no {_PREFIX}{name}.uris", option=f"{_PREFIX}{name}.uris")
+    # Names, kind and address of the main target's entries are not another's.
+    shared = {key: value for key, value in common.items() if key not in (*_SHORT.values(), TARGETS.key)}
+    options = Options(shared).with_values(own)
+    try:
+        options.check()
+        options.value(KIND)
+    except SkepError as error:
+        raise OptionError(f"target {name}: {error.message}", **error.fields) from error  # type: ignore[arg-type]
+    return Target(name, uri, options)
+
+
+class Clients:
+    """One client a target, made when it is first asked for. Threads may share it."""
+
+    def __init__(self, main: Metastore | None = None) -> None:
+        self._known: dict[str, Metastore] = {} if main is None else {MAIN: main}
+        self._made: list[Metastore] = []
+        self._guard = threading.Lock()
+
+    def of(self, target: Target) -> Metastore:
+        with self._guard:
+            if target.name not in self._known:
+                if not target.uri:
+                    raise OptionError(f"a sync needs {URIS.key}", option=URIS.key)
+                self._known[target.name] = Metastore.connect(target.uri)
+                self._made.append(self._known[target.name])
+            return self._known[target.name]
+
+    def close(self) -> None:
+        """Closes the clients that were made here."""
+        for client in self._made:
+            client.close()
+
+    def __enter__(self) -> Clients:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def sync_target(
+    target: Target,
+    clients: Clients,
+    base_path: str,
+    entry: str | None = None,
+    *,
+    full: bool = False,
+    events: Events = NO_EVENTS,
+) -> SyncReport:
+    """Looks at the table anew and syncs it to one target."""
+    table = HudiTable.open(base_path, target.options)
+    database, name = target.names(entry)
+    return sync_table(table, clients.of(target), database, name, target.options, full=full, events=events)
+
+
+def each_target(targets: Sequence[Target], call: Callable[[Target], SyncReport], table: str) -> list[Outcome]:
+    """Does something for all targets at once, so that none waits for another; errors are outcomes too."""
+
+    def outcome(target: Target) -> Outcome:
+        try:
+            return Outcome(target.name, table, call(target))
+        except SkepError as error:
+            return Outcome(target.name, table, error)
+
+    if len(targets) == 1:
+        return [outcome(targets[0])]
+    with ThreadPoolExecutor(len(targets), "skep-target") as pool:
+        return list(pool.map(outcome, targets))
