@@ -18,9 +18,17 @@ def _sign(instant_time: str) -> str:
     return f"{marker_folder(instant_time)}.open"
 
 
-def open_markers(storage: Storage, instant_time: str) -> None:
-    """Before the first task starts."""
-    storage.create_exclusive(_sign(instant_time), b"")
+def open_markers(storage: Storage, instant_time: str, claim: str = "") -> None:
+    """Before the first task starts. `claim` says who is at it, where several may be."""
+    storage.create_exclusive(_sign(instant_time), claim.encode())
+
+
+def claimed_by(storage: Storage, instant_time: str) -> str | None:
+    """What the instant was opened with; None when it is not open."""
+    try:
+        return storage.read(_sign(instant_time)).decode()
+    except FileNotFoundError:
+        return None
 
 
 def close_markers(storage: Storage, instant_time: str) -> None:

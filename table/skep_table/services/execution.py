@@ -1,0 +1,154 @@
+"""One executor's attempt at a planned compaction or clustering: of all that try, one completes it.
+
+    lock { reload, take over from an executor that died, claim }    tasks: markers, files
+    lock { still ours? delete what losing attempts left, completed }
+
+The claim is written into the sign that tasks look at before they open a file. An attempt that fails gives the plan
+back: its files go, the plan stays requested, and whoever comes next carries it out.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Callable
+from types import TracebackType
+
+from skep_table.commit.leftovers import delete_files, files_of_instant
+from skep_table.commit.markers import claimed_by, close_markers, delete_markers, open_markers
+from skep_table.commit.rollback import roll_back
+from skep_table.commit.setting import CommitSetting
+from skep_table.errors import CommitConflictError, SkepError, StorageError
+from skep_table.lock import held
+from skep_table.names import BaseFileName
+from skep_table.services.prepare import prepared
+from skep_table.table import HudiTable
+from skep_table.timeline.instant import Instant, State
+from skep_table.timeline.metadata import CommitMetadata
+from skep_table.timeline.write import complete, delete_pending, transition_to_inflight
+
+log = logging.getLogger("skep.services")
+
+Check = Callable[[HudiTable], None]
+"""Raises CommitConflictError where the plan does not fit the table any more: it is then taken off the timeline."""
+
+
+class Execution:
+    """Use as a context manager: leaving it without `complete` gives the plan back."""
+
+    def __init__(self, table: HudiTable, instant: Instant, setting: CommitSetting, claim: str) -> None:
+        self.table = table
+        self.instant = instant
+        self._setting = setting
+        self._claim = claim
+        self._done = False
+
+    @classmethod
+    def begin(cls, table: HudiTable, planned: Instant, setting: CommitSetting, check: Check) -> Execution | None:
+        """None when the plan is carried out or taken back already. CommitConflictError when it fits no more."""
+        claim = uuid.uuid4().hex
+        with held(setting.lock, setting.lock_timeout_seconds):
+            table = prepared(table, setting)
+            instant = pending_instant(table, planned)
+            if instant is None:
+                return None
+            _check_or_forget(table, instant, setting, check)
+            setting.lock.ensure_held()
+            if instant.state is State.INFLIGHT:
+                log.info("table %s: %s is taken over", table.config.name, instant.requested_time)
+                _delete_written(table, instant, setting)
+            else:
+                instant = transition_to_inflight(table, instant)
+            open_markers(table.storage, instant.requested_time, claim)
+        return cls(table, instant, setting, claim)
+
+    def __enter__(self) -> Execution:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if not self._done:
+            self.give_back(error)
+
+    def complete(self, metadata: CommitMetadata, check: Check) -> Instant:
+        """Makes the result visible. CommitConflictError when another executor took over, or the plan does not fit."""
+        setting, time = self._setting, self.instant.requested_time
+        with held(setting.lock, setting.lock_timeout_seconds):
+            fresh = self.table.reload()
+            self._ensure_ours(fresh)
+            _check_or_forget(fresh, self.instant, setting, check)
+            close_markers(fresh.storage, time)
+            written = {stat.path for stat in metadata.stats}
+            losing = [path for path in _files(fresh, self.instant, setting) if path not in written]
+            delete_files(fresh.storage, losing, setting)
+            setting.lock.ensure_held()
+            self.instant = self._complete_file(fresh, metadata)
+            self._done = True
+        try:
+            delete_markers(fresh.storage, time)
+        except SkepError:
+            log.exception("table %s: the markers of %s stay until the next write", fresh.config.name, time)
+        return self.instant
+
+    def give_back(self, error: BaseException | None) -> None:
+        """Takes away what this attempt wrote. What goes wrong here is logged: the next executor takes over."""
+        self._done = True
+        setting, time = self._setting, self.instant.requested_time
+        try:
+            with held(setting.lock, setting.lock_timeout_seconds):
+                fresh = self.table.reload()
+                if pending_instant(fresh, self.instant) is None or claimed_by(fresh.storage, time) != self._claim:
+                    return
+                _delete_written(fresh, self.instant, setting)
+                delete_pending(fresh, self.instant, keep_requested=True)
+        except Exception:
+            log.exception("table %s: %s stays as it is, the next executor goes on", self.table.config.name, time)
+        setting.events.emit("service.given_back", instant=time, error=repr(error))
+
+    def _ensure_ours(self, fresh: HudiTable) -> None:
+        time = self.instant.requested_time
+        if pending_instant(fresh, self.instant) is None or claimed_by(fresh.storage, time) != self._claim:
+            raise CommitConflictError(
+                f"table {fresh.config.name}: another executor took {self.instant.action.value} {time} over",
+                table=fresh.config.name,
+                instant=time,
+            )
+
+    def _complete_file(self, fresh: HudiTable, metadata: CommitMetadata) -> Instant:
+        try:
+            return complete(fresh, self.instant, metadata, self._setting.clock)
+        except StorageError:
+            # The call may have had its effect, and only its answer was lost: nobody else completes while we hold it.
+            time = self.instant.requested_time
+            done = next((i for i in self.table.reload().timeline.data().completed() if i.requested_time == time), None)
+            if done is None:
+                raise
+            return done
+
+
+def pending_instant(table: HudiTable, planned: Instant) -> Instant | None:
+    """The planned instant as it is now; None when it is completed or gone."""
+    time, action = planned.requested_time, planned.action
+    pending = table.timeline.pending().of(action)
+    return next((instant for instant in pending if instant.requested_time == time), None)
+
+
+def _check_or_forget(table: HudiTable, instant: Instant, setting: CommitSetting, check: Check) -> None:
+    try:
+        check(table)
+    except CommitConflictError:
+        roll_back(table, instant, setting)
+        raise
+
+
+def _files(table: HudiTable, instant: Instant, setting: CommitSetting) -> list[str]:
+    """Base files only: writers may have begun logs over what a compaction is to write."""
+    found = files_of_instant(table, instant.requested_time, setting)
+    return [path for path in found if BaseFileName.parse(path.rpartition("/")[2]) is not None]
+
+
+def _delete_written(table: HudiTable, instant: Instant, setting: CommitSetting) -> None:
+    close_markers(table.storage, instant.requested_time)
+    delete_files(table.storage, _files(table, instant, setting), setting)
+    delete_markers(table.storage, instant.requested_time)

@@ -1,0 +1,63 @@
+"""Strategies of table services that others bring: Python functions found by entry point."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from importlib.metadata import entry_points
+from typing import Any, Final, Protocol
+
+import pyarrow as pa
+
+from skep_table.errors import OptionError
+from skep_table.options import Option, Options
+from skep_table.timeline.plans import CompactionOperation
+from skep_table.view import FileSlice
+
+PLAN_GROUP: Final = "skep.clustering.plan"
+EXECUTION_GROUP: Final = "skep.clustering.execution"
+COMPACTION_GROUP: Final = "skep.compaction"
+
+
+class PlanStrategy(Protocol):
+    """Groups slices of one partition for a clustering: each answer is rewritten as a whole, what is in none stays."""
+
+    def __call__(
+        self, partition: str, slices: Sequence[FileSlice], options: Options
+    ) -> Sequence[Sequence[FileSlice]]: ...
+
+
+class ExecutionStrategy(Protocol):
+    """The rows of one group as they are to be written, from those that are there: put in order, masked, …
+
+    `params` are the plan's. Rows have all columns, meta columns too, and keep them; those that don't come out are gone.
+    """
+
+    def __call__(self, rows: Iterator[pa.RecordBatch], params: Mapping[str, str]) -> Iterator[pa.RecordBatch]: ...
+
+
+class CompactionStrategy(Protocol):
+    """Which slices a compaction takes, in the order in which they are to be compacted."""
+
+    def __call__(
+        self, operations: Sequence[CompactionOperation], options: Options
+    ) -> Sequence[CompactionOperation]: ...
+
+
+@lru_cache(maxsize=64)
+def _registered(group: str, name: str) -> Any:
+    return next((entry.load() for entry in entry_points(group=group, name=name)), None)
+
+
+def find_strategy(group: str, name: str, option: Option[str], built_in: Sequence[str]) -> Any:
+    """What is registered as `name`. OptionError, naming what is built in, when there is nothing."""
+    found = _registered(group, name)
+    if found is None:
+        raise OptionError(
+            f"option {option.key}: there is no strategy {name}",
+            hint=f"register a function in entry point group {group!r} as {name!r}",
+            option=option.key,
+            found=name,
+            expected=f"one of {', '.join(built_in)}",
+        )
+    return found
