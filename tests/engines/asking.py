@@ -1,0 +1,129 @@
+"""The engines as the tests see them: started, asked in their own dialect, answered in one spelling of values."""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import Any
+
+
+class EngineRefused(Exception):
+    """The engine answered with an error."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The rows of one statement, as the engine's client gives them."""
+
+    names: tuple[str, ...]
+    rows: list[tuple[Any, ...]]
+
+    def column(self, name: str) -> list[Any]:
+        place = self.names.index(name)
+        return [row[place] for row in self.rows]
+
+
+@dataclass
+class Engine:
+    """A started engine. `nested` tells how it hands out structs, lists and maps: as JSON text or as Python values."""
+
+    name: str
+    kind: str
+    port: int
+    _connect: Callable[[], Any] = field(repr=False)
+    _connection: Any = field(default=None, repr=False)
+
+    @property
+    def nested_as_json(self) -> bool:
+        return self.kind in ("hive", "spark")
+
+    def quote(self, name: str) -> str:
+        mark = "`" if self.kind in ("hive", "spark") else '"'
+        return ".".join(f"{mark}{part}{mark}" for part in name.split("."))
+
+    def ask(self, statement: str, *settings: str) -> Answer:
+        """One statement, after `settings` (`set a=b`) in a session of its own when there are any."""
+        if settings:
+            with closing(self._connect()) as connection:
+                for setting in settings:
+                    _run(connection, setting)
+                return _run(connection, statement)
+        if self._connection is None:
+            self._connection = self._connect()
+        return _run(self._connection, statement)
+
+    def ready(self) -> None:
+        with closing(self._connect()) as connection:
+            _run(connection, "select 1")
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
+def _run(connection: Any, statement: str) -> Answer:
+    cursor = connection.cursor()
+    try:
+        cursor.execute(statement)
+        if cursor.description is None:
+            return Answer((), [])
+        names = tuple(str(column[0]).rpartition(".")[2] for column in cursor.description)
+        return Answer(names, [tuple(row) for row in cursor.fetchall()])
+    except Exception as error:
+        raise EngineRefused(f"{statement}: {message(error)}") from error
+    finally:
+        cursor.close()
+
+
+def message(error: Exception) -> str:
+    """What the engine says, out of the many ways its clients wrap it."""
+    inner = error.args[0] if error.args else error
+    status = getattr(inner, "status", None)  # Hive's
+    if status is not None and getattr(status, "errorMessage", None):
+        return str(status.errorMessage)
+    if isinstance(inner, Mapping):  # Presto's
+        return str(inner.get("message", inner))
+    return str(error)
+
+
+def hive_like(name: str, kind: str, port: int) -> Engine:
+    def connect() -> Any:
+        from pyhive import hive
+
+        return hive.connect("127.0.0.1", port=port, username="root", auth="NONE")
+
+    return Engine(name, kind, port, connect)
+
+
+def presto(name: str, port: int, catalog: str = "hive") -> Engine:
+    def connect() -> Any:
+        from pyhive import presto as client
+
+        return client.connect("127.0.0.1", port=port, username="root", catalog=catalog)
+
+    return Engine(name, "presto", port, connect)
+
+
+def trino(name: str, port: int, catalog: str = "hudi") -> Engine:
+    def connect() -> Any:
+        import trino as client
+
+        return client.dbapi.connect(host="127.0.0.1", port=port, user="root", catalog=catalog)
+
+    return Engine(name, "trino", port, connect)
+
+
+def rest_ready(port: int) -> None:
+    """Presto and Trino take queries from when they say so."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/v1/info", timeout=5) as page:
+        assert json.loads(page.read())["starting"] is False
+
+
+def first(rows: Iterable[tuple[Any, ...]]) -> Any:
+    """The one value of an answer of one row."""
+    (row,) = rows
+    return row[0]

@@ -1,0 +1,120 @@
+"""Real metastores and engines as fixtures: each is started once in a run, one engine at a time, and stopped for certain.
+
+What can't be had on a machine is skipped with the reason, which on CI is a failure. The logs stay in .pytest_cache.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+
+
+def _load(name: str, path: Path) -> None:
+    """A helper module beside the tests, imported once under `name` (the tests are no packages)."""
+    if name not in sys.modules:
+        spec = importlib.util.spec_from_file_location(name, path)
+        assert spec is not None
+        assert spec.loader is not None
+        sys.modules[name] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(sys.modules[name])
+
+
+_load("engine_services", HERE.parents[1] / "docker" / "services.py")
+for _name in ("launch", "asking", "values", "starting"):
+    _load(f"engine_{_name}", HERE / f"{_name}.py")
+
+from engine_asking import Engine  # noqa: E402 - loaded just now
+from engine_launch import Launcher, ProcessLauncher, Timing  # noqa: E402
+from engine_services import ServiceMissing  # noqa: E402
+from engine_starting import ENGINES, METASTORES, SLOW, start_engine, start_metastore  # noqa: E402
+
+from skep_catalog.embedded import EmbeddedMetastore  # noqa: E402
+
+TIMINGS: pytest.StashKey[list[Timing]] = pytest.StashKey()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[TIMINGS] = []
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    timings = config.stash.get(TIMINGS, [])
+    if timings:
+        terminalreporter.section("engines: seconds to start")
+        for timing in timings:
+            terminalreporter.write_line(f"{timing.seconds:6.1f}  {timing.name} ({timing.kind})")
+
+
+@pytest.fixture(scope="session")
+def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("engines")
+
+
+@pytest.fixture(scope="session")
+def processes(pytestconfig: pytest.Config, scratch: Path) -> ProcessLauncher:
+    logs = Path(pytestconfig.cache.mkdir("engines"))
+    return ProcessLauncher(scratch, logs, pytestconfig.stash[TIMINGS])
+
+
+@pytest.fixture(scope="session")
+def launcher(processes: ProcessLauncher) -> Launcher:
+    return processes
+
+
+@pytest.fixture(
+    scope="session",
+    params=[pytest.param(name, marks=pytest.mark.engine(name)) for name in ("metastore-2.3.9", *METASTORES)],
+)
+def any_metastore(request: pytest.FixtureRequest, launcher: Launcher, scratch: Path) -> Iterator[str]:
+    """The address of a metastore: the embedded one, then each of the other releases."""
+    if request.param == "metastore-2.3.9":
+        with EmbeddedMetastore.start_or_join(scratch / "embedded") as server:
+            yield server.uri
+        return
+    running = _started(lambda: start_metastore(request.param, launcher, f"file://{scratch}/warehouse"))
+    yield running.uri
+    running.stop()
+
+
+@pytest.fixture(
+    scope="session",
+    params=[
+        pytest.param(name, marks=[pytest.mark.engine(name), *([pytest.mark.slow] if name in SLOW else [])])
+        for name in ENGINES
+    ],
+)
+def engine(
+    request: pytest.FixtureRequest,
+    launcher: Launcher,
+    processes: ProcessLauncher,
+    scratch: Path,
+    metastore_server: EmbeddedMetastore,
+) -> Iterator[Engine]:
+    """One engine after the other over the suite's metastore. Hive 4 wants a metastore of its own release."""
+    name = request.param
+    own = None
+    uri = metastore_server.uri
+    if name == "hive-4.0.1":
+        own = _started(lambda: start_metastore("metastore-4.0.1", launcher, f"file://{scratch}/warehouse"))
+        uri = own.uri
+    running, found = _started(
+        lambda: start_engine(name, launcher, processes, scratch, uri, f"file://{scratch}/warehouse")
+    )
+    yield found
+    found.close()
+    running.stop()
+    if own is not None:
+        own.stop()
+
+
+def _started(start):  # type: ignore[no-untyped-def]
+    try:
+        return start()
+    except ServiceMissing as missing:
+        pytest.skip(str(missing))
