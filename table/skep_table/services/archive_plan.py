@@ -13,12 +13,8 @@ from skep_table.errors import OptionError
 from skep_table.options import Options
 from skep_table.runner import Runner
 from skep_table.services.clean_plan import Retention
-from skep_table.services.options import (
-    COMPACT_DELTA_COMMITS,
-    KEEP_MAX_COMMITS,
-    KEEP_MIN_COMMITS,
-    CleanPolicy,
-)
+from skep_table.services.compact_options import COMPACT_DELTA_COMMITS
+from skep_table.services.options import KEEP_MAX_COMMITS, KEEP_MIN_COMMITS, CleanPolicy
 from skep_table.services.retention import last_clean
 from skep_table.table import HudiTable
 from skep_table.timeline.instant import Action, Instant

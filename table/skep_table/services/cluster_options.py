@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from enum import Enum
 
-from skep_table.options import Status, boolean, comma_list, option
+from skep_table.options import Status, at_least, boolean, comma_list, option
 
 _PLAN = "hoodie.clustering.plan.strategy."
 _GIB = 1 << 30
@@ -40,13 +40,6 @@ def _filter(text: str) -> PartitionFilter:
     if name not in PartitionFilter.__members__:
         raise ValueError(f"one of {', '.join(PartitionFilter.__members__)}")
     return PartitionFilter[name]
-
-
-def positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise ValueError("a number of at least 1")
-    return number
 
 
 def class_name(text: str) -> str:
@@ -86,10 +79,13 @@ CLUSTER_ASYNC = option(
     "hoodie.datasource.clustering.async.enable",
 )
 CLUSTER_INLINE_COMMITS = option(
-    "hoodie.clustering.inline.max.commits", positive, 4, "Commits since the last clustering that start one"
+    "hoodie.clustering.inline.max.commits", at_least(1), 4, "Commits since the last clustering that start one"
 )
 CLUSTER_ASYNC_COMMITS = option(
-    "hoodie.clustering.async.max.commits", positive, 4, "Commits since the last clustering that start one beside writes"
+    "hoodie.clustering.async.max.commits",
+    at_least(1),
+    4,
+    "The same, for one beside writes",
 )
 PLAN_STRATEGY = option(
     "hoodie.clustering.plan.strategy.class",
@@ -103,10 +99,10 @@ EXECUTION_STRATEGY = option(
     "SortAndSizeExecutionStrategy",
     "SortAndSizeExecutionStrategy, or the name of an entry point",
 )
-TARGET_FILE_BYTES = option(f"{_PLAN}target.file.max.bytes", positive, _GIB, "Clustered files are about this large")
+TARGET_FILE_BYTES = option(f"{_PLAN}target.file.max.bytes", at_least(1), _GIB, "Clustered files are about this large")
 SMALL_FILE_BYTES = option(f"{_PLAN}small.file.limit", int, 300 << 20, "Base files smaller than this are clustered")
-GROUP_BYTES = option(f"{_PLAN}max.bytes.per.group", positive, 2 * _GIB, "A group takes so many bytes of files at most")
-MAX_GROUPS = option(f"{_PLAN}max.num.groups", positive, 30, "Groups of one plan")
+GROUP_BYTES = option(f"{_PLAN}max.bytes.per.group", at_least(1), 2 * _GIB, "Bytes of files in a group, at most")
+MAX_GROUPS = option(f"{_PLAN}max.num.groups", at_least(1), 30, "Groups of one plan")
 SINGLE_GROUP = option(
     f"{_PLAN}single.group.clustering.enabled", boolean, False, "Rewrite single files that are neither sorted nor split"
 )

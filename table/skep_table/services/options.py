@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from enum import Enum
 
-from skep_table.options import boolean, one_of, option
+from skep_table.options import Status, at_least, boolean, one_of, option, planned
 
 
 class CleanPolicy(str, Enum):
@@ -14,16 +13,6 @@ class CleanPolicy(str, Enum):
     KEEP_LATEST_COMMITS = "KEEP_LATEST_COMMITS"
     KEEP_LATEST_BY_HOURS = "KEEP_LATEST_BY_HOURS"
     KEEP_LATEST_FILE_VERSIONS = "KEEP_LATEST_FILE_VERSIONS"
-
-
-def _at_least(least: int) -> Callable[[str], int]:
-    def parse(text: str) -> int:
-        number = int(text)
-        if number < least:
-            raise ValueError(f"a number of at least {least}")
-        return number
-
-    return parse
 
 
 CLEAN_POLICY = option(
@@ -35,21 +24,21 @@ CLEAN_POLICY = option(
 )
 COMMITS_RETAINED = option(
     "hoodie.cleaner.commits.retained",
-    _at_least(1),
+    at_least(1),
     10,
     "KEEP_LATEST_COMMITS: the table as of each of so many last commits stays readable",
     "hoodie.clean.commits.retained",
 )
 HOURS_RETAINED = option(
     "hoodie.cleaner.hours.retained",
-    _at_least(1),
+    at_least(1),
     24,
     "KEEP_LATEST_BY_HOURS: the table as of any moment of so many hours stays readable",
     "hoodie.clean.hours.retained",
 )
 FILE_VERSIONS_RETAINED = option(
     "hoodie.cleaner.fileversions.retained",
-    _at_least(1),
+    at_least(1),
     3,
     "KEEP_LATEST_FILE_VERSIONS: so many slices of each file group stay",
     "hoodie.clean.fileversions.retained",
@@ -61,12 +50,26 @@ INCREMENTAL_CLEAN = option(
     "A clean looks only into partitions that were written to since the last one",
     "hoodie.clean.incremental.enabled",
 )
-KEEP_MAX_COMMITS = option("hoodie.keep.max.commits", _at_least(2), 30, "More commits than these start an archiving")
-KEEP_MIN_COMMITS = option("hoodie.keep.min.commits", _at_least(1), 20, "Archiving leaves so many commits active")
-ARCHIVE_BATCH = option("hoodie.commits.archival.batch", _at_least(1), 10, "Entries of one block of an archive file")
-COMPACT_DELTA_COMMITS = option(
-    "hoodie.compact.inline.max.delta.commits",
-    _at_least(1),
-    5,
-    "Delta commits that start a compaction; archiving leaves these active",
+KEEP_MAX_COMMITS = option("hoodie.keep.max.commits", at_least(2), 30, "More commits than these start an archiving")
+KEEP_MIN_COMMITS = option("hoodie.keep.min.commits", at_least(1), 20, "Archiving leaves so many commits active")
+ARCHIVE_BATCH = option("hoodie.commits.archival.batch", at_least(1), 10, "Entries of one block of an archive file")
+AUTO_CLEAN = option("hoodie.clean.automatic", boolean, True, "Clean after a commit")
+ASYNC_CLEAN = option(
+    "hoodie.clean.async", boolean, False, "Clean beside the writes that follow", "hoodie.clean.async.enabled"
 )
+CLEAN_COMMITS = option(
+    "hoodie.clean.max.commits", at_least(1), 1, "So many commits after a clean the next one is looked for"
+)
+AUTO_ARCHIVE = option("hoodie.archive.automatic", boolean, True, "Archive after a commit")
+ASYNC_ARCHIVE = option("hoodie.archive.async", boolean, False, "Archive beside the writes that follow")
+
+for key, doc in {
+    "hoodie.clean.trigger.strategy": "NUM_COMMITS is the only one",
+    "hoodie.cleaner.parallelism": "deletes run on threads",
+    "hoodie.clean.allow.multiple": "a clean finishes those that are pending first",
+    "hoodie.archive.merge.enable": "archive files are not merged",
+    "hoodie.archive.merge.files.batch.size": "",
+    "hoodie.archive.delete.parallelism": "deletes run on threads",
+}.items():
+    option(key, str, "", doc, status=Status.NO_EFFECT)
+planned("hoodie.archive.beyond.savepoint", "hoodie.cleaner.delete.bootstrap.base.file")

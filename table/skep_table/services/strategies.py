@@ -49,7 +49,7 @@ def _registered(group: str, name: str) -> Any:
     return next((entry.load() for entry in entry_points(group=group, name=name)), None)
 
 
-def find_strategy(group: str, name: str, option: Option[str], built_in: Sequence[str]) -> Any:
+def find_strategy(group: str, name: str, option: Option[Any], built_in: Sequence[str]) -> Any:
     """What is registered as `name`. OptionError, naming what is built in, when there is nothing."""
     found = _registered(group, name)
     if found is None:
