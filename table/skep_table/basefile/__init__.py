@@ -3,6 +3,14 @@
 from skep_table.basefile.footer import BaseFileFooter, read_footer
 from skep_table.basefile.options import BaseFileOptions
 from skep_table.basefile.reader import read_base
-from skep_table.basefile.writer import BaseFileWriter, WrittenFile
+from skep_table.basefile.writer import BaseFileWriter, WrittenFile, parquet_bytes
 
-__all__ = ["BaseFileFooter", "BaseFileOptions", "BaseFileWriter", "WrittenFile", "read_base", "read_footer"]
+__all__ = [
+    "BaseFileFooter",
+    "BaseFileOptions",
+    "BaseFileWriter",
+    "WrittenFile",
+    "parquet_bytes",
+    "read_base",
+    "read_footer",
+]

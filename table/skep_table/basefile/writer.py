@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
 import pyarrow as pa
@@ -47,7 +47,7 @@ class BaseFileWriter(AbstractContextManager["BaseFileWriter"]):
         self._storage, self._path = storage, path
         self._options = options or BaseFileOptions()
         self._schema = schema
-        self._arrow = pa.schema([_physical(field) for field in to_arrow(schema)])
+        self._arrow = _file_schema(schema)
         self._keyed = RECORD_KEY in schema
         self._bloom = BloomBuilder(
             self._options.bloom_type,
@@ -66,15 +66,7 @@ class BaseFileWriter(AbstractContextManager["BaseFileWriter"]):
     def __enter__(self) -> BaseFileWriter:
         # The sink is the outer of the two: it drops the file when closing the Parquet writer fails.
         self._sink: IO[bytes] = self._stack.enter_context(self._storage.open_write(self._path))
-        options = self._options
-        self._file = pq.ParquetWriter(
-            self._sink,
-            self._arrow,
-            compression=options.codec,
-            use_dictionary=options.dictionary,
-            data_page_size=options.page_bytes,
-            store_schema=False,  # the Avro schema is the one that counts
-        )
+        self._file = _parquet_writer(self._sink, self._arrow, self._options)
         return self
 
     def __exit__(self, *problem: object) -> None:
@@ -147,7 +139,7 @@ class BaseFileWriter(AbstractContextManager["BaseFileWriter"]):
             self._range = min(ends, key=_java_order), max(ends, key=_java_order)
 
     def _entries(self) -> dict[str, str]:
-        entries = {keys.AVRO_SCHEMA: avro_text(self._schema), keys.WRITER_MODEL: "avro"}
+        entries = _schema_entries(self._schema)
         if not self._keyed:
             return entries
         bloom = self._bloom.finish()
@@ -157,6 +149,36 @@ class BaseFileWriter(AbstractContextManager["BaseFileWriter"]):
         if self._range is not None:
             entries[keys.MIN_RECORD_KEY], entries[keys.MAX_RECORD_KEY] = self._range
         return entries
+
+
+def parquet_bytes(schema: Schema, rows: pa.Table, options: BaseFileOptions) -> bytes:
+    """Rows as a Parquet file without filter and key range: what the Parquet blocks of log files hold."""
+    arrow = _file_schema(schema)
+    sink = pa.BufferOutputStream()
+    with _parquet_writer(sink, arrow, options) as file:
+        file.write_table(rows.cast(arrow))
+        file.add_key_value_metadata(_schema_entries(schema))
+    data: bytes = sink.getvalue().to_pybytes()
+    return data
+
+
+def _parquet_writer(sink: Any, arrow: pa.Schema, options: BaseFileOptions) -> pq.ParquetWriter:
+    return pq.ParquetWriter(
+        sink,
+        arrow,
+        compression=options.codec,
+        use_dictionary=options.dictionary,
+        data_page_size=options.page_bytes,
+        store_schema=False,  # the Avro schema is the one that counts
+    )
+
+
+def _file_schema(schema: Schema) -> pa.Schema:
+    return pa.schema([_physical(field) for field in to_arrow(schema)])
+
+
+def _schema_entries(schema: Schema) -> dict[str, str]:
+    return {keys.AVRO_SCHEMA: avro_text(schema), keys.WRITER_MODEL: "avro"}
 
 
 def _parts(batch: pa.RecordBatch, options: BaseFileOptions) -> Iterator[pa.RecordBatch]:

@@ -3,6 +3,6 @@
 from skep_table.merge.latest import latest_per_key
 from skep_table.merge.rows import DELETED, mark_deleted
 from skep_table.merge.rule import Fill, MergeRule, Stage
-from skep_table.merge.updates import Updates
+from skep_table.merge.updates import Updates, last_of_each
 
-__all__ = ["DELETED", "Fill", "MergeRule", "Stage", "Updates", "latest_per_key", "mark_deleted"]
+__all__ = ["DELETED", "Fill", "MergeRule", "Stage", "Updates", "last_of_each", "latest_per_key", "mark_deleted"]

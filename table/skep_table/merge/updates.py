@@ -21,7 +21,7 @@ class Updates:
 
     def __init__(self, rows: pa.Table, rule: MergeRule) -> None:
         self._rule = rule
-        self._rows = _last_of_each(rows.combine_chunks())
+        self._rows = last_of_each(rows.combine_chunks())
         self._keys = _one(self._rows.column(RECORD_KEY))
         self._gone = deleted(self._rows, rule)
         self._any_gone = bool(self._gone.any())
@@ -98,7 +98,8 @@ class Updates:
         return batch.filter(pa.array(left))
 
 
-def _last_of_each(rows: pa.Table) -> pa.Table:
+def last_of_each(rows: pa.Table) -> pa.Table:
+    """Of rows with equal keys the last, in the order of the rows."""
     keys = _one(rows.column(RECORD_KEY)).dictionary_encode(null_encoding="encode")
     count = len(keys.dictionary)
     if count == rows.num_rows:

@@ -26,8 +26,8 @@ from skep_table.slices.options import MERGE_BYTES, SPILL_FOLDER
 from skep_table.table import HudiTable
 from skep_table.timeline.metadata import WriteStat
 from skep_table.view import FileSlice
-from skep_table.write.bucket import BaseFiles, renamed
 from skep_table.write.context import WriteContext
+from skep_table.write.files import BaseFiles, renamed
 from skep_table.write.profile import Bucket, new_file_id
 
 

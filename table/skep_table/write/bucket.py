@@ -1,4 +1,4 @@
-"""Writing one bucket: a new version of a base file with updates merged in, or new files with inserts.
+"""Writing one bucket: a new version of a base file with updates merged in, new files with inserts, or log files.
 
 Streams: the base file passes row group by row group, only the bucket's own rows are in memory. Kept rows keep their
 meta columns but for the file name (format guide 5.1); a file whose rows are all deleted is written empty (8.3).
@@ -8,25 +8,21 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skep_table.basefile import BaseFileWriter, read_base, read_footer
-from skep_table.commit.markers import create_marker, ensure_open
-from skep_table.errors import LeaseLostError
+from skep_table.basefile import read_base, read_footer
 from skep_table.keys.text import column_of
-from skep_table.merge import MergeRule, Updates, latest_per_key, mark_deleted
+from skep_table.merge import DELETED, MergeRule, Updates, latest_per_key, mark_deleted
 from skep_table.merge.rows import deleted
-from skep_table.names import BaseFileName, Marker, MarkerType, join
-from skep_table.schema.arrow import to_arrow
-from skep_table.schema.types import COMMIT_SEQNO, COMMIT_TIME, FILE_NAME, PARTITION_PATH, RECORD_KEY
-from skep_table.timeline.metadata import WriteOperation, WriteStat
-from skep_table.write.attempt import attempt_of
-from skep_table.write.context import WriteContext, ensure_partition
+from skep_table.names import MarkerType
+from skep_table.timeline.metadata import WriteStat
+from skep_table.write.append import append_rows
+from skep_table.write.context import WriteContext
+from skep_table.write.files import BaseFiles, OpenFile, RowNumbers, renamed
 from skep_table.write.frame import lists_with_nulls
 from skep_table.write.index import IndexFile
 from skep_table.write.profile import Bucket
@@ -45,29 +41,6 @@ class BucketResult:
 def write_bucket(context: WriteContext, bucket: Bucket, rows: pa.Table) -> BucketResult:
     """Writes keyed rows (`write/keyed.py`) into the bucket's file group. Raises what storage and merge raise."""
     return _BucketWriter(context, bucket).write(rows)
-
-
-@dataclass(slots=True)
-class OpenFile:
-    """A base file while it is written; its numbers when it is done."""
-
-    file_id: str
-    name: str
-    path: str
-    writer: BaseFileWriter
-    size: int = 0
-    rows: int = 0
-
-
-class RowNumbers:
-    """Counts the rows that one task writes: the last part of `_hoodie_commit_seqno`."""
-
-    def __init__(self) -> None:
-        self._next = 0
-
-    def take(self, count: int) -> pa.Array:
-        self._next += count
-        return pa.array(np.arange(self._next - count, self._next)).cast(pa.string())
 
 
 class InsertWriter:
@@ -128,15 +101,17 @@ class _BucketWriter:
     def write(self, rows: pa.Table) -> BucketResult:
         context = self._context
         rows, errors = _without_null_ordering(rows, context)
-        if context.combine and context.operation is not WriteOperation.DELETE:
+        if context.combine and not context.deletes:
             rows = latest_per_key(rows, context.rule)
         odd = tuple(lists_with_nulls(rows))
         base = self._bucket.base
-        if base is None:
+        if self._bucket.to_log:
+            stats = append_rows(context, self._bucket, rows)
+        elif base is None:
             with InsertWriter(context, self._bucket) as inserts:
                 inserts.write(_kept(rows, context.rule))
                 stats = inserts.close()
-        elif context.operation is WriteOperation.INSERT:
+        elif context.appends:
             stats = [self._append(base, _kept(rows, context.rule))]
         else:
             stats = [self._merge(base, rows)]
@@ -155,8 +130,10 @@ class _BucketWriter:
     def _merge(self, base: IndexFile, rows: pa.Table) -> WriteStat:
         with self._files.open(base.file_id, MarkerType.MERGE) as file:
             arriving = self._files.new(rows, file.name)
-            if self._context.operation is WriteOperation.DELETE:
+            if self._context.deletes:
                 arriving = mark_deleted(arriving)
+            elif DELETED in rows.schema.names:
+                arriving = arriving.append_column(DELETED, rows.column(DELETED))
             updates = Updates(arriving, self._context.rule)
             known = self._continues_keys(base, file)
             for batch in self._base_batches(base):
@@ -173,92 +150,12 @@ class _BucketWriter:
 
     def _continues_keys(self, base: IndexFile, file: OpenFile) -> bool:
         """Spares hashing the keys that stay. Deletes have them hashed anew: their keys are to leave the filter."""
-        if self._context.operation is WriteOperation.DELETE:
+        if self._context.deletes:
             return False
         return file.writer.continue_keys(read_footer(self._context.storage, base.path))
 
     def _base_batches(self, base: IndexFile) -> Iterator[pa.RecordBatch]:
         return read_base(self._context.storage, base.path, schema=self._context.schema.with_meta())
-
-
-class BaseFiles:
-    """The base files of one bucket: opened, filled with meta columns, accounted for."""
-
-    def __init__(self, context: WriteContext, bucket: Bucket, numbers: RowNumbers | None = None) -> None:
-        self._context = context
-        self._partition = bucket.partition_path
-        self._attempt = attempt_of(bucket.number)
-        self._numbers = numbers or RowNumbers()
-        self._schema = to_arrow(context.schema.with_meta())
-
-    @contextmanager
-    def open(self, file_id: str, kind: MarkerType) -> Iterator[OpenFile]:
-        """Announced, written, closed, and taken away again when the commit ended meanwhile."""
-        context, partition = self._context, self._partition
-        name = str(BaseFileName(file_id, self._attempt.write_token, context.instant_time))
-        path = join(partition, name)
-        create_marker(context.storage, Marker(context.instant_time, partition, name, kind))
-        ensure_partition(context.storage, partition, context.instant_time)
-        with BaseFileWriter(context.storage, path, context.schema.with_meta(), context.files) as writer:
-            file = OpenFile(file_id, name, path, writer)
-            yield file
-            written = writer.close()
-        file.size, file.rows = written.size_bytes, written.num_rows
-        try:
-            ensure_open(context.storage, context.instant_time, path)
-        except LeaseLostError:
-            context.storage.delete(path)
-            raise
-
-    def new(self, rows: pa.Table, file_name: str) -> pa.Table:
-        """Keyed rows with all meta columns, as this commit writes them."""
-        instant, count = self._context.instant_time, rows.num_rows
-        prefix = f"{instant}_{self._attempt.task}_"
-        seqno = pc.binary_join_element_wise(prefix, self._numbers.take(count), "")
-        meta = {
-            COMMIT_TIME: pa.repeat(instant, count),
-            COMMIT_SEQNO: seqno,
-            RECORD_KEY: seqno if self._context.auto_keys else rows.column(RECORD_KEY),
-            PARTITION_PATH: rows.column(PARTITION_PATH),
-            FILE_NAME: pa.repeat(file_name, count),
-        }
-        columns = [meta[field.name] if field.name in meta else _column(rows, field) for field in self._schema]
-        return pa.Table.from_arrays(columns, schema=self._schema)
-
-    def stat(
-        self,
-        file: OpenFile,
-        base: IndexFile | None = None,
-        *,
-        num_inserts: int,
-        num_update_writes: int = 0,
-        num_deletes: int = 0,
-    ) -> WriteStat:
-        return WriteStat(
-            file_id=file.file_id,
-            path=file.path,
-            partition_path=self._partition,
-            prev_commit=base.base_instant if base else "null",
-            num_writes=file.rows,
-            num_deletes=num_deletes,
-            num_update_writes=num_update_writes,
-            num_inserts=num_inserts,
-            total_write_bytes=file.size,
-            file_size_in_bytes=file.size,
-        )
-
-
-def _column(rows: pa.Table, field: pa.Field) -> pa.ChunkedArray:
-    """Deletes by key bring no other columns."""
-    if field.name in rows.schema.names:
-        return rows.column(field.name)
-    return pa.chunked_array([pa.nulls(rows.num_rows, field.type)])
-
-
-def renamed(batch: pa.RecordBatch, file_name: str) -> pa.RecordBatch:
-    """Stored rows for another file: they keep their other meta columns (format guide 5.1)."""
-    at = batch.schema.get_field_index(FILE_NAME)
-    return batch.set_column(at, batch.schema.field(at), pa.repeat(file_name, batch.num_rows))
 
 
 def _kept(rows: pa.Table, rule: MergeRule) -> pa.Table:
@@ -269,7 +166,7 @@ def _kept(rows: pa.Table, rule: MergeRule) -> pa.Table:
 
 def _without_null_ordering(rows: pa.Table, context: WriteContext) -> tuple[pa.Table, int]:
     """Rows that the merge rule can't compare fail; how many they were."""
-    if not context.combine or context.operation is WriteOperation.DELETE:
+    if not context.combine or context.deletes:
         return rows, 0
     valid = None
     for name in context.rule.ordering_fields:

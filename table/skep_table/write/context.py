@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from skep_table.basefile import BaseFileOptions
 from skep_table.errors import AlreadyExistsError
+from skep_table.logfile.options import LogFileOptions
 from skep_table.merge import MergeRule
 from skep_table.names import PARTITION_METAFILE, join
 from skep_table.properties import format_properties
@@ -19,7 +20,8 @@ class WriteContext:
     """One commit as its tasks see it.
 
     `schema` is that of the data columns after the commit. `combine` asks for one row a key within a bucket.
-    `auto_keys`: rows have no key of their own and get one when they are written.
+    `auto_keys`: rows have no key of their own and get one when they are written. `keeps_equal_keys`: an insert into a
+    file that holds its key adds a row.
     """
 
     storage: Storage
@@ -31,6 +33,17 @@ class WriteContext:
     max_file_bytes: int
     combine: bool = True
     auto_keys: bool = False
+    keeps_equal_keys: bool = True
+    logs: LogFileOptions = field(default_factory=LogFileOptions)
+
+    @property
+    def deletes(self) -> bool:
+        return self.operation in (WriteOperation.DELETE, WriteOperation.DELETE_PREPPED)
+
+    @property
+    def appends(self) -> bool:
+        """Whether rows go beside those of a base file without a look at keys."""
+        return self.operation in (WriteOperation.INSERT, WriteOperation.BULK_INSERT) and self.keeps_equal_keys
 
 
 def ensure_partition(storage: Storage, partition_path: str, instant_time: str) -> None:

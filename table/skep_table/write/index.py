@@ -24,10 +24,27 @@ _FILTER_KEYS_RATIO = 20
 
 
 @dataclass(frozen=True, slots=True)
-class IndexFile:
-    """A base file in which keys of its partition may be. `path` is relative to the table.
+class LogTail:
+    """The end of the logs of a slice in a merge-on-read table, where a write goes on.
 
-    `clustering` is the pending clustering that has its group as input: it may not be written to until that is done.
+    New log files bear `base_instant` (that of a pending compaction, where the slice awaits one) and come after
+    `version`. `files` are the names of those that are there, `base_file` is the base file's; their bytes are `size`.
+    """
+
+    base_instant: str
+    version: int = 0
+    files: tuple[str, ...] = ()
+    base_file: str = ""
+    size: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class IndexFile:
+    """The newest slice of a file group, in whose base file keys of its partition may be.
+
+    `path` is relative to the table, empty for a slice that has log files only. `clustering` is the pending clustering
+    that has the group as input: it may not be written to until that is done. `tail` is set in merge-on-read tables;
+    `compaction`: the slice is to be compacted, and no base file may be written for it meanwhile.
     """
 
     file_id: str
@@ -35,6 +52,8 @@ class IndexFile:
     base_instant: str
     size_bytes: int
     clustering: str | None = None
+    tail: LogTail | None = None
+    compaction: str | None = None
 
 
 def tag_keys(storage: Storage, keys: pa.Array, files: Sequence[IndexFile]) -> npt.NDArray[np.int32]:
@@ -51,6 +70,8 @@ def tag_keys(storage: Storage, keys: pa.Array, files: Sequence[IndexFile]) -> np
     ordered = distinct.take(order)
     found = np.full(len(distinct), NEW_KEY, np.int32)
     for position, file in enumerate(files):
+        if not file.path:
+            continue
         footer = read_footer(storage, file.path)
         low, high = _key_range(ordered, footer)
         if low == high or footer.num_rows == 0:

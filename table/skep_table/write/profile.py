@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -17,14 +17,30 @@ import numpy.typing as npt
 from skep_table.timeline.metadata import CommitMetadata
 from skep_table.write.index import NEW_KEY, IndexFile
 
+NO_BUCKET = -1
+
+
+@dataclass(frozen=True, slots=True)
+class LogSizing:
+    """Merge-on-read: updates go to log files; inserts too when the index finds keys there (`takes_inserts`).
+
+    Else inserts rewrite small base files, at most `candidates` of a partition, and none that has log files.
+    `compression` is what a byte of a log file takes in a base file.
+    """
+
+    candidates: int = 1
+    compression: float = 0.35
+    takes_inserts: bool = False
+
 
 @dataclass(frozen=True, slots=True)
 class Sizing:
-    """How large files become, in bytes and rows."""
+    """How large files become, in bytes and rows. `logs` is set for merge-on-read tables."""
 
     small_file_bytes: int = 104_857_600
     max_file_bytes: int = 125_829_120
     record_bytes: int = 1024
+    logs: LogSizing | None = None
 
     @property
     def rows_per_file(self) -> int:
@@ -42,13 +58,17 @@ class PartitionProfile:
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """One file to be written. `base` is the file merged into it; None makes a new file group."""
+    """One file to be written. `base` is the slice that its rows meet; None makes a new file group.
+
+    `to_log`: the rows are appended to the group's log, instead of being merged into a new base file.
+    """
 
     number: int
     partition_path: str
     file_id: str
     base: IndexFile | None = None
     rows: int = 0
+    to_log: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,17 +80,20 @@ class PartitionRoute:
     bounds: tuple[int, ...] = ()  # cumulative weights of `inserts`
 
     def buckets(self, tags: npt.NDArray[np.int32], hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.int32]:
-        """The bucket number of each row, from its tag and the hash of its key."""
+        """The bucket number of each row, from its tag and the hash of its key; NO_BUCKET for rows that are left out."""
         if self.inserts:
             draw = hashes % np.uint64(self.bounds[-1])
             place = np.searchsorted(np.array(self.bounds, np.uint64), draw, side="right")
             chosen = np.array(self.inserts, np.int32)[place]
         else:
-            chosen = np.full(len(tags), NEW_KEY, np.int32)
-        if self.updates:
-            lookup = np.full(max(self.updates) + 2, NEW_KEY, np.int32)
-            lookup[list(self.updates)] = list(self.updates.values())
-            chosen = np.where(tags == NEW_KEY, chosen, lookup[tags])
+            chosen = np.full(len(tags), NO_BUCKET, np.int32)
+        found = tags != NEW_KEY
+        if found.any():
+            places = np.array(sorted(self.updates), np.int32)
+            numbers = np.array([*(self.updates[place] for place in places.tolist()), NO_BUCKET], np.int32)
+            at = np.searchsorted(places, tags)
+            at[np.append(places, 0)[at] != tags] = len(places)
+            chosen = np.where(found, numbers[at], chosen)
         return chosen.astype(np.int32)
 
 
@@ -85,6 +108,7 @@ def plan_buckets(
 ) -> BucketPlan:
     """Assigns every tagged and every new row of `profiles` to a bucket."""
     buckets: list[Bucket] = []
+    inserts_to_log = sizing.logs is not None and sizing.logs.takes_inserts
     routes: dict[str, PartitionRoute] = {}
     for partition in sorted(profiles):
         profile = profiles[partition]
@@ -92,7 +116,8 @@ def plan_buckets(
         for position in sorted(profile.updates):
             by_file[position] = len(buckets)
             file = profile.files[position]
-            buckets.append(Bucket(len(buckets), partition, file.file_id, file, profile.updates[position]))
+            rows = profile.updates[position]
+            buckets.append(Bucket(len(buckets), partition, file.file_id, file, rows, sizing.logs is not None))
         weights = _small_files(profile, sizing) if fill_small_files else {}
         shares: list[tuple[int, int]] = []  # bucket number, rows
         left = profile.inserts
@@ -111,7 +136,7 @@ def plan_buckets(
             buckets.append(Bucket(len(buckets), partition, new_file_id(), None))
         for number, rows in shares:
             bucket = buckets[number]
-            buckets[number] = Bucket(number, partition, bucket.file_id, bucket.base, bucket.rows + rows)
+            buckets[number] = replace(bucket, rows=bucket.rows + rows, to_log=inserts_to_log)
         bounds = np.cumsum([rows for _, rows in shares]).tolist() if shares else []
         routes[partition] = PartitionRoute(
             {position: by_file[position] for position in profile.updates}, tuple(n for n, _ in shares), tuple(bounds)
@@ -147,11 +172,26 @@ def pack(sizes: Sequence[int], tasks: int) -> list[list[int]]:
 
 def _small_files(profile: PartitionProfile, sizing: Sizing) -> dict[int, int]:
     """Position → rows that still fit, smallest file first."""
-    small = [
-        at for at, file in enumerate(profile.files) if file.size_bytes < sizing.small_file_bytes and not file.clustering
-    ]
-    small.sort(key=lambda at: profile.files[at].size_bytes)
-    return {at: (sizing.max_file_bytes - profile.files[at].size_bytes) // max(1, sizing.record_bytes) for at in small}
+    sizes = {at: _size(file, sizing.logs) for at, file in enumerate(profile.files) if _takes_inserts(file, sizing.logs)}
+    small = sorted((at for at, size in sizes.items() if size < sizing.small_file_bytes), key=lambda at: sizes[at])
+    if sizing.logs is not None and not sizing.logs.takes_inserts:
+        small = small[: sizing.logs.candidates]
+    return {at: (sizing.max_file_bytes - sizes[at]) // max(1, sizing.record_bytes) for at in small}
+
+
+def _takes_inserts(file: IndexFile, logs: LogSizing | None) -> bool:
+    if file.clustering is not None:
+        return False
+    if logs is None or logs.takes_inserts:
+        return True
+    return bool(file.path) and file.compaction is None and not (file.tail and file.tail.files)
+
+
+def _size(file: IndexFile, logs: LogSizing | None) -> int:
+    """What the slice would be as one base file."""
+    if logs is None or file.tail is None:
+        return file.size_bytes
+    return file.size_bytes + int(file.tail.size * logs.compression)
 
 
 def _even(rows: int, most: int) -> list[int]:

@@ -1,0 +1,108 @@
+"""Compacting one file slice: its base file and log files become the base file of the next slice.
+
+A function of plain values that knows nothing of Spark. Rows keep their meta columns but for the file name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from skep_table.basefile import read_footer
+from skep_table.errors import FormatError
+from skep_table.names import BaseFileName, LogFileName, MarkerType, join
+from skep_table.slices import read_slice
+from skep_table.slices.account import SliceAccount
+from skep_table.table import HudiTable
+from skep_table.timeline.metadata import WriteStat
+from skep_table.timeline.plans import CompactionOperation
+from skep_table.view import BaseFile, FileSlice, LogFile
+from skep_table.write.context import WriteContext
+from skep_table.write.files import BaseFiles, OpenFile, renamed
+from skep_table.write.profile import Bucket
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionJob:
+    """What all slices of one compaction share."""
+
+    table: HudiTable
+    context: WriteContext
+    options: Mapping[str, str] = field(default_factory=dict)
+
+
+def compact_slice(job: CompactionJob, task: tuple[int, CompactionOperation]) -> WriteStat:
+    """Writes the merged slice. Needs no listing: the plan names all files. Raises what reading and storage raise."""
+    number, operation = task
+    slice_ = slice_of(operation)
+    files = BaseFiles(job.context, Bucket(number, slice_.partition_path, slice_.file_id))
+    account = SliceAccount()
+    schema = job.context.schema.with_meta()
+    kind = MarkerType.CREATE if slice_.base_file is None else MarkerType.MERGE
+    with files.open(slice_.file_id, kind) as file:
+        known: bool | None = None
+        for batch in read_slice(job.table, slice_, schema=schema, options=job.options, account=account):
+            if known is None:
+                known = account.keeps_keys and _continues_keys(job, slice_, file)
+            file.writer.write(renamed(batch, file.name), new_keys=account.beyond_base or not known)
+    return _stat(files, file, operation, slice_, account)
+
+
+def slice_of(operation: CompactionOperation) -> FileSlice:
+    """The slice that an operation names; its sizes are not known. FormatError for names that are no files' of a slice.
+
+    Plans of old releases have whole paths.
+    """
+    partition, file_id = operation.partition_path or "", operation.file_id or ""
+    base = None
+    if operation.data_file_path:
+        name = operation.data_file_path.rpartition("/")[2]
+        parsed = BaseFileName.parse(name)
+        if parsed is None:
+            raise _no_name(name, operation)
+        base = BaseFile(join(partition, name), 0, parsed)
+    logs = []
+    for path in operation.delta_file_paths:
+        name = path.rpartition("/")[2]
+        log = LogFileName.parse(name)
+        if log is None:
+            raise _no_name(name, operation)
+        logs.append(LogFile(join(partition, name), 0, log))
+    logs.sort(key=lambda each: each.name.sort_key)
+    return FileSlice(partition, file_id, operation.base_instant_time or "", base, tuple(logs))
+
+
+def _no_name(name: str, operation: CompactionOperation) -> FormatError:
+    place = join(operation.partition_path or "", operation.file_id or "")
+    return FormatError(
+        f"compaction plan for {place}: {name!r} is no name of a base or log file", path=place, found=name
+    )
+
+
+def _continues_keys(job: CompactionJob, slice_: FileSlice, file: OpenFile) -> bool:
+    if slice_.base_file is None:
+        return False
+    return file.writer.continue_keys(read_footer(job.table.storage, slice_.base_file.path))
+
+
+def _stat(
+    files: BaseFiles, file: OpenFile, operation: CompactionOperation, slice_: FileSlice, account: SliceAccount
+) -> WriteStat:
+    metrics = operation.metrics or {}
+    written = files.stat(
+        file,
+        num_inserts=account.inserted,
+        num_update_writes=account.updated,
+        num_deletes=account.deleted,
+    )
+    return replace(
+        written,
+        prev_commit="null" if slice_.base_file is None else slice_.base_instant,
+        total_log_records=account.entries,
+        total_log_files_compacted=len(slice_.log_files),
+        total_log_size_compacted=int(metrics.get("TOTAL_LOG_FILES_SIZE", 0)),
+        total_updated_records_compacted=account.keys,
+        total_log_blocks=account.blocks,
+        total_corrupt_log_block=account.corrupt_blocks,
+        total_rollback_blocks=account.rollback_blocks,
+    )

@@ -1,0 +1,213 @@
+"""Appending rows to a file group of a merge-on-read table: new log files over its newest slice.
+
+Rows become data blocks, keys to delete a delete block behind them. Each write begins log files of its own, under names
+that no other writer chooses: writers who lose against each other leave each other's blocks alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import IO, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from skep_table.basefile import parquet_bytes
+from skep_table.commit.markers import create_marker, ensure_open
+from skep_table.errors import LeaseLostError
+from skep_table.logfile import BlockType, HeaderKey, avro_block, delete_block, format_block
+from skep_table.logfile.options import DataBlockFormat
+from skep_table.merge import last_of_each
+from skep_table.merge.rows import Mask, as_mask, deleted, in_delete_block, ordering_columns
+from skep_table.names import LogFileName, Marker, MarkerType, join
+from skep_table.schema.avro import avro_text
+from skep_table.schema.types import IS_DELETED, PARTITION_PATH, RECORD_KEY
+from skep_table.timeline.metadata import WriteStat
+from skep_table.write.attempt import attempt_of
+from skep_table.write.context import WriteContext, ensure_partition
+from skep_table.write.files import MetaColumns
+from skep_table.write.index import LogTail
+from skep_table.write.profile import Bucket
+
+
+def append_rows(context: WriteContext, bucket: Bucket, rows: pa.Table) -> list[WriteStat]:
+    """One stat for each log file; at least one. Raises what storage raises."""
+    with _LogFiles(context, bucket) as files:
+        for block in _blocks(context, bucket, rows):
+            files.write(block)
+        return files.close()
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """`rows` does not count rows that say that they are deletes."""
+
+    data: bytes
+    rows: int = 0
+    deletes: int = 0
+
+
+def _blocks(context: WriteContext, bucket: Bucket, rows: pa.Table) -> Iterator[_Block]:
+    """Data blocks, then one of deletes; when there are no rows, one of no deletes."""
+    entries = _delete_entries(context, rows)
+    kept = rows if entries is None else rows.filter(pa.array(~entries))
+    meta = MetaColumns(context, bucket.number)
+    for part in _pieces(kept, context.logs.block_bytes):
+        table = meta.added(part, bucket.file_id)
+        gone = int(deleted(table, context.rule).sum())
+        yield _Block(_data_block(context, table), table.num_rows - gone, gone)
+    if entries is not None or not kept.num_rows:
+        taken = rows.slice(0, 0) if entries is None else last_of_each(rows.filter(pa.array(entries)))
+        yield _Block(_delete_block(context, taken), deletes=taken.num_rows)
+
+
+def _delete_entries(context: WriteContext, rows: pa.Table) -> Mask | None:
+    """Which rows are entries of the delete block; None for none.
+
+    Not those whose `_hoodie_is_deleted` competes by ordering value: every reader knows that column, and an entry of a
+    delete block would remove the stored row whatever its ordering value.
+    """
+    if context.deletes:
+        return np.ones(rows.num_rows, np.bool_)
+    gone = deleted(rows, context.rule)
+    if context.rule.base.by_ordering and IS_DELETED in rows.schema.names:
+        gone &= in_delete_block(rows) | ~as_mask(rows.column(IS_DELETED))
+    return gone if gone.any() else None
+
+
+def _pieces(rows: pa.Table, most_bytes: int) -> Iterator[pa.Table]:
+    """Rows in their order, in pieces below the limit; a row that is larger has one of its own."""
+    if not rows.num_rows:
+        return
+    count = min(rows.num_rows, -(-rows.nbytes // max(1, most_bytes)))
+    if count <= 1:
+        yield rows
+        return
+    step = -(-rows.num_rows // count)
+    for start in range(0, rows.num_rows, step):
+        yield from _pieces(rows.slice(start, step), most_bytes)
+
+
+def _data_block(context: WriteContext, rows: pa.Table) -> bytes:
+    schema = context.schema.with_meta()
+    if context.logs.block_format is DataBlockFormat.AVRO:
+        return avro_block(context.instant_time, schema, rows)
+    headers = {HeaderKey.INSTANT_TIME: context.instant_time, HeaderKey.SCHEMA: avro_text(schema)}
+    return format_block(BlockType.PARQUET_DATA, headers, parquet_bytes(schema, rows, context.files))
+
+
+def _delete_block(context: WriteContext, rows: pa.Table) -> bytes:
+    """One entry a row. Deletes by key apply whatever the order, the others have their ordering value."""
+    ordering: Any = pa.nulls(rows.num_rows)
+    if context.rule.ordering_fields and not context.deletes:
+        columns = ordering_columns(rows, context.rule)
+        ordering = columns[0]
+        if len(columns) > 1:
+            ordering = pa.StructArray.from_arrays(columns, [str(number) for number in range(len(columns))])
+        by_key = pa.array(in_delete_block(rows))
+        ordering = pc.if_else(by_key, pa.scalar(None, ordering.type), ordering)
+    entries = {
+        "record_key": rows.column(RECORD_KEY),
+        "partition_path": rows.column(PARTITION_PATH),
+        "ordering_value": ordering,
+    }
+    return delete_block(context.instant_time, pa.table(entries), schema=context.schema.with_meta())
+
+
+@dataclass(slots=True)
+class _OpenLog:
+    name: LogFileName
+    path: str
+    sink: IO[bytes]
+    size: int = 0
+    rows: int = 0
+    deletes: int = 0
+
+
+class _LogFiles:
+    """The log files that one task adds to a slice, one open at a time. Leaving it unclosed drops the open one."""
+
+    def __init__(self, context: WriteContext, bucket: Bucket) -> None:
+        self._context = context
+        self._bucket = bucket
+        base = bucket.base
+        self._is_new = base is None
+        self._tail = (base.tail if base else None) or LogTail(context.instant_time)
+        self._token = _write_token(context.instant_time, bucket.number)
+        self._names: list[str] = []
+        self._stats: list[WriteStat] = []
+        self._stack = ExitStack()
+        self._open: _OpenLog | None = None
+
+    def __enter__(self) -> _LogFiles:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._stack.__exit__(*error)
+
+    def write(self, block: _Block) -> None:
+        file = self._open or self._next()
+        file.sink.write(block.data)
+        file.size += len(block.data)
+        file.rows += block.rows
+        file.deletes += block.deletes
+        if file.size >= self._context.logs.file_bytes:
+            self._close(file)
+
+    def close(self) -> list[WriteStat]:
+        if self._open is not None:
+            self._close(self._open)
+        return self._stats
+
+    def _next(self) -> _OpenLog:
+        context, bucket, tail = self._context, self._bucket, self._tail
+        partition = bucket.partition_path
+        version = tail.version + 1 + len(self._names)
+        name = LogFileName(bucket.file_id, tail.base_instant, version, self._token)
+        path = join(partition, str(name))
+        create_marker(context.storage, Marker(context.instant_time, partition, str(name), MarkerType.APPEND))
+        if self._is_new:
+            ensure_partition(context.storage, partition, context.instant_time)
+        self._names.append(str(name))
+        self._open = _OpenLog(name, path, self._stack.enter_context(context.storage.open_write(path)))
+        return self._open
+
+    def _close(self, file: _OpenLog) -> None:
+        context = self._context
+        self._open = None
+        self._stack.close()
+        try:
+            ensure_open(context.storage, context.instant_time, file.path)
+        except LeaseLostError:
+            context.storage.delete(file.path)
+            raise
+        self._stats.append(self._stat(file))
+
+    def _stat(self, file: _OpenLog) -> WriteStat:
+        return WriteStat(
+            file_id=self._bucket.file_id,
+            path=file.path,
+            partition_path=self._bucket.partition_path,
+            prev_commit=self._tail.base_instant,
+            num_writes=file.rows,
+            num_deletes=file.deletes,
+            num_update_writes=0 if self._is_new else file.rows,
+            num_inserts=file.rows if self._is_new else 0,
+            total_write_bytes=file.size,
+            file_size_in_bytes=file.size,
+            log_version=file.name.version,
+            log_offset=0,
+            base_file=self._tail.base_file,
+            log_files=(*self._tail.files, *self._names),
+        )
+
+
+def _write_token(instant_time: str, task: int) -> str:
+    """As a base file's, with the time of day of the instant for the stage: a slice's log files are named by no instant
+    of their own, and two writers may be at the same task, stage and attempt.
+    """
+    attempt = attempt_of(task)
+    return f"{attempt.task}-{int(instant_time[-9:])}-{attempt.number}"

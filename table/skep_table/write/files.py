@@ -1,0 +1,139 @@
+"""The base files that a task writes: announced, filled with meta columns, accounted for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from skep_table.basefile import BaseFileWriter
+from skep_table.commit.markers import create_marker, ensure_open
+from skep_table.errors import LeaseLostError
+from skep_table.names import BaseFileName, Marker, MarkerType, join
+from skep_table.schema.arrow import to_arrow
+from skep_table.schema.types import COMMIT_SEQNO, COMMIT_TIME, FILE_NAME, PARTITION_PATH, RECORD_KEY
+from skep_table.timeline.metadata import WriteStat
+from skep_table.write.attempt import attempt_of
+from skep_table.write.context import WriteContext, ensure_partition
+from skep_table.write.index import IndexFile
+from skep_table.write.profile import Bucket
+
+
+@dataclass(slots=True)
+class OpenFile:
+    """A base file while it is written; its numbers when it is done."""
+
+    file_id: str
+    name: str
+    path: str
+    writer: BaseFileWriter
+    size: int = 0
+    rows: int = 0
+
+
+class RowNumbers:
+    """Counts the rows that one task writes: the last part of `_hoodie_commit_seqno`."""
+
+    def __init__(self) -> None:
+        self._next = 0
+
+    def take(self, count: int) -> pa.Array:
+        self._next += count
+        return pa.array(np.arange(self._next - count, self._next)).cast(pa.string())
+
+
+class MetaColumns:
+    """What one task puts before the columns of the rows that it writes."""
+
+    def __init__(self, context: WriteContext, task: int, numbers: RowNumbers | None = None) -> None:
+        self._context = context
+        self._task = task
+        self._numbers = numbers or RowNumbers()
+        self._schema = to_arrow(context.schema.with_meta())
+
+    def added(self, rows: pa.Table, file_name: str) -> pa.Table:
+        """Keyed rows with all meta columns; those that they lack are null."""
+        instant, count = self._context.instant_time, rows.num_rows
+        prefix = f"{instant}_{self._task}_"
+        seqno = pc.binary_join_element_wise(prefix, self._numbers.take(count), "")
+        meta = {
+            COMMIT_TIME: pa.repeat(instant, count),
+            COMMIT_SEQNO: seqno,
+            RECORD_KEY: seqno if self._context.auto_keys else rows.column(RECORD_KEY),
+            PARTITION_PATH: rows.column(PARTITION_PATH),
+            FILE_NAME: pa.repeat(file_name, count),
+        }
+        columns = [meta[field.name] if field.name in meta else _column(rows, field) for field in self._schema]
+        return pa.Table.from_arrays(columns, schema=self._schema)
+
+
+class BaseFiles:
+    """The base files of one bucket: opened, filled with meta columns, accounted for."""
+
+    def __init__(self, context: WriteContext, bucket: Bucket, numbers: RowNumbers | None = None) -> None:
+        self._context = context
+        self._partition = bucket.partition_path
+        self._attempt = attempt_of(bucket.number)
+        self._meta = MetaColumns(context, self._attempt.task, numbers)
+
+    @contextmanager
+    def open(self, file_id: str, kind: MarkerType) -> Iterator[OpenFile]:
+        """Announced, written, closed, and taken away again when the commit ended meanwhile."""
+        context, partition = self._context, self._partition
+        name = str(BaseFileName(file_id, self._attempt.write_token, context.instant_time))
+        path = join(partition, name)
+        create_marker(context.storage, Marker(context.instant_time, partition, name, kind))
+        ensure_partition(context.storage, partition, context.instant_time)
+        with BaseFileWriter(context.storage, path, context.schema.with_meta(), context.files) as writer:
+            file = OpenFile(file_id, name, path, writer)
+            yield file
+            written = writer.close()
+        file.size, file.rows = written.size_bytes, written.num_rows
+        try:
+            ensure_open(context.storage, context.instant_time, path)
+        except LeaseLostError:
+            context.storage.delete(path)
+            raise
+
+    def new(self, rows: pa.Table, file_name: str) -> pa.Table:
+        """Keyed rows with all meta columns, as this commit writes them."""
+        return self._meta.added(rows, file_name)
+
+    def stat(
+        self,
+        file: OpenFile,
+        base: IndexFile | None = None,
+        *,
+        num_inserts: int,
+        num_update_writes: int = 0,
+        num_deletes: int = 0,
+    ) -> WriteStat:
+        return WriteStat(
+            file_id=file.file_id,
+            path=file.path,
+            partition_path=self._partition,
+            prev_commit=base.base_instant if base else "null",
+            num_writes=file.rows,
+            num_deletes=num_deletes,
+            num_update_writes=num_update_writes,
+            num_inserts=num_inserts,
+            total_write_bytes=file.size,
+            file_size_in_bytes=file.size,
+        )
+
+
+def _column(rows: pa.Table, field: pa.Field) -> pa.ChunkedArray:
+    """Deletes by key bring no other columns."""
+    if field.name in rows.schema.names:
+        return rows.column(field.name)
+    return pa.chunked_array([pa.nulls(rows.num_rows, field.type)])
+
+
+def renamed(batch: pa.RecordBatch, file_name: str) -> pa.RecordBatch:
+    """Stored rows for another file: they keep their other meta columns (format guide 5.1)."""
+    at = batch.schema.get_field_index(FILE_NAME)
+    return batch.set_column(at, batch.schema.field(at), pa.repeat(file_name, batch.num_rows))
