@@ -10,12 +10,11 @@ from typing import Any
 
 from skep.schemas import schema_of
 from skep.spark import SparkHolder
-from skep.syncing import sync_after_commit
+from skep.syncing import TableSyncs, open_queue
 from skep.table import Rows, Table
 from skep.writing import WriteSetting, writer_for
-from skep_catalog.client import Metastore
-from skep_sync.options import DATABASE, ENABLE, TABLE, URIS
-from skep_sync.sync import SyncReport, sync_table
+from skep_sync.options import ENABLE, URIS
+from skep_sync.targets import Clients, Target, targets_of
 from skep_table.commit.create import TableSpec, create_table, table_config
 from skep_table.errors import InputError, NotATableError, OptionError, TableExistsError, TableMismatchError
 from skep_table.hooks import Committed
@@ -218,15 +217,11 @@ def _shown(value: object) -> str:
 
 
 def _setting(storage: Storage, options: Options) -> WriteSetting:
-    hooks = [sync_after_commit(partial(_sync, options))] if options.value(ENABLE) else []
+    hooks = [partial(_sync, options, targets_of(options, options.value(URIS)))] if options.value(ENABLE) else []
     return WriteSetting(SparkHolder(), options, partial(InProcessLock, storage.root), hooks=hooks)
 
 
-def _sync(options: Options, committed: Committed) -> SyncReport:
+def _sync(options: Options, targets: tuple[Target, ...], committed: Committed) -> None:
     """After a commit with `hoodie.datasource.hive_sync.enable`."""
-    uris = options.value(URIS)
-    if not uris:
-        raise OptionError(f"a sync needs {URIS.key}", option=URIS.key)
-    with Metastore.connect(uris) as metastore:
-        table = HudiTable.open(committed.base_path, options)
-        return sync_table(table, metastore, options.value(DATABASE), options.value(TABLE), options)
+    with Clients() as clients:
+        TableSyncs(targets, clients, partial(open_queue, options)).after_commit()(committed)

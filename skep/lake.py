@@ -12,16 +12,16 @@ from skep.names import TableName
 from skep.options import LOCK, SYNC, LockKind
 from skep.schemas import SchemaLike, schema_of
 from skep.spark import SparkHolder
-from skep.syncing import sync_after_commit
+from skep.syncing import TableSyncs, open_queue
 from skep.table import Table, Text, texts
 from skep.writing import WriteSetting
 from skep_catalog.client import Metastore
 from skep_catalog.lock import HmsLock
-from skep_sync.sync import SyncReport, sync_table
+from skep_sync.sync import SyncReport
+from skep_sync.targets import Clients, targets_of
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.errors import InputError, NotATableError, TableExistsError
 from skep_table.events import Events, Listener
-from skep_table.hooks import Committed
 from skep_table.lock import InProcessLock, Lock, NoLock
 from skep_table.names import META_FOLDER
 from skep_table.options import Options
@@ -101,6 +101,8 @@ class Lake:
         self.events = events or Events()
         self._spark = spark or SparkHolder()
         self._embedded: EmbeddedMetastore | None = None
+        queue = partial(open_queue, self.options, self.warehouse)
+        self._syncs = TableSyncs(targets_of(self.options), Clients(metastore), queue, self.events)
 
     def __repr__(self) -> str:
         return f"Lake({self.metastore.uri}, {self.warehouse})"
@@ -116,6 +118,7 @@ class Lake:
     def close(self) -> None:
         """Stops the Spark session and the metastore that this lake started. Calling it again is no error."""
         self._spark.stop()
+        self._syncs.clients.close()
         self.metastore.close()
         if self._embedded is not None:
             self._embedded.stop()
@@ -237,8 +240,7 @@ class Lake:
 
     def _table(self, name: TableName, hudi: HudiTable) -> Table:
         sync = partial(self._sync_now, name, hudi)
-        after_commit = sync_after_commit(partial(self._sync_committed, name), self.events)
-        hooks = [after_commit] if self.options.value(SYNC) else []
+        hooks = [self._syncs.after_commit(str(name))] if self.options.value(SYNC) else []
         setting = WriteSetting(self._spark, self.options, self._lock_of(name, hudi), self.events, hooks)
         return Table(hudi, setting, name=str(name), sync=sync)
 
@@ -249,15 +251,10 @@ class Lake:
         return partial(InProcessLock, hudi.storage.root) if kind is LockKind.PROCESS else NoLock
 
     def _sync(self, name: TableName, hudi: HudiTable) -> SyncReport:
-        report = sync_table(hudi, self.metastore, name.database, name.name, self.options, events=self.events)
-        self.events.emit("sync.report", report=report)
-        return report
+        return self._syncs.sync(hudi, str(name))
 
     def _sync_now(self, name: TableName, hudi: HudiTable) -> SyncReport:
         return self._sync(name, hudi.reload())
-
-    def _sync_committed(self, name: TableName, committed: Committed) -> SyncReport:
-        return self._sync(name, HudiTable.open(committed.base_path, self.options))
 
     def _default_location(self, name: TableName) -> str:
         """As Hive lays out a warehouse."""

@@ -22,3 +22,6 @@ LOCK = option(
     "The metastore's lock, one between the threads of this process, or none",
 )
 SYNC = option("skep.sync.after.commit", boolean, True, "Bring the metastore up to date after each commit")
+QUEUE = option(
+    "skep.sync.queue", str, "", "Folder that keeps what is left to sync; else .skep/sync below the lake's warehouse"
+)

@@ -1,35 +1,99 @@
-"""The sync that follows a commit: it can fail, and the commit stands all the same."""
+"""Syncs tables to all their targets: by hand, and after commits, which stand whether their sync goes well or not."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
+from skep.options import QUEUE
+from skep_sync.queue import SyncQueue
+from skep_sync.sync import SyncReport
+from skep_sync.targets import Clients, Outcome, Target, each_target, sync_target
 from skep_table.errors import SkepError
 from skep_table.events import NO_EVENTS, Events
 from skep_table.hooks import CommitHook, Committed
+from skep_table.options import Options
+from skep_table.storage import open_storage
+from skep_table.table import HudiTable
+
+_FOLDER = ".skep/sync"
 
 
 class SyncWarning(UserWarning):
-    """A commit stands and the metastore does not know of it yet: the next sync of the table makes up for it."""
+    """A commit stands and a metastore does not know of it yet: the next sync of the table makes up for it."""
 
 
-def sync_after_commit(sync: Callable[[Committed], object], events: Events = NO_EVENTS) -> CommitHook:
-    """A hook that runs `sync`. What it misses needs no record of its own: the entry's marker stays behind the timeline,
-    which is what `skep sync apply --pending` looks for.
-    """
+def open_queue(options: Mapping[str, object], warehouse: str | None = None) -> SyncQueue | None:
+    """The queue that the options name, else the warehouse's own; None where there is neither."""
+    given = options if isinstance(options, Options) else Options(options)
+    place = given.value(QUEUE) or (f"{warehouse.rstrip('/')}/{_FOLDER}" if warehouse else "")
+    return SyncQueue(open_storage(place, given)) if place else None
 
-    def hook(committed: Committed) -> None:
-        instant = committed.instant.requested_time
+
+@dataclass(frozen=True)
+class TableSyncs:
+    """The targets of tables, and the queue that remembers what failed. Targets are synced at once, not in turn."""
+
+    targets: tuple[Target, ...]
+    clients: Clients
+    queue: Callable[[], SyncQueue | None]
+    events: Events = NO_EVENTS
+
+    def outcomes(self, table: HudiTable | str, entry: str | None = None, *, full: bool = False) -> list[Outcome]:
+        """Syncs a table, or what lies at a path now, to all targets."""
+
+        def sync(target: Target) -> SyncReport:
+            report = sync_target(target, self.clients, table, entry, full=full, events=self.events)
+            self.events.emit("sync.report", report=report, target=target.name)
+            return report
+
+        return each_target(self.targets, sync)
+
+    def sync(self, table: HudiTable, entry: str | None = None) -> SyncReport:
+        """Syncs to all targets; the main one's report, or its error. What others miss is warned of and remembered."""
+        main, *others = self.outcomes(table, entry)
+        for outcome in others:
+            if outcome.error is not None:
+                self._missed(outcome, outcome.error, _Missed(table.storage.root, table.config.name, entry))
+        if isinstance(main.result, SkepError):
+            raise main.result
+        return main.result
+
+    def after_commit(self, entry: str | None = None) -> CommitHook:
+        """A hook that syncs. What a target misses is warned of and remembered; should the process die before, the
+        entry's marker is behind the timeline, which tells as much."""
+
+        def hook(committed: Committed) -> None:
+            missed = _Missed(committed.base_path, committed.table_name, entry, committed.instant.requested_time)
+            for outcome in self.outcomes(committed.base_path, entry):
+                if outcome.error is not None:
+                    self._missed(outcome, outcome.error, missed)
+
+        return hook
+
+    def _missed(self, outcome: Outcome, error: SkepError, missed: _Missed) -> None:
+        self._remember(outcome.target, error, missed)
+        self.events.emit("sync.failed", table=missed.table, target=outcome.target, instant=missed.instant, error=error)
+        what = f"commit {missed.instant} of {missed.table} stands" if missed.instant else f"{missed.table} is there"
+        where = "the metastore" if len(self.targets) == 1 else f"target {outcome.target}"
+        warnings.warn(f"{what}, but {where} does not know it yet: {error.message}", SyncWarning, stacklevel=3)
+
+    def _remember(self, target: str, error: SkepError, missed: _Missed) -> None:
         try:
-            sync(committed)
-        except SkepError as error:
-            events.emit("sync.failed", table=committed.table_name, instant=instant, error=error)
-            warnings.warn(
-                f"commit {instant} of {committed.table_name} stands, but the metastore does not know it yet: "
-                f"{error.message}",
-                SyncWarning,
-                stacklevel=2,
-            )
+            queue = self.queue()
+            if queue is not None:
+                pending = queue.add(target, missed.base_path, missed.table, missed.instant, missed.entry)
+                queue.note(queue.failed(pending, error))
+        except (SkepError, OSError) as problem:
+            self.events.emit("sync.not_remembered", table=missed.entry or missed.table, error=problem)
 
-    return hook
+
+@dataclass(frozen=True, slots=True)
+class _Missed:
+    """What a target was not told."""
+
+    base_path: str
+    table: str
+    entry: str | None
+    instant: str | None = None

@@ -47,15 +47,17 @@ class Target:
     def names(self, entry: str | None) -> tuple[str | None, str | None]:
         """Database and table for a table known as `entry` (`database.table`); None where its own name holds."""
         database, _, table = (entry or "").rpartition(".")
-        return self.options.value(DATABASE) or database or None, self.options.value(TABLE) or table or None
+        own_database, own_table = self.options.value(DATABASE), self.options.value(TABLE)
+        if self.name == MAIN:  # where `entry` is from
+            return database or own_database, table or own_table
+        return own_database or database or None, own_table or table or None
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one table at one target."""
+    """What became of a table at one target."""
 
     target: str
-    table: str
     result: SyncReport | SkepError
 
     @property
@@ -133,26 +135,27 @@ class Clients:
 def sync_target(
     target: Target,
     clients: Clients,
-    base_path: str,
+    table: HudiTable | str,
     entry: str | None = None,
     *,
     full: bool = False,
     events: Events = NO_EVENTS,
 ) -> SyncReport:
-    """Looks at the table anew and syncs it to one target."""
-    table = HudiTable.open(base_path, target.options)
+    """Syncs a table, or what lies at a path now, to one target."""
+    if isinstance(table, str):
+        table = HudiTable.open(table, target.options)
     database, name = target.names(entry)
     return sync_table(table, clients.of(target), database, name, target.options, full=full, events=events)
 
 
-def each_target(targets: Sequence[Target], call: Callable[[Target], SyncReport], table: str) -> list[Outcome]:
-    """Does something for all targets at once, so that none waits for another; errors are outcomes too."""
+def each_target(targets: Sequence[Target], sync: Callable[[Target], SyncReport]) -> list[Outcome]:
+    """Syncs to all targets at once, so that none waits for another; errors are outcomes too."""
 
     def outcome(target: Target) -> Outcome:
         try:
-            return Outcome(target.name, table, call(target))
+            return Outcome(target.name, sync(target))
         except SkepError as error:
-            return Outcome(target.name, table, error)
+            return Outcome(target.name, error)
 
     if len(targets) == 1:
         return [outcome(targets[0])]
