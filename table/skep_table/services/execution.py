@@ -3,8 +3,9 @@
     lock { reload, take over from an executor that died, claim }    tasks: markers, files
     lock { still ours? delete what losing attempts left, completed }
 
-The claim is written into the sign that tasks look at before they open a file. An attempt that fails gives the plan
-back: its files go, the plan stays requested, and whoever comes next carries it out.
+An executor keeps a heartbeat, as writers do: while it beats, nobody takes over. The claim is written into the sign that
+tasks look at before they open a file. An attempt that fails gives the plan back: its files go, the plan stays
+requested, and whoever comes next carries it out.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import uuid
 from collections.abc import Callable
 from types import TracebackType
 
+from skep_table.commit.heartbeat import Heart, Heartbeats, Pulse, forget_heartbeat
 from skep_table.commit.leftovers import delete_files, files_of_instant
 from skep_table.commit.markers import claimed_by, close_markers, delete_markers, open_markers
 from skep_table.commit.rollback import roll_back
@@ -25,7 +27,7 @@ from skep_table.services.prepare import prepared
 from skep_table.table import HudiTable
 from skep_table.timeline.instant import Instant, State
 from skep_table.timeline.metadata import CommitMetadata
-from skep_table.timeline.write import complete, delete_pending, transition_to_inflight
+from skep_table.timeline.write import complete, complete_staged, delete_pending, stage, transition_to_inflight
 
 log = logging.getLogger("skep.services")
 
@@ -36,31 +38,44 @@ Check = Callable[[HudiTable], None]
 class Execution:
     """Use as a context manager: leaving it without `complete` gives the plan back."""
 
-    def __init__(self, table: HudiTable, instant: Instant, setting: CommitSetting, claim: str) -> None:
+    def __init__(self, table: HudiTable, instant: Instant, setting: CommitSetting, claim: str, heart: Heart) -> None:
         self.table = table
         self.instant = instant
         self._setting = setting
         self._claim = claim
+        self._heart = heart
         self._done = False
 
     @classmethod
     def begin(cls, table: HudiTable, planned: Instant, setting: CommitSetting, check: Check) -> Execution | None:
-        """None when the plan is carried out or taken back already. CommitConflictError when it fits no more."""
+        """None when the plan is carried out or taken back already.
+
+        CommitConflictError when it fits no more, or another executor is at it.
+        """
         claim = uuid.uuid4().hex
-        with held(setting.lock, setting.lock_timeout_seconds):
-            table = prepared(table, setting)
-            instant = pending_instant(table, planned)
-            if instant is None:
-                return None
-            _check_or_forget(table, instant, setting, check)
-            setting.lock.ensure_held()
-            if instant.state is State.INFLIGHT:
-                log.info("table %s: %s is taken over", table.config.name, instant.requested_time)
-                _delete_written(table, instant, setting)
-            else:
-                instant = transition_to_inflight(table, instant)
-            open_markers(table.storage, instant.requested_time, claim)
-        return cls(table, instant, setting, claim)
+        heart = Heart(table.storage, Pulse.of(setting.options), setting.clock, setting.on_lost)
+        try:
+            with held(setting.lock, setting.lock_timeout_seconds):
+                table = prepared(table, setting)
+                instant = pending_instant(table, planned)
+                if instant is None:
+                    return None
+                _check_or_forget(table, instant, setting, check)
+                _refuse_while_alive(table, instant, setting)
+                setting.lock.ensure_held()
+                forget_heartbeat(table.storage, instant.requested_time)
+                heart.announce(instant.requested_time)
+                if instant.state is State.INFLIGHT:
+                    log.info("table %s: %s is taken over", table.config.name, instant.requested_time)
+                    _delete_written(table, instant, setting)
+                else:
+                    instant = transition_to_inflight(table, instant)
+                open_markers(table.storage, instant.requested_time, claim)
+            heart.start()
+        except BaseException:
+            heart.stop()
+            raise
+        return cls(table, instant, setting, claim, heart)
 
     def __enter__(self) -> Execution:
         return self
@@ -75,16 +90,17 @@ class Execution:
         """Makes the result visible. CommitConflictError when another executor took over, or the plan does not fit."""
         setting, time = self._setting, self.instant.requested_time
         with held(setting.lock, setting.lock_timeout_seconds):
-            fresh = self.table.reload()
+            fresh = prepared(self.table, setting)
+            self._heart.ensure_alive()
             self._ensure_ours(fresh)
             _check_or_forget(fresh, self.instant, setting, check)
             close_markers(fresh.storage, time)
             written = {stat.path for stat in metadata.stats}
             losing = [path for path in _files(fresh, self.instant, setting) if path not in written]
             delete_files(fresh.storage, losing, setting)
-            setting.lock.ensure_held()
             self.instant = self._complete_file(fresh, metadata)
             self._done = True
+        self._heart.stop()
         try:
             delete_markers(fresh.storage, time)
         except SkepError:
@@ -104,6 +120,8 @@ class Execution:
                 delete_pending(fresh, self.instant, keep_requested=True)
         except Exception:
             log.exception("table %s: %s stays as it is, the next executor goes on", self.table.config.name, time)
+        finally:
+            self._heart.stop()
         setting.events.emit("service.given_back", instant=time, error=repr(error))
 
     def _ensure_ours(self, fresh: HudiTable) -> None:
@@ -116,10 +134,17 @@ class Execution:
             )
 
     def _complete_file(self, fresh: HudiTable, metadata: CommitMetadata) -> Instant:
+        """The commit point, under the lock or not at all where storage can rename."""
+        lock, clock = self._setting.lock, self._setting.clock
         try:
-            return complete(fresh, self.instant, metadata, self._setting.clock)
-        except StorageError:
-            # The call may have had its effect, and only its answer was lost: nobody else completes while we hold it.
+            if lock.leased and fresh.storage.flags.atomic_rename:
+                staged = stage(fresh, self.instant, metadata, clock)
+                lock.ensure_held()
+                return complete_staged(fresh, staged)
+            lock.ensure_held()
+            return complete(fresh, self.instant, metadata, clock)
+        except (StorageError, FileNotFoundError):
+            # The call may have had its effect, and only its answer was lost.
             time = self.instant.requested_time
             done = next((i for i in self.table.reload().timeline.data().completed() if i.requested_time == time), None)
             if done is None:
@@ -132,6 +157,16 @@ def pending_instant(table: HudiTable, planned: Instant) -> Instant | None:
     time, action = planned.requested_time, planned.action
     pending = table.timeline.pending().of(action)
     return next((instant for instant in pending if instant.requested_time == time), None)
+
+
+def _refuse_while_alive(table: HudiTable, instant: Instant, setting: CommitSetting) -> None:
+    time = instant.requested_time
+    if Heartbeats(table.storage, Pulse.of(setting.options), setting.clock).is_alive(time):
+        raise CommitConflictError(
+            f"table {table.config.name}: another executor is carrying out {instant.action.value} {time}",
+            table=table.config.name,
+            instant=time,
+        )
 
 
 def _check_or_forget(table: HudiTable, instant: Instant, setting: CommitSetting, check: Check) -> None:

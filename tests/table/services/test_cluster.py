@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -215,45 +217,66 @@ def test_a_plan_whose_input_was_written_to_is_given_up(maker: Any, monkeypatch: 
     maker.upsert(100, "p/0-0")
 
 
-def test_of_two_executors_one_wins(maker: Any, tmp_path: Path) -> None:
-    """The second takes over while the first is at work: the first one's files are gone, nobody's rows are."""
+class Meanwhile:
+    """A runner after whose tasks something else happens."""
+
+    def __init__(self, happens: Callable[[], None]) -> None:
+        self._happens = happens
+
+    def map(self, function: Any, tasks: Any) -> list[Any]:
+        done = [function(task) for task in tasks]
+        self._happens()
+        return done
+
+
+def test_a_living_executor_is_left_alone(maker: Any) -> None:
+    fill(maker)
+    instant = schedule_clustering(maker.table, maker.setting(**SORTED))
+    assert instant is not None
+
+    def second() -> None:
+        with pytest.raises(CommitConflictError, match="another executor is carrying out"):
+            execute_clustering(maker.table, instant, maker.setting())
+
+    assert execute_clustering(maker.table, instant, replace(maker.setting(), runner=Meanwhile(second))) is not None
+    assert execute_clustering(maker.table, instant, maker.setting()) is None
+
+
+def test_of_two_executors_one_wins(maker: Any) -> None:
+    """The second takes the first for dead while it is at work: its files are gone, nobody's rows are."""
     fill(maker)
     instant = schedule_clustering(maker.table, maker.setting(**SORTED))
     assert instant is not None
     before, there = meta_rows(maker), maker.files()
-    second: list[Any] = []
+    winner: list[Any] = []
 
-    class Overtaken:
-        def map(self, function: Any, tasks: Any) -> list[Any]:
-            done = [function(task) for task in tasks]
-            second.append(execute_clustering(maker.table, instant, maker.setting()))
-            return done
+    def second() -> None:
+        os.utime(maker.folder / ".hoodie" / ".heartbeat" / instant.requested_time, (0, 0))
+        winner.append(execute_clustering(maker.table, instant, maker.setting()))
 
-    setting = maker.setting()
-    first = type(setting)(clock=setting.clock, options=setting.options, runner=Overtaken())
     with pytest.raises(CommitConflictError, match="another executor took"):
-        execute_clustering(maker.table, instant, first)
-    assert second[0] is not None
+        execute_clustering(maker.table, instant, replace(maker.setting(), runner=Meanwhile(second)))
     assert meta_rows(maker) == before
-    written = {stat.path for stat in maker.table.commit_metadata(second[0].instant).stats}
+    written = {stat.path for stat in maker.table.commit_metadata(winner[0].instant).stats}
     assert maker.files() - there == written
-    assert execute_clustering(maker.table, instant, maker.setting()) is None
+    assert list((maker.folder / ".hoodie" / ".heartbeat").iterdir()) == []
 
 
-@pytest.mark.parametrize("dies", [False, True])
+@pytest.mark.parametrize("dies", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_an_execution_that_fails_at_any_call_is_carried_out_by_the_next(
     maker: Any, each_fault: Callable[..., Iterator[Any]], dies: bool
 ) -> None:
-    fill(maker, commits=2, rows=2)
+    fill(maker, commits=2, rows=2, parts="p")
     instant = schedule_clustering(maker.table, maker.setting(**SORTED))
     assert instant is not None
     before = meta_rows(maker)
-    for copy, table, _ in each_fault(maker, dies=dies):
+    for number, (copy, table, _) in enumerate(each_fault(maker, dies=dies)):
         try:
             execute_clustering(table, instant, copy.setting())
         except OSError:
             assert meta_rows(copy) == before
-            copy.upsert(50, "z/other")
+            if number % 8 == 0:
+                copy.upsert(50, "z/other")
             execute_pending_clusterings(copy.table, copy.setting())
         rows = [row for row in meta_rows(copy) if row[3] != "z"]
         assert rows == before
