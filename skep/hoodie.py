@@ -25,6 +25,8 @@ from skep_table.query.request import ReadRequest
 from skep_table.storage import Storage, open_storage
 from skep_table.table import HudiTable
 from skep_table.table_config import TableType
+from skep_table.write.flow import TableWriter
+from skep_table.write.options import DUPLICATES_DROPPED, PARTITIONS_TO_DELETE
 from skep_table.write.result import WriteResult
 
 
@@ -35,8 +37,12 @@ class Operation(str, Enum):
     INSERT = "insert"
     BULK_INSERT = "bulk_insert"
     DELETE = "delete"
+    DELETE_PARTITION = "delete_partition"
+    INSERT_OVERWRITE = "insert_overwrite"
+    INSERT_OVERWRITE_TABLE = "insert_overwrite_table"
 
 
+_TAKE_PREPPED = (Operation.UPSERT, Operation.DELETE)
 _no_names: tuple[str, ...] = ()
 _WRITE = "hoodie.datasource.write."
 TABLE_NAME = option("hoodie.table.name", str, "", "The table's name", f"{_WRITE}table.name")
@@ -44,7 +50,15 @@ DATABASE_NAME = option("hoodie.database.name", str, "", "The table's database")
 TABLE_TYPE = option(
     f"{_WRITE}table.type", one_of(TableType), TableType.COPY_ON_WRITE, "Type of a new table", "hoodie.table.type"
 )
-OPERATION = option(f"{_WRITE}operation", one_of(Operation), Operation.UPSERT, "upsert, insert, bulk_insert or delete")
+OPERATION = option(
+    f"{_WRITE}operation", one_of(Operation), Operation.UPSERT, ", ".join(operation.value for operation in Operation)
+)
+PREPPED = option(
+    "_hoodie.spark.sql.writes.prepped",
+    boolean,
+    False,
+    "upsert and delete: the rows were read with their meta columns, which say where they are; nothing is looked up",
+)
 RECORD_KEY = option(
     f"{_WRITE}recordkey.field", comma_list, _no_names, "Columns that identify a row", "hoodie.table.recordkey.fields"
 )
@@ -133,7 +147,7 @@ class FrameWriter:
         """
         options = Options(self._options)
         options.check()
-        operation = options.value(OPERATION)
+        options.value(OPERATION)
         storage = open_storage(path, options)
         table = _existing(storage, options)
         if table is not None:
@@ -153,9 +167,19 @@ class FrameWriter:
                 _check_same(table, options)
         if table is None:
             table = create_table(storage, _spec(options, self._frame))
-        writer = writer_for(self._frame, table, _setting(storage, options))
-        call: Callable[[object], WriteResult] = getattr(writer, operation.value)
-        return call(self._frame)
+        return _written(writer_for(self._frame, table, _setting(storage, options)), self._frame, options)
+
+
+def _written(writer: TableWriter, frame: object, options: Options) -> WriteResult:
+    operation = options.value(OPERATION)
+    if operation is Operation.DELETE_PARTITION:
+        named = options.value(PARTITIONS_TO_DELETE)
+        return writer.delete_partitions(named or writer.partitions_of(frame))
+    if operation is Operation.UPSERT and options.value(DUPLICATES_DROPPED):
+        operation = Operation.INSERT  # as Hudi does
+    prepped = {"prepped": True} if options.value(PREPPED) and operation in _TAKE_PREPPED else {}
+    call: Callable[..., WriteResult] = getattr(writer, operation.value)
+    return call(frame, **prepped)
 
 
 def _existing(storage: Storage, options: Mapping[str, str]) -> HudiTable | None:

@@ -12,7 +12,7 @@ from skep_table.errors import InputError
 from skep_table.query.read import read
 from skep_table.query.request import ReadRequest
 from skep_table.query.result import ReadResult
-from skep_table.schema.types import Schema
+from skep_table.schema.types import FILE_NAME, PARTITION_PATH, RECORD_KEY, Schema
 from skep_table.table import HudiTable
 from skep_table.timeline.instant import Action
 from skep_table.write.result import WriteResult
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from skep_sync.sync import SyncReport
 
 Text = str | Sequence[str]
+_WHERE_A_ROW_IS = (RECORD_KEY, PARTITION_PATH, FILE_NAME)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,20 +122,31 @@ class Table:
         """Adds rows as new files without looking at what is there: for first loads."""
         return self._writer(frame, options).bulk_insert(frame, batch_id=batch_id)
 
+    def insert_overwrite(self, frame: object, *, batch_id: str | None = None, **options: object) -> WriteResult:
+        """Replaces all rows of the partitions that `frame` has rows of."""
+        return self._writer(frame, options).insert_overwrite(frame, batch_id=batch_id)
+
+    def insert_overwrite_table(self, frame: object, *, batch_id: str | None = None, **options: object) -> WriteResult:
+        """Replaces all rows of the table by those of `frame`, which may be read from the table itself."""
+        return self._writer(frame, options).insert_overwrite_table(frame, batch_id=batch_id)
+
     def delete(
         self, keys: object = None, *, where: str | None = None, batch_id: str | None = None, **options: object
     ) -> WriteResult:
-        """Deletes rows by key (a frame with the key and partition columns), or those that a SQL predicate names."""
+        """Deletes rows by key (a frame with the key and partition columns), or those that a SQL predicate names.
+
+        `where` may name any column; it is the way to delete rows of a table without record key, too.
+        """
         if (keys is None) == (where is None):
             raise InputError("delete takes keys or where, one of them", hint='delete(frame) or delete(where="a = 1")')
-        if where is not None:
-            keys = self.read(where=where, columns=self._key_columns()).to_arrow()
-        return self._writer(keys, options).delete(keys, batch_id=batch_id)
+        if where is None:
+            return self._writer(keys, options).delete(keys, batch_id=batch_id)
+        rows = self.read(where=where, columns=_WHERE_A_ROW_IS).to_arrow()
+        return self._writer(rows, options).delete(rows, prepped=True, batch_id=batch_id)
 
-    def _key_columns(self) -> list[str]:
-        config = self._hudi.config
-        names = (*config.record_key_fields, *config.partition_fields)
-        return list(dict.fromkeys(name.partition(".")[0] for name in names))
+    def delete_partitions(self, *partitions: str, batch_id: str | None = None, **options: object) -> WriteResult:
+        """Drops whole partitions by their paths; `*` stands for any text. The next clean takes the files away."""
+        return self._writer(None, options).delete_partitions(partitions, batch_id=batch_id)
 
     def _writer(self, frame: object, options: Mapping[str, object]) -> Any:
         setting = self._setting
@@ -190,7 +202,7 @@ def _commit(table: HudiTable, instant: Any) -> Commit:
     return Commit(
         instant=instant.requested_time,
         action=instant.action.value if isinstance(instant.action, Action) else str(instant.action),
-        operation=operation.value.lower() if operation else None,
+        operation=operation.value.lower().removesuffix("_prepped") if operation else None,
         inserted=found.inserted,
         updated=found.updated,
         deleted=found.deleted,

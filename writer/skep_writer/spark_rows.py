@@ -19,17 +19,17 @@ from skep_table.errors import InputError, KeyFieldError, SkepError
 from skep_table.keys.generator import null_key_error
 from skep_table.options import Options
 from skep_table.schema.types import RECORD_KEY
-from skep_table.storage import Storage
 from skep_table.write.bucket import BucketResult, InsertWriter, RowNumbers, write_bucket
 from skep_table.write.context import WriteContext
 from skep_table.write.frame import lists_with_nulls
 from skep_table.write.hashing import key_hashes
-from skep_table.write.index import NEW_KEY, IndexFile, tag_keys
+from skep_table.write.index import NEW_KEY
 from skep_table.write.keyed import Keyer, partition_codes, rows_by
 from skep_table.write.options import ROWS_PER_BATCH, TAGGED_LEVEL
 from skep_table.write.profile import Bucket, BucketPlan, new_file_id
 from skep_table.write.profile import pack as pack_tasks
 from skep_table.write.rows import Tagged, count_tags
+from skep_table.write.tagging import Index
 from skep_writer.edge import Batches, binary_column, fitting_batches, map_frame, pack, slots, small_batches, unpack
 
 if TYPE_CHECKING:
@@ -98,11 +98,11 @@ class SparkRows:
     def partitions(self) -> Mapping[str, int]:
         return self._partitions
 
-    def tag(self, storage: Storage, files: Mapping[str, Sequence[IndexFile]] | None) -> Tagged:
-        if not files or not any(files.values()):
+    def tag(self, index: Index | None) -> Tagged:
+        if index is None:
             return {path: {NEW_KEY: rows} for path, rows in self._partitions.items()}
         with small_batches(self._spark):
-            tagged = map_frame(self._prepared.select("payload"), _Tag(storage, dict(files)), TAGGED)
+            tagged = map_frame(self._prepared.select("payload"), _Tag(index), TAGGED)
             self._tagged = self._hold(tagged)
             counted = self._tagged.select("paths", "positions", "counts").collect()
         found: dict[str, dict[int, int]] = {}
@@ -289,24 +289,18 @@ class _Prepare:
 class _Tag:
     """Payloads get, beside them, the position of each row's file."""
 
-    def __init__(self, storage: Storage, files: Mapping[str, Sequence[IndexFile]]) -> None:
-        self._storage = storage
-        self._files = files
+    def __init__(self, index: Index) -> None:
+        self._index = index
 
     def __call__(self, batches: Batches) -> Iterator[pa.Table]:
         # All keys of the task are looked up together: each candidate file is read once.
         payloads = [value for batch in batches for value in batch.column(0)]
-        tables = [unpack(value).select([RECORD_KEY, "_hoodie_partition_path"]) for value in payloads]
+        tables = [unpack(value).select(self._index.columns) for value in payloads]
         if not tables:
             return
         together = pa.concat_tables(tables)
         paths, codes = partition_codes(together)
-        keys = together.column(RECORD_KEY).combine_chunks()
-        tags = np.full(len(codes), NEW_KEY, np.int32)
-        for code, rows in rows_by(codes, len(paths)):
-            files = self._files.get(paths[code])
-            if files:
-                tags[rows] = tag_keys(self._storage, keys.take(pa.array(rows)), files)
+        tags = self._index.tag(together)
         start = 0
         for value, table in zip(payloads, tables, strict=True):
             end = start + table.num_rows

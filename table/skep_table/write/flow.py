@@ -9,45 +9,36 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Protocol
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Protocol, TypedDict
 
 import pyarrow as pa
 
-from skep_table.basefile import BaseFileOptions, read_footer
 from skep_table.commit.admission import check_writable
 from skep_table.commit.setting import CommitSetting
 from skep_table.commit.transaction import Transaction
-from skep_table.errors import CommitConflictError, KeyFieldError, RowErrors
+from skep_table.errors import CommitConflictError, DuplicateKeyError, RowErrors
 from skep_table.hooks import CommitHook, Committed
-from skep_table.keys import KeyGenerator, KeyGeneratorType
-from skep_table.merge import MergeRule
-from skep_table.options import Options
-from skep_table.schema.arrow import from_arrow, to_arrow
 from skep_table.schema.avro import avro_text
-from skep_table.schema.reconcile import reconcile
-from skep_table.schema.types import META_FIELDS, Schema
 from skep_table.table import HudiTable
-from skep_table.timeline.instant import Action, Instant
 from skep_table.timeline.metadata import CommitMetadata, WriteOperation, WriteStat
 from skep_table.write.bucket import BucketResult
 from skep_table.write.context import WriteContext
-from skep_table.write.frame import plain_schema
 from skep_table.write.index import NEW_KEY, IndexFile
 from skep_table.write.keyed import Keyer
-from skep_table.write.options import (
-    COMBINE_INSERT,
-    COMBINE_UPSERT,
-    COMMIT_ON_ERRORS,
-    MAX_FILE_BYTES,
-    RECORD_BYTES,
-    RECORD_BYTES_THRESHOLD,
-    SMALL_FILE_BYTES,
-)
-from skep_table.write.profile import BucketPlan, PartitionProfile, Sizing, plan_buckets, record_bytes
+from skep_table.write.latest import latest_files
+from skep_table.write.operation import TRAITS, Replaces, data_action
+from skep_table.write.options import COMMIT_METADATA_PREFIX, COMMIT_ON_ERRORS, Duplicates
+from skep_table.write.plan import WritePlan, plan_write
+from skep_table.write.profile import BucketPlan, PartitionProfile, plan_buckets
+from skep_table.write.replaced import live_groups, matching_partitions, refuse_pending_clustering
 from skep_table.write.result import WriteResult
 from skep_table.write.rows import Rows, Tagged
+from skep_table.write.tagging import FooterIndex, Index, NamedFiles
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 log = logging.getLogger("skep.write")
 BATCH_ID = "skep.batch_id"
@@ -55,6 +46,17 @@ BATCH_ID = "skep.batch_id"
 
 class NullInListWarning(UserWarning):
     """Lists with null elements were written, which a JVM Hudi writer refuses to rewrite by default."""
+
+
+class How(TypedDict, total=False):
+    """What every write takes.
+
+    A `batch_id` that a commit already bears makes the call a no-op; `extra_metadata` goes into the commit (checkpoints,
+    say).
+    """
+
+    batch_id: str | None
+    extra_metadata: Mapping[str, str] | None
 
 
 class Engine(Protocol):
@@ -90,38 +92,73 @@ class TableWriter:
         self._setting = setting or CommitSetting()
         self._hooks = tuple(hooks)
 
-    def bulk_insert(
-        self, frame: object, *, batch_id: str | None = None, extra_metadata: Mapping[str, str] | None = None
-    ) -> WriteResult:
+    def bulk_insert(self, frame: object, **how: Unpack[How]) -> WriteResult:
         """Adds rows as new files without looking at what is there."""
-        return self._write(WriteOperation.BULK_INSERT, frame, batch_id, extra_metadata)
+        return self.write(WriteOperation.BULK_INSERT, frame, **how)
 
-    def insert(
-        self, frame: object, *, batch_id: str | None = None, extra_metadata: Mapping[str, str] | None = None
-    ) -> WriteResult:
+    def insert(self, frame: object, **how: Unpack[How]) -> WriteResult:
         """Adds rows without looking for their keys; small files are filled up."""
-        return self._write(WriteOperation.INSERT, frame, batch_id, extra_metadata)
+        return self.write(WriteOperation.INSERT, frame, **how)
 
-    def upsert(
-        self, frame: object, *, batch_id: str | None = None, extra_metadata: Mapping[str, str] | None = None
-    ) -> WriteResult:
-        """Updates rows whose key is there, by the table's merge rule, and adds the others."""
-        return self._write(WriteOperation.UPSERT, frame, batch_id, extra_metadata)
+    def upsert(self, frame: object, *, prepped: bool = False, **how: Unpack[How]) -> WriteResult:
+        """Updates rows whose key is there, by the table's merge rule, and adds the others.
 
-    def delete(
-        self, frame: object, *, batch_id: str | None = None, extra_metadata: Mapping[str, str] | None = None
-    ) -> WriteResult:
-        """Deletes the rows with the keys of `frame`, which needs the record key and partition columns only."""
-        return self._write(WriteOperation.DELETE, frame, batch_id, extra_metadata)
+        `prepped` rows were read with their meta columns, which say where they are: nothing is looked up.
+        """
+        return self.write(WriteOperation.UPSERT_PREPPED if prepped else WriteOperation.UPSERT, frame, **how)
 
-    def _write(
+    def delete(self, frame: object, *, prepped: bool = False, **how: Unpack[How]) -> WriteResult:
+        """Deletes the rows with the keys of `frame`, which needs the record key and partition columns only.
+
+        `prepped`: the rows to delete, as they were read with their meta columns.
+        """
+        return self.write(WriteOperation.DELETE_PREPPED if prepped else WriteOperation.DELETE, frame, **how)
+
+    def insert_overwrite(self, frame: object, **how: Unpack[How]) -> WriteResult:
+        """Replaces all rows of the partitions that `frame` has rows of."""
+        return self.write(WriteOperation.INSERT_OVERWRITE, frame, **how)
+
+    def insert_overwrite_table(self, frame: object, **how: Unpack[How]) -> WriteResult:
+        """Replaces all rows of the table."""
+        return self.write(WriteOperation.INSERT_OVERWRITE_TABLE, frame, **how)
+
+    def delete_partitions(self, partitions: Sequence[str], **how: Unpack[How]) -> WriteResult:
+        """Drops the rows of whole partitions, by their paths; `*` stands for any text.
+
+        Readers that come after it don't see them, and a clean takes the files away.
+        """
+
+        def commit(table: HudiTable, extra: Mapping[str, str]) -> WriteResult:
+            return self._drop(table, partitions, extra)
+
+        return self._once(WriteOperation.DELETE_PARTITION, commit, **how)
+
+    def partitions_of(self, frame: object) -> list[str]:
+        """The paths of the partitions that the rows of `frame` belong to."""
+        table = self._table.reload()
+        plan = plan_write(table, WriteOperation.INSERT, self._engine.schema(frame), self._setting.options)
+        rows = self._engine.rows(frame, plan.keyer)
+        try:
+            return sorted(rows.partitions())
+        finally:
+            rows.release()
+
+    def write(self, operation: WriteOperation, frame: object, **how: Unpack[How]) -> WriteResult:
+        """`frame` by an operation that takes rows: the methods above by name."""
+
+        def commit(table: HudiTable, extra: Mapping[str, str]) -> WriteResult:
+            plan = plan_write(table, operation, self._engine.schema(frame), self._setting.options)
+            return self._commit(table, plan, frame, extra)
+
+        return self._once(operation, commit, **how)
+
+    def _once(
         self,
         operation: WriteOperation,
-        frame: object,
-        batch_id: str | None,
-        extra_metadata: Mapping[str, str] | None,
+        commit: Callable[[HudiTable, Mapping[str, str]], WriteResult],
+        batch_id: str | None = None,
+        extra_metadata: Mapping[str, str] | None = None,
     ) -> WriteResult:
-        """`batch_id` makes a repeated call a no-op; `extra_metadata` goes into the commit (checkpoints, say)."""
         setting = self._setting
         start = setting.clock.monotonic()
         table = self._table.reload()
@@ -129,18 +166,21 @@ class TableWriter:
         if batch_id is not None and (done := _committed_batch(table, batch_id)) is not None:
             setting.events.emit("write.repeated", batch_id=batch_id, instant=done.instant.requested_time)
             return done
+        prefix = setting.options.value(COMMIT_METADATA_PREFIX)
+        extra = {key: value for key, value in setting.options.items() if prefix and key.startswith(prefix)}
+        extra.update(extra_metadata or {})
+        if batch_id is not None:
+            extra[BATCH_ID] = batch_id
         with setting.events.step("write", table=table.config.name, operation=operation.value) as found:
-            plan = _plan(table, operation, self._engine.schema(frame), setting.options)
-            extra = {**(extra_metadata or {}), **({BATCH_ID: batch_id} if batch_id is not None else {})}
-            result = self._commit(table, plan, frame, extra)
-            result = replace(result, seconds=setting.clock.monotonic() - start)
-            found.update(instant=result.instant.requested_time, inserted=result.inserted, updated=result.updated)
+            result = replace(commit(table, extra), seconds=setting.clock.monotonic() - start)
+            found.update(instant=result.instant.requested_time, **result.counts)
         self._tell(result)
         return result
 
-    def _commit(self, table: HudiTable, plan: _Plan, frame: object, extra: Mapping[str, str]) -> WriteResult:
-        if plan.operation is WriteOperation.BULK_INSERT:
-            with Transaction.begin(table, Action.COMMIT, self._setting) as transaction:
+    def _commit(self, table: HudiTable, plan: WritePlan, frame: object, extra: Mapping[str, str]) -> WriteResult:
+        action = plan.traits.action(data_action(table))
+        if plan.traits.streams:
+            with Transaction.begin(table, action, self._setting) as transaction:
                 transaction.inflight(CommitMetadata(operation_type=plan.operation))
                 context = plan.context(transaction.table, transaction.instant)
                 results = self._engine.stream(frame, plan.keyer, context)
@@ -153,30 +193,66 @@ class TableWriter:
                     rows.release()
         rows = self._engine.rows(frame, plan.keyer)
         try:
-            with Transaction.begin(table, Action.COMMIT, self._setting) as transaction:
+            with Transaction.begin(table, action, self._setting) as transaction:
                 return self._write_rows(transaction, plan, rows, extra)
         finally:
             rows.release()
 
-    def _write_rows(self, transaction: Transaction, plan: _Plan, rows: Rows, extra: Mapping[str, str]) -> WriteResult:
+    def _write_rows(
+        self, transaction: Transaction, plan: WritePlan, rows: Rows, extra: Mapping[str, str]
+    ) -> WriteResult:
         table, events = transaction.table, self._setting.events
         with events.step("write.tag") as found:
-            files = _latest_files(table, rows.partitions()) if plan.uses_files else {}
-            tagged = rows.tag(table.storage, files if plan.looks_up_keys else None)
-            profiles = _profiles(files, tagged, plan.operation)
+            looks = plan.finds_keys or plan.traits.fills_small_files
+            files = latest_files(table, rows.partitions()) if looks else {}
+            tagged = rows.tag(_index(table, plan, files) if plan.finds_keys else None)
+            profiles = _profiles(files, tagged, plan)
             found.update(partitions=len(profiles), files=sum(map(len, files.values())))
-        buckets = plan_buckets(profiles, plan.sizing(table), fill_small_files=plan.fills_small_files)
+        replaced = self._replaced(table, plan, rows.partitions())
+        buckets = plan_buckets(profiles, plan.sizing(table), fill_small_files=plan.traits.fills_small_files)
         _refuse_clustering(table, buckets)
         if transaction.is_requested:
             transaction.inflight(_workload(plan.operation, buckets))
         with events.step("write.files", buckets=len(buckets.buckets)):
             results = rows.write(plan.context(table, transaction.instant), buckets)
-        return self._complete(transaction, plan, results, extra)
+        return self._complete(transaction, plan, results, extra, replaced)
+
+    def _replaced(
+        self, table: HudiTable, plan: WritePlan, partitions: Iterable[str]
+    ) -> Mapping[str, tuple[str, ...]] | None:
+        if plan.traits.replaces is Replaces.NOTHING:
+            return None
+        view = table.view()
+        every = plan.traits.replaces is Replaces.TABLE
+        replaced = live_groups(view, view.partitions() if every else partitions, self._setting.runner)
+        refuse_pending_clustering(table, replaced, view)
+        return replaced
+
+    def _drop(self, table: HudiTable, partitions: Sequence[str], extra: Mapping[str, str]) -> WriteResult:
+        operation = WriteOperation.DELETE_PARTITION
+        with Transaction.begin(table, TRAITS[operation].action(data_action(table)), self._setting) as transaction:
+            table = transaction.table
+            view = table.view()
+            replaced = live_groups(view, matching_partitions(partitions, view.partitions()), self._setting.runner)
+            refuse_pending_clustering(table, replaced, view)
+            transaction.inflight(CommitMetadata(operation_type=operation))
+            schema = table.schema()
+            metadata = CommitMetadata(
+                operation_type=operation,
+                extra_metadata={**extra, "schema": avro_text(schema)},
+                partition_to_replace_file_ids=replaced,
+            )
+            return WriteResult(transaction.complete(metadata), metadata, schema)
 
     def _complete(
-        self, transaction: Transaction, plan: _Plan, results: Sequence[BucketResult], extra: Mapping[str, str]
+        self,
+        transaction: Transaction,
+        plan: WritePlan,
+        results: Sequence[BucketResult],
+        extra: Mapping[str, str],
+        replaced: Mapping[str, tuple[str, ...]] | None = None,
     ) -> WriteResult:
-        metadata = _metadata(plan, results, extra)
+        metadata = replace(_metadata(plan, results, extra), partition_to_replace_file_ids=replaced)
         errors = sum(stat.total_write_errors for stat in metadata.stats)
         if errors and not self._setting.options.value(COMMIT_ON_ERRORS):
             raise RowErrors(
@@ -202,115 +278,6 @@ class TableWriter:
                 self._setting.events.emit("write.hook_failed", instant=result.instant.requested_time, error=repr(error))
 
 
-@dataclass(frozen=True, slots=True)
-class _Plan:
-    """What a write knows before it has seen a row."""
-
-    operation: WriteOperation
-    schema: Schema
-    keyer: Keyer
-    rule: MergeRule
-    options: Options
-
-    @property
-    def looks_up_keys(self) -> bool:
-        return self.operation in (WriteOperation.UPSERT, WriteOperation.DELETE)
-
-    @property
-    def fills_small_files(self) -> bool:
-        return self.operation in (WriteOperation.UPSERT, WriteOperation.INSERT)
-
-    @property
-    def uses_files(self) -> bool:
-        return self.operation is not WriteOperation.BULK_INSERT
-
-    def context(self, table: HudiTable, instant: Instant) -> WriteContext:
-        combine = COMBINE_UPSERT if self.looks_up_keys else COMBINE_INSERT
-        auto_keys = not self.keyer.generator.record_fields
-        return WriteContext(
-            storage=table.storage,
-            instant_time=instant.requested_time,
-            operation=self.operation,
-            schema=self.schema,
-            rule=self.rule,
-            files=BaseFileOptions.of(self.options),
-            max_file_bytes=self.options.value(MAX_FILE_BYTES),
-            combine=self.options.value(combine) and not auto_keys,
-            auto_keys=auto_keys,
-        )
-
-    def sizing(self, table: HudiTable) -> Sizing:
-        small = self.options.value(SMALL_FILE_BYTES)
-        newest_first = reversed(table.timeline.data().completed().instants)
-        learnt = record_bytes(
-            (table.commit_metadata(instant) for instant in newest_first),
-            default=self.options.value(RECORD_BYTES),
-            threshold_bytes=small * self.options.value(RECORD_BYTES_THRESHOLD),
-        )
-        return Sizing(small, self.options.value(MAX_FILE_BYTES), learnt)
-
-
-def _plan(table: HudiTable, operation: WriteOperation, incoming: pa.Schema, options: Options) -> _Plan:
-    """Checks the frame's columns against the table. InputError for what does not fit."""
-    config = table.config
-    generator = _as_stored(table, KeyGenerator.of(config, options))
-    rule = MergeRule.of(config, options)
-    given = plain_schema(pa.schema([field for field in incoming if field.name not in META_FIELDS]))
-    generator.check(given)
-    stored = table.schema()
-    if operation is WriteOperation.DELETE:
-        if not generator.record_fields:
-            raise KeyFieldError(
-                f"table {config.name} has no record key, rows can't be deleted by key", table=config.name
-            )
-        wanted = {name.partition(".")[0] for name in (*generator.record_fields, *generator.partition_fields)}
-        columns = pa.schema([field for field in to_arrow(stored) if field.name in wanted])
-        return _Plan(operation, stored, Keyer(generator, columns), rule, options)
-    if operation is WriteOperation.UPSERT:
-        if not generator.record_fields:
-            raise KeyFieldError(
-                f"table {config.name} has no record key, so rows can't be updated; use insert", table=config.name
-            )
-        for name in rule.ordering_fields:
-            if name.partition(".")[0] not in given.names:
-                raise KeyFieldError(
-                    f"table {config.name}: ordering column {name} is not among {', '.join(given.names)}", column=name
-                )
-    schema = reconcile(stored, from_arrow(given, stored.name, stored.namespace))
-    return _Plan(operation, schema, Keyer(generator, to_arrow(schema)), rule.with_defaults(schema), options)
-
-
-def _as_stored(table: HudiTable, generator: KeyGenerator) -> KeyGenerator:
-    """Where Hudi's releases differ in how they write keys, a key that is there decides."""
-    if generator.type is not KeyGeneratorType.COMPLEX or len(generator.record_fields) != 1:
-        return generator
-    for instant in reversed(table.timeline.data().completed().instants):
-        for stat in table.commit_metadata(instant).stats:
-            if stat.num_writes and not stat.is_log and table.storage.exists(stat.path):
-                key = read_footer(table.storage, stat.path).min_key
-                return generator.as_in(key) if key else generator
-    return generator
-
-
-def _latest_files(table: HudiTable, partitions: Mapping[str, int]) -> dict[str, tuple[IndexFile, ...]]:
-    view = table.view()
-    clustering = view.pending_clustering
-    return {
-        path: tuple(
-            IndexFile(
-                slice_.file_id,
-                slice_.base_file.path,
-                slice_.base_instant,
-                slice_.base_file.size_bytes,
-                clustering.get((path, slice_.file_id)),
-            )
-            for slice_ in view.slices(path)
-            if slice_.base_file is not None
-        )
-        for path in partitions
-    }
-
-
 def _refuse_clustering(table: HudiTable, plan: BucketPlan) -> None:
     for bucket in plan.buckets:
         if bucket.base is not None and bucket.base.clustering is not None:
@@ -323,14 +290,27 @@ def _refuse_clustering(table: HudiTable, plan: BucketPlan) -> None:
             )
 
 
+def _index(table: HudiTable, plan: WritePlan, files: Mapping[str, tuple[IndexFile, ...]]) -> Index:
+    return NamedFiles(files) if plan.traits.prepped else FooterIndex(table.storage, files)
+
+
 def _profiles(
-    files: Mapping[str, tuple[IndexFile, ...]], tagged: Tagged, operation: WriteOperation
+    files: Mapping[str, tuple[IndexFile, ...]], tagged: Tagged, plan: WritePlan
 ) -> dict[str, PartitionProfile]:
-    """Keys of a delete that no file holds are dropped: there is nothing to do for them."""
+    """Keys of a delete that no file holds are dropped, there is nothing to do for them; so are unwanted duplicates."""
     profiles = {}
     for path, counts in tagged.items():
         updates = {position: rows for position, rows in counts.items() if position != NEW_KEY}
-        inserts = 0 if operation is WriteOperation.DELETE else counts.get(NEW_KEY, 0)
+        if updates and plan.duplicates is Duplicates.FAIL:
+            raise DuplicateKeyError(
+                f"partition {path or 'of the table'}: {sum(updates.values())} rows have keys that the table holds",
+                hint="upsert updates them; hoodie.datasource.insert.dup.policy=drop leaves them out",
+                partition=path,
+                rows=sum(updates.values()),
+            )
+        if plan.duplicates is Duplicates.DROP:
+            updates = {}
+        inserts = 0 if plan.traits.deletes else counts.get(NEW_KEY, 0)
         profiles[path] = PartitionProfile(files.get(path, ()), updates, inserts)
     return profiles
 
@@ -353,7 +333,7 @@ def _workload(operation: WriteOperation, plan: BucketPlan) -> CommitMetadata:
     )
 
 
-def _metadata(plan: _Plan, results: Sequence[BucketResult], extra: Mapping[str, str]) -> CommitMetadata:
+def _metadata(plan: WritePlan, results: Sequence[BucketResult], extra: Mapping[str, str]) -> CommitMetadata:
     stats: dict[str, list[WriteStat]] = {}
     for result in results:
         for stat in result.stats:

@@ -10,37 +10,59 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from skep_table.errors import KeyFieldError
 from skep_table.keys import KeyGenerator
-from skep_table.schema.types import PARTITION_PATH, RECORD_KEY
+from skep_table.schema.types import FILE_NAME, PARTITION_PATH, RECORD_KEY
 from skep_table.write.frame import conform
 
 _KEY_FIELDS = (pa.field(RECORD_KEY, pa.string()), pa.field(PARTITION_PATH, pa.string()))
+_PLACE_FIELD = pa.field(FILE_NAME, pa.string())
 
 
 @dataclass(frozen=True, slots=True)
 class Keyer:
     """Turns batches of the caller's rows into keyed rows of the table: `target` are the data columns to be kept.
 
-    Without record fields keys are made when the rows are written, and are null until then.
+    Without record fields keys are made when the rows are written, and are null until then. `prepped` rows bring key,
+    partition path and the name of their file in the meta columns with which they were read.
     """
 
     generator: KeyGenerator
     target: pa.Schema
+    prepped: bool = False
 
     @property
     def schema(self) -> pa.Schema:
-        return pa.schema([*_KEY_FIELDS, *self.target])
+        return pa.schema([*_KEY_FIELDS, *((_PLACE_FIELD,) if self.prepped else ()), *self.target])
 
     def keyed(self, rows: pa.RecordBatch | pa.Table) -> pa.Table:
         """KeyFieldError for rows without key, SchemaError for values that don't fit."""
         # Keys are made from the columns in the table's types, as a Hudi writer does.
         data = conform(rows, self.target)
+        if self.prepped:
+            return pa.Table.from_arrays([*_meta_columns(rows), *data.columns], schema=self.schema)
         if self.generator.record_fields:
             keys = self.generator.record_keys(data)
         else:
             keys = pa.nulls(data.num_rows, pa.string())
         paths = self.generator.partition_paths(data)
         return pa.Table.from_arrays([_chunked(keys), _chunked(paths), *data.columns], schema=self.schema)
+
+
+def _meta_columns(rows: pa.RecordBatch | pa.Table) -> list[pa.ChunkedArray]:
+    """Key, partition path and file name of rows that were read with them. KeyFieldError for rows without."""
+    missing = [field.name for field in (*_KEY_FIELDS, _PLACE_FIELD) if field.name not in rows.schema.names]
+    if missing:
+        raise KeyFieldError(
+            f"rows that say where they are need column {missing[0]}", column=missing[0], found=tuple(rows.schema.names)
+        )
+    columns = [_chunked(rows.column(field.name)).cast(field.type) for field in (*_KEY_FIELDS, _PLACE_FIELD)]
+    for name, column in zip((RECORD_KEY, PARTITION_PATH), columns, strict=False):
+        if column.null_count:
+            raise KeyFieldError(
+                f"column {name} is null in {column.null_count} rows", column=name, rows=column.null_count
+            )
+    return columns
 
 
 def _chunked(array: pa.Array | pa.ChunkedArray) -> pa.ChunkedArray:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-from skep_table.options import Status, boolean, option, planned
+from skep_table.options import Status, at_least, boolean, comma_list, one_of, option, planned
 
 
 class StorageLevel(str, Enum):
@@ -14,6 +14,14 @@ class StorageLevel(str, Enum):
     MEMORY_AND_DISK = "MEMORY_AND_DISK"
     MEMORY_AND_DISK_SER = "MEMORY_AND_DISK_SER"
     DISK_ONLY = "DISK_ONLY"
+
+
+class Duplicates(str, Enum):
+    """What an insert does about rows whose key is in the table."""
+
+    NONE = "none"
+    DROP = "drop"
+    FAIL = "fail"
 
 
 class IndexType(str, Enum):
@@ -37,8 +45,16 @@ def _level(text: str) -> str:
     return name.removesuffix("_SER")
 
 
+_nothing: tuple[str, ...] = ()
+
 SMALL_FILE_BYTES = option(
     "hoodie.parquet.small.file.limit", int, 104_857_600, "Inserts fill up base files smaller than this, in bytes"
+)
+SMALL_GROUPS = option(
+    "hoodie.merge.small.file.group.candidates.limit",
+    at_least(0),
+    1,
+    "Merge-on-read: so many small file groups of a partition are rewritten to take inserts",
 )
 MAX_FILE_BYTES = option("hoodie.parquet.max.file.size", int, 125_829_120, "Base files end at about this size, in bytes")
 RECORD_BYTES = option(
@@ -52,6 +68,33 @@ RECORD_BYTES_THRESHOLD = option(
 )
 COMBINE_UPSERT = option("hoodie.combine.before.upsert", boolean, True, "One row a key, by the merge rule")
 COMBINE_INSERT = option("hoodie.combine.before.insert", boolean, False, "The same for insert and bulk_insert")
+DUPLICATES_DROPPED = option(
+    "hoodie.datasource.write.insert.drop.duplicates",
+    boolean,
+    False,
+    "An insert leaves out rows whose key is in the table, or was in the batch before",
+)
+DUPLICATES = option(
+    "hoodie.datasource.insert.dup.policy",
+    one_of(Duplicates),
+    Duplicates.NONE,
+    "What an insert does about keys that are in the table: none (adds rows), drop (leaves them out), fail",
+)
+ALLOW_DUPLICATE_INSERTS = option(
+    "hoodie.merge.allow.duplicate.on.inserts",
+    boolean,
+    True,
+    "An insert that fills up a file adds rows for keys that the file holds; false updates these",
+)
+PARTITIONS_TO_DELETE = option(
+    "hoodie.datasource.write.partitions.to.delete",
+    comma_list,
+    _nothing,
+    "delete_partition: partition paths, * for any text; without it the partitions of the frame's rows",
+)
+COMMIT_METADATA_PREFIX = option(
+    "hoodie.datasource.write.commitmeta.key.prefix", str, "_", "Options with this prefix go into the commit's metadata"
+)
 TAGGED_LEVEL = option(
     "hoodie.write.tagged.record.storage.level",
     _level,
@@ -75,12 +118,11 @@ for key, doc in {
     "hoodie.write.markers.type": "markers are direct",
     "hoodie.markers.timeline.server.based.batch.num.threads": "",
     "hoodie.embed.timeline.server": "there is no timeline server",
+    "hoodie.combine.before.delete": "a key that is deleted twice counts once",
 }.items():
     option(key, str, "", doc, status=Status.NO_EFFECT)
 
 planned(
-    "hoodie.datasource.write.insert.drop.duplicates",
-    "hoodie.datasource.write.partitions.to.delete",
     "hoodie.bulkinsert.user.defined.partitioner.class",
     "hoodie.bulkinsert.user.defined.partitioner.sort.columns",
     "hoodie.allow.operation.metadata.field",

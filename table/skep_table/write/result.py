@@ -20,6 +20,20 @@ class WriteResult:
     repeated: bool = False
 
     @property
+    def counts(self) -> dict[str, int]:
+        """What the events of a write and the command line tell of it."""
+        stats = self.metadata.stats
+        return {
+            "inserted": self.inserted,
+            "updated": self.updated,
+            "deleted": self.deleted,
+            "errors": self.errors,
+            "files": self.files,
+            "bytes": sum(stat.total_write_bytes for stat in stats),
+            "replaced_groups": sum(map(len, (self.metadata.partition_to_replace_file_ids or {}).values())),
+        }
+
+    @property
     def inserted(self) -> int:
         return sum(stat.num_inserts for stat in self.metadata.stats)
 

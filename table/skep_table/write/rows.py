@@ -6,7 +6,7 @@ Where the rows are meanwhile (this process, Spark's block manager) is the engine
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from typing import Protocol
 
@@ -15,13 +15,13 @@ import pyarrow as pa
 
 from skep_table.runner import Runner
 from skep_table.schema.types import RECORD_KEY
-from skep_table.storage import Storage
 from skep_table.write.bucket import BucketResult, write_bucket
 from skep_table.write.context import WriteContext
 from skep_table.write.hashing import key_hashes
-from skep_table.write.index import NEW_KEY, IndexFile, tag_keys
+from skep_table.write.index import NEW_KEY
 from skep_table.write.keyed import partition_codes, rows_by
 from skep_table.write.profile import Bucket, BucketPlan
+from skep_table.write.tagging import Index
 
 # partition path → position in its files (NEW_KEY: not found) → rows
 Tagged = Mapping[str, Mapping[int, int]]
@@ -34,8 +34,8 @@ class Rows(Protocol):
         """Partition path → rows."""
         ...
 
-    def tag(self, storage: Storage, files: Mapping[str, Sequence[IndexFile]] | None) -> Tagged:
-        """Looks every key up in the files of its partition and remembers the answer. None: all rows count as new."""
+    def tag(self, index: Index | None) -> Tagged:
+        """Asks the index for every row and remembers the answers. None: all rows count as new."""
         ...
 
     def write(self, context: WriteContext, plan: BucketPlan) -> list[BucketResult]:
@@ -58,13 +58,11 @@ class ArrowRows:
     def partitions(self) -> Mapping[str, int]:
         return {path: len(rows) for path, rows in zip(self._paths, self._rows, strict=True)}
 
-    def tag(self, storage: Storage, files: Mapping[str, Sequence[IndexFile]] | None) -> Tagged:
-        if files is not None:
-            keys = self._keyed.column(RECORD_KEY).combine_chunks()
-            asked = [at for at, path in enumerate(self._paths) if files.get(path)]
-            tasks = [(keys.take(pa.array(self._rows[at])), tuple(files[self._paths[at]])) for at in asked]
-            for at, tags in zip(asked, self._runner.map(partial(_tag_task, storage), tasks), strict=True):
-                self._tags[at] = tags
+    def tag(self, index: Index | None) -> Tagged:
+        if index is not None:
+            keys = self._keyed.select(index.columns)
+            tasks = [keys.take(pa.array(rows)).combine_chunks() for rows in self._rows]
+            self._tags = list(self._runner.map(index.tag, tasks))
         return {path: count_tags(tags) for path, tags in zip(self._paths, self._tags, strict=True)}
 
     def write(self, context: WriteContext, plan: BucketPlan) -> list[BucketResult]:
@@ -92,10 +90,6 @@ class ArrowRows:
 def count_tags(tags: np.ndarray) -> dict[int, int]:
     values, counts = np.unique(tags, return_counts=True)
     return dict(zip(values.tolist(), counts.tolist(), strict=True))
-
-
-def _tag_task(storage: Storage, task: tuple[pa.Array, tuple[IndexFile, ...]]) -> np.ndarray:
-    return tag_keys(storage, *task)
 
 
 def _write_task(context: WriteContext, task: tuple[Bucket, pa.Table]) -> BucketResult:

@@ -1,0 +1,62 @@
+"""What sets one write operation apart from another: whether it looks for keys, where new rows go, what it replaces."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from skep_table.table import HudiTable
+from skep_table.timeline.instant import Action
+from skep_table.timeline.metadata import WriteOperation
+
+
+class Replaces(Enum):
+    """Which live file groups a commit takes out of sight."""
+
+    NOTHING = "nothing"
+    PARTITIONS = "partitions"  # all groups of the partitions that the rows are in
+    TABLE = "table"
+
+
+@dataclass(frozen=True, slots=True)
+class Traits:
+    """How an operation treats its rows.
+
+    `finds_keys`: each row is looked for in the table. `prepped`: rows say themselves where they are, by their meta
+    columns. `fills_small_files`: new rows go into small files first. `streams`: rows are written as they come.
+    """
+
+    finds_keys: bool = False
+    prepped: bool = False
+    deletes: bool = False
+    fills_small_files: bool = False
+    streams: bool = False
+    replaces: Replaces = Replaces.NOTHING
+
+    @property
+    def updates(self) -> bool:
+        return self.finds_keys and not self.deletes
+
+    def action(self, data_action: Action) -> Action:
+        """The action of its instant; `data_action` is what plain writes of the table are."""
+        return data_action if self.replaces is Replaces.NOTHING else Action.REPLACE_COMMIT
+
+
+TRAITS: Final[Mapping[WriteOperation, Traits]] = {
+    WriteOperation.UPSERT: Traits(finds_keys=True, fills_small_files=True),
+    WriteOperation.UPSERT_PREPPED: Traits(finds_keys=True, prepped=True, fills_small_files=True),
+    WriteOperation.INSERT: Traits(fills_small_files=True),
+    WriteOperation.BULK_INSERT: Traits(streams=True),
+    WriteOperation.DELETE: Traits(finds_keys=True, deletes=True),
+    WriteOperation.DELETE_PREPPED: Traits(finds_keys=True, deletes=True, prepped=True),
+    WriteOperation.INSERT_OVERWRITE: Traits(replaces=Replaces.PARTITIONS),
+    WriteOperation.INSERT_OVERWRITE_TABLE: Traits(replaces=Replaces.TABLE),
+    WriteOperation.DELETE_PARTITION: Traits(replaces=Replaces.PARTITIONS),
+}
+
+
+def data_action(table: HudiTable) -> Action:
+    """The action of plain writes."""
+    return Action.DELTA_COMMIT if table.config.is_mor else Action.COMMIT

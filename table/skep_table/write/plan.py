@@ -1,0 +1,140 @@
+"""What a write knows before it has seen a row: its schema, keys, merge rule and options, checked against the table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from skep_table.basefile import BaseFileOptions, read_footer
+from skep_table.errors import KeyFieldError
+from skep_table.keys import KeyGenerator, KeyGeneratorType
+from skep_table.logfile.options import COMPRESSION_RATIO, LogFileOptions
+from skep_table.merge import MergeRule
+from skep_table.options import Options
+from skep_table.schema.arrow import from_arrow, to_arrow
+from skep_table.schema.reconcile import reconcile
+from skep_table.schema.types import META_FIELDS, Schema
+from skep_table.table import HudiTable
+from skep_table.timeline.instant import Instant
+from skep_table.timeline.metadata import WriteOperation
+from skep_table.write.context import WriteContext
+from skep_table.write.frame import plain_schema
+from skep_table.write.keyed import Keyer
+from skep_table.write.operation import TRAITS, Traits
+from skep_table.write.options import (
+    ALLOW_DUPLICATE_INSERTS,
+    COMBINE_INSERT,
+    COMBINE_UPSERT,
+    DUPLICATES,
+    DUPLICATES_DROPPED,
+    MAX_FILE_BYTES,
+    RECORD_BYTES,
+    RECORD_BYTES_THRESHOLD,
+    SMALL_FILE_BYTES,
+    SMALL_GROUPS,
+    Duplicates,
+)
+from skep_table.write.profile import LogSizing, Sizing, record_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class WritePlan:
+    operation: WriteOperation
+    schema: Schema
+    keyer: Keyer
+    rule: MergeRule
+    options: Options
+
+    @property
+    def traits(self) -> Traits:
+        return TRAITS[self.operation]
+
+    @property
+    def duplicates(self) -> Duplicates:
+        """What an insert does about rows whose key is in the table."""
+        if self.operation is not WriteOperation.INSERT:
+            return Duplicates.NONE
+        return Duplicates.DROP if self.options.value(DUPLICATES_DROPPED) else self.options.value(DUPLICATES)
+
+    @property
+    def finds_keys(self) -> bool:
+        return self.traits.finds_keys or self.duplicates is not Duplicates.NONE
+
+    @property
+    def combines(self) -> bool:
+        """Whether rows of one batch with one key become one row."""
+        if not self.keyer.generator.record_fields:
+            return False
+        if self.duplicates is Duplicates.DROP:
+            return True
+        return self.options.value(COMBINE_UPSERT if self.traits.finds_keys else COMBINE_INSERT)
+
+    def context(self, table: HudiTable, instant: Instant) -> WriteContext:
+        return WriteContext(
+            storage=table.storage,
+            instant_time=instant.requested_time,
+            operation=self.operation,
+            schema=self.schema,
+            rule=self.rule,
+            files=BaseFileOptions.of(self.options),
+            max_file_bytes=self.options.value(MAX_FILE_BYTES),
+            combine=self.combines,
+            auto_keys=not self.keyer.generator.record_fields and not self.keyer.prepped,
+            keeps_equal_keys=self.options.value(ALLOW_DUPLICATE_INSERTS),
+            logs=LogFileOptions.of(self.options),
+        )
+
+    def sizing(self, table: HudiTable) -> Sizing:
+        small = self.options.value(SMALL_FILE_BYTES)
+        newest_first = reversed(table.timeline.data().completed().instants)
+        learnt = record_bytes(
+            (table.commit_metadata(instant) for instant in newest_first),
+            default=self.options.value(RECORD_BYTES),
+            threshold_bytes=small * self.options.value(RECORD_BYTES_THRESHOLD),
+        )
+        logs = LogSizing(self.options.value(SMALL_GROUPS), self.options.value(COMPRESSION_RATIO))
+        return Sizing(small, self.options.value(MAX_FILE_BYTES), learnt, logs if table.config.is_mor else None)
+
+
+def plan_write(table: HudiTable, operation: WriteOperation, incoming: pa.Schema, options: Options) -> WritePlan:
+    """Checks the frame's columns against the table. InputError for what does not fit."""
+    config = table.config
+    generator = _as_stored(table, KeyGenerator.of(config, options))
+    rule = MergeRule.of(config, options)
+    given = plain_schema(pa.schema([field for field in incoming if field.name not in META_FIELDS]))
+    traits = TRAITS[operation]
+    if not traits.prepped:
+        generator.check(given)
+    stored = table.schema()
+    if traits.finds_keys and not traits.prepped and not generator.record_fields:
+        raise KeyFieldError(
+            f"table {config.name} has no record key, so rows can't be found by key",
+            hint="insert adds rows; delete(where=…) deletes by a predicate",
+            table=config.name,
+        )
+    if traits.deletes:
+        wanted = {name.partition(".")[0] for name in (*generator.record_fields, *generator.partition_fields)}
+        columns = pa.schema([field for field in to_arrow(stored) if field.name in wanted and field.name in given.names])
+        return WritePlan(operation, stored, Keyer(generator, columns, traits.prepped), rule, options)
+    if traits.updates:
+        for name in rule.ordering_fields:
+            if name.partition(".")[0] not in given.names:
+                raise KeyFieldError(
+                    f"table {config.name}: ordering column {name} is not among {', '.join(given.names)}", column=name
+                )
+    schema = reconcile(stored, from_arrow(given, stored.name, stored.namespace))
+    keyer = Keyer(generator, to_arrow(schema), traits.prepped)
+    return WritePlan(operation, schema, keyer, rule.with_defaults(schema), options)
+
+
+def _as_stored(table: HudiTable, generator: KeyGenerator) -> KeyGenerator:
+    """Where Hudi's releases differ in how they write keys, a key that is there decides."""
+    if generator.type is not KeyGeneratorType.COMPLEX or len(generator.record_fields) != 1:
+        return generator
+    for instant in reversed(table.timeline.data().completed().instants):
+        for stat in table.commit_metadata(instant).stats:
+            if stat.num_writes and not stat.is_log and table.storage.exists(stat.path):
+                key = read_footer(table.storage, stat.path).min_key
+                return generator.as_in(key) if key else generator
+    return generator

@@ -1,0 +1,46 @@
+"""Which file groups a commit replaces: all that live in some partitions, or in the whole table."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+
+from skep_table.errors import CommitConflictError
+from skep_table.runner import Runner
+from skep_table.table import HudiTable
+from skep_table.view import FileView
+
+_ANY = re.compile(r"\*|%2A")
+
+
+def live_groups(view: FileView, partitions: Iterable[str], runner: Runner) -> dict[str, tuple[str, ...]]:
+    """Partition path → file ids of its live groups, for the partitions that have any."""
+    listed = list(partitions)
+    groups = runner.map(lambda path: tuple(group.file_id for group in view.file_groups(path)), listed)
+    return {path: ids for path, ids in zip(listed, groups, strict=True) if ids}
+
+
+def refuse_pending_clustering(table: HudiTable, replaced: Mapping[str, tuple[str, ...]], view: FileView) -> None:
+    """CommitConflictError when a pending clustering is to rewrite one of the groups."""
+    for (path, file_id), instant in view.pending_clustering.items():
+        if file_id in replaced.get(path, ()):
+            raise CommitConflictError(
+                f"table {table.config.name}: the pending clustering {instant} is to rewrite {path or 'the table'}/"
+                f"{file_id}, which this write would replace",
+                hint="let the clustering complete, or roll it back",
+                instant=instant,
+                path=path,
+            )
+
+
+def matching_partitions(patterns: Iterable[str], known: Iterable[str]) -> list[str]:
+    """The known partition paths that one of `patterns` names; `*` stands for any text, also across folders."""
+    wanted = [
+        re.compile("".join(".*" if _ANY.fullmatch(part) else re.escape(part) for part in _split(pattern.strip("/"))))
+        for pattern in patterns
+    ]
+    return [path for path in known if any(pattern.fullmatch(path) for pattern in wanted)]
+
+
+def _split(pattern: str) -> list[str]:
+    return [part for part in re.split(r"(\*|%2A)", pattern) if part]
