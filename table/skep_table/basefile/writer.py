@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from skep_table.basefile import keys
+from skep_table.basefile.encoding import dictionary_columns
 from skep_table.basefile.footer import BaseFileFooter
 from skep_table.basefile.options import BaseFileOptions
 from skep_table.bloom import BloomBuilder
@@ -61,19 +62,20 @@ class BaseFileWriter(AbstractContextManager["BaseFileWriter"]):
         self._flushed_bytes = 0
         self._rows = 0
         self._stack = ExitStack()
+        self._file: pq.ParquetWriter | None = None
         self._written: WrittenFile | None = None
 
     def __enter__(self) -> BaseFileWriter:
         # The sink is the outer of the two: it drops the file when closing the Parquet writer fails.
         self._sink: IO[bytes] = self._stack.enter_context(self._storage.open_write(self._path))
-        self._file = _parquet_writer(self._sink, self._arrow, self._options)
         return self
 
     def __exit__(self, *problem: object) -> None:
         if problem[0] is None:
             self.close()
         else:
-            self._file.close()
+            if self._file is not None:
+                self._file.close()
             self._stack.__exit__(*problem)  # type: ignore[arg-type]
 
     def continue_keys(self, footer: BaseFileFooter) -> bool:
@@ -117,8 +119,9 @@ class BaseFileWriter(AbstractContextManager["BaseFileWriter"]):
         """Writes what is held and the footer. The answer of a second call is the first one's."""
         if self._written is None:
             self._flush()
-            self._file.add_key_value_metadata(self._entries())
-            self._file.close()
+            file = self._file or self._start(self._arrow.empty_table())
+            file.add_key_value_metadata(self._entries())
+            file.close()
             size = self._sink.tell()
             self._stack.close()
             low, high = self._range or (None, None)
@@ -127,9 +130,15 @@ class BaseFileWriter(AbstractContextManager["BaseFileWriter"]):
 
     def _flush(self) -> None:
         if self._held:
-            self._file.write_table(pa.Table.from_batches(self._held, self._arrow), row_group_size=2**31 - 1)
+            rows = pa.Table.from_batches(self._held, self._arrow)
+            file = self._file or self._start(rows)
+            file.write_table(rows, row_group_size=2**31 - 1)
             self._flushed_bytes += self._held_bytes
             self._held, self._held_bytes = [], 0
+
+    def _start(self, rows: pa.Table) -> pq.ParquetWriter:
+        self._file = _parquet_writer(self._sink, rows, self._options)
+        return self._file
 
     def _add_keys(self, column: pa.Array) -> None:
         self._bloom.add(column)
@@ -153,21 +162,22 @@ class BaseFileWriter(AbstractContextManager["BaseFileWriter"]):
 
 def parquet_bytes(schema: Schema, rows: pa.Table, options: BaseFileOptions) -> bytes:
     """Rows as a Parquet file without filter and key range: what the Parquet blocks of log files hold."""
-    arrow = _file_schema(schema)
+    plain = rows.cast(_file_schema(schema))
     sink = pa.BufferOutputStream()
-    with _parquet_writer(sink, arrow, options) as file:
-        file.write_table(rows.cast(arrow))
+    with _parquet_writer(sink, plain, options) as file:
+        file.write_table(plain)
         file.add_key_value_metadata(_schema_entries(schema))
     data: bytes = sink.getvalue().to_pybytes()
     return data
 
 
-def _parquet_writer(sink: Any, arrow: pa.Schema, options: BaseFileOptions) -> pq.ParquetWriter:
+def _parquet_writer(sink: Any, rows: pa.Table, options: BaseFileOptions) -> pq.ParquetWriter:
+    """`rows`: the first row group, which tells how columns are encoded best."""
     return pq.ParquetWriter(
         sink,
-        arrow,
+        rows.schema,
         compression=options.codec,
-        use_dictionary=options.dictionary,
+        use_dictionary=dictionary_columns(rows) if options.dictionary else False,
         data_page_size=options.page_bytes,
         store_schema=False,  # the Avro schema is the one that counts
     )
