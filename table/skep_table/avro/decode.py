@@ -6,7 +6,7 @@ next one is. Columns that nobody asked for are skipped: the cursors move, nothin
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -70,6 +70,20 @@ def decode_records(
     if len(batches) == 1:
         return batches[0]
     return pa.concat_batches(batches)
+
+
+def decode_values(
+    schema: Schema | StructType,
+    values: Sequence[bytes],
+    *,
+    columns: Collection[str] | None = None,
+    path: str | None = None,
+    offset: int = 0,
+) -> pa.RecordBatch:
+    """As `decode_records`, for records that lie apart from each other."""
+    lengths = np.fromiter(map(len, values), np.int64, len(values))
+    starts = np.cumsum(lengths) - lengths
+    return decode_records(schema, b"".join(values), starts, lengths, columns=columns, path=path, offset=offset)
 
 
 def decode_batches(

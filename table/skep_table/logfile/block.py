@@ -14,14 +14,16 @@ from typing import Any, Final, TypeVar
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from skep_table.avro import decode_batches, parse_record
+from skep_table.avro import decode_batches, decode_values, parse_record
 from skep_table.avro.types import arrow_field
 from skep_table.errors import CorruptFileError, FormatError, SchemaError, UnsupportedError
+from skep_table.hfile import HFile
 from skep_table.logfile.deletes import read_deletes
 from skep_table.schema.avro import parse_avro
-from skep_table.schema.types import Schema, StructType
+from skep_table.schema.types import RECORD_KEY, Schema, StructType
 
 T = TypeVar("T")
 
@@ -140,6 +142,8 @@ class LogBlock:
                 yield from self._avro_batches(columns)
             case BlockType.PARQUET_DATA:
                 yield from self._parquet_batches(columns)
+            case BlockType.HFILE_DATA:
+                yield self._hfile_rows(columns)
             case _:
                 raise UnsupportedError(
                     f"{self._place}: a {self.type.name} block has no rows of the table",
@@ -220,6 +224,19 @@ class LogBlock:
                 f"{self._place}: unreadable Parquet data: {error}", path=self.path, offset=self.content_offset
             ) from error
         yield from table.to_batches() or [pa.RecordBatch.from_pylist([], schema=target)]
+
+    def _hfile_rows(self, columns: Collection[str] | None) -> pa.RecordBatch:
+        """The rows in the order of their keys. Their own key column is blank: the HFile's key stands for it."""
+        content = self.content().to_pybytes()
+        entries = list(HFile(content, self.path, self.content_offset).scan()) if content else []
+        values = [value for _, value in entries]
+        rows = decode_values(self._record(), values, columns=columns, path=self.path, offset=self.content_offset)
+        at = rows.schema.get_field_index(RECORD_KEY)
+        if at < 0:
+            return rows
+        held = rows.column(at)
+        keys = pa.array([key for key, _ in entries], pa.binary()).cast(pa.string())
+        return rows.set_column(at, rows.schema.field(at), pc.if_else(pc.equal(held, "").fill_null(True), keys, held))
 
     # -- errors --------------------------------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from skep_table.avro import decode_records
+from skep_table.avro import decode_values
 from skep_table.errors import CorruptFileError, FormatError, SchemaError
 from skep_table.hfile import HFile
 from skep_table.logfile import BlockRule, BlockType, LogBlock, read_blocks, valid_blocks
@@ -94,14 +94,11 @@ class _HFileSource:
         return self._decoded(sorted(found.items()), column)
 
     def _decoded(self, found: list[tuple[bytes, bytes]], column: str) -> Entries:
-        lengths = np.fromiter((len(value) for _, value in found), np.int64, len(found))
-        starts = np.cumsum(lengths) - lengths
-        data = b"".join(value for _, value in found)
         try:
             keys = pa.array([key for key, _ in found], pa.binary()).cast(pa.string())
         except pa.ArrowInvalid as error:
             raise CorruptFileError(f"{self._path}: a key that is not UTF-8", path=self._path) from error
-        records = decode_records(self._record, data, starts, lengths, columns={column}, path=self._path)
+        records = decode_values(self._record, [value for _, value in found], columns={column}, path=self._path)
         return Entries(keys, records)
 
 

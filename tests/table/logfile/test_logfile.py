@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import struct
 from decimal import Decimal
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from skep_table.avro import encode_records
 from skep_table.errors import CorruptFileError, FormatError, SchemaError, SkepError, UnsupportedError
+from skep_table.hfile import format_hfile
 from skep_table.logfile import (
     BlockRule,
     BlockType,
@@ -279,6 +282,31 @@ class TestValidity:
         assert [b.instant_time for b in valid_blocks([block("1"), block("2")], rule)] == ["2"]
 
 
+class TestHFileBlocks:
+    """Rows in an HFile: sorted by key, each with its key column blank."""
+
+    SCHEMA = Schema((Field("_hoodie_record_key", StringType()), Field("n", LongType())))
+
+    def block(self, **rows: int) -> LogBlock:
+        listed = sorted(rows.items())
+        blank = pa.table({"_hoodie_record_key": [""] * len(listed), "n": [n for _, n in listed]})
+        data, offsets = encode_records(self.SCHEMA, blank)
+        values = [data.to_pybytes()[start:end] for start, end in pairwise(offsets.tolist())]
+        content = format_hfile(zip((key.encode() for key, _ in listed), values, strict=True))
+        headers = {HeaderKey.INSTANT_TIME: "1", HeaderKey.SCHEMA: avro_text(self.SCHEMA)}
+        (found,) = parsed(format_block(BlockType.HFILE_DATA, headers, content if rows else b""))
+        return found
+
+    def test_rows_come_with_their_keys(self) -> None:
+        found = self.block(b=1, a=2)
+        assert found.records().to_pydict() == {"_hoodie_record_key": ["a", "b"], "n": [2, 1]}
+        assert found.records(["_hoodie_record_key"]).to_pydict() == {"_hoodie_record_key": ["a", "b"]}
+        assert found.records(["n"]).to_pydict() == {"n": [2, 1]}
+
+    def test_a_block_without_content_has_no_rows(self) -> None:
+        assert self.block().records().num_rows == 0
+
+
 # -- damage ------------------------------------------------------------------------------------------------------------
 
 
@@ -288,7 +316,7 @@ def everything(data: bytes) -> list[Any]:
     for item in parsed(data):
         if item.type is BlockType.DELETE:
             found.append(item.deletes())
-        elif item.type.has_records and item.type is not BlockType.HFILE_DATA:
+        elif item.type.has_records:
             table = item.records()
             table.validate(full=True)
             found.append(table)

@@ -87,12 +87,26 @@ def test_column_statistics(counting: Counting, version: str) -> None:
     assert opened(storage, where=where, data_skipping=False)[0].num_rows == rows.num_rows
 
 
-def test_slices_with_logs_are_never_left_out_by_keys_of_their_base_file(counting: Counting) -> None:
+def test_logs_are_never_left_out_by_keys_of_their_base_file(counting: Counting) -> None:
     storage = counting("0.15.0", "mor_bucket_index")
     everything, _ = opened(storage)
     for key in everything["order_id"].to_pylist():
         rows, _ = opened(storage, where=f"order_id = '{key}'")
         assert rows["order_id"].to_pylist() == [key]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_of_slices_with_logs_only_base_files_that_may_hold_the_key_are_opened(counting: Counting, version: str) -> None:
+    storage = counting(version, "mor_upsert")
+    everything, all_files = opened(storage)
+    bases = {path for path in all_files if path.endswith(".parquet")}
+    for row in everything.take([0, everything.num_rows // 2, everything.num_rows - 1]).to_pylist():
+        rows, files = opened(storage, where=f"order_id = '{row['order_id']}'")
+        assert rows.to_pylist() == [row]
+        file_id = row["_hoodie_file_name"].partition("_")[0]
+        assert {path for path in files if path in bases} == {path for path in bases if file_id in path}
+    rows, files = opened(storage, where="order_id = 'no such order'")
+    assert (rows.num_rows, bases.intersection(files)) == (0, set())
 
 
 @pytest.mark.parametrize("version", VERSIONS)
