@@ -147,6 +147,10 @@ class Jvm(Worker):
         """Runs a statement under `settings`, which hold for this statement only."""
         return _answer(self.request("sql", text=text, settings=dict(settings or {})))
 
+    def sync(self, uri: str, options: Mapping[str, str]) -> float:
+        """Syncs a table with Hudi's own tool and gives the seconds it took."""
+        return float(self.request("sync", uri=uri, options=dict(options))["seconds"])
+
 
 class Jvms:
     """The sessions of a test run: one at a time, started when asked for, the one before is stopped."""

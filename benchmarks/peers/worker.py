@@ -120,6 +120,21 @@ class Peer:
         settings.unset(key) if value is None else settings.set(key, value)
         return {"before": before}
 
+    def sync(self, *, options: Json, uri: str) -> Json:
+        """Hudi's own tool syncs a table to the metastore at `uri`; the options say which and how."""
+        java = self._spark._jvm
+        properties = java.java.util.Properties()
+        for key, value in options.items():
+            properties.setProperty(key, value)
+        settings = java.org.apache.hadoop.conf.Configuration(self._spark._jsc.hadoopConfiguration())
+        settings.set("hive.metastore.uris", uri)
+        tool = java.org.apache.hudi.hive.HiveSyncTool(properties, settings)
+        try:
+            tool.syncHoodieTable()
+        finally:
+            tool.close()
+        return {}
+
     def _frame(self, path: str, options: Json) -> DataFrame:
         return self._spark.read.format("hudi").options(**options).load(path)
 

@@ -28,7 +28,9 @@ def _load(name: str, path: Path) -> None:
 _load("peer_rows", HERE / "rows.py")
 _load("peer_arrow", HERE / "arrow_rows.py")
 _load("peer_cases", HERE / "cases.py")
+_load("peer_rarer_cases", HERE / "rarer_cases.py")
 _load("peer_shared", HERE / "shared.py")
+_load("peer_hive_entries", HERE / "hive_entries.py")
 
 
 @pytest.fixture(scope="session")
