@@ -23,7 +23,6 @@ from skep_table.errors import (
     SchemaError,
     SkepError,
     TableExistsError,
-    UnsupportedError,
 )
 from skep_table.events import Event
 
@@ -156,7 +155,6 @@ def test_a_spark_schema_serves_too(lake: Lake, orders: Orders, spark: Any) -> No
         ("orders", {"key": "id", "ordering": "nix"}, KeyFieldError, "nix"),
         ("orders", {"key": "id", "partition_by": "nix"}, KeyFieldError, "nix"),
         ("orders", {"key": "id", "type": "row"}, InputError, "unknown type 'row'"),
-        ("orders", {"key": "id", "type": "mor"}, UnsupportedError, "MERGE_ON_READ"),
     ],
 )
 def test_a_wrong_table_leaves_nothing_behind(

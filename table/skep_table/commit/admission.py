@@ -43,7 +43,6 @@ def check_writable(config: TableConfig, root: str) -> None:
     """TableVersionError for a version that skep reads but does not write; UnsupportedError for kinds of tables."""
     check_version(config, root)
     refused = {
-        "merge-on-read tables": config.is_mor,
         f"base files in {config.base_format.value}": config.base_format is not BaseFormat.PARQUET,
         "tables without meta columns (hoodie.populate.meta.fields=false)": not config.populate_meta_fields,
         "tables that drop partition columns": config.drop_partition_columns,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from skep_table.errors import KeyFieldError, OptionError, UnsupportedError
+from skep_table.errors import KeyFieldError, OptionError
 from skep_table.keys.generator import KeyGenerator, infer_key_generator, parse_key_generator
 from skep_table.schema.arrow import from_arrow, to_arrow
 from skep_table.schema.avro import avro_text
@@ -81,8 +81,6 @@ def _schema_of(spec: TableSpec) -> Schema:
 
 
 def _config_of(spec: TableSpec, schema: Schema) -> TableConfig:
-    if spec.type is not TableType.COPY_ON_WRITE:
-        raise UnsupportedError(f"table {spec.name}: {spec.type.value} tables can't be made yet", table=spec.name)
     if not spec.name:
         raise OptionError("a table needs a name", option="name")
     named = spec.key_generator

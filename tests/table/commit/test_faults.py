@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import logging
 import shutil
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.commit.setting import CommitSetting
 from skep_table.errors import SkepError
-from skep_table.names import BaseFileName
+from skep_table.logfile import BlockType, read_blocks
+from skep_table.names import BaseFileName, LogFileName
+from skep_table.query import ReadRequest, read
 from skep_table.runner import ThreadRunner
 from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
+from skep_table.table_config import TableType
 from skep_table.write.local import LocalWriter
 
 Snapshot = dict[str, tuple[str, int]]
@@ -26,20 +29,15 @@ ONE_THREAD = CommitSetting(runner=ThreadRunner(1))  # calls in the same order ev
 
 
 def snapshot(folder: Path) -> Snapshot:
-    table = HudiTable.open(str(folder))
-    view = table.view()
     found: Snapshot = {}
-    for partition in view.partitions():
-        for slice_ in view.slices(partition):
-            assert slice_.base_file is not None
-            for row in pq.ParquetFile(folder / slice_.base_file.path).read().to_pylist():
-                assert row["id"] not in found, "a key twice"
-                found[row["id"]] = (row["part"], row["ts"])
+    for row in read(HudiTable.open(str(folder)), ReadRequest()).to_arrow().to_pylist():
+        assert row["id"] not in found, "a key twice"
+        found[row["id"]] = (row["part"], row["ts"])
     return found
 
 
 def assert_clean(folder: Path) -> None:
-    """No pending instant, no marker, no data file of an instant that is not complete."""
+    """No pending instant, no marker, no data file and no live log block of an instant that is not complete."""
     table = HudiTable.open(str(folder))
     assert not table.timeline.pending().instants
     assert not [file for file in (folder / ".hoodie").rglob("*") if ".temp" in str(file) and file.is_file()]
@@ -48,16 +46,31 @@ def assert_clean(folder: Path) -> None:
         name = BaseFileName.parse(file.name)
         assert name is not None
         assert name.instant_time in completed, f"{file} was left behind"
+    left: dict[tuple[str, str], set[str]] = defaultdict(set)
+    logs = [(name, file) for file in folder.rglob(".*.log.*") if (name := LogFileName.parse(file.name)) is not None]
+    for name, file in sorted(logs, key=lambda each: each[0].sort_key):
+        assert name.instant_time in completed, f"{file} was left behind"
+        for block in read_blocks(pa.OSFile(str(file)), file.name):
+            blocks = left[name.file_id, name.instant_time]
+            if block.is_rollback:
+                blocks.discard(block.target_instant_time)
+            elif block.type is not BlockType.CORRUPT and block.instant_time not in completed:
+                blocks.add(block.instant_time)
+    assert not any(left.values()), "blocks of a failed write that no rollback took away"
 
 
-@pytest.fixture
-def seeded(tmp_path: Path, rows: Callable[..., pa.Table]) -> Path:
+@pytest.fixture(params=TableType, ids=["cow", "mor"])
+def seeded(request: pytest.FixtureRequest, tmp_path: Path, rows: Callable[..., pa.Table]) -> Path:
+    """Three rows; in a merge-on-read table one of them was updated, so that its slice has a log file."""
     folder = tmp_path / "seeded"
     schema = rows([]).schema
-    spec = TableSpec(name="t", schema=schema, record_key=("id",), partition_by=("part",), ordering="ts")
+    spec = TableSpec(
+        name="t", schema=schema, record_key=("id",), partition_by=("part",), ordering="ts", type=request.param
+    )
     table = create_table(LocalStorage(str(folder)), spec)
     writer = LocalWriter(table, ONE_THREAD)
-    writer.bulk_insert(pa.concat_tables([rows(["a", "b"]), rows(["c"], part="q")]))
+    writer.bulk_insert(pa.concat_tables([rows(["a", "b"], ts=0), rows(["c"], part="q")]))
+    writer.upsert(rows(["a", "b"]))
     return folder
 
 
@@ -67,7 +80,7 @@ NEXT = {"z": ("p", 9)}
 
 
 def change(table: HudiTable, rows: Callable[..., pa.Table]) -> None:
-    """An update, an insert into its file, and a partition that was not there."""
+    """An update, an insert into its partition, and a partition that was not there."""
     writer = LocalWriter(table, ONE_THREAD)
     writer.upsert(pa.concat_tables([rows(["a", "d"], ts=2), rows(["e"], ts=2, part="new")]))
 
@@ -142,11 +155,13 @@ def test_a_rollback_that_fails_or_dies_is_finished_by_the_next_writer(
     last = table.reload().timeline.last()
     assert last is not None
     # what a writer leaves that died just before its completed file: its markers too
-    (dead / f".hoodie/{last.requested_time}.commit").unlink()
-    for file in dead.rglob(f"*_{last.requested_time}.parquet"):
-        marker = dead / ".hoodie/.temp" / last.requested_time / file.relative_to(dead)
+    stats = table.reload().commit_metadata(last).stats
+    (dead / f".hoodie/{last.requested_time}.{last.action.value}").unlink()
+    for stat in stats:
+        kind = "APPEND" if stat.is_log else "MERGE"
+        marker = dead / ".hoodie/.temp" / last.requested_time / f"{stat.path}.marker.{kind}"
         marker.parent.mkdir(parents=True, exist_ok=True)
-        marker.with_name(marker.name + ".marker.MERGE").touch()
+        marker.touch()
     for folder, storage in each_call(dead, tmp_path, faulty, **how):
         try:
             LocalWriter(HudiTable.open(storage), ONE_THREAD).upsert(rows(["y"], ts=5))
