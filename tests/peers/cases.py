@@ -581,7 +581,14 @@ def log_compaction(t: Making) -> None:
     t.upsert(10, 0)
 
 
-@case(MOR, targets=OWN)
+@case(
+    MOR,
+    targets=OWN,
+    exceptions={
+        (OLD, "time travel to the middle"): "a rollback block later than the query makes 0.15.0 stop reading the log:"
+        " completed commits before it are hidden"
+    },
+)
 def log_rolled_back(t: Making) -> None:
     t.insert(40)
     t.upsert(15, 5)
@@ -796,7 +803,6 @@ def upgraded_from_version_6(t: Making) -> None:
 
 
 # What `./dev test` runs; the rest goes to --all.
-# Not in it while their differences are open: log_rolled_back and changes_by_key of 0.15.0 (left to --all).
 SAMPLE = frozenset(
     {
         f"{OLD}-{MOR}-every_type",

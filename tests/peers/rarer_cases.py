@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow.dataset as ds
 from peer_arrow import arrow_table
 from peer_cases import (
+    CAPTURED,
     COW,
     GENERATORS,
     HIVE,
@@ -158,7 +159,11 @@ def bootstrap(t: Making, selector: str, **more: str) -> None:
     )
 
 
-@case(targets=OWN, options=HIVE)
+@case(
+    targets=OWN,
+    options=HIVE,
+    exceptions={(OLD, "incremental from the beginning"): "Hudi 0.15.0 answers skeletons without their data columns"},
+)
 def bootstrapped_by_skeletons(t: Making) -> None:
     bootstrap(t, "MetadataOnlyBootstrapModeSelector")
     t.upsert(10, 5)
@@ -513,16 +518,15 @@ def millisecond_times(t: Making) -> None:
 
 # -- change data capture -----------------------------------------------------------------------------------------------
 
-CHANGED = Columns(
-    {
-        "n": ("int", integer(32)),
-        "note": ("string", word),
-        "deep": ("struct<a:int,b:string>", struct(a=integer(32), b=word)),
-    }
+# Without structs, which Hudi prints as the fields of its Java objects.
+ONE_ROW = "Hudi 0.15.0 prints one of the rows of a replaced file group again and again"
+
+
+@case(
+    options=captured("data_before_after"),
+    columns=CAPTURED,
+    exceptions={(OLD, "cdc from the beginning"): ONE_ROW, (OLD, "cdc after the first"): ONE_ROW},
 )
-
-
-@case(options=captured("data_before_after"), columns=CHANGED)
 def changes_of_whole_partitions(t: Making) -> None:
     t.insert(30)
     t.upsert(8, 4)
@@ -538,7 +542,7 @@ def changes_of_whole_partitions(t: Making) -> None:
         "hoodie.compact.inline": "true",
         "hoodie.compact.inline.max.delta.commits": "2",
     },
-    columns=CHANGED,
+    columns=CAPTURED,
 )
 def changes_of_logs_by_key(t: Making) -> None:
     t.usual()

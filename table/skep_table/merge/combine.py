@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 from skep_table.errors import SchemaError
 from skep_table.merge.custom import find_merger
 from skep_table.merge.ordering import Numbers, comparable
-from skep_table.merge.rows import HAS, Mask, deleted, in_delete_block, is_helper, ordering_columns, without_helpers
+from skep_table.merge.rows import HAS, Mask, deleted, in_delete_block, is_helper, ordering_keys, without_helpers
 from skep_table.merge.rule import Fill, MergeRule, Stage
 from skep_table.schema.types import ALL_META_FIELDS
 
@@ -101,7 +101,7 @@ def newer_of_pairs(old: pa.Table, new: pa.Table, rule: MergeRule, stage: Stage, 
     """As newer_wins, for rows with their ordering values and helper columns."""
     if not stage.by_ordering:
         return np.ones(new.num_rows, np.bool_)
-    before, after = ordering_columns(old, rule), ordering_columns(new, rule)
+    before, after = ordering_keys(old, rule), ordering_keys(new, rule)
     values, missing = comparable([pa.concat_arrays([a, b]) for a, b in zip(before, after, strict=True)])
     count = old.num_rows
     return newer_wins(

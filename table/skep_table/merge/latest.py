@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from skep_table.merge.combine import combine, newer_wins
 from skep_table.merge.ordering import comparable
-from skep_table.merge.rows import HAS, deleted, in_delete_block, ordering_columns
+from skep_table.merge.rows import HAS, deleted, in_delete_block, ordering_keys
 from skep_table.merge.rule import Fill, MergeRule
 from skep_table.schema.types import RECORD_KEY
 
@@ -56,7 +56,7 @@ def _greatest_places(
     rows: pa.Table, rule: MergeRule, codes: npt.NDArray[np.int32], counts: npt.NDArray[np.int64]
 ) -> Places:
     """By ordering value. A sort settles keys of which no entry is a delete; the others are folded in order."""
-    values, missing = comparable(ordering_columns(rows, rule))
+    values, missing = comparable(ordering_keys(rows, rule))
     gone = deleted(rows, rule)
     single = counts[codes] == 1
     with_delete = np.zeros(len(counts), np.bool_)

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skep_table.errors import KeyFieldError
+from skep_table.errors import KeyFieldError, SchemaError
 from skep_table.merge.rule import MergeRule
 from skep_table.schema.types import IS_DELETED, OPERATION
 
@@ -76,6 +76,25 @@ def as_mask(column: pa.Array | pa.ChunkedArray) -> Mask:
 def ordering_columns(rows: pa.Table | pa.RecordBatch, rule: MergeRule) -> list[pa.Array]:
     """The ordering values of rows, one array a field. KeyFieldError for a field that the rows have not."""
     return [_ordering_column(rows, number, name) for number, name in enumerate(rule.ordering_fields)]
+
+
+def ordering_keys(rows: pa.Table | pa.RecordBatch, rule: MergeRule) -> list[pa.Array]:
+    """As `ordering_columns`, in the form in which they compare."""
+    columns = ordering_columns(rows, rule)
+    if not rule.numbered_ordering:
+        return columns
+    return [part for name, column in zip(rule.ordering_fields, columns, strict=True) for part in _numbers(name, column)]
+
+
+def _numbers(name: str, column: pa.Array) -> list[pa.Array]:
+    """Both numbers of texts like `000003.154`: a place in MySQL's binary log is a file and an offset."""
+    try:
+        parts = pc.split_pattern(column.cast(pa.string()), ".", max_splits=1)
+        return [pc.list_element(parts, at).cast(pa.int64()) for at in (0, 1)]
+    except pa.ArrowException as error:
+        raise SchemaError(
+            f"column {name} orders rows by file and position, like 000003.154: {error}", column=name
+        ) from error
 
 
 def _ordering_column(rows: pa.Table | pa.RecordBatch, number: int, name: str) -> pa.Array:

@@ -53,7 +53,10 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class MergeRule:
-    """`merger` names a custom merger, looked up when rows are merged: where nothing is to be merged none is needed."""
+    """`merger` names a custom merger, looked up when rows are merged: where nothing is to be merged none is needed.
+
+    `numbered_ordering`: ordering values are texts of two numbers with a dot between, compared number by number.
+    """
 
     ordering_fields: tuple[str, ...] = ()
     log: Stage = Stage()
@@ -63,6 +66,7 @@ class MergeRule:
     unavailable: str = _UNAVAILABLE
     defaults: tuple[tuple[str, object], ...] = ()
     merger: str | None = None
+    numbered_ordering: bool = False
 
     @classmethod
     def of(cls, config: TableConfig, options: Mapping[str, str] | None = None) -> MergeRule:
@@ -126,7 +130,10 @@ def _payload_rule(config: TableConfig) -> MergeRule:
         case "AWSDmsAvroPayload":
             return MergeRule(ordering, log, _LATEST, delete_field="Op", delete_marker="D")
         case "PostgresDebeziumAvroPayload":
-            return _postgres(ordering)
+            base = Stage(by_ordering=True, fill=Fill.UNAVAILABLE, block_wins=True)
+            return _change_stream(ordering or ("_event_lsn",), _LOG_OF_0_15, base)
+        case "MySqlDebeziumAvroPayload":
+            return _change_stream(("_event_seq",), _LOG_OF_0_15, replace(_BY_ORDERING, block_wins=True), numbered=True)
         case name:
             return MergeRule(ordering, _LATEST, _LATEST, merger=name)
 
@@ -156,14 +163,17 @@ def _mode_rule(config: TableConfig) -> MergeRule:
         case "AWSDmsAvroPayload":
             return MergeRule(ordering, _LATEST, _LATEST, delete_field="Op", delete_marker="D")
         case "PostgresDebeziumAvroPayload":
-            return _postgres(ordering)
+            stage = Stage(by_ordering=True, fill=Fill.UNAVAILABLE)
+            return _change_stream(ordering or ("_event_lsn",), stage, stage)
+        case "MySqlDebeziumAvroPayload":
+            return _change_stream(("_event_seq",), _BY_ORDERING, _BY_ORDERING, numbered=True)
     return MergeRule(ordering, _LATEST, _LATEST, merger=payload or config.merge_strategy_id or "CUSTOM")
 
 
-def _postgres(ordering: tuple[str, ...]) -> MergeRule:
-    stage = Stage(by_ordering=True, fill=Fill.UNAVAILABLE)
+def _change_stream(ordering: tuple[str, ...], log: Stage, base: Stage, *, numbered: bool = False) -> MergeRule:
+    """What Debezium sends: rows say which change they are."""
     return MergeRule(
-        ordering or ("_event_lsn",), stage, stage, delete_field="_change_operation_type", delete_marker="d"
+        ordering, log, base, delete_field="_change_operation_type", delete_marker="d", numbered_ordering=numbered
     )
 
 

@@ -8,7 +8,7 @@ difference between the slices without and with it. Where a table keeps no CDC lo
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -209,6 +209,10 @@ def _compact(rows: pa.RecordBatch) -> pa.Array:
     return json_rows(rows, COMPACT).cast(pa.string())
 
 
+def _avro(rows: pa.RecordBatch) -> pa.Array:
+    return json_values(rows.to_struct_array(), AVRO).cast(pa.string())
+
+
 def _changes(op: str | pa.Array, instant: str, before: pa.Array | None, after: pa.Array | None) -> pa.RecordBatch:
     count = len(before if before is not None else after if after is not None else ())
     columns = [
@@ -243,7 +247,9 @@ def _completed(task: ChangeTask, path: str, rows: pa.RecordBatch) -> Iterator[pa
     if "before" in names:
         before = _printed(rows, "before")
     else:
-        before = _only(op, (UPDATE, DELETE), _images(task, task.before, keys))
+        # Hudi 0.15 prints these images with its Avro library, as it prints those that a log holds.
+        print_as = _compact if task.table.layout.has_completion_times else _avro
+        before = _only(op, (UPDATE, DELETE), _images(task, task.before, keys, print_as))
     after = _only(op, (INSERT, UPDATE), _images(task, task.after, keys))
     yield _changes(op, task.instant, before, after)
 
@@ -256,16 +262,22 @@ def _only(op: pa.Array, ops: Sequence[str], images: pa.Array) -> pa.Array:
     return pc.if_else(pc.is_in(op, pa.array(ops)), images, pa.scalar(None, pa.string()))
 
 
-def _images(task: ChangeTask, found: FileSlice | None, keys: pa.Array) -> pa.Array:
+def _images(
+    task: ChangeTask, found: FileSlice | None, keys: pa.Array, print_as: Callable[[pa.RecordBatch], pa.Array] = _compact
+) -> pa.Array:
     """The image of each key in a slice, null where it has none."""
     if found is None:
         raise _cleaned(f"the slice before {task.instant} of a file group")
-    held, images = _rows_of_keys(task.table, found, keys)
+    held, images = _rows_of_keys(task.table, found, keys, print_as=print_as)
     return images.take(pc.index_in(keys, value_set=held))
 
 
 def _rows_of_keys(
-    table: HudiTable, found: FileSlice, keys: pa.Array, written_by: str | None = None
+    table: HudiTable,
+    found: FileSlice,
+    keys: pa.Array,
+    written_by: str | None = None,
+    print_as: Callable[[pa.RecordBatch], pa.Array] = _compact,
 ) -> tuple[pa.Array, pa.Array]:
     """Key and image of the rows whose key is among `keys`, and which the instant `written_by` wrote, if one is
     given."""
@@ -275,7 +287,7 @@ def _rows_of_keys(
         if written_by is not None:
             rows = rows.filter(pc.equal(rows.column(COMMIT_TIME), written_by))
         held.append(rows.column(RECORD_KEY).cast(pa.string()))
-        images.append(_compact(rows))
+        images.append(print_as(rows))
     return pa.concat_arrays(held), pa.concat_arrays(images)
 
 

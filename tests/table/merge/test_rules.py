@@ -5,7 +5,7 @@ import pickle
 import pyarrow as pa
 import pytest
 
-from skep_table.errors import UnsupportedError
+from skep_table.errors import SchemaError, UnsupportedError
 from skep_table.merge import DELETED, Fill, MergeRule, Updates, latest_per_key
 from skep_table.merge import custom as custom_mergers
 from skep_table.schema.types import Field, IntType, Schema, StringType
@@ -262,3 +262,46 @@ class TestCustom:
 def test_rules_travel():
     for rule in (LATEST_0_15, EVENT_TIME, PARTIAL):
         assert pickle.loads(pickle.dumps(rule)) == rule
+
+
+class TestChangeStreamsOfVersion6:
+    """Debezium's payloads as Hudi 0.15 merges them: by the place in the source's log, deletes told by the rows."""
+
+    MYSQL = MergeRule.of(config(payload="debezium.MySqlDebeziumAvroPayload"))
+    POSTGRES = MergeRule.of(config(payload="debezium.PostgresDebeziumAvroPayload", ordering=("_event_lsn",)))
+    UNAVAILABLE = "__debezium_unavailable_value"
+
+    def merged(self, rule, place, base, *entries):
+        def rows(*told):
+            columns = ("_hoodie_record_key", place, "_change_operation_type", "v", DELETED)
+            return pa.Table.from_pylist([dict(zip(columns, ("k", *row, False), strict=True)) for row in told])
+
+        updates = Updates(latest_per_key(rows(*entries), rule), rule)
+        answer = updates.apply(rows(base).drop_columns([DELETED]).to_batches()[0])
+        return answer.column("v").to_pylist()
+
+    def mysql(self, base, *entries):
+        return self.merged(self.MYSQL, "_event_seq", base, *entries)
+
+    def postgres(self, base, *entries):
+        return self.merged(self.POSTGRES, "_event_lsn", base, *entries)
+
+    def test_places_in_a_binary_log_compare_by_file_then_by_offset_as_numbers(self):
+        assert self.mysql(("000009.500", "c", "base"), ("000010.4", "u", "later file")) == ["later file"]
+        assert self.mysql(("9.500", "c", "base"), ("000009.1000", "u", "further on")) == ["further on"]
+        assert self.mysql(("2.5", "c", "base"), ("1.999", "u", "late")) == ["base"]
+        assert self.mysql(("1.1", "c", "base"), ("1.30", "u", "a"), ("1.4", "u", "b")) == ["a"]
+
+    def test_a_change_of_kind_d_deletes_unless_it_is_late(self):
+        assert self.mysql(("1.1", "c", "base"), ("1.2", "d", "gone")) == []
+        assert self.mysql(("1.3", "c", "base"), ("1.2", "d", "gone")) == ["base"]
+        assert self.postgres((1, "c", "base"), (2, "d", "gone")) == []
+
+    def test_a_place_that_is_none_is_an_error_that_names_the_column(self):
+        with pytest.raises(SchemaError, match="_event_seq"):
+            self.mysql(("1.1", "c", "base"), ("x", "u", "a"))
+
+    def test_a_value_that_was_not_sent_is_that_of_the_stored_row(self):
+        assert self.postgres((1, "c", "base"), (2, "u", self.UNAVAILABLE)) == ["base"]
+        assert self.postgres((1, "c", "base"), (2, "u", "sent"), (3, "u", self.UNAVAILABLE)) == ["base"]
+        assert self.postgres((5, "c", "base"), (2, "u", "late")) == ["base"]
