@@ -1,0 +1,386 @@
+"""Writing merge-on-read tables: what goes to log files and what to base files, and what readers make of it."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from skep_table.commit.create import TableSpec, create_table
+from skep_table.commit.setting import CommitSetting
+from skep_table.commit.transaction import Transaction
+from skep_table.errors import OptionError
+from skep_table.logfile import BlockType, LogBlock, read_blocks
+from skep_table.names import LogFileName
+from skep_table.options import Options
+from skep_table.query import ReadRequest, read
+from skep_table.runner import ThreadRunner
+from skep_table.schema.arrow import to_arrow
+from skep_table.services.rollback import roll_back_instant
+from skep_table.storage import LocalStorage
+from skep_table.table import HudiTable
+from skep_table.table_config import TableType
+from skep_table.timeline.instant import Action
+from skep_table.write.local import LocalWriter
+from skep_table.write.result import WriteResult
+
+SCHEMA = pa.schema([("id", pa.string()), ("part", pa.string()), ("ts", pa.int64()), ("v", pa.int64())])
+MARKED = SCHEMA.append(pa.field("_hoodie_is_deleted", pa.bool_()))
+Make = Callable[..., HudiTable]
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Make:
+    def table(schema: pa.Schema = SCHEMA, **spec: Any) -> HudiTable:
+        wanted: dict[str, Any] = {"record_key": ("id",), "partition_by": ("part",), "ordering": "ts", **spec}
+        folder = tmp_path / f"t{len(list(tmp_path.iterdir()))}"
+        wanted["type"] = TableType.MERGE_ON_READ
+        return create_table(LocalStorage(str(folder)), TableSpec(name="t", schema=schema, **wanted))
+
+    return table
+
+
+def rows(*values: tuple[Any, ...], schema: pa.Schema = SCHEMA) -> pa.Table:
+    return pa.Table.from_pylist([dict(zip(schema.names, row, strict=True)) for row in values], schema)
+
+
+def setting(**given: Any) -> CommitSetting:
+    options = Options({f"hoodie.{key.replace('__', '.')}": value for key, value in given.items()})
+    return CommitSetting(options=options, runner=ThreadRunner(1))
+
+
+def found(table: HudiTable, **how: Any) -> dict[str, tuple[int, int]]:
+    listed = read(table.reload(), ReadRequest(**how)).to_arrow().to_pylist()
+    assert max(Counter(row["id"] for row in listed).values(), default=1) == 1
+    return {row["id"]: (row["ts"], row["v"]) for row in listed}
+
+
+def blocks(table: HudiTable, path: str) -> list[LogBlock]:
+    return list(read_blocks(pa.OSFile(f"{table.storage.root}/{path}"), path))
+
+
+def kinds(result: WriteResult) -> list[str]:
+    return ["log" if stat.is_log else "base" for stat in result.metadata.stats]
+
+
+# -- what goes where ---------------------------------------------------------------------------------------------------
+
+
+def test_updates_go_to_the_log_of_the_newest_slice_and_inserts_to_base_files(make: Make) -> None:
+    table = make()
+    writer = LocalWriter(table)
+    first = writer.upsert(rows(("a", "p", 1, 1), ("b", "q", 1, 1)))
+    assert (first.instant.action, kinds(first)) == (Action.DELTA_COMMIT, ["base", "base"])
+    second = writer.upsert(rows(("a", "p", 2, 2)))
+    (stat,) = second.metadata.stats
+    (base,) = [each for each in first.metadata.stats if each.partition_path == "p"]
+    name = LogFileName.parse(stat.path.rpartition("/")[2])
+    assert name is not None
+    assert (name.file_id, name.instant_time, name.version) == (base.file_id, first.instant.requested_time, 1)
+    assert (stat.prev_commit, stat.base_file) == (first.instant.requested_time, base.path.rpartition("/")[2])
+    assert (stat.log_version, stat.log_offset, stat.log_files) == (1, 0, (str(name),))
+    assert (stat.num_writes, stat.num_update_writes, stat.num_inserts, stat.num_deletes) == (1, 1, 0, 0)
+    assert stat.file_size_in_bytes == stat.total_write_bytes == table.storage.size(stat.path)
+    third = writer.upsert(rows(("a", "p", 3, 3), ("new", "p", 1, 1)))
+    logs = [each for each in third.metadata.stats if each.is_log]
+    assert [(each.log_version, len(each.log_files or ())) for each in logs] == [(2, 2)]
+    assert found(table) == {"a": (3, 3), "b": (1, 1), "new": (1, 1)}
+    assert found(table, query="read_optimized") == {"a": (1, 1), "b": (1, 1), "new": (1, 1)}
+
+
+def test_rows_of_a_log_bear_their_commit_and_the_file_id_for_a_file_name(make: Make) -> None:
+    table = make()
+    writer = LocalWriter(table)
+    writer.insert(rows(("a", "p", 1, 1)))
+    result = writer.upsert(rows(("a", "p", 2, 2)))
+    (stat,) = result.metadata.stats
+    (block,) = blocks(table, stat.path)
+    assert block.instant_time == result.instant.requested_time
+    assert block.schema == table.reload().schema().with_meta()
+    (row,) = block.records().to_pylist()
+    assert row["_hoodie_commit_time"] == result.instant.requested_time
+    assert row["_hoodie_commit_seqno"].startswith(f"{result.instant.requested_time}_")
+    assert (row["_hoodie_record_key"], row["_hoodie_partition_path"]) == ("a", "p")
+    assert row["_hoodie_file_name"] == stat.file_id
+
+
+def test_inserts_rewrite_the_smallest_file_that_has_no_logs(make: Make) -> None:
+    table = make()
+    writer = LocalWriter(table)
+    small = writer.bulk_insert(rows(("a", "p", 1, 1))).metadata.stats[0].file_id
+    writer.bulk_insert(rows(*[(f"b{at:04d}", "p", 1, 1) for at in range(2000)]))
+    result = writer.upsert(rows(("n1", "p", 1, 1), ("a", "p", 2, 2)))
+    assert [(each.file_id, each.is_log) for each in result.metadata.stats] == [(small, False)]
+    writer.upsert(rows(("a", "p", 3, 3), ("b0000", "p", 3, 3)))
+    after = writer.upsert(rows(("n2", "p", 1, 1)))
+    assert (after.files, kinds(after)) == (1, ["base"])
+    assert after.metadata.stats[0].prev_commit == "null", "both files have logs by now"
+    assert len(found(table)) == 2003
+
+
+@pytest.mark.parametrize(("limit", "rewritten"), [(0, 0), (1, 1), (2, 2)])
+def test_so_many_small_files_of_a_partition_take_inserts(limit: int, rewritten: int, make: Make) -> None:
+    table = make()
+    for name in "abc":
+        LocalWriter(table).bulk_insert(rows((name, "p", 1, 1)))
+    sizes = setting(
+        merge__small__file__group__candidates__limit=limit,
+        parquet__small__file__limit=600_000,
+        parquet__max__file__size=600_000,
+        copyonwrite__record__size__estimate=50_000,
+    )
+    result = LocalWriter(table, sizes).insert(rows(*[(f"n{at}", "p", 1, 1) for at in range(6)]))
+    assert sum(stat.prev_commit != "null" for stat in result.metadata.stats) == rewritten
+
+
+def test_a_log_file_that_is_full_is_followed_by_another(make: Make) -> None:
+    table = make()
+    many = [(f"k{at:04d}", "p", 1, at) for at in range(1000)]
+    LocalWriter(table).insert(rows(*many))
+    small = setting(logfile__data__block__max__size=8_000, logfile__max__size=20_000)
+    result = LocalWriter(table, small).upsert(rows(*[(key, part, 2, -v) for key, part, _, v in many]))
+    stats = sorted(result.metadata.stats, key=lambda stat: stat.log_version or 0)
+    assert [stat.log_version for stat in stats] == list(range(1, len(stats) + 1))
+    assert len(stats) > 2
+    assert all(len(blocks(table, stat.path)) > 1 for stat in stats[:-1])
+    assert all(stat.file_size_in_bytes < 40_000 for stat in stats)
+    assert sum(stat.num_writes for stat in stats) == result.updated == 1000
+    assert [len(stat.log_files or ()) for stat in stats] == [stat.log_version for stat in stats]
+    LocalWriter(table).upsert(rows(("k0000", "p", 3, 7)))
+    assert found(table)["k0000"] == (3, 7)
+    assert {value for _, (_, value) in found(table).items()} == {7, *(-at for at in range(1, 1000))}
+
+
+def test_one_row_larger_than_a_block_has_one_of_its_own(make: Make) -> None:
+    schema = SCHEMA.set(3, pa.field("v", pa.string()))
+    table = make(schema)
+    LocalWriter(table).insert(rows(("a", "p", 1, ""), ("b", "p", 1, ""), ("c", "p", 1, ""), schema=schema))
+    small = setting(logfile__data__block__max__size=1_000)
+    result = LocalWriter(table, small).upsert(
+        rows(("a", "p", 2, "x"), ("b", "p", 2, "y" * 5000), ("c", "p", 2, "z"), schema=schema)
+    )
+    (stat,) = result.metadata.stats
+    assert [block.records().num_rows for block in blocks(table, stat.path)] == [1, 1, 1]
+    assert len(found(table)["b"][1]) == 5000  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("block_format", ["avro", "parquet"])
+def test_data_blocks_in_either_format_read_alike(block_format: str, make: Make) -> None:
+    schema = SCHEMA.append(pa.field("tags", pa.list_(pa.string()))).append(
+        pa.field("more", pa.struct([("n", pa.int16()), ("at", pa.timestamp("us", "UTC"))]))
+    )
+    table = make(schema)
+    writer = LocalWriter(table, setting(logfile__data__block__format=block_format))
+    writer.insert(rows(("a", "p", 1, 1, None, None), schema=schema))
+    changed = {"id": "a", "part": "p", "ts": 2, "v": 2, "tags": ["x", "y"], "more": {"n": 7, "at": None}}
+    result = writer.upsert(pa.Table.from_pylist([changed], schema))
+    (block,) = blocks(table, result.metadata.stats[0].path)
+    assert block.type is {"avro": BlockType.AVRO_DATA, "parquet": BlockType.PARQUET_DATA}[block_format]
+    (row,) = read(table.reload(), ReadRequest(columns=tuple(schema.names))).to_arrow().to_pylist()
+    assert row == changed
+
+
+def test_an_unknown_block_format_is_refused(make: Make) -> None:
+    with pytest.raises(OptionError, match=r"hoodie\.logfile\.data\.block\.format"):
+        LocalWriter(make(), setting(logfile__data__block__format="hfile")).insert(rows(("a", "p", 1, 1)))
+
+
+# -- deletes -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_delete_by_key_applies_whatever_the_order(make: Make) -> None:
+    table = make()
+    writer = LocalWriter(table)
+    writer.insert(rows(("a", "p", 9, 1), ("b", "p", 1, 1)))
+    keys = pa.table({"id": ["a", "a", "nowhere"], "part": ["p", "p", "p"]})
+    result = writer.delete(keys)
+    (stat,) = result.metadata.stats
+    assert (stat.num_deletes, stat.num_writes, result.deleted) == (1, 0, 1)
+    (block,) = blocks(table, stat.path)
+    assert block.type is BlockType.DELETE
+    assert block.deletes().to_pylist() == [{"record_key": "a", "partition_path": "p", "ordering_value": None}]
+    assert found(table) == {"b": (1, 1)}
+    writer.upsert(rows(("a", "p", 9, 2)))
+    assert found(table) == {"a": (9, 2), "b": (1, 1)}
+
+
+def test_a_row_that_says_it_is_deleted_competes_by_its_ordering_value(make: Make) -> None:
+    table = make(MARKED)
+    writer = LocalWriter(table)
+    writer.insert(rows(("old", "p", 5, 1, None), ("new", "p", 5, 1, False), schema=MARKED))
+    result = writer.upsert(rows(("old", "p", 4, 2, True), ("new", "p", 6, 2, True), schema=MARKED))
+    assert (result.updated, result.deleted) == (0, 2)
+    assert found(table) == {"old": (5, 1)}
+
+
+def test_without_ordering_such_a_row_is_an_entry_of_the_delete_block(make: Make) -> None:
+    table = make(MARKED, ordering=None)
+    writer = LocalWriter(table)
+    writer.insert(rows(("a", "p", 5, 1, None), ("b", "p", 5, 1, None), schema=MARKED))
+    result = writer.upsert(rows(("b", "p", 1, 2, None), ("a", "p", 1, 2, True), schema=MARKED))
+    (stat,) = result.metadata.stats
+    data, deletes = blocks(table, stat.path)
+    assert (data.type, deletes.type) == (BlockType.AVRO_DATA, BlockType.DELETE)
+    assert (stat.num_writes, stat.num_deletes) == (1, 1)
+    assert found(table) == {"b": (1, 2)}
+
+
+def test_a_delete_field_makes_entries_with_the_ordering_value(make: Make) -> None:
+    """Readers that are not told of the field learn of the delete all the same."""
+    table = make(SCHEMA.append(pa.field("op", pa.string())))
+    schema = SCHEMA.append(pa.field("op", pa.string()))
+    writer = LocalWriter(table, setting(payload__delete__field="op", payload__delete__marker="D"))
+    writer.insert(rows(("a", "p", 5, 1, "I"), ("b", "p", 5, 1, "I"), schema=schema))
+    result = writer.upsert(rows(("a", "p", 6, 2, "D"), ("b", "p", 6, 2, "U"), schema=schema))
+    deletes = blocks(table, result.metadata.stats[0].path)[-1].deletes()
+    assert deletes.to_pylist() == [{"record_key": "a", "partition_path": "p", "ordering_value": 6}]
+    assert found(table) == {"b": (6, 2)}
+
+
+def test_keys_that_are_nowhere_are_not_deleted_from_anywhere(make: Make) -> None:
+    table = make()
+    writer = LocalWriter(table)
+    writer.insert(rows(("a", "p", 1, 1)))
+    assert writer.delete(pa.table({"id": ["x"], "part": ["p"]})).files == 0
+    assert found(table) == {"a": (1, 1)}
+
+
+# -- several writes ----------------------------------------------------------------------------------------------------
+
+
+def test_the_past_stays_readable(make: Make) -> None:
+    table = make()
+    writer = LocalWriter(table)
+    states = []
+    for step in range(4):
+        result = writer.upsert(rows(("a", "p", step, step), (f"n{step}", "q", 1, 1)))
+        states.append((result.instant.requested_time, found(table)))
+    for time, state in states:
+        assert found(table, as_of=time) == state
+    changed = found(table, query="incremental", since=states[1][0])
+    assert changed == {"a": (3, 3), "n2": (1, 1), "n3": (1, 1)}
+
+
+def test_a_rolled_back_write_leaves_a_command_block_and_no_rows(make: Make) -> None:
+    table = make()
+    writer = LocalWriter(table)
+    writer.insert(rows(("a", "p", 1, 1), ("b", "p", 1, 1)))
+    writer.upsert(rows(("a", "p", 2, 2)))
+    before = found(table)
+    undone = writer.upsert(rows(("a", "p", 3, 3), ("b", "p", 3, 3)))
+    roll_back_instant(table, undone.instant.requested_time, setting())
+    assert found(table) == before
+    (slice_,) = table.reload().view().slices("p")
+    assert [log.name.version for log in slice_.log_files] == [1, 2, 3]
+    (command,) = blocks(table, slice_.log_files[-1].path)
+    assert command.target_instant_time == undone.instant.requested_time
+    after = writer.upsert(rows(("b", "p", 4, 4)))
+    assert after.metadata.stats[0].log_version == 4
+    assert found(table) == {"a": (2, 2), "b": (4, 4)}
+
+
+def test_new_columns_and_wider_types_meet_older_base_files(make: Make) -> None:
+    narrow = SCHEMA.set(3, pa.field("v", pa.int32()))
+    table = make(narrow)
+    writer = LocalWriter(table)
+    writer.insert(rows(("a", "p", 1, 1), ("b", "p", 1, 1), schema=narrow))
+    writer.upsert(rows(("a", "p", 2, 2), schema=narrow))
+    writer.upsert(rows(("a", "p", 3, 2**40)).append_column("more", pa.array([["x"]])))
+    assert found(table) == {"a": (3, 2**40), "b": (1, 1)}
+    listed = read(table.reload(), ReadRequest(columns=("id", "more"))).to_arrow().to_pylist()
+    assert sorted((row["id"], row["more"]) for row in listed) == [("a", ["x"]), ("b", None)]
+
+
+# -- attempts and other writers ----------------------------------------------------------------------------------------
+
+
+class TwiceRunner(ThreadRunner):
+    """Runs each task twice, as Spark does when it speculates; the second answer counts."""
+
+    def map(self, function: Callable[[Any], Any], tasks: Any) -> list[Any]:
+        return [[function(task), function(task)][1] for task in tasks]
+
+
+def test_log_files_of_losing_attempts_are_gone_when_the_commit_is_there(make: Make) -> None:
+    table = make()
+    LocalWriter(table).insert(rows(("a", "p", 1, 1), ("b", "q", 1, 1)))
+    doubled = CommitSetting(runner=TwiceRunner(1))
+    result = LocalWriter(table, doubled).upsert(rows(("a", "p", 2, 2), ("b", "q", 2, 2)))
+    logs = {str(path.relative_to(table.storage.root)) for path in Path(table.storage.root).rglob(".*.log.*")}
+    assert logs == {stat.path for stat in result.metadata.stats}
+    assert found(table) == {"a": (2, 2), "b": (2, 2)}
+
+
+class Announced(LocalStorage):
+    """Remembers which paths were created and opened, in their order."""
+
+    def __init__(self, root: str) -> None:
+        super().__init__(root)
+        self.paths: list[str] = []
+
+    def create_exclusive(self, path: str, data: bytes) -> None:
+        self.paths.append(path)
+        super().create_exclusive(path, data)
+
+    def open_write(self, path: str) -> Any:
+        self.paths.append(path)
+        return super().open_write(path)
+
+
+def test_each_log_file_is_announced_before_it_is_opened(make: Make) -> None:
+    table = make()
+    LocalWriter(table).insert(rows(("a", "p", 1, 1)))
+    storage = Announced(table.storage.root)
+    result = LocalWriter(HudiTable.open(storage), setting()).upsert(rows(("a", "p", 2, 2)))
+    (stat,) = result.metadata.stats
+    marker = f".hoodie/.temp/{result.instant.requested_time}/{stat.path}.marker.APPEND"
+    assert storage.paths.index(marker) < storage.paths.index(stat.path)
+
+
+def test_two_writers_at_one_slice_choose_different_names(make: Make) -> None:
+    """The one that loses must not have written over the other's file."""
+    table = make()
+    LocalWriter(table).insert(rows(("a", "p", 1, 1)))
+    with Transaction.begin(table, Action.DELTA_COMMIT, setting()) as other:
+        result = LocalWriter(table, setting()).upsert(rows(("a", "p", 2, 2)))
+        name = LogFileName.parse(result.metadata.stats[0].path.rpartition("/")[2])
+        assert name is not None
+        assert name.write_token is not None
+        assert result.instant.requested_time.endswith(name.write_token.split("-")[1].zfill(9))
+        assert not other.instant.requested_time.endswith(name.write_token.split("-")[1].zfill(9))
+        other.abort(None)
+    assert found(table) == {"a": (2, 2)}
+
+
+# -- tables of Hudi ----------------------------------------------------------------------------------------------------
+
+GOLDEN = ["mor_upsert", "mor_event_time", "mor_delete", "mor_compaction", "mor_log_rollback", "mor_parquet_log"]
+
+
+@pytest.mark.parametrize("case", GOLDEN)
+def test_a_table_of_hudis_is_written_on(case: str, golden: Path, tmp_path: Path) -> None:
+    """Its rows are found, updated in its logs, deleted, and all others stay as they are."""
+    shutil.copytree(golden / "0.15.0" / case / "table", tmp_path / "t")
+    table = HudiTable.open(str(tmp_path / "t"))
+    before = {row["_hoodie_record_key"]: row for row in read(table, ReadRequest()).to_arrow().to_pylist()}
+    schema = to_arrow(table.schema())
+    chosen = list(before.values())[::3]
+    bumped = [{**{name: row[name] for name in schema.names}, "ts": row["ts"] + 10**12} for row in chosen]
+    writer = LocalWriter(table, setting())
+    result = writer.upsert(pa.Table.from_pylist(bumped, schema))
+    assert (result.updated, result.inserted) == (len(chosen), 0)
+    assert set(kinds(result)) == {"log"}
+    changed = {row["_hoodie_record_key"]: row for row in read(table.reload(), ReadRequest()).to_arrow().to_pylist()}
+    assert changed.keys() == before.keys()
+    assert {key for key in before if changed[key]["ts"] != before[key]["ts"]} == {
+        row["_hoodie_record_key"] for row in chosen
+    }
+    gone = list(before.values())[::4]
+    writer.delete(pa.Table.from_pylist([{name: row[name] for name in schema.names} for row in gone], schema))
+    after = {row["_hoodie_record_key"] for row in read(table.reload(), ReadRequest()).to_arrow().to_pylist()}
+    assert after == before.keys() - {row["_hoodie_record_key"] for row in gone}
