@@ -8,6 +8,7 @@ from enum import Enum
 from functools import partial
 from typing import Any
 
+from skep.locking import checked, lock_by_path
 from skep.schemas import schema_of
 from skep.spark import SparkHolder
 from skep.syncing import TableSyncs, open_queue
@@ -19,7 +20,6 @@ from skep_table.commit.create import TableSpec, create_table, table_config
 from skep_table.errors import InputError, NotATableError, OptionError, TableExistsError, TableMismatchError
 from skep_table.hooks import Committed
 from skep_table.keys.generator import parse_key_generator
-from skep_table.lock import InProcessLock
 from skep_table.options import Option, Options, boolean, comma_list, one_of, option
 from skep_table.query.request import ReadRequest
 from skep_table.storage import Storage, open_storage
@@ -102,7 +102,7 @@ def open_table(path: str | os.PathLike[str], **options: object) -> Table:
     given = Options(options)
     given.check()
     hudi = HudiTable.open(path, given)
-    return Table(hudi, _setting(hudi.storage, given))
+    return Table(hudi, _setting(hudi, given))
 
 
 def write(frame: object) -> FrameWriter:
@@ -167,7 +167,7 @@ class FrameWriter:
                 _check_same(table, options)
         if table is None:
             table = create_table(storage, _spec(options, self._frame))
-        return _written(writer_for(self._frame, table, _setting(storage, options)), self._frame, options)
+        return _written(writer_for(self._frame, table, _setting(table, options)), self._frame, options)
 
 
 def _written(writer: TableWriter, frame: object, options: Options) -> WriteResult:
@@ -240,9 +240,9 @@ def _shown(value: object) -> str:
     return str(value.value if isinstance(value, Enum) else value) or "nothing"
 
 
-def _setting(storage: Storage, options: Options) -> WriteSetting:
+def _setting(table: HudiTable, options: Options) -> WriteSetting:
     hooks = [partial(_sync, options, targets_of(options, options.value(URIS)))] if options.value(ENABLE) else []
-    return WriteSetting(SparkHolder(), options, partial(InProcessLock, storage.root), hooks=hooks)
+    return WriteSetting(SparkHolder(), options, checked(partial(lock_by_path, table, options)), hooks=hooks)
 
 
 def _sync(options: Options, targets: tuple[Target, ...], committed: Committed) -> None:

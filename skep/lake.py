@@ -8,21 +8,21 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from skep.locking import checked, lock_of
 from skep.names import TableName
-from skep.options import LOCK, SYNC, LockKind
+from skep.options import SYNC
 from skep.schemas import SchemaLike, schema_of
 from skep.spark import SparkHolder
 from skep.syncing import TableSyncs, open_queue
 from skep.table import Table, Text, texts
 from skep.writing import WriteSetting
 from skep_catalog.client import Metastore
-from skep_catalog.lock import HmsLock
 from skep_sync.sync import SyncReport
 from skep_sync.targets import Clients, targets_of
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.errors import InputError, NotATableError, TableExistsError
 from skep_table.events import Events, Listener
-from skep_table.lock import InProcessLock, Lock, NoLock
+from skep_table.lock import Lock
 from skep_table.names import META_FOLDER
 from skep_table.options import Options
 from skep_table.storage import open_storage
@@ -245,10 +245,10 @@ class Lake:
         return Table(hudi, setting, name=str(name), sync=sync)
 
     def _lock_of(self, name: TableName, hudi: HudiTable) -> Callable[[], Lock]:
-        kind = self.options.value(LOCK)
-        if kind is LockKind.METASTORE:
-            return partial(HmsLock, self.metastore, name.database, name.name, purpose="write", events=self.events)
-        return partial(InProcessLock, hudi.storage.root) if kind is LockKind.PROCESS else NoLock
+        make = partial(
+            lock_of, hudi.storage, name, self.options, metastore=self.metastore, default="metastore", events=self.events
+        )
+        return checked(make)
 
     def _sync(self, name: TableName, hudi: HudiTable) -> SyncReport:
         return self._syncs.sync(hudi, str(name))

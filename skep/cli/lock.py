@@ -39,9 +39,9 @@ def show(
 
 
 def _row(lock: Any, now_ms: float) -> dict[str, Any]:
-    from skep_catalog.lock import agent_facts
+    from skep_catalog.lock import facts_of
 
-    facts = agent_facts(lock)
+    facts = facts_of(lock)
     return {
         "lock_id": lock.lock_id,
         "state": lock.state.name.lower(),

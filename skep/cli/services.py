@@ -217,15 +217,15 @@ def restore(
 
 
 def _opened(path: str, pairs: Iterable[str] | None) -> tuple[HudiTable, CommitSetting]:
+    from skep.locking import lock_by_path
     from skep_table.commit.setting import CommitSetting
-    from skep_table.lock import InProcessLock
     from skep_table.options import Options
     from skep_table.table import HudiTable
 
     settings = Options(settings_of(list(pairs or ())))
     settings.check()
     table = HudiTable.open(path, settings)
-    return table, CommitSetting(lock=InProcessLock(table.storage.root), options=settings)
+    return table, CommitSetting(lock=lock_by_path(table, settings, purpose="service"), options=settings)
 
 
 def _only_one(**flags: bool) -> None:

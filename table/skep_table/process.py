@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import os
 import socket
 from collections.abc import Mapping
@@ -29,7 +30,8 @@ class ProcessName:
     def parse(cls, facts: Mapping[str, Any]) -> ProcessName | None:
         """None for what is not the name of a process."""
         try:
-            return cls(str(facts["host"]), str(facts["machine"]), int(facts["pid"]), str(facts["started"]))
+            host = str(facts.get("host", ""))
+            return cls(host, str(facts["machine"]), int(facts["pid"]), str(facts["started"]))
         except (KeyError, TypeError, ValueError):
             return None
 
@@ -50,7 +52,7 @@ def this_process() -> ProcessName:
 def _machine() -> str:
     with suppress(OSError):
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        return f"{boot}/{Path('/proc/self/ns/pid').readlink()}"
+        return hashlib.sha256(f"{boot}/{Path('/proc/self/ns/pid').readlink()}".encode()).hexdigest()[:10]
     return ""
 
 

@@ -12,7 +12,7 @@ from hmsclient.genthrift.hive_metastore import ttypes
 
 from skep_catalog.client import Metastore
 from skep_catalog.entities import LockAnswer, LockState
-from skep_catalog.lock import HmsLock, agent_facts, describe
+from skep_catalog.lock import HmsLock, describe, facts_of
 from skep_table.errors import LeaseLostError, LockError, LockTimeoutError, MetastoreUnreachableError
 from skep_table.lock import Lock, held
 
@@ -39,7 +39,7 @@ class TestTurns:
             lock.ensure_held()
             (found,) = metastore.locks("d", name)
             assert (str(found.lock_id), found.state) == (lock_id, LockState.ACQUIRED)
-            assert agent_facts(found)["purpose"] == "20260101000000000"
+            assert facts_of(found)["purpose"] == "20260101000000000"
             assert "20260101000000000" in describe(found)
         with pytest.raises(LeaseLostError):
             lock.ensure_held()

@@ -169,7 +169,12 @@ class Heartbeats:
         process = ProcessName.parse(facts)
         if process is None:
             return False
-        return process.is_gone or (process == this_process() and facts.get("id") not in _beating)
+        return process.is_gone or (_is_this(process) and facts.get("id") not in _beating)
+
+
+def _is_this(process: ProcessName) -> bool:
+    mine = this_process()
+    return bool(mine.machine) and process == mine
 
 
 def writer_facts(storage: Storage, instant_time: str) -> dict[str, Any]:

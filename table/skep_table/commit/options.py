@@ -91,10 +91,6 @@ SCHEMA_MERGE = option(
     True,
     "Columns that another write added meanwhile are kept; what does not fit fails the later write",
 )
-LOCK_WAIT_MILLISECONDS = option(
-    "hoodie.write.lock.wait_time_ms", at_least(1), 60_000, "How long one of Hudi's tries waits for the lock"
-)
-LOCK_RETRIES = option("hoodie.write.lock.client.num_retries", at_least(0), 50, "How often Hudi tries again")
 LOCK_TIMEOUT_SECONDS = option(
     "skep.write.lock.timeout.seconds",
     float,

@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 
 from skep_table.clock import SYSTEM_CLOCK, Clock
 from skep_table.commit.conflict import Ending, Strategy, strategy_of
-from skep_table.commit.options import LOCK_RETRIES, LOCK_TIMEOUT_SECONDS, LOCK_WAIT_MILLISECONDS
+from skep_table.commit.options import LOCK_TIMEOUT_SECONDS
 from skep_table.errors import LeaseLostError
 from skep_table.events import NO_EVENTS, Events
 from skep_table.lock import Lock, NoLock
+from skep_table.locks.options import LOCK_RETRIES, LOCK_WAIT_MILLISECONDS
 from skep_table.options import Options
 from skep_table.runner import Runner, ThreadRunner
 

@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import shutil
+import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, Final
 
 import pyarrow as pa
 
 from skep_table.errors import AlreadyExistsError, StorageError
 from skep_table.storage.base import FileStatus, StorageFlags
+from skep_table.storage.versioned import Versioned
+
+try:
+    import fcntl
+except ImportError:  # not on POSIX
+    fcntl = None  # type: ignore[assignment]
+
+
+_GUARD_SECONDS: Final = 30.0
 
 
 @contextlib.contextmanager
@@ -165,6 +176,29 @@ class LocalStorage:
         with _mapped("delete_folder", path):
             shutil.rmtree(self.local_path(path), ignore_errors=False, onerror=_ignore_missing)
 
+    def read_versioned(self, path: str) -> Versioned | None:
+        try:
+            data = self.read(path)
+        except FileNotFoundError:
+            return None
+        return Versioned(data, hashlib.sha256(data).hexdigest())
+
+    def swap(self, path: str, data: bytes | None, seen: Versioned | None) -> bool:
+        if fcntl is None:
+            raise StorageError(f"swap failed on {path}: only POSIX systems have file locks", call="swap", path=path)
+        target = self.local_path(path)
+        with _mapped("swap", path):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with target.with_name(f".{target.name}.guard").open("ab") as guard:
+                _lock_file(guard, path)
+                if self.read_versioned(path) != seen:
+                    return False
+                if data is None:
+                    self.delete(path)
+                else:
+                    self.replace_atomic(path, data)
+                return True
+
     @contextlib.contextmanager
     def _staged(self, target: Path, data: bytes) -> Iterator[Path]:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -182,6 +216,23 @@ class LocalStorage:
     def _drop_crc(target: Path) -> None:
         # Hadoop's checksum side file of an earlier version would make its readers refuse the new bytes.
         target.with_name(f".{target.name}.crc").unlink(missing_ok=True)
+
+
+def _lock_file(file: IO[bytes], path: str) -> None:
+    """The kernel's lock; it is given up with the file, or with the process."""
+    deadline = time.monotonic() + _GUARD_SECONDS
+    while True:
+        try:
+            return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            if time.monotonic() > deadline:
+                raise StorageError(
+                    f"swap failed on {path}: another process has been at it for {_GUARD_SECONDS:g} s",
+                    hint="it may have been stopped",
+                    call="swap",
+                    path=path,
+                ) from error
+        time.sleep(0.002)
 
 
 def _ignore_missing(

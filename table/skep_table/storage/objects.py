@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from skep_table.errors import AlreadyExistsError, EnvironmentMissingError, StorageError
 from skep_table.storage.base import FileStatus, StorageFlags
+from skep_table.storage.versioned import Versioned
 
 # Schemes as Hadoop users write them, and as obstore knows them.
 SCHEMES: Mapping[str, str] = {
@@ -157,6 +158,27 @@ class ObjectStorage:
     def replace_atomic(self, path: str, data: bytes) -> None:
         with self._mapped("replace_atomic", path):
             self._obstore.put(self._store, path, data)
+
+    def read_versioned(self, path: str) -> Versioned | None:
+        try:
+            with self._mapped("read", path):
+                answer = self._obstore.get(self._store, path)
+                return Versioned(bytes(answer.bytes()), str(answer.meta["e_tag"]))
+        except FileNotFoundError:
+            return None
+
+    def swap(self, path: str, data: bytes | None, seen: Versioned | None) -> bool:
+        """Deleting is not conditional on object stores: StorageError."""
+        if data is None:
+            raise StorageError(f"swap failed on {self.uri(path)}: deletes have no condition", call="swap", path=path)
+        failures = (self._obstore.exceptions.AlreadyExistsError, self._obstore.exceptions.PreconditionError)
+        mode: Any = "create" if seen is None else {"e_tag": seen.version}
+        with self._mapped("swap", path):
+            try:
+                self._obstore.put(self._store, path, data, mode=mode)
+            except failures:
+                return False
+        return True
 
     def rename(self, source: str, target: str) -> None:
         # Object stores copy; the conditional create at least lets only one of two renamers win.

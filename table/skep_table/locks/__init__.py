@@ -1,0 +1,1 @@
+"""Lock providers: each excludes the writers of one table in its own way, known by Hudi's keys and class names."""

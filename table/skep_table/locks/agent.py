@@ -1,0 +1,58 @@
+"""How a lock's holder tells who it is, in whatever text a provider has room for."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Mapping
+from typing import Final
+
+from skep_table.process import ProcessName, this_process
+
+_PREFIX: Final = "skep "
+
+
+def agent_text(purpose: str | None, *, most: int | None = None) -> str:
+    """Process, purpose, and an id that no other lock bears.
+
+    `most`: characters there is room for, at least 110; then the host is left out, and the purpose cut.
+    """
+    facts: dict[str, object] = {**this_process().as_dict(), "id": uuid.uuid4().hex[:16]}
+    if most is not None:
+        del facts["host"]
+    if purpose is not None:
+        room = len(purpose) if most is None else most - len(_text({**facts, "purpose": ""}))
+        facts["purpose"] = purpose[:room]
+    return _text(facts)
+
+
+def _text(facts: Mapping[str, object]) -> str:
+    return _PREFIX + json.dumps(facts, separators=(",", ":"), ensure_ascii=False)
+
+
+def agent_facts(text: str | None) -> dict[str, object]:
+    """What a skep holder told; empty for others."""
+    if not (text or "").startswith(_PREFIX):
+        return {}
+    try:
+        facts = json.loads((text or "").removeprefix(_PREFIX))
+    except ValueError:
+        return {}
+    return facts if isinstance(facts, dict) else {}
+
+
+def is_gone(text: str | None) -> bool:
+    """Whether the process that wrote the text is certainly gone, so that its lock need not be waited for."""
+    process = ProcessName.parse(agent_facts(text))
+    return process is not None and process.is_gone
+
+
+def describe(facts: Mapping[str, object], *, user: str | None = None, host: str | None = None) -> str:
+    """A holder in words."""
+    host = host or str(facts.get("host", "")) or "another client"
+    parts = [f"{user}@{host}" if user else host]
+    if "pid" in facts:
+        parts.append(f"process {facts['pid']}")
+    if facts.get("purpose"):
+        parts.append(str(facts["purpose"]))
+    return ", ".join(parts)

@@ -1,0 +1,114 @@
+"""A lock that is a file: whoever creates it has the lock. Hudi's FileSystemBasedLockProvider, on the same file.
+
+A file that a dead process left is deleted when the process is certainly gone, or was not renewed for the time that the
+options allow. A holder deletes its own file only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from skep_table.clock import SYSTEM_CLOCK, Clock
+from skep_table.errors import AlreadyExistsError, LeaseLostError, UnsupportedError
+from skep_table.events import NO_EVENTS, Events
+from skep_table.locks.agent import agent_facts, agent_text, describe, is_gone
+from skep_table.locks.lease import LeasedLock, Queue
+from skep_table.names import META_FOLDER
+from skep_table.storage import LocalStorage, Storage
+from skep_table.storage.versioned import Versioned
+
+_NAME: Final = "lock"
+
+
+class FileSystemLock(LeasedLock):
+    """The lock file in `.hoodie`, or in `folder`. UnsupportedError on object stores: they have StorageLock."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        *,
+        folder: str | None = None,
+        expire_seconds: float = 0,
+        heartbeat_seconds: float = 60,
+        purpose: str | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+        events: Events = NO_EVENTS,
+        on_lost: Callable[[LeaseLostError], None] | None = None,
+    ) -> None:
+        place = storage if folder is None else LocalStorage(folder)
+        if not isinstance(place, LocalStorage):
+            raise UnsupportedError(
+                f"{storage.root}: a lock file needs a file system", hint="use the provider storage", path=storage.root
+            )
+        self._storage = place
+        self._path = f"{META_FOLDER}/{_NAME}" if folder is None else _NAME
+        super().__init__(
+            place.uri(self._path), heartbeat_seconds=heartbeat_seconds, clock=clock, events=events, on_lost=on_lost
+        )
+        self._expire_seconds = expire_seconds
+        self._purpose = purpose
+        self._owner: str | None = None
+
+    @property
+    def lock_id(self) -> object | None:
+        return agent_facts(self._owner).get("id")
+
+    def _enter(self) -> bool:
+        return self._poll()
+
+    def _poll(self) -> bool:
+        owner = agent_text(self._purpose)
+        try:
+            self._storage.create_exclusive(self._path, owner.encode())
+        except AlreadyExistsError:
+            self._break_if_dead()
+            return False
+        self._owner = owner
+        return True
+
+    def _break_if_dead(self) -> None:
+        seen = self._storage.read_versioned(self._path)
+        if seen is not None and self._is_dead(seen) and self._storage.swap(self._path, None, seen):
+            self._events.emit("lock.broken", lock=self.name, holder=_holder(seen))
+
+    def _is_dead(self, seen: Versioned) -> bool:
+        if is_gone(seen.data.decode(errors="replace")):
+            return True
+        return 0 < self._expire_seconds < self._age_seconds()
+
+    def _age_seconds(self) -> float:
+        folder = self._path.rpartition("/")[0]
+        modified = [file.modified_ms for file in self._storage.list_prefix(folder) if file.path == self._path]
+        return self._clock.now().timestamp() - modified[0] / 1000 if modified else 0.0
+
+    def _leave(self) -> None:
+        seen, owner, self._owner = self._ours(), self._owner, None
+        if owner is None or seen is None or not self._storage.swap(self._path, None, seen):
+            raise LeaseLostError(f"lock on {self.name} was gone")
+
+    def _look(self) -> None:
+        if self._ours() is None:
+            raise self.lease_lost()
+
+    def _beat(self) -> None:
+        if self._owner is None:
+            return  # still waiting: there is no place to keep
+        seen = self._ours()
+        if seen is None or not self._storage.swap(self._path, seen.data, seen):
+            raise self.lease_lost()
+
+    def _ours(self) -> Versioned | None:
+        seen = self._storage.read_versioned(self._path)
+        return seen if seen is not None and self._owner is not None and seen.data == self._owner.encode() else None
+
+    def _queue(self) -> Queue:
+        seen = self._storage.read_versioned(self._path)
+        if seen is None:
+            return Queue()
+        return Queue(_holder(seen), 1, agent_facts(seen.data.decode(errors="replace")).get("id"))
+
+
+def _holder(seen: Versioned) -> str:
+    facts = agent_facts(seen.data.decode(errors="replace"))
+    return describe(facts) if facts else "another client"

@@ -1,0 +1,262 @@
+"""What all leased locks share: waiting with reports, a heart in a thread of its own, release on every way out."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import signal
+import threading
+import weakref
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from types import FrameType
+from typing import Any, Final
+
+from skep_table.clock import SYSTEM_CLOCK, Clock
+from skep_table.errors import LeaseLostError, LockError, LockTimeoutError, SkepError
+from skep_table.events import NO_EVENTS, Events
+
+log = logging.getLogger("skep.lock")
+
+_FIRST_POLL_SECONDS: Final = 0.02
+_LONGEST_POLL_SECONDS: Final = 1.0
+_LOOK_SECONDS: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """Who has the lock, in words, and how many come before a waiting one (the holder counts)."""
+
+    holder: str | None = None
+    ahead: int = 1
+    lock_id: object = None
+
+
+class LeasedLock(ABC):
+    """A lock that its provider gives up some time after the last heartbeat. Used by one thread at a time.
+
+    Providers say how a lock is asked for, looked after, renewed and given up; `name` is what errors call it. `on_lost`
+    is called, from the heart's thread, when a held lock turns out to be gone.
+    """
+
+    leased: Final = True
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        heartbeat_seconds: float,
+        clock: Clock = SYSTEM_CLOCK,
+        events: Events = NO_EVENTS,
+        on_lost: Callable[[LeaseLostError], None] | None = None,
+    ) -> None:
+        self.name = name
+        self._heartbeat_seconds = heartbeat_seconds
+        self._clock = clock
+        self._events = events
+        self._on_lost = on_lost
+        self._heart: _Heart | None = None
+        self._held_since: float | None = None
+        self._process = os.getpid()
+
+    # -- what a provider does
+
+    @abstractmethod
+    def _enter(self) -> bool:
+        """Asks for the lock, or for a place in its queue. Whether it was granted at once."""
+
+    @abstractmethod
+    def _poll(self) -> bool:
+        """Whether the lock is granted now."""
+
+    @abstractmethod
+    def _leave(self) -> None:
+        """Gives up the lock or the place in the queue. Only LeaseLostError: it was gone already."""
+
+    @abstractmethod
+    def _look(self) -> None:
+        """Asks the provider. LeaseLostError when the lock is not held, or nobody can tell."""
+
+    @abstractmethod
+    def _beat(self) -> None:
+        """Renews lock or place. LeaseLostError when it is gone; any other SkepError is one missed beat."""
+
+    @abstractmethod
+    def _queue(self) -> Queue:
+        """Who is before us."""
+
+    def _pause(self, seconds: float) -> None:
+        """Between two polls. Providers that are told of changes may return earlier."""
+        self._clock.sleep(seconds)
+
+    @property
+    @abstractmethod
+    def lock_id(self) -> object | None:
+        """None when neither held nor waited for."""
+
+    # -- what callers do
+
+    def acquire(self, timeout_seconds: float) -> str:
+        """Waits for at most `timeout_seconds`; answers the lock's id."""
+        if self.lock_id is not None:
+            raise LockError(f"lock on {self.name} is held already, with id {self.lock_id}", lock_id=self.lock_id)
+        start = self._clock.monotonic()
+        self._process = os.getpid()
+        _terminated_in_order()
+        _in_use.add(self)
+        try:
+            granted = self._enter()
+            self._heart = _Heart(self._beat, self._heartbeat_seconds, self._lost)
+            if not granted:
+                self._wait(start, timeout_seconds)
+        except BaseException:  # time-out, error, interrupt: no place in the queue is left behind
+            self.release()
+            raise
+        self._held_since = self._clock.monotonic()
+        self._events.emit(
+            "lock.acquired", lock=self.name, lock_id=self.lock_id, waited_seconds=self._held_since - start
+        )
+        return str(self.lock_id)
+
+    def release(self) -> None:
+        lock_id, heart, self._heart = self.lock_id, self._heart, None
+        _in_use.discard(self)
+        if heart is not None:
+            heart.stop()
+        if lock_id is None or self._process != os.getpid():
+            return
+        try:
+            self._leave()
+        except LeaseLostError as error:
+            log.warning("%s before it was released", error.message)
+        except SkepError as error:
+            # Without heartbeats it is given up after its own time-out; the work under it is done.
+            log.warning("lock %s on %s could not be released: %s", lock_id, self.name, error)
+        since, self._held_since = self._held_since, None
+        held = None if since is None else self._clock.monotonic() - since
+        self._events.emit("lock.released", lock=self.name, lock_id=lock_id, held_seconds=held)
+
+    def ensure_held(self) -> None:
+        """Asks the provider. LeaseLostError when the lock is gone, or when nobody can say that it is there."""
+        if self.lock_id is None:
+            raise LeaseLostError(f"lock on {self.name} is not held")
+        try:
+            self._look()
+        except LeaseLostError:
+            raise
+        except SkepError as error:
+            raise LeaseLostError(
+                f"whether lock {self.lock_id} on {self.name} is still held can't be told: {error.message}",
+                lock_id=self.lock_id,
+                since=self.last_beat,
+            ) from error
+
+    @property
+    def last_beat(self) -> datetime | None:
+        return self._heart.last_beat if self._heart else None
+
+    def lease_lost(self) -> LeaseLostError:
+        """The error that says so."""
+        return LeaseLostError(
+            f"lock {self.lock_id} on {self.name} is lost: it expired or was broken",
+            lock_id=self.lock_id,
+            since=self.last_beat,
+        )
+
+    # -- how
+
+    def _wait(self, start: float, timeout_seconds: float) -> None:
+        """Polls; the longer the queue, the less often."""
+        pause, looked, reported = _FIRST_POLL_SECONDS, start, False
+        longest = 2 * _FIRST_POLL_SECONDS
+        while True:
+            now = self._clock.monotonic()
+            left = start + timeout_seconds - now
+            if left <= 0:
+                raise self._timed_out(now - start)
+            self._pause(min(pause, left))
+            pause = min(pause * 1.5, longest)
+            if self._poll():
+                return
+            if now - looked >= _LOOK_SECONDS or not reported:
+                looked, reported = now, True
+                queue = self._queue()
+                longest = min(2 * _FIRST_POLL_SECONDS * max(1, queue.ahead), _LONGEST_POLL_SECONDS)
+                facts = {"lock": self.name, "holder": queue.holder, "ahead": queue.ahead}
+                self._events.progress("lock.waiting", int(now - start), int(timeout_seconds), **facts)
+
+    def _timed_out(self, waited: float) -> LockTimeoutError:
+        queue = Queue()
+        with suppress(SkepError):
+            queue = self._queue()
+        by = f"; held by {queue.holder}" if queue.holder else ""
+        return LockTimeoutError(
+            f"the lock on {self.name} was not granted in {waited:.1f} s{by}",
+            holder=queue.holder,
+            lock_id=queue.lock_id,
+            waited_seconds=waited,
+        )
+
+    def _lost(self) -> None:
+        error = self.lease_lost()
+        self._events.emit("lock.lost", lock=self.name, lock_id=self.lock_id)
+        if self._on_lost is not None:
+            self._on_lost(error)
+
+
+class _Heart:
+    """Beats until stopped or told that the lock is gone."""
+
+    def __init__(self, beat: Callable[[], None], interval_seconds: float, on_lost: Callable[[], None]) -> None:
+        self._beat = beat
+        self._interval = interval_seconds
+        self._on_lost = on_lost
+        self._stopped = threading.Event()
+        self.last_beat = SYSTEM_CLOCK.now()
+        self._thread = threading.Thread(target=self._run, name="lock-heart", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._stopped.wait(self._interval):
+            try:
+                self._beat()
+                self.last_beat = SYSTEM_CLOCK.now()
+            except LeaseLostError:
+                if not self._stopped.is_set():
+                    self._on_lost()
+                return
+            except Exception as error:
+                # One missed beat is none: the provider waits several intervals.
+                log.warning("heartbeat failed: %s", error)
+
+    def stop(self) -> None:
+        self._stopped.set()
+        if self._thread is not threading.current_thread():
+            self._thread.join(timeout=5)
+
+
+# -- ends of the process -----------------------------------------------------------------------------------------------
+
+_in_use: weakref.WeakSet[LeasedLock] = weakref.WeakSet()
+
+
+@atexit.register
+def _release_all() -> None:
+    for lock in list(_in_use):
+        with suppress(Exception):
+            lock.release()
+
+
+def _terminated_in_order() -> None:
+    """SIGTERM ends a process at once, unless somebody has a way for it: from the first lock on it leaves in order."""
+    if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, _leave_in_order)
+
+
+def _leave_in_order(number: int, _frame: FrameType | None) -> Any:
+    signal.signal(number, signal.SIG_DFL)  # a second one is meant
+    raise SystemExit(128 + number)

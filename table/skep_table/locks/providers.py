@@ -1,0 +1,175 @@
+"""Which lock a table's writers take: by a provider's short name, by Hudi's class name, or by an entry point."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from importlib.metadata import entry_points
+from typing import Final
+
+from skep_table.clock import SYSTEM_CLOCK, Clock
+from skep_table.errors import LeaseLostError, OptionError
+from skep_table.events import NO_EVENTS, Events
+from skep_table.lock import InProcessLock, Lock, NoLock
+from skep_table.locks import options as keys
+from skep_table.options import Options
+from skep_table.storage import Storage
+
+ENTRY_POINTS: Final = "skep.locks"
+
+
+@dataclass(frozen=True, slots=True)
+class LockRequest:
+    """The table whose lock is wanted, and what a provider needs to know besides. `name` is the table's."""
+
+    storage: Storage
+    name: str
+    options: Options = field(default_factory=Options)
+    purpose: str | None = None
+    clock: Clock = SYSTEM_CLOCK
+    events: Events = NO_EVENTS
+    on_lost: Callable[[LeaseLostError], None] | None = None
+
+
+Provider = Callable[[LockRequest], Lock]
+
+
+def make_lock(request: LockRequest, default: str, others: Mapping[str, Provider] | None = None) -> Lock:
+    """The lock that the options name, else that of `default`. `others` are providers of the layers above, by name.
+
+    OptionError for a name that nobody knows, and for what a provider lacks.
+    """
+    named = request.options.value(keys.LOCK_PROVIDER) or default
+    known = {**_PROVIDERS, **(others or {})}
+    provider = known.get(_SHORT.get(named, named))
+    if provider is None:
+        provider = next((each.load() for each in entry_points(group=ENTRY_POINTS) if each.name == named), None)
+    if provider is None:
+        names = ", ".join(sorted(known))
+        raise OptionError(
+            f"unknown lock provider {named!r}; there are {names}, and Hudi's classes of these",
+            option=keys.LOCK_PROVIDER.key,
+            found=named,
+            expected=names,
+        )
+    return provider(request)
+
+
+def _none(_request: LockRequest) -> Lock:
+    return NoLock()
+
+
+def _process(request: LockRequest) -> Lock:
+    return InProcessLock(request.storage.root)
+
+
+def _storage(request: LockRequest) -> Lock:
+    from skep_table.locks.storage import StorageLock
+
+    validity, renew = (request.options.value(key) for key in (keys.STORAGE_VALIDITY, keys.STORAGE_RENEW))
+    if validity < 3 * renew:
+        raise OptionError(
+            f"{keys.STORAGE_VALIDITY.key}={validity} is less than three times {keys.STORAGE_RENEW.key}={renew}",
+            option=keys.STORAGE_VALIDITY.key,
+            found=validity,
+            expected=f"≥ {3 * renew}",
+        )
+    return StorageLock(
+        request.storage,
+        validity_seconds=validity,
+        heartbeat_seconds=renew,
+        purpose=request.purpose,
+        clock=request.clock,
+        events=request.events,
+        on_lost=request.on_lost,
+    )
+
+
+def _filesystem(request: LockRequest) -> Lock:
+    from skep_table.locks.filesystem import FileSystemLock
+
+    options = request.options
+    expire = options.value(keys.FILESYSTEM_EXPIRE) * 60
+    beat = options.value(keys.HEARTBEAT_MILLISECONDS) / 1000
+    return FileSystemLock(
+        request.storage,
+        folder=options.value(keys.FILESYSTEM_PATH) or None,
+        expire_seconds=expire,
+        heartbeat_seconds=min(beat, expire / 4) if expire else beat,
+        purpose=request.purpose,
+        clock=request.clock,
+        events=request.events,
+        on_lost=request.on_lost,
+    )
+
+
+def _zookeeper(request: LockRequest) -> Lock:
+    from skep_table.locks.zookeeper import ZooKeeperLock
+
+    options = request.options
+    hosts = _given(options, keys.ZOOKEEPER_URL.key)
+    port = options.value(keys.ZOOKEEPER_PORT)
+    if port:
+        hosts = ",".join(host if ":" in host else f"{host}:{port}" for host in hosts.split(","))
+    base = _given(options, keys.ZOOKEEPER_BASE_PATH.key)
+    return ZooKeeperLock(
+        hosts,
+        f"{base.rstrip('/')}/{options.value(keys.ZOOKEEPER_LOCK_KEY) or request.name}",
+        session_seconds=options.value(keys.ZOOKEEPER_SESSION) / 1000,
+        connect_seconds=options.value(keys.ZOOKEEPER_CONNECT) / 1000,
+        purpose=request.purpose,
+        clock=request.clock,
+        events=request.events,
+        on_lost=request.on_lost,
+    )
+
+
+def _dynamodb(request: LockRequest) -> Lock:
+    from skep_table.locks.dynamodb import DynamoDbLock
+
+    options = request.options
+    return DynamoDbLock(
+        _given(options, keys.DYNAMODB_TABLE.key),
+        options.value(keys.DYNAMODB_KEY) or request.name,
+        region=options.value(keys.DYNAMODB_REGION),
+        endpoint_url=options.value(keys.DYNAMODB_ENDPOINT) or None,
+        lease_seconds=options.value(keys.LOCK_WAIT_MILLISECONDS) / 1000,
+        billing_mode=options.value(keys.DYNAMODB_BILLING),
+        capacity=(options.value(keys.DYNAMODB_READ), options.value(keys.DYNAMODB_WRITE)),
+        creation_seconds=options.value(keys.DYNAMODB_CREATION) / 1000,
+        purpose=request.purpose,
+        clock=request.clock,
+        events=request.events,
+        on_lost=request.on_lost,
+    )
+
+
+def _given(options: Options, key: str) -> str:
+    found = options.get(key)
+    if not found:
+        raise OptionError(f"the lock provider needs {key}", option=key)
+    return found
+
+
+_PROVIDERS: Final[Mapping[str, Provider]] = {
+    "none": _none,
+    "process": _process,
+    "storage": _storage,
+    "filesystem": _filesystem,
+    "zookeeper": _zookeeper,
+    "dynamodb": _dynamodb,
+}
+_HUDI: Final = "org.apache.hudi.client.transaction.lock"
+_SHORT: Final[Mapping[str, str]] = {
+    "in_process": "process",
+    "hms": "metastore",
+    "hive_metastore": "metastore",
+    f"{_HUDI}.InProcessLockProvider": "process",
+    f"{_HUDI}.NoopLockProvider": "none",
+    f"{_HUDI}.FileSystemBasedLockProvider": "filesystem",
+    f"{_HUDI}.StorageBasedLockProvider": "storage",
+    f"{_HUDI}.ZookeeperBasedLockProvider": "zookeeper",
+    "org.apache.hudi.aws.transaction.lock.DynamoDBBasedLockProvider": "dynamodb",
+    "org.apache.hudi.hive.transaction.lock.HiveMetastoreBasedLockProvider": "metastore",
+    "org.apache.hudi.hive.HiveMetastoreBasedLockProvider": "metastore",
+}

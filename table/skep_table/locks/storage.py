@@ -1,0 +1,139 @@
+"""A lock in the table's own storage: a lease in one small file, changed only by compare and swap; no server is needed.
+
+Hudi's StorageBasedLockProvider: `.hoodie/.locks/table_lock.json` says who has the lock until when. Who takes it over
+when that moment has passed, and a little more for clocks that differ, swaps in a lease of its own.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Final
+
+from skep_table.clock import SYSTEM_CLOCK, Clock
+from skep_table.errors import FormatError, LeaseLostError, UnsupportedError
+from skep_table.events import NO_EVENTS, Events
+from skep_table.locks.agent import agent_facts, agent_text, describe, is_gone
+from skep_table.locks.lease import LeasedLock, Queue
+from skep_table.names import META_FOLDER
+from skep_table.storage import Storage
+from skep_table.storage.versioned import Versioned, VersionedStorage
+
+LOCK_FILE: Final = f"{META_FOLDER}/.locks/table_lock.json"
+_DRIFT_MS: Final = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """The file's content. `valid_until`: epoch milliseconds; `expired`: the owner has given it up."""
+
+    owner: str
+    valid_until: int
+    expired: bool = False
+
+    @classmethod
+    def parse(cls, data: bytes, path: str) -> Lease:
+        try:
+            found = json.loads(data)
+            return cls(str(found["owner"]), int(found["validUntil"]), bool(found["expired"]))
+        except (ValueError, KeyError, TypeError) as error:
+            raise FormatError(f"{path} is no lease of a lock: {data[:80]!r}", path=path) from error
+
+    def encode(self) -> bytes:
+        fields = asdict(self)
+        return json.dumps({"expired": fields["expired"], "validUntil": self.valid_until, "owner": self.owner}).encode()
+
+
+class StorageLock(LeasedLock):
+    """The lock of the table in `storage`. UnsupportedError where that can't compare and swap."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        *,
+        validity_seconds: float = 300,
+        heartbeat_seconds: float = 30,
+        purpose: str | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+        events: Events = NO_EVENTS,
+        on_lost: Callable[[LeaseLostError], None] | None = None,
+    ) -> None:
+        if not isinstance(storage, VersionedStorage):
+            raise UnsupportedError(
+                f"{storage.root}: this storage can't compare and swap, as a lock in it needs", path=storage.root
+            )
+        super().__init__(storage.root, heartbeat_seconds=heartbeat_seconds, clock=clock, events=events, on_lost=on_lost)
+        self._storage: VersionedStorage = storage
+        self._validity_ms = int(validity_seconds * 1000)
+        self._purpose = purpose
+        self._owner: str | None = None
+        self._seen: Versioned | None = None
+
+    @property
+    def lock_id(self) -> object | None:
+        return agent_facts(self._owner).get("id")
+
+    def _enter(self) -> bool:
+        return self._poll()
+
+    def _poll(self) -> bool:
+        owner = agent_text(self._purpose)
+        seen = self._storage.read_versioned(LOCK_FILE)
+        if seen is not None and not self._is_free(Lease.parse(seen.data, LOCK_FILE)):
+            return False
+        if not self._put(Lease(owner, self._now_ms() + self._validity_ms), seen):
+            return False
+        self._owner = owner
+        return True
+
+    def _is_free(self, lease: Lease) -> bool:
+        if lease.expired or self._now_ms() > lease.valid_until + _DRIFT_MS:
+            return True
+        if is_gone(lease.owner):
+            self._events.emit("lock.broken", lock=self.name, holder=describe(agent_facts(lease.owner)))
+            return True
+        return False
+
+    def _leave(self) -> None:
+        owner, self._owner = self._owner, None
+        seen = self._storage.read_versioned(LOCK_FILE)
+        if owner is None or not self._is_ours(seen, owner) or not self._put(Lease(owner, self._now_ms(), True), seen):
+            raise LeaseLostError(f"lock on {self.name} was gone")
+
+    def _look(self) -> None:
+        if not self._is_ours(self._storage.read_versioned(LOCK_FILE), self._owner):
+            raise self.lease_lost()
+
+    def _beat(self) -> None:
+        owner = self._owner
+        if owner is None:
+            return  # still waiting: there is no place to keep
+        seen = self._storage.read_versioned(LOCK_FILE)
+        if not self._is_ours(seen, owner) or not self._put(Lease(owner, self._now_ms() + self._validity_ms), seen):
+            raise self.lease_lost()
+
+    def _queue(self) -> Queue:
+        seen = self._storage.read_versioned(LOCK_FILE)
+        lease = Lease.parse(seen.data, LOCK_FILE) if seen else None
+        if lease is None or lease.expired:
+            return Queue()
+        facts = agent_facts(lease.owner)
+        return Queue(describe(facts) if facts else lease.owner, 1, facts.get("id", lease.owner))
+
+    def _is_ours(self, seen: Versioned | None, owner: str | None) -> bool:
+        """Whether the lease is still there, and would still be for a moment."""
+        lease = Lease.parse(seen.data, LOCK_FILE) if seen else None
+        return (
+            lease is not None
+            and owner is not None
+            and lease.owner == owner
+            and not lease.expired
+            and self._now_ms() < lease.valid_until - _DRIFT_MS
+        )
+
+    def _put(self, lease: Lease, seen: Versioned | None) -> bool:
+        return self._storage.swap(LOCK_FILE, lease.encode(), seen)
+
+    def _now_ms(self) -> int:
+        return int(self._clock.now().timestamp() * 1000)

@@ -1,0 +1,201 @@
+"""A lock in ZooKeeper, by the protocol of Curator's InterProcessMutex, which Hudi uses: ephemeral nodes in a queue.
+
+Each writer makes a sequential node below the lock's; the lowest has the lock, and everybody watches the one before. A
+node lives as long as its session, so a dead writer's goes after the session's time-out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import uuid
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Final
+
+from skep_table.clock import SYSTEM_CLOCK, Clock
+from skep_table.errors import EnvironmentMissingError, LeaseLostError, LockError, OptionError
+from skep_table.events import NO_EVENTS, Events
+from skep_table.locks.agent import agent_facts, agent_text, describe
+from skep_table.locks.lease import LeasedLock, Queue
+
+_LOCK: Final = "lock-"  # what comes before the number in the names of Curator's nodes
+
+
+def implicit_path(base_path: str) -> str:
+    """Where Hudi's ZookeeperBasedImplicitBasePathLockProvider has the lock of a table."""
+    return "/tmp/" + hashlib.sha256(base_path.encode()).hexdigest()
+
+
+class ZooKeeperLock(LeasedLock):
+    """The lock node `path` on the servers `hosts` (`host:port,…`)."""
+
+    def __init__(
+        self,
+        hosts: str,
+        path: str,
+        *,
+        session_seconds: float = 60,
+        connect_seconds: float = 15,
+        purpose: str | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+        events: Events = NO_EVENTS,
+        on_lost: Callable[[LeaseLostError], None] | None = None,
+    ) -> None:
+        if not path.strip("/"):
+            raise OptionError("a lock in ZooKeeper needs a path", option="hoodie.write.lock.zookeeper.base_path")
+        # The session's heartbeats are the client's own; ours only looks whether the node is there.
+        super().__init__(
+            f"{hosts}/{path.strip('/')}",
+            heartbeat_seconds=max(0.05, session_seconds / 4),
+            clock=clock,
+            events=events,
+            on_lost=on_lost,
+        )
+        self._hosts = hosts
+        self._path = "/" + path.strip("/")
+        self._session_seconds = session_seconds
+        self._connect_seconds = connect_seconds
+        self._purpose = purpose
+        self._client: Any = None
+        self._node: str | None = None
+        self._changed = threading.Event()
+
+    @property
+    def lock_id(self) -> object | None:
+        return self._node and self._node.rpartition("/")[2]
+
+    def _enter(self) -> bool:
+        self._client = self._connected()
+        prefix = f"{self._path}/_c_{uuid.uuid4()}-{_LOCK}"
+        with _failures(self.name):
+            self._node = self._made(prefix)
+        return self._poll()
+
+    def _made(self, prefix: str) -> str:
+        """A node of ours. When the answer was lost with the connection, it is found by its name."""
+        from kazoo.exceptions import ConnectionLoss
+
+        content = agent_text(self._purpose).encode()
+        try:
+            return str(self._client.create(prefix, content, ephemeral=True, sequence=True, makepath=True))
+        except ConnectionLoss:
+            own = prefix.rpartition("/")[2]
+            for name in self._client.retry(self._client.get_children, self._path):
+                if name.startswith(own):
+                    return f"{self._path}/{name}"
+            raise
+
+    def _poll(self) -> bool:
+        assert self._node is not None
+        with _failures(self.name):
+            names = self._names()
+            own = self._node.rpartition("/")[2]
+            if own not in names:
+                raise LockError(f"the place in the queue for the lock on {self.name} is gone: the session expired")
+            place = names.index(own)
+            if place == 0:
+                return True
+            self._changed.clear()
+            there = self._client.exists(f"{self._path}/{names[place - 1]}", watch=lambda _event: self._changed.set())
+        if there is None:
+            self._changed.set()
+        return False
+
+    def _pause(self, seconds: float) -> None:
+        self._changed.wait(seconds)
+
+    def _leave(self) -> None:
+        client, node, self._client, self._node = self._client, self._node, None, None
+        try:
+            with _failures(self.name):
+                if node is not None and not _deleted(client, node):
+                    raise LeaseLostError(f"lock on {self.name} was gone")
+        finally:
+            client.stop()
+            client.close()
+
+    def release(self) -> None:
+        super().release()
+        if self._client is not None:  # connected, and no node made
+            with suppress(Exception):
+                self._client.stop()
+                self._client.close()
+            self._client = None
+
+    def _look(self) -> None:
+        with _failures(self.name):
+            status = self._client.exists(self._node)
+        if status is None or status.ephemeralOwner != self._client.client_id[0]:
+            raise self.lease_lost()
+
+    def _beat(self) -> None:
+        if self._node is not None:
+            self._look()
+
+    def _queue(self) -> Queue:
+        from kazoo.exceptions import NoNodeError
+
+        with _failures(self.name):
+            names = self._names()
+            own = self.lock_id
+            if not names or names[0] == own:
+                return Queue()
+            try:
+                data, _ = self._client.get(f"{self._path}/{names[0]}")
+            except NoNodeError:
+                return Queue()
+        facts = agent_facts(data.decode(errors="replace"))
+        holder = describe(facts) if facts else data.decode(errors="replace") or "another client"
+        return Queue(holder, names.index(own) if own in names else len(names), names[0])
+
+    def _names(self) -> list[str]:
+        """The queue in its order, Curator's way: by what follows `lock-`."""
+        return sorted(self._client.get_children(self._path), key=lambda name: name.rpartition(_LOCK)[2])
+
+    def _connected(self) -> Any:
+        try:
+            from kazoo.client import KazooClient
+        except ImportError as error:
+            raise EnvironmentMissingError(
+                "locks in ZooKeeper need the package kazoo", hint="pip install 'skep[zookeeper]'"
+            ) from error
+        client = KazooClient(hosts=self._hosts, timeout=self._session_seconds)
+        with _failures(self.name):
+            try:
+                client.start(timeout=self._connect_seconds)
+            except BaseException:
+                client.stop()
+                client.close()
+                raise
+        return client
+
+
+def _deleted(client: Any, node: str) -> bool:
+    from kazoo.exceptions import NoNodeError
+
+    try:
+        client.retry(client.delete, node)
+    except NoNodeError:
+        return False
+    return True
+
+
+class _failures:
+    """Failures of ZooKeeper or of the way to it as LockError."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is None:
+            return
+        from kazoo.exceptions import KazooException
+        from kazoo.handlers.threading import KazooTimeoutError
+
+        if isinstance(error, (KazooException, KazooTimeoutError)):
+            text = str(error) or type(error).__name__
+            raise LockError(f"ZooKeeper at {self._name} failed: {text}", lock=self._name) from error
