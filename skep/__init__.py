@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from skep.hoodie import load, open_table, write
     from skep.lake import Lake, connect
+    from skep.maintenance import maintain
+    from skep.services import ServiceWarning
     from skep.sql import SqlResult
     from skep.syncing import SyncWarning
     from skep.table import Commit, Rows, Table
@@ -27,6 +29,7 @@ __all__ = [
     "Commit",
     "Lake",
     "Rows",
+    "ServiceWarning",
     "SkepError",
     "SqlResult",
     "SyncWarning",
@@ -35,6 +38,7 @@ __all__ = [
     "__version__",
     "connect",
     "load",
+    "maintain",
     "open_table",
     "write",
 ]
@@ -43,6 +47,7 @@ _HOMES = {
     "Commit": "skep.table",
     "Lake": "skep.lake",
     "Rows": "skep.table",
+    "ServiceWarning": "skep.services",
     "SkepError": "skep_table.errors",
     "SqlResult": "skep.sql",
     "SyncWarning": "skep.syncing",
@@ -50,6 +55,7 @@ _HOMES = {
     "WriteResult": "skep_table.write.result",
     "connect": "skep.lake",
     "load": "skep.hoodie",
+    "maintain": "skep.maintenance",
     "open_table": "skep.hoodie",
     "write": "skep.hoodie",
 }

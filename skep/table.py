@@ -6,7 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from skep.services import Services
 from skep.spark import SparkHolder
+from skep.table_services import ServiceMethods
 from skep.writing import WriteSetting, writer_for
 from skep_table.errors import InputError
 from skep_table.query.read import read
@@ -55,7 +57,7 @@ class Rows(ReadResult):
         return to_spark(self._table, self._request, self._spark.session)
 
 
-class Table:
+class Table(ServiceMethods):
     """A Hudi table. `Lake.table` and `Lake.create_table` hand these out; `skep.open` does for a path."""
 
     def __init__(
@@ -151,6 +153,11 @@ class Table:
     def _writer(self, frame: object, options: Mapping[str, object]) -> Any:
         setting = self._setting
         return writer_for(frame, self._hudi, setting.with_options(options) if options else setting)
+
+    def _services(self, options: Mapping[str, object]) -> Services:
+        setting = self._setting
+        found = Services(setting.options, setting.lock, setting.spark, setting.events, setting.hooks)
+        return found.with_options(options)
 
     # -- reading
 

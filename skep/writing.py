@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from skep.services import Services
 from skep.spark import SparkHolder
 from skep_table.commit.setting import CommitSetting
 from skep_table.events import NO_EVENTS, Events
@@ -36,8 +37,10 @@ def writer_for(frame: object, table: HudiTable, setting: WriteSetting) -> TableW
     from skep_writer.session import is_spark_frame
 
     setting.options.check()
+    services = Services(setting.options, setting.lock, setting.spark, setting.events, setting.hooks)
+    hooks = (services.after_commit(), *setting.hooks)
     session = frame.sparkSession if is_spark_frame(frame) else setting.spark.given  # type: ignore[attr-defined]
     if session is None:
         commit = CommitSetting(lock=setting.lock(), events=setting.events, options=setting.options)
-        return LocalWriter(table, commit, setting.hooks)
-    return SparkWriter(table, session, setting.options, lock=setting.lock(), events=setting.events, hooks=setting.hooks)
+        return LocalWriter(table, commit, hooks)
+    return SparkWriter(table, session, setting.options, lock=setting.lock(), events=setting.events, hooks=hooks)

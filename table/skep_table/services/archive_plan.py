@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
+from typing import Final
 
 from skep_table.errors import OptionError
 from skep_table.options import Options
@@ -19,6 +20,8 @@ from skep_table.services.retention import last_clean
 from skep_table.table import HudiTable
 from skep_table.timeline.instant import Action, Instant
 from skep_table.timeline.timeline import WRITE_ACTIONS, Timeline
+
+_SERVICES: Final = (Action.CLEAN, Action.ROLLBACK)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +50,12 @@ def check_archive_options(options: Options) -> None:
             found=retention.number,
             expected=f"< {least}",
         )
+
+
+def is_archive_due(timeline: Timeline, options: Options) -> bool:
+    """Whether there are more commits, cleans or rollbacks than may be. What holds them back is not looked at."""
+    most, completed = options.value(KEEP_MAX_COMMITS), timeline.completed()
+    return len(completed.data()) > most or any(len(completed.of(action)) > most for action in _SERVICES)
 
 
 def plan_archive(table: HudiTable, options: Options, runner: Runner) -> ArchivePlan:
@@ -128,7 +137,7 @@ def _any_there(table: HudiTable, groups: tuple[str, tuple[str, ...]]) -> bool:
 def _services(timeline: Timeline, most: int, least: int) -> list[Instant]:
     """Cleans and rollbacks, each kind by its own number. The last clean stays in any case: the next one needs it."""
     found: list[Instant] = []
-    for action in (Action.CLEAN, Action.ROLLBACK):
+    for action in _SERVICES:
         instants = timeline.completed().of(action).instants
         if len(instants) > most:
             found += instants[: len(instants) - least]

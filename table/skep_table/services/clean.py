@@ -13,13 +13,16 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+from skep_table.commit.concurrency import Concurrency
+from skep_table.commit.options import FailedWritesPolicy
+from skep_table.commit.recovery import roll_back_failed
 from skep_table.commit.setting import CommitSetting
 from skep_table.errors import AlreadyExistsError
 from skep_table.lock import held
 from skep_table.names import PARTITION_METAFILE, join
 from skep_table.options import Options
 from skep_table.services.clean_plan import Retention, earliest_to_retain, files_to_delete
-from skep_table.services.options import INCREMENTAL_CLEAN
+from skep_table.services.options import CLEAN_COMMITS, INCREMENTAL_CLEAN, KEEP_MAX_COMMITS, KEEP_MIN_COMMITS
 from skep_table.services.prepare import prepared
 from skep_table.services.retention import last_clean, protected_files
 from skep_table.storage import Storage
@@ -64,12 +67,27 @@ def schedule_clean(table: HudiTable, setting: CommitSetting) -> Instant | None:
     """Writes a plan onto the timeline; None when there is nothing to delete."""
     with held(setting.lock, setting.lock_timeout_seconds):
         table = prepared(table, setting)
+        if Concurrency.of(setting.options).failed_writes is FailedWritesPolicy.LAZY:
+            table = roll_back_failed(table, setting)
         plan = plan_clean(table, setting)
-        if not plan.file_paths_to_be_deleted_per_partition:
+        if not plan.file_paths_to_be_deleted_per_partition and not _moves_on(table, plan, setting.options):
             return None
         setting.lock.ensure_held()
         instant, _ = request_instant(table, Action.CLEAN, plan, setting.clock)
         return instant
+
+
+def is_clean_due(table: HudiTable, setting: CommitSetting) -> bool:
+    """Whether a clean may find something: enough commits since the last one, and one that is to be retained no more."""
+    timeline, retention = table.timeline, Retention.of(setting.options)
+    if timeline.pending().of(Action.CLEAN):
+        return True
+    last = timeline.completed().of(Action.CLEAN).last()
+    since = [i for i in timeline.data().completed() if last is None or i.requested_time > last.requested_time]
+    if len(since) < setting.options.value(CLEAN_COMMITS):
+        return False
+    now, zone = setting.clock.now(), table.config.timezone
+    return retention.is_by_versions or earliest_to_retain(timeline, retention, now, zone) is not None
 
 
 def plan_clean(table: HudiTable, setting: CommitSetting) -> CleanerPlan:
@@ -104,6 +122,18 @@ def plan_clean(table: HudiTable, setting: CommitSetting) -> CleanerPlan:
     )
 
 
+def _moves_on(table: HudiTable, plan: CleanerPlan, options: Options) -> bool:
+    """Whether a clean that deletes nothing is worth its instant: the next one need not look at all partitions again,
+    or at those of many commits, and these commits can be archived."""
+    earliest = plan.earliest_instant_to_retain
+    if earliest is None or not options.value(INCREMENTAL_CLEAN):
+        return False
+    last = last_clean(table)
+    since = last.earliest_commit_to_retain if last else ""
+    passed = [i for i in table.timeline.data().completed() if since <= i.requested_time < earliest.timestamp]
+    return len(passed) >= options.value(KEEP_MAX_COMMITS) - options.value(KEEP_MIN_COMMITS)
+
+
 def _action_instant(instant: Instant) -> ActionInstant:
     return ActionInstant(timestamp=instant.requested_time, action=instant.action.value, state=instant.state.name)
 
@@ -123,17 +153,29 @@ def _files_of_partition(
 def _partitions(table: HudiTable, view: FileView, earliest: Instant | None, options: Options) -> list[str]:
     """The partitions to look into: those that commits touched since the last clean, where that can be told."""
     last, timeline = last_clean(table), table.timeline
-    if earliest is None or last is None or not options.value(INCREMENTAL_CLEAN):
+    if earliest is None or not options.value(INCREMENTAL_CLEAN):
         return view.partitions()
-    since = last.earliest_commit_to_retain
-    kept_before = {time for time in (last.extra_metadata or {}).get(SAVEPOINTS, "").split(",") if time}
-    if not since or timeline.is_archived(since) or not kept_before <= set(table.savepoints()):
+    if last is None:
+        since, kept_before, failed = "", set[str](), set[str]()
+        if _has_older_files(table):
+            return view.partitions()
+    else:
+        since = last.earliest_commit_to_retain
+        kept_before = {time for time in (last.extra_metadata or {}).get(SAVEPOINTS, "").split(",") if time}
+        failed = {name for name, account in last.partition_metadata.items() if account.failed_delete_files}
+        if not since or timeline.is_archived(since):
+            return view.partitions()
+    if not kept_before <= set(table.savepoints()):
         return view.partitions()
     # What left the retention since was superseded by a commit between the two bounds.
     between = timeline.data().completed().filter(lambda i: since <= i.requested_time < earliest.requested_time)
     touched = {partition for instant in between for partition in table.commit_metadata(instant).partitions}
-    touched.update(name for name, account in last.partition_metadata.items() if account.failed_delete_files)
-    return sorted(touched)
+    return sorted(touched | failed)
+
+
+def _has_older_files(table: HudiTable) -> bool:
+    """Whether commits that the active timeline knows nothing of may have left files."""
+    return bool(table.storage.list_prefix(table.layout.archive_folder))
 
 
 def execute_pending_cleans(table: HudiTable, setting: CommitSetting) -> list[Cleaned]:

@@ -23,6 +23,7 @@ from skep_table.query import ReadRequest, read
 from skep_table.runner import ThreadRunner
 from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
+from skep_table.table_config import TableType
 from skep_table.write.local import LocalWriter
 
 SCHEMA = pa.schema([("id", pa.string()), ("part", pa.string()), ("ts", pa.int64())])
@@ -59,8 +60,8 @@ class Maker:
     def table(self) -> HudiTable:
         return HudiTable.open(str(self.folder))
 
-    def create(self) -> Maker:
-        spec = TableSpec(name="t", schema=SCHEMA, record_key=("id",), partition_by=("part",), ordering="ts")
+    def create(self, kind: TableType = TableType.COPY_ON_WRITE) -> Maker:
+        spec = TableSpec(name="t", schema=SCHEMA, record_key=("id",), partition_by=("part",), ordering="ts", type=kind)
         create_table(LocalStorage(str(self.folder)), spec)
         return self
 
@@ -89,6 +90,11 @@ class Maker:
 @pytest.fixture
 def maker(tmp_path: Path) -> Maker:
     return Maker(tmp_path / "table", Ticking()).create()
+
+
+@pytest.fixture
+def mor_maker(tmp_path: Path) -> Maker:
+    return Maker(tmp_path / "table", Ticking()).create(TableType.MERGE_ON_READ)
 
 
 @pytest.fixture

@@ -1,0 +1,55 @@
+"""What services did, in one form for all: for tables on screen, events, and the syncs that follow."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from skep_table.services.archive_plan import ArchivePlan
+from skep_table.services.clean import Cleaned
+from skep_table.services.cluster import Clustered
+from skep_table.services.compact import Compacted
+from skep_table.timeline.instant import Instant
+from skep_table.timeline.metadata import CommitMetadata
+from skep_table.write.result import WriteResult
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """One thing that was done. `commit` is set where it changed the table's files for readers."""
+
+    service: str
+    instant: str | None
+    state: str
+    what: str
+    commit: tuple[Instant, CommitMetadata] | None = None
+
+
+def scheduled(service: str, instant: Instant) -> Done:
+    return Done(service, instant.requested_time, "scheduled", "planned, to be carried out")
+
+
+def compacted(found: Compacted) -> Done:
+    what = f"{_count(found.slices, 'file slice')} compacted"
+    return Done("compact", found.instant.requested_time, "completed", what, (found.instant, found.metadata))
+
+
+def clustered(found: Clustered) -> Done:
+    what = f"{_count(found.replaced, 'file group')} rewritten as {len(found.metadata.stats)}"
+    return Done("cluster", found.instant.requested_time, "completed", what, (found.instant, found.metadata))
+
+
+def expired(found: WriteResult) -> Done:
+    what = f"{_count(len(found.partitions), 'partition')} dropped"
+    return Done("ttl", found.instant.requested_time, "completed", what, (found.instant, found.metadata))
+
+
+def cleaned(found: Cleaned) -> Done:
+    return Done("clean", found.instant.requested_time, "completed", f"{_count(len(found.deleted), 'file')} deleted")
+
+
+def archived(found: ArchivePlan) -> Done:
+    return Done("archive", None, "completed", f"{_count(len(found.instants), 'instant')} archived")
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" + ("" if number == 1 else "s")

@@ -1,0 +1,100 @@
+"""Time to live of partitions: those whose time is up are dropped in one replace commit; the next clean deletes them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from datetime import timedelta
+from enum import Enum
+from functools import partial
+
+from skep_table.commit.setting import CommitSetting
+from skep_table.errors import OptionError
+from skep_table.names import PARTITION_METAFILE, join
+from skep_table.options import Status, boolean, comma_list, one_of, option
+from skep_table.properties import parse_properties
+from skep_table.table import HudiTable
+from skep_table.timeline.timeline import format_instant_time
+from skep_table.view import FileView
+from skep_table.write.local import LocalWriter
+from skep_table.write.result import WriteResult
+
+
+class Expiry(str, Enum):
+    """From when a partition's time counts: its last write, or its first."""
+
+    KEEP_BY_TIME = "KEEP_BY_TIME"
+    KEEP_BY_CREATION_TIME = "KEEP_BY_CREATION_TIME"
+
+
+_NO_NAMES: tuple[str, ...] = ()
+_STRATEGY = "hoodie.partition.ttl.strategy."
+TTL_INLINE = option("hoodie.partition.ttl.inline", boolean, False, "Drop expired partitions after a commit")
+TTL_STRATEGY = option(
+    "hoodie.partition.ttl.management.strategy.type", one_of(Expiry), Expiry.KEEP_BY_TIME, "From when time counts"
+)
+TTL_DAYS = option(f"{_STRATEGY}days.retain", int, -1, "Days that a partition lives; -1: for ever")
+TTL_SELECTED = option(f"{_STRATEGY}partition.selected", comma_list, _NO_NAMES, "Only these partition paths expire")
+TTL_MOST = option(f"{_STRATEGY}max.delete.partitions", int, 1000, "Partitions dropped at a time, at most")
+option("hoodie.partition.ttl.strategy.class", str, "", status=Status.PLANNED)
+
+log = logging.getLogger("skep.ttl")
+
+
+def expire_partitions(table: HudiTable, setting: CommitSetting) -> list[WriteResult]:
+    """Drops the partitions whose time is up. OptionError when no time is set."""
+    if setting.options.value(TTL_DAYS) <= 0:
+        raise OptionError(f"how long partitions live is not said: {TTL_DAYS.key}", option=TTL_DAYS.key)
+    table = table.reload()
+    gone = expired_partitions(table, setting)
+    if not gone:
+        return []
+    return [LocalWriter(table, setting).delete_partitions(gone)]
+
+
+def expired_partitions(table: HudiTable, setting: CommitSetting) -> list[str]:
+    """The partitions that would be dropped now, oldest first. Changes nothing."""
+    options = setting.options
+    days = options.value(TTL_DAYS)
+    if days <= 0 or not table.config.partition_fields:
+        return []
+    bound = format_instant_time(setting.clock.now() - timedelta(days=days), table.config.timezone)
+    view = table.view(metadata=False)
+    selected = options.value(TTL_SELECTED)
+    partitions = [path for path in view.partitions() if not selected or path in selected]
+    if options.value(TTL_STRATEGY) is Expiry.KEEP_BY_CREATION_TIME:
+        times = setting.runner.map(partial(_created, table), partitions)
+    else:
+        view.facts  # noqa: B018 - read once, before the threads ask for it
+        times = setting.runner.map(partial(_last_write, view), partitions)
+        times = _with_commits(table, partitions, times)
+    found = sorted((time, path) for time, path in zip(times, partitions, strict=True) if time and time < bound)
+    if odd := [path for _, path in found if _is_pattern(path)]:
+        log.warning("table %s: partitions with * in their path don't expire: %s", table.config.name, ", ".join(odd))
+    live = [path for _, path in found if not _is_pattern(path) and view.file_groups(path)]
+    return live[: max(0, options.value(TTL_MOST))]
+
+
+def _created(table: HudiTable, partition: str) -> str | None:
+    """The commit that came first to the partition, as its metafile says."""
+    try:
+        return parse_properties(table.storage.read(join(partition, PARTITION_METAFILE))).get("commitTime")
+    except FileNotFoundError:
+        return None
+
+
+def _last_write(view: FileView, partition: str) -> str | None:
+    return max((slice_.base_instant for slice_ in view.slices(partition)), default=None)
+
+
+def _with_commits(table: HudiTable, partitions: list[str], times: Iterable[str | None]) -> list[str | None]:
+    """Delta commits leave no base file: what the active timeline says counts too."""
+    last: dict[str, str] = {}
+    for instant in table.timeline.data().completed():
+        last.update(dict.fromkeys(table.commit_metadata(instant).partition_to_write_stats, instant.requested_time))
+    return [max(time, last.get(path, time)) if time else None for path, time in zip(partitions, times, strict=True)]
+
+
+def _is_pattern(path: str) -> bool:
+    """Dropping it by its name would drop others with it."""
+    return "*" in path or "%2A" in path
