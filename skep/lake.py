@@ -8,6 +8,7 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from skep.background import wait_for
 from skep.locking import checked, lock_of
 from skep.names import TableName
 from skep.options import SYNC
@@ -116,7 +117,9 @@ class Lake:
         self.close()
 
     def close(self) -> None:
-        """Stops the Spark session and the metastore that this lake started. Calling it again is no error."""
+        """Stops the Spark session and the metastore that this lake started, once the services that run beside writes
+        have ended. Calling it again is no error."""
+        wait_for()
         self._spark.stop()
         self._syncs.clients.close()
         self.metastore.close()
