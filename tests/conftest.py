@@ -45,6 +45,7 @@ load_helper("golden_faults", TESTS / "golden" / "faults.py")
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    load_helper("client_contract", TESTS / "catalog" / "client_contract.py")
     config.pluginmanager.register(load_helper("metastore_fixtures", TESTS / "catalog" / "metastore_fixtures.py"))
     config.pluginmanager.register(load_helper("storage_fixtures", TESTS / "table" / "storage_fixtures.py"))
 

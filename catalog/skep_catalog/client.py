@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from skep_catalog.entities import Database, LockAnswer, LockInfo, LockState, Partition, Table
+from skep_catalog.entities import ColumnStatistics, Database, LockAnswer, LockInfo, LockState, Partition, Table
 from skep_catalog.settings import ConnectionSettings
 from skep_table.errors import CatalogError, EntryExistsError, NoSuchTableError, UnsupportedError
 
@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _BATCH = 1000
+_TABLES = 200
+_COUNTS = frozenset({"numFiles", "totalSize"})
+_ERASURE_CODED = "numFilesErasureCoded"
+_HAVE_ANOTHER_WAY = ("get_table_req", "get_table_objects_by_name_req")
 
 
 def _batches(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
@@ -43,6 +47,7 @@ class Metastore:
         self._types: Any = ttypes
         self._codec = thrift_codec
         self._has_get_table_req = True
+        self._version: str | None = None
 
     @classmethod
     def connect(
@@ -87,6 +92,13 @@ class Metastore:
     def calls(self) -> int:
         """How many calls were sent so far."""
         return self._connections.calls
+
+    @property
+    def version(self) -> str:
+        """As the server tells it. Those before 4 all say 3.0."""
+        if self._version is None:
+            self._version = str(self._read("getVersion", lambda c: c.getVersion()))
+        return self._version
 
     def own_connection(self) -> Metastore:
         """A client of the same servers that shares no connection with this one: for heartbeats."""
@@ -153,6 +165,34 @@ class Metastore:
             return self.table(database, name)
         except NoSuchTableError:
             return None
+
+    def tables_of(self, database: str, names: Sequence[str] | None = None) -> Iterator[Table]:
+        """The tables of these names (None: all), in batches: cheaper than one by one. Missing ones are passed over."""
+        from skep_catalog.connection import UnknownMethodError
+
+        for batch in _batches(self.tables(database) if names is None else list(names), _TABLES):
+            request = self._types.GetTablesRequest(dbName=database, tblNames=list(batch))
+            try:
+                answer = self._read(
+                    "get_table_objects_by_name_req", lambda c, r=request: c.get_table_objects_by_name_req(r), database
+                )
+            except UnknownMethodError:
+                yield from filter(None, (self.find_table(database, name) for name in batch))
+            else:
+                yield from map(self._codec.table_of, answer.tables)
+
+    def rename_table(self, database: str, name: str, new_database: str, new_name: str) -> None:
+        """Renames the entry; the data of an external table stays where it is. EntryExistsError for a name in use."""
+        if self.find_table(new_database, new_name) is not None:
+            raise EntryExistsError(
+                f"table {new_database}.{new_name} exists in metastore {self.uri}",
+                uri=self.uri,
+                call="alter_table",
+                table=f"{new_database}.{new_name}",
+            )
+        self.alter_table(
+            database, name, replace(self.table(database, name), database=new_database.lower(), name=new_name.lower())
+        )
 
     def create_table(self, table: Table) -> None:
         """EntryExistsError when there is one; NoSuchTableError when the database is missing."""
@@ -229,9 +269,12 @@ class Metastore:
     def add_partitions(
         self, database: str, name: str, partitions: Iterable[Partition], *, batch_size: int = _BATCH
     ) -> Iterator[int]:
-        """Adds in batches; those that exist are left as they are. Yields how many were sent after each batch."""
+        """Adds in batches; those that exist are left as they are. Yields how many were sent after each batch.
+
+        Partitions with the parameters numFiles and totalSize keep these; else the server lists their folders.
+        """
         sent = 0
-        for batch in _batches(list(partitions), batch_size):
+        for batch in _batches([self._counted(partition) for partition in partitions], batch_size):
             request = self._types.AddPartitionsRequest(
                 dbName=database,
                 tblName=name,
@@ -242,6 +285,12 @@ class Metastore:
             self._repeatable("add_partitions_req", lambda c, r=request: c.add_partitions_req(r), f"{database}.{name}")
             sent += len(batch)
             yield sent
+
+    def _counted(self, partition: Partition) -> Partition:
+        """From 4 on the server lists folders unless it is told of this third number too."""
+        if not _COUNTS <= partition.parameters.keys() or not self.version.startswith("4"):
+            return partition
+        return replace(partition, parameters={_ERASURE_CODED: "0", **partition.parameters})
 
     def alter_partitions(
         self, database: str, name: str, partitions: Iterable[Partition], *, batch_size: int = _BATCH
@@ -294,6 +343,50 @@ class Metastore:
                 lambda c: c.drop_partition_by_name(database, name, partition_name, False),
                 f"{database}.{name}",
             )
+
+    # ------------------------------------------------------------------------------------------------------ statistics
+
+    def statistics(self, database: str, name: str, columns: Sequence[str]) -> dict[str, ColumnStatistics]:
+        """Those of an unpartitioned table's columns, by column; a column without any is left out."""
+        request = self._types.TableStatsRequest(dbName=database, tblName=name, colNames=list(columns))
+        answer = self._read(
+            "get_table_statistics_req", lambda c: c.get_table_statistics_req(request), f"{database}.{name}"
+        )
+        return {raw.colName: self._codec.statistics_of(raw) for raw in answer.tableStats}
+
+    def partition_statistics(
+        self, database: str, name: str, columns: Sequence[str], partitions: Sequence[str]
+    ) -> dict[str, dict[str, ColumnStatistics]]:
+        """The same of partitions: by partition name, then by column."""
+        found: dict[str, dict[str, ColumnStatistics]] = {}
+        for batch in _batches(partitions, _BATCH):
+            request = self._types.PartitionsStatsRequest(
+                dbName=database, tblName=name, colNames=list(columns), partNames=list(batch)
+            )
+            answer = self._read(
+                "get_partitions_statistics_req",
+                lambda c, r=request: c.get_partitions_statistics_req(r),
+                f"{database}.{name}",
+                long=True,
+            )
+            for partition, raws in answer.partStats.items():
+                found[partition] = {raw.colName: self._codec.statistics_of(raw) for raw in raws}
+        return found
+
+    def set_statistics(
+        self, database: str, name: str, statistics: Iterable[ColumnStatistics], *, partition: str | None = None
+    ) -> None:
+        """Those of columns of a table, or of one partition by its name. Columns that are not named keep theirs."""
+        types = self._types
+        description = types.ColumnStatisticsDesc(
+            isTblLevel=partition is None, dbName=database, tableName=name, partName=partition
+        )
+        raw = types.ColumnStatistics(description, [self._codec.statistics_to(one) for one in statistics])
+        if partition is None:
+            call, write = "update_table_column_statistics", lambda c: c.update_table_column_statistics(raw)
+        else:
+            call, write = "update_partition_column_statistics", lambda c: c.update_partition_column_statistics(raw)
+        self._call(call, write, f"{database}.{name}", idempotent=True, long=False)
 
     # ----------------------------------------------------------------------------------------------------------- locks
 
@@ -363,7 +456,7 @@ class Metastore:
                 timeout=settings.long_timeout if long else settings.timeout,
             )
         except UnknownMethodError as error:
-            if name == "get_table_req":
+            if name in _HAVE_ANOTHER_WAY:
                 raise
             raise UnsupportedError(
                 f"metastore {self.uri} does not have the call {name}", uri=self.uri, call=name

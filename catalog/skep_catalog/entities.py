@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import date
+from decimal import Decimal
 from enum import Enum
 from typing import Any
 
@@ -72,6 +74,23 @@ class Partition:
     parameters: Mapping[str, str] = field(default_factory=dict)
     create_time: int = 0
     origin: Any = field(default=None, repr=False, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnStatistics:
+    """What a planner goes by: of numbers, decimals and dates the least and the greatest value, of text and binary the
+    lengths, of booleans the counts. None: not told."""
+
+    column: str
+    type: str
+    nulls: int = 0
+    distinct: int | None = None
+    low: int | float | Decimal | date | None = None
+    high: int | float | Decimal | date | None = None
+    average_length: float | None = None
+    max_length: int | None = None
+    trues: int | None = None
+    falses: int | None = None
 
 
 class LockState(Enum):

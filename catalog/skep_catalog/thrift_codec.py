@@ -3,11 +3,26 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
+from datetime import date, timedelta
+from decimal import Decimal
+from typing import Any, Final
 
 from hmsclient.genthrift.hive_metastore import ttypes
 
-from skep_catalog.entities import Column, Database, LockInfo, LockState, Partition, StorageDescriptor, Table
+from skep_catalog.entities import (
+    Column,
+    ColumnStatistics,
+    Database,
+    LockInfo,
+    LockState,
+    Partition,
+    StorageDescriptor,
+    Table,
+)
+from skep_catalog.newer_fields import teach
+from skep_table.errors import UnsupportedError
+
+teach()
 
 
 def database_of(raw: Any) -> Database:
@@ -127,3 +142,67 @@ def lock_of(raw: Any) -> LockInfo:
         blocked_by=raw.blockedByExtId or None,
         transaction_id=raw.txnid or None,
     )
+
+
+# -- statistics: the union's field by the kind of a column's type
+
+_EPOCH: Final = date(1970, 1, 1)
+_KINDS: Final = {
+    "boolean": ("booleanStats", ttypes.BooleanColumnStatsData),
+    **dict.fromkeys(("tinyint", "smallint", "int", "bigint", "timestamp"), ("longStats", ttypes.LongColumnStatsData)),
+    **dict.fromkeys(("float", "double"), ("doubleStats", ttypes.DoubleColumnStatsData)),
+    **dict.fromkeys(("string", "varchar", "char"), ("stringStats", ttypes.StringColumnStatsData)),
+    "binary": ("binaryStats", ttypes.BinaryColumnStatsData),
+    "decimal": ("decimalStats", ttypes.DecimalColumnStatsData),
+    "date": ("dateStats", ttypes.DateColumnStatsData),
+}
+_FIELDS: Final = {
+    "nulls": "numNulls",
+    "distinct": "numDVs",
+    "low": "lowValue",
+    "high": "highValue",
+    "average_length": "avgColLen",
+    "max_length": "maxColLen",
+    "trues": "numTrues",
+    "falses": "numFalses",
+}
+
+
+def statistics_of(raw: Any) -> ColumnStatistics:
+    data = next(value for name, _ in _KINDS.values() if (value := getattr(raw.statsData, name)) is not None)
+    values = {mine: _value_of(getattr(data, theirs, None)) for mine, theirs in _FIELDS.items()}
+    return ColumnStatistics(raw.colName, raw.colType, **{**values, "nulls": values["nulls"] or 0})
+
+
+def statistics_to(statistics: ColumnStatistics) -> Any:
+    """UnsupportedError for a type of which metastores keep none."""
+    kind = statistics.type.partition("(")[0].lower()
+    if kind not in _KINDS:
+        raise UnsupportedError(
+            f"column {statistics.column}: metastores keep no statistics of {statistics.type}", column=statistics.column
+        )
+    name, make = _KINDS[kind]
+    known = {field[2] for field in make.thrift_spec if field}
+    values = {theirs: _value_to(getattr(statistics, mine)) for mine, theirs in _FIELDS.items() if theirs in known}
+    required = {theirs: 0 for theirs in values if theirs not in ("lowValue", "highValue")}
+    data = make(**required | {theirs: value for theirs, value in values.items() if value is not None})
+    return ttypes.ColumnStatisticsObj(statistics.column, statistics.type, ttypes.ColumnStatisticsData(**{name: data}))
+
+
+def _value_of(raw: Any) -> Any:
+    if isinstance(raw, ttypes.Decimal):
+        unscaled = int.from_bytes(raw.unscaled, "big", signed=True)
+        return Decimal(unscaled).scaleb(-raw.scale)
+    if isinstance(raw, ttypes.Date):
+        return _EPOCH + timedelta(days=raw.daysSinceEpoch)
+    return raw
+
+
+def _value_to(value: Any) -> Any:
+    if isinstance(value, Decimal):
+        scale = max(0, -int(value.as_tuple().exponent))
+        unscaled = int(value.scaleb(scale))
+        return ttypes.Decimal(unscaled.to_bytes(unscaled.bit_length() // 8 + 1, "big", signed=True), scale)
+    if isinstance(value, date):
+        return ttypes.Date((value - _EPOCH).days)
+    return value
