@@ -241,15 +241,21 @@ class Metastore:
 
     def partition_names(self, database: str, name: str) -> list[str]:
         """All partitions as `k=v/…`, values escaped as Hive does: much cheaper than the partitions themselves."""
-        full_name = f"{database}.{name}"
         try:
-            return self._read(
-                "get_partition_names", lambda c: c.get_partition_names(database, name, -1), full_name, long=True
+            names: list[str] = self._read(
+                "get_partition_names",
+                lambda c: c.get_partition_names(database, name, -1),
+                f"{database}.{name}",
+                long=True,
             )
         except CatalogError as error:
-            if error.fields.get("error") == "TApplicationException":
-                self.table(database, name)  # old servers fail so, without a reason, when there is no such table
+            if error.fields.get("error") != "TApplicationException":
+                raise
+            self.table(database, name)  # old servers fail so, without a reason, when there is no such table
             raise
+        if not names:
+            self.table(database, name)  # and new ones say that it has none
+        return names
 
     def partitions(self, database: str, name: str, names: Sequence[str] | None = None) -> Iterator[Partition]:
         """The partitions of these names (None: all), in batches. A name that is not there is passed over."""
@@ -288,7 +294,7 @@ class Metastore:
 
     def _counted(self, partition: Partition) -> Partition:
         """From 4 on the server lists folders unless it is told of this third number too."""
-        if not _COUNTS <= partition.parameters.keys() or not self.version.startswith("4"):
+        if not partition.parameters.keys() >= _COUNTS or not self.version.startswith("4"):
             return partition
         return replace(partition, parameters={_ERASURE_CODED: "0", **partition.parameters})
 
