@@ -32,7 +32,7 @@ class ServiceWarning(UserWarning):
 class Services:
     """How the services of a table run: on Spark where the caller brought a session, else on threads right here.
 
-    `hooks` are told of the commits that services make.
+    `hooks` are told of the commits that services make. `runner` takes the place of both.
     """
 
     options: Options = field(default_factory=Options)
@@ -40,6 +40,7 @@ class Services:
     spark: SparkHolder = field(default_factory=SparkHolder)
     events: Events = NO_EVENTS
     hooks: Sequence[CommitHook] = ()
+    runner: Runner | None = None
 
     def with_options(self, more: Mapping[str, object]) -> Services:
         return replace(self, options=self.options.with_values(more)) if more else self
@@ -113,8 +114,8 @@ class Services:
         return done
 
     def _runner(self) -> Runner:
-        if self.spark.given is None:
-            return ThreadRunner()
+        if self.runner is not None or self.spark.given is None:
+            return self.runner or ThreadRunner()
         from skep_writer.services import service_runner
 
         return service_runner(self.spark.given)

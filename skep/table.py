@@ -154,10 +154,11 @@ class Table(ServiceMethods):
         setting = self._setting
         return writer_for(frame, self._hudi, setting.with_options(options) if options else setting)
 
-    def _services(self, options: Mapping[str, object]) -> Services:
+    def services(self, options: Mapping[str, object] | None = None) -> Services:
+        """How services run on this table: where, under which lock, with which options."""
         setting = self._setting
         found = Services(setting.options, setting.lock, setting.spark, setting.events, setting.hooks)
-        return found.with_options(options)
+        return found.with_options(options or {})
 
     # -- reading
 

@@ -26,7 +26,7 @@ class ServiceMethods:
     _hudi: HudiTable
     _sync: Callable[[], Any] | None
 
-    def _services(self, options: Mapping[str, object]) -> Services:
+    def services(self, options: Mapping[str, object] | None = None) -> Services:
         raise NotImplementedError
 
     def compact(self, *, schedule: bool = False, execute: bool = False, **options: object) -> list[Done]:
@@ -98,7 +98,7 @@ class ServiceMethods:
         """Moves old instants out of the active timeline; answers what was moved, and what held the rest back."""
         from skep_table.services.archive import archive
 
-        return archive(self._hudi, self._services(options).setting())
+        return archive(self._hudi, self.services(options).setting())
 
     def expire(self, days: int | None = None, **options: object) -> list[Done]:
         """Drops the partitions that were not written to for so many days."""
@@ -114,15 +114,15 @@ class ServiceMethods:
         """Takes back a pending write, or the newest completed one."""
         from skep_table.services.rollback import roll_back_instant
 
-        account = roll_back_instant(self._hudi, instant, self._services(options).setting())
-        self._sync_changed()
+        account = roll_back_instant(self._hudi, instant, self.services(options).setting())
+        self.sync_changed()
         return account
 
     def savepoint(self, instant: str | None = None, *, user: str = "", comments: str = "") -> SavepointMetadata:
         """Keeps the files of a commit (the last one) from being cleaned, so that the table can be restored to it."""
         from skep_table.services.savepoint import create_savepoint
 
-        return create_savepoint(self._hudi, self._services({}).setting(), instant, user=user, comments=comments)
+        return create_savepoint(self._hudi, self.services().setting(), instant, user=user, comments=comments)
 
     def savepoints(self) -> dict[str, SavepointMetadata]:
         """What each savepoint keeps, by its instant."""
@@ -132,31 +132,32 @@ class ServiceMethods:
         """Lets the cleaner and the archiver have the commit again."""
         from skep_table.services.savepoint import delete_savepoint
 
-        delete_savepoint(self._hudi, instant, self._services({}).setting())
+        delete_savepoint(self._hudi, instant, self.services().setting())
 
     def restore(self, savepoint: str, **options: object) -> RestoreMetadata | None:
         """Takes back every write after a savepoint, newest first. None when there are none."""
         from skep_table.services.restore import restore
 
-        account = restore(self._hudi, savepoint, self._services(options).setting())
-        self._sync_changed()
+        account = restore(self._hudi, savepoint, self.services(options).setting())
+        self.sync_changed()
         return account
 
     def maintain(self, **options: object) -> list[Done]:
         """Does what is due: plans that wait, compaction, clustering and expiry where asked for, clean, archive."""
         from skep_table.services.automatic import maintain
 
-        services = self._services(options)
+        services = self.services(options)
         table = self._hudi.reload()
         return services.run(table, maintain(table, services.setting()))
 
     def _run(self, options: Mapping[str, object], do: Callable[[HudiTable, CommitSetting], list[Done]]) -> list[Done]:
-        services = self._services(options)
+        services = self.services(options)
         done = do(self._hudi, services.setting())
         services.tell(self._hudi, done)
         return done
 
-    def _sync_changed(self) -> None:
+    def sync_changed(self) -> None:
+        """After commits were taken back. Nothing, for a table that belongs to no lake."""
         if self._sync is not None:
             self._sync()
 

@@ -1,35 +1,44 @@
-"""`skep clean`, `archive`, `rollback`, `savepoint` and `restore`: table services by the table's path, without a JVM."""
+"""`skep clean`, `archive`, `rollback`, `savepoint` and `restore`: table services that need no JVM."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from skep.cli import rewrite
+from skep.cli.metastore import MetastoreOption, WarehouseOption
 from skep.cli.output import Output, OutputOption, print_rows, reported
-from skep.cli.read import TablePath, settings_of
+from skep.cli.rewrite import ExecuteOption, PlanOption, ScheduleOption
+from skep.cli.tables import (
+    AllTables,
+    OfDatabase,
+    OptionalTarget,
+    ServiceSettings,
+    TableTarget,
+    opened_table,
+    opened_tables,
+    running,
+)
 from skep_table.errors import InputError
 
 if TYPE_CHECKING:
     from skep_table.commit.setting import CommitSetting
     from skep_table.table import HudiTable
-    from skep_table.timeline.plans import RollbackMetadata, RollbackPlan
+    from skep_table.timeline.instant import Instant
+    from skep_table.timeline.plans import CleanerPlan, RollbackMetadata, RollbackPlan
 
-PlanOption = Annotated[bool, typer.Option("--plan", help="Print what would be done; change nothing.")]
-ServiceSettings = Annotated[
-    list[str] | None,
-    typer.Option("--option", metavar="KEY=VALUE", help="A Hudi key of the service or a storage setting; repeatable."),
-]
 InstantArgument = Annotated[str, typer.Argument(metavar="INSTANT", help="The requested time of the instant.")]
 
-_CLEAN_COLUMNS = ("instant", "state", "partition", "file")
-_INSTANT_COLUMNS = ("requested_time", "action", "state")
+_CLEAN_COLUMNS = ("table", "instant", "state", "partition", "file")
+_INSTANT_COLUMNS = ("table", "requested_time", "action", "state")
 _FILE_COLUMNS = ("instant", "rolled_back", "partition", "what", "file")
 _SAVEPOINT_COLUMNS = ("savepoint", "partition", "file")
 
 
 def register(app: typer.Typer) -> None:
+    rewrite.register(app)
     app.command("clean")(clean)
     app.command("archive")(archive)
     app.command("rollback")(rollback)
@@ -38,94 +47,112 @@ def register(app: typer.Typer) -> None:
 
 
 def clean(
-    path: TablePath,
+    table: OptionalTarget = None,
     plan: PlanOption = False,
-    schedule: Annotated[bool, typer.Option("--schedule", help="Only write the plan onto the timeline.")] = False,
-    execute: Annotated[bool, typer.Option("--execute", help="Only carry out what is planned already.")] = False,
+    schedule: ScheduleOption = False,
+    execute: ExecuteOption = False,
+    every: AllTables = False,
+    database: OfDatabase = None,
     option: ServiceSettings = None,
+    metastore: MetastoreOption = None,
+    warehouse: WarehouseOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Delete the files that no read within the retention needs.
 
     hoodie.cleaner.policy and hoodie.cleaner.commits.retained (hours.retained, fileversions.retained) say what stays.
     """
-    with reported():
-        from skep_table.services import clean as service
-        from skep_table.timeline.plans import CleanerPlan
-
+    with reported(), opened_tables(table, option, metastore, warehouse, every=every, database=database) as tables:
         _only_one(plan=plan, schedule=schedule, execute=execute)
-        table, setting = _opened(path, option)
-        if plan:
-            found = service.plan_clean(table, setting)
-            print_rows(_planned(None, "planned", found), output, _CLEAN_COLUMNS)
-        elif schedule:
-            instant = service.schedule_clean(table, setting)
-            written = table.reload().requested_plan(CleanerPlan, instant) if instant else None
-            rows = _planned(instant.requested_time, "requested", written) if instant and written else []
-            print_rows(rows, output, _CLEAN_COLUMNS)
-        else:
-            done = service.execute_pending_cleans(table, setting) if execute else service.clean(table, setting)
-            rows = [
-                {"instant": each.instant.requested_time, "state": "completed", **_place(file)}
-                for each in done
-                for file in each.deleted
-            ]
-            print_rows(rows, output, _CLEAN_COLUMNS)
+        rows: list[dict[str, Any]] = []
+        for one in tables:
+            with running(one) as services:
+                found = _clean(one.hudi, services.setting(), plan=plan, schedule=schedule, execute=execute)
+            rows += [{"table": one.name, **row} for row in found]
+        print_rows(rows, output, _CLEAN_COLUMNS)
 
 
-def _planned(instant: str | None, state: str, plan: Any) -> list[dict[str, Any]]:
+def _clean(
+    table: HudiTable, setting: CommitSetting, *, plan: bool, schedule: bool, execute: bool
+) -> list[dict[str, Any]]:
+    from skep_table.services import clean as service
+    from skep_table.timeline.plans import CleanerPlan
+
+    if plan:
+        return _planned(None, "planned", service.plan_clean(table, setting))
+    if schedule:
+        instant = service.schedule_clean(table, setting)
+        written = table.reload().requested_plan(CleanerPlan, instant) if instant else None
+        return _planned(instant.requested_time, "requested", written) if instant and written else []
+    done = service.execute_pending_cleans(table, setting) if execute else service.clean(table, setting)
     return [
-        {"instant": instant, "state": state, "partition": partition, "file": file.file_path.rpartition("/")[2]}
+        {"instant": each.instant.requested_time, "state": "completed", **_place(file)}
+        for each in done
+        for file in each.deleted
+    ]
+
+
+def _planned(instant: str | None, state: str, plan: CleanerPlan) -> list[dict[str, Any]]:
+    return [
+        {"instant": instant, "state": state, "partition": partition, "file": (file.file_path or "").rpartition("/")[2]}
         for partition, files in (plan.file_paths_to_be_deleted_per_partition or {}).items()
         for file in files
     ]
 
 
 def archive(
-    path: TablePath,
+    table: OptionalTarget = None,
     plan: PlanOption = False,
+    every: AllTables = False,
+    database: OfDatabase = None,
     option: ServiceSettings = None,
+    metastore: MetastoreOption = None,
+    warehouse: WarehouseOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Move old instants from the active timeline into the archive.
 
     More than hoodie.keep.max.commits commits are archived down to hoodie.keep.min.commits.
     """
-    with reported():
+    with reported(), opened_tables(table, option, metastore, warehouse, every=every, database=database) as tables:
         from skep_table.services.archive import archive as run
         from skep_table.services.archive_plan import plan_archive
 
-        table, setting = _opened(path, option)
-        found = plan_archive(table, setting.options, setting.runner) if plan else run(table, setting)
-        rows = [
-            {
-                "requested_time": instant.requested_time,
-                "action": instant.action.value,
-                "state": "planned" if plan else "archived",
-            }
-            for instant in found.instants
-        ]
+        rows: list[dict[str, Any]] = []
+        for one in tables:
+            with running(one) as services:
+                setting, hudi = services.setting(), one.hudi
+                found = plan_archive(hudi, setting.options, setting.runner) if plan else run(hudi, setting)
+            state = "planned" if plan else "archived"
+            rows += [{"table": one.name, **_instant(each), "state": state} for each in found.instants]
+            if found.held_back:
+                typer.echo(f"{one.name}: no more is archived: {found.held_back}", err=True)
         print_rows(rows, output, _INSTANT_COLUMNS)
-        if found.held_back:
-            typer.echo(f"no more is archived: {found.held_back}", err=True)
+
+
+def _instant(instant: Instant) -> dict[str, Any]:
+    return {"requested_time": instant.requested_time, "action": instant.action.value}
 
 
 def rollback(
-    path: TablePath,
+    table: TableTarget,
     instant: InstantArgument,
     plan: PlanOption = False,
     option: ServiceSettings = None,
+    metastore: MetastoreOption = None,
+    warehouse: WarehouseOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Take back a pending write, or the newest completed one."""
-    with reported():
+    with reported(), opened_table(table, option, metastore, warehouse) as one:
         from skep_table.services.rollback import preview_rollback, roll_back_instant
 
-        table, setting = _opened(path, option)
         if plan:
-            rows = _to_roll_back(instant, preview_rollback(table, instant, setting))
+            rows = _to_roll_back(instant, preview_rollback(one.hudi, instant, one.services().setting()))
         else:
-            rows = _rolled_back(roll_back_instant(table, instant, setting))
+            with running(one) as services:
+                rows = _rolled_back(roll_back_instant(one.hudi, instant, services.setting()))
+            one.sync_changed()
         print_rows(rows, output, _FILE_COLUMNS)
 
 
@@ -156,33 +183,35 @@ def _rolled_back(*accounts: RollbackMetadata | None) -> list[dict[str, Any]]:
 
 
 def savepoint(
-    path: TablePath,
+    table: TableTarget,
     instant: Annotated[str | None, typer.Argument(metavar="[INSTANT]", help="[default: the last commit]")] = None,
     delete: Annotated[bool, typer.Option("--delete", help="Delete this savepoint instead.")] = False,
     user: Annotated[str, typer.Option(help="Who makes it.")] = "",
     comments: Annotated[str, typer.Option(help="What for.")] = "",
     plan: PlanOption = False,
     option: ServiceSettings = None,
+    metastore: MetastoreOption = None,
+    warehouse: WarehouseOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Keep a commit's files from being cleaned, so that the table can be restored to it."""
-    with reported():
+    with reported(), opened_table(table, option, metastore, warehouse) as one:
         from skep_table.services import savepoint as service
 
         _only_one(plan=plan, delete=delete)
-        table, setting = _opened(path, option)
+        hudi, setting = one.hudi, one.services().setting()
         if delete:
             if instant is None:
                 raise InputError("--delete needs the savepoint's INSTANT", option="--delete")
-            kept = table.savepoints().get(instant)
-            service.delete_savepoint(table, instant, setting)
+            kept = hudi.savepoints().get(instant)
+            service.delete_savepoint(hudi, instant, setting)
             partitions: Mapping[str, Any] = kept.partition_metadata if kept else {}
         else:
-            time = service.check_savepoint(table, instant).requested_time
+            time = service.check_savepoint(hudi, instant).requested_time
             if plan:
-                partitions = service.plan_savepoint(table, setting, time).partition_metadata
+                partitions = service.plan_savepoint(hudi, setting, time).partition_metadata
             else:
-                account = service.create_savepoint(table, setting, time, user=user, comments=comments)
+                account = service.create_savepoint(hudi, setting, time, user=user, comments=comments)
                 partitions = account.partition_metadata
             instant = time
         rows = [
@@ -194,38 +223,29 @@ def savepoint(
 
 
 def restore(
-    path: TablePath,
+    table: TableTarget,
     savepoint: Annotated[str, typer.Argument(metavar="SAVEPOINT", help="The savepoint's instant.")],
     plan: PlanOption = False,
     option: ServiceSettings = None,
+    metastore: MetastoreOption = None,
+    warehouse: WarehouseOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Take back every write after a savepoint, newest first."""
-    with reported():
+    with reported(), opened_table(table, option, metastore, warehouse) as one:
         from skep_table.services.restore import plan_restore
         from skep_table.services.restore import restore as run
 
-        table, setting = _opened(path, option)
         if plan:
-            found = plan_restore(table, savepoint).instants_to_rollback
+            found = plan_restore(one.hudi, savepoint).instants_to_rollback
             planned = [{"requested_time": i.commit_time, "action": i.action, "state": "planned"} for i in found]
             print_rows(planned, output, _INSTANT_COLUMNS)
             return
-        account = run(table, savepoint, setting)
+        with running(one) as services:
+            account = run(one.hudi, savepoint, services.setting())
+        one.sync_changed()
         accounts = account.hoodie_restore_metadata.values() if account else ()
         print_rows(_rolled_back(*(each for found in accounts for each in found)), output, _FILE_COLUMNS)
-
-
-def _opened(path: str, pairs: Iterable[str] | None) -> tuple[HudiTable, CommitSetting]:
-    from skep.locking import lock_by_path
-    from skep_table.commit.setting import CommitSetting
-    from skep_table.options import Options
-    from skep_table.table import HudiTable
-
-    settings = Options(settings_of(list(pairs or ())))
-    settings.check()
-    table = HudiTable.open(path, settings)
-    return table, CommitSetting(lock=lock_by_path(table, settings, purpose="service"), options=settings)
 
 
 def _only_one(**flags: bool) -> None:

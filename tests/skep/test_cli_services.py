@@ -1,4 +1,4 @@
-"""`skep clean`, `archive`, `rollback`, `savepoint`, `restore`: what they print and refuse; --plan changes nothing."""
+"""Commands of table services: what they print and refuse; --plan changes nothing."""
 
 from __future__ import annotations
 
@@ -7,10 +7,16 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
 
 from skep.cli.main import app
+from skep.lake import Lake
+from skep_table.commit.create import TableSpec, create_table
+from skep_table.storage import LocalStorage
+from skep_table.table_config import TableType
+from skep_table.write.local import LocalWriter
 
 LAST = "20261121020658630"
 RETAIN_ONE = ("--option", "hoodie.cleaner.commits.retained=1")
@@ -94,3 +100,105 @@ def test_tables_of_later_versions_are_refused(golden: Path) -> None:
     for command in (("clean",), ("archive",), ("savepoint",)):
         run(*command, table, code=1)
     assert files(table) == before
+
+
+# -- services that rewrite files
+
+
+SCHEMA = pa.schema([("id", pa.string()), ("part", pa.string()), ("ts", pa.int64())])
+
+
+def made(folder: Path, type: TableType, commits: int = 5) -> Path:
+    """A table with so many commits of two partitions; on merge-on-read all but the first go to logs."""
+    spec = TableSpec(name="t", schema=SCHEMA, record_key=("id",), partition_by=("part",), ordering="ts", type=type)
+    writer = LocalWriter(create_table(LocalStorage(str(folder)), spec))
+    for ts in range(commits):
+        writer.upsert(pa.table([["a", "b"], ["p", "q"], [ts, ts]], schema=SCHEMA))
+    return folder
+
+
+def data(folder: Path) -> list[dict[str, Any]]:
+    return [{name: row[name] for name in SCHEMA.names} for row in rows(folder)]
+
+
+def test_compact_plans_schedules_and_executes(tmp_path: Path) -> None:
+    folder = made(tmp_path / "t", TableType.MERGE_ON_READ)
+    before, there = data(folder), files(folder)
+    planned = run("compact", folder, "--plan")
+    assert files(folder) == there
+    assert [(row["partition"], row["log_files"] > 0) for row in planned] == [("p", True), ("q", True)]
+    (scheduled,) = run("compact", folder, "--schedule")
+    assert (scheduled["service"], scheduled["state"]) == ("compact", "scheduled")
+    run("compact", folder, "--execute", "--instant", "20200101000000000", code=2)
+    (done,) = run("compact", folder, "--execute", "--instant", scheduled["instant"])
+    assert (done["instant"], done["what"]) == (scheduled["instant"], "2 file slices compacted")
+    assert run("compact", folder) == []
+    assert data(folder) == before
+    assert [row["ts"] for row in run("read", folder, "--query", "read_optimized")] == [4, 4]
+    run("compact", folder, "--plan", "--schedule", code=2)
+    run("compact", folder, "--instant", "1", code=2)
+
+
+def test_cluster_plans_schedules_and_executes(tmp_path: Path) -> None:
+    folder = tmp_path / "t"
+    spec = TableSpec(name="t", schema=SCHEMA, record_key=("id",), partition_by=("part",), ordering="ts")
+    writer = LocalWriter(create_table(LocalStorage(str(folder)), spec))
+    for number in range(3):
+        writer.bulk_insert(pa.table([[f"a{number}", f"b{number}"], ["p", "q"], [9 - number, number]], schema=SCHEMA))
+    before, there = data(folder), files(folder)
+    planned = run("cluster", folder, "--sort-by", "ts", "--plan")
+    assert files(folder) == there
+    assert sorted(row["partition"] for row in planned) == ["p"] * 3 + ["q"] * 3
+    assert len(run("cluster", folder, "--partitions", "p", "--plan")) == 3
+    (scheduled,) = run("cluster", folder, "--sort-by", "ts,id", "--curve", "hilbert", "--schedule")
+    (done,) = run("cluster", folder, "--execute")
+    assert (done["instant"], done["what"]) == (scheduled["instant"], "6 file groups rewritten as 2")
+    assert sorted(data(folder), key=repr) == sorted(before, key=repr)
+    assert run("cluster", folder, "--sort-by", "ts,id", "--curve", "hilbert") == []
+    run("cluster", folder, "--sort-by", "nope", code=2)
+
+
+def test_expire_and_maintain(tmp_path: Path) -> None:
+    folder = made(tmp_path / "t", TableType.MERGE_ON_READ, 6)
+    assert run("expire", folder, "--days", 1, "--plan") == []
+    assert run("expire", folder, "--days", 1) == []
+    run("expire", folder, code=2)
+    keep = ("--option", "hoodie.keep.max.commits=3", "--option", "hoodie.keep.min.commits=2")
+    done = run("maintain", folder, *keep, *RETAIN_ONE)
+    assert done[0]["service"] == "compact"
+    run("maintain", folder, *keep, *RETAIN_ONE)
+    assert run("maintain", folder, *keep, *RETAIN_ONE) == []
+    assert [row["ts"] for row in rows(folder)] == [5, 5]
+
+
+def test_a_table_or_all_of_them(tmp_path: Path) -> None:
+    for command in ("compact", "cluster", "clean", "archive", "expire", "maintain"):
+        run(command, code=2)
+        run(command, tmp_path, "--all", code=2)
+
+
+@pytest.mark.metastore
+def test_tables_of_a_metastore_by_name_and_all_of_them(
+    lake: Lake, orders: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Locked by the metastore and synced, also where the table is named by its path."""
+    monkeypatch.setenv("SKEP__METASTORE", lake.metastore.uri)
+    monkeypatch.setenv("SKEP__WAREHOUSE", lake.warehouse)
+    tables = [lake.create_table(name, orders(1), key="id", ordering="ts", partition_by="day") for name in ("a", "b")]
+    for table in tables:
+        for number in range(3):
+            table.bulk_insert(orders(number, note=f"{number}"))
+    name = tables[0].name
+    database = name.partition(".")[0]
+    (done,) = run("cluster", name, "--sort-by", "id")
+    assert (done["table"], done["what"]) == (name, "3 file groups rewritten as 1")
+    assert run("cluster", "--all", "--database", database, "--sort-by", "id")[0]["table"] == tables[1].name
+    for table in tables:
+        entry = lake.metastore.table(*table.name.split("."))
+        assert entry.parameters["last_commit_time_sync"] == table.history()[-1].instant
+        assert table.history()[-1].operation == "cluster"
+    run("rollback", tables[0].path, table.history()[-1].instant, code=2)
+    run("rollback", tables[1].path, tables[1].history()[-1].instant)
+    entry = lake.metastore.table(*tables[1].name.split("."))
+    assert entry.parameters["last_commit_time_sync"] == tables[1].history()[-1].instant
+    assert lake.metastore.locks(database, None) == []

@@ -1,0 +1,141 @@
+"""The table that a command is about: named by its path, or as the metastore knows it; with its lock and its syncs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+
+from skep.cli.read import settings_of
+from skep_table.errors import InputError
+
+if TYPE_CHECKING:
+    from skep.lake import Lake
+    from skep.services import Services
+    from skep.table import Table
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+TableTarget = Annotated[str, typer.Argument(metavar="TABLE", help="Its path, or [database.]table in the metastore.")]
+OptionalTarget = Annotated[
+    str | None, typer.Argument(metavar="[TABLE]", help="Its path, or [database.]table in the metastore.")
+]
+ServiceSettings = Annotated[
+    list[str] | None,
+    typer.Option("--option", metavar="KEY=VALUE", help="A Hudi key of the service or a storage setting; repeatable."),
+]
+AllTables = Annotated[bool, typer.Option("--all", help="All Hudi tables of the metastore (of --database).")]
+OfDatabase = Annotated[str | None, typer.Option("--database", help="With --all: only its tables.")]
+OnSpark = Annotated[bool, typer.Option("--spark", help="Run the tasks on Spark, as configured; else on threads here.")]
+
+
+@contextmanager
+def opened_tables(
+    target: str | None,
+    pairs: Iterable[str] | None,
+    metastore: str | None,
+    warehouse: str | None,
+    *,
+    every: bool = False,
+    database: str | None = None,
+) -> Iterator[list[Table]]:
+    """One table, or all of the metastore. InputError when neither is asked for, or both.
+
+    A table that is named by its path and that the configured metastore knows is locked and synced there.
+    """
+    if every == (target is not None):
+        raise InputError("name a table, or --all of the metastore, one of them", option="--all")
+    from skep.config import load
+
+    options = settings_of(list(pairs or ()))
+    configured = load({"metastore": metastore, "warehouse": warehouse}).settings
+    with ExitStack() as stack:
+
+        def lake() -> Lake:
+            from skep.lake import connect
+
+            return stack.enter_context(connect(metastore, warehouse, options=options))
+
+        if target is None:
+            found = lake()
+            yield [found.table(name) for name in found.tables(database)]
+        elif not _is_path(target):
+            yield [lake().table(target)]
+        elif configured.metastore is None:
+            from skep.hoodie import open_table
+
+            yield [open_table(target, **{**configured.options, **options})]
+        else:
+            yield [_by_location(lake(), target, {**configured.options, **options})]
+
+
+@contextmanager
+def opened_table(
+    target: str, pairs: Iterable[str] | None, metastore: str | None, warehouse: str | None
+) -> Iterator[Table]:
+    with opened_tables(target, pairs, metastore, warehouse) as (table,):
+        yield table
+
+
+@contextmanager
+def running(table: Table, *, spark: bool = False) -> Iterator[Services]:
+    """The table's services on threads, with a bar on a terminal, or on Spark."""
+    services = table.services()
+    if spark:
+        from skep_writer.services import service_runner
+
+        yield replace(services, runner=service_runner(services.spark.session))
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bars:
+        yield replace(services, runner=_Watched(bars, table.name))
+
+
+class _Watched:
+    """Threads whose tasks move a bar."""
+
+    def __init__(self, bars: Any, name: str) -> None:
+        self._bars = bars
+        self._name = name
+
+    def map(self, function: Callable[[T], R], tasks: Iterable[T]) -> Sequence[R]:
+        from skep_table.runner import ThreadRunner
+
+        listed = list(tasks)
+        bar = self._bars.add_task(self._name, total=len(listed), visible=len(listed) > 1)
+
+        def watched(task: T) -> R:
+            result = function(task)
+            self._bars.advance(bar)
+            return result
+
+        try:
+            return ThreadRunner().map(watched, listed)
+        finally:
+            self._bars.remove_task(bar)
+
+
+def _is_path(target: str) -> bool:
+    return "/" in target or ":" in target or target in (".", "..") or Path(target).is_dir()
+
+
+def _by_location(lake: Lake, path: str, options: Mapping[str, str]) -> Table:
+    """The metastore's table where it is the one at `path`, else that without a metastore."""
+    from skep.hoodie import open_table
+    from skep_sync.locations import same_location
+
+    by_path = open_table(path, **options)
+    config = by_path.hudi.config
+    database, name = config.database or lake.database, config.name.lower()
+    entry = lake.metastore.find_table(database, name)
+    if entry is None or not entry.storage.location or not same_location(entry.storage.location, by_path.path):
+        return by_path
+    return lake.table(f"{database}.{name}")
