@@ -11,7 +11,7 @@ from typing import Annotated, Any, TextIO
 
 import typer
 
-from skep.cli import demo, doctor, inspect, lake, lock, metastore, read, services, settings, sync
+from skep.cli import demo, doctor, inspect, lake, lock, metastore, read, serve, services, settings, sync
 from skep.cli.output import Output, reported
 
 app = typer.Typer(
@@ -23,7 +23,7 @@ app = typer.Typer(
     epilog="Exit codes: 0 well, 1 failed or drift, 2 wrong usage, 3 changes pending (with --exit-code).",
     pretty_exceptions_enable=False,
 )
-for module in (demo, doctor, lake, read, inspect, sync, lock, metastore, services, settings):
+for module in (demo, doctor, lake, read, inspect, sync, serve, lock, metastore, services, settings):
     module.register(app)
 
 

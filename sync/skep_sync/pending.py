@@ -1,50 +1,119 @@
-"""Every table of a metastore that is behind its timeline, made up for: what failed syncs have left to do.
+"""All tables of a metastore, or those that are behind: what is left by syncs that failed or never came to pass.
 
-There is no list of failed syncs that could itself be lost: an entry whose marker is behind the timeline is pending,
-whether its sync failed, its writer was killed, or nobody ever tried.
+What is behind is told by markers and timelines, which can't be lost: an entry whose marker is behind is pending,
+whether its sync failed, its writer was killed, or nobody ever tried. The queue knows of tables that have no entry yet.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
+from functools import partial
 
 from skep_catalog.client import Metastore
 from skep_catalog.entities import Table
-from skep_catalog.entries import MARKER
-from skep_sync.sync import SyncReport, sync_table
-from skep_table.errors import SkepError
+from skep_sync.planner import SYMLINKS, is_hudi
+from skep_sync.queue import Pending, SyncQueue, table_key
+from skep_sync.status import sync_status
+from skep_sync.sync import SyncReport
+from skep_sync.targets import Clients, Outcome, Target, each_target, sync_target
+from skep_sync.watch import WatchedTable, table_of_view
+from skep_table.errors import NotATableError, SkepError
 from skep_table.events import NO_EVENTS, Events
 from skep_table.table import HudiTable
 
-_VIEWS = ("_ro", "_rt")
+
+class KnownTables:
+    """The Hudi tables of one database of a metastore, or of all; asked again it looks only at names that are new."""
+
+    def __init__(self, metastore: Metastore, database: str | None = None) -> None:
+        self._metastore, self._database = metastore, database
+        self._known: dict[tuple[str, str], WatchedTable | None] = {}
+
+    def __call__(self) -> list[WatchedTable]:
+        """Each once, by its location; views of merge-on-read tables count as their table."""
+        names = set(self._names())
+        for gone in self._known.keys() - names:
+            del self._known[gone]
+        for name in sorted(names - self._known.keys()):
+            entry = self._metastore.find_table(*name)
+            self._known[name] = _watched(entry) if entry is not None else None
+        found: dict[str, WatchedTable] = {}
+        # Sorted, a plain name comes before its views.
+        for _, table in sorted(self._known.items()):
+            if table is not None:
+                found.setdefault(table_key(table.base_path), table)
+        return list(found.values())
+
+    def _names(self) -> Iterator[tuple[str, str]]:
+        for database in [self._database] if self._database else self._metastore.databases():
+            for name in self._metastore.tables(database):
+                yield database, name
 
 
-def sync_pending(
-    metastore: Metastore,
-    database: str | None = None,
-    options: Mapping[str, str] | None = None,
+def _watched(entry: Table) -> WatchedTable | None:
+    location = entry.storage.location
+    if not location or not is_hudi(entry) or entry.storage.input_format == SYMLINKS:
+        return None
+    return WatchedTable(location, entry.full_name)
+
+
+def sync_all(
+    tables: Sequence[WatchedTable],
+    targets: Sequence[Target],
+    clients: Clients,
     *,
+    only_behind: bool = False,
+    full: bool = False,
     events: Events = NO_EVENTS,
-) -> Iterator[tuple[str, SyncReport | SkepError]]:
-    """Syncs the Hudi tables of one database, or of all, one by one. A table that fails does not stop the others."""
-    for entry in _hudi_tables(metastore, database):
+) -> Iterator[tuple[str, Outcome]]:
+    """Syncs tables one by one, each to all targets. One that fails stops no other. `only_behind`: where a marker is."""
+    for watched in tables:
+        entry = watched.entry or watched.base_path
         try:
-            table = HudiTable.open(entry.storage.location or "", options)
-            report = sync_table(table, metastore, entry.database, entry.name, options, events=events)
+            table = HudiTable.open(watched.base_path, targets[0].options)
         except SkepError as error:
-            yield entry.full_name, error
-        else:
-            yield entry.full_name, report
+            yield entry, Outcome(targets[0].name, error)
+            continue
+        entry = table_of_view(entry, table.config.name) if watched.entry else table.config.name
+        sync = partial(_sync, clients=clients, table=table, entry=entry, full=full, events=events)
+        behind = [target for target in targets if not only_behind or _is_behind(target, clients, table, entry)]
+        for outcome in each_target(behind, sync) if behind else ():
+            yield entry, outcome
 
 
-def _hudi_tables(metastore: Metastore, database: str | None) -> Iterator[Table]:
-    """Tables that were synced at some time, each once: not by its views as well."""
-    for name in [database] if database else metastore.databases():
-        entries = metastore.tables(name)
-        known = set(entries)
-        for entry in entries:
-            if any(entry.endswith(view) and entry.removesuffix(view) in known for view in _VIEWS):
-                continue
-            found = metastore.find_table(name, entry)
-            if found is not None and MARKER in found.parameters:
-                yield found
+def _sync(target: Target, clients: Clients, table: HudiTable, entry: str, full: bool, events: Events) -> SyncReport:
+    return sync_target(target, clients, table, entry, full=full, events=events)
+
+
+def _is_behind(target: Target, clients: Clients, table: HudiTable, entry: str) -> bool:
+    database, name = target.names(entry)
+    try:
+        states = sync_status(table, clients.of(target), database, name, target.options)
+    except SkepError:
+        return True  # the sync will say what is wrong
+    return any(not state.registered or state.commits != 0 for state in states)
+
+
+def sync_queued(
+    queue: SyncQueue, targets: Sequence[Target], clients: Clients, *, events: Events = NO_EVENTS
+) -> Iterator[tuple[str, Outcome]]:
+    """Tries everything that is in the queue, due or not, and keeps it up to date."""
+    known = {target.name: target for target in targets}
+    for pending in queue.pending():
+        if pending.target in known:
+            shown = pending.latest.entry or pending.latest.table
+            yield shown, _retry(queue, pending, known[pending.target], clients, events)
+
+
+def _retry(queue: SyncQueue, pending: Pending, target: Target, clients: Clients, events: Events) -> Outcome:
+    event = pending.latest
+    try:
+        report = sync_target(target, clients, event.base_path, event.entry, events=events)
+    except NotATableError as error:
+        queue.done(pending)  # dropped meanwhile: there is nothing to sync any more
+        return Outcome(target.name, error)
+    except SkepError as error:
+        queue.note(queue.failed(pending, error))
+        return Outcome(target.name, error)
+    queue.done(pending)
+    return Outcome(target.name, report)

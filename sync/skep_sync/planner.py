@@ -162,7 +162,7 @@ class Planner:
         for name in (f"{self.name}_ro", f"{self.name}_rt", self.name):
             if name in wanted or (entry := self.metastore.find_table(self.database, name)) is None:
                 continue
-            if not same_location(entry.storage.location, self.base_path) or not _is_hudi(entry):
+            if not same_location(entry.storage.location, self.base_path) or not is_hudi(entry):
                 continue
             if entry.parameters.get(OWNED_BY) == f"{self.database}.{self.name}":
                 steps.append(DropEntry(entry))
@@ -182,7 +182,7 @@ class Planner:
 
     def _is_own_kind(self, actual: Table) -> bool:
         """Whether an entry is one that this planner keeps up; others under the name are left alone."""
-        return _is_hudi(actual) and actual.storage.input_format != SYMLINKS
+        return is_hudi(actual) and actual.storage.input_format != SYMLINKS
 
     def _create_database(self) -> Step:
         if not self.options.auto_create_database:
@@ -218,7 +218,8 @@ class Planner:
             )
 
 
-def _is_hudi(entry: Table) -> bool:
+def is_hudi(entry: Table) -> bool:
+    """Whether an entry is for a Hudi table, whoever made it."""
     return (
         "hudi" in (entry.storage.input_format or "")
         or "com.uber.hoodie" in (entry.storage.input_format or "")

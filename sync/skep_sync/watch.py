@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from skep_sync.queue import table_key
 from skep_table.errors import NotATableError, SkepError
@@ -24,6 +24,16 @@ class WatchedTable:
 
     base_path: str
     entry: str | None = None
+
+
+_VIEWS = ("_ro", "_rt")
+
+
+def table_of_view(entry: str, table_name: str) -> str:
+    """`d.t` for an entry `d.t_ro` or `d.t_rt` of the table `t`; any other entry is its own."""
+    database, _, name = entry.rpartition(".")
+    known = table_name.lower()
+    return f"{database}.{known}" if name in {known + view for view in _VIEWS} else entry
 
 
 @dataclass
@@ -70,7 +80,10 @@ class Watcher:
         while not ended.is_set():
             if count % rounds_a_refresh == 0:
                 self._refresh_or_tell()
-            self.round()
+            try:
+                self.round()
+            except Exception:  # a fault of one round must not end the watch
+                log.exception("a round of the watcher failed")
             count += 1
             ended.wait(self.interval_seconds)
 
@@ -82,7 +95,6 @@ class Watcher:
         for key, table in wanted.items():
             if key not in self._looks:
                 self._looks[key] = _Look(table, open_storage(table.base_path, self.options))
-            self._looks[key].table = table
 
     def round(self) -> list[News]:
         """One look at each table; what is new is submitted, and counts as seen only when that went well."""
@@ -105,6 +117,8 @@ class Watcher:
             if look.layout is None:
                 config = load_table_config(look.storage)
                 look.layout, look.name = layout_of(config), config.name
+                if look.table.entry is not None:
+                    look.table = replace(look.table, entry=table_of_view(look.table.entry, config.name))
             completed = _completed(look.storage, look.layout)
             if look.seen and not completed:
                 # Another layout now: the table was upgraded, or another one lies there.

@@ -1,0 +1,134 @@
+"""`skep serve`: hears of commits over HTTP and Kafka, watches timelines, syncs; in the foreground."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from skep.cli.metastore import MetastoreOption, WarehouseOption, connected
+from skep.cli.output import FAILED, reported
+from skep_table.errors import InputError
+
+if TYPE_CHECKING:
+    from skep.serve.kafka import KafkaSettings
+
+TOKEN = "SKEP_SERVE_TOKEN"
+
+
+def serve(
+    allow: Annotated[
+        list[str] | None,
+        typer.Option(metavar="PATH", help="Base path below which callers may have tables synced; else the warehouse."),
+    ] = None,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port to listen on; 0 takes any.", min=0, max=65535)] = 8765,
+    token_file: Annotated[
+        Path | None, typer.Option(help=f"File with the callers' token; else ${TOKEN}.", exists=True, dir_okay=False)
+    ] = None,
+    no_token: Annotated[bool, typer.Option("--no-token", help="Ask no one; on loopback only.")] = False,
+    certificate: Annotated[Path | None, typer.Option(help="TLS: the certificate's PEM file.", exists=True)] = None,
+    key: Annotated[Path | None, typer.Option(help="TLS: its key's PEM file.", exists=True)] = None,
+    body_limit: Annotated[int, typer.Option(help="Largest callback, in MiB.", min=1)] = 32,
+    watch: Annotated[bool, typer.Option("--watch", help="Also watch the timelines of all tables.")] = False,
+    database: Annotated[str | None, typer.Option("--database", "-d", help="Watch this database only.")] = None,
+    interval: Annotated[float, typer.Option(help="Seconds between two looks at a timeline.", min=0.1)] = 10.0,
+    kafka: Annotated[str | None, typer.Option(metavar="HOST:PORT,…", help="Brokers of a callback topic.")] = None,
+    kafka_topic: Annotated[str | None, typer.Option(help="The topic of the callbacks.")] = None,
+    kafka_group: Annotated[str, typer.Option(help="The consumer group.")] = "skep",
+    kafka_property: Annotated[
+        list[str] | None, typer.Option(metavar="KEY=VALUE", help="A setting of librdkafka; repeatable.")
+    ] = None,
+    workers: Annotated[int, typer.Option(help="Syncs at once, for each target.", min=1)] = 4,
+    grace: Annotated[float, typer.Option(help="Seconds that syncs under way may take to end.", min=0)] = 30.0,
+    metastore: MetastoreOption = None,
+    warehouse: WarehouseOption = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", "-s", metavar="KEY=VALUE", help="An option of the syncs; repeatable.")
+    ] = None,
+) -> None:
+    """Keep metastores up to date: take Hudi's commit callbacks, watch timelines, retry what fails; until interrupted.
+
+    JVM writers: hoodie.write.commit.callback.on=true, hoodie.write.commit.callback.http.url=http://HOST:PORT/callback,
+    hoodie.write.commit.callback.http.api.key=TOKEN. Prints the service's address on stdout.
+    """
+    from skep.serve.run import HttpSettings, ServiceSettings, WatchSettings
+    from skep.serve.run import serve as run
+    from skep_sync.pending import KnownTables
+    from skep_table.options import Options
+
+    with reported():
+        token = _token(token_file, no_token)
+        http = HttpSettings(host, port, token, body_limit << 20, _text(certificate), _text(key))
+        http.check()
+        consumer = _kafka(kafka, kafka_topic, kafka_group, _pairs("--kafka-property", kafka_property))
+        flags = _pairs("--set", settings)
+        ended = until_signalled()
+        with connected(metastore, warehouse) as (client, found):
+            options = Options(found.options).with_values(flags)
+            options.check()
+            service = ServiceSettings(
+                allowed=tuple(allow or [found.warehouse]),
+                workers=workers,
+                grace_seconds=grace,
+                watch=WatchSettings(KnownTables(client, database), interval) if watch else None,
+                http=http,
+                kafka=consumer,
+            )
+            in_time = run(client, found.warehouse, options, service, ended, ready=typer.echo)
+        if not in_time:
+            typer.echo("error: syncs were cut off; they are in the queue and will be done by the next start", err=True)
+            os._exit(FAILED)  # their threads would hold the process up
+
+
+def until_signalled() -> threading.Event:
+    """Set when the process is told to end."""
+    ended = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: ended.set())
+    return ended
+
+
+def _token(file: Path | None, none: bool) -> str | None:
+    given = file.read_text(encoding="utf-8").strip() if file is not None else os.environ.get(TOKEN, "").strip()
+    if none and given:
+        raise InputError("--no-token, and a token is given", option="--no-token")
+    if not none and not given:
+        raise InputError(
+            "callers need a token",
+            hint=f"give --token-file or set {TOKEN}; on loopback --no-token serves everybody",
+            option="--token-file",
+        )
+    return given or None
+
+
+def _kafka(servers: str | None, topic: str | None, group: str, properties: dict[str, str]) -> KafkaSettings | None:
+    if (servers is None) != (topic is None):
+        raise InputError("--kafka and --kafka-topic go together", option="--kafka")
+    if servers is None or topic is None:
+        return None
+    from skep.serve.kafka import KafkaSettings
+
+    return KafkaSettings(servers, topic, group, properties)
+
+
+def _pairs(flag: str, given: list[str] | None) -> dict[str, str]:
+    pairs = {}
+    for text in given or ():
+        key, separator, value = text.partition("=")
+        if not separator:
+            raise InputError(f"{flag} {text}: expected KEY=VALUE", found=text)
+        pairs[key.strip()] = value
+    return pairs
+
+
+def _text(path: Any) -> str | None:
+    return None if path is None else str(path)
+
+
+def register(app: typer.Typer) -> None:
+    app.command("serve")(serve)

@@ -1,0 +1,157 @@
+"""The HTTP side: Hudi's commit callback in, health, metrics and what is pending out.
+
+    POST /callback   Hudi's callback JSON; the token as HUDI-CALLBACK-KEY (hoodie.write.commit.callback.http.api.key)
+    GET  /pending    what waits, and why
+    GET  /metrics    for Prometheus
+    GET  /healthz    whether the service works; the only one that asks for no token
+
+A callback is answered with 202 when it is in the durable queue, and not before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from skep.serve.metrics import CONTENT_TYPE, Metrics
+from skep_sync.allowed import AllowedPaths, PathNotAllowedError
+from skep_sync.receiver import BadCallbackError, parse_callback
+from skep_sync.service import SyncService
+from skep_table.errors import SkepError
+from skep_table.events import Events
+
+log = logging.getLogger("skep.serve")
+
+Endpoint = Callable[[Request], Awaitable[Response]]
+
+
+@dataclass(frozen=True, slots=True)
+class AppSettings:
+    """`token` None: callers are not asked. `body_bytes` bounds a callback, `read_seconds` the time to send it."""
+
+    token: str | None
+    body_bytes: int = 32 << 20
+    read_seconds: float = 30.0
+
+
+class _Refused(Exception):
+    """An answer other than success."""
+
+    def __init__(self, status: int, reason: str, result: str) -> None:
+        super().__init__(reason)
+        self.status, self.reason, self.result = status, reason, result
+
+
+def make_app(
+    service: SyncService, allowed: AllowedPaths, metrics: Metrics, settings: AppSettings, events: Events
+) -> Starlette:
+    """The ASGI application around a service that is started and stopped by whoever calls this."""
+
+    def check_token(request: Request) -> None:
+        if settings.token is None:
+            return
+        given = request.headers.get("hudi-callback-key")
+        if given is None:
+            scheme, _, value = request.headers.get("authorization", "").partition(" ")
+            given = value.strip() if scheme.lower() == "bearer" else ""
+        if not hmac.compare_digest(_digest(given), _digest(settings.token)):
+            raise _Refused(401, "a token is needed", "unauthorized")
+
+    async def callback(request: Request) -> Response:
+        try:
+            check_token(request)
+            body = await _body(request, settings)
+            await run_in_threadpool(take, body)
+        except _Refused as refused:
+            heard(refused.result)
+            return _error(refused.status, refused.reason)
+        heard("queued")
+        return JSONResponse({"queued": list(service.targets)}, 202)
+
+    def take(body: bytes) -> None:
+        try:
+            told = parse_callback(body)
+            path = allowed.check(told.base_path)
+        except BadCallbackError as error:
+            raise _Refused(400, error.message, "invalid") from error
+        except PathNotAllowedError as error:
+            log.warning("refused: %s", error.message)
+            raise _Refused(403, "this base path may not be synced here", "forbidden") from error
+        try:
+            service.submit(path, told.table, told.instant)
+        except (SkepError, OSError) as error:
+            log.exception("a callback could not be queued")
+            raise _Refused(503, "the queue can't be written; try again", "not_queued") from error
+
+    def heard(result: str) -> None:
+        events.emit("service.heard", source="http", result=result)
+
+    def guarded(answer: Callable[[], Response]) -> Endpoint:
+        async def endpoint(request: Request) -> Response:
+            try:
+                check_token(request)
+            except _Refused as refused:
+                return _error(refused.status, refused.reason)
+            return await run_in_threadpool(answer)
+
+        return endpoint
+
+    def pending() -> Response:
+        return JSONResponse([one.to_json() for one in service.pending()])
+
+    def metrics_text() -> Response:
+        return Response(metrics.text(), media_type=CONTENT_TYPE)
+
+    async def health(_: Request) -> Response:
+        working = service.is_working
+        return JSONResponse({"status": "ok" if working else "stopping"}, 200 if working else 503)
+
+    return Starlette(
+        routes=[
+            Route("/callback", callback, methods=["POST"]),
+            Route("/pending", guarded(pending)),
+            Route("/metrics", guarded(metrics_text)),
+            Route("/healthz", health),
+        ]
+    )
+
+
+async def _body(request: Request, settings: AppSettings) -> bytes:
+    """At most the bytes that are allowed, within the time that is allowed."""
+    announced = request.headers.get("content-length", "")
+    if announced.isdigit() and int(announced) > settings.body_bytes:
+        raise _Refused(413, "the callback is too large", "too_large")
+    try:
+        return await asyncio.wait_for(_read(request, settings.body_bytes), settings.read_seconds)
+    except asyncio.TimeoutError:
+        raise _Refused(408, "the callback did not arrive in time", "too_slow") from None
+    except ClientDisconnect:
+        raise _Refused(400, "the caller hung up", "invalid") from None
+
+
+async def _read(request: Request, limit: int) -> bytes:
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > limit:
+            raise _Refused(413, "the callback is too large", "too_large")
+    return bytes(body)
+
+
+def _digest(text: str) -> bytes:
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).digest()
+
+
+def _error(status: int, reason: str) -> Response:
+    headers = {"WWW-Authenticate": "Bearer"} if status == 401 else None
+    return JSONResponse({"error": reason}, status, headers)

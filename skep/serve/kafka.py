@@ -1,0 +1,128 @@
+"""Hudi's commit callbacks from a Kafka topic (HoodieWriteCommitKafkaCallback), into the same queue as those over HTTP.
+
+An offset is committed when its callbacks are in the durable queue. A service that is killed before reads them again,
+which does no harm.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from skep_sync.allowed import AllowedPaths
+from skep_sync.receiver import parse_callback
+from skep_table.errors import EnvironmentMissingError, InputError, SkepError
+from skep_table.events import Events
+
+log = logging.getLogger("skep.serve")
+
+_BATCH = 500
+_POLL_SECONDS = 0.5
+_LONGEST_PAUSE_SECONDS = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaSettings:
+    """`properties` are librdkafka's: security.protocol, sasl.…"""
+
+    servers: str
+    topic: str
+    group: str = "skep"
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+
+class Message(Protocol):
+    """What is used of a Kafka message."""
+
+    def error(self) -> Any: ...
+
+    def value(self) -> bytes | None: ...
+
+
+class Consumer(Protocol):
+    """What is used of confluent_kafka.Consumer."""
+
+    def subscribe(self, topics: list[str]) -> None: ...
+
+    def consume(self, num_messages: int, timeout: float) -> Sequence[Message]: ...
+
+    def commit(self, *, asynchronous: bool) -> Any: ...
+
+    def close(self) -> None: ...
+
+
+Submit = Callable[[str, str, str | None], None]
+"""Base path, table, instant; returns when they are in the queue."""
+
+
+def connect(settings: KafkaSettings) -> Consumer:
+    """A consumer of the topic. EnvironmentMissingError without the package."""
+    try:
+        import confluent_kafka
+    except ImportError as error:
+        raise EnvironmentMissingError(
+            "callbacks from Kafka need the package confluent-kafka", hint="pip install 'skep[kafka]'"
+        ) from error
+    consumer: Consumer = confluent_kafka.Consumer(
+        {
+            "auto.offset.reset": "earliest",
+            **settings.properties,
+            "bootstrap.servers": settings.servers,
+            "group.id": settings.group,
+            "enable.auto.commit": False,
+        }
+    )
+    consumer.subscribe([settings.topic])
+    return consumer
+
+
+def consume(consumer: Consumer, allowed: AllowedPaths, submit: Submit, events: Events, ended: threading.Event) -> None:
+    """Takes callbacks until `ended` is set. What is none, or names a path that is not allowed, is passed over."""
+    try:
+        while not ended.is_set():
+            taken = False
+            for message in consumer.consume(_BATCH, _POLL_SECONDS):
+                if message.error() is not None:
+                    log.warning("Kafka: %s", message.error())
+                    continue
+                if not _take(message.value() or b"", allowed, submit, events, ended):
+                    return
+                taken = True
+            if taken:
+                _commit(consumer)
+    finally:
+        consumer.close()
+
+
+def _take(body: bytes, allowed: AllowedPaths, submit: Submit, events: Events, ended: threading.Event) -> bool:
+    """Whether the callback is settled; False when the service ended before the queue could take it."""
+    try:
+        told = parse_callback(body)
+        path = allowed.check(told.base_path)
+    except InputError as error:
+        log.warning("Kafka: a callback is passed over: %s", error.message)
+        events.emit("service.heard", source="kafka", result="refused")
+        return True
+    pause = 1.0
+    while True:
+        try:
+            submit(path, told.table, told.instant)
+        except (SkepError, OSError) as error:
+            log.warning("the queue can't be written, again in %.0f s: %s", pause, error)
+            if ended.wait(pause):
+                return False
+            pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
+        else:
+            events.emit("service.heard", source="kafka", result="queued")
+            return True
+
+
+def _commit(consumer: Consumer) -> None:
+    """A commit that fails (a rebalance, say) has the messages come once more."""
+    try:
+        consumer.commit(asynchronous=False)
+    except Exception as error:  # confluent_kafka.KafkaException, which is not imported here
+        log.warning("Kafka: offsets could not be committed: %s", error)
