@@ -23,7 +23,7 @@ _REJECT, _ALLOW = "RejectUpdateStrategy", "AllowUpdateStrategy"
 log = logging.getLogger("skep.write")
 
 Met = Mapping[tuple[str, str], str]
-"""Partition path and file id of the groups that a write changes and a pending clustering is to rewrite → its instant."""
+"""Partition path and file id of groups that a write changes and a pending clustering is to rewrite → its instant."""
 
 
 class UpdateStrategy(Protocol):

@@ -33,6 +33,15 @@ def refuse_pending_clustering(table: HudiTable, replaced: Mapping[str, tuple[str
             )
 
 
+def clusterings_met(replaced: Mapping[str, tuple[str, ...]], view: FileView) -> dict[tuple[str, str], str]:
+    """The groups among them that a pending clustering is to rewrite, with its instant."""
+    return {
+        (path, file_id): instant
+        for (path, file_id), instant in view.pending_clustering.items()
+        if file_id in replaced.get(path, ())
+    }
+
+
 def matching_partitions(patterns: Iterable[str], known: Iterable[str]) -> list[str]:
     """The known partition paths that one of `patterns` names; `*` stands for any text, also across folders."""
     wanted = [
