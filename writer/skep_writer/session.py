@@ -114,3 +114,19 @@ def _environment(values: Mapping[str, str]) -> Iterator[None]:
                 os.environ.pop(key, None)
             else:
                 os.environ[key] = value
+
+
+_GROUP_PROPERTIES = ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel")
+
+
+@contextmanager
+def job_group(spark: SparkSession, name: str) -> Iterator[None]:
+    """Jobs that this thread starts within the block are of the group `name`; the caller's own group comes back."""
+    context = spark.sparkContext
+    before = {key: context.getLocalProperty(key) for key in _GROUP_PROPERTIES}
+    context.setJobGroup(name, before["spark.job.description"] or "skep", interruptOnCancel=True)
+    try:
+        yield
+    finally:
+        for key, value in before.items():
+            context.setLocalProperty(key, value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -9,25 +10,29 @@ import pyarrow as pa
 
 from skep_table.clock import SYSTEM_CLOCK, Clock
 from skep_table.commit.setting import CommitSetting
+from skep_table.errors import LeaseLostError
 from skep_table.events import NO_EVENTS, Events
 from skep_table.hooks import CommitHook
 from skep_table.lock import Lock, NoLock
 from skep_table.options import Options
 from skep_table.runner import Runner, ThreadRunner
 from skep_table.table import HudiTable
+from skep_table.timeline.metadata import WriteOperation
 from skep_table.write.bucket import BucketResult
 from skep_table.write.context import WriteContext
-from skep_table.write.flow import TableWriter
+from skep_table.write.flow import How, TableWriter
 from skep_table.write.keyed import Keyer
 from skep_table.write.local import ArrowEngine
+from skep_table.write.result import WriteResult
 from skep_table.write.rows import Rows
 from skep_writer.edge import SparkRunner, frame_schema
 from skep_writer.executors import ensure_executors
-from skep_writer.session import check_session, is_spark_frame
+from skep_writer.session import check_session, is_spark_frame, job_group
 from skep_writer.spark_rows import SparkRows, write_stream
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from typing_extensions import Unpack
 
 
 class SparkEngine:
@@ -77,5 +82,16 @@ class SparkWriter(TableWriter):
         options = options or Options()
         options.check()
         engine = SparkEngine(check_session(spark), options)
-        setting = CommitSetting(lock=lock or NoLock(), clock=clock, events=events, options=options)
+        self._spark, self._group = spark, f"skep-{uuid.uuid4().hex}"
+        setting = CommitSetting(
+            lock=lock or NoLock(), clock=clock, events=events, options=options, on_lost=self._cancel_jobs
+        )
         super().__init__(table, engine, setting, hooks)
+
+    def write(self, operation: WriteOperation, frame: object, **how: Unpack[How]) -> WriteResult:
+        with job_group(self._spark, self._group):
+            return super().write(operation, frame, **how)
+
+    def _cancel_jobs(self, _error: LeaseLostError) -> None:
+        """What still runs for a write that can't complete any more is of no use."""
+        self._spark.sparkContext.cancelJobGroup(self._group)

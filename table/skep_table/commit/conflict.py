@@ -130,13 +130,10 @@ def touched_groups(table: HudiTable, instant: Instant) -> frozenset[Group]:
 
 
 def groups_of(metadata: CommitMetadata) -> frozenset[Group]:
-    replaced = metadata.partition_to_replace_file_ids or {}
-    return frozenset(
-        [
-            *((stat.partition_path, stat.file_id) for stat in metadata.stats if stat.file_id),
-            *((partition, file_id) for partition, ids in replaced.items() for file_id in ids),
-        ]
-    )
+    # What is only planned names its partition in the key alone.
+    written = [(path, stat.file_id) for path, stats in metadata.partition_to_write_stats.items() for stat in stats]
+    replaced = [(path, id_) for path, ids in (metadata.partition_to_replace_file_ids or {}).items() for id_ in ids]
+    return frozenset(group for group in written + replaced if group[1])
 
 
 def conflict(table: HudiTable, other: Instant, groups: Iterable[Group], what: str) -> CommitConflictError:

@@ -10,11 +10,18 @@ from skep_table.options import Options
 from skep_table.schema.avro import avro_text, parse_avro
 from skep_table.schema.reconcile import reconcile
 from skep_table.table import HudiTable
+from skep_table.timeline.instant import Instant
 from skep_table.timeline.metadata import CommitMetadata
 
 
-def with_merged_schema(began: HudiTable, now: HudiTable, metadata: CommitMetadata, options: Options) -> CommitMetadata:
-    """The account of a write with a schema that has the columns of both. CommitConflictError where they don't fit."""
+def with_merged_schema(
+    began: HudiTable, now: HudiTable, instant: Instant, metadata: CommitMetadata, options: Options
+) -> CommitMetadata:
+    """The account of a write with a schema that has the columns of both.
+
+    CommitConflictError where they don't fit, and where readers would not see it: the newest instant says what a table's
+    columns are, and another one is newer.
+    """
     text = metadata.schema_json
     if text is None or not options.value(SCHEMA_MERGE):
         return metadata
@@ -25,9 +32,9 @@ def with_merged_schema(began: HudiTable, now: HudiTable, metadata: CommitMetadat
         before, theirs = (began.schema() if last_before else None), now.schema()
     except SchemaError:
         return metadata  # nobody has stated one yet
-    if before == theirs:
-        return metadata
     ours = parse_avro(text)
+    if before == theirs and ours == before:
+        return metadata
     try:
         merged = reconcile(theirs, ours)
     except SchemaError as error:
@@ -38,6 +45,15 @@ def with_merged_schema(began: HudiTable, now: HudiTable, metadata: CommitMetadat
             table=now.config.name,
             column=error.fields.get("column"),
         ) from error
+    later = now.timeline.data().completed().last()
+    if later is not None and later.requested_time > instant.requested_time and merged != theirs:
+        raise CommitConflictError(
+            f"table {now.config.name}: {later.action.value} {later.requested_time} began later and completed first, so"
+            " that its columns are the table's, without those that this write adds",
+            hint="write again",
+            table=now.config.name,
+            instant=later.requested_time,
+        )
     if merged == ours:
         return metadata
     return replace(metadata, extra_metadata={**metadata.extra_metadata, "schema": avro_text(merged)})

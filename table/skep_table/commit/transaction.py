@@ -133,7 +133,7 @@ class Transaction:
             setting.check_conflicts(
                 Ending(fresh, self.instant, metadata, tuple(each for each in since if each not in checked))
             )
-            metadata = with_merged_schema(self.table, fresh, metadata, setting.options)
+            metadata = with_merged_schema(self.table, fresh, self.instant, metadata, setting.options)
             if setting.lock.leased:
                 metadata = replace(metadata, extra_metadata={**metadata.extra_metadata, LOCK_ID: lock_id})
             written = {stat.path for stat in metadata.stats}

@@ -1,0 +1,313 @@
+"""Which of two writes at the same time fails, by strategy; what the one that failed may do about it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from skep_table.commit.conflict import strategy_of
+from skep_table.commit.create import TableSpec, create_table
+from skep_table.commit.heartbeat import Heart, Pulse
+from skep_table.commit.setting import CommitSetting
+from skep_table.commit.transaction import Transaction
+from skep_table.errors import CommitConflictError, OptionError
+from skep_table.events import Event, Events
+from skep_table.options import Options
+from skep_table.query import ReadRequest, read
+from skep_table.storage import LocalStorage
+from skep_table.table import HudiTable
+from skep_table.timeline.instant import Action, Instant, State
+from skep_table.timeline.metadata import CommitMetadata, WriteOperation, WriteStat
+from skep_table.timeline.plans import ClusteringGroup, ClusteringPlan, RequestedReplaceMetadata, SliceInfo
+from skep_table.timeline.write import complete, create_requested, transition_to_inflight
+from skep_table.write.local import LocalWriter
+
+Rows = Callable[..., pa.Table]
+STRATEGY = "hoodie.write.lock.conflict.resolution.strategy"
+RETRIES = "hoodie.write.num.retries.on.conflict.failures"
+
+
+@pytest.fixture
+def table(tmp_path: Path, rows: Rows) -> HudiTable:
+    spec = TableSpec(name="t", schema=rows([]).schema, record_key=("id",), partition_by=("part",), ordering="ts")
+    made = create_table(LocalStorage(str(tmp_path / "t")), spec)
+    LocalWriter(made).bulk_insert(pa.concat_tables([rows(["a", "b"]), rows(["c"], part="q")]))
+    return made.reload()
+
+
+def all_rows(table: HudiTable) -> list[dict[str, Any]]:
+    return read(table.reload(), ReadRequest()).to_arrow().to_pylist()
+
+
+def content(table: HudiTable) -> dict[str, tuple[str, int]]:
+    found = read(table.reload(), ReadRequest()).to_arrow()
+    assert len(found) == len(set(found["id"].to_pylist())), "a key twice"
+    return {row["id"]: (row["part"], row["ts"]) for row in found.to_pylist()}
+
+
+def during(options: dict[str, object], meanwhile: Callable[[], Any], **more: Any) -> CommitSetting:
+    """A write with these settings, just before whose completion something else happens, the first time."""
+    waiting = [meanwhile]
+
+    told = Events(lambda event: waiting.pop()() if event.name == "write.commit.start" and waiting else None)
+    return CommitSetting(options=Options(options), events=told, **more)
+
+
+def upsert(table: HudiTable, rows: pa.Table, **options: object) -> Any:
+    return LocalWriter(table, CommitSetting(options=Options(options))).upsert(rows)
+
+
+def test_the_same_group(table: HudiTable, rows: Rows) -> None:
+    setting = during({}, lambda: upsert(table, rows(["b"], ts=5)))
+    with pytest.raises(CommitConflictError, match="changed 1 of the file groups of this write first") as caught:
+        LocalWriter(table, setting).upsert(rows(["a"], ts=2))
+    assert caught.value.fields["groups"]
+    assert content(table) == {"a": ("p", 1), "b": ("p", 5), "c": ("q", 1)}
+
+
+def test_other_groups_get_along(table: HudiTable, rows: Rows) -> None:
+    LocalWriter(table, during({}, lambda: upsert(table, rows(["c"], ts=5, part="q")))).upsert(rows(["a"], ts=2))
+    assert content(table) == {"a": ("p", 2), "b": ("p", 1), "c": ("q", 5)}
+
+
+def test_one_bucket_in_two_new_groups_collides_by_its_number(table: HudiTable) -> None:
+    ours, theirs = (
+        CommitMetadata(
+            partition_to_write_stats={"p": (WriteStat(file_id=f"00000007-{who}-0", path="", partition_path="p"),)}
+        )
+        for who in ("ours", "theirs")
+    )
+    for options, collides in (({}, False), ({STRATEGY: "bucket"}, True), ({"hoodie.index.type": "BUCKET"}, True)):
+        with Transaction.begin(table, Action.COMMIT, CommitSetting(options=Options(options))) as one:
+            one.inflight(ours)
+            with Transaction.begin(table, Action.COMMIT, CommitSetting()) as other:
+                other.inflight(theirs)
+                other.complete(theirs)
+            if collides:
+                with pytest.raises(CommitConflictError):
+                    one.complete(ours)
+            else:
+                one.complete(ours)
+
+
+class TestNewKeys:
+    """Both found a key nowhere, and both insert it: each into a group of its own."""
+
+    def test_an_upsert_loses(self, table: HudiTable, rows: Rows) -> None:
+        setting = during({}, lambda: upsert(table, rows(["x", "new"], part="r", ts=3)))
+        with pytest.raises(CommitConflictError, match=r"inserted keys that this write inserts, too \(new\)"):
+            LocalWriter(table, setting).upsert(rows(["new", "y"], part="r", ts=2))
+        assert content(table)["new"] == ("r", 3)
+
+    def test_other_keys_of_the_same_range_get_along(self, table: HudiTable, rows: Rows) -> None:
+        small = {"hoodie.parquet.small.file.limit": 0}
+        setting = during(small, lambda: upsert(table, rows(["d", "f"], part="r"), **small))
+        LocalWriter(table, setting).upsert(rows(["dd", "e", "g"], part="r"))
+        assert {"d", "dd", "e", "f", "g"} <= set(content(table))
+
+    def test_rows_that_lay_in_the_files_before_do_not_count(self, table: HudiTable, rows: Rows) -> None:
+        """Both take up rows of their group again when they rewrite it; only what they wrote themselves is compared."""
+        upsert(table, rows(["k"], part="r"), **{"hoodie.parquet.small.file.limit": 0})
+        setting = during({}, lambda: upsert(table, rows(["d"], part="r"), **{"hoodie.parquet.small.file.limit": 0}))
+        LocalWriter(table, setting).upsert(rows(["k", "e"], part="r", ts=4))
+        assert content(table)["k"] == ("r", 4)
+
+    @pytest.mark.parametrize("strategy", ["simple", "strict"])
+    def test_inserts_may_double_a_key_unless_one_is_strict(self, strategy: str, table: HudiTable, rows: Rows) -> None:
+        """What Hudi's documents say of several writers: an insert may duplicate."""
+        small = {"hoodie.parquet.small.file.limit": 0, STRATEGY: strategy}
+        writer = LocalWriter(table, during(small, lambda: LocalWriter(table).insert(rows(["new"], part="r"))))
+        if strategy == "strict":
+            with pytest.raises(CommitConflictError, match="inserted keys"):
+                writer.insert(rows(["new"], part="r"))
+        else:
+            writer.insert(rows(["new"], part="r"))
+            found = read(table.reload(), ReadRequest()).to_arrow()
+            assert found["id"].to_pylist().count("new") == 2
+
+
+class TestStrict:
+    def test_a_partition_dropped_under_a_writer(self, table: HudiTable, rows: Rows) -> None:
+        def drop() -> None:
+            LocalWriter(table).delete_partitions(["q"])
+
+        small = {"hoodie.parquet.small.file.limit": 0}
+        with pytest.raises(CommitConflictError, match="changed 1 partitions as a whole"):
+            LocalWriter(table, during({STRATEGY: "strict", **small}, drop)).insert(rows(["n"], part="q"))
+        assert set(content(table)) == {"a", "b"}
+
+    def test_two_overwrites_of_an_empty_partition(self, table: HudiTable, rows: Rows) -> None:
+        setting = during({STRATEGY: "strict"}, lambda: LocalWriter(table).insert_overwrite(rows(["m"], part="z")))
+        with pytest.raises(CommitConflictError):
+            LocalWriter(table, setting).insert_overwrite(rows(["n"], part="z"))
+        assert set(content(table)) == {"a", "b", "c", "m"}
+
+
+def plan_clustering(table: HudiTable, partition: str, time: str = "20390101000000000") -> Instant:
+    group = table.view().slices(partition)[0]
+    assert group.base_file is not None
+    slice_ = SliceInfo(data_file_path=group.base_file.path, file_id=group.file_id, partition_path=partition)
+    plan = ClusteringPlan(input_groups=(ClusteringGroup(slices=(slice_,)),))
+    content = RequestedReplaceMetadata(operation_type="CLUSTER", clustering_plan=plan)
+    return create_requested(table, Instant(time, Action.REPLACE_COMMIT, State.REQUESTED), content)
+
+
+class TestServices:
+    @pytest.mark.parametrize(("strategy", "loses"), [("simple", True), ("prefer_writer", False)])
+    def test_a_clustering_planned_meanwhile(self, strategy: str, loses: bool, table: HudiTable, rows: Rows) -> None:
+        setting = during({STRATEGY: strategy}, lambda: plan_clustering(table.reload(), "p"))
+        writer = LocalWriter(table, setting)
+        if loses:
+            with pytest.raises(CommitConflictError, match="is going to change 1 of the file groups"):
+                writer.upsert(rows(["a"], ts=2))
+        else:
+            writer.upsert(rows(["a"], ts=2))
+
+    def test_a_preferred_writer_that_still_runs_defeats_a_clustering(self, table: HudiTable) -> None:
+        group = table.view().slices("p")[0].file_id
+        written = CommitMetadata(
+            partition_to_write_stats={"p": (WriteStat(file_id=group, path="", partition_path="p"),)}
+        )
+        ours = CommitMetadata(operation_type=WriteOperation.CLUSTER, partition_to_replace_file_ids={"p": (group,)})
+        for strategy, loses in (("simple", False), ("prefer_writer", True)):
+            setting = CommitSetting(options=Options({STRATEGY: strategy}))
+            with Transaction.begin(table, Action.COMMIT, CommitSetting()) as running:
+                running.inflight(written)
+                with Transaction.begin(table, Action.REPLACE_COMMIT, setting) as clustering:
+                    clustering.inflight(ours)
+                    if loses:
+                        with pytest.raises(CommitConflictError, match="is going to change"):
+                            clustering.complete(ours)
+                    clustering.abort(None)
+
+
+class TestEarly:
+    ON = {"hoodie.write.concurrency.early.conflict.detection.enable": "true"}  # noqa: RUF012
+
+    def test_the_later_one_gives_way_before_it_writes_a_file(self, table: HudiTable, rows: Rows) -> None:
+        group = table.view().slices("p")[0].file_id
+        written = CommitMetadata(
+            partition_to_write_stats={"p": (WriteStat(file_id=group, path="", partition_path="p"),)}
+        )
+        with Transaction.begin(table, Action.COMMIT, CommitSetting()) as running:
+            running.inflight(written)
+            files = sorted(Path(table.storage.root).rglob("*.parquet"))
+            with pytest.raises(CommitConflictError, match="is writing 1 of the file groups"):
+                upsert(table, rows(["a"], ts=2), **self.ON)
+            assert sorted(Path(table.storage.root).rglob("*.parquet")) == files
+            upsert(table, rows(["c"], ts=2, part="q"), **self.ON)
+            running.complete(CommitMetadata())
+
+    def test_a_jvm_writer_is_seen_by_its_markers(self, table: HudiTable, rows: Rows) -> None:
+        base = table.view().slices("p")[0].base_file
+        assert base is not None
+        heart = Heart(table.storage, Pulse.of(Options()), CommitSetting().clock)
+        time = str(int(table.timeline.instants[-1].requested_time) + 1)
+        heart.announce(time)
+        requested = create_requested(table, Instant(time, Action.COMMIT, State.REQUESTED))
+        transition_to_inflight(table, requested)
+        name = base.path.rpartition("/")[2]
+        table.storage.create_exclusive(f".hoodie/.temp/{time}/p/{name}.marker.MERGE", b"")
+        with pytest.raises(CommitConflictError, match=time):
+            upsert(table, rows(["a"], ts=2), **self.ON)
+        complete(table, requested, CommitMetadata())
+        heart.stop()
+
+
+class TestRetries:
+    def test_a_write_that_lost_comes_after_the_other(self, table: HudiTable, rows: Rows) -> None:
+        events: list[Event] = []
+        setting = during({RETRIES: 2}, lambda: upsert(table, rows(["a", "n"], ts=5)))
+        setting.events.listen(events.append)
+        result = LocalWriter(table, setting).upsert(rows(["a", "b", "n"], ts=3))
+        assert content(table) == {"a": ("p", 5), "b": ("p", 3), "n": ("p", 5), "c": ("q", 1)}
+        assert [event.facts["tries"] for event in events if event.name == "write.retried"] == [1]
+        assert result.inserted == 0
+
+    def test_as_often_as_the_options_say(self, table: HudiTable, rows: Rows) -> None:
+        def always(ending: Any) -> None:
+            raise CommitConflictError("again")
+
+        tries: list[Event] = []
+        setting = CommitSetting(
+            options=Options({RETRIES: 2}),
+            conflict_check=always,
+            events=Events(lambda event: tries.append(event) if event.name == "write.retried" else None),
+        )
+        with pytest.raises(CommitConflictError, match="again"):
+            LocalWriter(table, setting).upsert(rows(["a"]))
+        assert len(tries) == 2
+
+    def test_rows_of_a_reader_are_there_for_a_second_try(self, table: HudiTable, rows: Rows) -> None:
+        setting = during({RETRIES: 1}, lambda: upsert(table, rows(["a"], ts=5)))
+        LocalWriter(table, setting).upsert(rows(["b"], ts=9).to_reader())
+        assert content(table)["b"] == ("p", 9)
+
+
+class TestColumns:
+    def test_a_column_that_came_meanwhile_stays(self, table: HudiTable, rows: Rows) -> None:
+        """The other one began earlier, and completes first."""
+        result = upsert(table, rows(["c"], ts=5, part="q", extra=["x"]))
+        earlier = Transaction.begin(table, Action.COMMIT, CommitSetting())
+        setting = during({}, lambda: earlier.complete(result.metadata))
+        earlier.inflight(CommitMetadata())
+        LocalWriter(table, setting).upsert(rows(["a"], ts=2, other=[7]))
+        assert table.reload().schema().names() == ("id", "part", "ts", "extra", "other")
+
+    def test_a_column_that_readers_would_not_see(self, table: HudiTable, rows: Rows) -> None:
+        """The newest instant says what the columns are: a write that adds some has to be the newest."""
+        meanwhile = lambda: upsert(table, rows(["c"], ts=5, part="q", extra=["x"]))  # noqa: E731
+        with pytest.raises(CommitConflictError, match="began later and completed first"):
+            LocalWriter(table, during({}, meanwhile)).upsert(rows(["a"], ts=2, other=[7]))
+        LocalWriter(table, during({RETRIES: 1}, lambda: upsert(table, rows(["c"], ts=6, part="q")))).upsert(
+            rows(["a"], ts=2, other=[7])
+        )
+        assert table.reload().schema().names() == ("id", "part", "ts", "extra", "other")
+        found = {row["id"]: (row["extra"], row["other"]) for row in all_rows(table)}
+        assert found == {"a": (None, 7), "b": (None, None), "c": (None, None)}
+
+    def test_one_type_against_another(self, table: HudiTable, rows: Rows) -> None:
+        setting = during({}, lambda: upsert(table, rows(["c"], part="q", extra=[b"x"])))
+        with pytest.raises(CommitConflictError, match="column extra"):
+            LocalWriter(table, setting).upsert(rows(["a"], ts=2, extra=[7]))
+        assert table.reload().schema().names() == ("id", "part", "ts", "extra")
+
+    def test_a_rewrite_keeps_columns_that_came_after_it_was_planned(self, table: HudiTable, rows: Rows) -> None:
+        """The other one completed between the plan and the instant of this write, in the very group that it merges."""
+        other = [lambda: upsert(table, rows(["b"], ts=5, extra=["x"]))]
+
+        class Lock:
+            leased = False
+
+            def acquire(self, timeout_seconds: float) -> str:
+                if other:
+                    other.pop()()
+                return "id"
+
+            def release(self) -> None: ...
+
+            def ensure_held(self) -> None: ...
+
+        LocalWriter(table, CommitSetting(lock=Lock())).upsert(rows(["a"], ts=2))
+        found = {row["id"]: row["extra"] for row in all_rows(table)}
+        assert found == {"a": None, "b": "x", "c": None}
+
+
+@pytest.mark.parametrize(
+    ("named", "function"),
+    [
+        ("org.apache.hudi.client.transaction.SimpleConcurrentFileWritesConflictResolutionStrategy", "simple"),
+        ("org.apache.hudi.client.transaction.PreferWriterConflictResolutionStrategy", "prefer_writer"),
+        ("org.apache.hudi.client.transaction.BucketIndexConcurrentFileWritesConflictResolutionStrategy", "bucket"),
+        ("strict", "strict"),
+        ("", "simple"),
+    ],
+)
+def test_strategies_by_their_names(named: str, function: str) -> None:
+    assert strategy_of(Options({STRATEGY: named})).__name__ == function
+    with pytest.raises(OptionError, match="there are simple, prefer_writer, bucket, strict"):
+        strategy_of(Options({STRATEGY: "no.such.Class"}))

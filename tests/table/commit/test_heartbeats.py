@@ -1,0 +1,222 @@
+"""A writer that lives is never rolled back, one that is dead always is; and a writer knows when others gave it up."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from skep_table.commit.create import TableSpec, create_table
+from skep_table.commit.heartbeat import FOLDER, Heart, Pulse, heartbeat_path, writer_facts
+from skep_table.commit.setting import CommitSetting
+from skep_table.commit.transaction import Transaction
+from skep_table.errors import AlreadyExistsError, LeaseLostError, OptionError, UnsupportedError, WriteError
+from skep_table.options import Options
+from skep_table.process import ProcessName, this_process
+from skep_table.storage import LocalStorage
+from skep_table.table import HudiTable
+from skep_table.timeline.instant import Action
+from skep_table.timeline.metadata import CommitMetadata
+from skep_table.write.local import LocalWriter
+
+Rows = Callable[..., pa.Table]
+FAST = {"hoodie.client.heartbeat.interval_in_ms": 50}
+
+
+@pytest.fixture
+def table(tmp_path: Path, rows: Rows) -> HudiTable:
+    spec = TableSpec(name="t", schema=rows([]).schema, record_key=("id",), partition_by=("part",), ordering="ts")
+    return create_table(LocalStorage(str(tmp_path / "t")), spec)
+
+
+def setting(**options: object) -> CommitSetting:
+    return CommitSetting(options=Options({key.replace("__", "."): value for key, value in options.items()}))
+
+
+def pending(table: HudiTable) -> list[str]:
+    return [instant.requested_time for instant in table.reload().timeline.data().pending()]
+
+
+def hearts(table: HudiTable) -> list[str]:
+    return [file.name for file in table.storage.list_prefix(FOLDER)]
+
+
+def begun(table: HudiTable, options: dict[str, object] | None = None) -> Transaction:
+    transaction = Transaction.begin(table, Action.COMMIT, CommitSetting(options=Options(options or {})))
+    transaction.inflight(CommitMetadata())
+    return transaction
+
+
+def age(table: HudiTable, time_: str, seconds: float) -> None:
+    file = Path(table.storage.root) / heartbeat_path(time_)
+    then = time.time() - seconds
+    os.utime(file, (then, then))
+
+
+def foreign(table: HudiTable, time_: str, seconds: float | None) -> None:
+    """A pending instant of a JVM writer; its heartbeat is so old, or not there."""
+    folder = Path(table.storage.root) / ".hoodie"
+    for name in (f"{time_}.commit.requested", f"{time_}.inflight"):
+        (folder / name).touch()
+    if seconds is not None:
+        table.storage.create_exclusive(heartbeat_path(time_), b"")
+        age(table, time_, seconds)
+
+
+@pytest.mark.parametrize("policy", ["EAGER", "LAZY"])
+def test_a_living_writer_completes_whatever_others_do(policy: str, table: HudiTable, rows: Rows) -> None:
+    first = begun(table, {"hoodie.cleaner.policy.failed.writes": policy})
+    LocalWriter(table, setting(hoodie__cleaner__policy__failed__writes=policy)).insert(rows(["a"]))
+    assert pending(table) == [first.instant.requested_time] == hearts(table)
+    with first:
+        first.complete(CommitMetadata())
+    assert pending(table) == hearts(table) == []
+
+
+def test_an_instant_is_never_seen_without_its_heartbeat(table: HudiTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[str] = []
+    create = LocalStorage.create_exclusive
+
+    def watched(self: LocalStorage, path: str, data: bytes) -> None:
+        seen.append(path)
+        create(self, path, data)
+
+    monkeypatch.setattr(LocalStorage, "create_exclusive", watched)
+    with begun(table) as transaction:
+        time_ = transaction.instant.requested_time
+        assert seen.index(heartbeat_path(time_)) < seen.index(f".hoodie/{time_}.commit.requested")
+        transaction.complete(CommitMetadata())
+
+
+@pytest.mark.parametrize(("seconds", "lives"), [(None, False), (5, True), (119, True), (121, False)])
+def test_a_jvm_writer_lives_for_two_intervals_of_a_minute(
+    seconds: float | None, lives: bool, table: HudiTable, rows: Rows
+) -> None:
+    foreign(table, "20310101000000000", seconds)
+    LocalWriter(table).insert(rows(["a"]))
+    assert (pending(table) == ["20310101000000000"]) is lives
+    assert (hearts(table) == ["20310101000000000"]) is lives
+
+
+def test_a_writer_that_was_silent_too_long_does_not_complete(table: HudiTable, rows: Rows) -> None:
+    lost: list[LeaseLostError] = []
+    slow = Transaction.begin(table, Action.COMMIT, CommitSetting(options=Options(FAST), on_lost=lost.append))
+    slow.inflight(CommitMetadata())
+    table.storage.delete(heartbeat_path(slow.instant.requested_time))  # another writer gave it up
+    deadline = time.monotonic() + 10
+    while not lost:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    with pytest.raises(LeaseLostError, match="taken for dead by another writer"), slow:
+        slow.complete(CommitMetadata())
+    assert lost[0].fields["instant"] == slow.instant.requested_time
+    assert pending(table) == hearts(table) == []
+
+
+def test_an_error_of_stopped_tasks_becomes_the_loss(table: HudiTable) -> None:
+    """Spark says that its job was cancelled; the reason is the heartbeat."""
+    slow = begun(table, FAST)
+    table.storage.delete(heartbeat_path(slow.instant.requested_time))
+    time.sleep(0.3)
+    with pytest.raises(LeaseLostError), slow:
+        raise RuntimeError("Job 7 cancelled part of cancelled job group")
+
+
+def test_the_heart_beats_while_the_job_runs(table: HudiTable) -> None:
+    with begun(table, FAST) as transaction:
+        file = Path(table.storage.root) / heartbeat_path(transaction.instant.requested_time)
+        first = file.stat().st_mtime_ns
+        deadline = time.monotonic() + 10
+        while file.stat().st_mtime_ns == first:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        facts = writer_facts(table.storage, transaction.instant.requested_time)
+        assert ProcessName.parse(facts) == this_process()
+        transaction.complete(CommitMetadata())
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("heart-")]
+
+
+def test_a_heart_takes_no_time_that_is_anothers(table: HudiTable) -> None:
+    pulse = Pulse.of(Options())
+    one, two = (Heart(table.storage, pulse, CommitSetting().clock) for _ in range(2))
+    one.announce("20310101000000000")
+    with pytest.raises(AlreadyExistsError):
+        two.announce("20310101000000000")
+    two.announce("20310101000000001")
+    two.stop()
+    assert hearts(table) == ["20310101000000000"]
+    one.stop()
+    assert hearts(table) == []
+
+
+DIES = """
+import os, sys
+from skep_table.commit.setting import CommitSetting
+from skep_table.commit.transaction import Transaction
+from skep_table.table import HudiTable
+from skep_table.timeline.instant import Action
+from skep_table.timeline.metadata import CommitMetadata
+
+transaction = Transaction.begin(HudiTable.open(sys.argv[1]), Action.COMMIT, CommitSetting())
+transaction.inflight(CommitMetadata())
+os._exit(9)
+"""
+
+
+def test_a_process_that_is_certainly_gone_is_not_waited_for(table: HudiTable, rows: Rows) -> None:
+    subprocess.run([sys.executable, "-c", DIES, table.storage.root], check=False)
+    (dead,) = pending(table)
+    assert hearts(table) == [dead]
+    LocalWriter(table).insert(rows(["a"]))
+    assert pending(table) == hearts(table) == []
+    assert [i.action for i in table.reload().timeline] == [Action.ROLLBACK, Action.COMMIT]
+
+
+def test_a_process_on_another_machine_may_live(table: HudiTable, rows: Rows) -> None:
+    subprocess.run([sys.executable, "-c", DIES, table.storage.root], check=False)
+    (there,) = pending(table)
+    text = table.storage.read(heartbeat_path(there)).decode()
+    elsewhere = text.replace(this_process().machine, "0123456789")
+    assert elsewhere != text
+    table.storage.replace_atomic(heartbeat_path(there), elsewhere.encode())
+    LocalWriter(table).insert(rows(["a"]))
+    assert pending(table) == [there]
+    age(table, there, 121)
+    LocalWriter(table).insert(rows(["b"]))
+    assert pending(table) == []
+
+
+def test_never_leaves_even_the_dead(table: HudiTable, rows: Rows) -> None:
+    foreign(table, "20310101000000000", None)
+    LocalWriter(table, setting(hoodie__cleaner__policy__failed__writes="NEVER")).insert(rows(["a"]))
+    assert pending(table) == ["20310101000000000"]
+
+
+class TestModes:
+    @pytest.mark.parametrize("policy", ["EAGER", "NEVER"])
+    def test_optimistic_writers_are_lazy(self, policy: str, table: HudiTable, rows: Rows) -> None:
+        optimistic = {"hoodie.write.concurrency.mode": "optimistic_concurrency_control"}
+        LocalWriter(table, CommitSetting(options=Options(optimistic))).insert(rows(["a"]))
+        wrong = Options({**optimistic, "hoodie.cleaner.policy.failed.writes": policy})
+        before = table.reload().timeline.instants
+        with pytest.raises(OptionError, match=r"needs hoodie\.cleaner\.policy\.failed\.writes=LAZY"):
+            LocalWriter(table, CommitSetting(options=wrong)).insert(rows(["b"]))
+        assert table.reload().timeline.instants == before
+
+    def test_what_is_not_built_is_refused_by_name(self, table: HudiTable, rows: Rows) -> None:
+        options = Options({"hoodie.write.concurrency.mode": "NON_BLOCKING_CONCURRENCY_CONTROL"})
+        with pytest.raises(UnsupportedError, match="non_blocking"):
+            LocalWriter(table, CommitSetting(options=options)).insert(rows(["a"]))
+
+
+def test_a_write_that_fails_leaves_no_heartbeat(table: HudiTable) -> None:
+    with pytest.raises(WriteError), begun(table):
+        raise WriteError("broken")
+    assert hearts(table) == []
