@@ -19,17 +19,19 @@ from skep_table.errors import InputError, KeyFieldError, SkepError
 from skep_table.keys.generator import null_key_error
 from skep_table.options import Options
 from skep_table.schema.types import RECORD_KEY
-from skep_table.write.bucket import BucketResult, InsertWriter, RowNumbers, write_bucket
+from skep_table.write.bucket import BucketResult, InsertWriter, write_bucket
 from skep_table.write.context import WriteContext
+from skep_table.write.files import RowNumbers
 from skep_table.write.frame import lists_with_nulls
 from skep_table.write.hashing import key_hashes
 from skep_table.write.index import NEW_KEY
+from skep_table.write.indexes.base import Index
+from skep_table.write.indexes.moves import GlobalTagger, tagged_counts
 from skep_table.write.keyed import Keyer, partition_codes, rows_by
 from skep_table.write.options import ROWS_PER_BATCH, TAGGED_LEVEL
 from skep_table.write.profile import Bucket, BucketPlan, new_file_id
 from skep_table.write.profile import pack as pack_tasks
-from skep_table.write.rows import Tagged, count_tags
-from skep_table.write.tagging import Index
+from skep_table.write.rows import Tagged
 from skep_writer.edge import Batches, binary_column, fitting_batches, map_frame, pack, slots, small_batches, unpack
 
 if TYPE_CHECKING:
@@ -67,6 +69,8 @@ _PAYLOAD_BYTES = 8 << 20
 _GATHERED_BYTES = 32 << 20
 # Files that one task keeps open at most; the longest unused one is ended when another is needed.
 _OPEN_FILES = 256
+# Rows that one task tags with a global index, which looks into all files of the table for them.
+_ROWS_A_TAGGING = 250_000
 # The weight of a base file against the rows merged into it, when buckets are balanced over tasks.
 _TASK_BYTES = 512 << 20
 
@@ -95,14 +99,27 @@ class SparkRows:
         self._held.append(held)
         return held
 
+    def _drop(self, frame: DataFrame | None) -> None:
+        if frame is not None:
+            self._held.remove(frame)
+            frame.unpersist()
+
     def partitions(self) -> Mapping[str, int]:
         return self._partitions
 
-    def tag(self, index: Index | None) -> Tagged:
+    def tag(self, index: Index | GlobalTagger | None) -> Tagged:
         if index is None:
             return {path: {NEW_KEY: rows} for path, rows in self._partitions.items()}
         with small_batches(self._spark):
-            tagged = map_frame(self._prepared.select("payload"), _Tag(index), TAGGED)
+            if isinstance(index, GlobalTagger):
+                # rows of one key meet in one task, from whatever partitions of the table they are
+                count = max(1, min(2 * self._parallelism, -(-sum(self._partitions.values()) // _ROWS_A_TAGGING)))
+                cut = map_frame(self._prepared.select("payload"), _ByKey(slots(count)), ROUTED)
+                together = cut.repartition(count, "slot").sortWithinPartitions("slot", "arrival").select("payload")
+                tagged = map_frame(together, _Settle(index), TAGGED)
+            else:
+                tagged = map_frame(self._prepared.select("payload"), _Tag(index), TAGGED)
+            self._drop(self._tagged)  # of a try before this one
             self._tagged = self._hold(tagged)
             counted = self._tagged.select("paths", "positions", "counts").collect()
         found: dict[str, dict[int, int]] = {}
@@ -298,28 +315,49 @@ class _Tag:
         tables = [unpack(value).select(self._index.columns) for value in payloads]
         if not tables:
             return
-        together = pa.concat_tables(tables)
-        paths, codes = partition_codes(together)
-        tags = self._index.tag(together)
+        tags = self._index.tag(pa.concat_tables(tables))
         start = 0
         for value, table in zip(payloads, tables, strict=True):
             end = start + table.num_rows
-            part, part_codes = tags[start:end], codes[start:end]
-            triples = [
-                (paths[code], position, count)
-                for code, rows in rows_by(part_codes, len(paths))
-                for position, count in count_tags(part[rows]).items()
-            ]
-            names, positions, counts = zip(*triples, strict=True)
-            yield _row(
-                TAGGED,
-                payload=value.as_buffer(),
-                tags=pa.py_buffer(part),
-                paths=list(names),
-                positions=list(positions),
-                counts=list(counts),
-            )
+            yield _tagged_row(value.as_buffer(), table, tags[start:end])
             start = end
+
+
+class _ByKey:
+    """Payloads are cut up by the hash of their keys."""
+
+    def __init__(self, slot_of: Sequence[int]) -> None:
+        self._slot_of = np.array(slot_of, np.int32)
+
+    def __call__(self, batches: Batches) -> Iterator[pa.Table]:
+        from pyspark import TaskContext
+
+        task = TaskContext.get()
+        arrival = (task.partitionId() if task else 0) << 32
+        for batch in batches:
+            for value in batch.column(0):
+                table = unpack(value)
+                parts = key_hashes(table.column(RECORD_KEY).combine_chunks()) % np.uint64(len(self._slot_of))
+                yield _routed(table, parts.astype(np.int32), self._slot_of, arrival)
+                arrival += 1
+
+
+class _Settle:
+    """All rows of a task's keys at once: what a global index says of them."""
+
+    def __init__(self, tagger: GlobalTagger) -> None:
+        self._tagger = tagger
+
+    def __call__(self, batches: Batches) -> Iterator[pa.Table]:
+        tables = [unpack(value) for batch in batches for value in batch.column(0)]
+        if not tables:
+            return
+        rows, tags = self._tagger.settle(pa.concat_tables(tables).combine_chunks())
+        pieces = max(1, -(-rows.nbytes // (2 * _PAYLOAD_BYTES)))
+        step = max(1, -(-rows.num_rows // pieces))
+        for start in range(0, rows.num_rows, step):
+            part, part_tags = rows.slice(start, step).combine_chunks(), tags[start : start + step]
+            yield _tagged_row(pack(part), part, part_tags)
 
 
 class _Route:
@@ -352,19 +390,7 @@ class _Route:
                 # keys that are made while writing spread by their place
                 hashes = rows.astype(np.uint64) if keys.null_count else key_hashes(keys.take(pa.array(rows)))
             chosen[rows] = route.buckets(tags[rows], hashes)
-        numbers, payloads = [], []
-        for number, rows in rows_by(chosen, len(self._plan.buckets)):
-            numbers.append(number)
-            payloads.append(pack(table.take(pa.array(rows))))
-        return pa.table(
-            [
-                pa.array(self._slot_of[numbers], pa.int32()),
-                pa.array(numbers, pa.int32()),
-                pa.array([arrival] * len(numbers), pa.int64()),
-                binary_column(payloads),
-            ],
-            schema=ROUTED,
-        )
+        return _routed(table, chosen, self._slot_of, arrival)
 
 
 class _Write:
@@ -396,6 +422,43 @@ class _Write:
         except InputError as error:
             result = error  # trying again would not help
         return _row(RESULTS, result=pickle.dumps(result))
+
+
+def _tagged_row(payload: pa.Buffer, table: pa.Table, tags: np.ndarray[Any, np.dtype[np.int32]]) -> pa.Table:
+    triples = [
+        (path, tag, count) for path, counts in tagged_counts(table, tags).items() for tag, count in counts.items()
+    ]
+    paths, positions, counts = zip(*triples, strict=True)
+    return _row(
+        TAGGED,
+        payload=payload,
+        tags=pa.py_buffer(np.ascontiguousarray(tags)),
+        paths=list(paths),
+        positions=list(positions),
+        counts=list(counts),
+    )
+
+
+def _routed(
+    table: pa.Table,
+    codes: np.ndarray[Any, np.dtype[np.int32]],
+    slot_of: np.ndarray[Any, np.dtype[np.int32]],
+    arrival: int,
+) -> pa.Table:
+    """A row for each code that occurs, with the rows of the table that have it."""
+    numbers, payloads = [], []
+    for number, rows in rows_by(codes, len(slot_of)):
+        numbers.append(number)
+        payloads.append(pack(table.take(pa.array(rows))))
+    return pa.table(
+        [
+            pa.array(slot_of[numbers], pa.int32()),
+            pa.array(numbers, pa.int32()),
+            pa.array([arrival] * len(numbers), pa.int64()),
+            binary_column(payloads),
+        ],
+        schema=ROUTED,
+    )
 
 
 def _row(schema: pa.Schema, **values: object) -> pa.Table:

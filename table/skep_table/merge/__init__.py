@@ -1,8 +1,20 @@
 """Merging rows with equal keys: which one stays, and what it takes over from the other (format guide 8)."""
 
+from skep_table.merge.combine import combine, newer_of_pairs
 from skep_table.merge.latest import latest_per_key
 from skep_table.merge.rows import DELETED, mark_deleted
 from skep_table.merge.rule import Fill, MergeRule, Stage
 from skep_table.merge.updates import Updates, last_of_each
 
-__all__ = ["DELETED", "Fill", "MergeRule", "Stage", "Updates", "last_of_each", "latest_per_key", "mark_deleted"]
+__all__ = [
+    "DELETED",
+    "Fill",
+    "MergeRule",
+    "Stage",
+    "Updates",
+    "combine",
+    "last_of_each",
+    "latest_per_key",
+    "mark_deleted",
+    "newer_of_pairs",
+]

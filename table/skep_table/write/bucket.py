@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from skep_table.basefile import read_base, read_footer
 from skep_table.keys.text import column_of
 from skep_table.merge import DELETED, MergeRule, Updates, latest_per_key, mark_deleted
-from skep_table.merge.rows import deleted
+from skep_table.merge.rows import deleted, in_delete_block
 from skep_table.names import MarkerType
 from skep_table.timeline.metadata import WriteStat
 from skep_table.write.append import append_rows
@@ -68,7 +68,7 @@ class InsertWriter:
         for start in range(0, rows.num_rows, _BATCH_ROWS):
             file = self._file or self._next_file()
             file.writer.write(self._files.new(rows.slice(start, _BATCH_ROWS), file.name))
-            if file.writer.bytes_written >= self._context.max_file_bytes:
+            if file.writer.bytes_written >= self._context.max_file_bytes and not self._bucket.one_file:
                 self._close_file()
 
     def close(self) -> list[WriteStat]:
@@ -174,5 +174,6 @@ def _without_null_ordering(rows: pa.Table, context: WriteContext) -> tuple[pa.Ta
         valid = found if valid is None else pc.and_(valid, found)
     if valid is None or pc.all(valid).as_py() is not False:
         return rows, 0
+    valid = pc.or_(valid, pa.array(in_delete_block(rows)))  # a delete by the index needs none
     kept = rows.filter(valid)
     return kept, rows.num_rows - kept.num_rows

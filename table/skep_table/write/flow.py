@@ -8,6 +8,7 @@ What is done with rows is the engine's (`write/rows.py`); what is decided is dec
 from __future__ import annotations
 
 import logging
+import random
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -16,26 +17,33 @@ from typing import TYPE_CHECKING, Protocol, TypedDict
 import pyarrow as pa
 
 from skep_table.commit.admission import check_writable
+from skep_table.commit.options import CONFLICT_RETRIES
 from skep_table.commit.setting import CommitSetting
 from skep_table.commit.transaction import Transaction
-from skep_table.errors import CommitConflictError, DuplicateKeyError, RowErrors
+from skep_table.errors import CommitConflictError, DuplicateKeyError, InputError, OptionError, RowErrors
 from skep_table.hooks import CommitHook, Committed
+from skep_table.lock import held
 from skep_table.schema.avro import avro_text
 from skep_table.table import HudiTable
+from skep_table.table_config import update_table_config
 from skep_table.timeline.metadata import CommitMetadata, WriteOperation, WriteStat
 from skep_table.write.bucket import BucketResult
+from skep_table.write.clustered import settle_clusterings
 from skep_table.write.context import WriteContext
 from skep_table.write.index import NEW_KEY, IndexFile
+from skep_table.write.indexes import Index, make_index
+from skep_table.write.indexes.base import GONE_GROUP
+from skep_table.write.indexes.footers import NamedFiles
+from skep_table.write.indexes.moves import GlobalTagger
 from skep_table.write.keyed import Keyer
 from skep_table.write.latest import latest_files
 from skep_table.write.operation import TRAITS, Replaces, data_action
-from skep_table.write.options import COMMIT_METADATA_PREFIX, COMMIT_ON_ERRORS, Duplicates
+from skep_table.write.options import COMMIT_METADATA_PREFIX, COMMIT_ON_ERRORS, DUPLICATES, Duplicates
 from skep_table.write.plan import WritePlan, plan_write
 from skep_table.write.profile import BucketPlan, PartitionProfile, plan_buckets
-from skep_table.write.replaced import live_groups, matching_partitions, refuse_pending_clustering
+from skep_table.write.replaced import clusterings_met, live_groups, matching_partitions
 from skep_table.write.result import WriteResult
 from skep_table.write.rows import Rows, Tagged
-from skep_table.write.tagging import FooterIndex, Index, NamedFiles
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -146,9 +154,11 @@ class TableWriter:
     def write(self, operation: WriteOperation, frame: object, **how: Unpack[How]) -> WriteResult:
         """`frame` by an operation that takes rows: the methods above by name."""
 
+        if isinstance(frame, pa.RecordBatchReader):
+            frame = frame.read_all()  # it may be needed again
+
         def commit(table: HudiTable, extra: Mapping[str, str]) -> WriteResult:
-            plan = plan_write(table, operation, self._engine.schema(frame), self._setting.options)
-            return self._commit(table, plan, frame, extra)
+            return self._commit(table, operation, frame, extra)
 
         return self._once(operation, commit, **how)
 
@@ -177,45 +187,78 @@ class TableWriter:
         self._tell(result)
         return result
 
-    def _commit(self, table: HudiTable, plan: WritePlan, frame: object, extra: Mapping[str, str]) -> WriteResult:
-        action = plan.traits.action(data_action(table))
-        if plan.traits.streams:
-            with Transaction.begin(table, action, self._setting) as transaction:
+    def _commit(
+        self, table: HudiTable, operation: WriteOperation, frame: object, extra: Mapping[str, str]
+    ) -> WriteResult:
+        """Tries again after conflicts, as often as the options say, with the rows that it holds already."""
+        options, tries = self._setting.options, 0
+        plan = plan_write(table, operation, self._engine.schema(frame), options)
+        with _Held(self._engine, frame) as held:
+            while True:
+                try:
+                    return self._attempt(table, plan, held, frame, extra)
+                except _ColumnsChanged:
+                    pass  # nothing was written yet
+                except CommitConflictError as error:
+                    tries += 1
+                    if tries > options.value(CONFLICT_RETRIES):
+                        raise
+                    self._setting.events.emit("write.retried", tries=tries, error=error.message)
+                    self._setting.clock.sleep(random.uniform(0.5, 1) * min(5.0, 0.1 * 2**tries))
+                before, table = table, table.reload()
+                if _columns_differ(before, table):
+                    held.release()
+                    plan = plan_write(table, operation, self._engine.schema(frame), options)
+
+    def _attempt(
+        self, table: HudiTable, plan: WritePlan, held: _Held, frame: object, extra: Mapping[str, str]
+    ) -> WriteResult:
+        if not plan.streams:
+            held.rows(plan)  # evaluated before the instant is there
+        with Transaction.begin(table, plan.traits.action(data_action(table)), self._setting) as transaction:
+            if _columns_differ(table, transaction.table):
+                raise _ColumnsChanged
+            if plan.streams:
                 transaction.inflight(CommitMetadata(operation_type=plan.operation))
                 context = plan.context(transaction.table, transaction.instant)
                 results = self._engine.stream(frame, plan.keyer, context)
                 if results is not None:
                     return self._complete(transaction, plan, results, extra)
-                rows = self._engine.rows(frame, plan.keyer)
-                try:
-                    return self._write_rows(transaction, plan, rows, extra)
-                finally:
-                    rows.release()
-        rows = self._engine.rows(frame, plan.keyer)
-        try:
-            with Transaction.begin(table, action, self._setting) as transaction:
-                return self._write_rows(transaction, plan, rows, extra)
-        finally:
-            rows.release()
+            return self._write_rows(transaction, plan, held.rows(plan), extra)
 
     def _write_rows(
         self, transaction: Transaction, plan: WritePlan, rows: Rows, extra: Mapping[str, str]
     ) -> WriteResult:
         table, events = transaction.table, self._setting.events
         with events.step("write.tag") as found:
-            looks = plan.finds_keys or plan.traits.fills_small_files
-            files = latest_files(table, rows.partitions()) if looks else {}
-            tagged = rows.tag(_index(table, plan, files) if plan.finds_keys else None)
-            profiles = _profiles(files, tagged, plan)
+            files = latest_files(table, self._searched(table, plan, rows.partitions()))
+            tagged = rows.tag(_index(table, plan, files) if plan.asks_index else None)
+            profiles = _profiles(table, files, tagged, plan)
             found.update(partitions=len(profiles), files=sum(map(len, files.values())))
         replaced = self._replaced(table, plan, rows.partitions())
-        buckets = plan_buckets(profiles, plan.sizing(table), fill_small_files=plan.traits.fills_small_files)
-        _refuse_clustering(table, buckets)
+        buckets = plan_buckets(profiles, plan.sizing(table), fill_small_files=plan.fills_small_files)
+        settle_clusterings(table, _clusterings_met(buckets), self._setting)
+        self._record_index(table, plan)
         if transaction.is_requested:
             transaction.inflight(_workload(plan.operation, buckets))
         with events.step("write.files", buckets=len(buckets.buckets)):
             results = rows.write(plan.context(table, transaction.instant), buckets)
         return self._complete(transaction, plan, results, extra, replaced)
+
+    def _record_index(self, table: HudiTable, plan: WritePlan) -> None:
+        """What later writers need to find the keys of this one."""
+        missing = {key: text for key, text in plan.index.recorded.items() if key not in table.config.raw}
+        if missing:
+            with held(self._setting.lock, self._setting.lock_timeout_seconds):
+                update_table_config(table.storage, missing)
+
+    def _searched(self, table: HudiTable, plan: WritePlan, partitions: Iterable[str]) -> Iterable[str]:
+        """The partitions whose files matter: none where all rows go to new groups."""
+        if plan.traits.replaces is not Replaces.NOTHING:
+            return ()
+        if plan.asks_index and plan.index.is_global and not plan.traits.prepped:
+            return table.view().partitions()
+        return partitions if plan.asks_index or plan.fills_small_files else ()
 
     def _replaced(
         self, table: HudiTable, plan: WritePlan, partitions: Iterable[str]
@@ -225,7 +268,7 @@ class TableWriter:
         view = table.view()
         every = plan.traits.replaces is Replaces.TABLE
         replaced = live_groups(view, view.partitions() if every else partitions, self._setting.runner)
-        refuse_pending_clustering(table, replaced, view)
+        settle_clusterings(table, clusterings_met(replaced, view), self._setting)
         return replaced
 
     def _drop(self, table: HudiTable, partitions: Sequence[str], extra: Mapping[str, str]) -> WriteResult:
@@ -234,7 +277,7 @@ class TableWriter:
             table = transaction.table
             view = table.view()
             replaced = live_groups(view, matching_partitions(partitions, view.partitions()), self._setting.runner)
-            refuse_pending_clustering(table, replaced, view)
+            settle_clusterings(table, clusterings_met(replaced, view), self._setting)
             transaction.inflight(CommitMetadata(operation_type=operation))
             schema = table.schema()
             metadata = CommitMetadata(
@@ -278,33 +321,94 @@ class TableWriter:
                 self._setting.events.emit("write.hook_failed", instant=result.instant.requested_time, error=repr(error))
 
 
-def _refuse_clustering(table: HudiTable, plan: BucketPlan) -> None:
-    for bucket in plan.buckets:
-        if bucket.base is not None and bucket.base.clustering is not None:
-            raise CommitConflictError(
-                f"table {table.config.name}: rows of this write lie in {bucket.base.path}, which the pending clustering"
-                f" {bucket.base.clustering} is to rewrite",
-                hint="let the clustering complete, or roll it back",
-                instant=bucket.base.clustering,
-                path=bucket.base.path,
-            )
+class _ColumnsChanged(InputError):
+    """Another write changed the table's columns since this one was planned: it would drop what it does not know."""
+
+    def __init__(self) -> None:
+        super().__init__("the table's columns were changed meanwhile")
 
 
-def _index(table: HudiTable, plan: WritePlan, files: Mapping[str, tuple[IndexFile, ...]]) -> Index:
-    return NamedFiles(files) if plan.traits.prepped else FooterIndex(table.storage, files)
+class _Held:
+    """The rows of a frame, evaluated once for as many tries as are needed."""
+
+    def __init__(self, engine: Engine, frame: object) -> None:
+        self._engine = engine
+        self._frame = frame
+        self._rows: Rows | None = None
+
+    def __enter__(self) -> _Held:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.release()
+
+    def rows(self, plan: WritePlan) -> Rows:
+        if self._rows is None:
+            self._rows = self._engine.rows(self._frame, plan.keyer)
+        return self._rows
+
+    def release(self) -> None:
+        rows, self._rows = self._rows, None
+        if rows is not None:
+            rows.release()
+
+
+def _columns_differ(before: HudiTable, now: HudiTable) -> bool:
+    if before.timeline.data().completed().last() == now.timeline.data().completed().last():
+        return False
+    return before.schema() != now.schema()
+
+
+def _clusterings_met(plan: BucketPlan) -> dict[tuple[str, str], str]:
+    return {
+        (bucket.partition_path, bucket.file_id): bucket.base.clustering
+        for bucket in plan.buckets
+        if bucket.base is not None and bucket.base.clustering is not None
+    }
+
+
+def _index(table: HudiTable, plan: WritePlan, files: Mapping[str, tuple[IndexFile, ...]]) -> Index | GlobalTagger:
+    if plan.traits.prepped and not plan.index.is_bucket:
+        return NamedFiles(files)
+    if plan.duplicates is not Duplicates.NONE and plan.index.is_bucket:
+        raise OptionError(
+            f"table {table.config.name}: a bucket index knows the group of a key, not whether the key is there",
+            hint="upsert updates the rows that are there",
+            option=DUPLICATES.key,
+        )
+    return make_index(
+        plan.index,
+        table,
+        files,
+        plan.options,
+        rule=plan.rule,
+        schema=plan.schema,
+        combine=plan.combines,
+        deletes=plan.traits.deletes,
+    )
 
 
 def _profiles(
-    files: Mapping[str, tuple[IndexFile, ...]], tagged: Tagged, plan: WritePlan
+    table: HudiTable, files: Mapping[str, tuple[IndexFile, ...]], tagged: Tagged, plan: WritePlan
 ) -> dict[str, PartitionProfile]:
     """Keys of a delete that no file holds are dropped, there is nothing to do for them; so are unwanted duplicates."""
     profiles = {}
     for path, counts in tagged.items():
-        updates = {position: rows for position, rows in counts.items() if position != NEW_KEY}
+        if GONE_GROUP in counts:
+            raise CommitConflictError(
+                f"table {table.config.name}: {counts[GONE_GROUP]} rows of partition {path or 'of the table'} were read"
+                " from file groups that are not there any more",
+                hint="read the rows again",
+                partition=path,
+                rows=counts[GONE_GROUP],
+            )
+        updates = {tag: rows for tag, rows in counts.items() if tag != NEW_KEY}
+        if plan.traits.deletes:
+            updates = {tag: rows for tag, rows in updates.items() if tag > NEW_KEY}
         if updates and plan.duplicates is Duplicates.FAIL:
             raise DuplicateKeyError(
                 f"partition {path or 'of the table'}: {sum(updates.values())} rows have keys that the table holds",
-                hint="upsert updates them; hoodie.datasource.insert.dup.policy=drop leaves them out",
+                hint=f"upsert updates them; {DUPLICATES.key}=drop leaves them out",
                 partition=path,
                 rows=sum(updates.values()),
             )

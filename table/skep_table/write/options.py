@@ -25,16 +25,32 @@ class Duplicates(str, Enum):
 
 
 class IndexType(str, Enum):
-    """How keys are looked up. Both look into the footers and key columns of the partition's files."""
+    """How keys are looked up. Footers and key columns of base files tell, but for the last two."""
 
     BLOOM = "BLOOM"
+    GLOBAL_BLOOM = "GLOBAL_BLOOM"
     SIMPLE = "SIMPLE"
+    GLOBAL_SIMPLE = "GLOBAL_SIMPLE"
+    BUCKET = "BUCKET"
+    INMEMORY = "INMEMORY"
 
 
 def _index_type(text: str) -> IndexType:
     if text.upper() not in IndexType.__members__:
         raise ValueError(f"one of {', '.join(IndexType.__members__)}; other indexes are not supported yet")
     return IndexType(text.upper())
+
+
+def _simple_engine(text: str) -> str:
+    if text.upper() != "SIMPLE":
+        raise ValueError("SIMPLE: buckets by consistent hashing are not supported yet")
+    return "SIMPLE"
+
+
+def _positive(text: str) -> int:
+    if int(text) < 1:
+        raise ValueError("a number of at least 1")
+    return int(text)
 
 
 def _level(text: str) -> str:
@@ -102,6 +118,21 @@ TAGGED_LEVEL = option(
     "Spark's storage level for rows until the commit",
 )
 INDEX_TYPE = option("hoodie.index.type", _index_type, IndexType.BLOOM, "How keys are looked up")
+INDEX_CLASS = option(
+    "hoodie.index.class", str, "", "An index of one's own: the name of an entry point of group skep.indexes"
+)
+BLOOM_MOVES = option(
+    "hoodie.bloom.index.update.partition.path",
+    boolean,
+    True,
+    "GLOBAL_BLOOM: a row that arrives for another partition moves there; false leaves it where it is",
+)
+SIMPLE_MOVES = option("hoodie.simple.index.update.partition.path", boolean, True, "The same for GLOBAL_SIMPLE")
+BUCKETS = option("hoodie.bucket.index.num.buckets", _positive, 256, "BUCKET: file groups of a partition")
+BUCKET_FIELDS = option(
+    "hoodie.bucket.index.hash.field", comma_list, _nothing, "BUCKET: key columns that are hashed; all of the record key"
+)
+BUCKET_ENGINE = option("hoodie.index.bucket.engine", _simple_engine, "SIMPLE", "BUCKET: only SIMPLE")
 COMMIT_ON_ERRORS = option(
     "skep.write.commit.on.errors", boolean, False, "Commit although rows failed; they are left out and counted"
 )

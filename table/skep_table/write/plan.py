@@ -20,6 +20,7 @@ from skep_table.timeline.instant import Instant
 from skep_table.timeline.metadata import WriteOperation
 from skep_table.write.context import WriteContext
 from skep_table.write.frame import plain_schema
+from skep_table.write.indexes.registry import IndexSetting
 from skep_table.write.keyed import Keyer
 from skep_table.write.operation import TRAITS, Traits
 from skep_table.write.options import (
@@ -44,6 +45,7 @@ class WritePlan:
     schema: Schema
     keyer: Keyer
     rule: MergeRule
+    index: IndexSetting
     options: Options
 
     @property
@@ -58,8 +60,17 @@ class WritePlan:
         return Duplicates.DROP if self.options.value(DUPLICATES_DROPPED) else self.options.value(DUPLICATES)
 
     @property
-    def finds_keys(self) -> bool:
-        return self.traits.finds_keys or self.duplicates is not Duplicates.NONE
+    def asks_index(self) -> bool:
+        """Whether each row is tagged before it is written. A bucket index has one group for a key."""
+        return self.traits.finds_keys or self.index.is_bucket or self.duplicates is not Duplicates.NONE
+
+    @property
+    def fills_small_files(self) -> bool:
+        return self.traits.fills_small_files and not self.index.is_bucket
+
+    @property
+    def streams(self) -> bool:
+        return self.traits.streams and not self.index.is_bucket
 
     @property
     def combines(self) -> bool:
@@ -104,6 +115,7 @@ def plan_write(table: HudiTable, operation: WriteOperation, incoming: pa.Schema,
     rule = MergeRule.of(config, options)
     given = plain_schema(pa.schema([field for field in incoming if field.name not in META_FIELDS]))
     traits = TRAITS[operation]
+    index = IndexSetting.of(config, options)
     if not traits.prepped:
         generator.check(given)
     stored = table.schema()
@@ -116,7 +128,7 @@ def plan_write(table: HudiTable, operation: WriteOperation, incoming: pa.Schema,
     if traits.deletes:
         wanted = {name.partition(".")[0] for name in (*generator.record_fields, *generator.partition_fields)}
         columns = pa.schema([field for field in to_arrow(stored) if field.name in wanted and field.name in given.names])
-        return WritePlan(operation, stored, Keyer(generator, columns, traits.prepped), rule, options)
+        return WritePlan(operation, stored, Keyer(generator, columns, traits.prepped), rule, index, options)
     if traits.updates:
         for name in rule.ordering_fields:
             if name.partition(".")[0] not in given.names:
@@ -125,7 +137,7 @@ def plan_write(table: HudiTable, operation: WriteOperation, incoming: pa.Schema,
                 )
     schema = reconcile(stored, from_arrow(given, stored.name, stored.namespace))
     keyer = Keyer(generator, to_arrow(schema), traits.prepped)
-    return WritePlan(operation, schema, keyer, rule.with_defaults(schema), options)
+    return WritePlan(operation, schema, keyer, rule.with_defaults(schema), index, options)
 
 
 def _as_stored(table: HudiTable, generator: KeyGenerator) -> KeyGenerator:

@@ -16,6 +16,8 @@ import numpy.typing as npt
 
 from skep_table.timeline.metadata import CommitMetadata
 from skep_table.write.index import NEW_KEY, IndexFile
+from skep_table.write.indexes.base import number_of_new_group
+from skep_table.write.indexes.bucket import bucket_file_id
 
 NO_BUCKET = -1
 
@@ -52,7 +54,7 @@ class PartitionProfile:
     """What comes into one partition: its latest base files, the rows tagged with each, the rows that are new."""
 
     files: tuple[IndexFile, ...] = ()
-    updates: Mapping[int, int] = field(default_factory=dict)  # position in files → rows
+    updates: Mapping[int, int] = field(default_factory=dict)  # tag: position in files, or a group to be made → rows
     inserts: int = 0
 
 
@@ -60,7 +62,8 @@ class PartitionProfile:
 class Bucket:
     """One file to be written. `base` is the slice that its rows meet; None makes a new file group.
 
-    `to_log`: the rows are appended to the group's log, instead of being merged into a new base file.
+    `to_log`: the rows are appended to the group's log, instead of being merged into a new base file. `one_file`: rows
+    stay in this group however many they are, as an index demands that has chosen it by their keys.
     """
 
     number: int
@@ -69,13 +72,14 @@ class Bucket:
     base: IndexFile | None = None
     rows: int = 0
     to_log: bool = False
+    one_file: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionRoute:
     """Where the rows of one partition go: updates by file, inserts by the hash of their key over weighted buckets."""
 
-    updates: Mapping[int, int] = field(default_factory=dict)  # position in files → bucket number
+    updates: Mapping[int, int] = field(default_factory=dict)  # tag → bucket number
     inserts: tuple[int, ...] = ()
     bounds: tuple[int, ...] = ()  # cumulative weights of `inserts`
 
@@ -115,8 +119,12 @@ def plan_buckets(
         by_file: dict[int, int] = {}
         for position in sorted(profile.updates):
             by_file[position] = len(buckets)
-            file = profile.files[position]
             rows = profile.updates[position]
+            if position < NEW_KEY:
+                file_id = bucket_file_id(number_of_new_group(position))
+                buckets.append(Bucket(len(buckets), partition, file_id, rows=rows, one_file=True))
+                continue
+            file = profile.files[position]
             buckets.append(Bucket(len(buckets), partition, file.file_id, file, rows, sizing.logs is not None))
         weights = _small_files(profile, sizing) if fill_small_files else {}
         shares: list[tuple[int, int]] = []  # bucket number, rows

@@ -19,9 +19,10 @@ from skep_table.write.bucket import BucketResult, write_bucket
 from skep_table.write.context import WriteContext
 from skep_table.write.hashing import key_hashes
 from skep_table.write.index import NEW_KEY
+from skep_table.write.indexes.base import Index
+from skep_table.write.indexes.moves import GlobalTagger
 from skep_table.write.keyed import partition_codes, rows_by
 from skep_table.write.profile import Bucket, BucketPlan
-from skep_table.write.tagging import Index
 
 # partition path → position in its files (NEW_KEY: not found) → rows
 Tagged = Mapping[str, Mapping[int, int]]
@@ -34,8 +35,11 @@ class Rows(Protocol):
         """Partition path → rows."""
         ...
 
-    def tag(self, index: Index | None) -> Tagged:
-        """Asks the index for every row and remembers the answers. None: all rows count as new."""
+    def tag(self, index: Index | GlobalTagger | None) -> Tagged:
+        """Asks the index for every row and remembers the answers. None: all rows count as new.
+
+        A global index may take rows away, put them into other partitions and add deletes.
+        """
         ...
 
     def write(self, context: WriteContext, plan: BucketPlan) -> list[BucketResult]:
@@ -49,17 +53,25 @@ class ArrowRows:
     """An Arrow table in this process; the tasks run wherever the runner runs them."""
 
     def __init__(self, keyed: pa.Table, runner: Runner) -> None:
-        self._keyed = keyed
+        self._given = self._keyed = keyed
         self._runner = runner
-        self._paths, codes = partition_codes(keyed)
-        self._rows = [positions for _, positions in rows_by(codes, len(self._paths))]
+        self._split()
         self._tags = [np.full(len(positions), NEW_KEY, np.int32) for positions in self._rows]
+
+    def _split(self) -> None:
+        """Partition paths, and the positions of the rows of each."""
+        self._paths, codes = partition_codes(self._keyed)
+        self._rows = [positions for _, positions in rows_by(codes, len(self._paths))]
 
     def partitions(self) -> Mapping[str, int]:
         return {path: len(rows) for path, rows in zip(self._paths, self._rows, strict=True)}
 
-    def tag(self, index: Index | None) -> Tagged:
-        if index is not None:
+    def tag(self, index: Index | GlobalTagger | None) -> Tagged:
+        if isinstance(index, GlobalTagger):
+            self._keyed, tags = index.settle(self._given)
+            self._split()
+            self._tags = [tags[rows] for rows in self._rows]
+        elif index is not None:
             keys = self._keyed.select(index.columns)
             tasks = [keys.take(pa.array(rows)).combine_chunks() for rows in self._rows]
             self._tags = list(self._runner.map(index.tag, tasks))
@@ -84,7 +96,7 @@ class ArrowRows:
         return list(self._runner.map(partial(_write_task, context), tasks))
 
     def release(self) -> None:
-        self._keyed = self._keyed.slice(0, 0)
+        self._given = self._keyed = self._keyed.slice(0, 0)
 
 
 def count_tags(tags: np.ndarray) -> dict[int, int]:

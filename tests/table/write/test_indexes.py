@@ -1,0 +1,356 @@
+"""Indexes: which row of the table an arriving one meets, for each kind of index and table type."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from skep_table.commit.create import TableSpec, create_table
+from skep_table.commit.setting import CommitSetting
+from skep_table.errors import DuplicateKeyError, OptionError, TableMismatchError, UnsupportedError
+from skep_table.options import Options
+from skep_table.query import ReadRequest
+from skep_table.query.read import read
+from skep_table.storage import LocalStorage
+from skep_table.table import HudiTable
+from skep_table.table_config import TableType
+from skep_table.write.indexes import registry
+from skep_table.write.indexes.bucket import bucket_numbers, java_string_hashes
+from skep_table.write.indexes.footers import FooterIndex
+from skep_table.write.local import LocalWriter
+
+SCHEMA = pa.schema([("id", pa.string()), ("part", pa.string()), ("ts", pa.int64()), ("v", pa.int64())])
+Make = Callable[..., HudiTable]
+Content = list[tuple[str, str, int | None]]
+pytestmark = pytest.mark.filterwarnings("ignore::skep_table.write.indexes.memory.InMemoryWarning")
+MOVES = "hoodie.bloom.index.update.partition.path"
+
+
+@pytest.fixture(params=[TableType.COPY_ON_WRITE, TableType.MERGE_ON_READ], ids=["cow", "mor"])
+def make(request: pytest.FixtureRequest, tmp_path: Path) -> Make:
+    def table(**spec: Any) -> HudiTable:
+        wanted: dict[str, Any] = {"record_key": ("id",), "partition_by": ("part",), "ordering": "ts", **spec}
+        storage = LocalStorage(str(tmp_path / f"t{len(list(tmp_path.iterdir()))}"))
+        return create_table(storage, TableSpec(name="t", schema=SCHEMA, type=request.param, **wanted))
+
+    return table
+
+
+def rows(*values: tuple[str, str, int, int | None]) -> pa.Table:
+    columns: list[Any] = list(zip(*values, strict=True)) if values else [[]] * 4
+    return pa.table([pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)], SCHEMA)
+
+
+def content(table: HudiTable) -> Content:
+    """Key, partition path, value."""
+    found = read(table.reload(), ReadRequest()).to_arrow().to_pylist()
+    return sorted((row["id"], row["_hoodie_partition_path"], row["v"]) for row in found)
+
+
+def keys(*names: str, part: str = "p") -> pa.Table:
+    return pa.table({"id": list(names), "part": [part] * len(names)})
+
+
+class IndexContract:
+    """What holds whichever index finds the keys. `options` name it."""
+
+    options: ClassVar[dict[str, Any]]
+
+    def writer(self, table: HudiTable, **more: Any) -> LocalWriter:
+        told = {**self.options, **{key.replace("__", "."): value for key, value in more.items()}}
+        return LocalWriter(table, CommitSetting(options=Options(told)))
+
+    def test_keys_are_found_again(self, make: Make) -> None:
+        table = make()
+        self.writer(table).insert(rows(*[(f"k{at}", f"p{at % 3}", 1, at) for at in range(60)]))
+        result = self.writer(table).upsert(rows(*[(f"k{at}", f"p{at % 3}", 2, -at) for at in range(30, 90)]))
+        assert content(table) == sorted((f"k{at}", f"p{at % 3}", at if at < 30 else -at) for at in range(90))
+        assert result.inserted + result.updated == 60
+        self.writer(table).delete(rows(*[(f"k{at}", f"p{at % 3}", 3, 0) for at in range(0, 90, 2)]))
+        assert [key for key, _, _ in content(table)] == sorted(f"k{at}" for at in range(1, 90, 2))
+
+    def test_a_key_never_changes_its_file_group(self, make: Make) -> None:
+        table = make()
+        groups: dict[str, str] = {}
+        for turn in range(5):
+            self.writer(table).upsert(rows(*[(f"k{at}", "p", turn, turn) for at in range(turn * 5, turn * 5 + 20)]))
+            for row in read(table.reload(), ReadRequest()).to_arrow().to_pylist():
+                group = row["_hoodie_file_name"].partition("_")[0]
+                assert groups.setdefault(row["id"], group) == group
+
+    def test_late_rows_lose(self, make: Make) -> None:
+        table = make()
+        self.writer(table).upsert(rows(("a", "p", 5, 5), ("a", "p", 4, 4)))
+        self.writer(table).upsert(rows(("a", "p", 3, 3)))
+        assert content(table) == [("a", "p", 5)]
+
+    def test_deletes_of_keys_that_are_not_there_change_nothing(self, make: Make) -> None:
+        table = make()
+        self.writer(table).insert(rows(("a", "p", 1, 1)))
+        assert self.writer(table).delete(keys("b")).deleted == 0
+        assert content(table) == [("a", "p", 1)]
+
+    def test_a_deleted_key_can_come_back(self, make: Make) -> None:
+        table = make()
+        self.writer(table).insert(rows(("a", "p", 1, 1), ("b", "p", 1, 2)))
+        self.writer(table).delete(keys("a"))
+        self.writer(table).upsert(rows(("a", "p", 2, 3)))
+        assert content(table) == [("a", "p", 3), ("b", "p", 2)]
+
+
+class LocalContract(IndexContract):
+    """A key is unique in its partition."""
+
+    def test_a_key_may_be_in_two_partitions(self, make: Make) -> None:
+        table = make()
+        self.writer(table).upsert(rows(("a", "p", 1, 1)))
+        self.writer(table).upsert(rows(("a", "q", 2, 2)))
+        self.writer(table).delete(keys("a", part="p"))
+        assert content(table) == [("a", "q", 2)]
+
+
+class GlobalContract(IndexContract):
+    """A key is unique in the table."""
+
+    moves: ClassVar[str] = MOVES
+
+    def test_rows_of_a_batch_are_one_a_key_whatever_their_partitions(self, make: Make) -> None:
+        table = make()
+        self.writer(table).upsert(rows(("a", "p", 1, 1), ("a", "q", 3, 3), ("a", "r", 2, 2)))
+        assert content(table) == [("a", "q", 3)]
+
+    def test_a_row_moves_to_the_partition_in_which_it_arrives(self, make: Make) -> None:
+        table = make()
+        self.writer(table).upsert(rows(("a", "p", 1, 1), ("b", "p", 1, 2)))
+        result = self.writer(table).upsert(rows(("a", "q", 2, 3), ("b", "p", 2, 4)))
+        assert content(table) == [("a", "q", 3), ("b", "p", 4)]
+        assert set(result.metadata.partitions) == {"p", "q"}
+        self.writer(table).upsert(rows(("a", "p", 3, 5)))
+        self.writer(table).upsert(rows(("a", "q", 4, 6)))
+        assert content(table) == [("a", "q", 6), ("b", "p", 4)]
+
+    def test_a_late_row_does_not_move(self, make: Make) -> None:
+        table = make()
+        self.writer(table).upsert(rows(("a", "p", 5, 1)))
+        self.writer(table).upsert(rows(("a", "q", 4, 2)))
+        assert content(table) == [("a", "p", 1)]
+
+    def test_without_ordering_every_row_moves(self, make: Make) -> None:
+        table = make(ordering=None)
+        self.writer(table).upsert(rows(("a", "p", 5, 1)))
+        self.writer(table).upsert(rows(("a", "q", 4, 2)))
+        assert content(table) == [("a", "q", 2)]
+
+    def test_partial_updates_take_over_what_the_moved_row_lacks(self, make: Make) -> None:
+        table = make(payload_class="org.apache.hudi.common.model.PartialUpdateAvroPayload")
+        self.writer(table).upsert(rows(("a", "p", 1, 7), ("b", "p", 9, None)))
+        self.writer(table).upsert(rows(("a", "q", 2, None), ("b", "q", 3, 8)))
+        assert content(table) == [("a", "q", 7), ("b", "p", 8)]
+
+    def test_a_row_stays_where_its_key_was_first_when_told_so(self, make: Make) -> None:
+        table = make()
+        self.writer(table).upsert(rows(("a", "p", 1, 1)))
+        self.writer(table, **{self.moves: False}).upsert(rows(("a", "q", 2, 2), ("b", "q", 1, 3)))
+        assert content(table) == [("a", "p", 2), ("b", "q", 3)]
+
+    def test_a_delete_finds_the_key_in_any_partition(self, make: Make) -> None:
+        table = make()
+        self.writer(table).upsert(rows(("a", "p", 1, 1), ("b", "q", 1, 2)))
+        assert self.writer(table).delete(keys("a", "b", part="nowhere")).files == 2
+        assert content(table) == []
+
+    def test_a_row_that_says_it_is_deleted_deletes_where_the_key_is(self, make: Make) -> None:
+        table = make()
+        marked = rows(("a", "q", 2, 0)).append_column("_hoodie_is_deleted", pa.array([True]))
+        alive = rows(("a", "p", 1, 1)).append_column("_hoodie_is_deleted", pa.array([False]))
+        self.writer(table).upsert(alive)
+        self.writer(table).upsert(marked)
+        assert content(table) == []
+
+    def test_an_insert_without_duplicates_looks_into_all_partitions(self, make: Make) -> None:
+        table = make()
+        self.writer(table).insert(rows(("a", "p", 1, 1)))
+        failing = self.writer(table, hoodie__datasource__insert__dup__policy="fail")
+        with pytest.raises(DuplicateKeyError):
+            failing.insert(rows(("a", "q", 2, 2)))
+
+
+class TestBloom(LocalContract):
+    options: ClassVar[dict[str, Any]] = {"hoodie.index.type": "BLOOM"}
+
+
+class TestBucket(LocalContract):
+    options: ClassVar[dict[str, Any]] = {"hoodie.index.type": "BUCKET", "hoodie.bucket.index.num.buckets": 4}
+
+    def test_a_partition_has_a_group_for_each_bucket(self, make: Make) -> None:
+        """Whatever is written: the group's name begins with the number that the key's hash comes to."""
+        table = make()
+        for operation in ("insert", "bulk_insert", "upsert"):
+            some = rows(*[(f"k{at}", "p", 1, at) for at in range(40)])
+            getattr(self.writer(table, hoodie__parquet__max__file__size=1), operation)(some)
+        found = read(table.reload(), ReadRequest()).to_arrow()
+        numbers = [int(name[:8]) for name in found["_hoodie_file_name"].to_pylist()]
+        assert numbers == bucket_numbers(found["id"].combine_chunks(), ["id"], 4).tolist()
+        assert len(table.reload().view().slices("p")) == 4
+
+    def test_an_overwrite_makes_new_groups_of_the_same_numbers(self, make: Make) -> None:
+        table = make()
+        self.writer(table).insert(rows(*[(f"k{at}", "p", 1, at) for at in range(20)]))
+        before = {slice_.file_id for slice_ in table.reload().view().slices("p")}
+        self.writer(table).insert_overwrite(rows(*[(f"k{at}", "p", 1, at) for at in range(20)]))
+        after = {slice_.file_id for slice_ in table.reload().view().slices("p")}
+        assert not before & after
+        assert sorted(name[:8] for name in before) == sorted(name[:8] for name in after)
+        self.writer(table).upsert(rows(("k1", "p", 2, 100)))
+        assert ("k1", "p", 100) in content(table)
+
+    def test_the_table_remembers_its_buckets(self, make: Make) -> None:
+        table = make()
+        self.writer(table).insert(rows(("a", "p", 1, 1)))
+        LocalWriter(table).upsert(rows(("a", "p", 2, 2)))
+        assert content(table) == [("a", "p", 2)]
+        with pytest.raises(TableMismatchError, match=r"num.buckets=4, not 8"):
+            self.writer(table, hoodie__bucket__index__num__buckets=8).upsert(rows(("a", "p", 3, 3)))
+        with pytest.raises(TableMismatchError, match=r"index.type=BUCKET, not BLOOM"):
+            self.writer(table, hoodie__index__type="BLOOM").upsert(rows(("a", "p", 3, 3)))
+
+    def test_a_table_of_another_index_is_refused(self, make: Make) -> None:
+        table = make()
+        LocalWriter(table).insert(rows(("a", "p", 1, 1)))
+        with pytest.raises(TableMismatchError, match="partition p: group"):
+            self.writer(table).upsert(rows(("a", "p", 2, 2)))
+        assert content(table) == [("a", "p", 1)]
+        assert not table.reload().timeline.pending().instants
+
+    def test_fields_that_are_no_key_can_not_be_hashed(self, make: Make) -> None:
+        with pytest.raises(OptionError, match="names v, the record key is id"):
+            self.writer(make(), hoodie__bucket__index__hash__field="v").insert(rows(("a", "p", 1, 1)))
+
+    def test_part_of_the_key_decides(self, make: Make) -> None:
+        table = make(record_key=("id", "v"))
+        writer = self.writer(table, hoodie__bucket__index__hash__field="id")
+        writer.upsert(rows(*[("same", "p", 1, at) for at in range(20)]))
+        assert len(table.reload().view().slices("p")) == 1
+
+    def test_consistent_hashing_is_refused_by_name(self, make: Make) -> None:
+        with pytest.raises(OptionError, match="consistent hashing"):
+            self.writer(make(), hoodie__index__bucket__engine="CONSISTENT_HASHING").insert(rows(("a", "p", 1, 1)))
+
+
+class TestGlobalBloom(GlobalContract):
+    options: ClassVar[dict[str, Any]] = {"hoodie.index.type": "GLOBAL_BLOOM"}
+
+
+class TestGlobalSimple(GlobalContract):
+    options: ClassVar[dict[str, Any]] = {"hoodie.index.type": "GLOBAL_SIMPLE"}
+    moves: ClassVar[str] = "hoodie.simple.index.update.partition.path"
+
+
+class TestInMemory(GlobalContract):
+    options: ClassVar[dict[str, Any]] = {"hoodie.index.type": "INMEMORY"}
+
+    def test_it_warns_once_for_a_table(self, make: Make) -> None:
+        table = make()
+        with pytest.warns(UserWarning, match="for tests"):
+            self.writer(table).upsert(rows(("a", "p", 1, 1)))
+
+
+# -- buckets as Hudi counts them ---------------------------------------------------------------------------------------
+
+
+def java_hash(text: str) -> int:
+    units = text.encode("utf-16-be", "surrogatepass")
+    value = 0
+    for at in range(0, len(units), 2):
+        value = (31 * value + int.from_bytes(units[at : at + 2], "big")) & 0xFFFFFFFF
+    return value
+
+
+@given(st.lists(st.text(st.characters(codec="utf-8")), max_size=20))
+def test_string_hashes_are_those_of_java(texts: list[str]) -> None:
+    array = pa.array(["x", *texts], pa.string()).slice(1)
+    assert java_string_hashes(array).tolist() == [java_hash(text) for text in texts]
+
+
+def test_buckets_of_a_table_that_hudi_wrote() -> None:
+    """Keys of a table with four buckets, as they lay in it."""
+    found = {0: ["k0", "k4", "k8"], 1: ["k1", "k5", "k9", "k10"], 2: ["k2", "k6", "k11"], 3: ["k3", "k7"]}
+    for number, names in found.items():
+        assert set(bucket_numbers(pa.array(names), ["id"], 4).tolist()) == {number}
+
+
+@pytest.mark.parametrize(
+    ("key", "fields", "values"),
+    [
+        ("a:1,b:2", ["a", "b"], ["1", "2"]),
+        ("a:1,b:2", ["b"], ["2"]),
+        ("a:1,b:2", ["b", "a"], ["1", "2"]),
+        ("a:x,y,b:2", ["a"], ["x,y"]),
+        ("a:10:30,b:x", ["a"], ["10:30"]),
+        ("a:10:30:00,b:11:00", ["b"], ["11:00"]),
+        ("a:__empty__,b:2", ["a"], [""]),
+        ("a:__null__,b:2", ["a", "b"], [None, "2"]),
+        ("a:1,b:2,c,d", ["b"], ["2,c,d"]),
+        ("a:1,b:2", ["other"], ["a:1,b:2"]),
+        ("only:colon", ["only"], ["only:colon"]),
+        ("only,comma", ["id"], ["only,comma"]),
+        ("a:line\nbreak,b:2", ["a"], ["line\nbreak"]),
+    ],
+)
+def test_values_of_composite_keys(key: str, fields: list[str], values: list[str | None]) -> None:
+    expected = 1
+    ordered = [value for field, value in zip(fields, values, strict=True)] if len(values) > 1 else values
+    for value in ordered:
+        expected = (31 * expected + (0 if value is None else java_hash(value))) & 0xFFFFFFFF
+    in_key_order = sorted(fields, key=lambda field: key.find(field))
+    assert bucket_numbers(pa.array([key]), in_key_order, 1 << 20).tolist() == [(expected & 0x7FFFFFFF) % (1 << 20)]
+
+
+# -- plug-ins ----------------------------------------------------------------------------------------------------------
+
+
+class FirstFile:
+    """A plug-in that finds keys in footers, and counts."""
+
+    is_global = False
+    made = 0
+
+    def __new__(cls, table: HudiTable, files: Any, options: Options, **_how: Any) -> Any:
+        cls.made += 1
+        assert options["mine.setting"] == "x"
+        return FooterIndex(table.storage, files)
+
+
+def test_an_index_of_ones_own(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = EntryPoint("mine", f"{__name__}:FirstFile", registry.GROUP)
+    monkeypatch.setattr(FirstFile, "made", 0)
+    monkeypatch.setattr(EntryPoint, "load", lambda _self: FirstFile)
+    monkeypatch.setattr(registry, "entry_points", lambda group, name: [entry] if name == "mine" else [])
+    table = make()
+    told = Options({"hoodie.index.class": "mine", "mine.setting": "x"})
+    writer = LocalWriter(table, CommitSetting(options=told))
+    writer.upsert(rows(("a", "p", 1, 1)))
+    writer.upsert(rows(("a", "p", 2, 2)))
+    assert (content(table), FirstFile.made) == ([("a", "p", 2)], 2)
+    with pytest.raises(UnsupportedError, match="no index other"):
+        LocalWriter(table, CommitSetting(options=Options({"hoodie.index.class": "other"}))).upsert(rows())
+
+
+def test_indexes_that_are_not_there_are_refused_by_name(make: Make) -> None:
+    for name in ("RECORD_INDEX", "FLINK_STATE"):
+        with pytest.raises(OptionError, match=r"hoodie\.index\.type"):
+            LocalWriter(make(), CommitSetting(options=Options({"hoodie.index.type": name}))).upsert(rows())
+
+
+def test_hashes_spread(make: Make) -> None:
+    numbers = bucket_numbers(pa.array([f"{at:08d}" for at in range(10_000)]), ["id"], 16)
+    counts = np.bincount(numbers, minlength=16)
+    assert counts.min() > 400
