@@ -1,0 +1,300 @@
+"""Compaction: no answer changes, the base files hold it all afterwards, and writers and readers go on meanwhile."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from skep_table.basefile import read_footer
+from skep_table.commit.transaction import Transaction
+from skep_table.errors import CommitConflictError, InputError, SkepError
+from skep_table.names import BaseFileName
+from skep_table.query import ReadRequest, read
+from skep_table.services.compact import (
+    compact,
+    execute_compaction,
+    execute_pending_compactions,
+    pending_compactions,
+    schedule_compaction,
+)
+from skep_table.services.compact_plan import plan_compaction
+from skep_table.services.rollback import roll_back_instant
+from skep_table.timeline.instant import Action, State
+from skep_table.timeline.metadata import WriteOperation
+from skep_table.timeline.plans import CompactionPlan
+from skep_table.timeline.write import transition_to_inflight
+from skep_table.write.local import LocalWriter
+
+
+def delete(maker: Any, *keys: str) -> None:
+    frame = pa.table({"part": [key.split("/")[0] for key in keys], "id": [key.split("/")[1] for key in keys]})
+    LocalWriter(maker.table, maker.setting()).delete(frame)
+
+
+def with_logs(maker: Any) -> Any:
+    """Two partitions; the slice of `p` has updates and a delete in its logs, that of `q` none."""
+    maker.upsert(1, "p/a", "p/b", "p/c", "q/d")
+    maker.upsert(2, "p/a")
+    delete(maker, "p/b")
+    return maker
+
+
+def logs_of(maker: Any) -> list[str]:
+    view = maker.table.view()
+    return [str(log.name) for path in view.partitions() for slice_ in view.slices(path) for log in slice_.log_files]
+
+
+def every_row(maker: Any, **how: Any) -> list[str]:
+    rows = read(maker.table, ReadRequest(**how)).to_arrow().drop(["_hoodie_file_name"]).to_pylist()
+    return sorted(map(str, rows))
+
+
+# -- what it does ------------------------------------------------------------------------------------------------------
+
+
+def test_the_logs_of_a_slice_become_its_next_base_file(mor_maker: Any) -> None:
+    maker = with_logs(mor_maker)
+    before = every_row(maker)
+    planned = schedule_compaction(maker.table, maker.setting())
+    assert planned is not None
+    plan = maker.table.requested_plan(CompactionPlan, planned)
+    assert plan is not None
+    (operation,) = plan.operations
+    (slice_,) = maker.table.view().slices("p")
+    assert operation.data_file_path == str(slice_.base_file.name)
+    assert operation.delta_file_paths == tuple(str(log.name) for log in slice_.log_files)
+    assert (operation.base_instant_time, plan.version) == (slice_.base_instant, 2)
+    (done,) = execute_pending_compactions(maker.table, maker.setting())
+    assert (done.instant.action, done.instant.requested_time) == (Action.COMMIT, planned.requested_time)
+    metadata = maker.table.commit_metadata(done.instant)
+    assert (metadata.operation_type, metadata.compacted) == (WriteOperation.COMPACT, True)
+    (stat,) = metadata.stats
+    assert stat.prev_commit == slice_.base_instant
+    assert (stat.num_writes, stat.num_update_writes, stat.num_deletes, stat.num_inserts) == (2, 1, 1, 0)
+    assert (stat.total_log_files_compacted, stat.total_log_blocks, stat.total_log_records) == (2, 2, 2)
+    assert stat.total_log_size_compacted == sum(log.size_bytes for log in slice_.log_files)
+    assert every_row(maker) == before
+    assert maker.rows(query="read_optimized") == {"p/a": 2, "p/c": 1, "q/d": 1}
+    assert not logs_of(maker)
+    assert compact(maker.table, maker.setting()) == []
+
+
+GOLDEN = [
+    "mor_bucket_index",
+    "mor_clustering",
+    "mor_compaction",
+    "mor_delete",
+    "mor_event_time",
+    "mor_log_rollback",
+    "mor_parquet_log",
+    "mor_partial_update",
+    "mor_schema_evolution",
+    "mor_upsert",
+]
+
+
+@pytest.mark.parametrize("case", GOLDEN)
+def test_tables_of_hudi_hold_the_same_rows_with_their_meta_columns(
+    case: str, golden_copy: Callable[[str], Any]
+) -> None:
+    """Its pending plans are carried out as well as our own."""
+    maker = golden_copy(case)
+    before = every_row(maker)
+    assert compact(maker.table, maker.setting())
+    assert every_row(maker) == every_row(maker, query="read_optimized") == before
+    assert not logs_of(maker)
+
+
+def test_logs_that_do_not_fit_into_memory_are_merged_on_disk(mor_maker: Any) -> None:
+    maker = mor_maker
+    keys = [f"p/{at:04d}" for at in range(500)]
+    maker.upsert(1, *keys)
+    maker.upsert(2, *keys[::2])
+    delete(maker, *keys[::5])
+    before = every_row(maker)
+    (done,) = compact(maker.table, maker.setting(memory__merge__max__size=2_000))
+    assert every_row(maker) == before
+    (stat,) = done.metadata.stats
+    assert (stat.num_writes, stat.num_deletes, stat.total_log_records) == (400, 100, 350)
+
+
+def test_the_new_footer_knows_all_keys(mor_maker: Any) -> None:
+    """Whether the old filter goes on, or is made anew because keys went away."""
+    maker = mor_maker
+    maker.upsert(1, "p/a", "p/b", "p/c")
+    maker.upsert(2, "p/a")
+    compact(maker.table, maker.setting())
+    delete(maker, "p/c")
+    for keys in (["a", "b", "c"], ["a", "b"]):
+        (slice_,) = maker.table.view().slices("p")
+        footer = read_footer(maker.table.storage, slice_.base_file.path)
+        assert footer.bloom is not None
+        assert footer.bloom.might_contain(pa.array(keys)).to_pylist() == [True] * len(keys)
+        assert (footer.min_key, footer.max_key) == (keys[0], keys[-1])
+        compact(maker.table, maker.setting())
+    maker.upsert(3, "p/a", "p/c")
+    assert maker.rows() == {"p/a": 3, "p/b": 1, "p/c": 3}
+
+
+def test_copy_on_write_tables_have_nothing_to_compact(maker: Any) -> None:
+    maker.upsert(1, "p/a")
+    with pytest.raises(InputError, match="copy-on-write"):
+        compact(maker.table, maker.setting())
+
+
+# -- beside others -----------------------------------------------------------------------------------------------------
+
+
+def test_writers_go_on_over_a_planned_compaction(mor_maker: Any) -> None:
+    maker = with_logs(mor_maker)
+    planned = schedule_compaction(maker.table, maker.setting())
+    assert planned is not None
+    maker.upsert(3, "p/a", "p/new")
+    delete(maker, "p/c")
+    (group,) = [group for group in maker.table.view().file_groups("p") if group.pending_compaction]
+    assert [log.name.instant_time for log in group.slices[0].log_files] == [planned.requested_time] * 2
+    assert [log.name.version for log in group.slices[0].log_files] == [1, 2]
+    expected = {"p/a": 3, "p/new": 3, "q/d": 1}
+    assert maker.rows() == expected
+    assert maker.rows(query="read_optimized") == {"p/a": 1, "p/b": 1, "p/c": 1, "p/new": 3, "q/d": 1}
+    assert len(execute_pending_compactions(maker.table, maker.setting())) == 1
+    assert maker.rows() == expected
+    assert maker.rows(query="read_optimized") == {"p/a": 2, "p/c": 1, "p/new": 3, "q/d": 1}
+    maker.upsert(4, "p/a")
+    compact(maker.table, maker.setting())
+    assert maker.rows() == maker.rows(query="read_optimized") == {"p/a": 4, "p/new": 3, "q/d": 1}
+
+
+def test_a_write_that_began_before_the_plan_was_carried_out_completes_after_it(mor_maker: Any) -> None:
+    maker = with_logs(mor_maker)
+    planned = schedule_compaction(maker.table, maker.setting())
+    assert planned is not None
+
+    def meanwhile(_: object) -> None:
+        execute_compaction(maker.table, planned, maker.setting())
+
+    setting = maker.setting()
+    slow = type(setting)(runner=setting.runner, clock=setting.clock, conflict_check=meanwhile)
+    frame = pa.table({"id": ["a"], "part": ["p"], "ts": [9]})
+    LocalWriter(maker.table, slow).upsert(frame)
+    assert maker.rows() == {"p/a": 9, "p/c": 1, "q/d": 1}
+
+
+def test_nothing_is_planned_while_a_write_is_under_way(mor_maker: Any) -> None:
+    """It could still append to a slice that the plan takes as it is."""
+    maker = with_logs(mor_maker)
+    with Transaction.begin(maker.table, Action.DELTA_COMMIT, maker.setting()) as running:
+        with pytest.raises(CommitConflictError, match=running.instant.requested_time):
+            schedule_compaction(maker.table, maker.setting())
+        running.abort(None)
+    assert schedule_compaction(maker.table, maker.setting()) is not None
+
+
+def test_slices_are_planned_once(mor_maker: Any) -> None:
+    maker = with_logs(mor_maker)
+    assert schedule_compaction(maker.table, maker.setting()) is not None
+    assert plan_compaction(maker.table, maker.setting()) is None
+    maker.upsert(3, "q/d")
+    plan = plan_compaction(maker.table, maker.setting())
+    assert plan is not None
+    assert [operation.partition_path for operation in plan.operations] == ["q"]
+
+
+def test_what_an_executor_left_that_died_is_taken_over(mor_maker: Any) -> None:
+    maker = with_logs(mor_maker)
+    before = every_row(maker)
+    planned = schedule_compaction(maker.table, maker.setting())
+    assert planned is not None
+    transition_to_inflight(maker.table, planned)
+    left = maker.folder / "p" / str(BaseFileName("left", "0-0-0", planned.requested_time))
+    left.write_bytes(b"half a file")
+    assert every_row(maker) == before
+    (done,) = execute_pending_compactions(maker.table, maker.setting())
+    assert done.instant.requested_time == planned.requested_time
+    assert every_row(maker) == before
+    assert not left.exists()
+
+
+def test_two_executors_of_one_plan(mor_maker: Any) -> None:
+    maker = with_logs(mor_maker)
+    planned = schedule_compaction(maker.table, maker.setting())
+    assert planned is not None
+    assert execute_compaction(maker.table, planned, maker.setting()) is not None
+    assert execute_compaction(maker.table, planned, maker.setting()) is None
+
+
+def test_a_compaction_is_rolled_back_with_the_logs_over_it_left_out(mor_maker: Any) -> None:
+    maker = with_logs(mor_maker)
+    before = every_row(maker)
+    (done,) = compact(maker.table, maker.setting())
+    roll_back_instant(maker.table, done.instant.requested_time, maker.setting())
+    assert every_row(maker) == before
+    assert len(logs_of(maker)) == 2
+    compact(maker.table, maker.setting())
+    assert every_row(maker) == before
+
+
+# -- faults ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        pytest.param({}, id="fails", marks=pytest.mark.slow),
+        pytest.param({"dies": True}, id="dies"),
+        pytest.param({"dies": True, "after": True}, id="dies+after", marks=pytest.mark.slow),
+    ],
+)
+def test_a_fault_at_any_call_changes_no_answer_and_the_next_one_finishes(
+    how: dict[str, bool], mor_maker: Any, each_fault: Callable[..., Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.CRITICAL, "skep")
+    maker = with_logs(mor_maker)
+    before = maker.rows()
+    runs = 0
+    for copied, table, storage in each_fault(maker, **how):
+        with suppress(SkepError):
+            compact(table, copied.setting())
+        where = storage.calls[storage.at - 1] if storage.hit else "no fault"
+        assert copied.rows() == before, where
+        copied.upsert(5, "q/d")
+        assert copied.rows() == {**before, "q/d": 5}, where
+        compact(copied.table, copied.setting())
+        assert copied.rows() == copied.rows(query="read_optimized") == {**before, "q/d": 5}, where
+        after = copied.table
+        assert not after.timeline.pending().instants, where
+        assert not pending_compactions(after)
+        completed = {instant.requested_time for instant in after.timeline.completed().data()}
+        for file in copied.folder.rglob("*.parquet"):
+            name = BaseFileName.parse(file.name)
+            assert name is not None
+            assert name.instant_time in completed, f"{where}: {file} was left behind"
+        runs += 1
+    assert runs > 25
+
+
+def test_an_attempt_that_fails_gives_the_plan_back(
+    mor_maker: Any, each_fault: Callable[..., Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    """What it wrote goes, and whoever comes next carries the plan out."""
+    caplog.set_level(logging.CRITICAL, "skep")
+    maker = with_logs(mor_maker)
+    planned = schedule_compaction(maker.table, maker.setting())
+    assert planned is not None
+    files = maker.files()
+    given_back = 0
+    for copied, table, storage in each_fault(maker):
+        with suppress(SkepError):
+            execute_compaction(table, planned, copied.setting())
+        pending = pending_compactions(copied.table)
+        if [instant.state for instant in pending] == [State.REQUESTED]:
+            assert copied.files() == files, storage.calls[storage.at - 1]
+            given_back += 1
+        execute_pending_compactions(copied.table, copied.setting())
+        assert copied.rows(query="read_optimized") == maker.rows()
+    assert given_back > 5
