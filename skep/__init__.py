@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from skep.lake import Lake, connect
     from skep.maintenance import maintain
     from skep.services import ServiceWarning
+    from skep.spark import register_source
     from skep.sql import SqlResult
     from skep.syncing import SyncWarning
     from skep.table import Commit, Rows, Table
@@ -40,6 +41,7 @@ __all__ = [
     "load",
     "maintain",
     "open_table",
+    "register_source",
     "write",
 ]
 
@@ -57,6 +59,7 @@ _HOMES = {
     "load": "skep.hoodie",
     "maintain": "skep.maintenance",
     "open_table": "skep.hoodie",
+    "register_source": "skep.spark",
     "write": "skep.hoodie",
 }
 

@@ -5,8 +5,27 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from skep_table.errors import UnsupportedError
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+def register_source(spark: SparkSession) -> None:
+    """Makes `spark.read.format("skep").load(path)` known to a session of Spark 4; sessions made by skep know it."""
+    if not hasattr(spark, "dataSource"):
+        raise UnsupportedError(
+            f"Spark {spark.version} has no data sources in Python",
+            hint="use Spark 4, or skep.load(path).to_spark()",
+            found=spark.version,
+            expected="4.0 or later",
+        )
+    from skep_writer.executors import ensure_executors
+    from skep_writer.source import SkepSource
+
+    if not spark.sparkContext.master.startswith("local"):  # there the driver's Python is the executors', too
+        ensure_executors(spark)
+    spark.dataSource.register(SkepSource)
 
 
 class SparkHolder:
@@ -36,6 +55,8 @@ class SparkHolder:
             conf = dict(self._conf)
             master = conf.pop("spark.master", None)
             self._made = make_spark({"JAVA_HOME": str(find_java().home)}, master=master, conf=conf)
+            if hasattr(self._made, "dataSource"):
+                register_source(self._made)
         return self._made
 
     def stop(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,8 @@ def spark() -> Iterator[Any]:
     yield session
     session.stop()
 
+
+collect_ignore = [] if metadata.version("pyspark").split(".")[0] >= "4" else ["test_source.py"]
 
 Rows = dict[str, dict[str, Any]]
 

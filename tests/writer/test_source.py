@@ -1,0 +1,52 @@
+"""`spark.read.format("skep")`, which Spark 4 has: collected there only."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import skep
+from skep_table.query import ReadRequest, read
+from skep_table.query.json_text import json_lines
+from skep_table.table import HudiTable
+from skep_writer import collect_arrow
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def source(spark: Any) -> Any:
+    skep.register_source(spark)
+    return spark.read.format("skep")
+
+
+def lines(rows: Any) -> list[bytes]:
+    return sorted(line for batch in rows.to_batches() for line in bytes(json_lines(batch)).split(b"\n") if line)
+
+
+@pytest.mark.parametrize("name", ["0.15.0/cow_types_edge", "1.1.1/mor_upsert", "1.1.1/cow_custom_keygen"])
+def test_a_snapshot_is_what_skep_reads_alone(name: str, source: Any, golden: Path) -> None:
+    path = golden / name / "table"
+    expected = read(HudiTable.open(path)).to_arrow()
+    found = collect_arrow(source.load(str(path)))
+    assert lines(found.cast(expected.schema)) == lines(expected)
+
+
+def test_options_are_hudis_read_keys(source: Any, golden: Path) -> None:
+    path = golden / "1.1.1" / "cow_cdc" / "table"
+    keys = {"hoodie.datasource.query.type": "incremental", "hoodie.datasource.query.incremental.format": "cdc"}
+    expected = read(HudiTable.open(path), ReadRequest(query="cdc")).to_arrow()  # type: ignore[arg-type]
+    assert lines(collect_arrow(source.options(**keys).load(str(path)))) == lines(expected)
+
+
+def test_a_filter_reads_what_it_needs(source: Any, golden: Path) -> None:
+    path = golden / "0.15.0" / "cow_upsert" / "table"
+    expected = read(HudiTable.open(path), ReadRequest(where="qty > 50000")).to_arrow()
+    assert source.option("where", "qty > 50000").load(str(path)).count() == expected.num_rows
+
+
+def test_what_is_no_table_is_told(source: Any, tmp_path: Path) -> None:
+    with pytest.raises(Exception, match=r"no Hudi table|NotATable|hoodie\.properties"):
+        source.load(str(tmp_path)).count()

@@ -1,0 +1,91 @@
+"""`spark.read.format("skep")` on Spark 4: a Python data source over skep's reader, with Hudi's read keys as options.
+
+Only Spark 4 has what this module builds on: import it by way of `register_source`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from skep_table.errors import OptionError
+from skep_table.options import Options
+from skep_table.query import cdc
+from skep_table.query.options import QueryType
+from skep_table.query.plan import plan
+from skep_table.query.read import read_schema
+from skep_table.query.request import ReadRequest
+from skep_table.table import HudiTable
+from skep_writer.scan import rows_of_share, task_shares
+from skep_writer.schemas import spark_arrow, spark_type
+
+_SHARES_FOR_CORES = 8  # how many there are is not told to a data source
+
+
+class SkepSource(DataSource):
+    """`path`, which `load` sets, is the table's; the other options are Hudi's read keys, `where` and `limit`."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "skep"
+
+    def schema(self) -> StructType:
+        return spark_type(self._asked.target)
+
+    def reader(self, schema: StructType) -> SkepReader:  # noqa: ARG002 - it is the one above
+        return SkepReader(self._asked)
+
+    @cached_property
+    def _asked(self) -> Asked:
+        return Asked.of(dict(self.options))
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A table, what is read of it, and the answer's columns as Spark has them."""
+
+    table: HudiTable
+    request: ReadRequest
+    target: pa.Schema
+
+    @classmethod
+    def of(cls, options: Mapping[str, str]) -> Asked:
+        path = options.get("path")
+        if not path:
+            raise OptionError('format("skep") needs the path of a table: load(path)', option="path")
+        told = {key: value for key, value in options.items() if key not in ("path", "where", "limit")}
+        table = HudiTable.open(path, told)
+        limit = options.get("limit")
+        request = ReadRequest.of(
+            Options(told), where=options.get("where"), limit=int(limit) if limit is not None else None
+        )
+        return cls(table, request, spark_arrow(read_schema(table, request)))
+
+
+@dataclass
+class Share(InputPartition):
+    """Some tasks of a read, pickled."""
+
+    tasks: bytes
+
+
+class SkepReader(DataSourceReader):
+    """Plans where the driver is; its tasks run on the executors."""
+
+    def __init__(self, asked: Asked) -> None:
+        self._asked = asked
+
+    def partitions(self) -> list[InputPartition]:
+        asked = self._asked
+        is_cdc = asked.request.query is QueryType.CDC
+        tasks = (cdc.plan_changes if is_cdc else plan)(asked.table, asked.request)
+        return [Share(share) for share in task_shares(tasks, _SHARES_FOR_CORES)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, Share)
+        yield from rows_of_share(partition.tasks, self._asked.target)
