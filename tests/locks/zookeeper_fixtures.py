@@ -1,4 +1,4 @@
-"""Servers that locks live on: ZooKeeper from pyspark's jars, S3 and DynamoDB by moto, all on loopback."""
+"""A ZooKeeper server on loopback, from the jars within pyspark's."""
 
 from __future__ import annotations
 

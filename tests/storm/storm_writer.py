@@ -1,0 +1,123 @@
+"""Run as a script: one writer of a storm. Upserts keys that all share, and upserts and deletes keys of its own.
+
+Each commit is one batch, by an id that the commit bears. What is about to be written is noted before it is, and the id
+again when the write has been acknowledged. A batch that conflicts is tried again until it is committed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from skep_table.commit.setting import CommitSetting
+from skep_table.errors import CatalogError, LockError, StorageError, WriteError
+from skep_table.lock import Lock
+from skep_table.options import Options
+from skep_table.table import HudiTable
+from skep_table.write.local import LocalWriter
+
+SCHEMA = pa.schema([("id", pa.string()), ("part", pa.string()), ("ts", pa.int64()), ("batch", pa.string())])
+TRIES = 200
+
+
+def make_lock(spec: dict[str, Any], table: HudiTable) -> Lock:
+    kind, beat = spec["kind"], spec["beat"]
+    if kind == "storage":
+        from skep_table.locks.storage import StorageLock
+
+        return StorageLock(table.storage, validity_seconds=4 * beat, heartbeat_seconds=beat)
+    if kind == "filesystem":
+        from skep_table.locks.filesystem import FileSystemLock
+
+        return FileSystemLock(table.storage, expire_seconds=4 * beat, heartbeat_seconds=beat)
+    if kind == "zookeeper":
+        from skep_table.locks.zookeeper import ZooKeeperLock
+
+        return ZooKeeperLock(spec["at"], "/storm/" + Path(table.storage.root).name, session_seconds=4 * beat)
+    if kind == "dynamodb":
+        from skep_table.locks.dynamodb import DynamoDbLock
+
+        return DynamoDbLock("storm", table.storage.root, endpoint_url=spec["at"], lease_seconds=4 * beat)
+    from skep_catalog.client import Metastore
+    from skep_catalog.lock import HmsLock
+
+    return HmsLock(Metastore.connect(spec["at"], timeout_seconds=20), "storm", Path(table.storage.root).name)
+
+
+def batches(writer: int, life: int, seed: int, count: int) -> Any:
+    """What the writer does. A later life has other batches, and keys of its own too."""
+    dice = random.Random(f"{seed}/{writer}/{life}")
+    mine: list[str] = []
+    for number in range(count):
+        batch = f"{writer}.{life}.{number}"
+        if len(mine) > 3 and dice.random() < 0.25:
+            gone, mine = mine[:2], mine[2:]
+            yield batch, "delete", [{"id": key, "part": part_of(key)} for key in gone]
+            continue
+        own = [f"own-{batch}-{at}" for at in range(dice.randrange(1, 4))]
+        mine += own
+        shared = [f"shared-{at}" for at in dice.sample(range(40), dice.randrange(1, 4))]
+        again = dice.sample(mine, min(len(mine), 2))
+        rows = dict.fromkeys((*own, *shared, *again), number * 10000 + life * 100 + writer)
+        yield (
+            batch,
+            "upsert",
+            [{"id": key, "part": part_of(key), "ts": ts, "batch": batch} for key, ts in rows.items()],
+        )
+
+
+def part_of(key: str) -> str:
+    """Shared keys lie in a few partitions, the others in those and in one for each writer."""
+    kind, _, rest = key.partition("-")
+    return f"p{int(rest) % 3}" if kind == "shared" else f"p{len(rest) % 3}" if hash_of(rest) % 2 else f"w{rest[0]}"
+
+
+def hash_of(text: str) -> int:
+    return sum(text.encode())
+
+
+def main() -> None:
+    job = json.loads(sys.argv[1])
+    journal = Path(job["journal"]).open("a", encoding="utf-8")  # noqa: SIM115 - open until the process dies
+
+    def note(**facts: object) -> None:
+        journal.write(json.dumps(facts) + "\n")
+        journal.flush()
+        os.fsync(journal.fileno())
+
+    options = Options(
+        {
+            "hoodie.write.concurrency.mode": "optimistic_concurrency_control",
+            "hoodie.client.heartbeat.interval_in_ms": int(job["lock"]["beat"] * 1000),
+            "hoodie.client.heartbeat.tolerable.misses": 4,
+            "hoodie.write.num.retries.on.conflict.failures": 3,
+            "hoodie.parquet.compression.codec": "uncompressed",
+            **job["options"],
+        }
+    )
+    table = HudiTable.open(job["table"], job["storage_options"])
+    lock = make_lock(job["lock"], table)
+    writer = LocalWriter(table, CommitSetting(lock=lock, options=options))
+    for batch, operation, rows in batches(job["writer"], job["life"], job["seed"], job["commits"]):
+        schema = SCHEMA if operation == "upsert" else pa.schema([SCHEMA.field("id"), SCHEMA.field("part")])
+        note(batch=batch, operation=operation, rows=rows)
+        for _ in range(TRIES):
+            try:
+                result = getattr(writer, operation)(pa.Table.from_pylist(rows, schema), batch_id=batch)
+            except (WriteError, LockError, CatalogError, StorageError) as error:
+                note(batch=batch, failed=repr(error)[:300])
+                continue
+            note(batch=batch, acknowledged=result.instant.requested_time)
+            break
+        else:
+            sys.exit(f"batch {batch} was not committed in {TRIES} tries")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,130 @@
+"""Many writer processes on one table: whatever happens to them, nothing acknowledged is lost or there twice."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from skep_catalog.embedded import EmbeddedMetastore
+
+MakeStorm = Callable[..., Any]
+FEW = {"writers": 3, "commits": 4}
+types = pytest.mark.parametrize("type", ["cow", "mor"])
+locks = pytest.mark.parametrize("kind", ["storage", "filesystem"])
+
+
+def now_and_then(storm: Any, share: float, what: Callable[[int], None]) -> None:
+    if storm.dice.random() < share:
+        what(storm.dice.randrange(storm.writers))
+
+
+def test_a_few_writers_one_of_them_killed(storm: MakeStorm) -> None:
+    made = storm({"kind": "storage"}, **FEW)
+    killed: list[int] = []
+
+    def trouble(storm: Any) -> None:
+        if not killed and any((storm.folder / ".." / storm.folder).rglob("*.parquet")):
+            killed.append(storm.dice.randrange(storm.writers))
+            storm.kill(killed[0])
+
+    found = made.run(trouble, 120)
+    assert killed
+    assert found["committed"] >= 12
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+class TestStorm:
+    @types
+    @locks
+    def test_overlapping_and_disjoint_keys(self, kind: str, type: str, storm: MakeStorm) -> None:
+        found = storm({"kind": kind}, type=type).run()
+        assert found["acknowledged"] == found["committed"] == 8 * 25
+
+    @types
+    @locks
+    def test_killed_at_any_time(self, kind: str, type: str, storm: MakeStorm) -> None:
+        made = storm({"kind": kind}, type=type, writers=4, commits=15)
+        found = made.run(lambda storm: now_and_then(storm, 0.02 if sum(storm.lives.values()) < 16 else 0, storm.kill))
+        assert sum(made.lives.values()) > 4, "nobody was killed"
+        assert found["committed"] >= 4 * 15
+
+    @types
+    @locks
+    def test_stopped_for_longer_than_the_lease(self, kind: str, type: str, storm: MakeStorm) -> None:
+        made = storm({"kind": kind, "beat": 0.2}, type=type, writers=4, commits=15)
+        pauses: list[int] = []
+
+        def pause(writer: int) -> None:
+            pauses.append(writer)
+            made.pause(writer, 1.5)
+
+        made.run(lambda storm: now_and_then(storm, 0.1 if len(pauses) < 15 else 0, pause))
+        assert pauses
+
+    def test_through_zookeeper(self, zookeeper: str, storm: MakeStorm) -> None:
+        made = storm({"kind": "zookeeper", "at": zookeeper}, writers=4, commits=15)
+        made.run(lambda storm: now_and_then(storm, 0.02 if sum(storm.lives.values()) < 10 else 0, storm.kill))
+
+    def test_through_dynamodb(
+        self, s3_options: dict[str, str], storm: MakeStorm, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for key in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+            monkeypatch.setenv(key, "test")
+        made = storm({"kind": "dynamodb", "at": s3_options["fs.s3a.endpoint"]}, writers=4, commits=15)
+        made.run(lambda storm: now_and_then(storm, 0.02 if sum(storm.lives.values()) < 10 else 0, storm.kill))
+
+
+@pytest.mark.slow
+@pytest.mark.metastore
+@pytest.mark.timeout(1200)
+class TestMetastore:
+    @types
+    def test_overlapping_and_disjoint_keys(
+        self, type: str, metastore_server: EmbeddedMetastore, storm: MakeStorm
+    ) -> None:
+        storm({"kind": "metastore", "at": metastore_server.uri}, type=type).run()
+
+    def test_killed_and_stopped(self, metastore_server: EmbeddedMetastore, storm: MakeStorm) -> None:
+        made = storm({"kind": "metastore", "at": metastore_server.uri}, writers=4, commits=15)
+
+        def trouble(storm: Any) -> None:
+            now_and_then(storm, 0.02 if sum(storm.lives.values()) < 10 else 0, storm.kill)
+            now_and_then(storm, 0.02, lambda writer: storm.pause(writer, 2.5))
+
+        made.run(trouble)
+
+    def test_answers_are_lost(self, metastore_server: EmbeddedMetastore, storm: MakeStorm) -> None:
+        from storm_proxy import LossyProxy
+
+        made = storm({"kind": "metastore"}, writers=4, commits=15)
+        with LossyProxy(metastore_server.uri, made.seed, 0.03) as proxy:
+            made.lock["at"] = proxy.uri
+            made.run()
+            assert proxy.lost
+
+    def test_it_is_restarted(self, tmp_path: Path, storm: MakeStorm) -> None:
+        folder = tmp_path / "warehouse"
+        with EmbeddedMetastore.start_or_join(folder) as server:
+            made = storm({"kind": "metastore", "at": server.uri}, writers=3, commits=12)
+            restarts: list[float] = []
+
+            def restart(storm: Any) -> None:
+                if len(restarts) < 2 and storm.dice.random() < 0.02:
+                    restarts.append(time.monotonic())
+                    os.kill(server.server.pid if len(restarts) == 1 else again[-1].server.pid, signal.SIGKILL)
+                    again.append(EmbeddedMetastore.start_or_join(folder, port=server.server.port))
+
+            again: list[EmbeddedMetastore] = []
+            try:
+                made.run(restart)
+            finally:
+                for each in again:
+                    each.stop()
+            assert restarts
