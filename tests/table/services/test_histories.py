@@ -10,14 +10,18 @@ import pyarrow as pa
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from skep_table.errors import InputError
+from skep_table.errors import CommitConflictError, InputError
 from skep_table.services.archive import archive
 from skep_table.services.clean import clean, plan_clean, schedule_clean
+from skep_table.services.cluster import cluster, execute_pending_clusterings, schedule_clustering
+from skep_table.services.compact import compact, execute_pending_compactions, schedule_compaction
 from skep_table.services.restore import restore
 from skep_table.services.retention import last_clean
 from skep_table.services.rollback import roll_back_instant
 from skep_table.services.savepoint import create_savepoint, delete_savepoint
-from skep_table.timeline.instant import Action
+from skep_table.table_config import TableType
+from skep_table.timeline.instant import DATA_ACTIONS
+from skep_table.timeline.metadata import WriteOperation
 from skep_table.write.local import LocalWriter
 
 KEYS = [f"{part}/{name}" for part in "pq" for name in "abc"]
@@ -31,8 +35,13 @@ cleans = st.tuples(
         [("COMMITS", 1), ("COMMITS", 2), ("COMMITS", 3), ("BY_HOURS", 1), ("FILE_VERSIONS", 1), ("FILE_VERSIONS", 2)]
     ),
 )
+rewrites = st.tuples(
+    st.sampled_from(["cluster", "schedule_clustering", "execute_clustering", "compact", "schedule_compaction"]),
+    st.sampled_from(["ts", "id", None]),
+)
 others = st.tuples(st.sampled_from(["archive", "rollback", "unsave", "restore"]), st.none())
 savepoints = st.tuples(st.just("savepoint"), st.integers(1, 4))
+steps = st.one_of(writes, writes, writes, deletes, cleans, savepoints, rewrites, rewrites, others)
 NUMBER = {"COMMITS": "commits__retained", "BY_HOURS": "hours__retained", "FILE_VERSIONS": "fileversions__retained"}
 
 
@@ -44,6 +53,7 @@ class Model:
         self.states: list[tuple[str, Rows]] = []
         self.ts = 0
         self.by_versions = False
+        self.is_mor = maker.table.config.is_mor
 
     @property
     def now(self) -> Rows:
@@ -54,12 +64,18 @@ class Model:
 
     def upsert(self, keys: list[str]) -> None:
         self.ts += 1
-        self.states.append((self.maker.upsert(self.ts, *keys), self.now | dict.fromkeys(keys, self.ts)))
+        try:
+            time = self.maker.upsert(self.ts, *keys)
+        except CommitConflictError:
+            self.execute_clustering(None)  # it waits for files that this write would change
+            time = self.maker.upsert(self.ts, *keys)
+        self.states.append((time, self.now | dict.fromkeys(keys, self.ts)))
 
     def delete(self, keys: list[str]) -> None:
         there = [key for key in keys if key in self.now]
         if there:
             frame = pa.table({"part": [k[0] for k in there], "id": [k[2:] for k in there]})
+            self.execute_clustering(None)
             done = LocalWriter(self.maker.table, self.maker.setting()).delete(frame)
             rows = {key: ts for key, ts in self.now.items() if key not in there}
             self.states.append((done.instant.requested_time, rows))
@@ -81,6 +97,28 @@ class Model:
         before = sorted(self.maker.folder.rglob("*"))
         self._clean(plan_clean, policy)
         assert sorted(self.maker.folder.rglob("*")) == before
+
+    def _sorted(self, column: str | None) -> Any:
+        return self.maker.setting(**({"clustering__plan__strategy__sort__columns": column} if column else {}))
+
+    def cluster(self, column: str | None) -> None:
+        cluster(self.maker.table, self._sorted(column))
+
+    def schedule_clustering(self, column: str | None) -> None:
+        schedule_clustering(self.maker.table, self._sorted(column))
+
+    def execute_clustering(self, _: str | None) -> None:
+        execute_pending_clusterings(self.maker.table, self.maker.setting())
+
+    def compact(self, _: str | None) -> None:
+        """What was planned earlier, and then all."""
+        if self.is_mor:
+            execute_pending_compactions(self.maker.table, self.maker.setting())
+            compact(self.maker.table, self.maker.setting())
+
+    def schedule_compaction(self, _: str | None) -> None:
+        if self.is_mor:
+            schedule_compaction(self.maker.table, self.maker.setting())
 
     def archive(self, _: None) -> None:
         archive(
@@ -121,10 +159,13 @@ class Model:
         if not self.states:
             return
         assert maker.rows() == self.now
-        assert maker.rows(query="read_optimized") == self.now
+        if not self.is_mor:
+            assert maker.rows(query="read_optimized") == self.now
         instants = (*table.timeline.archived(), *table.timeline.completed())
-        commits = [instant.requested_time for instant in instants if instant.action is Action.COMMIT]
-        assert sorted(commits) == [time for time, _ in self.states]
+        commits = {i.requested_time: i for i in instants if i.action in DATA_ACTIONS}
+        rewritten = (WriteOperation.COMPACT, WriteOperation.CLUSTER)
+        written = [time for time, i in commits.items() if table.commit_metadata(i).operation_type not in rewritten]
+        assert sorted(written) == [time for time, _ in self.states]
         cleaned = last_clean(table)
         earliest = cleaned.earliest_commit_to_retain if cleaned else ""
         kept = [(time, rows) for time, rows in self.states if not self.by_versions and time >= earliest]
@@ -144,10 +185,17 @@ class Model:
 
 
 @settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(steps=st.lists(st.one_of(writes, writes, writes, deletes, cleans, savepoints, others), min_size=6, max_size=16))
-def test_services_change_no_answer(steps: list[tuple[str, Any]], maker: Any) -> None:
+@given(
+    kind=st.sampled_from(TableType),
+    steps=st.lists(
+        st.one_of(writes, writes, writes, deletes, cleans, savepoints, rewrites, rewrites, others),
+        min_size=6,
+        max_size=16,
+    ),
+)
+def test_services_change_no_answer(kind: TableType, steps: list[tuple[str, Any]], maker: Any) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        model = Model(type(maker)(Path(folder) / "t", type(maker.clock)()).create())
-        for kind, value in steps:
-            model.step(kind, value)
+        model = Model(type(maker)(Path(folder) / "t", type(maker.clock)()).create(kind))
+        for name, value in steps:
+            model.step(name, value)
             model.check()
