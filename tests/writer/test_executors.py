@@ -53,7 +53,8 @@ import pyarrow as pa
 from skep_catalog.java import find_java
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.storage import LocalStorage
-from skep_writer import SparkWriter, make_spark
+from skep_table.query import ReadRequest
+from skep_writer import SparkWriter, make_spark, to_spark
 import pyspark
 
 folder, master = sys.argv[1:]
@@ -70,7 +71,9 @@ results = [writer.bulk_insert(rows)]
 results.append(writer.upsert(rows.selectExpr("id", "part", "2L ts", "'2' v").where("id > 'k5'")))
 results.append(writer.upsert(pa.table({"id": ["k0", "new"], "part": ["p0", "p9"], "ts": [3, 3], "v": ["3", "3"]})))
 results.append(writer.delete(rows.where("id = 'k1'").select("id", "part")))
-print("RESULT", json.dumps([[r.inserted, r.updated, r.deleted] for r in results]))
+# A filter is put to the rows by tasks in Python.
+found = to_spark(table.reload(), ReadRequest(where="v > '1'", columns=("id",)), spark).count()
+print("RESULT", json.dumps([*([r.inserted, r.updated, r.deleted] for r in results), found]))
 spark.stop()
 """
 
@@ -85,7 +88,7 @@ def test_executors_without_skep_get_it(master: str, python_without_skep: Path, t
     lines = [line for line in ran.stdout.splitlines() if line.startswith("RESULT")]
     assert lines, ran.stderr[-4000:]
     bigger = sum(1 for at in range(200) if f"k{at}" > "k5")
-    assert json.loads(lines[0].removeprefix("RESULT")) == [[200, 0, 0], [0, bigger, 0], [1, 1, 0], [0, 0, 1]]
+    assert json.loads(lines[0].removeprefix("RESULT")) == [[200, 0, 0], [0, bigger, 0], [1, 1, 0], [0, 0, 1], bigger + 2]
 
 
 class DyingStorage(LocalStorage):
