@@ -132,7 +132,10 @@ class SparkRows:
     def write(self, context: WriteContext, plan: BucketPlan) -> list[BucketResult]:
         if not plan.buckets:
             return []
-        weights = [bucket.rows * 1024 + (bucket.base.size_bytes if bucket.base else 0) for bucket in plan.buckets]
+        weights = [
+            bucket.rows * 1024 + (bucket.base.size_bytes if bucket.base and not bucket.to_log else 0)
+            for bucket in plan.buckets
+        ]
         wanted = max(2 * self._parallelism, -(-sum(weights) // _TASK_BYTES))
         tasks = pack_tasks(weights, wanted)
         numbers = slots(len(tasks))

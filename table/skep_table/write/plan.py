@@ -104,7 +104,8 @@ class WritePlan:
             default=self.options.value(RECORD_BYTES),
             threshold_bytes=small * self.options.value(RECORD_BYTES_THRESHOLD),
         )
-        logs = LogSizing(self.options.value(SMALL_GROUPS), self.options.value(COMPRESSION_RATIO))
+        given = self.options
+        logs = LogSizing(given.value(SMALL_GROUPS), given.value(COMPRESSION_RATIO), self.index.knows_logs)
         return Sizing(small, self.options.value(MAX_FILE_BYTES), learnt, logs if table.config.is_mor else None)
 
 

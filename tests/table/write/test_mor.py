@@ -21,6 +21,7 @@ from skep_table.options import Options
 from skep_table.query import ReadRequest, read
 from skep_table.runner import ThreadRunner
 from skep_table.schema.arrow import to_arrow
+from skep_table.services.compact import compact
 from skep_table.services.rollback import roll_back_instant
 from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
@@ -384,3 +385,58 @@ def test_a_table_of_hudis_is_written_on(case: str, golden: Path, tmp_path: Path)
     writer.delete(pa.Table.from_pylist([{name: row[name] for name in schema.names} for row in gone], schema))
     after = {row["_hoodie_record_key"] for row in read(table.reload(), ReadRequest()).to_arrow().to_pylist()}
     assert after == before.keys() - {row["_hoodie_record_key"] for row in gone}
+
+
+# -- indexes -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["BLOOM", "SIMPLE", "BUCKET", "INMEMORY", "GLOBAL_BLOOM", "GLOBAL_SIMPLE"])
+@pytest.mark.filterwarnings("ignore::skep_table.write.indexes.memory.InMemoryWarning")
+def test_every_index_finds_what_others_wrote_to_logs(kind: str, make: Make) -> None:
+    table = make()
+    given = setting(index__type=kind, bucket__index__num__buckets=2)
+    states: dict[str, tuple[int, int]] = {}
+    for step in range(4):
+        keys = [f"k{at}" for at in range(step, step + 5)]
+        LocalWriter(table, given).upsert(rows(*[(key, "p", step, step) for key in keys]))
+        states.update(dict.fromkeys(keys, (step, step)))
+        assert found(table) == states
+    gone = ["k1", "k7"]
+    LocalWriter(table, given).delete(pa.table({"id": gone, "part": ["p"] * 2}))
+    assert found(table) == {key: state for key, state in states.items() if key not in gone}
+    compact(table, setting())
+    assert found(table) == found(table, query="read_optimized")
+    LocalWriter(table, given).upsert(rows(("k0", "p", 9, 9), ("k1", "p", 9, 9)))
+    assert found(table)["k0"] == found(table)["k1"] == (9, 9)
+
+
+@pytest.mark.filterwarnings("ignore::skep_table.write.indexes.memory.InMemoryWarning")
+def test_inserts_go_to_logs_where_the_index_knows_them(make: Make) -> None:
+    """A group of log files alone begins with its first commit; small groups take more, with logs or not."""
+    table = make()
+    writer = LocalWriter(table, setting(index__type="INMEMORY"))
+    first = writer.upsert(rows(("a", "p", 1, 1)))
+    (stat,) = first.metadata.stats
+    assert (stat.is_log, stat.prev_commit, stat.base_file) == (True, first.instant.requested_time, "")
+    assert (stat.num_inserts, stat.num_update_writes) == (1, 0)
+    assert f".{stat.file_id}_{first.instant.requested_time}.log.1_" in stat.path
+    second = writer.upsert(rows(("a", "p", 2, 2), ("b", "p", 1, 1)))
+    assert [(each.file_id, each.log_version) for each in second.metadata.stats] == [(stat.file_id, 2)]
+    assert found(table) == {"a": (2, 2), "b": (1, 1)}
+    assert found(table, query="read_optimized") == {}
+    compact(table, setting())
+    assert found(table) == found(table, query="read_optimized") == {"a": (2, 2), "b": (1, 1)}
+
+
+@pytest.mark.parametrize("moves", [True, False])
+def test_a_key_that_arrives_for_another_partition(moves: bool, make: Make) -> None:
+    """It is deleted from the log of the old one and inserted in the new, or stays where it was."""
+    table = make()
+    options = setting(index__type="GLOBAL_BLOOM", bloom__index__update__partition__path=moves)
+    writer = LocalWriter(table, options)
+    writer.upsert(rows(("a", "p", 1, 1), ("b", "p", 1, 1)))
+    result = writer.upsert(rows(("a", "q", 2, 2)))
+    assert found(table) == {"a": (2, 2), "b": (1, 1)}
+    (row,) = [row for row in read(table.reload(), ReadRequest()).to_arrow().to_pylist() if row["id"] == "a"]
+    assert row["_hoodie_partition_path"] == ("q" if moves else "p")
+    assert sorted(kinds(result)) == (["base", "log"] if moves else ["log"])

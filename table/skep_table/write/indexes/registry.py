@@ -37,7 +37,8 @@ class IndexFactory(Protocol):
     """What an entry point of the group `skep.indexes` is: a class, or a function with the attribute.
 
     `files` are those of the partitions that are written to; of a global index, those of all partitions. A global index
-    answers `find`, the others `tag`.
+    answers `find`, the others `tag`. One with a true attribute `knows_logs` finds keys that are in log files alone: new
+    rows of merge-on-read tables then go there.
     """
 
     is_global: bool
@@ -92,6 +93,13 @@ class IndexSetting:
     @property
     def is_global(self) -> bool:
         return bool(find_index(self.plug_in).is_global) if self.plug_in else self.type in _GLOBAL
+
+    @property
+    def knows_logs(self) -> bool:
+        """Whether it finds keys that are in log files alone, so that new rows may go there."""
+        if self.plug_in:
+            return bool(getattr(find_index(self.plug_in), "knows_logs", False))
+        return self.type is IndexType.INMEMORY
 
     @property
     def recorded(self) -> dict[str, str]:
