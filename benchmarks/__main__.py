@@ -1,4 +1,4 @@
-"""`./dev bench upsert | read`: measures skep, JVM Hudi and others one after the other in one run."""
+"""`./dev bench upsert | read | sync`: measures skep, JVM Hudi and others one after the other in one run."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import sys
 
 from rich.console import Console
 
-from benchmarks import read, upsert
+from benchmarks import read, sync, upsert
 
-BENCHMARKS = {"upsert": upsert.measure, "read": read.measure}
+BENCHMARKS = {"upsert": upsert.measure, "read": read.measure, "sync": sync.measure}
 
 
 def main(arguments: list[str] | None = None) -> int:
