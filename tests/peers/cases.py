@@ -8,7 +8,7 @@ are with `--all`.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -164,7 +164,11 @@ def completed(table: Path) -> Iterator[Completed]:
 
 @dataclass(frozen=True)
 class Case:
-    """One kind of table. `exceptions`: (target or None, query kind) → why Hudi's answer is not the right one."""
+    """One kind of table.
+
+    `exceptions`: (target or None, query kind) → why Hudi's answer is not the right one. `unsettled`: what Hudi answers
+    now so and now otherwise.
+    """
 
     name: str
     make: Callable[[Making], None]
@@ -177,6 +181,7 @@ class Case:
     key_type: str
     exceptions: Mapping[tuple[Target | None, str], str]
     read_options: Mapping[str, str]
+    unsettled: frozenset[tuple[Target, str]]
 
     def making(self, jvm: Jvm, folder: Path, target: Target, table_type: str) -> Making:
         name = f"{self.name}_{table_type[0].lower()}{target.version}"
@@ -198,6 +203,7 @@ def case(
     key_type: str = "string",
     exceptions: Mapping[tuple[Target | None, str], str] | None = None,
     read_options: Mapping[str, str] | None = None,
+    unsettled: Iterable[tuple[Target, str]] = (),
 ) -> Callable[[Callable[[Making], None]], Callable[[Making], None]]:
     def add(make: Callable[[Making], None]) -> Callable[[Making], None]:
         CASES[make.__name__] = Case(
@@ -212,6 +218,7 @@ def case(
             key_type,
             exceptions or {},
             read_options or {},
+            frozenset(unsettled),
         )
         return make
 

@@ -113,8 +113,13 @@ def custom_generator_two_fields(t: Making) -> None:
     t.write("upsert", [dict(row, note="again", ts=row["ts"] + 9_000_000) for row in list(t.source.born.values())[:12]])
 
 
+MORE = "Hudi 0.15.0 adds a column named like the member to the answer"
+
+
 @case(
+    COW,
     targets=OWN,
+    exceptions={(OLD, name): MORE for name in ("snapshot", "time travel to the first", "time travel to the middle")},
     columns=FEW.with_(at=("struct<zone:string,hour:int>", Always(lambda r: {"zone": r.choice("ab"), "hour": 3}))),
     options={PARTS: "at.zone", KEYS: "id"},
 )
@@ -131,12 +136,6 @@ def composite_key_not_partitioned(t: Making) -> None:
 @case(columns=FEW.with_(k2=("string", lambda r: None)), options={KEYS: "id,k2", **HIVE})
 def composite_key_with_null(t: Making) -> None:
     t.usual()
-
-
-@case(options={"hoodie.datasource.write.keygenerator.class": "", KEYS: ""}, targets=OWN)
-def keys_made_by_hudi(t: Making) -> None:
-    t.insert(20)
-    t.insert(10)
 
 
 # -- bootstraps --------------------------------------------------------------------------------------------------------
@@ -223,7 +222,7 @@ def nested_columns_changed(t: Making) -> None:
     t.upsert(6, 2)
 
 
-@case(targets=OWN, options=SCHEMA_ON_READ, read_options=SCHEMA_ON_READ)
+@case(targets=(OLD,), options=SCHEMA_ON_READ, read_options=SCHEMA_ON_READ)
 def column_renamed_twice_and_made_anew(t: Making) -> None:
     """The name that was given up is taken again by another column."""
     t.sql_settings.update(SCHEMA_ON_READ)
@@ -237,7 +236,18 @@ def column_renamed_twice_and_made_anew(t: Making) -> None:
     t.write("upsert", t.source.mixed(8, 3, second), columns=second)
 
 
-@case(columns=NESTED)
+NO_NULLS = "a struct that is null in an older file comes out of Hudi 1.2.0 as one of nulls"
+
+
+@case(
+    MOR,
+    targets=(OLD, NEW9),
+    columns=NESTED,
+    exceptions={
+        (NEW9, name): NO_NULLS
+        for name in ("snapshot", "incremental from the beginning", "time travel to the middle", "read_optimized")
+    },
+)
 def nested_columns_widened(t: Making) -> None:
     t.insert(30)
     t.upsert(8, 3)
@@ -275,6 +285,8 @@ def numbers_become_text(t: Making) -> None:
 def ordered_by(kind: str, make: Any) -> dict[str, Any]:
     return {
         "columns": FEW.with_(at=(kind, Always(make))),
+        # Whether base rows from before the range are merged in is a matter of what the session read before.
+        "unsettled": {(OLD, name) for name in ("incremental after the first", "incremental range")},
         "options": {"hoodie.datasource.write.precombine.field": "at"}
         | {PAYLOAD: MODELS + "DefaultHoodieRecordPayload"},
     }
@@ -285,7 +297,8 @@ def ordered_by_timestamp(t: Making) -> None:
     t.usual()
 
 
-@case(**ordered_by("decimal(12,3)", decimal(12, 3)))
+# Hudi 0.15 compares decimals by their bytes, negative ones as greater than all others: there are none here.
+@case(targets=(OLD,), **ordered_by("decimal(12,3)", lambda r: decimal(12, 3)(r).lstrip("-")))
 def ordered_by_decimal(t: Making) -> None:
     t.usual()
 
@@ -295,7 +308,7 @@ def ordered_by_text(t: Making) -> None:
     t.usual()
 
 
-@case(**ordered_by("date", date))
+@case(targets=(OLD,), **ordered_by("date", date))
 def ordered_by_date(t: Making) -> None:
     t.usual()
 
@@ -318,8 +331,8 @@ def late_rows_flagged_as_deleted(t: Making) -> None:
 
 @case(
     targets=(NEW9,),
-    columns=FEW.with_(_hoodie_is_deleted=("boolean", lambda r: r.random() < 0.3), day=("date", Always(date))),
-    options=dict.fromkeys(ORDERING, "day,ts"),
+    columns=FEW.with_(_hoodie_is_deleted=("boolean", lambda r: r.random() < 0.3), label=("string", Always(word))),
+    options=dict.fromkeys(ORDERING, "label,ts"),
 )
 def several_ordering_fields_with_deletes(t: Making) -> None:
     t.insert(30)
@@ -440,7 +453,8 @@ def clustering_pending(t: Making) -> None:
     t.insert(10)
 
 
-@case(MOR, targets=OWN)
+# Hudi 0.15.0 fails to write on decimals that its clustering rewrote.
+@case(MOR, targets=OWN, columns=Columns({name: FEW.of[name] for name in ("n", "note", "tags")}))
 def clustered_with_logs(t: Making) -> None:
     t.insert(30)
     t.upsert(10, 3)
@@ -503,7 +517,7 @@ def duplicates_dropped(t: Making) -> None:
 )
 def int96_times_in_small_row_groups(t: Making) -> None:
     t.write("bulk_insert", t.source.new(30))
-    t.upsert(10, 3)
+    t.write("bulk_insert", t.source.new(10))
 
 
 @case(
@@ -549,7 +563,10 @@ def changes_of_logs_by_key(t: Making) -> None:
 
 
 @case(
-    COW, options=captured("data_before_after"), columns=FEW.with_(day=("date", date), moment=("timestamp", timestamp))
+    COW,
+    exceptions={(None, "cdc from the beginning"): "Hudi prints decimals out of data files as Java objects"},
+    options=captured("data_before_after"),
+    columns=FEW.with_(day=("date", date), moment=("timestamp", timestamp)),
 )
 def changes_with_decimals(t: Making) -> None:
     t.usual()

@@ -115,6 +115,8 @@ def test_every_query_is_answered_as_hudi_does(
     hudi = jvm(target.answered_by)
     asked, wrong = 0, []
     for name, options in questions(made, case.read_options):
+        if (target, name) in case.unsettled:
+            continue
         try:
             expected = hudi.read(made.path, options).rows
         except HudiRefused:

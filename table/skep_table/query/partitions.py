@@ -55,7 +55,7 @@ class PartitionValues:
         values = {}
         for column in columns:
             try:
-                values[column.name] = pa.scalar(texts[column.name], pa.string()).cast(column.type)
+                values[column.name] = _value(texts[column.name], column.type)
             except pa.ArrowException:
                 continue
         return values
@@ -77,6 +77,14 @@ class PartitionValues:
         matches = np.asarray(weaker.mask(table).fill_null(False))
         complete = np.array([all(column.name in values for column in names) for values in known])
         return [path for path, wanted in zip(paths, matches | ~complete, strict=True) if wanted]
+
+
+def _value(text: str | None, kind: pa.DataType) -> pa.Scalar:
+    """A folder's text as a value; times of day in folder names are in UTC. ArrowException for what is none."""
+    value = pa.scalar(text, pa.string())
+    if pa.types.is_timestamp(kind) and kind.tz is not None:
+        value = value.cast(pa.timestamp(kind.unit))
+    return value.cast(kind)
 
 
 def _python(value: pa.Scalar | None) -> object:
