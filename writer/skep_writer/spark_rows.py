@@ -114,11 +114,11 @@ class SparkRows:
             if isinstance(index, GlobalTagger):
                 # rows of one key meet in one task, from whatever partitions of the table they are
                 count = max(1, min(2 * self._parallelism, -(-sum(self._partitions.values()) // _ROWS_A_TAGGING)))
-                cut = map_frame(self._prepared.select("payload"), _ByKey(slots(count)), ROUTED)
+                cut = map_frame(self.payloads, _ByKey(slots(count)), ROUTED)
                 together = cut.repartition(count, "slot").sortWithinPartitions("slot", "arrival").select("payload")
                 tagged = map_frame(together, _Settle(index), TAGGED)
             else:
-                tagged = map_frame(self._prepared.select("payload"), _Tag(index), TAGGED)
+                tagged = map_frame(self.payloads, _Tag(index), TAGGED)
             self._drop(self._tagged)  # of a try before this one
             self._tagged = self._hold(tagged)
             counted = self._tagged.select("paths", "positions", "counts").collect()
@@ -143,14 +143,16 @@ class SparkRows:
         for task, positions in enumerate(tasks):
             slot_of[positions] = numbers[task]
         with small_batches(self._spark):
-            if self._tagged is None:
-                source = self._prepared.select("payload")
-            else:
-                source = self._tagged.select("payload", "tags")
+            source = self.payloads if self._tagged is None else self._tagged.select("payload", "tags")
             routed = map_frame(source, _Route(plan, slot_of), ROUTED)
             sorted_rows = routed.repartition(len(tasks), "slot").sortWithinPartitions("bucket", "arrival")
             written = map_frame(sorted_rows.select("bucket", "payload"), _Write(context, plan.buckets), RESULTS)
-            return _collect_results(written)
+            return collect_results(written)
+
+    @property
+    def payloads(self) -> DataFrame:
+        """One column: tables of keyed rows, as binary values."""
+        return self._prepared.select("payload")
 
     def release(self) -> None:
         while self._held:
@@ -181,10 +183,10 @@ def _key_columns(keyer: Keyer) -> str:
 def write_stream(frame: DataFrame, keyer: Keyer, context: WriteContext, options: Options) -> list[BucketResult]:
     """bulk_insert in one pass: every task writes its own new files, one open file for each partition it meets."""
     with fitting_batches(frame, options.value(ROWS_PER_BATCH)):
-        return _collect_results(map_frame(frame, _Stream(keyer, context), RESULTS))
+        return collect_results(map_frame(frame, _Stream(keyer, context), RESULTS))
 
 
-def _collect_results(frame: DataFrame) -> list[BucketResult]:
+def collect_results(frame: DataFrame) -> list[BucketResult]:
     results: list[BucketResult] = []
     for row in frame.collect():
         result = pickle.loads(row.result)
@@ -208,7 +210,7 @@ class _Stream:
         number = task.partitionId() if task else 0
         try:
             with ExitStack() as stack:
-                writers = _PartitionWriters(self._context, number, stack)
+                writers = PartitionWriters(self._context, number, stack)
                 for keyed in _gathered(map(self._keyer.keyed, batches)):
                     writers.write(keyed)
                 results = writers.close()
@@ -219,7 +221,7 @@ class _Stream:
             yield _row(RESULTS, result=pickle.dumps(result))
 
 
-class _PartitionWriters:
+class PartitionWriters:
     """The open files of one task, one for each partition."""
 
     def __init__(self, context: WriteContext, task: int, stack: ExitStack) -> None:
@@ -341,7 +343,7 @@ class _ByKey:
             for value in batch.column(0):
                 table = unpack(value)
                 parts = key_hashes(table.column(RECORD_KEY).combine_chunks()) % np.uint64(len(self._slot_of))
-                yield _routed(table, parts.astype(np.int32), self._slot_of, arrival)
+                yield cut_by_code(table, parts.astype(np.int32), self._slot_of, arrival)
                 arrival += 1
 
 
@@ -393,7 +395,7 @@ class _Route:
                 # keys that are made while writing spread by their place
                 hashes = rows.astype(np.uint64) if keys.null_count else key_hashes(keys.take(pa.array(rows)))
             chosen[rows] = route.buckets(tags[rows], hashes)
-        return _routed(table, chosen, self._slot_of, arrival)
+        return cut_by_code(table, chosen, self._slot_of, arrival)
 
 
 class _Write:
@@ -442,7 +444,7 @@ def _tagged_row(payload: pa.Buffer, table: pa.Table, tags: np.ndarray[Any, np.dt
     )
 
 
-def _routed(
+def cut_by_code(
     table: pa.Table,
     codes: np.ndarray[Any, np.dtype[np.int32]],
     slot_of: np.ndarray[Any, np.dtype[np.int32]],

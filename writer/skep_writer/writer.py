@@ -25,6 +25,7 @@ from skep_table.write.keyed import Keyer
 from skep_table.write.local import ArrowEngine
 from skep_table.write.result import WriteResult
 from skep_table.write.rows import Rows
+from skep_writer.arranged import write_arranged
 from skep_writer.edge import SparkRunner, frame_schema
 from skep_writer.executors import ensure_executors
 from skep_writer.session import check_session, is_spark_frame, job_group
@@ -63,6 +64,8 @@ class SparkEngine:
         if context.combine or not is_spark_frame(frame):
             return None
         ensure_executors(self._spark)
+        if context.arrangement is not None:
+            return write_arranged(frame, keyer, context, self._options)
         return write_stream(frame, keyer, context, self._options)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from skep_table.errors import SchemaError
+from skep_table.schema.policy import LENIENT, NULL_FOR_MISSING, RECONCILE, Missing, SchemaPolicy
 from skep_table.schema.types import (
     BinaryType,
     DataType,
@@ -27,20 +28,19 @@ from skep_table.schema.types import (
 )
 
 
-def reconcile(existing: Schema, incoming: Schema, *, fill_missing: bool = True) -> Schema:
+def reconcile(existing: Schema, incoming: Schema, policy: SchemaPolicy = LENIENT) -> Schema:
     """The table's schema after rows of `incoming` were written to a table of `existing`.
 
     Columns keep the table's order, names and nullability; new ones follow and are nullable. A type may widen
     (int → long → float → double → string, decimals to more digits); narrower incoming values are widened on write.
-    `fill_missing`: a nullable column that the rows have not is written as null, else refused as JVM Hudi refuses it.
-    Raises SchemaError naming column, found and expected.
+    `policy` says what becomes of columns that the rows lack. Raises SchemaError naming column, found and expected.
     """
-    fields = _merge_fields(existing.fields, incoming.fields, "", fill_missing)
+    fields = _merge_fields(existing.fields, incoming.fields, "", policy)
     return replace(existing, fields=fields)
 
 
 def _merge_fields(
-    existing: tuple[Field, ...], incoming: tuple[Field, ...], path: str, fill_missing: bool
+    existing: tuple[Field, ...], incoming: tuple[Field, ...], path: str, policy: SchemaPolicy
 ) -> tuple[Field, ...]:
     arriving = {field.name: field for field in incoming}
     known = {field.name.lower(): field.name for field in existing}
@@ -48,17 +48,18 @@ def _merge_fields(
     for field in existing:
         place = f"{path}{field.name}"
         other = arriving.get(field.name)
-        if other is None:
-            if not field.nullable or not fill_missing:
-                raise SchemaError(
-                    f"column {place} of the table is missing in the rows",
-                    column=place,
-                    found=tuple(arriving),
-                    expected=_spell(field.type),
-                )
+        if other is not None:
+            merged.append(replace(field, type=_unify(field.type, other.type, place, policy)))
+        elif policy.missing is Missing.NULL and field.nullable:
             merged.append(field)
-        else:
-            merged.append(replace(field, type=_unify(field.type, other.type, place, fill_missing)))
+        elif policy.missing is not Missing.DROPPED:
+            raise SchemaError(
+                f"column {place} of the table is missing in the rows",
+                hint=f"{NULL_FOR_MISSING.key}=true writes nulls" if field.nullable else "it may not be null",
+                column=place,
+                found=tuple(arriving),
+                expected=_spell(field.type),
+            )
     for field in incoming:
         if field.name in known.values():
             continue
@@ -72,20 +73,27 @@ def _merge_fields(
                 expected=twin,
                 hint="metastores know columns by their lower-case names",
             )
+        if not field.nullable and not policy.required_become_nullable:
+            raise SchemaError(
+                f"new column {place} is never null, and the rows that are there have none",
+                hint=f"make it nullable, or let {RECONCILE.key}=true do so",
+                column=place,
+                expected="a nullable column",
+            )
         known[field.name.lower()] = field.name
         merged.append(replace(field, nullable=True))
     return tuple(merged)
 
 
-def _unify(existing: DataType, incoming: DataType, path: str, fill_missing: bool) -> DataType:
+def _unify(existing: DataType, incoming: DataType, path: str, policy: SchemaPolicy) -> DataType:
     match existing, incoming:
         case StructType(), StructType():
-            return replace(existing, fields=_merge_fields(existing.fields, incoming.fields, f"{path}.", fill_missing))
+            return replace(existing, fields=_merge_fields(existing.fields, incoming.fields, f"{path}.", policy))
         case ListType(), ListType():
-            element = _unify(existing.element, incoming.element, f"{path}.element", fill_missing)
+            element = _unify(existing.element, incoming.element, f"{path}.element", policy)
             return replace(existing, element=element)
         case MapType(), MapType():
-            return replace(existing, value=_unify(existing.value, incoming.value, f"{path}.value", fill_missing))
+            return replace(existing, value=_unify(existing.value, incoming.value, f"{path}.value", policy))
         case DecimalType(), DecimalType():
             return _wider_decimal(existing, incoming, path)
     if _holds(existing, incoming):

@@ -28,6 +28,8 @@ from skep_table.write.index import IndexFile
 from skep_table.write.profile import Bucket
 
 _BATCH_ROWS = 65_536
+_LEAST_BATCH_ROWS = 1_024
+_BATCH_SHARE = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +67,10 @@ class InsertWriter:
             self._open.__exit__(*sys.exc_info())
 
     def write(self, rows: pa.Table) -> None:
-        for start in range(0, rows.num_rows, _BATCH_ROWS):
+        step = _batch_rows(rows, self._context.max_file_bytes)
+        for start in range(0, rows.num_rows, step):
             file = self._file or self._next_file()
-            file.writer.write(self._files.new(rows.slice(start, _BATCH_ROWS), file.name))
+            file.writer.write(self._files.new(rows.slice(start, step), file.name))
             if file.writer.bytes_written >= self._context.max_file_bytes and not self._bucket.one_file:
                 self._close_file()
 
@@ -109,7 +112,8 @@ class _BucketWriter:
             stats = append_rows(context, self._bucket, rows)
         elif base is None:
             with InsertWriter(context, self._bucket) as inserts:
-                inserts.write(_kept(rows, context.rule))
+                kept = _kept(rows, context.rule)
+                inserts.write(context.arrangement.sort(kept) if context.arrangement else kept)
                 stats = inserts.close()
         elif context.appends:
             stats = [self._append(base, _kept(rows, context.rule))]
@@ -156,6 +160,12 @@ class _BucketWriter:
 
     def _base_batches(self, base: IndexFile) -> Iterator[pa.RecordBatch]:
         return read_base(self._context.storage, base.path, schema=self._context.schema.with_meta())
+
+
+def _batch_rows(rows: pa.Table, max_file_bytes: int) -> int:
+    """Rows to be written before the file's size is looked at again: a small part of what goes into a file."""
+    share = max_file_bytes * _BATCH_SHARE / max(1, rows.nbytes)
+    return min(_BATCH_ROWS, max(_LEAST_BATCH_ROWS, int(rows.num_rows * share)))
 
 
 def _kept(rows: pa.Table, rule: MergeRule) -> pa.Table:

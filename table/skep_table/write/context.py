@@ -13,6 +13,7 @@ from skep_table.properties import format_properties
 from skep_table.schema.types import Schema
 from skep_table.storage import Storage
 from skep_table.timeline.metadata import WriteOperation
+from skep_table.write.arrange import Arrangement
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +22,7 @@ class WriteContext:
 
     `schema` is that of the data columns after the commit. `combine` asks for one row a key within a bucket.
     `auto_keys`: rows have no key of their own and get one when they are written. `keeps_equal_keys`: an insert into a
-    file that holds its key adds a row.
+    file that holds its key adds a row. `arrangement` is that of a bulk_insert.
     """
 
     storage: Storage
@@ -35,6 +36,7 @@ class WriteContext:
     auto_keys: bool = False
     keeps_equal_keys: bool = True
     logs: LogFileOptions = field(default_factory=LogFileOptions)
+    arrangement: Arrangement | None = None
 
     @property
     def deletes(self) -> bool:

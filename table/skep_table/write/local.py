@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 
 import pyarrow as pa
 
@@ -14,8 +16,9 @@ from skep_table.table import HudiTable
 from skep_table.write.bucket import BucketResult
 from skep_table.write.context import WriteContext
 from skep_table.write.flow import TableWriter
-from skep_table.write.keyed import Keyer
-from skep_table.write.rows import ArrowRows, Rows
+from skep_table.write.keyed import Keyer, partition_codes, rows_by
+from skep_table.write.profile import Bucket, new_file_id
+from skep_table.write.rows import ArrowRows, Rows, write_task
 
 
 def arrow_table(frame: object) -> pa.Table:
@@ -52,8 +55,17 @@ class ArrowEngine:
     def rows(self, frame: object, keyer: Keyer) -> Rows:
         return ArrowRows(keyer.keyed(arrow_table(frame)), self._runner)
 
-    def stream(self, _frame: object, _keyer: Keyer, _context: WriteContext) -> list[BucketResult] | None:
-        return None
+    def stream(self, frame: object, keyer: Keyer, context: WriteContext) -> list[BucketResult] | None:
+        """Only rows that are to be arranged: one task for each partition writes its rows in their order."""
+        if context.arrangement is None or context.combine:
+            return None
+        rows = context.arrangement.sort(keyer.keyed(arrow_table(frame)))
+        paths, codes = partition_codes(rows)
+        tasks = [
+            (Bucket(code, paths[code], new_file_id(), rows=len(at)), rows.take(pa.array(at)))
+            for code, at in rows_by(codes, len(paths))
+        ]
+        return list(self._runner.map(partial(write_task, replace(context, arrangement=None)), tasks))
 
 
 class LocalWriter(TableWriter):

@@ -144,7 +144,6 @@ for key, doc in {
     "hoodie.upsert.shuffle.parallelism": "tasks are balanced by bytes",
     "hoodie.insert.shuffle.parallelism": "tasks are balanced by bytes",
     "hoodie.delete.shuffle.parallelism": "tasks are balanced by bytes",
-    "hoodie.bulkinsert.shuffle.parallelism": "bulk insert does not shuffle",
     "hoodie.bloom.index.parallelism": "",
     "hoodie.write.markers.type": "markers are direct",
     "hoodie.markers.timeline.server.based.batch.num.threads": "",
@@ -154,7 +153,5 @@ for key, doc in {
     option(key, str, "", doc, status=Status.NO_EFFECT)
 
 planned(
-    "hoodie.bulkinsert.user.defined.partitioner.class",
-    "hoodie.bulkinsert.user.defined.partitioner.sort.columns",
     "hoodie.allow.operation.metadata.field",
 )

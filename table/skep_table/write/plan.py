@@ -13,11 +13,13 @@ from skep_table.logfile.options import COMPRESSION_RATIO, LogFileOptions
 from skep_table.merge import MergeRule
 from skep_table.options import Options
 from skep_table.schema.arrow import from_arrow, to_arrow
+from skep_table.schema.policy import SchemaPolicy
 from skep_table.schema.reconcile import reconcile
 from skep_table.schema.types import META_FIELDS, Schema
 from skep_table.table import HudiTable
 from skep_table.timeline.instant import Instant
 from skep_table.timeline.metadata import WriteOperation
+from skep_table.write.arrange import Arrangement
 from skep_table.write.context import WriteContext
 from skep_table.write.frame import plain_schema
 from skep_table.write.indexes.registry import IndexSetting
@@ -65,6 +67,10 @@ class WritePlan:
         return self.traits.finds_keys or self.index.is_bucket or self.duplicates is not Duplicates.NONE
 
     @property
+    def arrangement(self) -> Arrangement | None:
+        return Arrangement.of(self.options) if self.operation is WriteOperation.BULK_INSERT else None
+
+    @property
     def fills_small_files(self) -> bool:
         return self.traits.fills_small_files and not self.index.is_bucket
 
@@ -92,6 +98,7 @@ class WritePlan:
             max_file_bytes=self.options.value(MAX_FILE_BYTES),
             combine=self.combines,
             auto_keys=not self.keyer.generator.record_fields and not self.keyer.prepped,
+            arrangement=self.arrangement,
             keeps_equal_keys=self.options.value(ALLOW_DUPLICATE_INSERTS),
             logs=LogFileOptions.of(self.options),
         )
@@ -136,8 +143,11 @@ def plan_write(table: HudiTable, operation: WriteOperation, incoming: pa.Schema,
                 raise KeyFieldError(
                     f"table {config.name}: ordering column {name} is not among {', '.join(given.names)}", column=name
                 )
-    schema = reconcile(stored, from_arrow(given, stored.name, stored.namespace))
+    schema = reconcile(stored, from_arrow(given, stored.name, stored.namespace), SchemaPolicy.of(options))
     keyer = Keyer(generator, to_arrow(schema), traits.prepped)
+    arrangement = Arrangement.of(options) if operation is WriteOperation.BULK_INSERT else None
+    if arrangement is not None:
+        arrangement.check(keyer.schema)
     return WritePlan(operation, schema, keyer, rule.with_defaults(schema), index, options)
 
 

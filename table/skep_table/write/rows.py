@@ -93,7 +93,7 @@ class ArrowRows:
             parts = chosen.get(bucket.number)
             if parts is not None:
                 tasks.append((bucket, self._keyed.take(pa.array(np.concatenate(parts))).combine_chunks()))
-        return list(self._runner.map(partial(_write_task, context), tasks))
+        return list(self._runner.map(partial(write_task, context), tasks))
 
     def release(self) -> None:
         self._given = self._keyed = self._keyed.slice(0, 0)
@@ -104,5 +104,5 @@ def count_tags(tags: np.ndarray) -> dict[int, int]:
     return dict(zip(values.tolist(), counts.tolist(), strict=True))
 
 
-def _write_task(context: WriteContext, task: tuple[Bucket, pa.Table]) -> BucketResult:
+def write_task(context: WriteContext, task: tuple[Bucket, pa.Table]) -> BucketResult:
     return write_bucket(context, *task)

@@ -12,6 +12,7 @@ from skep_table.schema.arrow import arrow_type, from_arrow, to_arrow
 from skep_table.schema.evolve import cast_column, project
 from skep_table.schema.history import SchemaVersion, parse_history, source_names, version_at
 from skep_table.schema.java_text import java_float
+from skep_table.schema.policy import Missing, SchemaPolicy
 from skep_table.schema.reconcile import reconcile
 from skep_table.schema.types import (
     BinaryType,
@@ -274,7 +275,8 @@ def test_missing_columns_are_null_or_refused():
     table, rows = schema(a=IntType(), b=IntType()), schema(a=IntType())
     assert reconcile(table, rows) == table
     with pytest.raises(SchemaError, match="column b of the table is missing"):
-        reconcile(table, rows, fill_missing=False)
+        reconcile(table, rows, SchemaPolicy(Missing.REFUSED))
+    assert reconcile(table, rows, SchemaPolicy(Missing.DROPPED)) == rows
     with pytest.raises(SchemaError, match="column b"):
         reconcile(Schema((Field("a", IntType()), Field("b", IntType(), False))), rows)
 

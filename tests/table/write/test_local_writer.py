@@ -166,7 +166,8 @@ def test_types_widen_and_columns_are_added(make: Make) -> None:
     writer.upsert(rows(("a", "p", 1, 1)).cast(SCHEMA.set(3, pa.field("v", pa.int32()))))
     writer.upsert(rows(("b", "p", 1, 2**40)).append_column("new", pa.array([["x"]])))
     assert content(table) == {"a": (1, 1), "b": (1, 2**40)}
-    writer.upsert(pa.table({"part": ["p"], "id": ["c"], "ts": pa.array([1], pa.int32())}))
+    nulls = LocalWriter(table, options(hoodie__write__set__null__for__missing__columns=True))
+    nulls.upsert(pa.table({"part": ["p"], "id": ["c"], "ts": pa.array([1], pa.int32()), "new": [["y"]]}))
     assert content(table)["c"] == (1, None)
     with pytest.raises(SchemaError, match="column v"):
         writer.upsert(rows(("d", "p", 1, 1)).set_column(3, "v", pa.array([[1]])))

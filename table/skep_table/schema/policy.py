@@ -1,0 +1,57 @@
+"""What a write may do to a table's columns: Hudi's options of schema evolution on write."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from skep_table.options import Options, Status, boolean, option, planned
+
+RECONCILE = option(
+    "hoodie.datasource.write.reconcile.schema",
+    boolean,
+    False,
+    "Rows are brought to the table's schema: columns that they lack are null, new ones become nullable",
+)
+NULL_FOR_MISSING = option(
+    "hoodie.write.set.null.for.missing.columns",
+    boolean,
+    False,
+    "Nullable columns that the rows lack are null; else a write without them is refused",
+)
+COLUMN_DROP = option(
+    "hoodie.datasource.write.schema.allow.auto.evolution.column.drop",
+    boolean,
+    False,
+    "Columns that the rows lack are taken out of the table's schema",
+)
+for _key in ("hoodie.avro.schema.validate", "hoodie.datasource.write.schema.canonicalize"):
+    option(_key, str, "", "schemas are always checked, and compared by what they mean", status=Status.NO_EFFECT)
+planned("hoodie.schema.on.read.enable")
+
+
+class Missing(Enum):
+    """What becomes of a column of the table that the rows have not."""
+
+    REFUSED = "refused"
+    NULL = "null"
+    DROPPED = "dropped"
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaPolicy:
+    """`required_become_nullable`: a new column that the rows say is never null is taken as one that may be."""
+
+    missing: Missing = Missing.NULL
+    required_become_nullable: bool = True
+
+    @classmethod
+    def of(cls, options: Options) -> SchemaPolicy:
+        reconciles = options.value(RECONCILE)
+        if options.value(COLUMN_DROP):
+            return cls(Missing.DROPPED, reconciles)
+        fills = reconciles or options.value(NULL_FOR_MISSING)
+        return cls(Missing.NULL if fills else Missing.REFUSED, reconciles)
+
+
+LENIENT = SchemaPolicy()

@@ -1,0 +1,163 @@
+"""How bulk_insert arranges rows before it writes them: by Hudi's sort modes, by columns, or by a plug-in.
+
+An arrangement says to which of several tasks each row goes, and in which order a task writes its rows. The thread
+engine has one task for each partition of the table; Spark has as many as it has cores, or as the options say.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from importlib.metadata import entry_points
+from typing import Final, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from skep_table.errors import OptionError, UnsupportedError
+from skep_table.options import Options, comma_list, one_of, option
+from skep_table.schema.types import PARTITION_PATH, RECORD_KEY
+from skep_table.write.hashing import key_hashes
+
+GROUP: Final = "skep.partitioners"
+_BY_COLUMNS: Final = ("RDDCustomColumnsSortPartitioner", "RowCustomColumnsSortPartitioner")
+_no_columns: tuple[str, ...] = ()
+
+Codes = npt.NDArray[np.int32]
+
+
+class SortMode(str, Enum):
+    """Hudi's bulk_insert sort modes."""
+
+    NONE = "NONE"
+    GLOBAL_SORT = "GLOBAL_SORT"
+    PARTITION_SORT = "PARTITION_SORT"
+    PARTITION_PATH_REPARTITION = "PARTITION_PATH_REPARTITION"
+    PARTITION_PATH_REPARTITION_AND_SORT = "PARTITION_PATH_REPARTITION_AND_SORT"
+
+
+SORT_MODE = option(
+    "hoodie.bulkinsert.sort.mode", one_of(SortMode), SortMode.NONE, "How bulk_insert arranges rows: as they come, or …"
+)
+PARTITIONER = option(
+    "hoodie.bulkinsert.user.defined.partitioner.class",
+    str,
+    "",
+    "Hudi's RowCustomColumnsSortPartitioner, or the name of an entry point of group skep.partitioners",
+)
+SORT_COLUMNS = option(
+    "hoodie.bulkinsert.user.defined.partitioner.sort.columns",
+    comma_list,
+    _no_columns,
+    "bulk_insert sorts by partition path and then by these columns",
+)
+PARALLELISM = option("hoodie.bulkinsert.shuffle.parallelism", int, 0, "Tasks of a bulk_insert that arranges rows")
+
+
+class Partitioner(Protocol):
+    """A plug-in: what an entry point of the group `skep.partitioners` is. Rows are keyed rows of the table."""
+
+    def parts(self, rows: pa.Table, count: int) -> Codes:
+        """For each row which of `count` tasks writes it."""
+        ...
+
+    def sort(self, rows: pa.Table) -> pa.Table:
+        """The rows of one task in the order in which they are written."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Arrangement:
+    """`by_range`: tasks take ranges of the sort columns' values, which samples tell. `own`: the name of a plug-in."""
+
+    columns: tuple[str, ...] = ()
+    by_range: bool = False
+    by_path: bool = False
+    own: str = ""
+    tasks: int = 0
+
+    @classmethod
+    def of(cls, options: Options) -> Arrangement | None:
+        """None: rows are written as they come. OptionError for settings that name no arrangement."""
+        named, columns = options.value(PARTITIONER), options.value(SORT_COLUMNS)
+        tasks = options.value(PARALLELISM)
+        if named.rpartition(".")[2] in _BY_COLUMNS:
+            if not columns:
+                raise OptionError(f"{PARTITIONER.key}={named} needs {SORT_COLUMNS.key}", option=SORT_COLUMNS.key)
+            named = ""
+        if named:
+            find_partitioner(named)
+            return cls(own=named, tasks=tasks)
+        if columns:
+            return cls((PARTITION_PATH, *columns), by_range=True, tasks=tasks)
+        keys = (PARTITION_PATH, RECORD_KEY)
+        match options.value(SORT_MODE):
+            case SortMode.GLOBAL_SORT:
+                return cls(keys, by_range=True, tasks=tasks)
+            case SortMode.PARTITION_SORT:
+                return cls(keys, tasks=tasks)
+            case SortMode.PARTITION_PATH_REPARTITION:
+                return cls(by_path=True, tasks=tasks)
+            case SortMode.PARTITION_PATH_REPARTITION_AND_SORT:
+                return cls((PARTITION_PATH,), by_path=True, tasks=tasks)
+        return None
+
+    @property
+    def shuffles(self) -> bool:
+        return self.by_range or self.by_path or bool(self.own)
+
+    def check(self, schema: pa.Schema) -> None:
+        """OptionError for sort columns that keyed rows of `schema` have not, or that have no order."""
+        for name in self.columns:
+            at = schema.get_field_index(name)
+            if at < 0 or pa.types.is_nested(schema.field(at).type):
+                kind = "not there" if at < 0 else f"of type {schema.field(at).type}"
+                raise OptionError(f"sort column {name} is {kind}", option=SORT_COLUMNS.key, found=name)
+
+    def sort(self, rows: pa.Table) -> pa.Table:
+        """The rows of one task in the order in which they are written."""
+        if self.own:
+            return find_partitioner(self.own).sort(rows)
+        return rows.take(_order(rows, self.columns)) if self.columns else rows
+
+    def parts(self, rows: pa.Table, count: int, bounds: pa.Table | None = None) -> Codes:
+        """For each row which of `count` tasks writes it. `bounds` are the rows at which ranges begin."""
+        if self.own:
+            return np.asarray(find_partitioner(self.own).parts(rows, count), np.int32)
+        if self.by_path:
+            paths = rows.column(PARTITION_PATH).combine_chunks()
+            return (key_hashes(paths) % np.uint64(count)).astype(np.int32)
+        assert bounds is not None
+        return _ranges(rows.select(self.columns), bounds)
+
+    def bounds(self, samples: pa.Table, count: int) -> pa.Table:
+        """From some rows, the ones at which `count` ranges of about one size begin, but for the first."""
+        ordered = samples.select(self.columns).take(_order(samples, self.columns))
+        at = [place * ordered.num_rows // count for place in range(1, count)]
+        return ordered.take(pa.array(sorted({place for place in at if place < ordered.num_rows}), pa.int64()))
+
+
+def _ranges(rows: pa.Table, bounds: pa.Table) -> Codes:
+    both = pa.concat_tables([bounds, rows.cast(bounds.schema)])
+    order = _order(both, rows.schema.names).to_numpy()
+    is_bound = order < bounds.num_rows
+    passed = np.cumsum(is_bound)
+    codes = np.empty(rows.num_rows, np.int32)
+    codes[order[~is_bound] - bounds.num_rows] = passed[~is_bound]
+    return codes
+
+
+def _order(rows: pa.Table, columns: tuple[str, ...] | list[str]) -> pa.Array:
+    return pc.sort_indices(rows, sort_keys=[(name, "ascending") for name in columns])
+
+
+def find_partitioner(name: str) -> Partitioner:
+    """The plug-in of a name. UnsupportedError when there is none."""
+    for entry in entry_points(group=GROUP, name=name):
+        found: Partitioner = entry.load()
+        return found
+    raise UnsupportedError(
+        f"there is no partitioner {name}", hint=f"register it as an entry point of group {GROUP!r}", found=name
+    )

@@ -1,0 +1,128 @@
+"""What Spark does with the operations, indexes and arrangements that the thread engine's tests describe."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from skep_table.commit.create import TableSpec, create_table
+from skep_table.options import Options
+from skep_table.query import ReadRequest
+from skep_table.query.read import read
+from skep_table.storage import LocalStorage
+from skep_table.table import HudiTable
+from skep_table.table_config import TableType
+from skep_writer import SparkWriter
+
+SCHEMA = pa.schema([("id", pa.string()), ("part", pa.string()), ("ts", pa.int64()), ("v", pa.int64())])
+Content = list[tuple[str, str, int]]
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> HudiTable:
+    return new_table(tmp_path / "t")
+
+
+def new_table(path: Path, kind: TableType = TableType.COPY_ON_WRITE) -> HudiTable:
+    spec = TableSpec(name="t", schema=SCHEMA, record_key=("id",), partition_by=("part",), ordering="ts", type=kind)
+    return create_table(LocalStorage(str(path)), spec)
+
+
+def frame(spark: Any, *values: tuple[str, str, int, int], tasks: int = 3) -> Any:
+    return spark.createDataFrame(list(values), "id string, part string, ts bigint, v bigint").repartition(tasks)
+
+
+def many(spark: Any, ts: int, count: int = 60, shift: int = 0) -> Any:
+    return frame(spark, *[(f"k{at:03d}", f"p{(at + shift) % 3}", ts, at) for at in range(count)])
+
+
+def content(table: HudiTable) -> Content:
+    found = read(table.reload(), ReadRequest()).to_arrow().to_pylist()
+    return sorted((row["id"], row["_hoodie_partition_path"], row["v"]) for row in found)
+
+
+def write(table: HudiTable, spark: Any, operation: str, rows: Any, *, how: Any = None, **options: Any) -> Any:
+    return getattr(SparkWriter(table, spark, Options(options)), operation)(rows, **(how or {}))
+
+
+def test_partitions_and_tables_are_overwritten(table: HudiTable, spark: Any) -> None:
+    write(table, spark, "bulk_insert", many(spark, 1))
+    write(table, spark, "insert_overwrite", frame(spark, ("x", "p0", 1, 1)))
+    left = [(f"k{at:03d}", f"p{at % 3}", at) for at in range(60) if at % 3]
+    assert content(table) == sorted([*left, ("x", "p0", 1)])
+    write(table, spark, "insert_overwrite_table", frame(spark, ("y", "p1", 1, 2)))
+    assert content(table) == [("y", "p1", 2)]
+
+
+@pytest.mark.parametrize("kind", [TableType.COPY_ON_WRITE, TableType.MERGE_ON_READ])
+def test_rows_move_with_a_global_index(tmp_path: Path, spark: Any, kind: TableType) -> None:
+    table, index = new_table(tmp_path / "moved", kind), {"hoodie.index.type": "GLOBAL_BLOOM"}
+    write(table, spark, "upsert", many(spark, 2), **index)
+    late = frame(spark, ("k001", "p9", 1, -1), ("k001", "p8", 0, -2))
+    write(table, spark, "upsert", late, **index)
+    assert len(content(table)) == 60
+    write(table, spark, "upsert", many(spark, 3, shift=1), **index)
+    assert content(table) == [(f"k{at:03d}", f"p{(at + 1) % 3}", at) for at in range(60)]
+    stay = {**index, "hoodie.bloom.index.update.partition.path": False}
+    write(table, spark, "upsert", many(spark, 4, count=80, shift=2), **stay)
+    expected = [(f"k{at:03d}", f"p{(at + (1 if at < 60 else 2)) % 3}", at) for at in range(80)]
+    assert content(table) == expected
+    write(table, spark, "delete", many(spark, 5, count=70), **index)
+    assert content(table) == expected[70:]
+
+
+def test_buckets(table: HudiTable, spark: Any) -> None:
+    index = {"hoodie.index.type": "BUCKET", "hoodie.bucket.index.num.buckets": 2}
+    for operation, ts in (("bulk_insert", 1), ("upsert", 2)):
+        write(table, spark, operation, many(spark, ts), **index)
+        assert [len(table.reload().view().slices(f"p{at}")) for at in range(3)] == [2, 2, 2]
+    assert len(content(table)) == 60
+
+
+def test_prepped_rows(table: HudiTable, spark: Any) -> None:
+    from skep_writer import to_spark
+
+    write(table, spark, "bulk_insert", many(spark, 1))
+    before = to_spark(table.reload(), ReadRequest(where="v < 10"), spark)
+    result = write(table, spark, "delete", before, how={"prepped": True})
+    assert result.deleted == 10
+    assert len(content(table)) == 50
+
+
+def test_duplicates_are_left_out(table: HudiTable, spark: Any) -> None:
+    write(table, spark, "insert", many(spark, 1))
+    drop = {"hoodie.datasource.insert.dup.policy": "drop"}
+    result = write(table, spark, "insert", many(spark, 2, count=70), **drop)
+    assert (result.inserted, len(content(table))) == (10, 70)
+
+
+@pytest.mark.parametrize(
+    "mode", ["GLOBAL_SORT", "PARTITION_SORT", "PARTITION_PATH_REPARTITION", "PARTITION_PATH_REPARTITION_AND_SORT"]
+)
+def test_bulk_insert_arranges_rows(table: HudiTable, spark: Any, mode: str) -> None:
+    options = {"hoodie.bulkinsert.sort.mode": mode, "hoodie.bulkinsert.shuffle.parallelism": 4}
+    result = write(table, spark, "bulk_insert", many(spark, 1, count=3_000), **options)
+    assert result.inserted == 3_000
+    stored = read(table.reload(), ReadRequest()).to_arrow()
+    by_file: dict[str, list[str]] = {}
+    for name, key in zip(stored["_hoodie_file_name"].to_pylist(), stored["id"].to_pylist(), strict=True):
+        by_file.setdefault(name, []).append(key)
+    if mode.startswith("PARTITION_PATH"):
+        assert len(by_file) == 3
+    else:
+        assert all(keys == sorted(keys) for keys in by_file.values())
+    if mode == "GLOBAL_SORT":
+        assert len(by_file) <= 3 + 4 - 1, "a range lies in one partition but for its ends"
+
+
+def test_bulk_insert_sorts_by_columns(table: HudiTable, spark: Any) -> None:
+    options = {"hoodie.bulkinsert.user.defined.partitioner.sort.columns": "v"}
+    write(table, spark, "bulk_insert", many(spark, 1, count=500), **options)
+    stored = read(table.reload(), ReadRequest()).to_arrow()
+    by_file: dict[str, list[int]] = {}
+    for name, value in zip(stored["_hoodie_file_name"].to_pylist(), stored["v"].to_pylist(), strict=True):
+        by_file.setdefault(name, []).append(value)
+    assert all(values == sorted(values) for values in by_file.values())
