@@ -60,6 +60,8 @@ class Service:
     setup: tuple[str, ...] = ()
     """Main class and arguments of a program that runs once, before the first start."""
     values: Mapping[str, str] = field(default_factory=dict)
+    needs_database: bool = False
+    """Whether a PostgreSQL must be there, at DATABASE_HOST."""
     port: int = 0
     """The port inside of a container."""
 
@@ -71,6 +73,16 @@ _DERBY: Final = {
     "DATABASE_PASSWORD": "mine",
     "DATABASE_KIND": "derby",
     "AUTO_CREATE": "false",
+    "EXPRESSION_PROXY": "org.apache.hadoop.hive.ql.optimizer.ppr.PartitionExpressionForMetastore",
+}
+# Hive 4 on Derby can't tell whether a parameter of an entry is still what a client saw.
+_POSTGRESQL: Final = {
+    **_DERBY,
+    "DATABASE_URL": "jdbc:postgresql://@DATABASE_HOST@/metastore",
+    "DATABASE_DRIVER": "org.postgresql.Driver",
+    "DATABASE_USER": "hive",
+    "DATABASE_PASSWORD": "hive",
+    "DATABASE_KIND": "postgres",
 }
 _METASTORE: Final = "org.apache.hadoop.hive.metastore.HiveMetaStore"
 _HIVE: Final = "org.apache.hive.service.server.HiveServer2"
@@ -97,7 +109,10 @@ SERVICES: Final[dict[str, Service]] = {
             settings="metastore",
             members=("scripts",),
             setup=("org.apache.hadoop.hive.metastore.tools.MetastoreSchemaTool", *_SCHEMA_TOOL),
-            values=_DERBY,
+            values={
+                **_DERBY,
+                "EXPRESSION_PROXY": "org.apache.hadoop.hive.metastore.DefaultPartitionExpressionProxy",
+            },
             port=9083,
         ),
         Service(
@@ -108,7 +123,8 @@ SERVICES: Final[dict[str, Service]] = {
             settings="metastore",
             members=("scripts",),
             setup=("org.apache.hadoop.hive.metastore.tools.schematool.MetastoreSchemaTool", *_SCHEMA_TOOL),
-            values=_DERBY,
+            values=_POSTGRESQL,
+            needs_database=True,
             port=9083,
         ),
         Service(
@@ -282,7 +298,9 @@ def _compiled(jars: tuple[Path, ...]) -> Path:
 def values_of(service: Service, given: Mapping[str, str]) -> dict[str, str]:
     """All `@NAME@`s of a start."""
     values = {**service.values, **given}
-    return {name: fill(text, values) for name, text in values.items()}
+    filled = {name: fill(text, values) for name, text in values.items() if name != "DATABASE_URL"}
+    url = values.get("DATABASE_URL", "")
+    return {**filled, "DATABASE_URL": fill(url, filled)}
 
 
 def fill(text: str, values: Mapping[str, str]) -> str:
@@ -298,32 +316,20 @@ def write_settings(service: Service, folder: Path, values: Mapping[str, str]) ->
             file.write_text(fill(template.read_text(encoding="utf-8"), values), encoding="utf-8")
 
 
-def command_of(service: Service, parts: Parts, settings: Path, values: Mapping[str, str]) -> list[str]:
-    return _command(service, parts, settings, values, service.main, service.arguments)
+def command_of(service: Service, parts: Parts, settings: Path) -> list[str]:
+    """The program and its arguments after `java`, with its `@NAME@`s."""
+    return _command(service, parts, settings, service.main, *service.arguments)
 
 
-def setup_of(service: Service, parts: Parts, settings: Path, values: Mapping[str, str]) -> list[str] | None:
-    if not service.setup:
-        return None
-    main, *arguments = service.setup
-    return _command(service, parts, settings, values, main, arguments)
+def setup_of(service: Service, parts: Parts, settings: Path) -> list[str] | None:
+    return _command(service, parts, settings, *service.setup) if service.setup else None
 
 
-def _command(
-    service: Service,
-    parts: Parts,
-    settings: Path,
-    values: Mapping[str, str],
-    main: str,
-    arguments: tuple[str, ...] | list[str],
-) -> list[str]:
+def _command(service: Service, parts: Parts, settings: Path, main: str, *arguments: str) -> list[str]:
     path = parts.classpath(settings)
-    if service.through_launcher:
-        program = ["-cp", str(parts.jars[-1]), "Launcher", main, path]
-    else:
-        program = ["-cp", path, main]
-    options = [*JAVA_OPTIONS, f"-Xmx{service.memory}", *service.java_options]
-    return [str(java(service.java)), *(fill(text, values) for text in (*options, *program, *arguments))]
+    launcher = ["-cp", str(parts.jars[-1]), "Launcher", main, path]
+    program = launcher if service.through_launcher else ["-cp", path, main]
+    return [*JAVA_OPTIONS, f"-Xmx{service.memory}", *service.java_options, *program, *arguments]
 
 
 def java(least: int) -> Path:

@@ -28,20 +28,26 @@ class Answer:
 
 @dataclass
 class Engine:
-    """A started engine. `nested` tells how it hands out structs, lists and maps: as JSON text or as Python values."""
+    """A started engine, `metastore` the one it asks."""
 
     name: str
     kind: str
-    port: int
+    metastore: str
     _connect: Callable[[], Any] = field(repr=False)
     _connection: Any = field(default=None, repr=False)
 
     @property
-    def nested_as_json(self) -> bool:
+    def hive_like(self) -> bool:
+        """Whether it speaks Hive's dialect."""
         return self.kind in ("hive", "spark")
 
+    @property
+    def merges(self) -> bool:
+        """Whether it merges log files in. Trino 476 answers snapshots with base files alone, and no error."""
+        return self.kind != "trino"
+
     def quote(self, name: str) -> str:
-        mark = "`" if self.kind in ("hive", "spark") else '"'
+        mark = "`" if self.hive_like else '"'
         return ".".join(f"{mark}{part}{mark}" for part in name.split("."))
 
     def ask(self, statement: str, *settings: str) -> Answer:
@@ -54,6 +60,14 @@ class Engine:
         if self._connection is None:
             self._connection = self._connect()
         return _run(self._connection, statement)
+
+    def partitions(self, entry: str) -> list[str]:
+        """Their values; Hive and Spark tell them as `part=a`, Spark as the folders are named."""
+        if self.hive_like:
+            found = [str(row[0]).split("/") for row in self.ask(f"show partitions {self.quote(entry)}").rows]
+            return ["/".join(part.rpartition("=")[2] for part in parts) for parts in found]
+        rows = self.ask(f"select * from {self.quote(entry + '$partitions')}").rows
+        return ["/".join(map(str, row)) for row in rows]
 
     def ready(self) -> None:
         with closing(self._connect()) as connection:
@@ -90,31 +104,31 @@ def message(error: Exception) -> str:
     return str(error)
 
 
-def hive_like(name: str, kind: str, port: int) -> Engine:
+def hive_like(name: str, kind: str, metastore: str, port: int) -> Engine:
     def connect() -> Any:
         from pyhive import hive
 
         return hive.connect("127.0.0.1", port=port, username="root", auth="NONE")
 
-    return Engine(name, kind, port, connect)
+    return Engine(name, kind, metastore, connect)
 
 
-def presto(name: str, port: int, catalog: str = "hive") -> Engine:
+def presto(name: str, metastore: str, port: int, catalog: str = "hive") -> Engine:
     def connect() -> Any:
         from pyhive import presto as client
 
         return client.connect("127.0.0.1", port=port, username="root", catalog=catalog)
 
-    return Engine(name, "presto", port, connect)
+    return Engine(name, "presto", metastore, connect)
 
 
-def trino(name: str, port: int, catalog: str = "hudi") -> Engine:
+def trino(name: str, metastore: str, port: int, catalog: str = "hudi") -> Engine:
     def connect() -> Any:
         import trino as client
 
         return client.dbapi.connect(host="127.0.0.1", port=port, user="root", catalog=catalog)
 
-    return Engine(name, "trino", port, connect)
+    return Engine(name, "trino", metastore, connect)
 
 
 def rest_ready(port: int) -> None:

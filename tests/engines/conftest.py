@@ -1,13 +1,14 @@
-"""Real metastores and engines as fixtures: each is started once in a run, one engine at a time, and stopped for certain.
+"""Real metastores and engines as fixtures: each started once in a run, one engine at a time, and stopped for certain.
 
 What can't be had on a machine is skipped with the reason, which on CI is a failure. The logs stay in .pytest_cache.
 """
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -26,14 +27,18 @@ def _load(name: str, path: Path) -> None:
 
 
 _load("engine_services", HERE.parents[1] / "docker" / "services.py")
-for _name in ("launch", "asking", "values", "starting"):
+for _name in ("launch", "asking", "values", "starting", "tables", "matrix"):
     _load(f"engine_{_name}", HERE / f"{_name}.py")
 
 from engine_asking import Engine  # noqa: E402 - loaded just now
 from engine_launch import Launcher, ProcessLauncher, Timing  # noqa: E402
+from engine_matrix import Matrix  # noqa: E402
 from engine_services import ServiceMissing  # noqa: E402
 from engine_starting import ENGINES, METASTORES, SLOW, start_engine, start_metastore  # noqa: E402
+from engine_tables import RECIPES, Made  # noqa: E402
 
+from skep.lake import Lake  # noqa: E402
+from skep_catalog.client import Metastore  # noqa: E402
 from skep_catalog.embedded import EmbeddedMetastore  # noqa: E402
 
 TIMINGS: pytest.StashKey[list[Timing]] = pytest.StashKey()
@@ -71,13 +76,15 @@ def launcher(processes: ProcessLauncher) -> Launcher:
     scope="session",
     params=[pytest.param(name, marks=pytest.mark.engine(name)) for name in ("metastore-2.3.9", *METASTORES)],
 )
-def any_metastore(request: pytest.FixtureRequest, launcher: Launcher, scratch: Path) -> Iterator[str]:
+def any_metastore(
+    request: pytest.FixtureRequest, launcher: Launcher, processes: ProcessLauncher, scratch: Path
+) -> Iterator[str]:
     """The address of a metastore: the embedded one, then each of the other releases."""
     if request.param == "metastore-2.3.9":
         with EmbeddedMetastore.start_or_join(scratch / "embedded") as server:
             yield server.uri
         return
-    running = _started(lambda: start_metastore(request.param, launcher, f"file://{scratch}/warehouse"))
+    running = _started(lambda: start_metastore(request.param, launcher, processes, f"file://{scratch}/warehouse"))
     yield running.uri
     running.stop()
 
@@ -101,7 +108,7 @@ def engine(
     own = None
     uri = metastore_server.uri
     if name == "hive-4.0.1":
-        own = _started(lambda: start_metastore("metastore-4.0.1", launcher, f"file://{scratch}/warehouse"))
+        own = _started(lambda: start_metastore("metastore-4.0.1", launcher, processes, f"file://{scratch}/warehouse"))
         uri = own.uri
     running, found = _started(
         lambda: start_engine(name, launcher, processes, scratch, uri, f"file://{scratch}/warehouse")
@@ -111,6 +118,38 @@ def engine(
     running.stop()
     if own is not None:
         own.stop()
+
+
+@pytest.fixture(scope="session")
+def zoo(metastore_server: EmbeddedMetastore, scratch: Path) -> Iterator[Callable[[str, str], Made]]:
+    """The tables that engines are asked for, by recipe and type: each made once in a run, when first asked for."""
+    with Metastore.connect(metastore_server.uri, timeout_seconds=30, attempts=2) as client:
+        lake = Lake(client, str(scratch / "lake"), database="zoo")
+        yield functools.cache(lambda name, kind: RECIPES[name].make(lake, kind))
+
+
+@pytest.fixture(scope="session")
+def tables(
+    zoo: Callable[[str, str], Made], engine: Engine, metastore_server: EmbeddedMetastore, scratch: Path
+) -> Iterator[Callable[[str, str], Made]]:
+    """The same, known to the metastore of the running engine."""
+    if engine.metastore == metastore_server.uri:
+        yield zoo
+        return
+    with Metastore.connect(engine.metastore, timeout_seconds=30, attempts=2) as client:
+        lake = Lake(client, str(scratch / "lake"), database="zoo")
+
+        def registered(name: str, kind: str) -> Made:
+            made = zoo(name, kind)
+            lake.register(made.table.path, made.table.name)
+            return made
+
+        yield functools.cache(registered)
+
+
+@pytest.fixture(scope="session")
+def matrix() -> Matrix:
+    return Matrix()
 
 
 def _started(start):  # type: ignore[no-untyped-def]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from engine_services import Service, command_of, parts_of, setup_of, values_of, write_settings
+from engine_services import Service, command_of, fill, java, parts_of, setup_of, values_of, write_settings
 
 GUARD = Path(__file__).with_name("guard.py")
 Ready = Callable[[int], object]
@@ -51,6 +51,15 @@ class Running:
         if not self._ended:
             self._ended = True
             self._end()
+
+    def and_then(self, more: Callable[[], None]) -> Running:
+        """The same, whose stop also does `more`."""
+
+        def end() -> None:
+            self.stop()
+            more()
+
+        return Running(self.name, self.port, self.log, end)
 
 
 class Launcher(Protocol):
@@ -90,15 +99,21 @@ class ProcessLauncher:
         write_settings(service, settings, all_values)
         log = self._logs / f"{service.name}.log"
         environment = {"METASTORE_HOME": str(parts.home or folder), "HADOOP_USER_NAME": "root"}
-        first = setup_of(service, parts, settings, all_values)
+        program = str(java(service.java))
+        first = setup_of(service, parts, settings)
         with log.open("wb") as out:
             if first is not None:
                 done = subprocess.run(
-                    first, cwd=folder, stdout=out, stderr=out, env=with_environment(environment), check=False
+                    [program, *(fill(text, all_values) for text in first)],
+                    cwd=folder,
+                    stdout=out,
+                    stderr=out,
+                    env=with_environment(environment),
+                    check=False,
                 )
                 if done.returncode:
                     raise StartFailed(f"{service.name}: its set-up failed ({done.returncode}){tail(log)}")
-        command = command_of(service, parts, settings, all_values)
+        command = [program, *(fill(text, all_values) for text in command_of(service, parts, settings))]
         return self.run(service.name, command, port, ready, folder, environment, seconds=seconds, began=began)
 
     def run(

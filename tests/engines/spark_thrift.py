@@ -15,7 +15,7 @@ def main(port: str, metastore: str, bundle: str, folder: str) -> None:
         "spark.master": "local[2]",
         "spark.driver.memory": "1g",
         "spark.ui.enabled": "false",
-        "spark.jars": bundle,
+        "spark.driver.extraClassPath": bundle,
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.sql.warehouse.dir": f"{folder}/warehouse",
@@ -25,6 +25,8 @@ def main(port: str, metastore: str, bundle: str, folder: str) -> None:
         "spark.kryo.registrator": "org.apache.spark.HoodieSparkKryoRegistrar",
         "spark.sql.extensions": EXTENSION,
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.hudi.catalog.HoodieCatalog",
+        # Else a session goes on with the files of its first look at a table, whatever others commit meanwhile.
+        "spark.sql.filesourceTableRelationCacheSize": "0",
         "spark.hadoop.hive.metastore.uris": metastore,
         "spark.hadoop.hive.server2.thrift.port": port,
         "spark.hadoop.hive.server2.thrift.bind.host": "127.0.0.1",

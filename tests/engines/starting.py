@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
 from engine_asking import Engine, hive_like, presto, rest_ready, trino
 from engine_launch import Launcher, ProcessLauncher, Running, free_port, new_folder
-from engine_services import SERVICES, java
+from engine_services import SERVICES, ServiceMissing, java
 
 from benchmarks.peers.bundle import PeerMissing, bundle
 from skep_catalog.client import Metastore
@@ -20,12 +24,46 @@ SLOW = ("trino-476", "hive-4.0.1")
 """Left to ./dev test --all."""
 
 
-def start_metastore(name: str, launcher: Launcher, warehouse: str) -> Running:
+def start_metastore(name: str, launcher: Launcher, processes: ProcessLauncher, warehouse: str) -> Running:
     def ready(port: int) -> None:
         with Metastore.connect(f"thrift://127.0.0.1:{port}", timeout_seconds=20, attempts=1) as client:
             client.databases()
 
-    return launcher.start(SERVICES[name], ready, {"WAREHOUSE": warehouse})
+    service = SERVICES[name]
+    if not service.needs_database:
+        return launcher.start(service, ready, {"WAREHOUSE": warehouse})
+    database = _postgresql(processes)
+    try:
+        given = {"WAREHOUSE": warehouse, "DATABASE_HOST": f"127.0.0.1:{database.port}"}
+        running = launcher.start(service, ready, given)
+    except BaseException:
+        database.stop()
+        raise
+    return running.and_then(database.stop)
+
+
+def _postgresql(processes: ProcessLauncher) -> Running:
+    """An empty database `metastore` of a user `hive`. PostgreSQL does not run as root: then as its own user."""
+    found = [Path(text) for text in (shutil.which("postgres"),) if text]
+    found += sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"), reverse=True)
+    if not found:
+        raise ServiceMissing("no PostgreSQL on this machine; a metastore 4 keeps its data there")
+    programs = found[0].resolve().parent
+    folder = Path(tempfile.mkdtemp(prefix="skep-postgresql-"))
+    other = ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups"] if os.getuid() == 0 else []
+    if other:
+        shutil.chown(folder, "postgres", "postgres")
+    port = free_port()
+    quiet = {"stdout": subprocess.DEVNULL, "check": True, "cwd": folder}
+    subprocess.run([*other, programs / "initdb", "-A", "trust", "-U", "hive", "-D", folder / "data"], **quiet)
+
+    def ready(port: int) -> None:
+        create = [*other, programs / "createdb", "-h", "127.0.0.1", "-p", str(port), "-U", "hive", "metastore"]
+        subprocess.run(create, stderr=subprocess.DEVNULL, **quiet)
+
+    command = [*other, programs / "postgres", "-D", folder / "data", "-p", str(port), "-k", folder]
+    settings = ["-c", "listen_addresses=127.0.0.1", "-c", "fsync=off"]
+    return processes.run("postgresql", [*map(str, command), *settings], port, ready, folder, {})
 
 
 def start_engine(
@@ -33,10 +71,10 @@ def start_engine(
 ) -> tuple[Running, Engine]:
     kind = name.partition("-")[0]
     open_engine: Callable[[int], Engine] = {
-        "hive": lambda port: hive_like(name, "hive", port),
-        "spark": lambda port: hive_like(name, "spark", port),
-        "presto": lambda port: presto(name, port),
-        "trino": lambda port: trino(name, port),
+        "hive": lambda port: hive_like(name, "hive", metastore, port),
+        "spark": lambda port: hive_like(name, "spark", metastore, port),
+        "presto": lambda port: presto(name, metastore, port),
+        "trino": lambda port: trino(name, metastore, port),
     }[kind]
 
     def ready(port: int) -> None:
@@ -55,8 +93,6 @@ def _spark_thrift(processes: ProcessLauncher, scratch: Path, metastore: str, rea
     try:
         jar = bundle("0.15.0")
     except PeerMissing as missing:
-        from engine_services import ServiceMissing
-
         raise ServiceMissing(str(missing)) from missing
     folder = new_folder(scratch, SPARK_THRIFT)
     port = free_port()

@@ -7,23 +7,24 @@ import datetime as dt
 import json
 import math
 import struct
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from decimal import Decimal
+from decimal import Context, Decimal
 from typing import Any
 
 import pyarrow as pa
 
 Row = dict[str, Any]
+_EXACT = Context(prec=76)
 
 
-def spelled(value: Any, kind: pa.DataType, *, nested_as_json: bool = False) -> Any:
-    """A value that compares and sorts: JSON values, decimals and times as text. Where an engine hands out nested values
-    as JSON text, a string in place of a struct, list or map is parsed first."""
+def spelled(value: Any, kind: pa.DataType) -> Any:
+    """A value that compares and sorts: JSON values, decimals and times as text. Hive, Spark and (structs) Presto hand
+    out nested values as JSON text."""
     if value is None:
         return None
-    if pa.types.is_nested(kind) and nested_as_json and isinstance(value, str | bytes):
+    if pa.types.is_nested(kind) and isinstance(value, str | bytes):
         value = json.loads(value)
-        return spelled(value, kind)
     if pa.types.is_struct(kind):
         values = dict(value) if isinstance(value, Mapping) else _by_position(value, kind)
         lower = {name.lower(): item for name, item in values.items()}
@@ -37,6 +38,8 @@ def spelled(value: Any, kind: pa.DataType, *, nested_as_json: bool = False) -> A
 
 
 def _by_position(value: Sequence[Any], kind: pa.StructType) -> Row:
+    if len(value) != kind.num_fields:
+        raise ValueError(f"{value!r} is no {kind}")
     return {field.name: item for field, item in zip(kind, value, strict=True)}
 
 
@@ -48,7 +51,7 @@ def _leaf(value: Any, kind: pa.DataType) -> Any:
     if pa.types.is_floating(kind):
         return _number(value, kind)
     if pa.types.is_decimal(kind):
-        return format(Decimal(str(value)).quantize(Decimal(1).scaleb(-kind.scale)), "f")
+        return format(_EXACT.quantize(Decimal(str(value)), Decimal(1).scaleb(-kind.scale)), "f")
     if pa.types.is_timestamp(kind):
         return _moment(value)
     if pa.types.is_date(kind):
@@ -86,19 +89,11 @@ def rows_of(table: pa.Table) -> list[Row]:
     return [{name: spelled(value, types[name]) for name, value in row.items()} for row in table.to_pylist()]
 
 
-def rows_answered(
-    names: Sequence[str], rows: Sequence[Sequence[Any]], schema: pa.Schema, *, nested_as_json: bool
-) -> list[Row]:
+def rows_answered(names: Sequence[str], rows: Sequence[Sequence[Any]], schema: pa.Schema) -> list[Row]:
     """What an engine answers, by the types that skep reads."""
     by_lower = {field.name.lower(): field for field in schema}
     fields = [by_lower[name.lower()] for name in names]
-    return [
-        {
-            field.name: spelled(value, field.type, nested_as_json=nested_as_json)
-            for field, value in zip(fields, row, strict=True)
-        }
-        for row in rows
-    ]
+    return [{field.name: spelled(value, field.type) for field, value in zip(fields, row, strict=True)} for row in rows]
 
 
 def difference(found: list[Row], expected: list[Row], most: int = 3) -> str:
@@ -125,11 +120,13 @@ def difference(found: list[Row], expected: list[Row], most: int = 3) -> str:
     return "\n".join(lines)
 
 
+def _texts(rows: list[Row]) -> list[str]:
+    return sorted(json.dumps(row, sort_keys=True, ensure_ascii=False) for row in rows)
+
+
 def _key(row: Row) -> str:
     return str(row.get("_hoodie_record_key", row.get("id")))
 
 
 def _minus(left: list[str], right: list[str]) -> list[str]:
-    from collections import Counter
-
     return sorted((Counter(left) - Counter(right)).elements())

@@ -1,0 +1,227 @@
+"""Builds the images: the metastores, the engines, Spark's Thrift Server, PostgreSQL, ZooKeeper, an S3 server, and skep.
+
+    python docker/images.py [NAME …]      all of them, or some; `--list` names them
+
+They stand on one base: SKEP_BASE_IMAGE, else Debian's own image, else one that base.sh makes of Debian's packages where
+no image registry is reached. Jars come by Maven into this machine's repository, wheels by pip; builds fetch Debian
+packages only.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Final
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import services
+from services import HERE, SERVICES, Parts, Service
+
+from benchmarks.peers.bundle import bundle
+
+PUBLIC_BASE: Final = "debian:bookworm-slim"
+OWN_BASE: Final = "skep/debian"
+ROOT: Final = HERE.parent
+INSIDE: Final = Path("/opt/service")
+SETTINGS: Final = Path("/tmp/service/conf")
+DEFAULTS: Final = {
+    "HOST": "0.0.0.0",
+    "FOLDER": "/var/lib/service",
+    "CONF": str(SETTINGS),
+    "HOME": str(INSIDE / "home"),
+    "METASTORE": "thrift://metastore:9083",
+    "WAREHOUSE": "file:///lake",
+    "DATABASE_HOST": "postgresql:5432",
+}
+
+
+def tag(name: str) -> str:
+    """`skep/hive:2.3.10` of `hive-2.3.10`."""
+    image, _, version = name.partition("-")
+    return f"skep/{image}:{version or 'latest'}"
+
+
+# -- bases -------------------------------------------------------------------------------------------------------------
+
+
+def base() -> str:
+    """The image that all others stand on; made when it can't be pulled."""
+    for name in filter(None, (os.environ.get("SKEP_BASE_IMAGE"), OWN_BASE, PUBLIC_BASE)):
+        if docker("image", "inspect", name, quiet=True):
+            return name
+    if docker("pull", "-q", PUBLIC_BASE, quiet=True):
+        return PUBLIC_BASE
+    say(f"{PUBLIC_BASE} can't be pulled: making {OWN_BASE} of Debian's packages")
+    subprocess.run(["sh", HERE / "base.sh", OWN_BASE], check=True)
+    return OWN_BASE
+
+
+def java() -> None:
+    build("skep/java:17", "java.Dockerfile", [f"BASE={base()}"])
+
+
+# -- services ----------------------------------------------------------------------------------------------------------
+
+
+def service_image(service: Service) -> None:
+    parts = services.parts_of(service)
+    with tempfile.TemporaryDirectory(dir=services.cache()) as scratch:
+        context = Path(scratch)
+        inside = copy_parts(parts, context)
+        shutil.copytree(HERE / "conf" / service.settings, context / "conf")
+        script = context / "run"
+        script.write_text(start_script(service, inside))
+        script.chmod(0o755)
+        build(tag(service.name), "service.Dockerfile", [], context)
+
+
+def copy_parts(parts: Parts, context: Path) -> Parts:
+    """The class path in its order below lib/, and the home; answers where they are inside of the image."""
+    inside: list[Path] = []
+    for number, path in enumerate(parts.jars):
+        if parts.home is not None and parts.home in path.parents:
+            inside.append(INSIDE / "home" / path.relative_to(parts.home))
+            continue
+        name = f"{number:03}-{path.name}"
+        if path.is_dir():
+            shutil.copytree(path, context / "lib" / name)
+        else:
+            link(path, context / "lib" / name)
+        inside.append(INSIDE / "lib" / name)
+    (context / "lib").mkdir(exist_ok=True)
+    (context / "home").mkdir()
+    if parts.home is not None:
+        for file in parts.home.rglob("*"):
+            if file.is_file():
+                link(file, context / "home" / file.relative_to(parts.home))
+    return Parts(tuple(inside), INSIDE / "home")
+
+
+def link(source: Path, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        target.hardlink_to(source)
+    except OSError:  # another file system
+        shutil.copyfile(source, target)
+
+
+def start_script(service: Service, parts: Parts) -> str:
+    """Settings from the environment, a set-up before the first start, then the program in this process's place."""
+    values = {**DEFAULTS, "PORT": str(service.port), **service.values}
+    url = values.pop("DATABASE_URL", None)  # names others
+    ordered = [*values.items(), *([("DATABASE_URL", url)] if url else [])]
+    lines = [f': "${{{name}:={shell(text)}}}"' for name, text in ordered]
+    seds = " ".join(f'-e "s|@{name}@|${name}|g"' for name, _ in ordered)
+    run = f"exec java {words(services.command_of(service, parts, SETTINGS))}"
+    first = services.setup_of(service, parts, SETTINGS)
+    setup = (
+        f'if [ ! -e "$FOLDER/set-up" ]; then\n  java {words(first)}\n  touch "$FOLDER/set-up"\nfi\n' if first else ""
+    )
+    return f"""#!/bin/sh
+set -eu
+{chr(10).join(lines)}
+export METASTORE_HOME={shlex.quote(str(parts.home))} HADOOP_USER_NAME=root
+mkdir -p "$FOLDER" {SETTINGS}
+cp -r {INSIDE}/conf/. {SETTINGS}
+find {SETTINGS} -type f -exec sed -i {seds} {{}} +
+cd "$FOLDER"
+{setup}{run}
+"""
+
+
+def shell(text: str) -> str:
+    """`@NAME@` as the shell's own, inside of double quotes."""
+    return re.sub(r"@([A-Z_]+)@", r"${\1}", text)
+
+
+def words(command: Iterable[str]) -> str:
+    return " ".join(f'"{shell(text)}"' if "@" in text else shlex.quote(text) for text in command)
+
+
+# -- what is not a service of services.py ------------------------------------------------------------------------------
+
+
+def skep() -> None:
+    """skep with Spark and all extras, as the wheels that this machine's pip builds and fetches."""
+    with tempfile.TemporaryDirectory(dir=services.cache()) as scratch:
+        wheels = Path(scratch, "wheels")
+        wanted = f"{ROOT}[spark,hive,presto,trino,serve,s3]"
+        pip = [sys.executable, "-m", "pip", "wheel", "-q", "--disable-pip-version-check"]
+        subprocess.run([*pip, "-c", ROOT / "constraints.txt", "-w", wheels, wanted], check=True)
+        build(tag("skep"), "skep.Dockerfile", [], Path(scratch))
+
+
+def spark() -> None:
+    """The Thrift Server, with Hudi's bundle: on skep's image, whose Spark it is."""
+    jar = bundle("0.15.0")
+    with tempfile.TemporaryDirectory(dir=services.cache()) as scratch:
+        link(jar, Path(scratch, "hudi.jar"))
+        link(ROOT / "docker" / "spark_thrift.py", Path(scratch, "spark_thrift.py"))
+        build(tag("spark-3.5"), "spark.Dockerfile", [], Path(scratch))
+
+
+def debian(name: str) -> Callable[[], None]:
+    return lambda: build(tag(name), f"{name}.Dockerfile", [])
+
+
+IMAGES: Final[dict[str, Callable[[], None]]] = {
+    "java": java,
+    **{
+        name: (lambda service=service: service_image(service))
+        for name, service in SERVICES.items()
+        if service.java == 17  # Debian has no later one
+    },
+    "skep": skep,
+    "spark-3.5": spark,
+    **{name: debian(name) for name in ("postgresql", "zookeeper", "s3")},
+}
+AFTER: Final = {"spark-3.5": ("java", "skep")}
+
+
+# -- docker ------------------------------------------------------------------------------------------------------------
+
+
+def build(name: str, dockerfile: str, arguments: list[str], context: Path | None = None) -> None:
+    say(f"building {name}")
+    told = [word for argument in arguments for word in ("--build-arg", argument)]
+    with tempfile.TemporaryDirectory() as nothing:
+        folder = context or Path(nothing)
+        command = ["docker", "build", "-q", "-t", name, "-f", HERE / dockerfile, *told, folder]
+        # The classic builder asks for no plug-in.
+        subprocess.run(command, check=True, env={**os.environ, "DOCKER_BUILDKIT": "0"}, stdout=subprocess.DEVNULL)
+
+
+def docker(*words: str, quiet: bool = False) -> bool:
+    out = subprocess.DEVNULL if quiet else None
+    return subprocess.run(["docker", *words], stdout=out, stderr=out, check=False).returncode == 0
+
+
+def say(text: str) -> None:
+    print(f"images: {text}", file=sys.stderr, flush=True)
+
+
+def main(names: list[str]) -> int:
+    if "--list" in names:
+        print("\n".join(f"{name:18} {tag(name)}" for name in IMAGES))
+        return 0
+    unknown = [name for name in names if name not in IMAGES]
+    if unknown:
+        say(f"no image {', '.join(unknown)}; there are: {', '.join(IMAGES)}")
+        return 2
+    wanted = dict.fromkeys(names or IMAGES)
+    ordered = list(dict.fromkeys(step for name in wanted for step in (*AFTER.get(name, ("java",)), name)))
+    for name in ordered:
+        IMAGES[name]()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,9 @@
+# One ZooKeeper, for locks.
+FROM skep/java:17
+RUN apt-get update -qq \
+ && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends zookeeper >/dev/null \
+ && rm -rf /var/lib/apt/lists/* \
+ && printf 'tickTime=2000\ndataDir=/var/lib/zookeeper\nclientPort=2181\nadmin.enableServer=false\n' >/etc/zookeeper.cfg
+VOLUME /var/lib/zookeeper
+EXPOSE 2181
+ENTRYPOINT ["sh", "-c", "exec java -Xmx256m -cp '/usr/share/java/*' org.apache.zookeeper.server.quorum.QuorumPeerMain /etc/zookeeper.cfg"]

@@ -1,0 +1,64 @@
+"""What each engine reads: what is known not to work, and the page of the docs that a run makes of its answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from engine_values import Row
+
+SNAPSHOT = "merge-on-read, snapshot"
+COLUMNS = ("copy-on-write", "merge-on-read, read-optimized", SNAPSHOT)
+
+
+@dataclass(frozen=True)
+class Limit:
+    """What an engine does instead of reading a view right: it refuses with an error of `pattern`, or gives `rows` of
+    the right ones."""
+
+    text: str
+    pattern: str | None = None
+    rows: Callable[[list[Row]], list[Row]] | None = None
+
+
+def replaced(change: Callable[[str, Any], Any]) -> Callable[[list[Row]], list[Row]]:
+    """Rows whose values an engine changes."""
+    return lambda rows: [{name: change(name, value) for name, value in row.items()} for row in rows]
+
+
+MILLISECONDS = Limit(
+    "yes, to the millisecond",
+    rows=replaced(lambda name, value: value[:-3] + "000" if name == "a_timestamp" and value else value),
+)
+# (engine, recipe or *, view or *) → why
+LIMITS: dict[tuple[str, str, str], Limit] = {
+    ("hive-2.3.10", "timestamps", "*"): MILLISECONDS,
+    ("presto-0.287", "timestamps", "*"): MILLISECONDS,
+    # Its Hudi takes its Hive for Hive 3, and asks for classes that are not there.
+    ("presto-0.287", "dates", SNAPSHOT): Limit("no: an error", pattern="Hive3Shim"),
+    ("presto-0.287", "timestamps", SNAPSHOT): Limit(
+        "no: an error; with `support_timestamp=false` yes, as numbers", pattern="Hive3Shim"
+    ),
+    ("hive-2.3.10", "odd_partitions", "*"): Limit(
+        "yes; a missing partition value reads `__HIVE_DEFAULT_PARTITION__`",
+        rows=replaced(lambda name, value: "__HIVE_DEFAULT_PARTITION__" if name == "part" and value is None else value),
+    ),
+}
+
+
+def known(engine: str, recipe: str, view: str) -> Limit | None:
+    for key in ((engine, recipe, view), (engine, recipe, "*"), (engine, "*", view)):
+        if key in LIMITS:
+            return LIMITS[key]
+    return None
+
+
+@dataclass
+class Matrix:
+    """Engine → feature → view → what was seen in this run."""
+
+    seen: dict[str, dict[str, dict[str, str]]] = field(default_factory=dict)
+
+    def note(self, engine: str, feature: str, view: str, what: str) -> None:
+        self.seen.setdefault(engine, {}).setdefault(feature, {})[view] = what

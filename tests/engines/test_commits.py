@@ -1,0 +1,100 @@
+"""Commits as engines see them: each is there at once, in sessions opened before it; what Hive calls incremental."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from engine_asking import Engine
+from engine_tables import COMPACT_NOW, PLAIN, Made, plain
+from engine_values import difference, rows_answered, rows_of
+
+from skep.lake import Lake
+from skep.table import Table
+from skep_catalog.client import Metastore
+
+Tables = Callable[[str, str], Made]
+
+
+@pytest.fixture
+def lake(engine: Engine, tmp_path: Path) -> Iterator[Lake]:
+    with Metastore.connect(engine.metastore, timeout_seconds=30, attempts=2) as client:
+        lake = Lake(client, str(tmp_path / "lake"), database=f"db_{uuid.uuid4().hex[:8]}")
+        yield lake
+        for name in client.tables(lake.database):
+            client.drop_table(lake.database, name)
+
+
+def amounts(engine: Engine, entry: str) -> dict[str, float]:
+    return {row[0]: row[1] for row in engine.ask(f"select id, amount from {engine.quote(entry)}").rows}
+
+
+def ours(table: Table, query: str = "snapshot") -> dict[str, float]:
+    read = table.read(query=query, columns=["id", "amount"]).to_arrow()
+    return dict(zip(read["id"].to_pylist(), read["amount"].to_pylist(), strict=True))
+
+
+def test_each_commit_of_a_copy_on_write_table_shows_at_once(engine: Engine, lake: Lake) -> None:
+    table = lake.create_table("seen", PLAIN, key="id", ordering="ts", partition_by="part")
+    steps: list[Callable[[], object]] = [
+        lambda: table.insert(plain(range(6), 1)),
+        lambda: table.upsert(plain(range(3, 8), 2)),
+        lambda: table.upsert(plain([20, 21], 3, "a new partition")),
+        lambda: table.delete(plain([0, 20], 4, lambda i: "north" if i == 0 else "a new partition")),
+        lambda: table.delete_partitions("a new partition"),
+        lambda: table.upsert(plain([1], 5).append_column("added", pa.array(["x"]))),
+    ]
+    for step in steps:
+        step()
+        assert amounts(engine, table.name) == ours(table)
+    added = engine.ask(f"select id, added from {engine.quote(table.name)} where added is not null").rows
+    assert [tuple(row) for row in added] == [("id-001", "x")]
+
+
+def test_read_optimized_shows_the_last_compaction(engine: Engine, lake: Lake) -> None:
+    table = lake.create_table("seen", PLAIN, key="id", ordering="ts", partition_by="part", type="mor")
+
+    def agree() -> tuple[dict[str, float], dict[str, float]]:
+        base, merged = ours(table, "read_optimized"), ours(table)
+        assert amounts(engine, f"{table.name}_ro") == base
+        for view in (f"{table.name}_rt", table.name):
+            # Trino's trap: a snapshot without an error and without what the log files hold.
+            assert amounts(engine, view) == (merged if engine.merges else base)
+        return base, merged
+
+    table.insert(plain(range(6), 1))
+    base, merged = agree()
+    assert base == merged
+    table.upsert(plain(range(3), 2))
+    table.delete(plain([5], 3))
+    before = base
+    base, merged = agree()
+    assert base == before
+    assert merged == {"id-000": 2.0, "id-001": 2.25, "id-002": 2.5, "id-003": 1.75, "id-004": 2.0}
+    table.upsert(plain([4], 4), **COMPACT_NOW)
+    base, merged = agree()
+    assert base == merged
+
+
+@pytest.mark.parametrize(
+    "engine", [pytest.param("hive-2.3.10", marks=pytest.mark.engine("hive-2.3.10"))], indirect=True
+)
+@pytest.mark.parametrize("kind", ["cow", "mor"])
+def test_hive_reads_changes_as_skep_does(engine: Engine, tables: Tables, kind: str) -> None:
+    """Hive's incremental reads name the table as its own settings do, not the entry."""
+    table = tables("life", kind).table
+    name = table.hudi.config.name
+    for commit in table.history()[:-1]:
+        since = commit.instant
+        expected = table.read(since=since).to_arrow()
+        answer = engine.ask(
+            f"select * from {engine.quote(table.name)} where `_hoodie_commit_time` > '{since}'",
+            f"set hoodie.{name}.consume.mode=INCREMENTAL",
+            f"set hoodie.{name}.consume.start.timestamp={since}",
+            f"set hoodie.{name}.consume.max.commits=-1",
+        )
+        rows = rows_answered(answer.names, answer.rows, expected.schema)
+        assert not (found := difference(rows, rows_of(expected))), f"since {since}: {found}"
