@@ -6,6 +6,7 @@ from collections.abc import Generator, Iterator
 
 import pyarrow as pa
 
+from skep_table.errors import StorageError
 from skep_table.query import cdc, execute
 from skep_table.query.ahead import in_order
 from skep_table.query.options import QueryType
@@ -49,13 +50,24 @@ def read_batches(table: HudiTable, request: ReadRequest = SNAPSHOT) -> Iterator[
         batches = in_order(cdc.plan_changes(table, request), cdc.run, workers)
     else:
         batches = in_order(plan(table, request), execute.run, workers)
-    for batch in batches:
+    for batch in _as_planned(batches, table):
         if left is not None and batch.num_rows >= left:
             yield batch.slice(0, left)
             batches.close()
             return
         yield batch
         left = None if left is None else left - batch.num_rows
+
+
+def _as_planned(batches: Iterator[pa.RecordBatch], table: HudiTable) -> Iterator[pa.RecordBatch]:
+    try:
+        yield from batches
+    except FileNotFoundError as error:
+        raise StorageError(
+            f"table {table.config.name}: a file of this read is gone, a clean took it meanwhile: {error}",
+            hint="read again; hoodie.cleaner.commits.retained has to outlast the longest read",
+            path=table.storage.root,
+        ) from error
 
 
 def _count(table: HudiTable, request: ReadRequest, runner: Runner) -> int:

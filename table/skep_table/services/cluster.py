@@ -17,7 +17,7 @@ from skep_table.commit.admission import check_writable
 from skep_table.commit.plans import is_clustering
 from skep_table.commit.recovery import finish_begun
 from skep_table.commit.setting import CommitSetting
-from skep_table.errors import CommitConflictError
+from skep_table.errors import CommitConflictError, UnsupportedError
 from skep_table.lock import held
 from skep_table.merge import MergeRule
 from skep_table.names import join
@@ -36,6 +36,7 @@ from skep_table.timeline.plans import ClusteringGroup, ClusteringPlan, Requested
 from skep_table.timeline.write import delete_pending, request_instant
 from skep_table.view import FileSlice
 from skep_table.write.context import WriteContext
+from skep_table.write.options import INDEX_TYPE
 
 log = logging.getLogger("skep.cluster")
 
@@ -66,7 +67,7 @@ def schedule_clustering(table: HudiTable, setting: CommitSetting) -> Instant | N
     """Writes a plan onto the timeline; None when there is nothing to cluster."""
     with held(setting.lock, setting.lock_timeout_seconds):
         table = finish_begun(prepared(table, setting), setting)
-        check_writable(table.config, table.storage.root)
+        _check_table(table, setting.options)
         plan = plan_clustering(table, setting)
         if plan is None:
             return None
@@ -74,6 +75,17 @@ def schedule_clustering(table: HudiTable, setting: CommitSetting) -> Instant | N
         instant, _ = request_instant(table, Action.REPLACE_COMMIT, plan, setting.clock)
     setting.events.emit("cluster.scheduled", instant=instant.requested_time)
     return instant
+
+
+def _check_table(table: HudiTable, options: Options) -> None:
+    check_writable(table.config, table.storage.root)
+    index = table.config.raw.get(INDEX_TYPE.key) or options.get(INDEX_TYPE.key, "")
+    if index.upper() == "BUCKET":
+        raise UnsupportedError(
+            f"table {table.config.name} has a bucket index: its file groups are made by the keys, not by size",
+            table=table.config.name,
+            option=INDEX_TYPE.key,
+        )
 
 
 def pending_clusterings(table: HudiTable) -> list[Instant]:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-from skep_table.errors import CommitConflictError
 from skep_table.runner import Runner
-from skep_table.table import HudiTable
 from skep_table.view import FileView
 
 _ANY = re.compile(r"\*|%2A")
@@ -18,19 +16,6 @@ def live_groups(view: FileView, partitions: Iterable[str], runner: Runner) -> di
     listed = list(partitions)
     groups = runner.map(lambda path: tuple(group.file_id for group in view.file_groups(path)), listed)
     return {path: ids for path, ids in zip(listed, groups, strict=True) if ids}
-
-
-def refuse_pending_clustering(table: HudiTable, replaced: Mapping[str, tuple[str, ...]], view: FileView) -> None:
-    """CommitConflictError when a pending clustering is to rewrite one of the groups."""
-    for (path, file_id), instant in view.pending_clustering.items():
-        if file_id in replaced.get(path, ()):
-            raise CommitConflictError(
-                f"table {table.config.name}: the pending clustering {instant} is to rewrite {path or 'the table'}/"
-                f"{file_id}, which this write would replace",
-                hint="let the clustering complete, or roll it back",
-                instant=instant,
-                path=path,
-            )
 
 
 def clusterings_met(replaced: Mapping[str, tuple[str, ...]], view: FileView) -> dict[tuple[str, str], str]:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from skep_table.commit.setting import CommitSetting
-from skep_table.errors import InputError, SkepError, TableVersionError
+from skep_table.errors import InputError, SkepError, StorageError, TableVersionError
 from skep_table.query import ReadRequest, read
 from skep_table.services.clean import clean, execute_pending_cleans, finish_cleans, plan_clean, schedule_clean
 from skep_table.services.savepoint import create_savepoint, delete_savepoint
@@ -195,3 +195,29 @@ def test_a_version_that_is_not_written_is_refused(golden: Any) -> None:
     table = HudiTable.open(str(golden / "1.1.1" / "cow_clean" / "table"))
     with pytest.raises(TableVersionError, match="version"):
         clean(table, CommitSetting())
+
+
+PARTS = [f"p{number:02}/a" for number in range(40)]
+
+
+def test_a_read_that_began_before_a_clean_ends_right_within_the_retention(maker: Any) -> None:
+    maker.upsert(1, *PARTS)
+    maker.upsert(2, *PARTS)
+    batches = read(maker.table, ReadRequest()).to_batches()
+    first = next(batches)
+    maker.upsert(3, *PARTS)
+    maker.upsert(4, *PARTS)
+    assert clean(maker.table, maker.setting(cleaner__commits__retained=2))
+    rest = [row for batch in batches for row in batch.to_pylist()]
+    assert [row["ts"] for row in [*first.to_pylist(), *rest]] == [2] * len(PARTS)
+
+
+def test_a_read_that_outlasts_the_retention_says_so(maker: Any) -> None:
+    maker.upsert(1, *PARTS)
+    batches = read(maker.table, ReadRequest()).to_batches()
+    next(batches)
+    maker.upsert(2, *PARTS)
+    maker.upsert(3, *PARTS)
+    clean(maker.table, maker.setting(cleaner__commits__retained=1))
+    with pytest.raises(StorageError, match="a clean took it meanwhile"):
+        list(batches)

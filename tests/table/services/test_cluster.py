@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from skep_table.errors import CommitConflictError, OptionError, SchemaError
+from skep_table.errors import CommitConflictError, OptionError, SchemaError, UnsupportedError
 from skep_table.query import ReadRequest, read
 from skep_table.services.clean import clean
 from skep_table.services.cluster import (
@@ -185,6 +185,14 @@ def test_sort_columns_are_checked_by_name(maker: Any) -> None:
     assert len(maker.table.timeline.pending()) == 0
 
 
+def test_a_bucket_index_keeps_its_file_groups(maker: Any) -> None:
+    fill(maker)
+    with (maker.folder / ".hoodie" / "hoodie.properties").open("a") as properties:
+        properties.write("hoodie.index.type=BUCKET\n")
+    with pytest.raises(UnsupportedError, match="bucket index"):
+        schedule_clustering(maker.table, maker.setting())
+
+
 def test_a_planned_slice_is_not_planned_again_nor_written_to(maker: Any) -> None:
     fill(maker)
     assert schedule_clustering(maker.table, maker.setting(**SORTED)) is not None
@@ -349,3 +357,50 @@ def test_strategies_of_others_are_found_by_entry_point(maker: Any, monkeypatch: 
     (stat,) = done.metadata.stats
     written = pq.read_table(maker.folder / stat.path)
     assert written.column("id").to_pylist() == newest.column("id").to_pylist()[::-1]
+
+
+def planned(maker: Any) -> str:
+    fill(maker)
+    instant = schedule_clustering(maker.table, maker.setting(**SORTED))
+    assert instant is not None
+    return instant.requested_time
+
+
+def update(maker: Any, **options: Any) -> None:
+    frame = pa.table({"id": ["0-0"], "part": ["p"], "ts": [99]})
+    LocalWriter(maker.table, maker.setting(**options)).upsert(frame)
+
+
+ALLOW = "org.apache.hudi.client.clustering.update.strategy.SparkAllowUpdateStrategy"
+
+
+def test_a_write_that_is_allowed_makes_the_clustering_give_up(maker: Any) -> None:
+    time = planned(maker)
+    update(maker, clustering__updates__strategy=ALLOW)
+    assert [instant.requested_time for instant in pending_clusterings(maker.table)] == [time]
+    with pytest.raises(CommitConflictError, match="was written to or replaced since"):
+        execute_pending_clusterings(maker.table, maker.setting())
+    assert maker.rows()["p/0-0"] == 99
+    assert pending_clusterings(maker.table) == []
+
+
+def test_a_write_may_roll_the_clustering_back(maker: Any) -> None:
+    planned(maker)
+    update(
+        maker,
+        clustering__updates__strategy=ALLOW,
+        clustering__rollback__pending__replacecommit__on__conflict=True,
+    )
+    assert maker.rows()["p/0-0"] == 99
+    assert pending_clusterings(maker.table) == []
+
+
+def test_what_refuses_and_what_is_not_there_is_told_by_name(maker: Any) -> None:
+    planned(maker)
+    reject = "org.apache.hudi.client.clustering.update.strategy.SparkRejectUpdateStrategy"
+    with pytest.raises(CommitConflictError, match="pending clustering"):
+        update(maker, clustering__updates__strategy=reject)
+    with pytest.raises(OptionError, match="there is no strategy Mine"):
+        update(maker, clustering__updates__strategy="com.example.Mine")
+    with pytest.raises(CommitConflictError, match="pending clustering"):
+        LocalWriter(maker.table, maker.setting()).delete_partitions(["p"])
