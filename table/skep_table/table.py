@@ -6,11 +6,9 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from skep_table.basefile import read_footer
 from skep_table.errors import FormatError, NotATableError, SchemaError
-from skep_table.metadata_table import MetadataTable
 from skep_table.options import Options
 from skep_table.runner import Runner, ThreadRunner
 from skep_table.schema.avro import parse_avro
@@ -22,10 +20,12 @@ from skep_table.timeline.history import History
 from skep_table.timeline.instant import Action, Instant, State
 from skep_table.timeline.layout import Layout, layout_of
 from skep_table.timeline.metadata import CommitMetadata
-from skep_table.timeline.plans import PLAN_OF, Plan, SavepointMetadata, decode_plan
 from skep_table.timeline.timeline import Archive, Timeline, load_timeline
 from skep_table.view import FileView, Listing, StorageListing
-from skep_table.view.facts import load_facts
+
+if TYPE_CHECKING:  # what looking at the timeline alone does not need is imported where it is used
+    from skep_table.metadata_table import MetadataTable
+    from skep_table.timeline.plans import Plan, SavepointMetadata
 
 P = TypeVar("P")
 _CACHED_COMMITS: Final = 256
@@ -114,6 +114,8 @@ class HudiTable:
 
     def plan(self, instant: Instant) -> Plan | None:
         """The plan or account in an instant's file; None for an empty one and for those that hold commit metadata."""
+        from skep_table.timeline.plans import PLAN_OF, decode_plan
+
         kind = PLAN_OF.get((instant.action, instant.state))
         if kind is None:
             return None
@@ -123,6 +125,8 @@ class HudiTable:
 
     def requested_plan(self, kind: type[P], instant: Instant) -> P | None:
         """The plan in an instant's requested file; None when that is empty or gone."""
+        from skep_table.timeline.plans import decode_plan
+
         path = self.layout.path(Instant(instant.requested_time, instant.action, State.REQUESTED))
         try:
             data = self.storage.read(path)
@@ -132,6 +136,8 @@ class HudiTable:
 
     def savepoints(self) -> dict[str, SavepointMetadata]:
         """What each savepoint keeps, by the instant time that it pins."""
+        from skep_table.timeline.plans import SavepointMetadata
+
         found = {}
         for instant in self.timeline.completed().of(Action.SAVEPOINT):
             plan = self.plan(instant)
@@ -144,6 +150,8 @@ class HudiTable:
 
         `metadata`: list by the metadata table where there is one and it is current.
         """
+        from skep_table.view.facts import load_facts
+
         return FileView(self._listing(metadata), lambda: load_facts(self, as_of, self._runner))
 
     def metadata_table(self) -> MetadataTable | None:
@@ -154,6 +162,8 @@ class HudiTable:
         return self._metadata_table
 
     def _open_metadata_table(self) -> MetadataTable | None:
+        from skep_table.metadata_table import MetadataTable
+
         try:
             opened = MetadataTable.open(self)
         except NotATableError:
@@ -181,6 +191,8 @@ class HudiTable:
         return _parse_schema(text, f"{self.storage.root}/.hoodie/hoodie.properties") if text else None
 
     def _base_file_schema(self, at: str | None) -> Schema | None:
+        from skep_table.basefile import read_footer
+
         for instant in self._completed_commits(at):
             for stat in self.commit_metadata(instant).stats:
                 if stat.path and not stat.is_log and self.storage.exists(stat.path):

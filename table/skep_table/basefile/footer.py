@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from functools import cached_property
 
 import pyarrow as pa
-import pyarrow.orc as orc
 import pyarrow.parquet as pq
 
 from skep_table.basefile import keys
@@ -94,6 +93,8 @@ def parquet_metadata(storage: Storage, path: str) -> pq.FileMetaData:
 
 
 def _orc_footer(storage: Storage, path: str) -> BaseFileFooter:
+    from pyarrow import orc
+
     with damage_named(path), storage.open_input(path) as source:
         file = orc.ORCFile(source)
         return BaseFileFooter(path, file.nrows, file.schema.remove_metadata(), _texts(file.metadata))

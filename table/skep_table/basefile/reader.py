@@ -6,8 +6,6 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
-import pyarrow.orc as orc
 import pyarrow.parquet as pq
 
 from skep_table.basefile.footer import damage_named
@@ -92,6 +90,8 @@ def _same_types(held: pa.Schema, target: Schema) -> bool:
 
 def _groups_left(source: pa.NativeFile, filter: pc.Expression) -> list[int]:
     """Row groups whose statistics can't exclude the filter, by Arrow's own reading of the two."""
+    import pyarrow.dataset as ds
+
     fragment = ds.ParquetFileFormat().make_fragment(source)
     try:
         return [group.id for group in fragment.subset(filter).row_groups]
@@ -103,6 +103,8 @@ def _groups_left(source: pa.NativeFile, filter: pc.Expression) -> list[int]:
 
 
 def _orc_batches(source: pa.NativeFile, path: str, wanted: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
+    from pyarrow import orc
+
     with damage_named(path):
         file = orc.ORCFile(source)
         present = file.schema.names

@@ -8,7 +8,6 @@ from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 
 from skep_table.basefile import read_base
 from skep_table.merge import Updates, latest_per_key
@@ -35,7 +34,7 @@ def read_slice(
     columns: Sequence[str] | None = None,
     schema: Schema | None = None,
     as_of: str | None = None,
-    filter: ds.Expression | None = None,
+    filter: pc.Expression | None = None,
     commit_times: Collection[str] | None = None,
     options: Mapping[str, str] | None = None,
     history: tuple[SchemaVersion, ...] | None = None,
@@ -143,7 +142,7 @@ def _keyed_base_rows(context: SliceContext, slice: FileSlice, batch_rows: int) -
 
 
 def _base_rows(
-    context: SliceContext, slice: FileSlice, wanted: Schema, filter: ds.Expression | None, batch_rows: int
+    context: SliceContext, slice: FileSlice, wanted: Schema, filter: pc.Expression | None, batch_rows: int
 ) -> Iterator[pa.RecordBatch]:
     if context.commit_times is None:
         yield from _all_base_rows(context, slice, wanted, filter, batch_rows)
@@ -156,7 +155,7 @@ def _base_rows(
 
 
 def _all_base_rows(
-    context: SliceContext, slice: FileSlice, wanted: Schema, filter: ds.Expression | None, batch_rows: int
+    context: SliceContext, slice: FileSlice, wanted: Schema, filter: pc.Expression | None, batch_rows: int
 ) -> Iterator[pa.RecordBatch]:
     if slice.base_file is None:
         return

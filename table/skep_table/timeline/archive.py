@@ -11,17 +11,18 @@ import json
 import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from skep_table.errors import CorruptFileError, FormatError
-from skep_table.logfile import BlockType, LogBlock, read_blocks
 from skep_table.names import LogFileName
 from skep_table.storage import Storage
 from skep_table.timeline.codec import metadata_of_record
 from skep_table.timeline.instant import DATA_ACTIONS, Action, Instant, State
 from skep_table.timeline.metadata import CommitMetadata
-from skep_table.timeline.plans import PLAN_OF, Plan
-from skep_table.timeline.records import from_record
+
+if TYPE_CHECKING:
+    from skep_table.logfile import LogBlock
+    from skep_table.timeline.plans import Plan
 
 _MEMBER_OF: Final[Mapping[Action, str]] = {
     Action.COMMIT: "hoodieCommitMetadata",
@@ -79,10 +80,15 @@ class ArchivedLog:
             return None
         if instant.action in DATA_ACTIONS:
             return metadata_of_record(record, str(place))
+        from skep_table.timeline.plans import PLAN_OF
+        from skep_table.timeline.records import from_record
+
         return from_record(PLAN_OF[instant.action, State.COMPLETED], record, str(place))
 
     @functools.cached_property
     def _places(self) -> dict[Instant, _Place]:
+        from skep_table.logfile import read_blocks
+
         found: dict[Instant, _Place] = {}
         names = ((file.path, LogFileName.parse(file.name)) for file in self._storage.list_prefix(self._folder))
         archives = [(path, name) for path, name in names if name is not None and name.extension == "archive"]
@@ -95,6 +101,8 @@ class ArchivedLog:
 
 def _completed(block: LogBlock) -> Iterator[tuple[Instant, _Place]]:
     """The completed instants of a block. What a crash cut short is not lost: its instant files are still there."""
+    from skep_table.logfile import BlockType
+
     if block.type is not BlockType.AVRO_DATA:
         return
     schema = _parse_schema(block.schema_text, block.path)

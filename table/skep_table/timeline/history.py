@@ -6,17 +6,18 @@ import functools
 import json
 import re
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from skep_table.errors import CorruptFileError, FormatError
 from skep_table.storage import Storage
 from skep_table.timeline.codec import decode_avro
 from skep_table.timeline.instant import DATA_ACTIONS, Action, Instant, State
 from skep_table.timeline.metadata import CommitMetadata
-from skep_table.timeline.plans import PLAN_OF, Plan, decode_plan
+
+if TYPE_CHECKING:
+    from skep_table.timeline.plans import Plan
 
 _FILE_NAME = re.compile(r"(\d+)_(\d+)_(\d)\.parquet")
 _MANIFEST: Final = "manifest_"
@@ -103,6 +104,8 @@ class History:
         return next((row for row in rows if _action(row["action"], file.path) is instant.action), None)
 
     def _read(self, file: _File, columns: list[str], rows: list[tuple[str, str, str]] | None = None) -> pa.Table:
+        import pyarrow.parquet as pq
+
         try:
             with self._storage.open_input(file.path) as source:
                 return pq.read_table(source, columns=columns, filters=rows).select(columns)
@@ -123,5 +126,7 @@ def _content(row: dict[str, Any], instant: Instant, path: str) -> CommitMetadata
     data = row["metadata"] or b""
     if instant.action in DATA_ACTIONS:
         return decode_avro(data, path)
+    from skep_table.timeline.plans import PLAN_OF, decode_plan
+
     kind = PLAN_OF.get((instant.action, State.COMPLETED))
     return decode_plan(kind, data, path) if kind else None
