@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,15 @@ def spark() -> Iterator[Any]:
 
 
 collect_ignore = [] if metadata.version("pyspark").split(".")[0] >= "4" else ["test_source.py"]
+
+
+@pytest.fixture(autouse=True)
+def rows_held_by_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The frames of tests are small; what large ones go through is what these tests are about."""
+    from skep_writer import spark_rows
+
+    monkeypatch.setattr(spark_rows, "COLLECTED_BYTES", replace(spark_rows.COLLECTED_BYTES, default=0))
+
 
 Rows = dict[str, dict[str, Any]]
 

@@ -65,11 +65,12 @@ schema = pa.schema([("id", pa.string()), ("part", pa.string()), ("ts", pa.int64(
 table = create_table(
     LocalStorage(folder), TableSpec(name="t", schema=schema, record_key=("id",), partition_by=("part",), ordering="ts")
 )
-writer = SparkWriter(table, spark)
+writer = SparkWriter(table, spark, Options({"skep.spark.collect.max.bytes": "0"}))  # as for large frames
 rows = spark.range(200).selectExpr("concat('k', id) id", "concat('p', id % 5) part", "1L ts", "'1' v")
 results = [writer.bulk_insert(rows)]
 results.append(writer.upsert(rows.selectExpr("id", "part", "2L ts", "'2' v").where("id > 'k5'")))
 results.append(writer.upsert(pa.table({"id": ["k0", "new"], "part": ["p0", "p9"], "ts": [3, 3], "v": ["3", "3"]})))
+writer = SparkWriter(table, spark)
 results.append(writer.delete(rows.where("id = 'k1'").select("id", "part")))
 # A filter is put to the rows by tasks in Python.
 found = to_spark(table.reload(), ReadRequest(where="v > '1'", columns=("id",)), spark).count()
@@ -88,7 +89,13 @@ def test_executors_without_skep_get_it(master: str, python_without_skep: Path, t
     lines = [line for line in ran.stdout.splitlines() if line.startswith("RESULT")]
     assert lines, ran.stderr[-4000:]
     bigger = sum(1 for at in range(200) if f"k{at}" > "k5")
-    assert json.loads(lines[0].removeprefix("RESULT")) == [[200, 0, 0], [0, bigger, 0], [1, 1, 0], [0, 0, 1], bigger + 2]
+    assert json.loads(lines[0].removeprefix("RESULT")) == [
+        [200, 0, 0],
+        [0, bigger, 0],
+        [1, 1, 0],
+        [0, 0, 1],
+        bigger + 2,
+    ]
 
 
 class DyingStorage(LocalStorage):

@@ -26,6 +26,9 @@ Make = Callable[..., HudiTable]
 Snapshot = Callable[[HudiTable], dict[str, dict[str, Any]]]
 
 
+HELD_BY_DRIVER = Options({"skep.spark.collect.max.bytes": "1000000"})
+
+
 def frame(spark: Any, rows: list[tuple[Any, ...]], ddl: str = DDL) -> Any:
     return spark.createDataFrame(rows, ddl)
 
@@ -34,9 +37,12 @@ def values(found: dict[str, dict[str, Any]]) -> dict[str, Any]:
     return {key: row["v"] for key, row in found.items()}
 
 
-def test_insert_update_delete_and_keep(spark: Any, make_table: Make, snapshot: Snapshot) -> None:
+@pytest.mark.parametrize("options", [None, HELD_BY_DRIVER], ids=["held by Spark", "held by the driver"])
+def test_insert_update_delete_and_keep(
+    options: Options | None, spark: Any, make_table: Make, snapshot: Snapshot
+) -> None:
     table = make_table(SCHEMA)
-    writer = SparkWriter(table, spark)
+    writer = SparkWriter(table, spark, options)
     first = writer.bulk_insert(frame(spark, [("a", "x", 1, "a1"), ("b", "x", 1, "b1"), ("c", "y", 1, "c1")]))
     assert (first.inserted, first.updated, first.deleted) == (3, 0, 0)
     before = snapshot(table)

@@ -16,7 +16,7 @@ from zipimport import zipimporter
 
 import pyarrow as pa
 
-from skep_table.errors import SchemaError
+from skep_table.errors import InputError, SchemaError
 from skep_table.write.attempt import Attempt, attempt_scope
 from skep_table.write.frame import conform
 
@@ -88,7 +88,7 @@ def arrow_schema(struct: StructType) -> pa.Schema:
 
 
 class SparkRunner:
-    """Runs pure tasks as Spark tasks: one a task, in one job."""
+    """Runs pure tasks as Spark tasks: one a task, in one job. An InputError of a task is not tried again."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
@@ -98,12 +98,19 @@ class SparkRunner:
         if not listed:
             return []
 
-        def run(part: Iterator[T]) -> Iterator[R]:
+        def run(part: Iterator[T]) -> Iterator[R | InputError]:
             with task_scope():
                 for task in part:
-                    yield function(task)
+                    try:
+                        yield function(task)
+                    except InputError as error:
+                        yield error
 
-        return self._spark.sparkContext.parallelize(listed, len(listed)).mapPartitions(run).collect()
+        results = self._spark.sparkContext.parallelize(listed, len(listed)).mapPartitions(run).collect()
+        for result in results:
+            if isinstance(result, InputError):
+                raise result
+        return results
 
 
 @contextmanager

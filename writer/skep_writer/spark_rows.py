@@ -1,8 +1,9 @@
-"""Keyed rows held by Spark: prepared, tagged, routed and written in Python workers as whole Arrow tables.
+"""Keyed rows of a Spark frame: prepared, tagged, routed and written in Python workers as whole Arrow tables.
 
     frame → prepare (keys, partition paths; persisted) → tag (persisted) → route → one shuffle by task → write
 
-Between the steps the driver sees counts only. The shuffle moves one binary value for each bucket of each batch.
+Between the steps the driver sees counts only. The shuffle moves one binary value for each bucket of each batch. The
+rows of a small frame come to the driver once they are prepared: each further job would take longer than its work.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import pyarrow as pa
 from skep_table.errors import InputError, KeyFieldError, SkepError
 from skep_table.keys.generator import null_key_error
 from skep_table.options import Options
+from skep_table.runner import Runner
 from skep_table.schema.types import RECORD_KEY
 from skep_table.write.bucket import BucketResult, InsertWriter, write_bucket
 from skep_table.write.context import WriteContext
@@ -28,10 +30,10 @@ from skep_table.write.index import NEW_KEY
 from skep_table.write.indexes.base import Index
 from skep_table.write.indexes.moves import GlobalTagger, tagged_counts
 from skep_table.write.keyed import Keyer, partition_codes, rows_by
-from skep_table.write.options import ROWS_PER_BATCH, TAGGED_LEVEL
+from skep_table.write.options import COLLECTED_BYTES, ROWS_PER_BATCH, TAGGED_LEVEL
 from skep_table.write.profile import Bucket, BucketPlan, new_file_id
 from skep_table.write.profile import pack as pack_tasks
-from skep_table.write.rows import Tagged
+from skep_table.write.rows import ArrowRows, Rows, Tagged
 from skep_writer.edge import Batches, binary_column, fitting_batches, map_frame, pack, slots, small_batches, unpack
 
 if TYPE_CHECKING:
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
 PREPARED = pa.schema(
     [
         pa.field("payload", pa.binary()),
+        pa.field("size", pa.int64()),
         pa.field("paths", pa.list_(pa.string())),
         pa.field("counts", pa.list_(pa.int64())),
         pa.field("error", pa.binary()),
@@ -75,8 +78,19 @@ _ROWS_A_TAGGING = 250_000
 _TASK_BYTES = 512 << 20
 
 
+def frame_rows(frame: DataFrame, keyer: Keyer, options: Options, runner: Runner) -> Rows:
+    """The rows of a Spark frame for one write, held where that costs least. `runner` is for those the driver holds."""
+    rows = SparkRows(frame, keyer, options)
+    if rows.size > options.value(COLLECTED_BYTES):
+        return rows
+    try:
+        return ArrowRows(rows.collect(), runner)
+    finally:
+        rows.release()
+
+
 class SparkRows:
-    """The rows of a Spark frame, for one write."""
+    """Rows held by Spark. `size` is in bytes of Arrow data."""
 
     def __init__(self, frame: DataFrame, keyer: Keyer, options: Options) -> None:
         from pyspark import StorageLevel
@@ -84,12 +98,13 @@ class SparkRows:
         self._spark = frame.sparkSession
         self._level = getattr(StorageLevel, options.value(TAGGED_LEVEL))
         self._parallelism = self._spark.sparkContext.defaultParallelism
+        self._schema = keyer.schema
         self._held: list[DataFrame] = []
         self._tagged: DataFrame | None = None
         try:
             with fitting_batches(frame, options.value(ROWS_PER_BATCH)):
                 self._prepared = self._hold(map_frame(frame, _Prepare(keyer), PREPARED))
-                self._partitions = _partition_counts(self._prepared, keyer)
+                self._partitions, self.size = _counted(self._prepared, keyer)
         except BaseException:
             self.release()
             raise
@@ -103,6 +118,13 @@ class SparkRows:
         if frame is not None:
             self._held.remove(frame)
             frame.unpersist()
+
+    def collect(self) -> pa.Table:
+        """All rows, in the order of the frame's partitions."""
+        if not self._partitions:
+            return self._schema.empty_table()
+        payloads = [row.payload for row in self._prepared.select("payload").collect()]
+        return pa.concat_tables(pa.ipc.open_stream(payload).read_all() for payload in payloads)
 
     def partitions(self) -> Mapping[str, int]:
         return self._partitions
@@ -159,21 +181,23 @@ class SparkRows:
             self._held.pop().unpersist()
 
 
-def _partition_counts(prepared: DataFrame, keyer: Keyer) -> dict[str, int]:
+def _counted(prepared: DataFrame, keyer: Keyer) -> tuple[dict[str, int], int]:
+    """Rows by partition path, and bytes of all."""
     counts: dict[str, int] = {}
-    null_keys = 0
-    for row in prepared.select("paths", "counts", "error").collect():
+    null_keys = size = 0
+    for row in prepared.select("size", "paths", "counts", "error").collect():
         if row.error is not None:
             error = pickle.loads(row.error)
             if not (isinstance(error, KeyFieldError) and error.fields.get("column") == _key_columns(keyer)):
                 raise error
             null_keys += int(str(error.fields["rows"]))
             continue
+        size += row.size
         for path, count in zip(row.paths, row.counts, strict=True):
             counts[path] = counts.get(path, 0) + count
     if null_keys:
         raise null_key_error(keyer.generator.record_fields, null_keys)
-    return counts
+    return counts, size
 
 
 def _key_columns(keyer: Keyer) -> str:
@@ -305,7 +329,8 @@ class _Prepare:
             table = whole.slice(start, rows).combine_chunks()
             paths, codes = partition_codes(table)
             counts = np.bincount(codes, minlength=len(paths)).tolist()
-            yield _row(PREPARED, payload=pack(table), paths=paths, counts=counts)
+            payload = pack(table)
+            yield _row(PREPARED, payload=payload, size=payload.size, paths=paths, counts=counts)
 
 
 class _Tag:

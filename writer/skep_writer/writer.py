@@ -29,7 +29,7 @@ from skep_writer.arranged import write_arranged
 from skep_writer.edge import SparkRunner, frame_schema
 from skep_writer.executors import ensure_executors
 from skep_writer.session import check_session, is_spark_frame, job_group
-from skep_writer.spark_rows import SparkRows, write_stream
+from skep_writer.spark_rows import frame_rows, write_stream
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,14 +42,8 @@ class SparkEngine:
     def __init__(self, spark: SparkSession, options: Options) -> None:
         self._spark = spark
         self._options = options
-        self._arrow = ArrowEngine(self._runner())
-
-    def _runner(self) -> Runner:
-        # On a single machine threads do what tasks would, without sending the rows through the JVM.
-        master = self._spark.sparkContext.master
-        if master == "local" or master.startswith("local["):
-            return ThreadRunner(self._spark.sparkContext.defaultParallelism)
-        return SparkRunner(self._spark)
+        self._runner = _runner_of_driver_rows(spark)
+        self._arrow = ArrowEngine(self._runner)
 
     def schema(self, frame: object) -> pa.Schema:
         return frame_schema(frame) if is_spark_frame(frame) else self._arrow.schema(frame)
@@ -58,7 +52,7 @@ class SparkEngine:
         if not is_spark_frame(frame):
             return self._arrow.rows(frame, keyer)
         ensure_executors(self._spark)
-        return SparkRows(frame, keyer, self._options)
+        return frame_rows(frame, keyer, self._options, self._runner)
 
     def stream(self, frame: object, keyer: Keyer, context: WriteContext) -> list[BucketResult] | None:
         if context.combine or not is_spark_frame(frame):
@@ -67,6 +61,14 @@ class SparkEngine:
         if context.arrangement is not None:
             return write_arranged(frame, keyer, context, self._options)
         return write_stream(frame, keyer, context, self._options)
+
+
+def _runner_of_driver_rows(spark: SparkSession) -> Runner:
+    """On a single machine threads do what tasks would, without sending the rows through the JVM."""
+    master = spark.sparkContext.master
+    if master == "local" or master.startswith("local["):
+        return ThreadRunner(spark.sparkContext.defaultParallelism)
+    return SparkRunner(spark)
 
 
 class SparkWriter(TableWriter):

@@ -139,6 +139,12 @@ COMMIT_ON_ERRORS = option(
 ROWS_PER_BATCH = option(
     "skep.spark.rows.per.batch", int, 0, "Rows of a batch between Spark and Python; 0 chooses by the row size"
 )
+COLLECTED_BYTES = option(
+    "skep.spark.collect.max.bytes",
+    int,
+    64 << 20,
+    "Rows of a Spark frame up to this size are held by the driver until they are written, larger ones by Spark",
+)
 
 for key, doc in {
     "hoodie.upsert.shuffle.parallelism": "tasks are balanced by bytes",
