@@ -74,7 +74,8 @@ def list_markers(storage: Storage, instant_time: str) -> list[Marker] | None:
             if line
         ]
         return [Marker.parse(instant_time, line) for line in dict.fromkeys(lines)]
-    return [Marker.parse(instant_time, name) for name in below if ".marker." in name]
+    # A writer that was killed while it made a marker left a file that was to become one: its data file is not there.
+    return [Marker.parse(instant_time, name) for name in below if ".marker." in name and not name.endswith(".tmp")]
 
 
 def delete_markers(storage: Storage, instant_time: str) -> None:

@@ -202,6 +202,21 @@ def test_a_failed_commit_of_another_writer_is_rolled_back_first(markers: str, ta
     assert not fresh.timeline.pending().instants
 
 
+def test_a_marker_that_was_not_finished_is_none(table: HudiTable, rows: Rows) -> None:
+    """What is left of a process that was killed between writing a file and giving it its name."""
+    LocalWriter(table).insert(rows(["a"]))
+    dead = Transaction.begin(table, Action.COMMIT, CommitSetting())
+    dead.inflight(CommitMetadata())
+    time = dead.instant.requested_time
+    folder = folder_of(table) / ".hoodie/.temp" / time / "p"
+    folder.mkdir(parents=True)
+    (folder / f".f-0_0-0-0_{time}.parquet.marker.MERGE.0123456789abcdef.tmp").touch()
+    table.storage.delete(heartbeat_path(time))
+    LocalWriter(table).insert(rows(["b"]))
+    assert keys(table) == ["a", "b"]
+    assert not folder.exists()
+
+
 def test_pending_table_services_are_left_alone(table: HudiTable, rows: Rows) -> None:
     root = folder_of(table)
     (root / ".hoodie/20310101000000000.clean.requested").touch()
