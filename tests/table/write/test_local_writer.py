@@ -41,7 +41,7 @@ def make(tmp_path: Path) -> Make:
 
 
 def rows(*values: tuple[str, str, int, int | None]) -> pa.Table:
-    columns = list(zip(*values, strict=True)) if values else [[]] * 4
+    columns: list[Any] = list(zip(*values, strict=True)) if values else [[]] * 4
     arrays = [pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)]
     return pa.table(arrays, schema=SCHEMA)
 

@@ -36,7 +36,7 @@ def make(tmp_path: Path) -> Make:
 
 
 def rows(*values: tuple[str, str, int, int | None]) -> pa.Table:
-    columns = list(zip(*values, strict=True)) if values else [[]] * 4
+    columns: list[Any] = list(zip(*values, strict=True)) if values else [[]] * 4
     return pa.table([pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)], SCHEMA)
 
 

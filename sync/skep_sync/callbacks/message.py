@@ -1,0 +1,45 @@
+"""What a callback says of a commit: the fields of Hudi's message, and a few by which receivers know repetitions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from skep_table.timeline.codec import encode_json
+from skep_table.timeline.instant import Instant
+from skep_table.timeline.metadata import CommitMetadata
+
+
+@dataclass(frozen=True, slots=True)
+class CallbackMessage:
+    """One commit. A message may come more than once: `event_id` is the same each time."""
+
+    base_path: str
+    table_name: str
+    instant: Instant
+    metadata: CommitMetadata
+
+    @property
+    def event_id(self) -> str:
+        return f"{self.base_path}@{self.instant.requested_time}"
+
+    def record(self) -> Mapping[str, Any]:
+        """Hudi's fields first. Action and extra metadata, which Hudi's message loses, come with their values."""
+        commit = json.loads(encode_json(self.metadata))
+        return {
+            "commitTime": self.instant.requested_time,
+            "tableName": self.table_name,
+            "basePath": self.base_path,
+            "hoodieWriteStat": [stat for stats in commit["partitionToWriteStats"].values() for stat in stats],
+            "commitActionType": self.instant.action.value,
+            "extraMetadata": commit["extraMetadata"],
+            "eventId": self.event_id,
+            "eventVersion": 1,
+            "operationType": commit["operationType"],
+            "partitions": list(self.metadata.partitions),
+        }
+
+    def text(self) -> bytes:
+        return json.dumps(self.record(), ensure_ascii=False, separators=(",", ":")).encode()

@@ -1,0 +1,180 @@
+"""Who is told of a commit: an HTTP service, a Kafka topic, or what an entry point makes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from typing import Any, Final, Protocol
+
+from skep_sync.callbacks.message import CallbackMessage
+from skep_sync.callbacks.options import (
+    CLASS,
+    HTTP_HEADERS,
+    HTTP_KEY,
+    HTTP_TIMEOUT,
+    HTTP_URL,
+    KAFKA_ACKS,
+    KAFKA_PARTITION,
+    KAFKA_RETRIES,
+    KAFKA_SERVERS,
+    KAFKA_TIMEOUT,
+    KAFKA_TOPIC,
+)
+from skep_table.errors import EnvironmentMissingError, OptionError, SyncError, UnsupportedError
+from skep_table.options import Option, Options
+
+GROUP: Final = "skep.callbacks"
+KEY_HEADER: Final = "HUDI-CALLBACK-KEY"
+
+
+class Sender(Protocol):
+    """`address` tells receivers apart: what one has been told, another has not."""
+
+    @property
+    def address(self) -> str: ...
+
+    def send(self, message: CallbackMessage) -> None:
+        """Returns when the receiver has it. SyncError when it has not, or may not have."""
+        ...
+
+
+@dataclass(frozen=True)
+class HttpSender:
+    """Posts messages as JSON. Any answer but 2xx counts as not received."""
+
+    url: str
+    key: str
+    timeout_seconds: float
+    headers: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def address(self) -> str:
+        return self.url
+
+    def send(self, message: CallbackMessage) -> None:
+        import httpx
+
+        headers = {KEY_HEADER: self.key, "Content-Type": "application/json; charset=UTF-8", **dict(self.headers)}
+        try:
+            answer = httpx.post(self.url, content=message.text(), headers=headers, timeout=self.timeout_seconds)
+        except httpx.HTTPError as error:
+            raise _failed(message, self.url, str(error) or type(error).__name__) from error
+        if not answer.is_success:
+            raise _failed(message, self.url, f"status {answer.status_code}")
+
+
+@dataclass(frozen=True)
+class KafkaSender:
+    """Messages bear the table's name as their key, so those of one table stay in order."""
+
+    servers: str
+    topic: str
+    partition: int
+    acks: str
+    retries: int
+    timeout_seconds: float
+
+    @property
+    def address(self) -> str:
+        return f"{self.servers}/{self.topic}"
+
+    def send(self, message: CallbackMessage) -> None:
+        try:
+            from confluent_kafka import KafkaException, Producer
+        except ImportError as error:
+            raise EnvironmentMissingError(
+                "confluent_kafka is not installed", hint="pip install 'skep[kafka]'", package="confluent_kafka"
+            ) from error
+        failures: list[str] = []
+        settings = {
+            "bootstrap.servers": self.servers,
+            "acks": self.acks,
+            "retries": self.retries,
+            "message.timeout.ms": int(self.timeout_seconds * 1000),
+            "message.max.bytes": 100_000_000,
+        }
+        where = {} if self.partition < 0 else {"partition": self.partition}
+        try:
+            producer = Producer(settings, logger=_quiet())
+            producer.produce(
+                self.topic,
+                message.text(),
+                message.table_name,
+                on_delivery=lambda error, _message: failures.append(str(error)) if error else None,
+                **where,
+            )
+            left = producer.flush(self.timeout_seconds + 1)
+        except (KafkaException, BufferError) as error:
+            raise _failed(message, self.address, str(error)) from error
+        if failures or left:
+            raise _failed(message, self.address, failures[0] if failures else "no answer")
+
+
+@dataclass(frozen=True)
+class FunctionSender:
+    """A plug-in: called with the message's record; what it raises means that it was not received."""
+
+    name: str
+    function: Callable[[Mapping[str, Any]], object]
+
+    @property
+    def address(self) -> str:
+        return f"{GROUP}:{self.name}"
+
+    def send(self, message: CallbackMessage) -> None:
+        try:
+            self.function(message.record())
+        except Exception as error:
+            raise _failed(message, self.address, repr(error)) from error
+
+
+def sender_of(options: Options) -> Sender:
+    """As the options say. OptionError for what is missing, UnsupportedError for a class that is not there.
+
+    An entry point of the group `skep.callbacks` is called with the options and answers the function to be called.
+    """
+    named = options.value(CLASS)
+    match named.rpartition(".")[2]:
+        case "HoodieWriteCommitHttpCallback":
+            url = _needed(options, HTTP_URL)
+            return HttpSender(url, options.value(HTTP_KEY), options.value(HTTP_TIMEOUT), options.value(HTTP_HEADERS))
+        case "HoodieWriteCommitKafkaCallback":
+            return KafkaSender(
+                _needed(options, KAFKA_SERVERS),
+                _needed(options, KAFKA_TOPIC),
+                options.value(KAFKA_PARTITION),
+                options.value(KAFKA_ACKS),
+                options.value(KAFKA_RETRIES),
+                options.value(KAFKA_TIMEOUT),
+            )
+    for entry in entry_points(group=GROUP, name=named):
+        return FunctionSender(named, entry.load()(options))
+    raise UnsupportedError(
+        f"there is no callback {named}",
+        hint=f"Hudi's HTTP and Kafka callbacks are built in; register others in entry point group {GROUP!r}",
+        found=named,
+    )
+
+
+def _needed(options: Options, known: Option[str]) -> str:
+    value = options.value(known)
+    if not value:
+        raise OptionError(f"commit callbacks need {known.key}", option=known.key)
+    return value
+
+
+def _failed(message: CallbackMessage, address: str, why: str) -> SyncError:
+    return SyncError(
+        f"table {message.table_name}: commit {message.instant.requested_time} could not be told to {address}: {why}",
+        table=message.table_name,
+        instant=message.instant.requested_time,
+        address=address,
+    )
+
+
+def _quiet() -> Any:
+    """librdkafka's own lines go to the log, not to stderr."""
+    import logging
+
+    return logging.getLogger("skep.callbacks.kafka")
