@@ -1,4 +1,4 @@
-"""`./dev bench upsert | read | sync`: measures skep, JVM Hudi and others one after the other in one run."""
+"""`./dev bench upsert | read | sync | services`: measures skep, JVM Hudi and others one after the other in one run."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import sys
 
 from rich.console import Console
 
-from benchmarks import read, sync, upsert
+from benchmarks import read, services, sync, upsert
 
-BENCHMARKS = {"upsert": upsert.measure, "read": read.measure, "sync": sync.measure}
+BENCHMARKS = {"upsert": upsert.measure, "read": read.measure, "sync": sync.measure, "services": services.measure}
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -18,6 +18,13 @@ class Ours(Worker):
         super().__init__("skep", FOLDER / "ours_writer.py", [], environment)
 
 
+class Services(Worker):
+    """skep's table services without a JVM; see ours_services.py."""
+
+    def __init__(self) -> None:
+        super().__init__("skep", FOLDER / "ours_services.py", [], {"OMP_NUM_THREADS": "2"})
+
+
 class Reader(Worker):
     """A reader without a JVM: skep, hudi-rs or pyarrow; see readers.py. Two threads, as the sessions have two cores."""
 

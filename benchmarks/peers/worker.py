@@ -135,6 +135,24 @@ class Peer:
             tool.close()
         return {}
 
+    def clean(self, *, path: str, options: Json, plan: bool) -> Json:
+        """Hudi's own cleaner: plans, or carries out what is planned."""
+        java = self._spark._jvm
+        told = java.java.util.HashMap()
+        for key, value in options.items():
+            told.put(key, value)
+        name = options["hoodie.table.name"]
+        client = java.org.apache.hudi.DataSourceUtils.createHoodieClient(self._spark._jsc, "", path, name, told)
+        try:
+            if not plan:
+                client.clean()
+                return {}
+            kind = java.org.apache.hudi.common.model.TableServiceType.CLEAN
+            planned = client.scheduleTableService(java.org.apache.hudi.common.util.Option.empty(), kind)
+            return {"planned": planned.isPresent()}
+        finally:
+            client.close()
+
     def _frame(self, path: str, options: Json) -> DataFrame:
         return self._spark.read.format("hudi").options(**options).load(path)
 

@@ -44,3 +44,11 @@ def test_read(measured: Callable[..., dict[tuple[str, str], float]]) -> None:
     seconds = measured("read", "skep,Hudi 0.15.0,hudi-rs,pyarrow")
     tasks = {task for task, _ in seconds}
     assert tasks == {"snapshot count and sum", "copy-on-write scan", "key looked up", "streamed read"}
+
+
+@pytest.mark.slow
+@pytest.mark.peer("hudi-0.15.0")
+def test_services(measured: Callable[..., dict[tuple[str, str], float]]) -> None:
+    seconds = measured("services", "skep,Hudi 0.15.0")
+    tasks = {task for task, _ in seconds}
+    assert {"compaction", "clustering by two columns", "planning a clean", "clean as a process"} <= tasks
