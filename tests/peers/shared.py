@@ -14,12 +14,14 @@ from peer_arrow import arrow_schema, arrow_table
 from peer_rows import EVERY_TYPE, FEW, Columns, Row, Source, word
 
 from benchmarks.peers.jvm import Jvm
+from benchmarks.peers.spelling import difference
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.options import Options
 from skep_table.query import ReadRequest, read
 from skep_table.query.json_text import json_lines
 from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
+from skep_table.table_config import TableType
 from skep_table.write.local import LocalWriter
 
 
@@ -36,6 +38,7 @@ class Shape:
     part_type: str = "string"
     hive_style: bool = False
     url_encode: bool = False
+    type: TableType = TableType.COPY_ON_WRITE
 
     def __str__(self) -> str:
         return self.name
@@ -51,6 +54,20 @@ SHAPES = (
     Shape("without_ordering", ordering=None),
     Shape("dates", partitions=("2024-02-29", "1999-12-31"), part_type="date", hive_style=True),
     Shape("encoded_paths", partitions=("a b", "x/y", "ü=1", "50%"), url_encode=True),
+)
+
+MERGE_ON_READ = (
+    Shape("mor", type=TableType.MERGE_ON_READ),
+    Shape("mor_every_type", columns=EVERY_TYPE, type=TableType.MERGE_ON_READ),
+    Shape("mor_without_ordering", ordering=None, type=TableType.MERGE_ON_READ),
+    Shape("mor_not_partitioned", partition_by=(), record_key=("id", "k"), type=TableType.MERGE_ON_READ),
+)
+META = (
+    "_hoodie_commit_time",
+    "_hoodie_commit_seqno",
+    "_hoodie_record_key",
+    "_hoodie_partition_path",
+    "_hoodie_file_name",
 )
 
 
@@ -74,6 +91,7 @@ class Shared:
             ordering=shape.ordering,
             hive_style=shape.hive_style,
             url_encode=shape.url_encode,
+            type=shape.type,
         )
         create_table(LocalStorage(str(path)), spec)
         return cls(path, shape, source)
@@ -86,9 +104,11 @@ class Shared:
         getattr(writer, operation)(arrow_table(rows, self.source.ddl()))
         self._note(operation, rows)
 
-    def theirs(self, hudi: Jvm, operation: str, rows: list[Row]) -> None:
-        """JVM Hudi writes rows into the same table."""
-        hudi.write(self.path, rows, self.source.ddl(), self.hudi_options(hudi.release), operation=operation)
+    def theirs(self, hudi: Jvm, operation: str, rows: list[Row], **more: str) -> None:
+        """JVM Hudi writes rows into the same table; `more` are further options, `__` for `.` and without `hoodie.`."""
+        told = {f"hoodie.{key.replace('__', '.')}": value for key, value in more.items()}
+        options = {**self.hudi_options(hudi.release), **told}
+        hudi.write(self.path, rows, self.source.ddl(), options, operation=operation)
         self._note(operation, rows)
 
     def life(self, *, writer: Any = None) -> None:
@@ -149,7 +169,7 @@ class Shared:
         shape = self.shape
         return {
             "hoodie.table.name": shape.name,
-            "hoodie.datasource.write.table.type": "COPY_ON_WRITE",
+            "hoodie.datasource.write.table.type": shape.type.value,
             "hoodie.datasource.write.recordkey.field": ",".join(shape.record_key),
             "hoodie.datasource.write.partitionpath.field": ",".join(shape.partition_by),
             "hoodie.datasource.write.hive_style_partitioning": str(shape.hive_style).lower(),
@@ -161,6 +181,7 @@ class Shared:
             "hoodie.metadata.enable": "false",
             "hoodie.embed.timeline.server": "false",
             "hoodie.clean.automatic": "false",
+            "hoodie.compact.inline": "false",  # on for merge-on-read tables, unless it is said
             "hoodie.upsert.shuffle.parallelism": "2",
             "hoodie.delete.shuffle.parallelism": "2",
             **(newer if release != "0.15.0" else {}),
@@ -177,3 +198,10 @@ class Shared:
                 self.rows.pop(row["id"], None)
             else:
                 self.rows[row["id"]] = row
+
+
+def agree(shared: Shared, hudi: Jvm) -> None:
+    """Hudi and skep read the same rows, meta columns and all, and these are what was written."""
+    theirs, ours = hudi.read(shared.path).rows, shared.read()
+    assert not (found := difference(theirs, shared.expected(), without=META)), f"Hudi reads other rows: {found}"
+    assert not (found := difference(ours, theirs)), f"skep reads other rows than Hudi: {found}"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from peer_cases import completed
-from peer_shared import SHAPES, Shape, Shared
+from peer_shared import META, SHAPES, Shape, Shared, agree
 
 from benchmarks.peers.bundle import RELEASES
 from benchmarks.peers.jvm import Jvm
@@ -16,13 +16,6 @@ from benchmarks.peers.spelling import difference
 from skep_table.query import ReadRequest, read
 from skep_table.query.json_text import json_lines
 
-META = (
-    "_hoodie_commit_time",
-    "_hoodie_commit_seqno",
-    "_hoodie_record_key",
-    "_hoodie_partition_path",
-    "_hoodie_file_name",
-)
 INCREMENTAL = {"hoodie.datasource.query.type": "incremental"}
 BEGIN = "hoodie.datasource.read.begin.instanttime"
 
@@ -32,13 +25,6 @@ hudi_releases = pytest.mark.parametrize(
 shapes = pytest.mark.parametrize("shape", SHAPES, ids=str)
 one_shape = pytest.mark.parametrize("shape", SHAPES[:1], ids=str)
 Start = Callable[[str], Jvm]
-
-
-def agree(shared: Shared, hudi: Jvm) -> None:
-    """Hudi and skep read the same rows, meta columns and all, and these are what was written."""
-    theirs, ours = hudi.read(shared.path).rows, shared.read()
-    assert not (found := difference(theirs, shared.expected(), without=META)), f"Hudi reads other rows: {found}"
-    assert not (found := difference(ours, theirs)), f"skep reads other rows than Hudi: {found}"
 
 
 @hudi_releases

@@ -1,0 +1,230 @@
+"""Merge-on-read tables of skep beside JVM Hudi: each reads the other's logs, goes on with them and compacts them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from peer_cases import completed
+from peer_rows import FEW, Row
+from peer_shared import MERGE_ON_READ, META, Shape, Shared, agree
+
+from benchmarks.peers.bundle import RELEASES
+from benchmarks.peers.jvm import Jvm
+from benchmarks.peers.spelling import difference
+from skep_table.commit.setting import CommitSetting
+from skep_table.options import Options
+from skep_table.query import ReadRequest, read
+from skep_table.query.json_text import json_lines
+from skep_table.services.compact import compact, execute_pending_compactions, schedule_compaction
+from skep_table.timeline.instant import Action, State
+from skep_table.write.local import LocalWriter
+
+TYPE, BEGIN = "hoodie.datasource.query.type", "hoodie.datasource.read.begin.instanttime"
+READ_OPTIMIZED = {TYPE: "read_optimized"}
+Start = Callable[[str], Jvm]
+
+
+def cases(shapes: tuple[Shape, ...]) -> Iterator[Any]:
+    """The first shape with each release, the others with the first release, the rest with `--all`."""
+    for number, shape in enumerate(shapes):
+        for release in RELEASES:
+            sampled = number == 0 or release == RELEASES[0]
+            marks = [pytest.mark.peer(f"hudi-{release}"), *([] if sampled else [pytest.mark.slow])]
+            yield pytest.param(release, shape, marks=marks, id=f"{release}-{shape}")
+
+
+every_shape = pytest.mark.parametrize(("release", "shape"), list(cases(MERGE_ON_READ)))
+one_shape = pytest.mark.parametrize(("release", "shape"), list(cases(MERGE_ON_READ[:1])))
+
+
+def base_files_agree(shared: Shared, hudi: Jvm) -> None:
+    theirs, ours = hudi.read(shared.path, READ_OPTIMIZED).rows, shared.read(READ_OPTIMIZED)
+    assert not (found := difference(ours, theirs)), f"skep's base files hold other rows than Hudi's: {found}"
+
+
+def nothing_in_logs(shared: Shared) -> None:
+    view = shared.open().view()
+    assert not [log for path in view.partitions() for slice_ in view.slices(path) for log in slice_.log_files]
+
+
+def written_in_logs(shared: Shared) -> int:
+    table = shared.open()
+    instants = table.timeline.completed().of(Action.DELTA_COMMIT)
+    return sum(stat.is_log for instant in instants for stat in table.commit_metadata(instant).stats)
+
+
+@every_shape
+def test_hudi_reads_our_logs(release: str, shape: Shape, jvm: Start, tmp_path: Path) -> None:
+    hudi, shared = jvm(release), Shared.make(tmp_path / shape.name, shape)
+    shared.life()
+    assert written_in_logs(shared) > 6
+    agree(shared, hudi)
+    base_files_agree(shared, hudi)
+
+
+@one_shape
+def test_hudi_reads_our_parquet_blocks(release: str, shape: Shape, jvm: Start, tmp_path: Path) -> None:
+    hudi, shared = jvm(release), Shared.make(tmp_path / shape.name, shape)
+    options = Options({"hoodie.logfile.data.block.format": "parquet"})
+    shared.life(writer=LocalWriter(shared.open(), CommitSetting(options=options)))
+    assert any(b"PAR1" in log.read_bytes() for log in shared.path.rglob(".*.log.*"))
+    agree(shared, hudi)
+
+
+@one_shape
+def test_hudi_answers_other_queries_of_our_logs(release: str, shape: Shape, jvm: Start, tmp_path: Path) -> None:
+    hudi, shared = jvm(release), Shared.make(tmp_path / shape.name, shape)
+    shared.life()
+    instants = sorted(completed(shared.path))
+    for options in (
+        {TYPE: "incremental", BEGIN: "000"},
+        {TYPE: "incremental", BEGIN: instants[2].since},
+        {"as.of.instant": instants[1].requested},
+        {"as.of.instant": instants[-2].requested},
+    ):
+        found = difference(shared.read(options), hudi.read(shared.path, options).rows)
+        assert not found, f"{options}: {found}"
+
+
+@one_shape
+def test_the_same_input_makes_the_same_table(release: str, shape: Shape, jvm: Start, tmp_path: Path) -> None:
+    """Two tables, one written by skep and one by Hudi: Hudi reads the same rows from both, after each write."""
+    hudi = jvm(release)
+    ours, theirs = (Shared.make(tmp_path / name / shape.name, shape) for name in ("ours", "theirs"))
+    source = ours.source
+    steps: list[tuple[str, list[Row]]] = [("insert", source.new(20)), ("upsert", source.mixed(12, 5))]
+    steps.append(("upsert", source.again(6, late=True)))
+    gone = source.again(5)
+    steps += [("delete", gone), ("upsert", [*gone[:2], *source.mixed(6, 3)])]
+    for operation, rows in steps:
+        ours.ours(operation, rows)
+        theirs.theirs(hudi, operation, rows)
+        found = difference(hudi.read(ours.path).rows, hudi.read(theirs.path).rows, without=META)
+        assert not found, f"after {operation}: {found}"
+
+
+@every_shape
+def test_hudi_and_we_write_in_turn(release: str, shape: Shape, jvm: Start, tmp_path: Path) -> None:
+    """Either appends to the logs of the other, and the deltas and rows of both count."""
+    hudi, shared = jvm(release), Shared.make(tmp_path / shape.name, shape)
+    shared.life()
+    shared.theirs(hudi, "upsert", shared.source.mixed(15, 6))
+    agree(shared, hudi)
+    shared.ours("upsert", shared.source.mixed(15, 6))
+    shared.ours("delete", shared.source.forget(shared.source.again(5)))
+    agree(shared, hudi)
+    shared.theirs(hudi, "delete", shared.source.forget(shared.source.again(5)))
+    shared.ours("upsert", shared.source.mixed(8, 2))
+    agree(shared, hudi)
+    base_files_agree(shared, hudi)
+
+
+@every_shape
+def test_hudi_compacts_our_logs_and_we_its(release: str, shape: Shape, jvm: Start, tmp_path: Path) -> None:
+    hudi, shared = jvm(release), Shared.make(tmp_path / shape.name, shape)
+    shared.life()
+    inline = {"compact__inline": "true", "compact__inline__max__delta__commits": "1"}
+    shared.theirs(hudi, "upsert", shared.source.mixed(4, 1), **inline)
+    assert shared.open().timeline.completed().of(Action.COMMIT).instants
+    nothing_in_logs(shared)
+    agree(shared, hudi)
+    shared.theirs(hudi, "upsert", shared.source.mixed(12, 3))
+    shared.ours("upsert", shared.source.mixed(12, 3))
+    shared.theirs(hudi, "delete", shared.source.forget(shared.source.again(5)))
+    assert len(compact(shared.open(), CommitSetting())) == 1
+    nothing_in_logs(shared)
+    agree(shared, hudi)
+    base_files_agree(shared, hudi)
+    shared.theirs(hudi, "upsert", shared.source.mixed(6, 2))
+    agree(shared, hudi)
+
+
+@one_shape
+def test_we_carry_out_what_hudi_planned_while_both_write_on(
+    release: str, shape: Shape, jvm: Start, tmp_path: Path
+) -> None:
+    hudi, shared = jvm(release), Shared.make(tmp_path / shape.name, shape)
+    shared.life()
+    planned = {"compact__inline": "false", "compact__schedule__inline": "true"}
+    shared.theirs(hudi, "upsert", shared.source.mixed(4, 1), **planned, compact__inline__max__delta__commits="1")
+    pending = shared.open().timeline.pending().of(Action.COMPACTION)
+    assert [instant.state for instant in pending] == [State.REQUESTED]
+    shared.ours("upsert", shared.source.mixed(8, 3))
+    agree(shared, hudi)
+    shared.theirs(hudi, "upsert", shared.source.mixed(8, 3))
+    shared.ours("delete", shared.source.forget(shared.source.again(4)))
+    agree(shared, hudi)
+    (done,) = execute_pending_compactions(shared.open(), CommitSetting())
+    assert done.instant.requested_time == pending.instants[0].requested_time
+    agree(shared, hudi)
+    base_files_agree(shared, hudi)
+
+
+@one_shape
+def test_hudi_carries_out_what_we_planned_while_both_write_on(
+    release: str, shape: Shape, jvm: Start, tmp_path: Path
+) -> None:
+    hudi, shared = jvm(release), Shared.make(tmp_path / shape.name, shape)
+    shared.life()
+    planned = schedule_compaction(shared.open(), CommitSetting())
+    assert planned is not None
+    shared.theirs(hudi, "upsert", shared.source.mixed(8, 3))
+    shared.ours("upsert", shared.source.mixed(8, 3))
+    agree(shared, hudi)
+    # before anything else of its own, Hudi's inline compaction carries out what is pending
+    shared.theirs(hudi, "upsert", shared.source.mixed(3, 1), compact__inline="true")
+    done = shared.open().timeline.completed().of(Action.COMMIT)
+    assert done.contains(planned.requested_time)
+    agree(shared, hudi)
+    base_files_agree(shared, hudi)
+
+
+@one_shape
+def test_hudi_rolls_back_our_crashed_write(release: str, shape: Shape, jvm: Start, tmp_path: Path) -> None:
+    hudi, shared = jvm(release), Shared.make(tmp_path / shape.name, shape)
+    shared.life()
+    born = dict(shared.source.born)
+    shared.crash(shared.source.mixed(12, 6))
+    shared.source.born = born
+    agree(shared, hudi)
+    shared.theirs(hudi, "upsert", shared.source.mixed(8, 3))
+    # 0.15.0 takes its instant before it rolls back, and stops reading at its own rollback block until the next commit
+    shared.ours("upsert", shared.source.mixed(2, 1))
+    agree(shared, hudi)
+    assert shared.open().timeline.completed().of(Action.ROLLBACK).instants
+
+
+@one_shape
+def test_we_roll_back_hudis_crashed_write(release: str, shape: Shape, jvm: Start, tmp_path: Path) -> None:
+    hudi, shared = jvm(release), Shared.make(tmp_path / shape.name, shape)
+    shared.life()
+    before, born = dict(shared.rows), dict(shared.source.born)
+    shared.theirs(hudi, "upsert", shared.source.mixed(12, 6))
+    crashed = max(completed(shared.path))
+    crashed.file.unlink()
+    crashed.file.with_name(f".{crashed.file.name}.crc").unlink(missing_ok=True)
+    shared.rows, shared.source.born = before, born
+    shared.ours("upsert", shared.source.mixed(8, 3))
+    agree(shared, hudi)
+
+
+@pytest.mark.peer("rs")
+@pytest.mark.parametrize("shape", [shape for shape in MERGE_ON_READ if shape.columns is FEW], ids=str)
+def test_hudi_rs_reads_our_logs(shape: Shape, tmp_path: Path) -> None:
+    """It does not merge log records with nested structs, whoever wrote them."""
+    hudi = pytest.importorskip("hudi")
+    shared = Shared.make(tmp_path / shape.name, shape)
+    shared.life()
+    assert not (found := difference(shared.read(), shared.expected(), without=META)), found
+    ours = json_text(list(read(shared.open(), ReadRequest()).to_batches()), shared)
+    theirs = json_text([pa.record_batch(batch) for batch in hudi.HudiTable(str(shared.path)).read()], shared)
+    assert theirs == ours
+
+
+def json_text(batches: list[pa.RecordBatch], shared: Shared) -> list[bytes]:
+    names = [*META, *dict.fromkeys(shared.expected()[0])]
+    return sorted(line for batch in batches for line in bytes(json_lines(batch.select(names))).splitlines())
