@@ -37,23 +37,34 @@ from skep_table.schema.types import (
 
 def hive_columns(fields: Sequence[Field], *, timestamps: bool = True, comments: bool = True) -> tuple[Column, ...]:
     """`timestamps`: as Hive's `timestamp`, else as `bigint`. SchemaError for names that differ only in case."""
-    seen: dict[str, str] = {}
-    for field in fields:
-        other = seen.setdefault(field.name.lower(), field.name)
-        if other != field.name:
-            raise SchemaError(
-                f"columns {other} and {field.name} differ only in case: Hive can't tell them apart",
-                column=field.name,
-                found=other,
-            )
+    _check_names([field.name for field in fields], "columns ")
     return tuple(
-        Column(field.name, hive_type(field.type, timestamps=timestamps), (field.doc or "") if comments else "")
+        Column(
+            field.name,
+            hive_type(field.type, timestamps=timestamps, path=field.name),
+            (field.doc or "") if comments else "",
+        )
         for field in fields
     )
 
 
-def hive_type(kind: DataType, *, timestamps: bool = True) -> str:
-    """Hive's text for a type, as in a table's DDL."""
+def _check_names(names: Sequence[str], what: str) -> None:
+    seen: dict[str, str] = {}
+    for name in names:
+        other = seen.setdefault(name.lower(), name)
+        if other is not name:
+            raise SchemaError(
+                f"{what}{other} and {name} differ only in case: Hive can't tell them apart", column=name, found=other
+            )
+
+
+def _hive_name(name: str) -> str:
+    """Hive's type parser stops at a dash."""
+    return name.replace("-", "_")
+
+
+def hive_type(kind: DataType, *, timestamps: bool = True, path: str = "") -> str:
+    """Hive's text for a type, as in a table's DDL. SchemaError for fields below `path` that Hive can't tell apart."""
     match kind:
         case IntType():
             return "int"
@@ -64,13 +75,13 @@ def hive_type(kind: DataType, *, timestamps: bool = True) -> str:
         case DecimalType(precision=precision, scale=scale):
             return f"decimal({precision},{scale})"
         case ListType(element=element):
-            return f"array<{hive_type(element, timestamps=timestamps)}>"
+            return f"array<{hive_type(element, timestamps=timestamps, path=path)}>"
         case MapType(value=value):
-            return f"map<string,{hive_type(value, timestamps=timestamps)}>"
+            return f"map<string,{hive_type(value, timestamps=timestamps, path=path)}>"
         case StructType(fields=fields):
+            _check_names([_hive_name(field.name) for field in fields], f"in column {path}: fields ")
             members = ",".join(
-                # Hive's type parser stops at a dash.
-                f"{field.name.replace('-', '_')}:{hive_type(field.type, timestamps=timestamps)}"
+                f"{_hive_name(field.name)}:" + hive_type(field.type, timestamps=timestamps, path=f"{path}.{field.name}")
                 for field in fields
             )
             return f"struct<{members}>"

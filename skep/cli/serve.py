@@ -16,6 +16,11 @@ from skep_table.errors import InputError
 
 if TYPE_CHECKING:
     from skep.serve.kafka import KafkaSettings
+    from skep_catalog.client import Metastore
+    from skep_sync.queue import Pending
+    from skep_sync.service import AfterSync
+    from skep_sync.sync import SyncReport
+    from skep_table.options import Options
 
 TOKEN = "SKEP_SERVE_TOKEN"
 
@@ -43,6 +48,9 @@ def serve(
     kafka_property: Annotated[
         list[str] | None, typer.Option(metavar="KEY=VALUE", help="A setting of librdkafka; repeatable.")
     ] = None,
+    maintain: Annotated[
+        bool, typer.Option("--maintain", help="After a commit also do what is due: compact, cluster, clean, archive.")
+    ] = False,
     workers: Annotated[int, typer.Option(help="Syncs at once, for each target.", min=1)] = 4,
     grace: Annotated[float, typer.Option(help="Seconds that syncs under way may take to end.", min=0)] = 30.0,
     metastore: MetastoreOption = None,
@@ -78,11 +86,24 @@ def serve(
                 watch=WatchSettings(KnownTables(client, database), interval) if watch else None,
                 http=http,
                 kafka=consumer,
+                after=_maintaining(client, found.warehouse, options) if maintain else None,
             )
             in_time = run(client, found.warehouse, options, service, ended, ready=typer.echo)
         if not in_time:
             typer.echo("error: syncs were cut off; they are in the queue and will be done by the next start", err=True)
             os._exit(FAILED)  # their threads would hold the process up
+
+
+def _maintaining(client: Metastore, warehouse: str, options: Options) -> AfterSync:
+    """What is due on a table, under the locks that its writers take; a lake syncs what comes of it."""
+    from skep.lake import Lake
+
+    lake = Lake(client, warehouse, options=options)
+
+    def after(_: Pending, report: SyncReport) -> None:
+        lake.table(report.plan.full_name).maintain()
+
+    return after
 
 
 def until_signalled() -> threading.Event:

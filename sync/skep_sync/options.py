@@ -43,6 +43,14 @@ def properties(text: str) -> Mapping[str, str]:
     return found
 
 
+def sync_tools(text: str) -> tuple[str, ...]:
+    """Hudi's sync tools by class; skep stands in for the one that speaks to Hive Metastores."""
+    named = comma_list(text)
+    if any(name.rpartition(".")[2] != "HiveSyncTool" for name in named):
+        raise ValueError("org.apache.hudi.hive.HiveSyncTool, the only one whose work is done here")
+    return named
+
+
 def _count(text: str) -> int:
     value = int(text)
     if value < 1:
@@ -118,6 +126,8 @@ for _key in ("hoodie.meta.sync.decode_partition", "hoodie.meta.sync.metadata_fil
 option(_HIVE + "recreate_table_on_error", boolean, False, status=Status.NO_EFFECT)
 option(_HIVE + "ignore_exceptions", boolean, False, status=Status.NO_EFFECT)  # a failed sync is never a failed write
 option(_HIVE + "base_file_format", str, "", status=Status.NO_EFFECT)
+option("hoodie.datasource.meta.sync.base.path", str, "", status=Status.NO_EFFECT)  # a table knows where it is
+option("hoodie.meta.sync.client.tool.class", sync_tools, (), "Hudi's HiveSyncTool; skep does its work.")
 planned(
     _HIVE + "bucket_sync",
     _HIVE + "bucket_sync_spec",

@@ -272,6 +272,7 @@ class SyncService:
         assert self._after is not None
         try:
             self._after(taken, report)
+            self._events.emit("service.after", table=_name(taken))
         except Exception as error:
             log.warning("what follows a commit of %s failed: %s", _name(taken), error)
             self._events.emit("service.after_failed", table=_name(taken), error=error)

@@ -265,6 +265,12 @@ class TestTypes:
         with pytest.raises(SchemaError, match="columns Id and iD differ only in case"):
             hive_columns([Field("Id", LongType()), Field("x", LongType()), Field("iD", LongType())])
 
+    @pytest.mark.parametrize(("one", "other"), [("id", "Id"), ("a-b", "a_b")])
+    def test_fields_within_a_column_that_differ_only_in_case(self, one: str, other: str) -> None:
+        inner = ListType(StructType((Field(one, LongType()), Field(other, LongType()))))
+        with pytest.raises(SchemaError, match=r"in column s\.inner: fields .* differ only in case"):
+            hive_columns([Field("s", StructType((Field("inner", inner),)))])
+
     @given(st.text(min_size=1, max_size=300), st.integers(1, 50))
     def test_pieces_make_up_the_text(self, text: str, length: int) -> None:
         cut = pieces(text, length)
