@@ -16,7 +16,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-import tenacity
 from hmsclient.genthrift.hive_metastore import ThriftHiveMetastore, ttypes
 from thrift.protocol import TBinaryProtocol
 from thrift.protocol.TProtocol import TProtocolException
@@ -164,10 +163,16 @@ class Connections:
             self._give_back(connection)
             return answer
 
-        if not idempotent:
+        tries = (attempts or self.settings.attempts) if idempotent else 1
+        try:
             return once()
+        except MetastoreUnreachableError:
+            if tries == 1:
+                raise
+        import tenacity  # not before it is needed: it brings asyncio
+
         retrying = tenacity.Retrying(
-            stop=tenacity.stop_after_attempt(attempts or self.settings.attempts),
+            stop=tenacity.stop_after_attempt(tries - 1),
             wait=tenacity.wait_random_exponential(multiplier=0.2, max=3),
             retry=tenacity.retry_if_exception_type(MetastoreUnreachableError),
             reraise=True,

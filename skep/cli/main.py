@@ -6,12 +6,27 @@ usage; 3 changes are pending (where --exit-code asks for it).
 
 from __future__ import annotations
 
+import gc
 import os
 from typing import Annotated, Any, TextIO
 
 import typer
 
-from skep.cli import demo, doctor, inspect, lake, lock, metastore, read, serve, services, settings, sync
+from skep.cli import (
+    callbacks,
+    demo,
+    doctor,
+    inspect,
+    lake,
+    lock,
+    metastore,
+    read,
+    serve,
+    services,
+    settings,
+    sync,
+    write,
+)
 from skep.cli.output import Output, reported
 
 app = typer.Typer(
@@ -23,7 +38,7 @@ app = typer.Typer(
     epilog="Exit codes: 0 well, 1 failed or drift, 2 wrong usage, 3 changes pending (with --exit-code).",
     pretty_exceptions_enable=False,
 )
-for module in (demo, doctor, lake, read, inspect, sync, serve, lock, metastore, services, settings):
+for module in (demo, doctor, lake, read, write, inspect, sync, callbacks, serve, lock, metastore, services, settings):
     module.register(app)
 
 
@@ -95,6 +110,7 @@ def _show_warning(
 
 def main() -> None:
     """The console script: an error of skep that no command has reported becomes one clear block on stderr."""
+    gc.set_threshold(50_000)  # else importing what a command needs spends a tenth of its time looking for garbage
     try:
         with reported():
             app()

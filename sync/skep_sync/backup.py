@@ -14,7 +14,7 @@ from typing import Any, Final
 from skep_catalog.entities import Column, StorageDescriptor, Table
 from skep_table.clock import SYSTEM_CLOCK
 from skep_table.errors import CorruptFileError
-from skep_table.keys.partition_path import escape
+from skep_table.escaping import escape
 from skep_table.storage import Storage
 
 FOLDER: Final = ".hoodie/.skep/sync"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from enum import Enum
 
 from skep_table.errors import FormatError
-from skep_table.keys.partition_path import escape, unescape
+from skep_table.escaping import escape, unescape
 from skep_table.names import DEFAULT_PARTITION
 
 

@@ -13,32 +13,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from skep_table.errors import FormatError, KeyFieldError
+from skep_table.escaping import ESCAPED, NEEDS_ESCAPE, unescape
 from skep_table.names import DEFAULT_PARTITION, META_FOLDER
 
-_ESCAPED = [*map(chr, range(0x01, 0x20)), "\x7f", *"\"#%'*/:=?\\{[]^"]
-_NEEDS_ESCAPE = r"[\x01-\x1f\x7f\"#%'*/:=?\\{\[\]^]"
-_ESCAPES = re.compile(_NEEDS_ESCAPE)
 _OUTSIDE = rf"(^|/)(\.{{0,2}}|{re.escape(META_FOLDER)})(/|$)|\x00"
-_ESCAPE = re.compile(r"%([0-9A-Fa-f]{2})")
-
-
-def escape(value: str) -> str:
-    """One partition value as Hudi's URL encoding writes it."""
-    return _ESCAPES.sub(lambda match: f"%{ord(match[0]):02X}", value)
-
-
-def unescape(text: str) -> str:
-    """The value behind an escaped text; `%` that starts no escape stays."""
-    return _ESCAPE.sub(lambda match: chr(int(match[1], 16)), text) if "%" in text else text
 
 
 def escape_column(values: pa.Array) -> pa.Array:
     """`escape` for a whole column."""
-    if not pc.any(pc.match_substring_regex(values, _NEEDS_ESCAPE)).as_py():
+    if not pc.any(pc.match_substring_regex(values, NEEDS_ESCAPE)).as_py():
         return values
     encoded = values.dictionary_encode()
     escaped = encoded.dictionary
-    for character in ["%", *(c for c in _ESCAPED if c != "%")]:
+    for character in ["%", *(c for c in ESCAPED if c != "%")]:
         escaped = pc.replace_substring(escaped, character, f"%{ord(character):02X}")
     return escaped.take(encoded.indices)
 
