@@ -78,6 +78,11 @@ def partitioned_by_date_texts(t: Making) -> None:
 @case(
     partitions=("2024-02-29T23:30:00.000000Z", "1999-12-31T00:00:00.000001Z"),
     part_type="timestamp",
+    exceptions={
+        (target, name): "Hudi 1.2.0 does not decode the folder's name here, and answers null for what is no time"
+        for target in NEWER
+        for name in ("incremental from the beginning", "incremental after the first", "incremental range")
+    },
     options={
         "hoodie.datasource.write.keygenerator.consistent.logical.timestamp.enabled": "true",
         "hoodie.datasource.write.partitionpath.urlencode": "true",

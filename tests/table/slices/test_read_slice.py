@@ -6,12 +6,15 @@ from decimal import Decimal
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pyarrow import orc
 
 from skep_table.errors import CorruptFileError, FormatError, SkepError
 from skep_table.logfile import HeaderKey
+from skep_table.merge import latest_per_key
 from skep_table.schema.arrow import from_arrow
 from skep_table.slices import read_slice
 
@@ -46,6 +49,16 @@ def hand(made):
 
 
 def test_logs_are_merged_into_the_base_file(hand):
+    assert values(hand) == {"a": "a2", "c": "c1", "d": "d2"}
+
+
+def test_logs_are_merged_into_orc_base_files(hand):
+    found = hand.slice()
+    path = found.base_file.path
+    table = pq.read_table(hand.storage.local_path(path))
+    orc.write_table(table, str(hand.storage.local_path(path.replace(".parquet", ".orc"))))
+    hand.storage.delete(path)
+    assert hand.slice().base_file.path.endswith(".orc")
     assert values(hand) == {"a": "a2", "c": "c1", "d": "d2"}
 
 
@@ -261,6 +274,24 @@ def test_what_spills_to_disk_merges_as_what_stays_in_memory(tmp_path_factory, ma
     spilling = hand.open(**{MERGE_BYTES: "1", SPILL_FOLDER: str(folder)})
     assert read(spilling, hand.slice()) == read(hand.open(), hand.slice())
     assert list(folder.iterdir()) == []
+
+
+def test_no_more_than_the_limit_is_merged_at_once(made, monkeypatch):
+    hand = made()
+    hand.base([row(f"key-{n}", 1, "base") for n in range(50)])
+    hand.log(hand.data(2, [row(f"key-{n}", 2, f"{n:0100}") for n in range(5000)]))
+    hand.commit(2)
+    sizes = []
+
+    def seen(entries, rule):
+        sizes.append(entries.nbytes)
+        return latest_per_key(entries, rule)
+
+    monkeypatch.setattr("skep_table.slices.read.latest_per_key", seen)
+    answer = read(hand.open(**{MERGE_BYTES: "4000"}), hand.slice())
+    assert len(answer) == 5000
+    assert sum(sizes) > 100 * 4000
+    assert max(sizes) <= 4000
 
 
 def test_a_read_that_is_given_up_leaves_nothing_on_disk(hand, tmp_path):
