@@ -127,7 +127,7 @@ option(_HIVE + "recreate_table_on_error", boolean, False, status=Status.NO_EFFEC
 option(_HIVE + "ignore_exceptions", boolean, False, status=Status.NO_EFFECT)  # a failed sync is never a failed write
 option(_HIVE + "base_file_format", str, "", status=Status.NO_EFFECT)
 option("hoodie.datasource.meta.sync.base.path", str, "", status=Status.NO_EFFECT)  # a table knows where it is
-option("hoodie.meta.sync.client.tool.class", sync_tools, (), "Hudi's HiveSyncTool; skep does its work.")
+option("hoodie.meta.sync.client.tool.class", sync_tools, _no_names, "HiveSyncTool, whose work skep does.")
 planned(
     _HIVE + "bucket_sync",
     _HIVE + "bucket_sync_spec",
