@@ -18,7 +18,7 @@ from skep_sync.plan import Layout, differences, entry_steps, merged, partition_s
 from skep_sync.steps import AddPartitions, AlterEntry, CreateEntry, DropPartitions, MovePartitions
 from skep_sync.values import Extractor, values_of_name
 from skep_table.errors import FormatError
-from skep_table.keys.partition_path import escape
+from skep_table.escaping import escape
 from skep_table.schema.types import Field, IntType, LongType, Schema, StringType
 from skep_table.table_config import TableConfig
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from skep_sync.values import Extractor, partition_name, partition_values, values_of_name
 from skep_table.errors import FormatError
-from skep_table.keys.partition_path import escape
+from skep_table.escaping import escape
 from skep_table.names import DEFAULT_PARTITION
 
 

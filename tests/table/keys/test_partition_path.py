@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skep_table.errors import FormatError, KeyFieldError
-from skep_table.keys.partition_path import escape, escape_column, join_values, split_path, unescape
+from skep_table.escaping import escape, unescape
+from skep_table.keys.partition_path import escape_column, join_values, split_path
 
 
 def test_the_escaped_characters_are_hudis() -> None:
