@@ -100,6 +100,10 @@ class Metastore:
             self._version = str(self._read("getVersion", lambda c: c.getVersion()))
         return self._version
 
+    def setting(self, name: str, default: str) -> str:
+        """A setting of the server, by its name in hive-site.xml. CatalogError for what it does not tell."""
+        return str(self._read("get_config_value", lambda c: c.get_config_value(name, default)))
+
     def own_connection(self) -> Metastore:
         """A client of the same servers that shares no connection with this one: for heartbeats."""
         from skep_catalog.connection import Connections

@@ -25,6 +25,7 @@ log = logging.getLogger("skep.lock")
 _FIRST_POLL_SECONDS: Final = 0.02
 _LONGEST_POLL_SECONDS: Final = 1.0
 _LOOK_SECONDS: Final = 1.0
+_TELL_SECONDS: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +172,7 @@ class LeasedLock(ABC):
 
     def _wait(self, start: float, timeout_seconds: float) -> None:
         """Polls; the longer the queue, the less often."""
-        pause, looked, reported = _FIRST_POLL_SECONDS, start, False
+        pause, looked, told = _FIRST_POLL_SECONDS, float("-inf"), start
         longest = 2 * _FIRST_POLL_SECONDS
         while True:
             now = self._clock.monotonic()
@@ -182,9 +183,12 @@ class LeasedLock(ABC):
             pause = min(pause * 1.5, longest)
             if self._poll():
                 return
-            if now - looked >= _LOOK_SECONDS or not reported:
-                looked, reported = now, True
+            if now - looked >= _LOOK_SECONDS:
+                looked = now
                 queue = self._queue()
+                if now - told >= _TELL_SECONDS:
+                    told = now
+                    log.warning("waiting for the lock on %s for %d s: held by %s", self.name, now - start, queue.holder)
                 longest = min(2 * _FIRST_POLL_SECONDS * max(1, queue.ahead), _LONGEST_POLL_SECONDS)
                 facts = {"lock": self.name, "holder": queue.holder, "ahead": queue.ahead}
                 self._events.progress("lock.waiting", int(now - start), int(timeout_seconds), **facts)

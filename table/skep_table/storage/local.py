@@ -144,12 +144,17 @@ class LocalStorage:
                 os.link(staged, target)  # fails when the name is taken, unlike rename
             except FileExistsError as error:
                 raise AlreadyExistsError(f"{path} exists already below {self._root}", path=path) from error
+            except FileNotFoundError as error:
+                raise _taken_away("create_exclusive", path) from error
 
     def replace_atomic(self, path: str, data: bytes) -> None:
         target = self.local_path(path)
         with _mapped("replace_atomic", path), self._staged(target, data) as staged:
             self._drop_crc(target)
-            staged.replace(target)
+            try:
+                staged.replace(target)
+            except FileNotFoundError as error:
+                raise _taken_away("replace_atomic", path) from error
 
     def rename(self, source: str, target: str) -> None:
         old, new = self.local_path(source), self.local_path(target)
@@ -216,6 +221,11 @@ class LocalStorage:
     def _drop_crc(target: Path) -> None:
         # Hadoop's checksum side file of an earlier version would make its readers refuse the new bytes.
         target.with_name(f".{target.name}.crc").unlink(missing_ok=True)
+
+
+def _taken_away(call: str, path: str) -> StorageError:
+    """Somebody took the caller for dead, and cleaned up after it, before the file had its name."""
+    return StorageError(f"{call} failed on {path}: its temporary file was taken away", call=call, path=path)
 
 
 def _lock_file(file: IO[bytes], path: str) -> None:

@@ -37,7 +37,7 @@ from skep_table.names import Marker, MarkerType
 from skep_table.options import Options
 from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
-from skep_table.table_config import TableType, update_table_config
+from skep_table.table_config import update_table_config
 from skep_table.timeline.instant import Action, State
 from skep_table.timeline.metadata import CommitMetadata, WriteOperation, WriteStat
 from skep_table.timeline.plans import RollbackMetadata, RollbackPlan
@@ -352,7 +352,6 @@ class TestCreate:
             ({"record_key": ("nope",)}, KeyFieldError),
             ({"partition_by": ("nope",)}, KeyFieldError),
             ({"ordering": "nope"}, KeyFieldError),
-            ({"type": TableType.MERGE_ON_READ}, UnsupportedError),
             ({"name": ""}, OptionError),
             ({"key_generator": "com.example.Own"}, UnsupportedError),
             ({"partition_by": ("ts:timestamp",)}, OptionError),

@@ -1,0 +1,136 @@
+"""Care for a metastore's locks: is a holder alive, may its lock be broken, and does the server do its part?"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+from typing import Final
+
+from skep_catalog.client import Metastore
+from skep_catalog.entities import LockInfo
+from skep_catalog.lock import HmsLock, describe
+from skep_table.clock import SYSTEM_CLOCK, Clock
+from skep_table.errors import CatalogError, LockError, NoSuchLockError
+from skep_table.lock import held
+from skep_table.locks.agent import is_gone
+
+FRESH_SECONDS: Final = 120.0
+"""Hudi's writers beat once a minute, skep's every fifteen seconds: who has beaten in this time may live."""
+
+_DRIFT_SECONDS: Final = 2.0
+_DEFAULT_TIMEOUT_SECONDS: Final = 300.0
+_UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+def silent_seconds(lock: LockInfo, clock: Clock = SYSTEM_CLOCK) -> float:
+    """Since its last heartbeat, by the two clocks."""
+    return max(0.0, clock.now().timestamp() - lock.last_heartbeat_ms / 1000)
+
+
+def may_live(lock: LockInfo, clock: Clock = SYSTEM_CLOCK) -> bool:
+    return not is_gone(lock.agent_info) and silent_seconds(lock, clock) < FRESH_SECONDS
+
+
+def break_lock(metastore: Metastore, lock_id: int, *, force: bool = False, clock: Clock = SYSTEM_CLOCK) -> LockInfo:
+    """Takes a lock, or a place in the queue, from its owner, and answers whose it was.
+
+    LockError while the owner may live, unless forced; NoSuchLockError when there is no such lock.
+    """
+    lock = next((each for each in metastore.locks() if each.lock_id == lock_id), None)
+    if lock is None:
+        raise NoSuchLockError(f"metastore {metastore.uri} knows no lock {lock_id}", lock_id=lock_id)
+    if may_live(lock, clock) and not force:
+        raise LockError(
+            f"lock {lock_id} is of {describe(lock)}, whose last heartbeat was {silent_seconds(lock, clock):.0f} s ago",
+            hint="end that process first; --force takes the lock from it, and its commit fails",
+            lock_id=lock_id,
+            holder=describe(lock),
+        )
+    metastore.unlock(lock_id)
+    return lock
+
+
+@dataclass(frozen=True, slots=True)
+class LockFinding:
+    what: str
+    well: bool
+    found: str
+    hint: str | None = None
+
+
+def examine_locks(metastore: Metastore, clock: Clock = SYSTEM_CLOCK) -> list[LockFinding]:
+    """Whether locks of this metastore can be relied upon. Takes a lock on a table that does not exist, and gives it up.
+
+    What can't be asked of the server (some refuse to tell their settings) is left out.
+    """
+    found = [_version(metastore)]
+    probe = _probe(metastore, clock)
+    found += probe
+    if all(each.well for each in probe):
+        found.append(_house_keeping(metastore, clock))
+    return found
+
+
+def _version(metastore: Metastore) -> LockFinding:
+    try:
+        return LockFinding("metastore", True, f"{metastore.uri}, version {metastore.version}")
+    except CatalogError as error:
+        return LockFinding("metastore", False, error.message, "is it running, and is the address right?")
+
+
+def _probe(metastore: Metastore, clock: Clock) -> list[LockFinding]:
+    lock = HmsLock(metastore, "skep_doctor", f"probe_{uuid.uuid4().hex[:12]}", purpose="doctor", clock=clock)
+    try:
+        start = clock.monotonic()
+        with held(lock, 10):
+            took = clock.monotonic() - start
+            before = clock.now().timestamp()
+            (there,) = [each for each in metastore.locks() if each.lock_id == lock.lock_id]
+            after = clock.now().timestamp()
+            lock.ensure_held()
+    except (CatalogError, LockError) as error:
+        return [
+            LockFinding(
+                "lock tables",
+                False,
+                error.message,
+                "the lock tables of its database may be missing (HIVE_LOCKS, NEXT_LOCK_ID): run schematool, or set"
+                " hive.in.test=true once on an embedded Derby",
+            )
+        ]
+    drift = there.last_heartbeat_ms / 1000 - (before + after) / 2
+    return [
+        LockFinding("lock tables", True, f"a lock was granted in {took * 1000:.0f} ms"),
+        LockFinding(
+            "clock",
+            abs(drift) < _DRIFT_SECONDS + (after - before),
+            f"the metastore's is {abs(drift):.1f} s {'ahead' if drift > 0 else 'behind'}",
+            "ages of locks are off by as much",
+        ),
+    ]
+
+
+def _house_keeping(metastore: Metastore, clock: Clock) -> LockFinding:
+    """Seen by what it left: a lock that was silent for longer than the time-out ought not to be there any more."""
+    seconds = _timeout_seconds(metastore)
+    over = [lock for lock in metastore.locks() if silent_seconds(lock, clock) > seconds + 60]
+    hint = (
+        "the house-keeper seems to be off (metastore.compactor.initiator.on, metastore.task.threads.remote): locks of"
+        " dead writers stay; break them by hand"
+    )
+    if over:
+        return LockFinding("house-keeper", False, f"{len(over)} locks outlived the time-out of {seconds:.0f} s", hint)
+    return LockFinding("house-keeper", True, f"no lock has outlived the time-out of {seconds:.0f} s")
+
+
+def _timeout_seconds(metastore: Metastore) -> float:
+    """`hive.txn.timeout` of the server, where it says."""
+    try:
+        text = metastore.setting("hive.txn.timeout", "300s")
+    except CatalogError:
+        return _DEFAULT_TIMEOUT_SECONDS
+    digits = text.rstrip("abcdefghijklmnopqrstuvwxyz")
+    try:
+        return float(digits) * _UNITS.get(text[len(digits) :] or "s", 1.0)
+    except ValueError:
+        return _DEFAULT_TIMEOUT_SECONDS
