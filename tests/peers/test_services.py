@@ -1,0 +1,196 @@
+"""Table services both ways: JVM Hudi carries out our plans and we its; each reads, cleans and archives on after the
+other."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from peer_shared import MERGE_ON_READ, SHAPES, Shape, Shared, agree
+
+from benchmarks.peers.bundle import RELEASES
+from benchmarks.peers.jvm import Jvm
+from skep_table.commit.setting import CommitSetting
+from skep_table.options import Options
+from skep_table.services.archive import archive
+from skep_table.services.clean import clean, execute_pending_cleans, schedule_clean
+from skep_table.services.cluster import cluster, execute_pending_clusterings, schedule_clustering
+from skep_table.services.rollback import roll_back_instant
+from skep_table.services.savepoint import create_savepoint, delete_savepoint
+from skep_table.timeline.instant import Action
+from skep_table.timeline.metadata import WriteOperation
+
+hudi_releases = pytest.mark.parametrize(
+    "release", [pytest.param(release, marks=pytest.mark.peer(f"hudi-{release}")) for release in RELEASES]
+)
+both_types = pytest.mark.parametrize("shape", [SHAPES[0], MERGE_ON_READ[0]], ids=str)
+Start = Callable[[str], Jvm]
+
+SORTED = {"hoodie.clustering.plan.strategy.sort.columns": "ts,id"}
+ONE_COMMIT = {"hoodie.cleaner.commits.retained": 1}
+SHORT = {"hoodie.keep.max.commits": 4, "hoodie.keep.min.commits": 3, **ONE_COMMIT}
+
+
+def setting(**options: Any) -> CommitSetting:
+    return CommitSetting(options=Options(options))
+
+
+def filled(path: Path, shape: Shape) -> Shared:
+    """Several small files a partition; updates and deletes, on merge-on-read in logs."""
+    shared = Shared.make(path, shape)
+    shared.ours("bulk_insert", shared.source.new(15))
+    shared.ours("bulk_insert", shared.source.new(15))
+    shared.ours("upsert", shared.source.again(6))
+    shared.ours("delete", shared.source.forget(shared.source.again(3)))
+    return shared
+
+
+def call(hudi: Jvm, procedure: str, shared: Shared, **arguments: str) -> list[dict[str, Any]]:
+    """A procedure of Hudi's on the table at a path."""
+    told = "".join(f", {key} => '{value}'" for key, value in arguments.items())
+    settings = {"hoodie.metadata.enable": "false", **newer(hudi)}
+    return hudi.sql(f"call {procedure}(path => '{shared.path}'{told})", settings).rows
+
+
+def archived_as_hudi_sees(hudi: Jvm, shared: Shared) -> set[str]:
+    """The procedure wants a table by name, and making that would write the table's settings anew: it gets a copy."""
+    copy = shared.path.with_name(f"{shared.path.name}_archived")
+    shutil.copytree(shared.path, copy)
+    name = f"archived_{abs(hash(str(copy)))}"
+    hudi.sql(f"create table {name} using hudi location '{copy}'")
+    ever = "start_ts => '20000101000000', end_ts => '21000101000000', limit => 1000"
+    rows = hudi.sql(f"call show_archived_commits(table => '{name}', {ever})", newer(hudi)).rows
+    return {str(value) for row in rows for value in row.values()}
+
+
+def newer(hudi: Jvm) -> dict[str, str]:
+    if hudi.release == "0.15.0":
+        return {}
+    return {"hoodie.write.table.version": "6", "hoodie.write.auto.upgrade": "false"}
+
+
+def clusterings(shared: Shared, *, pending: bool = False) -> int:
+    table = shared.open()
+    if pending:
+        return len(table.timeline.pending().of(Action.REPLACE_COMMIT))
+    done = table.timeline.completed().of(Action.REPLACE_COMMIT)
+    return sum(table.commit_metadata(instant).operation_type is WriteOperation.CLUSTER for instant in done)
+
+
+@hudi_releases
+@both_types
+def test_hudi_carries_out_our_clustering(release: str, shape: Shape, jvm: Start, tmp_path: Path) -> None:
+    hudi, shared = jvm(release), filled(tmp_path / shape.name, shape)
+    before = len(files(shared))
+    assert schedule_clustering(shared.open(), setting(**SORTED)) is not None
+    agree(shared, hudi)
+    call(hudi, "run_clustering", shared, op="execute")
+    assert clusterings(shared) == 1
+    agree(shared, hudi)
+    assert len(files(shared)) < before
+    shared.ours("upsert", shared.source.mixed(6, 2))
+    shared.theirs(hudi, "upsert", shared.source.mixed(6, 2))
+    agree(shared, hudi)
+
+
+@hudi_releases
+@both_types
+def test_we_carry_out_hudis_clustering(release: str, shape: Shape, jvm: Start, tmp_path: Path) -> None:
+    hudi, shared = jvm(release), filled(tmp_path / shape.name, shape)
+    call(hudi, "run_clustering", shared, op="schedule", order="ts,id")
+    assert clusterings(shared, pending=True) == 1
+    assert len(execute_pending_clusterings(shared.open(), setting())) == 1
+    agree(shared, hudi)
+    shared.theirs(hudi, "upsert", shared.source.mixed(6, 2))
+    agree(shared, hudi)
+
+
+@hudi_releases
+@both_types
+def test_hudi_writes_cleans_and_archives_after_all_our_services(
+    release: str, shape: Shape, jvm: Start, tmp_path: Path
+) -> None:
+    """Its cleaner reads our cleans and its archiver every kind of instant of ours; then it goes on with its own."""
+    hudi, shared = jvm(release), filled(tmp_path / shape.name, shape)
+    assert cluster(shared.open(), setting(**SORTED))
+    last = shared.open().timeline.last()
+    assert last is not None
+    roll_back_instant(shared.open(), last.requested_time, setting())
+    assert cluster(shared.open(), setting(**SORTED))
+    saved = create_savepoint(shared.open(), setting())
+    assert saved.partition_metadata
+    shared.ours("upsert", shared.source.mixed(8, 2))
+    shared.ours("upsert", shared.source.mixed(8, 2))
+    delete_savepoint(shared.open(), next(iter(shared.open().savepoints())), setting())
+    assert clean(shared.open(), setting(**ONE_COMMIT))
+    agree(shared, hudi)
+    for _ in range(5):
+        shared.theirs(hudi, "upsert", shared.source.mixed(6, 1), **SERVICES)
+        agree(shared, hudi)
+    table = shared.open()
+    assert len(table.timeline.of(Action.CLEAN)) >= 2
+    assert table.timeline.archived(), "Hudi archived nothing"
+    shared.ours("upsert", shared.source.mixed(6, 1))
+    agree(shared, hudi)
+
+
+SERVICES = {
+    "clean__automatic": "true",
+    "cleaner__commits__retained": "1",
+    "archive__automatic": "true",
+    "keep__min__commits": "2",
+    "keep__max__commits": "3",
+}
+
+
+@hudi_releases
+@both_types
+def test_we_clean_and_archive_after_hudi_and_it_reads_our_archive(
+    release: str, shape: Shape, jvm: Start, tmp_path: Path
+) -> None:
+    hudi, shared = jvm(release), filled(tmp_path / shape.name, shape)
+    for _ in range(3):
+        shared.theirs(hudi, "upsert", shared.source.mixed(6, 1))
+    if shape.type.value == "COPY_ON_WRITE":
+        assert schedule_clean(shared.open(), setting(**ONE_COMMIT)) is not None
+        agree(shared, hudi)
+        assert execute_pending_cleans(shared.open(), setting())
+    else:
+        call(hudi, "run_compaction", shared, op="run")
+        shared.theirs(hudi, "upsert", shared.source.mixed(6, 1))
+        shared.theirs(hudi, "upsert", shared.source.mixed(6, 1))
+        clean(shared.open(), setting(**ONE_COMMIT))
+    archived = archive(shared.open(), setting(**SHORT, **{"hoodie.compact.inline.max.delta.commits": 1}))
+    assert archived.instants, archived.held_back
+    agree(shared, hudi)
+    known = archived_as_hudi_sees(hudi, shared)
+    commits = {i.requested_time for i in archived.instants if i.action in (Action.COMMIT, Action.DELTA_COMMIT)}
+    assert commits <= known
+    for _ in range(3):
+        shared.theirs(hudi, "upsert", shared.source.mixed(6, 1), **SERVICES)
+    agree(shared, hudi)
+    shared.ours("upsert", shared.source.mixed(6, 1))
+    agree(shared, hudi)
+
+
+@hudi_releases
+@pytest.mark.parametrize("shape", SHAPES[:1], ids=str)
+def test_hudi_carries_out_our_clean(release: str, shape: Shape, jvm: Start, tmp_path: Path) -> None:
+    hudi, shared = jvm(release), filled(tmp_path / shape.name, shape)
+    shared.ours("upsert", shared.source.again(6))
+    planned = schedule_clean(shared.open(), setting(**ONE_COMMIT))
+    assert planned is not None
+    shared.theirs(hudi, "upsert", shared.source.again(3), **SERVICES)
+    done = [i.requested_time for i in shared.open().timeline.completed().of(Action.CLEAN)]
+    assert planned.requested_time in done
+    agree(shared, hudi)
+
+
+def files(shared: Shared) -> list[str]:
+    """The base files that are read now."""
+    view = shared.open().view()
+    slices = [slice_ for partition in view.partitions() for slice_ in view.slices(partition)]
+    return [slice_.base_file.path for slice_ in slices if slice_.base_file]

@@ -1,0 +1,91 @@
+"""Compaction and clustering as Spark tasks, one a file group: retried tasks leave nothing, and answers stay."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from skep_table.commit.create import TableSpec, create_table
+from skep_table.commit.setting import CommitSetting
+from skep_table.options import Options
+from skep_table.query import ReadRequest, read
+from skep_table.runner import ThreadRunner
+from skep_table.services import strategies
+from skep_table.services.cluster import cluster
+from skep_table.services.compact import compact
+from skep_table.storage import LocalStorage
+from skep_table.table import HudiTable
+from skep_table.table_config import TableType
+from skep_table.write.local import LocalWriter
+from skep_writer.edge import SparkRunner
+from skep_writer.services import service_runner
+
+pytestmark = pytest.mark.spark
+SCHEMA = pa.schema([("id", pa.string()), ("part", pa.string()), ("ts", pa.int64())])
+SORTED = {"hoodie.clustering.plan.strategy.sort.columns": "ts,id"}
+
+
+def make(path: Path, type: TableType) -> HudiTable:
+    """Three commits over three partitions: bases, then updates of some rows."""
+    spec = TableSpec(name="t", schema=SCHEMA, record_key=("id",), partition_by=("part",), ordering="ts", type=type)
+    table = create_table(LocalStorage(str(path)), spec)
+    for commit in range(3):
+        names = [f"{part}{row}" for part in "abc" for row in range(commit, 20)]
+        frame = pa.table([names, [name[0] for name in names], [commit * 7 % 5] * len(names)], schema=SCHEMA)
+        LocalWriter(table).upsert(frame)
+    return table
+
+
+def rows(table: HudiTable) -> list[dict[str, Any]]:
+    found = read(table.reload(), ReadRequest(columns=("_hoodie_commit_time", "id", "ts"))).to_arrow().to_pylist()
+    return sorted(found, key=lambda row: row["id"])
+
+
+def base_files(path: Path) -> set[str]:
+    return {str(file.relative_to(path)) for file in path.rglob("*.parquet")}
+
+
+def test_compaction_and_clustering_on_spark(spark: Any, tmp_path: Path) -> None:
+    table = make(tmp_path / "t", TableType.MERGE_ON_READ)
+    before = rows(table)
+    setting = CommitSetting(runner=SparkRunner(spark), options=Options(SORTED))
+    (compacted,) = compact(table, setting)
+    assert compacted.slices == 3
+    assert rows(table) == before
+    (clustered,) = cluster(table.reload(), setting)
+    assert clustered.replaced == 3
+    assert rows(table) == before
+    stages = {stat.path.split("_")[1].split("-")[1] for stat in clustered.metadata.stats}
+    assert len(stages) == 1
+    assert stages != {"0"}, "the tasks did not run on Spark"
+
+
+def test_a_task_that_is_tried_again_leaves_nothing(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    failed = str(tmp_path / "failed")
+
+    def fails_once(batches: Iterator[pa.RecordBatch], params: Mapping[str, str]) -> Iterator[pa.RecordBatch]:
+        from pathlib import Path
+
+        for number, batch in enumerate(batches):
+            yield batch
+            if number == 0 and not Path(failed).exists():
+                Path(failed).touch()
+                raise OSError("the machine is gone")
+
+    monkeypatch.setattr(strategies, "_registered", lambda group, name: fails_once if name == "fails" else None)
+    path = tmp_path / "t"
+    table = make(path, TableType.COPY_ON_WRITE)
+    before, there = rows(table), base_files(path)
+    options = Options({"hoodie.clustering.execution.strategy.class": "fails", **SORTED})
+    (done,) = cluster(table, CommitSetting(runner=SparkRunner(spark), options=options))
+    assert Path(failed).exists()
+    assert rows(table) == before
+    assert base_files(path) - there == {stat.path for stat in done.metadata.stats}
+
+
+def test_on_one_machine_threads_do_it(spark: Any) -> None:
+    assert isinstance(service_runner(spark), ThreadRunner)
