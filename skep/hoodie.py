@@ -9,8 +9,9 @@ from functools import partial
 from typing import Any
 
 from skep.locking import checked, lock_by_path
-from skep.schemas import schema_of
+from skep.schemas import SchemaLike, schema_of
 from skep.spark import SparkHolder
+from skep.specs import table_spec
 from skep.syncing import TableSyncs, open_queue
 from skep.table import Rows, Table
 from skep.writing import WriteSetting, writer_for
@@ -102,6 +103,16 @@ def open_table(path: str | os.PathLike[str], **options: object) -> Table:
     given = Options(options)
     given.check()
     hudi = HudiTable.open(path, given)
+    return Table(hudi, _setting(hudi, given))
+
+
+def create_at(path: str | os.PathLike[str], schema: SchemaLike, options: Mapping[str, object], **spec: Any) -> Table:
+    """A new table at `path`, without a metastore; `spec` is what `Lake.create_table` takes."""
+    given = Options(options)
+    given.check()
+    storage = open_storage(path, given)
+    name = given.value(TABLE_NAME) or storage.root.rstrip("/").rpartition("/")[2]
+    hudi = create_table(storage, table_spec(name, schema, **spec))
     return Table(hudi, _setting(hudi, given))
 
 

@@ -12,23 +12,23 @@ from skep.background import wait_for
 from skep.locking import checked, lock_of
 from skep.names import TableName
 from skep.options import SYNC
-from skep.schemas import SchemaLike, schema_of
+from skep.schemas import SchemaLike
 from skep.spark import SparkHolder
+from skep.specs import Text, table_spec
 from skep.syncing import TableSyncs, open_queue
-from skep.table import Table, Text, texts
+from skep.table import Table
 from skep.writing import WriteSetting
 from skep_catalog.client import Metastore
 from skep_sync.sync import SyncReport
 from skep_sync.targets import Clients, targets_of
-from skep_table.commit.create import TableSpec, create_table
-from skep_table.errors import InputError, NotATableError, TableExistsError
+from skep_table.commit.create import create_table
+from skep_table.errors import NotATableError, TableExistsError
 from skep_table.events import Events, Listener
 from skep_table.lock import Lock
 from skep_table.names import META_FOLDER
 from skep_table.options import Options
 from skep_table.storage import open_storage
 from skep_table.table import HudiTable
-from skep_table.table_config import TableType
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from skep_catalog.embedded import EmbeddedMetastore
     from skep_catalog.entities import Table as Entry
 
-_TYPES = {"cow": TableType.COPY_ON_WRITE, "mor": TableType.MERGE_ON_READ}
 _VIEWS = ("_ro", "_rt")
 
 
@@ -169,18 +168,16 @@ class Lake:
         `partition_by` names the columns whose values make the folders. Nothing is left behind when this fails.
         """
         full = TableName.parse(name, self.database)
-        if type.lower() not in _TYPES:
-            raise InputError(f"table {full}: unknown type {type!r}", option="type", found=type, expected="cow or mor")
-        spec = TableSpec(
-            name=full.name,
+        spec = table_spec(
+            full.name,
+            schema,
             database=full.database,
-            schema=schema_of(schema, full.name),
-            record_key=texts(key),
-            partition_by=texts(partition_by),
+            key=key,
             ordering=ordering,
-            type=_TYPES[type.lower()],
+            partition_by=partition_by,
+            type=type,
             hive_style=hive_style,
-            properties=dict(properties or {}),
+            properties=properties,
         )
         entry = self.metastore.find_table(full.database, full.name)
         if entry is not None:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from skep.services import Services
 from skep.spark import SparkHolder
+from skep.specs import Text, texts
 from skep.table_services import ServiceMethods
 from skep.writing import WriteSetting, writer_for
 from skep_table.errors import InputError
+from skep_table.events import Events
+from skep_table.options import Options
 from skep_table.query.read import read
 from skep_table.query.request import ReadRequest
 from skep_table.query.result import ReadResult
@@ -24,7 +27,6 @@ if TYPE_CHECKING:
 
     from skep_sync.sync import SyncReport
 
-Text = str | Sequence[str]
 _WHERE_A_ROW_IS = (RECORD_KEY, PARTITION_PATH, FILE_NAME)
 
 
@@ -150,6 +152,16 @@ class Table(ServiceMethods):
         """Drops whole partitions by their paths; `*` stands for any text. The next clean takes the files away."""
         return self._writer(None, options).delete_partitions(partitions, batch_id=batch_id)
 
+    @property
+    def options(self) -> Options:
+        """Those that all reads and writes of this table share."""
+        return self._setting.options
+
+    @property
+    def events(self) -> Events:
+        """What writes of this table tell; `listen` to it."""
+        return self._setting.events
+
     def _writer(self, frame: object, options: Mapping[str, object]) -> Any:
         setting = self._setting
         return writer_for(frame, self._hudi, setting.with_options(options) if options else setting)
@@ -217,7 +229,3 @@ def _commit(table: HudiTable, instant: Any) -> Commit:
         files=found.files,
         partitions=found.partitions,
     )
-
-
-def texts(given: Text) -> tuple[str, ...]:
-    return (given,) if isinstance(given, str) else tuple(given)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from skep.callbacks import callback_hooks
 from skep.services import Services
 from skep.spark import SparkHolder
 from skep_table.commit.setting import CommitSetting
-from skep_table.events import NO_EVENTS, Events
+from skep_table.events import Events
 from skep_table.hooks import CommitHook
 from skep_table.lock import Lock, NoLock
 from skep_table.options import Options
@@ -24,7 +25,7 @@ class WriteSetting:
     spark: SparkHolder
     options: Options = field(default_factory=Options)
     lock: Callable[[], Lock] = NoLock
-    events: Events = NO_EVENTS
+    events: Events = field(default_factory=Events)
     hooks: Sequence[CommitHook] = ()
 
     def with_options(self, more: Mapping[str, object]) -> WriteSetting:
@@ -38,7 +39,7 @@ def writer_for(frame: object, table: HudiTable, setting: WriteSetting) -> TableW
 
     setting.options.check()
     services = Services(setting.options, setting.lock, setting.spark, setting.events, setting.hooks)
-    hooks = (services.after_commit(), *setting.hooks)
+    hooks = (services.after_commit(), *setting.hooks, *callback_hooks(setting.options, setting.events))
     session = frame.sparkSession if is_spark_frame(frame) else setting.spark.given  # type: ignore[attr-defined]
     if session is None:
         commit = CommitSetting(lock=setting.lock(), events=setting.events, options=setting.options)

@@ -64,7 +64,7 @@ def opened_tables(
         if target is None:
             found = lake()
             yield [found.table(name) for name in found.tables(database)]
-        elif not _is_path(target):
+        elif not is_path(target):
             yield [lake().table(target)]
         elif configured.metastore is None:
             from skep.hoodie import open_table
@@ -123,7 +123,7 @@ class _Watched:
             self._bars.remove_task(bar)
 
 
-def _is_path(target: str) -> bool:
+def is_path(target: str) -> bool:
     return "/" in target or ":" in target or target in (".", "..") or Path(target).is_dir()
 
 

@@ -1,0 +1,171 @@
+"""`skep write` and `skep delete`: rows of files into a table, and rows out of it, each as one commit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from skep.cli.events import told
+from skep.cli.metastore import MetastoreOption, WarehouseOption
+from skep.cli.output import Output, OutputOption, print_rows, reported
+from skep.cli.read import settings_of
+from skep.cli.tables import TableTarget, is_path, opened_table
+from skep_table.errors import InputError, NotATableError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from skep.table import Table
+    from skep_table.events import Listener
+    from skep_table.write.result import WriteResult
+
+
+class Operation(str, Enum):
+    """What becomes of the rows."""
+
+    UPSERT = "upsert"
+    INSERT = "insert"
+    BULK_INSERT = "bulk_insert"
+    DELETE = "delete"
+    INSERT_OVERWRITE = "insert_overwrite"
+    INSERT_OVERWRITE_TABLE = "insert_overwrite_table"
+
+
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--option", metavar="KEY=VALUE", help="A Hudi write key or a storage setting; repeatable."),
+]
+BatchId = Annotated[str | None, typer.Option(help="A batch that was committed is not written again.")]
+EventsAsJson = Annotated[
+    bool, typer.Option("--events", help="Every step with its numbers as a JSON line on stderr; -v prints them as text.")
+]
+_COLUMNS = ("instant", "operation", "inserted", "updated", "deleted", "files", "bytes", "replaced_groups", "seconds")
+
+
+def write(
+    table: TableTarget,
+    files: Annotated[
+        list[Path], typer.Argument(metavar="FILE…", help="Parquet, CSV, JSON lines, Avro or ORC files, or folders.")
+    ],
+    operation: Annotated[
+        Operation, typer.Option("--operation", "-p", case_sensitive=False, help="What becomes of the rows.")
+    ] = Operation.UPSERT,
+    key: Annotated[str | None, typer.Option(help="Makes the table when it is missing: key columns, by comma.")] = None,
+    ordering: Annotated[str | None, typer.Option(help="Of a new table: the greater value of this column wins.")] = None,
+    partition_by: Annotated[str | None, typer.Option(help="Of a new table: columns, by comma.")] = None,
+    kind: Annotated[str, typer.Option("--type", metavar="cow|mor", help="Of a new table.")] = "cow",
+    hive_style: Annotated[bool, typer.Option(help="Of a new table: folders named column=value.")] = False,
+    batch_id: BatchId = None,
+    option: Settings = None,
+    events: EventsAsJson = False,
+    metastore: MetastoreOption = None,
+    warehouse: WarehouseOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Write files into a table as one commit; with --key the table is made when it is not there."""
+    with reported(), told(f"write {table}", as_json=events) as listener:
+        rows = _rows(files, listener)
+        new = {
+            "key": _split(key or ""),
+            "ordering": ordering,
+            "partition_by": _split(partition_by or ""),
+            "type": kind,
+            "hive_style": hive_style,
+        }
+        with _opened(table, rows, new if key is not None else None, option, metastore, warehouse) as target:
+            target.events.listen(listener)
+            result = getattr(target, operation.value)(rows, batch_id=batch_id)
+        _print(result, output)
+
+
+def delete(
+    table: TableTarget,
+    where: Annotated[str | None, typer.Option(metavar="PREDICATE", help="Rows for which this holds.")] = None,
+    partition: Annotated[
+        list[str] | None, typer.Option(metavar="PATH", help="Whole partitions; * for any text; repeatable.")
+    ] = None,
+    batch_id: BatchId = None,
+    option: Settings = None,
+    events: EventsAsJson = False,
+    metastore: MetastoreOption = None,
+    warehouse: WarehouseOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Delete rows by a SQL predicate, or whole partitions by their paths."""
+    with reported(), told(f"delete from {table}", as_json=events) as listener:
+        if (where is None) == (not partition):
+            raise InputError("delete takes --where or --partition, one of them", option="--where")
+        with opened_table(table, option, metastore, warehouse) as target:
+            target.events.listen(listener)
+            if where is not None:
+                result = target.delete(where=where, batch_id=batch_id)
+            else:
+                result = target.delete_partitions(*(partition or ()), batch_id=batch_id)
+        _print(result, output)
+
+
+def _rows(files: Sequence[Path], listener: Listener) -> pa.Table:
+    from skep.files import expanded, read_files
+    from skep_table.events import Event
+
+    found = expanded(files)
+    read: list[Path] = []
+
+    def done(path: Path) -> None:
+        read.append(path)
+        listener(Event("read.file", {"path": str(path)}, done=len(read), total=len(found)))
+
+    return read_files(found, done)
+
+
+@contextmanager
+def _opened(
+    target: str,
+    rows: pa.Table,
+    new: dict[str, Any] | None,
+    pairs: Sequence[str] | None,
+    metastore: str | None,
+    warehouse: str | None,
+) -> Iterator[Table]:
+    """The table, made from `new` when it is missing and that is given."""
+    if new is None:
+        with opened_table(target, pairs, metastore, warehouse) as found:
+            yield found
+    elif is_path(target):
+        from skep.hoodie import create_at
+
+        try:
+            with opened_table(target, pairs, metastore, warehouse) as found:
+                yield found
+        except NotATableError:
+            yield create_at(target, rows.schema, settings_of(list(pairs or ())), **new)
+    else:
+        from skep.lake import connect
+
+        with connect(metastore, warehouse, options=settings_of(list(pairs or ()))) as lake:
+            yield lake.create_table(target, rows.schema, if_not_exists=True, **new)
+
+
+def _print(result: WriteResult, output: Output) -> None:
+    operation = result.metadata.operation_type
+    fact: dict[str, Any] = {
+        "instant": result.instant.requested_time,
+        "operation": operation.value.lower().removesuffix("_prepped") if operation else None,
+        **result.counts,
+        "seconds": round(result.seconds, 2),
+    }
+    print_rows([fact], output, _COLUMNS)
+
+
+def _split(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(write)
+    app.command()(delete)

@@ -1,0 +1,214 @@
+"""`skep write`, `delete` and `callbacks` on tables by their path."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.orc
+import pyarrow.parquet
+import pytest
+from typer.testing import CliRunner
+
+import skep
+from skep.cli.main import app
+
+Run = Callable[..., Any]
+ROWS = pa.table({"id": [1, 2], "day": ["d1", "d2"], "v": [1.5, None]})
+
+
+@pytest.fixture
+def run() -> Run:
+    def call(*arguments: object, code: int = 0) -> Any:
+        result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+        assert result.exit_code == code, result.stderr
+        return result
+
+    return call
+
+
+def as_parquet(path: Path) -> None:
+    pyarrow.parquet.write_table(ROWS, path)
+
+
+def as_csv(path: Path) -> None:
+    pyarrow.csv.write_csv(ROWS, path)
+
+
+def as_json(path: Path) -> None:
+    path.write_text("".join(json.dumps(row) + "\n" for row in ROWS.to_pylist()))
+
+
+def as_orc(path: Path) -> None:
+    pyarrow.orc.write_table(ROWS, path)
+
+
+def as_avro(path: Path) -> None:
+    fields = [("id", "long"), ("day", ["null", "string"]), ("v", ["null", "double"])]
+    schema = {"type": "record", "name": "r", "fields": [{"name": name, "type": kind} for name, kind in fields]}
+    with path.open("wb") as file:
+        fastavro.writer(file, fastavro.parse_schema(schema), ROWS.to_pylist())
+
+
+def stored(path: Path) -> list[dict[str, Any]]:
+    rows = skep.load(path).to_arrow().select(["id", "day", "v"]).to_pylist()
+    return sorted(rows, key=lambda row: row["id"])
+
+
+@pytest.mark.parametrize(
+    ("ending", "make"),
+    [
+        ("parquet", as_parquet),
+        ("csv", as_csv),
+        ("json", as_json),
+        ("jsonl", as_json),
+        ("avro", as_avro),
+        ("orc", as_orc),
+    ],
+)
+def test_files_make_and_fill_a_table(run: Run, tmp_path: Path, ending: str, make: Callable[[Path], None]) -> None:
+    make(tmp_path / f"rows.{ending}")
+    shown = run(
+        "write", tmp_path / "t", tmp_path / f"rows.{ending}", "--key", "id", "--partition-by", "day", "-o", "json"
+    )
+    (fact,) = json.loads(shown.stdout)
+    assert (fact["operation"], fact["inserted"], fact["files"]) == ("upsert", 2, 2)
+    assert stored(tmp_path / "t") == ROWS.to_pylist()
+
+
+def test_a_folder_of_files_is_one_commit(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    as_parquet(tmp_path / "in/a.parquet")
+    as_csv(tmp_path / "in/b.csv")
+    (tmp_path / "in/_SUCCESS").touch()
+    run("write", tmp_path / "t", tmp_path / "in", "-p", "bulk_insert", "--key", "id", "--type", "mor")
+    table = skep.open_table(tmp_path / "t")
+    assert (table.read().count(), len(table.history())) == (4, 1)
+    assert table.hudi.config.is_mor
+
+
+def test_operations_and_options(run: Run, tmp_path: Path) -> None:
+    as_parquet(tmp_path / "a.parquet")
+    table = tmp_path / "t"
+    run("write", table, tmp_path / "a.parquet", "--key", "id", "--partition-by", "day")
+    run("write", table, tmp_path / "a.parquet", "-p", "insert", "--option", "hoodie.datasource.insert.dup.policy=drop")
+    assert len(stored(table)) == 2
+    (tmp_path / "b.jsonl").write_text('{"id": 9, "day": "d1", "v": 2.0}\n')
+    run("write", table, tmp_path / "b.jsonl", "-p", "insert_overwrite")
+    assert [row["id"] for row in stored(table)] == [2, 9]
+    run("write", table, tmp_path / "b.jsonl", "-p", "insert_overwrite_table")
+    assert [row["id"] for row in stored(table)] == [9]
+    run("write", table, tmp_path / "b.jsonl", "-p", "delete")
+    assert stored(table) == []
+
+
+def test_rows_and_partitions_are_deleted(run: Run, tmp_path: Path) -> None:
+    as_parquet(tmp_path / "a.parquet")
+    table = tmp_path / "t"
+    run("write", table, tmp_path / "a.parquet", "--key", "id", "--partition-by", "day")
+    shown = run("delete", table, "--where", "v > 1", "-o", "json")
+    assert json.loads(shown.stdout)[0]["deleted"] == 1
+    shown = run("delete", table, "--partition", "d*", "-o", "json")
+    assert json.loads(shown.stdout)[0]["operation"] == "delete_partition"
+    assert stored(table) == []
+    assert "one of them" in run("delete", table, code=2).stderr
+
+
+def test_a_batch_is_written_once(run: Run, tmp_path: Path) -> None:
+    as_parquet(tmp_path / "a.parquet")
+    for _ in range(2):
+        run("write", tmp_path / "t", tmp_path / "a.parquet", "--key", "id", "-p", "insert", "--batch-id", "b1")
+    assert len(stored(tmp_path / "t")) == 2
+
+
+def test_events_are_json_lines_on_stderr(run: Run, tmp_path: Path) -> None:
+    as_parquet(tmp_path / "a.parquet")
+    shown = run("write", tmp_path / "t", tmp_path / "a.parquet", "--key", "id", "--events", "-o", "json")
+    events = {event["event"]: event for event in map(json.loads, shown.stderr.splitlines())}
+    assert events["read.file"]["done"] == 1
+    assert {"write.tag", "write.files", "write.commit"} <= set(events)
+    assert (events["write"]["inserted"], events["write"]["files"]) == (2, 1)
+    assert events["write"]["seconds"] > 0
+    assert events["write"]["bytes"] > 0
+    text = run("-v", "write", tmp_path / "t", tmp_path / "a.parquet").stderr
+    assert "write.files" in text
+    assert "updated=2" in text
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("rows.txt", b"x", "unknown kind of file"),
+        ("bad.parquet", b"no", "can't be read"),
+        ("gone.csv", None, "not there"),
+    ],
+)
+def test_files_that_can_not_be_read(run: Run, tmp_path: Path, name: str, content: bytes | None, said: str) -> None:
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    shown = run("write", tmp_path / "t", tmp_path / name, "--key", "id", code=2)
+    assert name in shown.stderr
+    assert said in shown.stderr
+    assert not (tmp_path / "t").exists()
+
+
+def test_a_table_that_is_not_there_needs_keys_to_be_made(run: Run, tmp_path: Path) -> None:
+    as_parquet(tmp_path / "a.parquet")
+    assert "no Hudi table" in run("write", tmp_path / "t", tmp_path / "a.parquet", code=1).stderr
+
+
+@pytest.fixture
+def receiver() -> Iterator[tuple[str, list[Any]]]:
+    got: list[Any] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            got.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None: ...
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}/", got
+    server.shutdown()
+    server.server_close()
+
+
+def test_callbacks_are_told_and_replayed(run: Run, tmp_path: Path, receiver: tuple[str, list[Any]]) -> None:
+    url, got = receiver
+    as_parquet(tmp_path / "a.parquet")
+    table, prefix = tmp_path / "t", "hoodie.write.commit.callback."
+    to = ["--option", f"{prefix}http.url={url}"]
+    run("write", table, tmp_path / "a.parquet", "--key", "id", *to, "--option", f"{prefix}on=true")
+    assert len(got) == 1
+    run("write", table, tmp_path / "a.parquet")
+    shown = json.loads(run("callbacks", "pending", table, *to, "-o", "json").stdout)
+    assert [row["state"] for row in shown] == ["untold"]
+    run("callbacks", "replay", table, *to)
+    assert len(got) == 2
+    assert run("callbacks", "pending", table, *to, "-o", "json").stdout.strip() == "[]"
+    run("callbacks", "replay", table, *to, "--since", got[0]["commitTime"])
+    assert [message["commitTime"] for message in got[1:]] == [got[1]["commitTime"]] * 2
+    failed = run(
+        "callbacks", "replay", table, "--since", "0", "--option", f"{prefix}http.url=http://127.0.0.1:9", code=1
+    )
+    assert "could not be told" in failed.stderr
+
+
+def test_callbacks_without_an_address_are_refused_before_the_write(run: Run, tmp_path: Path) -> None:
+    as_parquet(tmp_path / "a.parquet")
+    run("write", tmp_path / "t", tmp_path / "a.parquet", "--key", "id")
+    refused = run(
+        "write", tmp_path / "t", tmp_path / "a.parquet", "--option", "hoodie.write.commit.callback.on=true", code=2
+    )
+    assert "http.url" in refused.stderr
+    assert len(skep.open_table(tmp_path / "t").history()) == 1
