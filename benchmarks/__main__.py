@@ -1,4 +1,4 @@
-"""`./dev bench upsert | read | sync | services`: measures skep, JVM Hudi and others one after the other in one run."""
+"""`./dev bench upsert | read | sync | services | lock`: measures skep, JVM Hudi and others in one run, in turn."""
 
 from __future__ import annotations
 
@@ -7,9 +7,15 @@ import sys
 
 from rich.console import Console
 
-from benchmarks import read, services, sync, upsert
+from benchmarks import lock, read, services, sync, upsert
 
-BENCHMARKS = {"upsert": upsert.measure, "read": read.measure, "sync": sync.measure, "services": services.measure}
+BENCHMARKS = {
+    "upsert": upsert.measure,
+    "read": read.measure,
+    "sync": sync.measure,
+    "services": services.measure,
+    "lock": lock.measure,
+}
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -13,6 +13,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -134,6 +135,37 @@ class Peer:
         finally:
             tool.close()
         return {}
+
+    def contend(self, *, uri: str, writers: int, turns: int, held_seconds: float, table: str) -> Json:
+        """Threads that take turns by Hudi's own lock provider, trying again as often as its client does by default."""
+        java = self._spark._jvm
+        settings = java.org.apache.hadoop.conf.Configuration(self._spark._jsc.hadoopConfiguration())
+        settings.set("hive.metastore.uris", uri)
+        properties = java.org.apache.hudi.common.config.TypedProperties()
+        for key, value in {"database": "bench", "table": table, "uris": uri}.items():
+            properties.setProperty(f"hoodie.write.lock.hivemetastore.{key}", value)
+        configuration = java.org.apache.hudi.common.config.LockConfiguration(properties)
+        storage = java.org.apache.hudi.storage.hadoop.HadoopStorageConfiguration(settings)
+        seconds = java.java.util.concurrent.TimeUnit.SECONDS
+
+        def work() -> int:
+            for _ in range(turns):
+                while True:
+                    provider = java.org.apache.hudi.hive.transaction.lock.HiveMetastoreBasedLockProvider(
+                        configuration, storage
+                    )
+                    try:
+                        if provider.tryLock(60, seconds):
+                            time.sleep(held_seconds)
+                            provider.unlock()
+                            break
+                    finally:
+                        provider.close()
+                    time.sleep(5)  # hoodie.write.lock.client.wait_time_ms_between_retry
+            return turns
+
+        with ThreadPoolExecutor(writers) as pool:
+            return {"turns": sum(future.result() for future in [pool.submit(work) for _ in range(writers)])}
 
     def clean(self, *, path: str, options: Json, plan: bool) -> Json:
         """Hudi's own cleaner: plans, or carries out what is planned."""

@@ -86,3 +86,13 @@ def test_links_between_pages_lead_somewhere() -> None:
     for page in [*PAGES, ROOT / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md"]:
         for target in re.findall(r"\]\((?!https?:)([^)#]+)\)", page.read_text(encoding="utf-8")):
             assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_tests_that_pages_name_are_there() -> None:
+    named = {found for page in PAGES for found in re.findall(r"`(tests/[\w/]+\.py(?:::\w+)*)`", page.read_text())}
+    assert named
+    for name in named:
+        file, *parts = name.split("::")
+        text = (ROOT / file).read_text(encoding="utf-8")
+        for part in parts:
+            assert re.search(rf"^\s*(def|class) {part}\b", text, re.MULTILINE), name
