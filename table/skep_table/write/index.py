@@ -6,7 +6,7 @@ of the files that are left. Nothing is trusted without that last look, so a tag 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from skep_table.basefile import BaseFileFooter, read_base, read_footer
 from skep_table.schema.types import RECORD_KEY
 from skep_table.storage import Storage
+from skep_table.view import FileSlice
 
 NEW_KEY = -1
 # Asking the filter costs about as much as reading this many keys, for each key asked.
@@ -44,7 +45,8 @@ class IndexFile:
 
     `path` is relative to the table, empty for a slice that has log files only. `clustering` is the pending clustering
     that has the group as input: it may not be written to until that is done. `tail` is set in merge-on-read tables;
-    `compaction`: the slice is to be compacted, and no base file may be written for it meanwhile.
+    `compaction`: the slice is to be compacted, and no base file may be written for it meanwhile; `planned` is what the
+    compaction reads.
     """
 
     file_id: str
@@ -54,9 +56,16 @@ class IndexFile:
     clustering: str | None = None
     tail: LogTail | None = None
     compaction: str | None = None
+    planned: FileSlice | None = None
 
 
-def tag_keys(storage: Storage, keys: pa.Array, files: Sequence[IndexFile]) -> npt.NDArray[np.int32]:
+LeftOut = Callable[[IndexFile, pa.Array], npt.NDArray[np.bool_]]
+"""Which of the keys, all of them in the base file, count as not there."""
+
+
+def tag_keys(
+    storage: Storage, keys: pa.Array, files: Sequence[IndexFile], left_out: LeftOut | None = None
+) -> npt.NDArray[np.int32]:
     """For each key the position in `files` of the one that holds it, NEW_KEY for none.
 
     `keys` are those of one partition and may repeat; `files` are its latest base files.
@@ -80,6 +89,8 @@ def tag_keys(storage: Storage, keys: pa.Array, files: Sequence[IndexFile]) -> np
         if not _filter_passes(candidates, footer):
             continue
         hits = _confirm(storage, file.path, candidates)
+        if len(hits) and left_out is not None:
+            hits = hits[~left_out(file, candidates.take(pa.array(hits)))]
         if len(hits):
             found[order.slice(low, high - low).take(pa.array(hits)).to_numpy()] = position
     tags[:] = found[encoded.indices.to_numpy(zero_copy_only=False)]

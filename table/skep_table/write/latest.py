@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from skep_table.table import HudiTable
-from skep_table.view import FileGroup
+from skep_table.view import FileGroup, FileSlice
 from skep_table.write.index import IndexFile, LogTail
 
 
@@ -32,7 +32,14 @@ def _index_file(group: FileGroup, is_mor: bool) -> IndexFile | None:
         group.pending_clustering,
         _tail(group) if is_mor else None,
         group.pending_compaction,
+        _planned(group),
     )
+
+
+def _planned(group: FileGroup) -> FileSlice | None:
+    """The slice that a pending compaction reads; logs that came since are of the next one."""
+    before = [slice_ for slice_ in group.slices if slice_.base_instant != group.pending_compaction]
+    return before[0] if before and group.pending_compaction is not None else None
 
 
 def _tail(group: FileGroup) -> LogTail | None:

@@ -185,6 +185,21 @@ def test_a_write_that_began_before_the_plan_was_carried_out_completes_after_it(m
     assert maker.rows() == {"p/a": 9, "p/c": 1, "q/d": 1}
 
 
+def test_a_key_that_the_planned_compaction_deletes_begins_anew(mor_maker: Any) -> None:
+    """In the logs over the compaction no index of base files would find it again."""
+    maker = with_logs(mor_maker)
+    assert schedule_compaction(maker.table, maker.setting()) is not None
+    maker.upsert(3, "p/b")
+    assert maker.rows() == {"p/a": 2, "p/b": 3, "p/c": 1, "q/d": 1}
+    maker.upsert(4, "p/b", "p/a")
+    assert maker.rows() == {"p/a": 4, "p/b": 4, "p/c": 1, "q/d": 1}
+    execute_pending_compactions(maker.table, maker.setting())
+    maker.upsert(5, "p/b")
+    assert maker.rows() == {"p/a": 4, "p/b": 5, "p/c": 1, "q/d": 1}
+    compact(maker.table, maker.setting())
+    assert maker.rows() == maker.rows(query="read_optimized")
+
+
 def test_nothing_is_planned_while_a_write_is_under_way(mor_maker: Any) -> None:
     """It could still append to a slice that the plan takes as it is."""
     maker = with_logs(mor_maker)

@@ -326,7 +326,7 @@ class FirstFile:
     def __new__(cls, table: HudiTable, files: Any, options: Options, **_how: Any) -> Any:
         cls.made += 1
         assert options["mine.setting"] == "x"
-        return FooterIndex(table.storage, files)
+        return FooterIndex(table, files)
 
 
 def test_an_index_of_ones_own(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -75,8 +75,6 @@ class Model:
         self.pending = False
 
     def upsert(self, rows: list[tuple[str, int, int]]) -> None:
-        # while a compaction waits, keys that it deletes are left alone: its base file will not know them
-        rows = [row for row in rows if not self._deleted_by_plan(row[0])]
         before = deepcopy(self.keys)
         frame = pa.table(
             [[r[0] for r in rows], ["p"] * len(rows), [r[1] for r in rows], [r[2] for r in rows]], schema=SCHEMA
@@ -90,6 +88,9 @@ class Model:
             known = self.keys.setdefault(key, Key())
             if known.base is None:
                 known.base = row
+            elif self._deleted_by_plan(key):
+                # its base file will not know it any more: the row begins anew in another one
+                self.keys[key] = Key(base=row)
             else:
                 known.entries.append(row)
         self.past.append((result.instant.requested_time, before))

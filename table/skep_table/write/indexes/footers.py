@@ -11,12 +11,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from skep_table.logfile import BlockType, read_blocks
 from skep_table.merge import MergeRule
+from skep_table.merge.rule import DELETE_FIELD
 from skep_table.runner import ThreadRunner
-from skep_table.schema.types import FILE_NAME, PARTITION_PATH, RECORD_KEY
+from skep_table.schema.types import FILE_NAME, IS_DELETED, OPERATION, PARTITION_PATH, RECORD_KEY
 from skep_table.slices import read_slice
-from skep_table.storage import Storage
 from skep_table.table import HudiTable
+from skep_table.view import FileSlice
 from skep_table.write.index import NEW_KEY, IndexFile, tag_keys
 from skep_table.write.indexes.base import (
     GONE_GROUP,
@@ -36,16 +38,44 @@ _FILES_A_TASK = 16
 
 @dataclass(frozen=True)
 class FooterIndex(Index):
-    """Looks into the base files of the row's partition."""
+    """Looks into the base files of the row's partition.
 
-    storage: Storage
+    A key that a pending compaction is going to leave out, since the logs that it reads delete it, is not there any
+    more: in the logs over the compaction no index of base files would find it again.
+    """
+
+    table: HudiTable
     files: Files
 
     def tag(self, keyed: pa.Table) -> Tags:
         return by_partition(keyed, self._tag)
 
     def _tag(self, path: str, rows: pa.Table) -> Tags:
-        return tag_keys(self.storage, single(rows.column(RECORD_KEY)), self.files.get(path, ()))
+        keys = single(rows.column(RECORD_KEY))
+        return tag_keys(self.table.storage, keys, self.files.get(path, ()), self._left_out)
+
+    def _left_out(self, file: IndexFile, keys: pa.Array) -> np.ndarray:
+        if file.planned is None or not _may_delete(self.table, file.planned):
+            return np.zeros(len(keys), np.bool_)
+        return ~_alive(self.table, file.planned, keys)
+
+
+def _may_delete(table: HudiTable, slice_: FileSlice) -> bool:
+    """Whether logs may delete rows, as far as their headers and the schema tell."""
+    if IS_DELETED in table.schema() or DELETE_FIELD.key in table.options or OPERATION in table.schema():
+        return True
+    for log in slice_.log_files:
+        with table.storage.open_input(log.path) as file:
+            if any(block.type is BlockType.DELETE for block in read_blocks(file, log.path)):
+                return True
+    return False
+
+
+def _alive(table: HudiTable, slice_: FileSlice, keys: pa.Array) -> np.ndarray:
+    batches = read_slice(table, slice_, columns=[RECORD_KEY])
+    held = pa.chunked_array([batch.column(0) for batch in batches], pa.string())
+    alive: np.ndarray = pc.is_in(keys, value_set=held).to_numpy(zero_copy_only=False)
+    return alive
 
 
 @dataclass(frozen=True)
@@ -76,16 +106,10 @@ class GlobalFooterIndex(GlobalIndex):
         tags = tag_keys(self.table.storage, keys, files)
         hits = np.flatnonzero(tags != NEW_KEY)
         if len(hits) and _has_logs(files[0]):
-            alive = self._alive(path, files[0], keys.take(pa.array(hits)))
+            slice_ = next(each for each in self.table.view().slices(path) if each.file_id == files[0].file_id)
+            alive = _alive(self.table, slice_, keys.take(pa.array(hits)))
             tags[hits[~alive]] = NEW_KEY
         return tags
-
-    def _alive(self, path: str, file: IndexFile, keys: pa.Array) -> np.ndarray:
-        slice_ = next(each for each in self.table.view().slices(path) if each.file_id == file.file_id)
-        batches = read_slice(self.table, slice_, columns=[RECORD_KEY])
-        held = pa.chunked_array([batch.column(0) for batch in batches], pa.string())
-        alive: np.ndarray = pc.is_in(keys, value_set=held).to_numpy(zero_copy_only=False)
-        return alive
 
 
 def _tasks(files: Files) -> Iterator[tuple[int, str, list[IndexFile]]]:

@@ -130,7 +130,7 @@ def make_index(
         case _ if setting.plug_in:
             made = find_index(setting.plug_in)(table, files, options, rule=rule, combine=combine)
         case IndexType.BLOOM | IndexType.SIMPLE:
-            made = FooterIndex(table.storage, files)
+            made = FooterIndex(table, files)
         case IndexType.GLOBAL_BLOOM | IndexType.GLOBAL_SIMPLE:
             moves = options.value(BLOOM_MOVES if setting.type is IndexType.GLOBAL_BLOOM else SIMPLE_MOVES)
             made = GlobalFooterIndex(table, files, rule, combine, moves)
