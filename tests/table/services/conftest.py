@@ -65,11 +65,14 @@ class Maker:
         create_table(LocalStorage(str(self.folder)), spec)
         return self
 
-    def upsert(self, ts: int, *keys: str) -> str:
-        """Keys are `partition/id`. Answers the instant's time."""
+    def frame(self, ts: int, *keys: str) -> pa.Table:
+        """Keys are `partition/id`."""
         rows = [key.split("/") for key in keys]
-        frame = pa.table([[r[1] for r in rows], [r[0] for r in rows], [ts] * len(rows)], schema=SCHEMA)
-        return LocalWriter(self.table, self.setting()).upsert(frame).instant.requested_time
+        return pa.table([[r[1] for r in rows], [r[0] for r in rows], [ts] * len(rows)], schema=SCHEMA)
+
+    def upsert(self, ts: int, *keys: str) -> str:
+        """Answers the instant's time."""
+        return LocalWriter(self.table, self.setting()).upsert(self.frame(ts, *keys)).instant.requested_time
 
     def rows(self, **how: Any) -> dict[str, int]:
         """`partition/id` → ts."""
