@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from skep.cli.events import told
 from skep.cli.metastore import MetastoreOption, WarehouseOption, connected
 from skep.cli.output import FAILED, Output, OutputOption, print_rows, reported
 from skep_table.errors import InputError, SkepError
+from skep_table.events import Events
 
 if TYPE_CHECKING:
     from skep_catalog.client import Metastore
@@ -102,16 +104,20 @@ def _all_targets(opened: _Opened, full: bool) -> list[Outcome]:
 
     entry = ".".join(target_of(opened.table, *opened.names))
 
-    def sync(target: Target) -> Any:
-        return sync_target(target, opened.clients, opened.table, entry, full=full)
+    with told("sync") as listener:
 
-    return each_target(opened.targets, sync)
+        def sync(target: Target) -> Any:
+            return sync_target(target, opened.clients, opened.table, entry, full=full, events=Events(listener))
+
+        return each_target(opened.targets, sync)
 
 
 def _each(many: _Many, *, full: bool) -> Iterator[tuple[str, Outcome]]:
     from skep_sync.pending import KnownTables, sync_all
 
-    yield from sync_all(KnownTables(many.metastore, many.database)(), many.targets, many.clients, full=full)
+    tables = KnownTables(many.metastore, many.database)()
+    with told("sync") as listener:
+        yield from sync_all(tables, many.targets, many.clients, full=full, events=Events(listener))
 
 
 def _pending(many: _Many) -> Iterator[tuple[str, Outcome]]:
@@ -120,10 +126,11 @@ def _pending(many: _Many) -> Iterator[tuple[str, Outcome]]:
     from skep_sync.pending import KnownTables, sync_all, sync_queued
 
     queue = open_queue(many.options, many.warehouse)
-    if queue is not None:
-        yield from sync_queued(queue, many.targets, many.clients)
-    tables = KnownTables(many.metastore, many.database)()
-    yield from sync_all(tables, many.targets, many.clients, only_behind=True)
+    with told("sync") as listener:
+        if queue is not None:
+            yield from sync_queued(queue, many.targets, many.clients, events=Events(listener))
+        tables = KnownTables(many.metastore, many.database)()
+        yield from sync_all(tables, many.targets, many.clients, only_behind=True, events=Events(listener))
 
 
 def _print_outcomes(outcomes: Iterable[tuple[str, Outcome]], output: Output, *, only_changed: bool) -> bool:
@@ -149,13 +156,20 @@ def check(
     name: NameOption = None,
     settings: SetOption = None,
     target: TargetOption = None,
+    engine: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KIND=HOST:PORT", help="Also ask this engine: hive, spark, presto or trino; repeatable."),
+    ] = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Say where engines would disagree: columns, Spark's schema, partitions, files, timeline; exit with 1 on drift."""
     from skep_sync.check import check_table
+    from skep_sync.engines import EngineAddress, check_engines
 
     with reported(), _opened(table, metastore, warehouse, database, name, settings, target) as opened:
+        engines = [EngineAddress.parse(text) for text in engine or ()]
         found = check_table(opened.table, opened.metastore, *opened.target, opened.options)
+        found = found.with_findings(check_engines(opened.table, opened.metastore, found.plan, engines))
         _print(found, output)
         _warn(found.plan.warnings)
         if found:

@@ -1,0 +1,101 @@
+"""A first sync of 100,000 partitions: bounded memory, progress told, and gone on with after a kill."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from skep_catalog.client import Metastore
+from skep_catalog.entries import MARKER
+from skep_table.commit.create import TableSpec, create_table
+from skep_table.storage import open_storage
+from skep_table.table import HudiTable
+from skep_table.write.local import LocalWriter
+
+pytestmark = [pytest.mark.metastore, pytest.mark.slow]
+
+PARTITIONS = 100_000
+BYTES = 500 << 20
+
+SYNC = """
+import json, resource, sys
+from skep_catalog.client import Metastore
+from skep_sync.sync import sync_table
+from skep_table.events import Event, Events
+from skep_table.table import HudiTable
+
+def tell(event: Event) -> None:
+    if event.done is not None:
+        print(json.dumps({"done": event.done, "total": event.total}), flush=True)
+
+path, uri, database = sys.argv[1:]
+with Metastore.connect(uri) as metastore:
+    report = sync_table(HudiTable.open(path), metastore, database, events=Events(tell))
+peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+print(json.dumps({"counts": report.counts, "calls": report.calls, "seconds": report.seconds, "peak": peak}))
+"""
+
+
+def make(place: Path, count: int) -> HudiTable:
+    """One commit that wrote a (here empty) file to each of so many partitions."""
+    rows = pa.table({"id": pa.array([1], pa.int64()), "day": ["p0000000"]})
+    spec = TableSpec(name="many", schema=rows.schema, record_key=("id",), partition_by=("day",))
+    create_table(open_storage(place), spec)
+    LocalWriter(HudiTable.open(place)).upsert(rows)
+    (commit,) = (place / ".hoodie").glob("*.commit")
+    told = json.loads(commit.read_text())
+    (stat,) = told["partitionToWriteStats"]["p0000000"]
+    (metafile,) = (place / "p0000000").glob(".hoodie_partition_metadata*")
+    name = stat["path"].rpartition("/")[2]
+    stats = {}
+    for number in range(count):
+        partition = f"p{number:07}"
+        folder = place / partition
+        if number:
+            folder.mkdir()
+            (folder / metafile.name).write_bytes(metafile.read_bytes())
+            (folder / name).write_bytes(b"")
+        stats[partition] = [{**stat, "path": f"{partition}/{name}", "partitionPath": partition}]
+    commit.write_text(json.dumps({**told, "partitionToWriteStats": stats}))
+    return HudiTable.open(place)
+
+
+@pytest.mark.timeout(7200)
+def test_a_hundred_thousand_partitions(metastore: Metastore, database: str, tmp_path: Path) -> None:
+    place = tmp_path / "many"
+    make(place, PARTITIONS)
+    command = [sys.executable, "-c", SYNC, str(place), metastore.uri, database]
+    killed = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert killed.stdout is not None
+    for line in killed.stdout:
+        told = json.loads(line)
+        assert told["total"] == PARTITIONS
+        if told["done"] >= PARTITIONS // 20:
+            break
+    killed.send_signal(signal.SIGKILL)
+    killed.communicate()
+    time.sleep(1)  # what is under way at the server ends
+    for lock in metastore.locks(database):
+        metastore.unlock(lock.lock_id)
+    before = len(metastore.partition_names(database, "many"))
+    assert PARTITIONS // 20 <= before < PARTITIONS
+    assert MARKER not in metastore.table(database, "many").parameters
+
+    went_on = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    *progress, report = map(json.loads, went_on.stdout.splitlines())
+    print(report, "already there:", before)
+    assert report["counts"] == {"partitions added": PARTITIONS - before, "tables altered": 1}
+    assert [told["done"] for told in progress] == sorted(told["done"] for told in progress)
+    assert progress[-1] == {"done": PARTITIONS - before, "total": PARTITIONS - before}
+    assert report["peak"] < BYTES
+    assert len(metastore.partition_names(database, "many")) == PARTITIONS
+    for start in range(0, PARTITIONS, 5000):  # the fixture's drop of one table would outlast its time-out
+        names = [f"day=p{number:07}" for number in range(start, start + 5000)]
+        list(metastore.drop_partitions(database, "many", names))
