@@ -1,5 +1,5 @@
 # PostgreSQL with the metastore's empty database. For trying things out: whoever reaches it may write.
-FROM skep/java:17
+FROM skep/java
 RUN apt-get update -qq \
  && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends postgresql >/dev/null \
  && rm -rf /var/lib/apt/lists/* /var/lib/postgresql/15/main

@@ -1,5 +1,5 @@
 # One ZooKeeper, for locks.
-FROM skep/java:17
+FROM skep/java
 RUN apt-get update -qq \
  && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends zookeeper >/dev/null \
  && rm -rf /var/lib/apt/lists/* \

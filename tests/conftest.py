@@ -2,6 +2,8 @@
 
 --engines=NAMES and --peers=NAMES choose which real engines and other implementations are asked (`none`, `all`, or names
 separated by commas); --all also runs what is too slow for every commit. What is not chosen is deselected, not skipped.
+Among the engines' names may be how they are started: `auto` (as processes, and the images' own tests), `processes`, or
+`containers` (all of them that have an image).
 On CI (the variable CI is set) a skip is a failure: a machine that lacks what a test needs must not look like a pass.
 """
 
@@ -80,17 +82,21 @@ def spark() -> Iterator[Any]:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("skep")
-    group.addoption("--engines", default="all", metavar="NAMES", help="real engines: none, all, or names by comma")
+    engines = "real engines: none, auto, processes, containers, or names by comma"
+    group.addoption("--engines", default="auto", metavar="NAMES", help=engines)
     group.addoption("--peers", default="all", metavar="NAMES", help="implementations: none, all, or names by comma")
     group.addoption("--all", action="store_true", help="also run the tests marked slow")
+
+
+WAYS = {"processes", "containers"}
 
 
 def chosen(item: pytest.Item, marker_name: str, choice: str) -> bool:
     """Whether the item is among the choice: by the name in its marker, the first `-`-part of it, or unmarked."""
     markers = list(item.iter_markers(marker_name))
-    if not markers or choice == "all":
-        return True
-    wanted = {name.strip() for name in choice.split(",")}
+    wanted = {name.strip() for name in choice.split(",")} - {"auto", "all"}
+    if not markers or not wanted - WAYS:
+        return "processes" not in wanted or not any("containers" in marker.args for marker in markers)
     names = {str(word) for marker in markers for word in marker.args}
     return bool(wanted & (names | {name.partition("-")[0] for name in names}))
 

@@ -7,8 +7,8 @@ that list folders when the two differ.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from skep_catalog.client import Metastore
@@ -72,6 +72,9 @@ class CheckReport:
             return f"{self.plan.full_name}: in sync"
         return "\n".join([f"{self.plan.full_name}: drift", *(f"  {finding}" for finding in self.findings)])
 
+    def with_findings(self, more: Iterable[Finding]) -> CheckReport:
+        return replace(self, findings=(*self.findings, *more))
+
     def to_json(self) -> dict[str, Any]:
         return {**self.plan.to_json(), "findings": [finding.to_json() for finding in self.findings]}
 
@@ -107,10 +110,10 @@ def _of_step(step: Step) -> Iterator[Finding]:
         case DropEntry(table):
             yield Finding(table.full_name, "entry", "a view of an earlier strategy", _ALL)
         case AddPartitions(table, partitions):
-            missing = _some([partition.name for partition in partitions])
+            missing = some_partitions([partition.name for partition in partitions])
             yield Finding(table.full_name, "partitions", f"missing: {missing}", _ALL)
         case DropPartitions(table, names):
-            gone = _some(list(names))
+            gone = some_partitions(list(names))
             yield Finding(table.full_name, "partitions", f"not in the table any more: {gone}", _ALL)
         case AlterEntry(table=table, changes=changes):
             yield from (_of_change(table, change) for change in changes if "last_commit_" not in change.what)
@@ -149,9 +152,11 @@ def _of_partitions(actual: Table, metastore: Metastore, base_path: str) -> Itera
         if not lies_below(partition.storage.location, base_path):
             elsewhere.append(values)
     if other_columns:
-        yield Finding(actual.full_name, "partition columns", f"not the table's: {_some(other_columns)}", ("Hive",))
+        yield Finding(
+            actual.full_name, "partition columns", f"not the table's: {some_partitions(other_columns)}", ("Hive",)
+        )
     if elsewhere:
-        yield Finding(actual.full_name, "locations", f"outside of {base_path}: {_some(elsewhere)}", _ALL)
+        yield Finding(actual.full_name, "locations", f"outside of {base_path}: {some_partitions(elsewhere)}", _ALL)
 
 
 def _of_files(table: HudiTable, name: str) -> Iterator[Finding]:
@@ -168,7 +173,7 @@ def _of_files(table: HudiTable, name: str) -> Iterator[Finding]:
         yield Finding(
             name,
             "files",
-            f"the metadata table and the folders tell of other files in {_some(differing)}",
+            f"the metadata table and the folders tell of other files in {some_partitions(differing)}",
             ("readers by the metadata table", "readers by folders"),
         )
 
@@ -180,6 +185,6 @@ def _files(view: FileView, path: str) -> set[tuple[str, int]]:
     return bases | {(log.path, log.size_bytes) for s in slices for log in s.log_files}
 
 
-def _some(names: list[str]) -> str:
+def some_partitions(names: list[str]) -> str:
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     return f"{len(names)} partition{'' if len(names) == 1 else 's'} ({', '.join(names[:_NAMED])}{more})"

@@ -33,6 +33,7 @@ class Engine:
     name: str
     kind: str
     metastore: str
+    port: int
     _connect: Callable[[], Any] = field(repr=False)
     _connection: Any = field(default=None, repr=False)
 
@@ -110,7 +111,7 @@ def hive_like(name: str, kind: str, metastore: str, port: int) -> Engine:
 
         return hive.connect("127.0.0.1", port=port, username="root", auth="NONE")
 
-    return Engine(name, kind, metastore, connect)
+    return Engine(name, kind, metastore, port, connect)
 
 
 def presto(name: str, metastore: str, port: int, catalog: str = "hive") -> Engine:
@@ -119,7 +120,7 @@ def presto(name: str, metastore: str, port: int, catalog: str = "hive") -> Engin
 
         return client.connect("127.0.0.1", port=port, username="root", catalog=catalog)
 
-    return Engine(name, "presto", metastore, connect)
+    return Engine(name, "presto", metastore, port, connect)
 
 
 def trino(name: str, metastore: str, port: int, catalog: str = "hudi") -> Engine:
@@ -128,7 +129,7 @@ def trino(name: str, metastore: str, port: int, catalog: str = "hudi") -> Engine
 
         return client.dbapi.connect(host="127.0.0.1", port=port, user="root", catalog=catalog)
 
-    return Engine(name, "trino", metastore, connect)
+    return Engine(name, "trino", metastore, port, connect)
 
 
 def rest_ready(port: int) -> None:

@@ -26,11 +26,13 @@ def _load(name: str, path: Path) -> None:
         spec.loader.exec_module(sys.modules[name])
 
 
-_load("engine_services", HERE.parents[1] / "docker" / "services.py")
-for _name in ("launch", "asking", "values", "starting", "tables", "matrix"):
+for _name in ("engine_services", "engine_images"):
+    _load(_name, HERE.parents[1] / "docker" / f"{_name}.py")
+for _name in ("launch", "containers", "asking", "values", "starting", "tables", "matrix"):
     _load(f"engine_{_name}", HERE / f"{_name}.py")
 
 from engine_asking import Engine  # noqa: E402 - loaded just now
+from engine_containers import ContainerLauncher  # noqa: E402
 from engine_launch import Launcher, ProcessLauncher, Timing  # noqa: E402
 from engine_matrix import Matrix  # noqa: E402
 from engine_services import ServiceMissing  # noqa: E402
@@ -68,8 +70,14 @@ def processes(pytestconfig: pytest.Config, scratch: Path) -> ProcessLauncher:
 
 
 @pytest.fixture(scope="session")
-def launcher(processes: ProcessLauncher) -> Launcher:
-    return processes
+def launcher(
+    pytestconfig: pytest.Config, processes: ProcessLauncher, scratch: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Launcher:
+    """As processes, unless --engines=containers asks for the images (Spark's Thrift Server stays a process)."""
+    if "containers" not in pytestconfig.getoption("--engines").split(","):
+        return processes
+    golden = Path(pytestconfig.cache.mkdir("golden"))
+    return ContainerLauncher(processes, scratch, [tmp_path_factory.getbasetemp(), golden])
 
 
 @pytest.fixture(

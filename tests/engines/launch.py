@@ -127,6 +127,7 @@ class ProcessLauncher:
         *,
         seconds: float = 180,
         began: float | None = None,
+        kind: str = kind,
     ) -> Running:
         """Any command that comes to listen on `port`."""
         began = time.monotonic() if began is None else began
@@ -154,7 +155,7 @@ class ProcessLauncher:
         except BaseException:
             running.stop()
             raise
-        self._timings.append(Timing(name, self.kind, time.monotonic() - began))
+        self._timings.append(Timing(name, kind, time.monotonic() - began))
         return running
 
 

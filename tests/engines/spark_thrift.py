@@ -1,4 +1,7 @@
-"""A Spark Thrift Server with Hudi's bundle, until it is ended. Arguments: port, metastore, bundle, scratch folder."""
+"""A Spark Thrift Server with Hudi's bundle, until it is ended.
+
+Arguments: port, metastore, bundle, scratch folder, address to listen on.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from pyspark.sql import SparkSession
 EXTENSION = "org.apache.spark.sql.hudi.HoodieSparkSessionExtension"
 
 
-def main(port: str, metastore: str, bundle: str, folder: str) -> None:
+def main(port: str, metastore: str, bundle: str, folder: str, host: str = "127.0.0.1") -> None:
     settings = {
         "spark.master": "local[2]",
         "spark.driver.memory": "1g",
@@ -29,7 +32,7 @@ def main(port: str, metastore: str, bundle: str, folder: str) -> None:
         "spark.sql.filesourceTableRelationCacheSize": "0",
         "spark.hadoop.hive.metastore.uris": metastore,
         "spark.hadoop.hive.server2.thrift.port": port,
-        "spark.hadoop.hive.server2.thrift.bind.host": "127.0.0.1",
+        "spark.hadoop.hive.server2.thrift.bind.host": host,
         "spark.hadoop.hive.server2.authentication": "NONE",
     }
     builder = SparkSession.builder.appName("thrift")

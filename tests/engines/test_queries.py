@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 from engine_asking import Answer, Engine, EngineRefused
 from engine_matrix import Matrix, known
+from engine_starting import ENGINES
 from engine_tables import RECIPES, Made
 from engine_values import Row, difference, rows_answered, rows_of
 
@@ -39,6 +40,7 @@ def compared(engine: Engine, answer: Answer, schema: pa.Schema, rows: list[Row])
     return difference(rows_answered(answer.names, answer.rows, schema), rows)
 
 
+@pytest.mark.engine(*ENGINES)
 def test_the_views_differ_where_log_files_are_not_merged(zoo: Tables) -> None:
     """What the other tests stand on: an engine that answers one view with the other is seen."""
     for name in RECIPES:

@@ -1,6 +1,6 @@
 """Builds the images: the metastores, the engines, Spark's Thrift Server, PostgreSQL, ZooKeeper, an S3 server, and skep.
 
-    python docker/images.py [NAME …]      all of them, or some; `--list` names them
+    python docker/engine_images.py [NAME …]      all of them, or some; `--list` names them
 
 They stand on one base: SKEP_BASE_IMAGE, else Debian's own image, else one that base.sh makes of Debian's packages where
 no image registry is reached. Jars come by Maven into this machine's repository, wheels by pip; builds fetch Debian
@@ -9,6 +9,7 @@ packages only.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import shlex
@@ -16,14 +17,12 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-import services
-from services import HERE, SERVICES, Parts, Service
+import engine_services as services
+from engine_services import HERE, SERVICES, Parts, Service
 
 from benchmarks.peers.bundle import bundle
 
@@ -31,6 +30,10 @@ PUBLIC_BASE: Final = "debian:bookworm-slim"
 OWN_BASE: Final = "skep/debian"
 ROOT: Final = HERE.parent
 INSIDE: Final = Path("/opt/service")
+LABEL: Final = "skep.made-from"
+PACKAGES: Final = ("table", "catalog", "writer", "sync", "skep")
+DEBIANS_PYTHON: Final = (3, 11)
+THRIFT: Final = "tests/engines/spark_thrift.py"
 SETTINGS: Final = Path("/tmp/service/conf")
 DEFAULTS: Final = {
     "HOST": "0.0.0.0",
@@ -65,7 +68,7 @@ def base() -> str:
 
 
 def java() -> None:
-    build("skep/java:17", "java.Dockerfile", [f"BASE={base()}"])
+    build(tag("java"), "java.Dockerfile", [f"BASE={base()}"])
 
 
 # -- services ----------------------------------------------------------------------------------------------------------
@@ -150,22 +153,30 @@ def words(command: Iterable[str]) -> str:
 
 
 def skep() -> None:
-    """skep with Spark and all extras, as the wheels that this machine's pip builds and fetches."""
-    with tempfile.TemporaryDirectory(dir=services.cache()) as scratch:
-        wheels = Path(scratch, "wheels")
-        wanted = f"{ROOT}[spark,hive,presto,trino,serve,s3]"
-        pip = [sys.executable, "-m", "pip", "wheel", "-q", "--disable-pip-version-check"]
-        subprocess.run([*pip, "-c", ROOT / "constraints.txt", "-w", wheels, wanted], check=True)
-        build(tag("skep"), "skep.Dockerfile", [], Path(scratch))
+    """skep without Spark: what `skep serve`, `sync` and `read` need."""
+    wheels_image("skep", f"{ROOT}[hive,presto,trino,serve,s3]")
 
 
 def spark() -> None:
-    """The Thrift Server, with Hudi's bundle: on skep's image, whose Spark it is."""
-    jar = bundle("0.15.0")
+    """Spark's Thrift Server with Hudi's bundle."""
+    wheels_image("spark-3.5", "pyspark==3.5.9", {bundle("0.15.0"): "hudi.jar", ROOT / THRIFT: "spark_thrift.py"})
+
+
+def wheels_image(name: str, wanted: str, files: Mapping[Path, str] | None = None) -> None:
+    """An image of Python packages, as wheels that this machine's pip builds or fetches: builds need no index."""
+    if sys.version_info[:2] != DEBIANS_PYTHON:
+        sys.exit(f"images: wheels for Debian's Python {DEBIANS_PYTHON} are built by the same Python")
     with tempfile.TemporaryDirectory(dir=services.cache()) as scratch:
-        link(jar, Path(scratch, "hudi.jar"))
-        link(ROOT / "docker" / "spark_thrift.py", Path(scratch, "spark_thrift.py"))
-        build(tag("spark-3.5"), "spark.Dockerfile", [], Path(scratch))
+        wheels = Path(scratch, "wheels")
+        pip = [sys.executable, "-m", "pip", "wheel", "-q", "--disable-pip-version-check"]
+        subprocess.run([*pip, "-c", ROOT / "constraints.txt", "-w", wheels, wanted], check=True)
+        for source, target in (files or {}).items():
+            link(source, Path(scratch, target))
+        build(tag(name), f"{name.partition('-')[0]}.Dockerfile", [], Path(scratch))
+
+
+def s3() -> None:
+    wheels_image("s3", "moto[server,s3]")
 
 
 def debian(name: str) -> Callable[[], None]:
@@ -181,9 +192,9 @@ IMAGES: Final[dict[str, Callable[[], None]]] = {
     },
     "skep": skep,
     "spark-3.5": spark,
-    **{name: debian(name) for name in ("postgresql", "zookeeper", "s3")},
+    "s3": s3,
+    **{name: debian(name) for name in ("postgresql", "zookeeper")},
 }
-AFTER: Final = {"spark-3.5": ("java", "skep")}
 
 
 # -- docker ------------------------------------------------------------------------------------------------------------
@@ -194,9 +205,29 @@ def build(name: str, dockerfile: str, arguments: list[str], context: Path | None
     told = [word for argument in arguments for word in ("--build-arg", argument)]
     with tempfile.TemporaryDirectory() as nothing:
         folder = context or Path(nothing)
-        command = ["docker", "build", "-q", "-t", name, "-f", HERE / dockerfile, *told, folder]
+        label = f"--label={LABEL}={made_from(names()[name])}"
+        command = ["docker", "build", "-q", "-t", name, "-f", HERE / dockerfile, label, *told, folder]
         # The classic builder asks for no plug-in.
         subprocess.run(command, check=True, env={**os.environ, "DOCKER_BUILDKIT": "0"}, stdout=subprocess.DEVNULL)
+
+
+def names() -> dict[str, str]:
+    return {tag(name): name for name in IMAGES}
+
+
+def made_from(name: str) -> str:
+    """Of what an image is made, in short: one that says the same need not be made again."""
+    folders = [HERE, *(ROOT / package for package in PACKAGES)] if name == "skep" else [HERE]
+    files = sorted(
+        file for folder in folders for file in folder.rglob("*") if file.is_file() and "pycache" not in str(file)
+    )
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:16]
+
+
+def label_of(image: str) -> str:
+    template = f'{{{{ index .Config.Labels "{LABEL}" }}}}'
+    command = ["docker", "image", "inspect", "--format", template, image]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
 
 
 def docker(*words: str, quiet: bool = False) -> bool:
@@ -217,9 +248,9 @@ def main(names: list[str]) -> int:
         say(f"no image {', '.join(unknown)}; there are: {', '.join(IMAGES)}")
         return 2
     wanted = dict.fromkeys(names or IMAGES)
-    ordered = list(dict.fromkeys(step for name in wanted for step in (*AFTER.get(name, ("java",)), name)))
-    for name in ordered:
-        IMAGES[name]()
+    for name in dict.fromkeys(("java", *wanted)):
+        if made_from(name) != label_of(tag(name)):
+            IMAGES[name]()
     return 0
 
 

@@ -1,0 +1,89 @@
+"""The images of docker/: a metastore and a HiveServer2 in containers over a lake of skep, and skep's own image."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from engine_asking import Engine
+from engine_containers import ContainerLauncher, build, run_in
+from engine_images import tag
+from engine_launch import ProcessLauncher, Running
+from engine_services import ServiceMissing
+from engine_starting import start_engine, start_metastore
+from engine_tables import PLAIN, plain
+
+from skep.lake import Lake
+from skep.table import Table
+from skep_catalog.client import Metastore
+
+pytestmark = pytest.mark.engine("containers")
+
+
+@pytest.fixture(scope="module")
+def lake_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("contained")
+
+
+@pytest.fixture(scope="module")
+def containers(processes: ProcessLauncher, scratch: Path, lake_folder: Path) -> ContainerLauncher:
+    try:
+        build("metastore-2.3.10", "hive-2.3.10", "skep")
+    except ServiceMissing as missing:
+        pytest.skip(str(missing))
+    return ContainerLauncher(processes, scratch, [lake_folder])
+
+
+@pytest.fixture(scope="module")
+def contained_metastore(
+    containers: ContainerLauncher, processes: ProcessLauncher, lake_folder: Path
+) -> Iterator[Running]:
+    running = start_metastore("metastore-2.3.10", containers, processes, f"file://{lake_folder}")
+    yield running
+    running.stop()
+
+
+@pytest.fixture(scope="module")
+def table(contained_metastore: Running, lake_folder: Path) -> Iterator[Table]:
+    with Metastore.connect(contained_metastore.uri, timeout_seconds=30, attempts=2) as client:
+        lake = Lake(client, str(lake_folder / "lake"), database="contained")
+        table = lake.create_table("t", PLAIN, key="id", ordering="ts", partition_by="part", type="mor")
+        table.insert(plain(range(6), 1))
+        table.upsert(plain(range(3), 2))
+        yield table
+
+
+@pytest.fixture(scope="module")
+def hive(
+    containers: ContainerLauncher,
+    processes: ProcessLauncher,
+    scratch: Path,
+    contained_metastore: Running,
+    lake_folder: Path,
+) -> Iterator[Engine]:
+    uri = contained_metastore.uri
+    running, engine = start_engine("hive-2.3.10", containers, processes, scratch, uri, f"file://{lake_folder}")
+    yield engine
+    engine.close()
+    running.stop()
+
+
+def test_hive_in_a_container_reads_both_views(hive: Engine, table: Table) -> None:
+    for view, query in (("t_ro", "read_optimized"), ("t_rt", "snapshot")):
+        read = table.read(query=query, columns=["id", "amount"]).to_arrow()
+        expected = sorted(zip(read["id"].to_pylist(), read["amount"].to_pylist(), strict=True))
+        found = hive.ask(f"select id, amount from contained.{view}").rows
+        assert sorted(found) == expected
+    assert hive.ask("select count(*) from contained.t_rt where ts = 2").rows == [(3,)]
+
+
+def test_skeps_image_reads_syncs_and_checks(table: Table, contained_metastore: Running, lake_folder: Path) -> None:
+    image = tag("skep")
+    read = run_in(image, "read", table.path, "--columns", "id", "--output", "csv", folders=[lake_folder])
+    assert sorted(read.stdout.split()) == ["id", *(f"id-{i:03}" for i in range(6))], read.stderr
+    to = ("--metastore", contained_metastore.uri)
+    synced = run_in(image, "sync", "apply", table.path, "--table", "other", *to, folders=[lake_folder])
+    assert synced.returncode == 0, synced.stderr
+    checked = run_in(image, "sync", "check", "contained.other", *to, folders=[lake_folder])
+    assert (checked.returncode, checked.stdout.strip()) == (0, "contained.other: in sync"), checked.stderr
