@@ -153,9 +153,11 @@ def _mode_rule(config: TableConfig) -> MergeRule:
     if config.merge_mode is MergeMode.EVENT_TIME_ORDERING:
         stage = Stage(by_ordering=bool(ordering), fill=fill)
         return MergeRule(ordering, stage, stage)
+    # Payload classes are not asked about entries of delete blocks: these take away what is older, whatever its order.
+    by_payload = Stage(by_ordering=bool(ordering), block_wins=True, after_delete_newer=True)
     match payload:
         case "PartialUpdateAvroPayload":
-            stage = Stage(bool(ordering), Fill.NULLS, newer_meta=True)
+            stage = replace(by_payload, fill=Fill.NULLS, newer_meta=True)
             return MergeRule(ordering, stage, stage)
         case "OverwriteNonDefaultsWithLatestAvroPayload":
             stage = Stage(fill=Fill.DEFAULTS)
@@ -163,10 +165,11 @@ def _mode_rule(config: TableConfig) -> MergeRule:
         case "AWSDmsAvroPayload":
             return MergeRule(ordering, _LATEST, _LATEST, delete_field="Op", delete_marker="D")
         case "PostgresDebeziumAvroPayload":
-            stage = Stage(by_ordering=True, fill=Fill.UNAVAILABLE)
+            stage = replace(by_payload, by_ordering=True, fill=Fill.UNAVAILABLE)
             return _change_stream(ordering or ("_event_lsn",), stage, stage)
         case "MySqlDebeziumAvroPayload":
-            return _change_stream(("_event_seq",), _BY_ORDERING, _BY_ORDERING, numbered=True)
+            stage = replace(by_payload, by_ordering=True)
+            return _change_stream(("_event_seq",), stage, stage, numbered=True)
     return MergeRule(ordering, _LATEST, _LATEST, merger=payload or config.merge_strategy_id or "CUSTOM")
 
 

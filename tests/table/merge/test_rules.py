@@ -1,6 +1,7 @@
 """Merge semantics (format guide 8.2), sentence by sentence: each rule over log entries and against base rows."""
 
 import pickle
+import sys
 
 import pyarrow as pa
 import pytest
@@ -237,7 +238,8 @@ class TestCustom:
             at = new.schema.get_field_index("v")
             return new.set_column(at, new.schema.field(at), pa.compute.if_else(longer, old["v"], new["v"]))
 
-        monkeypatch.setattr("skep_table.merge.combine.find_merger", {"MyPayload": longest}.__getitem__)
+        combining = sys.modules["skep_table.merge.combine"]  # the package gives the name to its function
+        monkeypatch.setattr(combining, "find_merger", {"MyPayload": longest}.__getitem__)
         assert log(self.RULE, row(1, "long"), row(2, "x")) == "long"
         assert merged(self.RULE, (1, "b"), row(2, "longer")) == "longer"
         assert log(self.RULE, row(1, "long"), delete(2)) == "deleted"
@@ -305,3 +307,17 @@ class TestChangeStreamsOfVersion6:
         assert self.postgres((1, "c", "base"), (2, "u", self.UNAVAILABLE)) == ["base"]
         assert self.postgres((1, "c", "base"), (2, "u", "sent"), (3, "u", self.UNAVAILABLE)) == ["base"]
         assert self.postgres((5, "c", "base"), (2, "u", "late")) == ["base"]
+
+
+class TestPayloadClassesOfVersion8:
+    """Merge mode CUSTOM by payload class: entries of delete blocks take away what is older, whatever its order."""
+
+    RULE = MergeRule.of(config(8, payload="PartialUpdateAvroPayload", mode=MergeMode.CUSTOM))
+
+    def test_a_late_delete_wins(self):
+        assert log(self.RULE, row(9, "a"), delete(2)) == "deleted"
+        assert merged(self.RULE, (9, "base"), delete(2)) == "deleted"
+
+    def test_a_record_after_a_delete_counts_and_meets_the_base_row_by_its_order(self):
+        assert log(self.RULE, delete(9), row(2, "a")) == "a"
+        assert merged(self.RULE, (5, "base"), delete(9), row(2, "a")) == "base"
