@@ -49,6 +49,15 @@ def test_deletes_by_key_and_by_predicate(orders: Orders, table: skep.Table) -> N
     assert [commit.action for commit in table.history()] == ["deltacommit"] * 3
 
 
+def test_a_compaction_may_follow_a_write_by_itself(orders: Orders, table: skep.Table) -> None:
+    table.bulk_insert(orders(1, 2))
+    options = {"hoodie.compact.inline": True, "hoodie.compact.inline.max.delta.commits": 2}
+    table.upsert(orders(2, ts=2, note="second"), **options)
+    assert [commit.operation for commit in table.history()] == ["bulk_insert", "upsert", "compact"]
+    assert rows(table) == rows(table, query="read_optimized") == {1: "first", 2: "second"}
+    assert not table.sync().changed, "the sync after the write knows of the compaction"
+
+
 def test_hudis_options_make_and_write_the_same_table(orders: Orders, tmp_path: Path) -> None:
     options = {
         "hoodie.table.name": "orders",

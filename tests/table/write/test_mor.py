@@ -5,16 +5,18 @@ from __future__ import annotations
 import shutil
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from skep_table.commit.conflict import completed_since, simple
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.commit.setting import CommitSetting
 from skep_table.commit.transaction import Transaction
-from skep_table.errors import OptionError
+from skep_table.errors import CommitConflictError, OptionError
 from skep_table.logfile import BlockType, LogBlock, read_blocks
 from skep_table.names import LogFileName
 from skep_table.options import Options
@@ -356,6 +358,25 @@ def test_two_writers_at_one_slice_choose_different_names(make: Make) -> None:
         assert not other.instant.requested_time.endswith(name.write_token.split("-")[1].zfill(9))
         other.abort(None)
     assert found(table) == {"a": (2, 2)}
+
+
+def test_the_blocks_of_a_write_that_lost_are_taken_back(make: Make) -> None:
+    """Two writers append to one slice: the second to complete is refused, and only the first one's rows are there."""
+    table = make()
+    LocalWriter(table).insert(rows(("a", "p", 1, 1), ("b", "p", 1, 1)))
+
+    def other_first(ending: Any) -> None:
+        LocalWriter(table, setting()).upsert(rows(("a", "p", 2, 2)))
+        found_now = HudiTable.open(table.storage.root)
+        simple(replace(ending, table=found_now, completed=completed_since(ending.table, found_now)))
+
+    losing = replace(setting(), conflict_check=other_first)
+    with pytest.raises(CommitConflictError):
+        LocalWriter(table, losing).upsert(rows(("a", "p", 9, 9), ("b", "p", 9, 9)))
+    assert found(table) == {"a": (2, 2), "b": (1, 1)}
+    LocalWriter(table).upsert(rows(("b", "p", 3, 3)))
+    assert found(table) == {"a": (2, 2), "b": (3, 3)}
+    assert not table.reload().timeline.pending().instants
 
 
 # -- tables of Hudi ----------------------------------------------------------------------------------------------------
