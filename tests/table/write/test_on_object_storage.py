@@ -8,12 +8,18 @@ import pyarrow as pa
 import pytest
 
 from skep_table.commit.create import TableSpec, create_table
+from skep_table.commit.setting import CommitSetting
 from skep_table.errors import NotATableError, StorageError
 from skep_table.query import ReadRequest, read
+from skep_table.services.compact import compact
+from skep_table.services.rollback import roll_back_instant
 from skep_table.table import HudiTable
+from skep_table.table_config import TableType
 from skep_table.write.local import LocalWriter
 
 SCHEMA = pa.schema([("id", pa.string()), ("part", pa.string()), ("ts", pa.int64()), ("v", pa.int64())])
+
+MOR = TableType.MERGE_ON_READ
 
 
 def rows(*values: tuple[str, str, int, int]) -> pa.Table:
@@ -40,6 +46,23 @@ def test_a_table_lives_on_s3(s3_folder: Any, s3_options: dict[str, str]) -> None
     assert answer(HudiTable.open(storage.root, s3_options)) == {"a": 10, "b": 2, "d": 4}
     names = {file.path.partition("/")[0] for file in storage.list_prefix("", recursive=True)}
     assert names == {".hoodie", "x", "y"}
+    assert storage.list_prefix(".hoodie/.temp", recursive=True) == []
+
+
+def test_a_merge_on_read_table_lives_on_s3(s3_folder: Any) -> None:
+    storage = s3_folder()
+    spec = TableSpec(name="t", schema=SCHEMA, record_key=("id",), partition_by=("part",), ordering="ts", type=MOR)
+    table = create_table(storage, spec)
+    writer = LocalWriter(table)
+    writer.bulk_insert(rows(("a", "x", 1, 1), ("b", "x", 1, 2), ("c", "y", 1, 3)))
+    first = writer.upsert(rows(("a", "x", 2, 10), ("b", "x", 0, 20)))
+    assert all(stat.is_log for stat in first.metadata.stats)
+    undone = writer.delete(rows(("c", "y", 1, 0)).select(["id", "part"]))
+    roll_back_instant(table, undone.instant.requested_time, CommitSetting())
+    writer.upsert(rows(("c", "y", 3, 30)))
+    assert answer(table) == {"a": 10, "b": 2, "c": 30}
+    compact(table, CommitSetting())
+    assert answer(table) == answer(table, query="read_optimized") == {"a": 10, "b": 2, "c": 30}
     assert storage.list_prefix(".hoodie/.temp", recursive=True) == []
 
 
