@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from skep_table.commit.recovery import finish_begun
+from skep_table.commit.recovery import finish_begun, refuse_living
 from skep_table.commit.restore import finish_restore
 from skep_table.commit.setting import CommitSetting
 from skep_table.errors import InputError
@@ -21,7 +21,7 @@ def restore(table: HudiTable, savepoint: str, setting: CommitSetting) -> Restore
     """Takes back all writes after a savepoint. None when there are none. InputError, and nothing has changed, where
     the savepoint is not there or a later one stands in the way.
 
-    A restore that died before is finished first.
+    A restore that died before is finished first. CommitConflictError while another writer is at work.
     """
     with held(setting.lock, setting.lock_timeout_seconds):
         table = prepared(table, setting)
@@ -31,6 +31,8 @@ def restore(table: HudiTable, savepoint: str, setting: CommitSetting) -> Restore
         plan = plan_restore(table, savepoint)
         if not plan.instants_to_rollback:
             return None
+        later = [i for i in table.timeline.instants if i.requested_time > savepoint and i.action in WRITE_ACTIONS]
+        refuse_living(table, later, setting)
         setting.lock.ensure_held()
         instant, _ = request_instant(table, Action.RESTORE, plan, setting.clock)
         return finish_restore(table.reload(), instant, setting)

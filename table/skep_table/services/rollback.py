@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from skep_table.commit.recovery import finish_begun
+from skep_table.commit.recovery import finish_begun, refuse_living
 from skep_table.commit.rollback import roll_back
 from skep_table.commit.rollback_plan import plan_rollback
 from skep_table.commit.setting import CommitSetting
@@ -19,7 +19,8 @@ from skep_table.timeline.timeline import WRITE_ACTIONS
 
 
 def roll_back_instant(table: HudiTable, time: str, setting: CommitSetting) -> RollbackMetadata:
-    """Takes back the write requested at `time`. InputError, and nothing has changed, where Hudi would not allow it.
+    """Takes back the write requested at `time`. InputError, and nothing has changed, where Hudi would not allow it;
+    CommitConflictError where its writer is at work.
 
     Services that died are finished first: a planned clean would delete what the rollback makes current again.
     """
@@ -30,6 +31,7 @@ def roll_back_instant(table: HudiTable, time: str, setting: CommitSetting) -> Ro
             finish_cleans(table, setting)
             table = finish_begun(table.reload(), setting)
         target = check_rollback(table, time)
+        refuse_living(table, [target], setting)
         setting.lock.ensure_held()
         return roll_back(table, target, setting)
 

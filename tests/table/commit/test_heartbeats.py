@@ -15,11 +15,22 @@ import pytest
 
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.commit.heartbeat import FOLDER, Heart, Pulse, heartbeat_path, writer_facts
+from skep_table.commit.rollback import request_rollback
 from skep_table.commit.setting import CommitSetting
 from skep_table.commit.transaction import Transaction
-from skep_table.errors import AlreadyExistsError, LeaseLostError, OptionError, UnsupportedError, WriteError
+from skep_table.errors import (
+    AlreadyExistsError,
+    CommitConflictError,
+    LeaseLostError,
+    OptionError,
+    UnsupportedError,
+    WriteError,
+)
 from skep_table.options import Options
 from skep_table.process import ProcessName, this_process
+from skep_table.services.restore import restore
+from skep_table.services.rollback import roll_back_instant
+from skep_table.services.savepoint import create_savepoint
 from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
 from skep_table.timeline.instant import Action
@@ -158,6 +169,7 @@ def test_a_heart_takes_no_time_that_is_anothers(table: HudiTable) -> None:
 
 DIES = """
 import os, sys
+from skep_table.commit.rollback import request_rollback
 from skep_table.commit.setting import CommitSetting
 from skep_table.commit.transaction import Transaction
 from skep_table.table import HudiTable
@@ -220,3 +232,28 @@ def test_a_write_that_fails_leaves_no_heartbeat(table: HudiTable) -> None:
     with pytest.raises(WriteError), begun(table):
         raise WriteError("broken")
     assert hearts(table) == []
+
+
+def test_a_living_writer_is_not_rolled_back_by_name_either(table: HudiTable, rows: Rows) -> None:
+    LocalWriter(table).insert(rows(["a"]))
+    create_savepoint(table, CommitSetting())
+    first = table.reload().timeline.instants[0].requested_time
+    running = begun(table)
+    with pytest.raises(CommitConflictError, match="is at work"):
+        roll_back_instant(table, running.instant.requested_time, CommitSetting())
+    with pytest.raises(CommitConflictError, match="is at work"):
+        restore(table, first, CommitSetting())
+    with running:
+        running.complete(CommitMetadata())
+    assert pending(table) == []
+
+
+def test_a_writer_that_gives_up_is_left_to_roll_back_its_own(table: HudiTable, rows: Rows) -> None:
+    """It does so without the lock: whoever has that meanwhile does not do it, too."""
+    giving_up = begun(table)
+    request_rollback(table.reload(), giving_up.instant, CommitSetting())
+    LocalWriter(table).insert(rows(["a"]))
+    assert len(table.reload().timeline.pending().of(Action.ROLLBACK)) == 1
+    giving_up.abort(None)
+    LocalWriter(table).insert(rows(["b"]))
+    assert not table.reload().timeline.pending().instants
