@@ -18,17 +18,16 @@ from skep.writing import WriteSetting, writer_for
 from skep_sync.options import ENABLE, URIS
 from skep_sync.targets import Clients, Target, targets_of
 from skep_table.commit.create import TableSpec, create_table, table_config
-from skep_table.errors import InputError, NotATableError, OptionError, TableExistsError, TableMismatchError
+from skep_table.errors import InputError, NotATableError, OptionError, TableExistsError
 from skep_table.hooks import Committed
-from skep_table.keys.generator import parse_key_generator
-from skep_table.options import Option, Options, boolean, comma_list, one_of, option
+from skep_table.options import Options, boolean, one_of, option
 from skep_table.query.request import ReadRequest
 from skep_table.storage import Storage, open_storage
 from skep_table.table import HudiTable
-from skep_table.table_config import TableType
 from skep_table.write.flow import TableWriter
 from skep_table.write.options import DUPLICATES_DROPPED, PARTITIONS_TO_DELETE
 from skep_table.write.result import WriteResult
+from skep_table.write.settings import TABLE_NAME, check_settings, spec_of
 
 
 class Operation(str, Enum):
@@ -44,13 +43,7 @@ class Operation(str, Enum):
 
 
 _TAKE_PREPPED = (Operation.UPSERT, Operation.DELETE)
-_no_names: tuple[str, ...] = ()
 _WRITE = "hoodie.datasource.write."
-TABLE_NAME = option("hoodie.table.name", str, "", "The table's name", f"{_WRITE}table.name")
-DATABASE_NAME = option("hoodie.database.name", str, "", "The table's database")
-TABLE_TYPE = option(
-    f"{_WRITE}table.type", one_of(TableType), TableType.COPY_ON_WRITE, "Type of a new table", "hoodie.table.type"
-)
 OPERATION = option(
     f"{_WRITE}operation", one_of(Operation), Operation.UPSERT, ", ".join(operation.value for operation in Operation)
 )
@@ -60,26 +53,6 @@ PREPPED = option(
     False,
     "upsert and delete: the rows were read with their meta columns, which say where they are; nothing is looked up",
 )
-RECORD_KEY = option(
-    f"{_WRITE}recordkey.field", comma_list, _no_names, "Columns that identify a row", "hoodie.table.recordkey.fields"
-)
-PARTITION_FIELDS = option(
-    f"{_WRITE}partitionpath.field", comma_list, _no_names, "Columns whose values make the folders"
-)
-ORDERING = option(
-    f"{_WRITE}precombine.field",
-    str,
-    "",
-    "Of two rows with one key, that with the greater value wins",
-    "hoodie.table.precombine.field",
-    "hoodie.table.ordering.fields",
-)
-HIVE_STYLE = option(f"{_WRITE}hive_style_partitioning", boolean, False, "Folders named column=value")
-URL_ENCODE = option(f"{_WRITE}partitionpath.urlencode", boolean, False, "Folder names are URL-encoded")
-KEY_GENERATOR = option(
-    f"{_WRITE}keygenerator.class", str, "", "Hudi's key generator class, or its type", f"{_WRITE}keygenerator.type"
-)
-PAYLOAD = option(f"{_WRITE}payload.class", str, "", "Hudi's payload class", "hoodie.compaction.payload.class")
 
 
 class Mode(str, Enum):
@@ -175,7 +148,7 @@ class FrameWriter:
                 storage.delete_folder("")
                 table = None
             else:
-                _check_same(table, options)
+                check_settings(table.config, table.storage.root, options)
         if table is None:
             table = create_table(storage, _spec(options, self._frame))
         return _written(writer_for(self._frame, table, _setting(table, options)), self._frame, options)
@@ -204,51 +177,7 @@ def _spec(options: Options, frame: object) -> TableSpec:
     name = options.value(TABLE_NAME)
     if not name:
         raise OptionError(f"a new table needs {TABLE_NAME.key}", option=TABLE_NAME.key)
-    generator = options.value(KEY_GENERATOR)
-    return TableSpec(
-        name=name,
-        database=options.value(DATABASE_NAME) or None,
-        schema=schema_of(frame, name),
-        record_key=options.value(RECORD_KEY),
-        partition_by=options.value(PARTITION_FIELDS),
-        ordering=options.value(ORDERING) or None,
-        type=options.value(TABLE_TYPE),
-        hive_style=options.value(HIVE_STYLE),
-        url_encode=options.value(URL_ENCODE),
-        key_generator=parse_key_generator(generator).value if generator else None,
-        payload_class=options.value(PAYLOAD) or None,
-        properties={key: value for key, value in options.items() if ".keygen." in key},
-    )
-
-
-def _check_same(table: HudiTable, options: Options) -> None:
-    """What the options say of the table must be so; what they don't say is the table's own."""
-    config = table.config
-    said: tuple[tuple[Option[Any], object], ...] = (
-        (TABLE_NAME, config.name),
-        (RECORD_KEY, config.record_key_fields),
-        (PARTITION_FIELDS, config.partition_fields),
-        (ORDERING, ",".join(config.ordering_fields)),
-        (TABLE_TYPE, config.type),
-        (HIVE_STYLE, config.hive_style),
-    )
-    for known, found in said:
-        expected = options.value(known)
-        if known is PARTITION_FIELDS:
-            expected = tuple(field.partition(":")[0] for field in expected)
-        if options.is_set(known) and expected != found:
-            raise TableMismatchError(
-                f"the table at {table.storage.root} has {known.key} {_shown(found)}, not {_shown(expected)}",
-                option=known.key,
-                found=found,
-                expected=expected,
-            )
-
-
-def _shown(value: object) -> str:
-    if isinstance(value, tuple):
-        return ",".join(value) or "nothing"
-    return str(value.value if isinstance(value, Enum) else value) or "nothing"
+    return spec_of(options, name, schema_of(frame, name))
 
 
 def _setting(table: HudiTable, options: Options) -> WriteSetting:

@@ -18,6 +18,7 @@
     ├── UnsupportedError          known, and not built (yet); says since when or what instead
     ├── WriteError                a write did not commit; the table is as before
     │   ├── RowErrors                 rows failed in write tasks
+    │   ├── ValidationError           a pre-commit validator objects to what would be committed
     │   ├── CommitConflictError       someone else won: try again
     │   └── LeaseLostError            lock or heartbeat lost before completion
     ├── LockError                 a lock can't be had, or was lost
@@ -127,6 +128,10 @@ class WriteError(SkepError):
 
 class RowErrors(WriteError):
     """Rows failed in write tasks, so the commit was given up and rolled back. Fields: errors, sample."""
+
+
+class ValidationError(WriteError):
+    """A pre-commit validator objects to what the write would commit. Fields: query, found, expected, before, after."""
 
 
 class CommitConflictError(WriteError):

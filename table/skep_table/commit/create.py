@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from skep_table.errors import KeyFieldError, OptionError
 from skep_table.keys.generator import KeyGenerator, infer_key_generator, parse_key_generator
+from skep_table.keys.own import has_own
 from skep_table.schema.arrow import from_arrow, to_arrow
 from skep_table.schema.avro import avro_text
 from skep_table.schema.types import Schema, record_names
@@ -16,7 +17,9 @@ from skep_table.storage import Storage
 from skep_table.table import HudiTable
 from skep_table.table_config import (
     DEFAULT_PAYLOAD,
+    KEY_GENERATOR_CLASS,
     OVERWRITE_WITH_LATEST,
+    USER_PROVIDED,
     MergeMode,
     TableConfig,
     TableType,
@@ -84,7 +87,8 @@ def _config_of(spec: TableSpec, schema: Schema) -> TableConfig:
     if not spec.name:
         raise OptionError("a table needs a name", option="name")
     named = spec.key_generator
-    kind = parse_key_generator(named) if named else infer_key_generator(spec.record_key, spec.partition_by)
+    own = named is not None and has_own(named)
+    kind = parse_key_generator(named) if named and not own else infer_key_generator(spec.record_key, spec.partition_by)
     fields = tuple(part.partition(":")[0] for part in spec.partition_by)
     typed = (
         {"hoodie.datasource.write.partitionpath.field": ",".join(spec.partition_by)}
@@ -99,12 +103,12 @@ def _config_of(spec: TableSpec, schema: Schema) -> TableConfig:
         record_key_fields=spec.record_key,
         partition_fields=fields,
         ordering_fields=(spec.ordering,) if spec.ordering is not None else (),
-        key_generator=kind.value,
+        key_generator=USER_PROVIDED if own else kind.value,
         payload_class=spec.payload_class or (DEFAULT_PAYLOAD if event_time else OVERWRITE_WITH_LATEST),
         merge_mode=MergeMode.EVENT_TIME_ORDERING if event_time else MergeMode.COMMIT_TIME_ORDERING,
         hive_style=spec.hive_style,
         url_encode=spec.url_encode,
         timezone=TimelineZone.UTC,
         create_schema=avro_text(schema),
-        raw={**spec.properties, **typed},
+        raw={**spec.properties, **typed, **({KEY_GENERATOR_CLASS: named} if own and named else {})},
     )

@@ -13,11 +13,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from skep_table.errors import KeyFieldError, OptionError, UnsupportedError
-from skep_table.keys.partition_path import join_values
+from skep_table.keys.own import has_own, make_own
+from skep_table.keys.partition_path import check_inside, join_values
 from skep_table.keys.text import column_of, value_text
 from skep_table.keys.timebased import TimestampFormat
 from skep_table.options import boolean
-from skep_table.table_config import TableConfig
+from skep_table.table_config import KEY_GENERATOR_CLASS, USER_PROVIDED, TableConfig
 
 NULL_TEXT = "__null__"
 EMPTY_TEXT = "__empty__"
@@ -70,12 +71,28 @@ def parse_key_generator(name: str) -> KeyGeneratorType:
     )
 
 
+def generator_name(name: str) -> str:
+    """What tables are told: the type name of one of Hudi's generators, or the name of one's own as it is.
+
+    UnsupportedError for one that is neither.
+    """
+    return name if has_own(name) else parse_key_generator(name).value
+
+
+def generator_of(config: TableConfig) -> str | None:
+    """The table's generator in the same words; None where its settings name none."""
+    if config.key_generator != USER_PROVIDED:
+        return config.key_generator
+    return config.raw.get(KEY_GENERATOR_CLASS)
+
+
 @dataclass(frozen=True, slots=True)
 class KeyGenerator:
     """How one table keys its rows.
 
     `prefixed` writes record keys as `field:value` pairs. `timestamps` names the partition fields that go through
-    `time_format`. No record fields: keys are made by the writer (`<instant>_<task>_<row>`).
+    `time_format`. No record fields: keys are made by the writer (`<instant>_<task>_<row>`). `own` is the name of a
+    plug-in that makes keys and paths, from `own_settings`.
     """
 
     type: KeyGeneratorType
@@ -87,14 +104,19 @@ class KeyGenerator:
     timestamps: frozenset[str] = frozenset()
     time_format: TimestampFormat | None = None
     logical_timestamps: bool = False
+    own: str = ""
+    own_settings: tuple[tuple[str, str], ...] = ()
 
     @classmethod
     def of(cls, config: TableConfig, options: Mapping[str, str] | None = None) -> KeyGenerator:
         """The table's generator. `options` may add what version 6 tables don't store: the types of CUSTOM fields."""
         properties = {**config.raw, **(options or {})}
+        named = generator_of(config)
+        if named and has_own(named):
+            return cls._own(config, named, properties)
         kind = (
-            parse_key_generator(config.key_generator)
-            if config.key_generator
+            parse_key_generator(named)
+            if named
             else infer_key_generator(config.record_key_fields, config.partition_fields)
         )
         timestamps = _timestamp_fields(kind, config, properties)
@@ -111,6 +133,19 @@ class KeyGenerator:
             logical_timestamps=boolean(properties.get(_LOGICAL_TIMESTAMPS, "false")),
         )
 
+    @classmethod
+    def _own(cls, config: TableConfig, name: str, properties: Mapping[str, str]) -> KeyGenerator:
+        return cls(
+            type=KeyGeneratorType.CUSTOM,
+            record_fields=config.record_key_fields,
+            partition_fields=config.partition_fields,
+            prefixed=False,
+            hive_style=config.hive_style,
+            url_encode=config.url_encode,
+            own=name,
+            own_settings=tuple(sorted(properties.items())),
+        )
+
     def as_in(self, stored_key: str) -> KeyGenerator:
         """Single-field complex keys are prefixed by some Hudi releases and not by others: do as the table's rows do."""
         if self.type is not KeyGeneratorType.COMPLEX or len(self.record_fields) != 1:
@@ -125,6 +160,10 @@ class KeyGenerator:
 
     def record_keys(self, batch: pa.RecordBatch | pa.Table) -> pa.Array:
         """The record key of each row. KeyFieldError, with the count, for rows that have none."""
+        if self.own:
+            own = make_own(self.own, self.own_settings).record_keys(batch)
+            self._refuse(pc.equal(pc.coalesce(own, pa.scalar("")), ""))
+            return own
         texts = [self._text(batch, field) for field in self.record_fields]
         if self.prefixed:
             return self._prefixed_keys(texts)
@@ -134,6 +173,10 @@ class KeyGenerator:
 
     def partition_paths(self, batch: pa.RecordBatch | pa.Table) -> pa.Array:
         """The partition path of each row. KeyFieldError for values that can't be folders."""
+        if self.own:
+            paths = make_own(self.own, self.own_settings).partition_paths(batch)
+            check_inside(paths, self.partition_fields)
+            return paths
         values = []
         for field in self.partition_fields:
             if field in self.timestamps and self.time_format is not None:

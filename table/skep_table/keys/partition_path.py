@@ -45,11 +45,12 @@ def join_values(
         level = escape_column(filled) if url_encode else filled
         levels.append(pc.binary_join_element_wise(f"{field}=", level, "") if hive_style else level)
     paths = levels[0] if len(levels) == 1 else pc.binary_join_element_wise(*levels, "/")
-    _check_inside(paths, fields)
+    check_inside(paths, fields)
     return paths
 
 
-def _check_inside(paths: pa.Array, fields: Sequence[str]) -> None:
+def check_inside(paths: pa.Array, fields: Sequence[str]) -> None:
+    """KeyFieldError for paths that lead out of the table's folder, or into Hudi's own."""
     odd = pc.filter(paths, pc.match_substring_regex(paths, _OUTSIDE))
     if len(odd):
         raise KeyFieldError(

@@ -38,7 +38,7 @@ from skep_table.write.indexes.moves import GlobalTagger
 from skep_table.write.keyed import Keyer
 from skep_table.write.latest import latest_files
 from skep_table.write.operation import TRAITS, Replaces, data_action
-from skep_table.write.options import COMMIT_METADATA_PREFIX, COMMIT_ON_ERRORS, DUPLICATES, Duplicates
+from skep_table.write.options import COMMIT_METADATA_PREFIX, COMMIT_ON_ERRORS, DUPLICATES, VALIDATORS, Duplicates
 from skep_table.write.plan import WritePlan, plan_write
 from skep_table.write.profile import BucketPlan, PartitionProfile, plan_buckets
 from skep_table.write.replaced import clusterings_met, live_groups, matching_partitions
@@ -285,6 +285,7 @@ class TableWriter:
                 extra_metadata={**extra, "schema": avro_text(schema)},
                 partition_to_replace_file_ids=replaced,
             )
+            self._validate(transaction, metadata)
             return WriteResult(transaction.complete(metadata), metadata, schema)
 
     def _complete(
@@ -304,10 +305,18 @@ class TableWriter:
                 errors=errors,
                 table=transaction.table.config.name,
             )
+        self._validate(transaction, metadata)
         with self._setting.events.step("write.commit"):
             instant = transaction.complete(metadata)
         _warn_of_nulls({name for result in results for name in result.lists_with_nulls})
         return WriteResult(instant, metadata, plan.schema)
+
+    def _validate(self, transaction: Transaction, metadata: CommitMetadata) -> None:
+        if VALIDATORS.key in self._setting.options:
+            from skep_table.write.validate import validate
+
+            with self._setting.events.step("write.validate"):
+                validate(transaction.table, transaction.instant, metadata, self._setting.options)
 
     def _tell(self, result: WriteResult) -> None:
         """The commit stands whatever the hooks do; what they raise is theirs to record, and logged here."""

@@ -61,6 +61,10 @@ def _level(text: str) -> str:
     return name.removesuffix("_SER")
 
 
+def _queries(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(";") if part.strip())
+
+
 _nothing: tuple[str, ...] = ()
 
 SMALL_FILE_BYTES = option(
@@ -144,6 +148,31 @@ COLLECTED_BYTES = option(
     int,
     64 << 20,
     "Rows of a Spark frame up to this size are held by the driver until they are written, larger ones by Spark",
+)
+
+VALIDATORS = option(
+    "hoodie.precommit.validators",
+    comma_list,
+    _nothing,
+    "What checks a write before it commits: Hudi's SQL validators, or entry points of group skep.validators",
+)
+EQUALITY = option(
+    "hoodie.precommit.validators.equality.sql.queries",
+    _queries,
+    _nothing,
+    "Queries whose answer a write may not change, by ;",
+)
+INEQUALITY = option(
+    "hoodie.precommit.validators.inequality.sql.queries",
+    _queries,
+    _nothing,
+    "Queries whose answer a write has to change, by ;",
+)
+SINGLE_VALUE = option(
+    "hoodie.precommit.validators.single.value.sql.queries",
+    _queries,
+    _nothing,
+    "query#value: what a query answers after a write, by ;",
 )
 
 for key, doc in {

@@ -39,6 +39,7 @@ from skep_table.write.options import (
     Duplicates,
 )
 from skep_table.write.profile import LogSizing, Sizing, record_bytes
+from skep_table.write.settings import check_settings, merged_by
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +120,9 @@ class WritePlan:
 def plan_write(table: HudiTable, operation: WriteOperation, incoming: pa.Schema, options: Options) -> WritePlan:
     """Checks the frame's columns against the table. InputError for what does not fit."""
     config = table.config
+    check_settings(config, table.storage.root, options)
     generator = _as_stored(table, KeyGenerator.of(config, options))
-    rule = MergeRule.of(config, options)
+    rule = MergeRule.of(merged_by(config, options), options)
     given = plain_schema(pa.schema([field for field in incoming if field.name not in META_FIELDS]))
     traits = TRAITS[operation]
     index = IndexSetting.of(config, options)

@@ -1,0 +1,58 @@
+"""Key generators of one's own: found by entry point under the class name that the table's settings give."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from importlib.metadata import entry_points
+from typing import Final, Protocol
+
+import pyarrow as pa
+
+from skep_table.errors import UnsupportedError
+
+GROUP: Final = "skep.key_generators"
+
+
+class OwnKeyGenerator(Protocol):
+    """Makes keys and paths from whole columns. Rows have the table's columns, in its types."""
+
+    def record_keys(self, rows: pa.RecordBatch | pa.Table) -> pa.Array:
+        """Text; null or empty where a row has no key."""
+        ...
+
+    def partition_paths(self, rows: pa.RecordBatch | pa.Table) -> pa.Array:
+        """Text, not null: the folder of each row, `""` for the table's own."""
+        ...
+
+
+class Factory(Protocol):
+    """What an entry point of the group `skep.key_generators` is: from the table's settings and the write's options."""
+
+    def __call__(self, properties: Mapping[str, str]) -> OwnKeyGenerator: ...
+
+
+def has_own(name: str) -> bool:
+    """Whether a generator is registered as `name`: a class name, or the last part of one."""
+    return _find(name) is not None
+
+
+def make_own(name: str, properties: tuple[tuple[str, str], ...]) -> OwnKeyGenerator:
+    """UnsupportedError when there is none of the name."""
+    factory = _find(name)
+    if factory is None:
+        raise UnsupportedError(
+            f"there is no key generator {name}",
+            hint=f"Hudi's own are built in; register others as entry points of group {GROUP!r}",
+            found=name,
+        )
+    return factory(dict(properties))
+
+
+@lru_cache(maxsize=64)
+def _find(name: str) -> Factory | None:
+    for each in (name, name.rpartition(".")[2]):
+        for entry in entry_points(group=GROUP, name=each):
+            found: Factory = entry.load()
+            return found
+    return None

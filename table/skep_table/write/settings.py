@@ -1,0 +1,231 @@
+"""What the options of a write say of the table: settings of a new one, and contradictions to one that is there.
+
+A table keeps what it was made with. Options that repeat it are welcome, those that say something else are refused by
+name; what no option says is the table's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from enum import Enum
+from typing import Any, Final
+
+from skep_table.commit.create import TableSpec
+from skep_table.errors import OptionError, TableMismatchError
+from skep_table.keys.generator import generator_name, generator_of
+from skep_table.options import Option, Options, Status, boolean, comma_list, one_of, option
+from skep_table.schema.types import Schema
+from skep_table.table_config import (
+    DEFAULT_PAYLOAD,
+    OVERWRITE_WITH_LATEST,
+    STRATEGY_OF_MODE,
+    MergeMode,
+    TableConfig,
+    TableType,
+    mode_of_payload,
+)
+
+_no_names: tuple[str, ...] = ()
+_WRITE = "hoodie.datasource.write."
+
+
+def _one_column(text: str) -> str:
+    if "," in text:
+        raise ValueError("one column: tables of version 6 hold no more")
+    return text.strip()
+
+
+TABLE_NAME = option("hoodie.table.name", str, "", "The table's name", f"{_WRITE}table.name")
+DATABASE_NAME = option("hoodie.database.name", str, "", "The table's database")
+TABLE_TYPE = option(
+    f"{_WRITE}table.type", one_of(TableType), TableType.COPY_ON_WRITE, "Type of a new table", "hoodie.table.type"
+)
+RECORD_KEY = option(
+    f"{_WRITE}recordkey.field", comma_list, _no_names, "Columns that identify a row", "hoodie.table.recordkey.fields"
+)
+PARTITION_FIELDS = option(
+    f"{_WRITE}partitionpath.field", comma_list, _no_names, "Columns whose values make the folders"
+)
+ORDERING = option(
+    f"{_WRITE}precombine.field",
+    _one_column,
+    "",
+    "Of two rows with one key, that with the greater value wins",
+    "hoodie.table.precombine.field",
+    "hoodie.table.ordering.fields",
+)
+HIVE_STYLE = option(f"{_WRITE}hive_style_partitioning", boolean, False, "Folders named column=value")
+URL_ENCODE = option(f"{_WRITE}partitionpath.urlencode", boolean, False, "Folder names are URL-encoded")
+KEY_GENERATOR = option(
+    f"{_WRITE}keygenerator.class",
+    str,
+    "",
+    "Hudi's key generator class or its type, or the name of an entry point of group skep.key_generators",
+    f"{_WRITE}keygenerator.type",
+)
+PAYLOAD = option(f"{_WRITE}payload.class", str, "", "Hudi's payload class", "hoodie.compaction.payload.class")
+MERGE_MODE = option(
+    "hoodie.write.record.merge.mode",
+    one_of(MergeMode),
+    MergeMode.COMMIT_TIME_ORDERING,
+    "EVENT_TIME_ORDERING: the greater ordering value wins; COMMIT_TIME_ORDERING: the last write; CUSTOM: the payload's",
+    "hoodie.record.merge.mode",
+)
+STRATEGY = option(
+    "hoodie.write.record.merge.strategy.id", str, "", "The merge mode by its id", "hoodie.record.merge.strategy.id"
+)
+IMPLEMENTATIONS = option(
+    "hoodie.write.record.merge.custom.implementation.classes", str, "", "Refused: version 6 merges by payload classes"
+)
+
+
+def _version_6(text: str) -> int:
+    if int(text) != 6:
+        raise ValueError("6: tables of other versions are read, not written")
+    return 6
+
+
+TABLE_VERSION = option("hoodie.write.table.version", _version_6, 6, "The version of tables that are written")
+for _key, _doc in {
+    "hoodie.write.auto.upgrade": "tables are never upgraded",
+    "hoodie.write.complex.keygen.validation.enable": "keys are written as those are that are there",
+    "hoodie.write.complex.keygen.new.encoding": "keys are written as those are that are there",
+}.items():
+    option(_key, str, "", _doc, status=Status.NO_EFFECT)
+_MODE_OF_STRATEGY: Final = {strategy: mode for mode, strategy in STRATEGY_OF_MODE.items()}
+
+
+def spec_of(options: Options, name: str, schema: Schema) -> TableSpec:
+    """A new table. OptionError for settings that don't go together."""
+    options.value(TABLE_VERSION)
+    ordering = options.value(ORDERING) or None
+    generator = options.value(KEY_GENERATOR)
+    kept = {key: value for key, value in options.items() if ".keygen." in key}
+    return TableSpec(
+        name=name,
+        database=options.value(DATABASE_NAME) or None,
+        schema=schema,
+        record_key=options.value(RECORD_KEY),
+        partition_by=options.value(PARTITION_FIELDS),
+        ordering=ordering,
+        type=options.value(TABLE_TYPE),
+        hive_style=options.value(HIVE_STYLE),
+        url_encode=options.value(URL_ENCODE),
+        key_generator=generator_name(generator) if generator else None,
+        payload_class=payload_of(options, ordering),
+        properties=kept,
+    )
+
+
+def payload_of(options: Options, ordering: str | None) -> str | None:
+    """The payload class by which a version 6 table merges as the options say; None when they don't say.
+
+    OptionError for merge settings that such a table can't hold, or that contradict each other.
+    """
+    if options.value(IMPLEMENTATIONS):
+        raise OptionError(
+            f"{IMPLEMENTATIONS.key}: a table of version 6 can't hold merger classes",
+            hint=f"name a merger by {PAYLOAD.key}, and register it as an entry point of group skep.mergers",
+            option=IMPLEMENTATIONS.key,
+        )
+    given = options.value(PAYLOAD) or None
+    mode = _mode(options)
+    if mode is None:
+        return given
+    if given is not None and mode_of_payload(given) is not mode:
+        raise OptionError(
+            f"{MERGE_MODE.key}={mode.value} and {PAYLOAD.key}={given} contradict each other", option=MERGE_MODE.key
+        )
+    match mode:
+        case MergeMode.EVENT_TIME_ORDERING:
+            if ordering is None:
+                raise OptionError(f"{MERGE_MODE.key}={mode.value} needs {ORDERING.key}", option=ORDERING.key)
+            return given or DEFAULT_PAYLOAD
+        case MergeMode.COMMIT_TIME_ORDERING:
+            if ordering is not None:
+                raise OptionError(
+                    f"{MERGE_MODE.key}={mode.value} and {ORDERING.key}={ordering}: readers of version 6 tables disagree"
+                    " about what these mean together",
+                    hint=f"leave {ORDERING.key} away",
+                    option=MERGE_MODE.key,
+                )
+            return given or OVERWRITE_WITH_LATEST
+        case MergeMode.CUSTOM:
+            if given is None:
+                raise OptionError(f"{MERGE_MODE.key}=CUSTOM needs {PAYLOAD.key}", option=PAYLOAD.key)
+            return given
+
+
+def _mode(options: Options) -> MergeMode | None:
+    mode = options.value(MERGE_MODE) if options.is_set(MERGE_MODE) else None
+    strategy = options.value(STRATEGY)
+    if not strategy:
+        return mode
+    named = _MODE_OF_STRATEGY.get(strategy)
+    if named is None or (mode is not None and named is not mode):
+        raise OptionError(
+            f"{STRATEGY.key}={strategy} is none of {', '.join(_MODE_OF_STRATEGY)}"
+            if named is None
+            else f"{MERGE_MODE.key}={mode.value if mode else ''} and {STRATEGY.key}={strategy} contradict each other",
+            option=STRATEGY.key,
+            found=strategy,
+        )
+    return named
+
+
+def check_settings(config: TableConfig, root: str, options: Options) -> None:
+    """TableMismatchError for the first option that says something else of the table than it is."""
+    for known, found, expected in _said(config, options):
+        if expected != found:
+            raise TableMismatchError(
+                f"the table at {root} has {known.key} {_shown(found)}, not {_shown(expected)}",
+                option=known.key,
+                found=found,
+                expected=expected,
+            )
+
+
+def merged_by(config: TableConfig, options: Options) -> TableConfig:
+    """The table's settings, with the options' payload class where the table names none."""
+    payload = payload_of(options, ",".join(config.ordering_fields) or None)
+    if payload is None or config.payload_class is not None:
+        return config
+    return replace(config, payload_class=payload, merge_mode=mode_of_payload(payload))
+
+
+def _said(config: TableConfig, options: Options) -> Iterator[tuple[Option[Any], object, object]]:
+    """(option, what the table has, what the option says), for those that are given."""
+    facts: tuple[tuple[Option[Any], object], ...] = (
+        (TABLE_NAME, config.name),
+        (TABLE_TYPE, config.type),
+        (RECORD_KEY, config.record_key_fields),
+        (PARTITION_FIELDS, config.partition_fields),
+        (ORDERING, ",".join(config.ordering_fields)),
+        (HIVE_STYLE, config.hive_style),
+        (URL_ENCODE, config.url_encode),
+    )
+    for known, found in facts:
+        if options.is_set(known):
+            said = options.value(known)
+            if known is PARTITION_FIELDS:
+                said = tuple(field.partition(":")[0] for field in said)
+            yield known, found, said
+    generator = generator_of(config)
+    if options.is_set(KEY_GENERATOR) and generator is not None:
+        yield KEY_GENERATOR, generator, generator_name(options.value(KEY_GENERATOR))
+    # A copy-on-write table that Hudi made names no payload class: then the option's holds.
+    payload = payload_of(options, ",".join(config.ordering_fields) or None)
+    if payload is not None and config.payload_class is not None:
+        known = PAYLOAD if options.is_set(PAYLOAD) else MERGE_MODE
+        yield known, _simple(config.payload_class), _simple(payload)
+
+
+def _simple(class_name: str) -> str:
+    return class_name.rpartition(".")[2]
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, tuple):
+        return ",".join(value) or "nothing"
+    return str(value.value if isinstance(value, Enum) else value) or "nothing"

@@ -1,0 +1,157 @@
+"""Pre-commit validators: Hudi's three that ask SQL, and plug-ins. One that objects keeps a write from committing.
+
+SQL is Spark's; DuckDB runs it here, over the rows before the write and those that it would leave.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from typing import Any, Final, Protocol
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+
+from skep_table.errors import EnvironmentMissingError, OptionError, UnsupportedError, ValidationError
+from skep_table.options import Option, Options
+from skep_table.query import ReadRequest
+from skep_table.query.read import read
+from skep_table.schema.types import META_FIELDS
+from skep_table.table import HudiTable
+from skep_table.timeline.instant import Instant
+from skep_table.timeline.metadata import CommitMetadata
+from skep_table.write.options import EQUALITY, INEQUALITY, SINGLE_VALUE, VALIDATORS
+from skep_table.write.preview import Preview
+
+GROUP: Final = "skep.validators"
+_PLACEHOLDER: Final = "<TABLE_NAME>"
+_TABLE: Final = "validated"
+
+
+class Validator(Protocol):
+    """What an entry point of the group `skep.validators` is."""
+
+    def __call__(self, before: HudiTable, after: HudiTable, metadata: CommitMetadata) -> None:
+        """Raises ValidationError for a write that must not commit."""
+        ...
+
+
+def validate(table: HudiTable, instant: Instant, metadata: CommitMetadata, options: Options) -> None:
+    """ValidationError when one of the validators objects to what the instant is about to commit."""
+    checks = list(validators_of(options))
+    if checks:
+        after = Preview(table, instant, metadata)
+        for check in checks:
+            check(table, after, metadata)
+
+
+def validators_of(options: Options) -> Iterator[Validator]:
+    """As the options say. OptionError for queries that are missing, UnsupportedError for validators that are."""
+    for name in options.value(VALIDATORS):
+        match name.rpartition(".")[2]:
+            case "SqlQueryEqualityPreCommitValidator":
+                yield _Same(_given(options, EQUALITY), same=True)
+            case "SqlQueryInequalityPreCommitValidator":
+                yield _Same(_given(options, INEQUALITY), same=False)
+            case "SqlQuerySingleResultPreCommitValidator":
+                yield _SingleValue(_given(options, SINGLE_VALUE))
+            case _:
+                yield _plug_in(name)
+
+
+@dataclass(frozen=True, slots=True)
+class _Same:
+    queries: tuple[str, ...]
+    same: bool
+
+    def __call__(self, before: HudiTable, after: HudiTable, metadata: CommitMetadata) -> None:  # noqa: ARG002
+        for query in self.queries:
+            was, is_now = Counter(_ask(before, query)), Counter(_ask(after, query))
+            if (was == is_now) is not self.same:
+                wanted = "the same" if self.same else "something else"
+                raise ValidationError(
+                    f"table {after.config.name}: {query!r} is to answer {wanted} after the write",
+                    query=query,
+                    before=_shown(was),
+                    after=_shown(is_now),
+                )
+
+
+@dataclass(frozen=True, slots=True)
+class _SingleValue:
+    queries: tuple[str, ...]
+
+    def __call__(self, before: HudiTable, after: HudiTable, metadata: CommitMetadata) -> None:  # noqa: ARG002
+        for each in self.queries:
+            query, mark, expected = each.rpartition("#")
+            if not mark:
+                raise OptionError(
+                    f"{SINGLE_VALUE.key}: {each!r} is not of the form query#value", option=SINGLE_VALUE.key
+                )
+            answer = _ask(after, query)
+            found = str(answer[0][0]) if len(answer) == 1 and len(answer[0]) == 1 else f"{len(answer)} rows"
+            if found != expected.strip():
+                raise ValidationError(
+                    f"table {after.config.name}: {query!r} answers {found} after the write, not {expected.strip()}",
+                    query=query,
+                    found=found,
+                    expected=expected.strip(),
+                )
+
+
+def _ask(table: HudiTable, query: str) -> list[tuple[Any, ...]]:
+    """The rows that a query over the table answers."""
+    try:
+        import duckdb
+    except ImportError as error:
+        raise EnvironmentMissingError(
+            "SQL validators need DuckDB", hint="pip install 'skep[duckdb]'", package="duckdb"
+        ) from error
+    try:
+        tree = sqlglot.parse_one(query.replace(_PLACEHOLDER, _TABLE), dialect="spark")
+    except SqlglotError as error:
+        raise OptionError(
+            f"validator query {query!r} is no SQL: {error}", option=VALIDATORS.key, found=query
+        ) from error
+    rows = read(table, ReadRequest(columns=_columns(tree, table)))
+    source = rows.to_reader() if len(list(tree.find_all(exp.Table))) == 1 else rows.to_arrow()
+    with duckdb.connect() as connection:
+        connection.register(_TABLE, source)
+        try:
+            answer: list[tuple[Any, ...]] = connection.sql(tree.sql(dialect="duckdb")).fetchall()
+        except duckdb.Error as error:
+            raise OptionError(f"validator query {query!r}: {error}", option=VALIDATORS.key, found=query) from error
+    return answer
+
+
+def _columns(tree: Any, table: HudiTable) -> tuple[str, ...] | None:
+    """Those of the table that the query can mean; None for all."""
+    if any(not isinstance(star.parent, exp.Count) for star in tree.find_all(exp.Star)):
+        return None
+    names = {identifier.name.lower() for identifier in tree.find_all(exp.Identifier)}
+    every = (*META_FIELDS, *table.schema().names())
+    return tuple(name for name in every if name.lower() in names) or every[:1]
+
+
+def _given(options: Options, known: Option[tuple[str, ...]]) -> tuple[str, ...]:
+    queries = options.value(known)
+    if not queries:
+        raise OptionError(f"a validator needs {known.key}", option=known.key)
+    return queries
+
+
+def _plug_in(name: str) -> Validator:
+    for entry in entry_points(group=GROUP, name=name):
+        found: Validator = entry.load()
+        return found
+    raise UnsupportedError(
+        f"there is no validator {name}", hint=f"register it as an entry point of group {GROUP!r}", found=name
+    )
+
+
+def _shown(rows: Counter[tuple[Any, ...]]) -> str:
+    listed = [str(row if len(row) > 1 else row[0]) for row in list(rows)[:5]]
+    return ", ".join(listed) + (" …" if len(rows) > 5 else "")

@@ -1,0 +1,245 @@
+"""What options say of a table: settings of a new one, contradictions to one that is there, and keys of one's own."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from skep_table.commit.create import create_table
+from skep_table.commit.setting import CommitSetting
+from skep_table.errors import KeyFieldError, OptionError, TableMismatchError, UnsupportedError
+from skep_table.keys import own
+from skep_table.options import Options, UnknownOptionWarning
+from skep_table.query import ReadRequest
+from skep_table.query.read import read
+from skep_table.schema.arrow import from_arrow
+from skep_table.storage import LocalStorage
+from skep_table.table import HudiTable
+from skep_table.table_config import MergeMode
+from skep_table.write.local import LocalWriter
+from skep_table.write.settings import spec_of
+
+WRITE = "hoodie.datasource.write."
+MODE = "hoodie.write.record.merge.mode"
+STRATEGY = "hoodie.write.record.merge.strategy.id"
+KEYGEN = "org.apache.hudi.keygen."
+MODELS = "org.apache.hudi.common.model."
+EVENT = MergeMode.EVENT_TIME_ORDERING
+PAYLOAD = f"{WRITE}payload.class"
+UNORDERED = {f"{WRITE}precombine.field": ""}
+ROWS = pa.table({"id": ["a", "b"], "part": ["p", "q"], "ts": [1, 2], "at": [0, 86_400_000], "v": [1, 2]})
+BASE = {
+    f"{WRITE}recordkey.field": "id",
+    f"{WRITE}partitionpath.field": "part",
+    f"{WRITE}precombine.field": "ts",
+}
+
+
+def make(path: Path, **options: Any) -> HudiTable:
+    schema = from_arrow(ROWS.schema)
+    return create_table(LocalStorage(str(path)), spec_of(Options(options), "t", schema))
+
+
+def write(table: HudiTable, rows: pa.Table = ROWS, **options: Any) -> None:
+    LocalWriter(table, CommitSetting(options=Options(options))).upsert(rows)
+
+
+# -- contradictions ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("option", "wrong", "right"),
+    [
+        ("hoodie.table.name", "other", "t"),
+        (f"{WRITE}table.type", "MERGE_ON_READ", "COPY_ON_WRITE"),
+        (f"{WRITE}recordkey.field", "id,v", "id"),
+        (f"{WRITE}partitionpath.field", "v", "part"),
+        (f"{WRITE}precombine.field", "v", "ts"),
+        (f"{WRITE}hive_style_partitioning", "true", "false"),
+        (f"{WRITE}partitionpath.urlencode", "true", "false"),
+        (f"{WRITE}keygenerator.type", "COMPLEX", "SIMPLE"),
+        (
+            f"{WRITE}keygenerator.class",
+            "org.apache.hudi.keygen.ComplexKeyGenerator",
+            "org.apache.hudi.keygen.SimpleAvroKeyGenerator",
+        ),
+        (f"{WRITE}payload.class", MODELS + "EventTimeAvroPayload", MODELS + "DefaultHoodieRecordPayload"),
+        ("hoodie.compaction.payload.class", MODELS + "EventTimeAvroPayload", MODELS + "DefaultHoodieRecordPayload"),
+    ],
+)
+def test_options_that_contradict_the_table_are_refused_by_name(
+    tmp_path: Path, option: str, wrong: str, right: str
+) -> None:
+    table = make(tmp_path / "t", **BASE)
+    write(table, **{option: right})
+    with pytest.raises(TableMismatchError) as refused:
+        write(table, **{option: wrong})
+    assert refused.value.fields["option"] == Options({option: ""}).__iter__().__next__()
+    assert len(table.reload().timeline.instants) == 1
+
+
+def test_what_is_not_said_is_the_tables_own(tmp_path: Path) -> None:
+    table = make(tmp_path / "t", **BASE, **{f"{WRITE}hive_style_partitioning": True})
+    write(table)
+    assert table.reload().view().partitions() == ["part=p", "part=q"]
+
+
+def test_the_plural_of_the_partition_option_is_asked_about() -> None:
+    with pytest.warns(UnknownOptionWarning, match=r"did you mean hoodie\.datasource\.write\.partitionpath\.field\?"):
+        Options({f"{WRITE}partitionpath.fields": "part"}).check()
+
+
+# -- merge settings ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("said", "payload", "mode"),
+    [
+        ({}, "DefaultHoodieRecordPayload", EVENT),
+        ({MODE: "EVENT_TIME_ORDERING"}, "DefaultHoodieRecordPayload", EVENT),
+        ({STRATEGY: "eeb8d96f-b1e4-49fd-bbf8-28ac514178e5"}, "DefaultHoodieRecordPayload", EVENT),
+        (UNORDERED | {MODE: "COMMIT_TIME_ORDERING"}, "OverwriteWithLatestAvroPayload", MergeMode.COMMIT_TIME_ORDERING),
+        ({MODE: "CUSTOM", PAYLOAD: MODELS + "PartialUpdateAvroPayload"}, "PartialUpdateAvroPayload", MergeMode.CUSTOM),
+    ],
+)
+def test_merge_modes_are_payload_classes_in_version_6(
+    tmp_path: Path, said: dict[str, str], payload: str, mode: MergeMode
+) -> None:
+    config = make(tmp_path / "t", **{**BASE, **said}).config
+    assert (config.payload_class or "").rpartition(".")[2] == payload
+    assert config.merge_mode is mode
+
+
+@pytest.mark.parametrize(
+    ("said", "what"),
+    [
+        ({MODE: "COMMIT_TIME_ORDERING"}, "readers of version 6 tables disagree"),
+        (UNORDERED | {MODE: "EVENT_TIME_ORDERING"}, "needs .*precombine.field"),
+        ({MODE: "CUSTOM"}, "needs .*payload.class"),
+        ({MODE: "EVENT_TIME_ORDERING", PAYLOAD: MODELS + "OverwriteWithLatestAvroPayload"}, "contradict"),
+        ({MODE: "CUSTOM", STRATEGY: "ce9acb64-bde0-424c-9b91-f6ebba25356d"}, "contradict"),
+        ({STRATEGY: "nobody-knows"}, "is none of"),
+        ({"hoodie.write.record.merge.custom.implementation.classes": "a.B"}, "can't hold merger classes"),
+        ({f"{WRITE}precombine.field": "ts,v"}, "one column: tables of version 6"),
+        ({"hoodie.table.ordering.fields": "ts,v"}, "given twice|one column"),
+    ],
+)
+def test_merge_settings_that_version_6_can_not_hold_are_refused(
+    tmp_path: Path, said: dict[str, str], what: str
+) -> None:
+    with pytest.raises(OptionError, match=what):
+        make(tmp_path / "t", **{**BASE, **said})
+    assert not (tmp_path / "t").exists()
+
+
+def test_a_payload_holds_where_the_table_names_none(tmp_path: Path) -> None:
+    """As in copy-on-write tables that Hudi 0.15 makes."""
+    table = make(tmp_path / "t", **BASE)
+    properties = tmp_path / "t/.hoodie/hoodie.properties"
+    kept = [line for line in properties.read_text().splitlines() if "payload" not in line and "checksum" not in line]
+    properties.write_text("\n".join(kept) + "\n")
+    table = HudiTable.open(str(tmp_path / "t"))
+    write(table)
+    partial = {f"{WRITE}payload.class": MODELS + "PartialUpdateAvroPayload"}
+    write(table, ROWS.slice(0, 1).set_column(4, "v", pa.array([None], pa.int64())), **partial)
+    rows = read(table.reload(), ReadRequest(columns=("id", "v"))).to_arrow().to_pylist()
+    assert {row["id"]: row["v"] for row in rows} == {"a": 1, "b": 2}
+
+
+# -- key generators ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("keys", "partitions", "generator"),
+    [
+        ("id", "", "NON_PARTITION"),
+        ("id,v", "", "NON_PARTITION"),
+        ("id", "part", "SIMPLE"),
+        ("id,v", "part", "COMPLEX"),
+        ("id", "part,v", "COMPLEX"),
+        ("", "part", "SIMPLE"),
+        ("id", "part:simple", "CUSTOM"),
+    ],
+)
+def test_key_generators_are_inferred(tmp_path: Path, keys: str, partitions: str, generator: str) -> None:
+    options = {f"{WRITE}recordkey.field": keys, f"{WRITE}partitionpath.field": partitions}
+    assert make(tmp_path / "t", **options).config.key_generator == generator
+
+
+TIMES = "hoodie.keygen.timebased."
+
+
+@pytest.mark.parametrize(
+    ("said", "paths"),
+    [
+        ({f"{WRITE}partitionpath.field": "at", f"{WRITE}keygenerator.type": "TIMESTAMP"}, ["1970/01/01", "1970/01/02"]),
+        ({f"{WRITE}partitionpath.field": "part:simple,at:timestamp"}, ["p/1970/01/01", "q/1970/01/02"]),
+    ],
+)
+def test_timestamps_make_partitions(tmp_path: Path, said: dict[str, str], paths: list[str]) -> None:
+    times = {f"{TIMES}timestamp.type": "EPOCHMILLISECONDS", f"{TIMES}output.dateformat": "yyyy/MM/dd"}
+    table = make(tmp_path / "t", **{**BASE, **times, **said})
+    write(table)
+    assert table.reload().view().partitions() == paths
+    write(HudiTable.open(str(tmp_path / "t")))  # the table remembers how
+    assert read(table.reload(), ReadRequest()).count() == 2
+
+
+class ByFirstLetter:
+    """A plug-in: the key in capitals, below a folder of its first letter."""
+
+    def __init__(self, properties: Mapping[str, str]) -> None:
+        self._prefix = properties.get("mine.prefix", "")
+
+    def record_keys(self, rows: pa.Table) -> pa.Array:
+        return pc.utf8_upper(rows.column("id").combine_chunks())
+
+    def partition_paths(self, rows: pa.Table) -> pa.Array:
+        letter = pc.utf8_slice_codeunits(rows.column("id").combine_chunks(), 0, 1)
+        return pc.binary_join_element_wise(self._prefix, letter, "")
+
+
+@pytest.fixture
+def plugged(monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = EntryPoint("com.example.ByFirstLetter", "x:y", own.GROUP)
+    monkeypatch.setattr(EntryPoint, "load", lambda _self: ByFirstLetter)
+    monkeypatch.setattr(own, "entry_points", lambda group, name: [entry] if name == entry.name else [])
+    own._find.cache_clear()
+
+
+@pytest.mark.usefixtures("plugged")
+def test_a_key_generator_of_ones_own(tmp_path: Path) -> None:
+    said = {**BASE, f"{WRITE}keygenerator.class": "com.example.ByFirstLetter"}
+    table = make(tmp_path / "t", **said)
+    write(table, **{"mine.prefix": "by-"})
+    table = HudiTable.open(str(tmp_path / "t"))
+    write(table, **{"mine.prefix": "by-"})
+    rows = read(table.reload(), ReadRequest()).to_arrow()
+    assert sorted(rows["_hoodie_record_key"].to_pylist()) == ["A", "B"]
+    assert table.reload().view().partitions() == ["by-a", "by-b"]
+    with pytest.raises(TableMismatchError, match=r"keygenerator\.class"):
+        write(table, **{f"{WRITE}keygenerator.type": "SIMPLE"})
+    with pytest.raises(KeyFieldError, match="null or empty in 1 row"):
+        write(table, ROWS.slice(0, 1).set_column(0, "id", pa.array([""])))
+    with pytest.raises(KeyFieldError, match="can't be a folder"):
+        write(table, **{"mine.prefix": "../"})
+    own._find.cache_clear()
+
+
+def test_a_key_generator_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    own._find.cache_clear()
+    with pytest.raises(UnsupportedError, match=r"com\.example\.Nope is not supported"):
+        make(tmp_path / "t", **{**BASE, f"{WRITE}keygenerator.class": "com.example.Nope"})
+
+
+def test_nothing_warns_about_settings_that_are_known() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Options({**BASE, MODE: "CUSTOM", STRATEGY: "x", f"{WRITE}keygenerator.type": "SIMPLE"}).check()
