@@ -53,6 +53,7 @@ class Service:
     settings: str
     memory: str = "512m"
     java: int = 17
+    """The least version."""
     java_options: tuple[str, ...] = ()
     through_launcher: bool = False
     members: tuple[str, ...] = ()
@@ -333,16 +334,17 @@ def _command(service: Service, parts: Parts, settings: Path, main: str, *argumen
 
 
 def java(least: int) -> Path:
-    """A java command of a JDK: that of SKEP_JAVA_<version> or JAVA_HOME, else the one on the path."""
-    places = [os.environ.get(f"SKEP_JAVA_{least}"), os.environ.get("JAVA_HOME")]
-    commands = [str(Path(home, "bin", "java")) for home in places if home] + ["java"]
+    """A java command that is new enough: JAVA_HOME's, the one on the path, or one where Debian and others put them."""
+    home = os.environ.get("JAVA_HOME")
+    commands = [str(Path(home, "bin", "java"))] if home else []
+    commands += ["java", *map(str, sorted(Path("/usr/lib/jvm").glob("*/bin/java")))]
     found = [command for command in map(shutil.which, commands) if command]
     for command in found:
         text = subprocess.run([command, "-version"], capture_output=True, text=True, check=False).stderr
         version = re.search(r'version "(\d+)', text)
         if version and int(version[1]) >= least:
             return Path(command).resolve()
-    raise ServiceMissing(f"no Java {least} or later on this machine (JAVA_HOME, SKEP_JAVA_{least} or the path)")
+    raise ServiceMissing(f"no Java {least} or later on this machine (JAVA_HOME, the path, /usr/lib/jvm)")
 
 
 def cache() -> Path:

@@ -36,7 +36,7 @@ from engine_containers import ContainerLauncher  # noqa: E402
 from engine_launch import Launcher, ProcessLauncher, Timing  # noqa: E402
 from engine_matrix import Matrix  # noqa: E402
 from engine_services import ServiceMissing  # noqa: E402
-from engine_starting import ENGINES, METASTORES, SLOW, start_engine, start_metastore  # noqa: E402
+from engine_starting import ENGINES, METASTORES, engine_param, start_engine, start_metastore  # noqa: E402
 from engine_tables import RECIPES, Made  # noqa: E402
 
 from skep.lake import Lake  # noqa: E402
@@ -97,13 +97,7 @@ def any_metastore(
     running.stop()
 
 
-@pytest.fixture(
-    scope="session",
-    params=[
-        pytest.param(name, marks=[pytest.mark.engine(name), *([pytest.mark.slow] if name in SLOW else [])])
-        for name in ENGINES
-    ],
-)
+@pytest.fixture(scope="session", params=[engine_param(name) for name in ENGINES])
 def engine(
     request: pytest.FixtureRequest,
     launcher: Launcher,

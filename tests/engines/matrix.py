@@ -54,11 +54,30 @@ def known(engine: str, recipe: str, view: str) -> Limit | None:
     return None
 
 
+def with_section(page: str, engine: str, section: str) -> str:
+    """The page with an engine's table in its place, which two comments mark."""
+    begin, end = f"<!-- {engine}: what a run of the tests saw -->\n", f"<!-- {engine}: end -->\n"
+    before, found, rest = page.partition(begin)
+    _, closed, after = rest.partition(end)
+    assert found, f"no place for {engine} in the page"
+    assert closed, f"the place for {engine} in the page does not end"
+    return f"{before}{begin}{section}{end}{after}"
+
+
 @dataclass
 class Matrix:
     """Engine → feature → view → what was seen in this run."""
 
     seen: dict[str, dict[str, dict[str, str]]] = field(default_factory=dict)
+
+    def section(self, engine: str) -> str:
+        """One engine's table in Markdown."""
+        head = ["| | " + " | ".join(COLUMNS) + " |", "| --- |" + " --- |" * len(COLUMNS)]
+        rows = [
+            f"| {feature} | " + " | ".join(seen.get(column, "") for column in COLUMNS) + " |"
+            for feature, seen in self.seen[engine].items()
+        ]
+        return "\n".join([*head, *rows]) + "\n"
 
     def note(self, engine: str, feature: str, view: str, what: str) -> None:
         self.seen.setdefault(engine, {}).setdefault(feature, {})[view] = what

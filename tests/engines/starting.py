@@ -9,7 +9,9 @@ import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import pytest
 from engine_asking import Engine, hive_like, presto, rest_ready, trino
 from engine_launch import Launcher, ProcessLauncher, Running, free_port, new_folder
 from engine_services import SERVICES, ServiceMissing, java
@@ -22,6 +24,11 @@ METASTORES = ("metastore-2.3.10", "metastore-3.1.3", "metastore-4.0.1")
 ENGINES = ("hive-2.3.10", SPARK_THRIFT, "presto-0.287", "trino-476", "hive-4.0.1")
 SLOW = ("trino-476", "hive-4.0.1")
 """Left to ./dev test --all."""
+
+
+def engine_param(name: str) -> Any:
+    """A parameter of the fixture `engine`, with the marks by which it is chosen."""
+    return pytest.param(name, marks=[pytest.mark.engine(name), *([pytest.mark.slow] if name in SLOW else [])])
 
 
 def start_metastore(name: str, launcher: Launcher, processes: ProcessLauncher, warehouse: str) -> Running:

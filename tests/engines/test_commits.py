@@ -9,6 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from engine_asking import Engine
+from engine_starting import engine_param
 from engine_tables import COMPACT_NOW, PLAIN, Made, plain
 from engine_values import difference, rows_answered, rows_of
 
@@ -79,9 +80,7 @@ def test_read_optimized_shows_the_last_compaction(engine: Engine, lake: Lake) ->
     assert base == merged
 
 
-@pytest.mark.parametrize(
-    "engine", [pytest.param("hive-2.3.10", marks=pytest.mark.engine("hive-2.3.10"))], indirect=True
-)
+@pytest.mark.parametrize("engine", [engine_param("hive-2.3.10")], indirect=True)
 @pytest.mark.parametrize("kind", ["cow", "mor"])
 def test_hive_reads_changes_as_skep_does(engine: Engine, tables: Tables, kind: str) -> None:
     """Hive's incremental reads name the table as its own settings do, not the entry."""

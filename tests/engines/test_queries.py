@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from engine_asking import Answer, Engine, EngineRefused
-from engine_matrix import Matrix, known
+from engine_matrix import Matrix, known, with_section
 from engine_starting import ENGINES
 from engine_tables import RECIPES, Made
 from engine_values import Row, difference, rows_answered, rows_of
 
 Tables = Callable[[str, str], Made]
 KINDS = ("cow", "mor")
+PAGE = Path(__file__).parents[2] / "docs" / "engines.md"
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -47,3 +50,15 @@ def test_the_views_differ_where_log_files_are_not_merged(zoo: Tables) -> None:
         made = zoo(name, "mor")
         ours = [rows_of(made.table.read(query=view.query).to_arrow()) for view in made.views]
         assert difference(*ours), name
+
+
+def test_the_page_of_the_docs_says_what_was_seen(engine: Engine, matrix: Matrix) -> None:
+    """SKEP_WRITE_DOCS=1 writes it."""
+    if set(matrix.seen.get(engine.name, {})) != {recipe.feature for recipe in RECIPES.values()}:
+        pytest.skip("not all tables were asked for in this run")
+    page = PAGE.read_text(encoding="utf-8")
+    said = with_section(page, engine.name, matrix.section(engine.name))
+    if os.environ.get("SKEP_WRITE_DOCS"):
+        PAGE.write_text(said, encoding="utf-8")
+    else:
+        assert page == said, "docs/engines.md is out of date: run this again with SKEP_WRITE_DOCS=1"

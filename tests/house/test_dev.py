@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-COMMANDS = ("demo", "test", "check", "bench", "setup")
+COMMANDS = ("demo", "test", "check", "bench", "images", "setup")
 
 
 def dev(*words: str) -> subprocess.CompletedProcess[str]:
