@@ -142,8 +142,16 @@ class Peer:
         settings = java.org.apache.hadoop.conf.Configuration(self._spark._jsc.hadoopConfiguration())
         settings.set("hive.metastore.uris", uri)
         properties = java.org.apache.hudi.common.config.TypedProperties()
-        for key, value in {"database": "bench", "table": table, "uris": uri}.items():
-            properties.setProperty(f"hoodie.write.lock.hivemetastore.{key}", value)
+        for key, value in {
+            "hivemetastore.database": "bench",
+            "hivemetastore.table": table,
+            "hivemetastore.uris": uri,
+            "wait_time_ms": "60000",  # these are Hudi's defaults, which the provider does not know by itself
+            "num_retries": "15",
+            "wait_time_ms_between_retry": "1000",
+            "heartbeat_interval_ms": "60000",
+        }.items():
+            properties.setProperty(f"hoodie.write.lock.{key}", value)
         configuration = java.org.apache.hudi.common.config.LockConfiguration(properties)
         storage = java.org.apache.hudi.storage.hadoop.HadoopStorageConfiguration(settings)
         seconds = java.java.util.concurrent.TimeUnit.SECONDS

@@ -38,6 +38,8 @@ class HmsLock(LeasedLock):
     certainly gone is given up for it by whoever waits: not every metastore does that by itself.
     """
 
+    _in_turns = True
+
     def __init__(
         self,
         metastore: Metastore,
@@ -177,8 +179,10 @@ class HmsLock(LeasedLock):
             locks = self._locks()
         except MetastoreUnreachableError:
             return Queue()
-        ours = self._lock_id or 0
-        ahead = [lock for lock in locks if lock.lock_id < ours or (not ours and lock.state is LockState.ACQUIRED)]
+        ours = self._lock_id
+        if ours is None:  # not even asked for: the server did not answer
+            return Queue()
+        ahead = [lock for lock in locks if lock.lock_id < ours and self._excludes(lock)]
         for lock in ahead:
             if lock.agent_info in _abandoned or is_gone(lock.agent_info):
                 self._break(lock)
@@ -188,6 +192,11 @@ class HmsLock(LeasedLock):
         if holder is None:
             return Queue(None, max(1, len(ahead)))
         return Queue(describe(holder), max(1, len(ahead)), holder.lock_id)
+
+    def _excludes(self, lock: LockInfo) -> bool:
+        if self._partition is None or lock.partition is None:
+            return True
+        return self._partition.lower() == lock.partition.lower()
 
     def _break(self, lock: LockInfo) -> None:
         with suppress(NoSuchLockError):

@@ -9,6 +9,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from skep.lock_metrics import LockMetrics
 from skep_sync.queue import Pending
 from skep_sync.sync import SyncReport
 from skep_table.events import Event
@@ -31,8 +32,10 @@ class Metrics:
         self.rounds = self._counter("skep_watch_rounds", "Rounds of the watcher.")
         self.watch_failures = self._counter("skep_watch_failures", "Tables that could not be looked at.")
         self.watched = Gauge("skep_watched_tables", "Tables that are watched.", registry=self.registry)
+        self.locks = LockMetrics(self.registry)
 
     def __call__(self, event: Event) -> None:
+        self.locks(event)
         facts = event.facts
         target = str(facts.get("target", ""))
         match event.name:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import logging
 import os
+import random
 import signal
 import threading
 import weakref
@@ -23,7 +24,10 @@ from skep_table.events import NO_EVENTS, Events
 log = logging.getLogger("skep.lock")
 
 _FIRST_POLL_SECONDS: Final = 0.02
+_NEXT_POLL_SECONDS: Final = 0.04
+_PLACE_SECONDS: Final = 0.1  # a turn takes longer than this
 _LONGEST_POLL_SECONDS: Final = 1.0
+_POLL_ANYWAY_SECONDS: Final = 5.0
 _LOOK_SECONDS: Final = 1.0
 _TELL_SECONDS: Final = 10.0
 
@@ -45,6 +49,7 @@ class LeasedLock(ABC):
     """
 
     leased: Final = True
+    _in_turns = False  # whether the provider keeps a queue that it has to be asked about
 
     def __init__(
         self,
@@ -171,32 +176,41 @@ class LeasedLock(ABC):
     # -- how
 
     def _wait(self, start: float, timeout_seconds: float) -> None:
-        """Polls; the longer the queue, the less often."""
-        pause, looked, told = _FIRST_POLL_SECONDS, float("-inf"), start
-        longest = 2 * _FIRST_POLL_SECONDS
+        """Asks again and again: the first in a queue often, the others how long it still is; without one, ever less."""
+        pause, looked, polled, told, ahead = _FIRST_POLL_SECONDS, float("-inf"), start, start, 1
         while True:
             now = self._clock.monotonic()
             left = start + timeout_seconds - now
             if left <= 0:
                 raise self._timed_out(now - start)
             self._pause(min(pause, left))
-            pause = min(pause * 1.5, longest)
-            if self._poll():
-                return
-            if now - looked >= _LOOK_SECONDS:
+            if ahead == 1 or now - polled >= _POLL_ANYWAY_SECONDS:
+                polled = now
+                if self._poll():
+                    return
+            if ahead > 1 or now - looked >= _LOOK_SECONDS:
                 looked = now
                 queue = self._queue()
+                ahead = queue.ahead if self._in_turns else 1
+                self._tell(queue, now - start, timeout_seconds)
                 if now - told >= _TELL_SECONDS:
                     told = now
                     log.warning("waiting for the lock on %s for %d s: held by %s", self.name, now - start, queue.holder)
-                longest = min(2 * _FIRST_POLL_SECONDS * max(1, queue.ahead), _LONGEST_POLL_SECONDS)
-                facts = {"lock": self.name, "holder": queue.holder, "ahead": queue.ahead}
-                self._events.progress("lock.waiting", int(now - start), int(timeout_seconds), **facts)
+            if self._in_turns:
+                pause = _NEXT_POLL_SECONDS + _PLACE_SECONDS * (ahead - 1)
+            else:
+                pause *= random.uniform(1.2, 1.8)
+            pause = min(pause, _LONGEST_POLL_SECONDS)
+
+    def _tell(self, queue: Queue, waited: float, timeout_seconds: float) -> None:
+        facts = {"lock": self.name, "holder": queue.holder, "ahead": queue.ahead}
+        self._events.progress("lock.waiting", int(waited), int(timeout_seconds), **facts)
 
     def _timed_out(self, waited: float) -> LockTimeoutError:
         queue = Queue()
         with suppress(SkepError):
             queue = self._queue()
+        self._events.emit("lock.timed_out", lock=self.name, waited_seconds=waited, holder=queue.holder)
         by = f"; held by {queue.holder}" if queue.holder else ""
         return LockTimeoutError(
             f"the lock on {self.name} was not granted in {waited:.1f} s{by}",

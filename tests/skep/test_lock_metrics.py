@@ -1,0 +1,50 @@
+"""What Prometheus hears of locks and conflicts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from skep_table.commit.conflict import Ending
+from skep_table.commit.create import TableSpec, create_table
+from skep_table.commit.setting import CommitSetting
+from skep_table.errors import CommitConflictError, LockTimeoutError
+from skep_table.events import Events
+from skep_table.lock import held
+from skep_table.locks.storage import StorageLock
+from skep_table.options import Options
+from skep_table.storage import LocalStorage
+from skep_table.write.local import LocalWriter
+
+prometheus_client = pytest.importorskip("prometheus_client")
+
+
+def test_waits_holds_time_outs_and_retries(tmp_path: Path) -> None:
+    from skep.lock_metrics import LockMetrics
+
+    registry = prometheus_client.CollectorRegistry()
+    events = Events(LockMetrics(registry))
+    storage = LocalStorage(str(tmp_path / "t"))
+    rows = pa.table({"id": ["a"]})
+    table = create_table(storage, TableSpec(name="t", schema=rows.schema, record_key=("id",)))
+    conflicts = [CommitConflictError("another one was first")]
+
+    def once(_ending: Ending) -> None:
+        if conflicts:
+            raise conflicts.pop()
+
+    options = Options({"hoodie.write.num.retries.on.conflict.failures": 1})
+    lock = StorageLock(storage, events=events)
+    LocalWriter(table, CommitSetting(lock=lock, events=events, options=options, conflict_check=once)).upsert(rows)
+    with held(lock, 5), pytest.raises(LockTimeoutError):
+        StorageLock(storage, events=events).acquire(0.1)
+
+    def value(name: str, **labels: str) -> float | None:
+        return registry.get_sample_value(name, labels)
+
+    name = storage.root
+    assert value("skep_lock_wait_seconds_count", lock=name) == value("skep_lock_held_seconds_count", lock=name) == 5
+    assert value("skep_lock_failures_total", lock=name, what="timed_out") == 1
+    assert value("skep_write_conflicts_total", what="retried") == 1
