@@ -330,6 +330,7 @@ class TestZooKeeperLock(Contract):
         curator.close()
 
 
+@pytest.mark.slow
 class TestDynamoDbLock(Contract):
     @pytest.fixture(autouse=True)
     def place(self, s3_options: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:

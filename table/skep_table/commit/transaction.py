@@ -69,6 +69,7 @@ class Transaction:
         self.table = table
         self.instant = instant
         self._setting = setting
+        self.committed: CommitMetadata | None = None  # the account as it was written
         self._heart = heart
         self._done = False
 
@@ -140,7 +141,7 @@ class Transaction:
             losing = [path for path in files_of_instant(fresh, time, setting) if path not in written]
             delete_files(storage, losing, setting)
             self.instant = self._complete_file(fresh, metadata)
-            self._done = True
+            self.committed, self._done = metadata, True
         self._heart.stop()
         try:
             delete_markers(storage, time)
