@@ -21,7 +21,7 @@ log = logging.getLogger("skep.serve")
 
 _BATCH = 500
 _POLL_SECONDS = 0.5
-_LONGEST_PAUSE_SECONDS = 30.0
+_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 1.0, 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ def _take(body: bytes, allowed: AllowedPaths, submit: Submit, events: Events, en
         log.warning("Kafka: a callback is passed over: %s", error.message)
         events.emit("service.heard", source="kafka", result="refused")
         return True
-    pause = 1.0
+    pause = _FIRST_PAUSE_SECONDS
     while True:
         try:
             submit(path, told.table, told.instant)

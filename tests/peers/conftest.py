@@ -30,6 +30,7 @@ _load("peer_arrow", HERE / "arrow_rows.py")
 _load("peer_cases", HERE / "cases.py")
 _load("peer_rarer_cases", HERE / "rarer_cases.py")
 _load("peer_shared", HERE / "shared.py")
+_load("peer_kafka", HERE / "kafka_broker.py")
 _load("peer_hive_entries", HERE / "hive_entries.py")
 
 

@@ -1,0 +1,95 @@
+"""A Kafka broker as a process of its own: its jars by Maven coordinates, on loopback, gone when the test ends."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from benchmarks.peers.bundle import DEPENDENCY_PLUGIN, PeerMissing, java
+
+RELEASE = "3.9.1"
+_POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
+<groupId>skep.tests</groupId><artifactId>kafka</artifactId><version>1</version><dependencies>
+<dependency><groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>{RELEASE}</version></dependency>
+<dependency><groupId>org.slf4j</groupId><artifactId>slf4j-simple</artifactId><version>1.7.36</version></dependency>
+</dependencies></project>"""
+
+
+@cache
+def class_path() -> str:
+    """PeerMissing when Java or Maven is not there, or Maven can't get the jars."""
+    java()
+    with TemporaryDirectory(prefix="kafka-") as folder:
+        pom, listed = Path(folder, "pom.xml"), Path(folder, "classpath")
+        pom.write_text(_POM)
+        goal = f"{DEPENDENCY_PLUGIN}:build-classpath"
+        command = ["mvn", "-q", "-B", "-f", str(pom), goal, f"-Dmdep.outputFile={listed}"]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+        except FileNotFoundError:
+            raise PeerMissing("no Maven on this machine; Kafka is fetched with mvn") from None
+        if done.returncode:
+            raise PeerMissing(f"Maven did not bring Kafka: {(done.stdout + done.stderr).strip()[-300:]}")
+        return listed.read_text().strip()
+
+
+@contextmanager
+def broker(folder: Path) -> Iterator[str]:
+    """One node that is broker and controller; yields its address when it answers."""
+    port, controller = _free_port(), _free_port()
+    settings = folder / "server.properties"
+    settings.write_text(
+        f"""process.roles=broker,controller
+node.id=1
+controller.quorum.voters=1@127.0.0.1:{controller}
+listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port}
+controller.listener.names=CONTROLLER
+log.dirs={folder}/data
+offsets.topic.replication.factor=1
+offsets.topic.num.partitions=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+group.initial.rebalance.delay.ms=0
+"""
+    )
+    run = [str(java()), "-Xmx256m", "-cp", class_path()]
+    cluster = "MkU3OEVBNTcwNTJENDM2Qg"
+    tool = ["kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(settings)]
+    subprocess.run([*run, *tool], check=True, capture_output=True, timeout=120)
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen([*run, "kafka.Kafka", str(settings)], stdout=log, stderr=log)
+    address = f"127.0.0.1:{port}"
+    try:
+        _wait(address, process, folder / "log")
+        yield address
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _wait(address: str, process: subprocess.Popen[bytes], log: Path) -> None:
+    from confluent_kafka.admin import AdminClient
+
+    end = time.monotonic() + 120
+    while time.monotonic() < end:
+        if process.poll() is not None:
+            break
+        try:
+            AdminClient({"bootstrap.servers": address, "log_level": 0}).list_topics(timeout=5)
+        except Exception:
+            time.sleep(0.5)
+        else:
+            return
+    raise RuntimeError(f"Kafka did not come up:\n{log.read_text(errors='replace')[-3000:]}")
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
