@@ -1,0 +1,126 @@
+"""Faults at each call of each operation, on both types of tables: before or after, and the next write cleans up."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from skep_table.commit.create import TableSpec, create_table
+from skep_table.commit.setting import CommitSetting
+from skep_table.errors import SkepError
+from skep_table.names import BaseFileName, LogFileName
+from skep_table.options import Options
+from skep_table.query import ReadRequest
+from skep_table.query.read import read
+from skep_table.runner import ThreadRunner
+from skep_table.storage import LocalStorage, Storage
+from skep_table.table import HudiTable
+from skep_table.table_config import TableType
+from skep_table.write.local import LocalWriter
+
+SCHEMA = pa.schema([("id", pa.string()), ("part", pa.string()), ("ts", pa.int64())])
+Content = list[tuple[str, str, int]]
+Change = Callable[[LocalWriter], Any]
+BUCKET = {"hoodie.index.type": "BUCKET", "hoodie.bucket.index.num.buckets": "2"}
+GLOBAL = {"hoodie.index.type": "GLOBAL_BLOOM"}
+DROP = {"hoodie.datasource.insert.dup.policy": "drop"}
+
+
+def rows(*values: tuple[str, str, int]) -> pa.Table:
+    columns: list[Any] = list(zip(*values, strict=True))
+    return pa.table([pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)], SCHEMA)
+
+
+CHANGES: dict[str, tuple[Change, dict[str, str]]] = {
+    "bulk_insert": (lambda w: w.bulk_insert(rows(("x", "p", 1), ("y", "new", 1))), {}),
+    "insert": (lambda w: w.insert(rows(("x", "p", 1), ("y", "new", 1))), {}),
+    "insert_without_duplicates": (lambda w: w.insert(rows(("a", "p", 5), ("y", "q", 1))), DROP),
+    "delete": (lambda w: w.delete(rows(("a", "p", 0), ("c", "q", 0))), {}),
+    "insert_overwrite": (lambda w: w.insert_overwrite(rows(("x", "p", 1))), {}),
+    "insert_overwrite_table": (lambda w: w.insert_overwrite_table(rows(("x", "new", 1))), {}),
+    "delete_partition": (lambda w: w.delete_partitions(["q"]), {}),
+    "upsert_in_buckets": (lambda w: w.upsert(rows(("a", "p", 2), ("x", "new", 1))), BUCKET),
+    "upsert_that_moves": (lambda w: w.upsert(rows(("a", "q", 2), ("b", "p", 2))), GLOBAL),
+}
+QUICK = {("insert_overwrite", "cow"), ("upsert_that_moves", "mor")}
+
+
+def cases() -> list[Any]:
+    found = []
+    for kind in ("cow", "mor"):
+        for name in CHANGES:
+            for dies in (False, True):
+                marks = [] if (name, kind) in QUICK and dies else [pytest.mark.slow]
+                found.append(
+                    pytest.param(kind, name, dies, marks=marks, id=f"{kind}-{name}-{'dies' if dies else 'fails'}")
+                )
+    return found
+
+
+def writer(storage: Storage | str, options: dict[str, str]) -> LocalWriter:
+    setting = CommitSetting(runner=ThreadRunner(1), options=Options(options))
+    return LocalWriter(HudiTable.open(storage), setting)
+
+
+def content(folder: Path) -> Content:
+    found = read(HudiTable.open(str(folder)), ReadRequest()).to_arrow().to_pylist()
+    return sorted((row["id"], row["_hoodie_partition_path"], row["ts"]) for row in found)
+
+
+def assert_clean(folder: Path) -> None:
+    """No pending instant, no marker, no data file of an instant that is not complete."""
+    timeline = HudiTable.open(str(folder)).timeline
+    assert not timeline.pending().instants
+    assert not [file for file in (folder / ".hoodie").rglob("*") if ".temp" in str(file) and file.is_file()]
+    completed = {instant.requested_time for instant in timeline.completed().data()}
+    for file in folder.rglob("*"):
+        name = BaseFileName.parse(file.name) or LogFileName.parse(file.name)
+        if name is not None and ".hoodie" not in file.parts:
+            assert name.instant_time in completed, f"{file} was left behind"
+
+
+@pytest.mark.parametrize(("kind", "name", "dies"), cases())
+def test_a_fault_at_any_call_leaves_the_table_before_or_after(
+    kind: str, name: str, dies: bool, tmp_path: Path, faulty: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.CRITICAL, "skep")
+    change, options = CHANGES[name]
+    seeded = tmp_path / "seeded"
+    table_type = TableType.MERGE_ON_READ if kind == "mor" else TableType.COPY_ON_WRITE
+    spec = TableSpec(
+        name="t", schema=SCHEMA, record_key=("id",), partition_by=("part",), ordering="ts", type=table_type
+    )
+    create_table(LocalStorage(str(seeded)), spec)
+    writer(str(seeded), options).upsert(rows(("a", "p", 1), ("b", "p", 1), ("c", "q", 1)))
+    before = content(seeded)
+    whole = tmp_path / "whole"
+    shutil.copytree(seeded, whole)
+    change(writer(str(whole), options))
+    after = content(whole)
+    assert after != before
+    at, folder = 1, tmp_path / "run"
+    while True:
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(seeded, folder)
+        storage = faulty(str(folder), at, dies=dies)
+        failed = False
+        try:
+            change(writer(storage, options))
+        except SkepError:
+            failed = True
+        found, where = content(folder), storage.calls[at - 1] if storage.hit else "no fault"
+        assert found in (before, after), where
+        assert failed or found == after, where
+        writer(str(folder), options).upsert(rows(("z", "p", 9)))
+        assert content(folder) == sorted([*found, ("z", "p", 9)]), where
+        assert_clean(folder)
+        if not storage.hit:
+            break
+        at += 1
+    assert at > 30
