@@ -190,11 +190,13 @@ IMAGES: Final[dict[str, Callable[[], None]]] = {
         for name, service in SERVICES.items()
         if service.java == 17  # Debian has no later one
     },
+    **{name: debian(name) for name in ("python", "postgresql", "zookeeper")},
     "skep": skep,
     "spark-3.5": spark,
     "s3": s3,
-    **{name: debian(name) for name in ("postgresql", "zookeeper")},
 }
+PYTHON: Final = {"skep", "spark-3.5", "s3"}
+"""What stands on the image with Debian's Python."""
 
 
 # -- docker ------------------------------------------------------------------------------------------------------------
@@ -248,7 +250,8 @@ def main(names: list[str]) -> int:
         say(f"no image {', '.join(unknown)}; there are: {', '.join(IMAGES)}")
         return 2
     wanted = dict.fromkeys(names or IMAGES)
-    for name in dict.fromkeys(("java", *wanted)):
+    below = ("java", *(("python",) if PYTHON.intersection(wanted) else ()))
+    for name in dict.fromkeys((*below, *wanted)):
         if made_from(name) != label_of(tag(name)):
             IMAGES[name]()
     return 0

@@ -1,12 +1,9 @@
 # skep without Spark: sync, serve, read, locks.
-FROM skep/java
+FROM skep/python AS build
 COPY . /tmp/skep
-RUN apt-get update -qq \
- && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends python3-venv >/dev/null \
- && rm -rf /var/lib/apt/lists/* \
- && python3 -m venv /opt/skep \
- && /opt/skep/bin/pip install -q --no-index --find-links /tmp/skep/wheels 'skep[hive,presto,trino,serve,s3]' \
- && rm -rf /tmp/skep
-ENV PATH=/opt/skep/bin:$PATH
+RUN /opt/venv/bin/pip install -q --no-index --find-links /tmp/skep/wheels 'skep[hive,presto,trino,serve,s3]'
+
+FROM skep/python
+COPY --from=build /opt/venv /opt/venv
 ENTRYPOINT ["skep"]
 CMD ["--help"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import urllib.request
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -76,7 +76,8 @@ class Engine:
 
     def close(self) -> None:
         if self._connection is not None:
-            self._connection.close()
+            with suppress(Exception):  # the engine may be gone already
+                self._connection.close()
             self._connection = None
 
 

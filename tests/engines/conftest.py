@@ -10,6 +10,7 @@ import importlib.util
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
@@ -33,7 +34,7 @@ for _name in ("launch", "containers", "asking", "values", "starting", "tables", 
 
 from engine_asking import Engine  # noqa: E402 - loaded just now
 from engine_containers import ContainerLauncher  # noqa: E402
-from engine_launch import Launcher, ProcessLauncher, Timing  # noqa: E402
+from engine_launch import Launcher, ProcessLauncher, Running, Timing  # noqa: E402
 from engine_matrix import Matrix  # noqa: E402
 from engine_services import ServiceMissing  # noqa: E402
 from engine_starting import ENGINES, METASTORES, engine_param, start_engine, start_metastore  # noqa: E402
@@ -43,11 +44,13 @@ from skep.lake import Lake  # noqa: E402
 from skep_catalog.client import Metastore  # noqa: E402
 from skep_catalog.embedded import EmbeddedMetastore  # noqa: E402
 
+T = TypeVar("T")
 TIMINGS: pytest.StashKey[list[Timing]] = pytest.StashKey()
+RUNNING: pytest.StashKey[list[Running]] = pytest.StashKey()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.stash[TIMINGS] = []
+    config.stash[TIMINGS], config.stash[RUNNING] = [], []
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
@@ -58,6 +61,13 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
             terminalreporter.write_line(f"{timing.seconds:6.1f}  {timing.name} ({timing.kind})")
 
 
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """Nothing of these tests goes on beside those of other folders, which the fixtures' session would let it do."""
+    if nextitem is None or HERE not in nextitem.path.parents:
+        for running in item.config.stash[RUNNING]:
+            running.stop()
+
+
 @pytest.fixture(scope="session")
 def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("engines")
@@ -66,7 +76,7 @@ def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def processes(pytestconfig: pytest.Config, scratch: Path) -> ProcessLauncher:
     logs = Path(pytestconfig.cache.mkdir("engines"))
-    return ProcessLauncher(scratch, logs, pytestconfig.stash[TIMINGS])
+    return ProcessLauncher(scratch, logs, pytestconfig.stash[TIMINGS], pytestconfig.stash[RUNNING])
 
 
 @pytest.fixture(scope="session")
@@ -154,7 +164,7 @@ def matrix() -> Matrix:
     return Matrix()
 
 
-def _started(start):  # type: ignore[no-untyped-def]
+def _started(start: Callable[[], T]) -> T:
     try:
         return start()
     except ServiceMissing as missing:

@@ -75,8 +75,9 @@ class ProcessLauncher:
 
     kind = "process"
 
-    def __init__(self, scratch: Path, logs: Path, timings: list[Timing]) -> None:
-        self._scratch, self._logs, self._timings = scratch, logs, timings
+    def __init__(self, scratch: Path, logs: Path, timings: list[Timing], running: list[Running]) -> None:
+        self._scratch, self._logs = scratch, logs
+        self._timings, self._running = timings, running
 
     def start(self, service: Service, ready: Ready, values: Mapping[str, str], *, seconds: float = 180) -> Running:
         """ServiceMissing when it can't be had; StartFailed when it does not answer in time."""
@@ -150,6 +151,7 @@ class ProcessLauncher:
             shutil.rmtree(folder, ignore_errors=True)
 
         running = Running(name, port, log, end)
+        self._running.append(running)
         try:
             wait_until_ready(running, ready, seconds, lambda: process.poll() is None)
         except BaseException:

@@ -14,11 +14,12 @@ COLUMNS = ("copy-on-write", "merge-on-read, read-optimized", SNAPSHOT)
 
 @dataclass(frozen=True)
 class Limit:
-    """What an engine does instead of reading a view right: it refuses with an error of `pattern`, or gives `rows` of
-    the right ones."""
+    """What an engine does instead of reading a view right: it refuses with an error of `pattern`, answers as skep does
+    another `query`, or gives `rows` of the right ones."""
 
     text: str
     pattern: str | None = None
+    query: str | None = None
     rows: Callable[[list[Row]], list[Row]] | None = None
 
 
@@ -40,6 +41,7 @@ LIMITS: dict[tuple[str, str, str], Limit] = {
     ("presto-0.287", "timestamps", SNAPSHOT): Limit(
         "no: an error; with `support_timestamp=false` yes, as numbers", pattern="Hive3Shim"
     ),
+    ("trino-476", "*", SNAPSHOT): Limit("**stale**: base files only, no error", query="read_optimized"),
     ("hive-2.3.10", "odd_partitions", "*"): Limit(
         "yes; a missing partition value reads `__HIVE_DEFAULT_PARTITION__`",
         rows=replaced(lambda name, value: "__HIVE_DEFAULT_PARTITION__" if name == "part" and value is None else value),

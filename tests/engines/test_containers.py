@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -80,8 +81,9 @@ def test_hive_in_a_container_reads_both_views(hive: Engine, table: Table) -> Non
 
 def test_skeps_image_reads_syncs_and_checks(table: Table, contained_metastore: Running, lake_folder: Path) -> None:
     image = tag("skep")
-    read = run_in(image, "read", table.path, "--columns", "id", "--output", "csv", folders=[lake_folder])
-    assert sorted(read.stdout.split()) == ["id", *(f"id-{i:03}" for i in range(6))], read.stderr
+    read = run_in(image, "read", table.path, "--columns", "id,ts", "--output", "jsonl", folders=[lake_folder])
+    rows = sorted((row["id"], row["ts"]) for row in map(json.loads, read.stdout.splitlines()))
+    assert rows == [(f"id-{i:03}", 2 if i < 3 else 1) for i in range(6)], read.stderr
     to = ("--metastore", contained_metastore.uri)
     synced = run_in(image, "sync", "apply", table.path, "--table", "other", *to, folders=[lake_folder])
     assert synced.returncode == 0, synced.stderr
