@@ -48,6 +48,14 @@ class View(Enum):
     SNAPSHOT = "snapshot"
 
 
+@dataclass(frozen=True, slots=True)
+class Buckets:
+    """Which columns' hash says in which of `count` buckets a row lies; no columns: the record key's."""
+
+    columns: tuple[str, ...]
+    count: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntryOptions:
     """What is registered and how; the defaults are Hudi's but for `timestamps` and `comments`."""
@@ -66,6 +74,7 @@ class EntryOptions:
     partition_fields: tuple[str, ...] | None = None  # None: the table's own
     table_properties: Mapping[str, str] = field(default_factory=dict)
     serde_properties: Mapping[str, str] = field(default_factory=dict)
+    buckets: Buckets | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +211,7 @@ def _entry(
     data = tuple(field for field in fields if field.name.lower() not in key_names)
     columns = hive_columns((*data, *keys), timestamps=options.timestamps, comments=options.comments)
     classes = _classes(config, options)
+    buckets = _buckets(config, data, options)
     datasource = {"path": location, READ_OPTIMIZED: str(view is View.READ_OPTIMIZED).lower()}
     return Table(
         database=database,
@@ -225,8 +235,22 @@ def _entry(
                 **(datasource if options.as_datasource else {}),
                 "serialization.format": "1",
             },
+            bucket_columns=buckets.columns,
+            num_buckets=buckets.count,
         ),
     )
+
+
+def _buckets(config: TableConfig, data: tuple[Field, ...], options: EntryOptions) -> Buckets:
+    if options.buckets is None:
+        return Buckets((), 0)
+    names = tuple(name.lower() for name in options.buckets.columns or config.record_key_fields)
+    known = {field.name.lower() for field in data}
+    if missing := [name for name in names if name not in known]:
+        raise SchemaError(
+            f"table {config.name}: bucket column {missing[0]} is not among its columns", column=missing[0], found=names
+        )
+    return Buckets(names, options.buckets.count)
 
 
 def _lowered(columns: tuple[Column, ...]) -> tuple[Column, ...]:

@@ -58,7 +58,7 @@ def _check_names(names: Sequence[str], what: str) -> None:
             )
 
 
-def _hive_name(name: str) -> str:
+def _spelt(name: str) -> str:
     """Hive's type parser stops at a dash."""
     return name.replace("-", "_")
 
@@ -79,9 +79,10 @@ def hive_type(kind: DataType, *, timestamps: bool = True, path: str = "") -> str
         case MapType(value=value):
             return f"map<string,{hive_type(value, timestamps=timestamps, path=path)}>"
         case StructType(fields=fields):
-            _check_names([_hive_name(field.name) for field in fields], f"in column {path}: fields ")
+            _check_names([_spelt(field.name) for field in fields], f"in column {path}: fields ")
             members = ",".join(
-                f"{_hive_name(field.name)}:" + hive_type(field.type, timestamps=timestamps, path=f"{path}.{field.name}")
+                f"{_spelt(field.name).lower()}:"
+                + hive_type(field.type, timestamps=timestamps, path=f"{path}.{field.name}")
                 for field in fields
             )
             return f"struct<{members}>"

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final, TypeVar
 
-from skep_catalog.entries import EntryOptions, Strategy
+from skep_catalog.entries import Buckets, EntryOptions, Strategy
 from skep_sync.values import Extractor
 from skep_table.errors import OptionError
-from skep_table.options import Options, Status, boolean, comma_list, one_of, option, planned
+from skep_table.options import Options, Status, boolean, comma_list, one_of, option
 
 _HIVE: Final = "hoodie.datasource.hive_sync."
 T = TypeVar("T")
@@ -58,10 +59,20 @@ def _count(text: str) -> int:
     return value
 
 
+def bucket_spec(text: str) -> Buckets:
+    """Hive's own words for buckets; an order within them is passed over, since Hudi keeps none."""
+    pattern = r"\s*clustered\s+by\s*\(([^()]+)\)\s*(?:sorted\s+by\s*\([^()]*\)\s*)?into\s+([1-9]\d*)\s+buckets\s*"
+    match = re.fullmatch(pattern, text, re.IGNORECASE)
+    if match is None:
+        raise ValueError("CLUSTERED BY (columns) INTO n BUCKETS")
+    return Buckets(comma_list(match[1].replace("`", "")), int(match[2]))
+
+
 _no_names: tuple[str, ...] = ()
 _no_properties: Mapping[str, str] = {}
 _optional_names: Callable[[str], tuple[str, ...] | None] = comma_list
 _optional_text: Callable[[str], str | None] = str
+_optional_buckets: Callable[[str], Buckets | None] = bucket_spec
 _optional_extractor: Callable[[str], Extractor | None] = Extractor.of
 
 ENABLE = option(_HIVE + "enable", boolean, False, "Sync after each commit.", "hoodie.datasource.meta.sync.enable")
@@ -116,6 +127,13 @@ KIND = option(
     TargetKind.HUDI,
     "hudi: entries for engines that know Hudi; manifest: one for those that don't, over lists of base files.",
 )
+BUCKETS = option(_HIVE + "bucket_sync", boolean, False, "Tell Hive of the buckets of a bucket index.")
+BUCKET_SPEC = option(
+    _HIVE + "bucket_sync_spec",
+    _optional_buckets,
+    None,
+    "CLUSTERED BY (columns) INTO n BUCKETS; else by hoodie.bucket.index.*.",
+)
 LOCK_WAIT = option("skep.sync.lock.wait_seconds", float, 120.0, "How long a sync waits for another one.")
 
 # Accepted, and without effect: skep speaks to the metastore only, never drops a table, asks for partitions by name.
@@ -128,10 +146,6 @@ option(_HIVE + "ignore_exceptions", boolean, False, status=Status.NO_EFFECT)  # 
 option(_HIVE + "base_file_format", str, "", status=Status.NO_EFFECT)
 option("hoodie.datasource.meta.sync.base.path", str, "", status=Status.NO_EFFECT)  # a table knows where it is
 option("hoodie.meta.sync.client.tool.class", sync_tools, _no_names, "HiveSyncTool, whose work skep does.")
-planned(
-    _HIVE + "bucket_sync",
-    _HIVE + "bucket_sync_spec",
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,6 +189,7 @@ class SyncOptions:
                 partition_fields=options.value(PARTITION_FIELDS),
                 table_properties=options.value(TABLE_PROPERTIES),
                 serde_properties=options.value(SERDE_PROPERTIES),
+                buckets=_buckets(options) if options.value(BUCKETS) else None,
             ),
             extractor=options.value(EXTRACTOR),
             incremental=options.value(INCREMENTAL),
@@ -188,3 +203,12 @@ class SyncOptions:
             touch=options.value(TOUCH),
             kind=options.value(KIND),
         )
+
+
+def _buckets(options: Options) -> Buckets:
+    """As a writer's tool has them, whose defaults these are."""
+    given = options.value(BUCKET_SPEC)
+    if given is not None:
+        return given
+    columns = comma_list(options.get("hoodie.bucket.index.hash.field", ""))
+    return Buckets(columns, _count(options.get("hoodie.bucket.index.num.buckets", "256")))

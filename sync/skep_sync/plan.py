@@ -138,6 +138,8 @@ def merged(wanted: Table, actual: Table, marked: Mapping[str, str]) -> Table:
             output_format=new.output_format,
             serde_library=new.serde_library,
             serde_parameters=_serde_parameters(old, new),
+            bucket_columns=new.bucket_columns or old.bucket_columns,
+            num_buckets=new.num_buckets or old.num_buckets,
         ),
         partition_keys=_with_docs(actual.partition_keys, wanted.partition_keys),
     )
@@ -171,12 +173,19 @@ def differences(actual: Table, target: Table) -> list[Change]:
         for old, new in zip(actual.partition_keys, target.partition_keys, strict=True)
         if (old.comment or "") != (new.comment or "")
     ]
-    for what in ("location", "input_format", "output_format", "serde_library"):
-        old, new = getattr(actual.storage, what), getattr(target.storage, what)
+    for what in ("location", "input_format", "output_format", "serde_library", "buckets"):
+        old, new = _aspect(actual.storage, what), _aspect(target.storage, what)
         if old != new:
             changes.append(Change(what.replace("_", " "), old, new))
     serde = _map_changes("serde parameter", actual.storage.serde_parameters, target.storage.serde_parameters)
     return changes + serde + _map_changes("parameter", actual.parameters, target.parameters)
+
+
+def _aspect(storage: StorageDescriptor, what: str) -> str | None:
+    if what != "buckets":
+        found: str | None = getattr(storage, what)
+        return found
+    return f"{', '.join(storage.bucket_columns)} into {storage.num_buckets}" if storage.bucket_columns else None
 
 
 def _column_changes(actual: tuple[Column, ...], target: tuple[Column, ...]) -> list[Change]:

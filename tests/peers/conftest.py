@@ -32,6 +32,7 @@ _load("peer_rarer_cases", HERE / "rarer_cases.py")
 _load("peer_shared", HERE / "shared.py")
 _load("peer_kafka", HERE / "kafka_broker.py")
 _load("peer_hive_entries", HERE / "hive_entries.py")
+_load("peer_hive_tables", HERE / "hive_sync_tables.py")
 
 
 @pytest.fixture(scope="session")

@@ -88,6 +88,7 @@ class Difference:
     `seen` names a case in which it shows; `cases` those in which it may.
     """
 
+    what: str
     where: str
     why: str
     seen: str

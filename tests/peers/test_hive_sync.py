@@ -15,6 +15,7 @@ from pathlib import Path
 import golden_archives
 import pytest
 from peer_hive_entries import Difference, Found, compare, deliberate, entries
+from peer_hive_tables import MADE
 
 from benchmarks.peers.jvm import Jvm
 from skep_catalog.client import Metastore
@@ -25,6 +26,10 @@ from skep_table.table import HudiTable
 
 HIVE = "hoodie.datasource.hive_sync."
 META = "hoodie.meta.sync."
+BUCKETS = {
+    HIVE + "bucket_sync": "true",
+    HIVE + "bucket_sync_spec": "CLUSTERED BY (id) SORTED BY (id ASC) INTO 8 BUCKETS",
+}
 
 
 @dataclass(frozen=True)
@@ -41,6 +46,10 @@ class Case:
 
 def _case(name: str, table: str, **more: object) -> Case:
     return Case(name, table if "/" in table else f"0.15.0/{table}", **more)  # type: ignore[arg-type]
+
+
+def _extractor(name: str) -> dict[str, str]:
+    return {HIVE + "partition_extractor_class": f"org.apache.hudi.hive.{name}"}
 
 
 OPTIONS = [
@@ -77,6 +86,34 @@ OPTIONS = [
     _case("a new commit, views", "mor_upsert", later=True, slow=False),
     _case("new columns", "cow_schema_evolution", later=True, slow=False),
     _case("encoded values", "cow_special_chars_urlencode_hive", options={META + "decode_partition": "true"}),
+    _case("days", "made/days", options=_extractor("SlashEncodedDayPartitionValueExtractor"), later=True),
+    _case("hours", "made/hours", options=_extractor("SlashEncodedHourPartitionValueExtractor"), later=True),
+    _case("days in one part", "made/days", options=_extractor("SinglePartPartitionValueExtractor")),
+    _case("two levels", "made/two_levels", later=True),
+    _case(
+        "two levels in one part",
+        "made/two_levels",
+        options={**_extractor("SinglePartPartitionValueExtractor"), HIVE + "partition_fields": "pq"},
+    ),
+    _case("hive style in parts", "made/dates", options=_extractor("MultiPartKeysValueExtractor")),
+    _case("numbers as values", "made/numbers", later=True),
+    _case("longs as values", "made/longs"),
+    _case("dates as values", "made/dates", later=True),
+    _case("flags as values", "made/flags"),
+    _case("upper case", "made/upper_case", later=True),
+    _case("no partitions", "made/without_partitions", later=True),
+    _case("partitions not registered", "made/dates", options={META + "no_partition_metadata": "true"}, release="1.2.0"),
+    _case("comments of columns", "made/commented", options={HIVE + "sync_comment": "true"}, later=True),
+    _case("comments by default", "made/commented"),
+    _case("comments not asked for", "made/commented", options={HIVE + "sync_comment": "false"}),
+    _case("a partition dropped", "made/partition_dropped", later=True, slow=False),
+    _case("a partition that comes back", "made/partition_comes_back", later=True),
+    _case("widened columns", "made/widened", later=True),
+    _case("added columns", "made/column_added", later=True),
+    _case("a member added", "made/member_added", later=True),
+    _case("buckets", "made/dates", options=BUCKETS, later=True),
+    _case("odd names", "made/odd_names"),
+    _case("escaped values", "made/escaped"),
 ]
 NEWER = [
     replace(case, name=f"{case.name} (1.2.0)", release="1.2.0", slow=True)
@@ -117,20 +154,19 @@ class Beside:
 
     def run(self, case: Case) -> list[Found]:
         hudi = self.jvm(case.release)
-        version, _, name = case.table.partition("/")
-        made = next(c for c in golden_archives.cases(self.golden) if (c.version, c.name) == (version, name))
         names = [f"{who}_{uuid.uuid4().hex[:8]}" for who in ("theirs", "ours")]
         paths = [self.folder / name for name in names]
-        for database, path in zip(names, paths, strict=True):
-            shutil.copytree(made.table, path)
+        given = self._write(case, paths[0])
+        shutil.copytree(*paths)
+        for database in names:
             self.metastore.create_database(Database(database, location=f"file://{self.folder}/{database}.db"))
         try:
             for step in range(2 if case.later else 1):
                 if case.later:
                     for path in paths:
                         hide_last_commit(path, step == 0)
-                writers = _writers(made, paths[0], names[0], self.metastore.uri)
-                hudi.sync(self.metastore.uri, {**writers, **case.options})
+                writers = _writers(paths[0], names[0], self.metastore.uri)
+                hudi.sync(self.metastore.uri, {**given, **writers, **case.options})
                 table, options = HudiTable.open(str(paths[1])), Options(case.options)
                 sync_table(table, self.metastore, names[1], table.config.name, options)
                 assert not plan_sync(table, self.metastore, names[1], table.config.name, options)
@@ -139,6 +175,16 @@ class Beside:
         finally:
             for database in names:
                 self.metastore.drop_database(database, cascade=True)
+
+    def _write(self, case: Case, path: Path) -> dict[str, str]:
+        """Puts the table there; answers the options that its writer had."""
+        version, _, name = case.table.partition("/")
+        if version == "made":
+            MADE[name](path)
+            return {}
+        golden = next(c for c in golden_archives.cases(self.golden) if (c.version, c.name) == (version, name))
+        shutil.copytree(golden.table, path)
+        return dict(golden.facts["base_options"])
 
 
 def hide_last_commit(path: Path, hide: bool) -> None:
@@ -156,11 +202,10 @@ def hide_last_commit(path: Path, hide: bool) -> None:
             file.rename(folder / file.name)
 
 
-def _writers(case: golden_archives.Case, path: Path, database: str, uri: str) -> dict[str, str]:
-    """What Hudi's writer hands to its tool: its own options, and what the table says of its partitions."""
+def _writers(path: Path, database: str, uri: str) -> dict[str, str]:
+    """What Hudi's writer hands to its tool beside its own options: what the table says of its partitions."""
     config = HudiTable.open(str(path)).config
     return {
-        **case.facts["base_options"],
         "hoodie.datasource.write.hive_style_partitioning": str(config.hive_style).lower(),
         "hoodie.datasource.write.partitionpath.urlencode": str(config.url_encode).lower(),
         "hoodie.datasource.meta.sync.base.path": f"file://{path}",

@@ -71,7 +71,7 @@ HUDI = {
     "hoodie.meta.sync.no_partition_metadata": "false",
     "hoodie.meta.sync.touch.partitions.enabled": "false",
 }
-REFUSED = {f"{HIVE}bucket_sync", f"{HIVE}bucket_sync_spec"}  # by name, for now
+REFUSED: set[str] = set()  # by name, for now
 # Where the default is another: docs/defaults.md has the reasons.
 OURS = {
     f"{HIVE}support_timestamp": True,
