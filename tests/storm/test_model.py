@@ -68,7 +68,8 @@ class Writer:
     work: Callable[[], None]
     turn: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
     back: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
-    fate: str = ""  # what happens at the next call: dies, fails, or its answer is lost
+    at: str = ""  # the call that is next
+    fate: str = ""  # what happens to it: dies, fails, or its answer is lost
     ended: bool = False
     error: BaseException | None = None
 
@@ -100,11 +101,12 @@ class Writer:
 running = threading.local()
 
 
-def gate() -> str:
+def gate(call: str = "") -> str:
     """The end of a step. Answers what is to happen to the call that follows."""
     writer: Writer | None = getattr(running, "writer", None)
     if writer is None:
         return ""
+    writer.at = call
     writer.back.release()
     writer.turn.acquire()
     if writer.fate == "dies":
@@ -123,8 +125,8 @@ class Files:
         self.clock = clock
         self.files: dict[str, tuple[bytes, int]] = {}
 
-    def _do(self, call: Callable[[], Any]) -> Any:
-        fate = gate()
+    def _do(self, call: Callable[[], Any], name: str = "") -> Any:
+        fate = gate(name)
         if fate == "fails":
             raise StorageError("injected")
         answer = call()
@@ -195,7 +197,7 @@ class Files:
         self._do(lambda: self._put(path, data))
 
     def rename(self, source: str, target: str) -> None:
-        self._do(lambda: self._move(source, target))
+        self._do(lambda: self._move(source, target), "rename")
 
     def delete(self, path: str) -> bool:
         return self._do(lambda: self.files.pop(path, None) is not None)
@@ -221,7 +223,7 @@ class Files:
                 self._put(path, data)
             return True
 
-        return self._do(call)
+        return self._do(call, "swap")
 
 
 def slices(table: HudiTable) -> list[Any]:
@@ -276,6 +278,23 @@ class Lake(RuleBasedStateMachine):
     def go_on(self, data: st.DataObject, steps: int) -> None:
         writer = data.draw(st.sampled_from(self.running()))
         for _ in range(steps):
+            writer.step()
+
+    @precondition(running)
+    @rule(data=st.data(), call=st.sampled_from(["rename", "swap"]))
+    def go_on_until(self, data: st.DataObject, call: str) -> None:
+        """To just before the commit point, or a change of the lock."""
+        writer = data.draw(st.sampled_from(self.running()))
+        for _ in range(1000):
+            writer.step()
+            if writer.ended or writer.at == call:
+                break
+
+    @precondition(running)
+    @rule(data=st.data())
+    def come_to_an_end(self, data: st.DataObject) -> None:
+        writer = data.draw(st.sampled_from(self.running()))
+        for _ in range(3000):
             writer.step()
 
     @precondition(running)
