@@ -188,6 +188,24 @@ class TestCallbacks:
         assert 'skep_failing_attempts{table="orders",target="dr"}' in text
 
 
+def test_what_is_due_is_done_after_a_commit(
+    table: HudiTable, metastore: Metastore, lake_folder: Path, tmp_path: Path
+) -> None:
+    """Four commits, of which the cleaner keeps one."""
+    for _ in range(4):
+        LocalWriter(table.reload()).upsert(pa.table({"id": [1], "day": ["2026-01-01"]}))
+    options = ("--set", "hoodie.cleaner.commits.retained=1")
+    words = ("serve", "--port", "0", "-w", str(lake_folder), "-m", metastore.uri, "--maintain", *options)
+    with command(*words, SKEP_SERVE_TOKEN=TOKEN) as process:
+        url = address_of(process)
+        headers = {"HUDI-CALLBACK-KEY": TOKEN}
+        assert httpx.post(f"{url}/callback", content=callback(table), headers=headers).status_code == 202
+        until(lambda: list(Path(table.storage.root, ".hoodie").glob("*.clean")))
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=WAIT)
+        assert process.returncode == 0, errors
+
+
 class TestSettings:
     @pytest.mark.parametrize(
         ("settings", "message"),

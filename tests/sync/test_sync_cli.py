@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,9 +18,12 @@ from typer.testing import CliRunner, Result
 from skep.cli import lock as lock_commands
 from skep.cli import metastore as metastore_commands
 from skep.cli import sync as sync_commands
+from skep.syncing import open_queue
 from skep_catalog.client import Metastore
 from skep_catalog.lock import HmsLock
+from skep_sync.sync import sync_table
 from skep_table.lock import held
+from skep_table.table import HudiTable
 
 pytestmark = pytest.mark.metastore
 
@@ -82,6 +86,78 @@ def test_errors_name_what_is_wrong(place: list[str], database: str, metastore: M
     assert wrong.exit_code == 2
     assert "hoodie.datasource.hive_sync.batch_num" in wrong.stderr
     assert run("sync", "plan", *place, "--set", "nonsense").exit_code == 2
+
+
+class TestMany:
+    """Commands over all tables of a database, and over several targets."""
+
+    @pytest.fixture
+    def tables(self, write: Callable[..., HudiTable], metastore: Metastore, database: str) -> None:
+        for name in ("a", "b"):
+            sync_table(write(name, 1), metastore, database)
+
+    @pytest.fixture
+    def words(self, metastore: Metastore, database: str, tmp_path: Path) -> list[str]:
+        return ["-m", metastore.uri, "-d", database, "-w", str(tmp_path)]
+
+    @pytest.mark.usefixtures("tables")
+    def test_all_tables_are_synced_and_what_changed_is_told(
+        self, write: Callable[..., HudiTable], words: list[str], metastore: Metastore, database: str
+    ) -> None:
+        write("b", 2, day="2026-01-02")
+        done = run("sync", "apply", "--all", *words, "-o", "jsonl")
+        assert done.exit_code == 0, done.output
+        (report,) = map(json.loads, done.stdout.splitlines())
+        assert (report["table"], report["applied"]["partitions added"]) == (f"{database}.b", 1)
+        rows = json.loads(run("sync", "status", "--all", *words, "-o", "json").stdout)
+        assert [(row["entry"], row["commits"]) for row in rows] == [(f"{database}.a", 0), (f"{database}.b", 0)]
+
+    @pytest.mark.usefixtures("tables")
+    def test_pending_syncs_what_is_behind_and_leaves_the_others_alone(
+        self, write: Callable[..., HudiTable], words: list[str], metastore: Metastore, database: str
+    ) -> None:
+        write("b", 2)
+        options = ("--set", "hoodie.datasource.hive_sync.table_properties=mine=1")
+        assert run("sync", "apply", "--pending", *words, *options).exit_code == 0
+        assert "mine" not in metastore.table(database, "a").parameters
+        assert metastore.table(database, "b").parameters["mine"] == "1"
+
+    def test_pending_knows_of_tables_that_no_metastore_knows(
+        self, write: Callable[..., HudiTable], words: list[str], metastore: Metastore, database: str, tmp_path: Path
+    ) -> None:
+        queue = open_queue({}, str(tmp_path))
+        assert queue is not None
+        queue.add("main", write("new", 1).storage.root, "new", "1", f"{database}.new")
+        (row,) = json.loads(run("sync", "status", "--pending", *words, "-o", "json").stdout)
+        assert (row["target"], row["table"], row["commits"]) == ("main", f"{database}.new", 1)
+        assert run("sync", "apply", "--pending", *words).exit_code == 0
+        assert metastore.tables(database) == ["new"]
+        assert queue.pending() == []
+
+    def test_each_target_is_synced_and_a_failure_is_told(
+        self, write: Callable[..., HudiTable], words: list[str], metastore: Metastore, database: str
+    ) -> None:
+        path = write("t", 1).storage.root
+        options = [
+            *("--set", "skep.sync.targets=plain,down"),
+            *("--set", f"skep.sync.target.plain.uris={metastore.uri}"),
+            *("--set", "skep.sync.target.plain.table=plain_t"),
+            *("--set", "skep.sync.target.plain.kind=manifest"),
+            *("--set", "skep.sync.target.down.uris=thrift://127.0.0.1:1"),
+        ]
+        done = run("sync", "apply", path, *words, *options)
+        assert done.exit_code == 1
+        assert "(target down)" in done.stderr
+        assert metastore.tables(database) == ["plain_t", "t"]
+        one = run("sync", "plan", path, *words, *options, "--target", "plain", "--exit-code")
+        assert (one.exit_code, f"{database}.plain_t" in one.stdout) == (0, True)
+        assert run("sync", "check", path, *words, *options, "--target", "plain").exit_code == 0
+        unknown = run("sync", "plan", path, *words, *options, "--target", "none")
+        assert (unknown.exit_code, "main, plain, down" in unknown.stderr) == (2, True)
+
+    @pytest.mark.parametrize("words", [["apply"], ["apply", "t", "--all"], ["status", "--all", "--pending"], ["watch"]])
+    def test_one_of_table_all_and_pending(self, words: list[str]) -> None:
+        assert run("sync", *words, "-m", "thrift://127.0.0.1:1").exit_code == 2
 
 
 def test_lock_show_tells_holder_and_waiter(metastore: Metastore, database: str) -> None:
