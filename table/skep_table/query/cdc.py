@@ -209,6 +209,11 @@ def _compact(rows: pa.RecordBatch) -> pa.Array:
     return json_rows(rows, COMPACT).cast(pa.string())
 
 
+def _of_records(table: HudiTable) -> Callable[[pa.RecordBatch], pa.Array]:
+    """How images are printed that Hudi makes of single records: 0.15 prints them as it does those of a CDC log."""
+    return _compact if table.layout.has_completion_times else _avro
+
+
 def _avro(rows: pa.RecordBatch) -> pa.Array:
     return json_values(rows.to_struct_array(), AVRO).cast(pa.string())
 
@@ -247,9 +252,7 @@ def _completed(task: ChangeTask, path: str, rows: pa.RecordBatch) -> Iterator[pa
     if "before" in names:
         before = _printed(rows, "before")
     else:
-        # Hudi 0.15 prints these images with its Avro library, as it prints those that a log holds.
-        print_as = _compact if task.table.layout.has_completion_times else _avro
-        before = _only(op, (UPDATE, DELETE), _images(task, task.before, keys, print_as))
+        before = _only(op, (UPDATE, DELETE), _images(task, task.before, keys, _of_records(task.table)))
     after = _only(op, (INSERT, UPDATE), _images(task, task.after, keys))
     yield _changes(op, task.instant, before, after)
 
@@ -299,9 +302,10 @@ def _compared(task: ChangeTask, before: FileSlice, after: FileSlice) -> Iterator
         keys = _keys_that_differ(task.table, before, after, task.instant)
     if not len(keys):
         return
-    old_keys, old_images = _rows_of_keys(task.table, before, keys)
+    print_as = _compact if task.log is None else _of_records(task.table)
+    old_keys, old_images = _rows_of_keys(task.table, before, keys, print_as=print_as)
     new_keys, _ = _rows_of_keys(task.table, after, keys)
-    written, images = _rows_of_keys(task.table, after, keys, task.instant)
+    written, images = _rows_of_keys(task.table, after, keys, task.instant, print_as)
     if len(written):
         was = pc.index_in(written, value_set=old_keys)
         yield _changes(pc.if_else(pc.is_null(was), INSERT, UPDATE), task.instant, old_images.take(was), images)

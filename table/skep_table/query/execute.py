@@ -29,7 +29,7 @@ def run(task: ReadTask) -> Iterator[pa.RecordBatch]:
         columns=_columns_of_files(scan, constants),
         schema=scan.file_schema,
         as_of=scan.as_of,
-        commit_times=None if completed else scan.commit_times,
+        commit_times=None if completed or scan.commits_after_merge else scan.commit_times,
         filter=None if pushed is None else pushed.expression,
         options=scan.options,
         history=scan.history,

@@ -38,6 +38,7 @@ class Scan:
     `file_schema` is the table's, meta columns first; `schema` the same with the types that the query answers.
     `columns` are the answer's, in order. `as_of` bounds the log blocks that are read; `commit_times` keeps only rows
     that these commits wrote. `history` tells what renamed columns were called before.
+    `commits_after_merge`: what other commits wrote is merged first, so that rows they changed since are left out.
     """
 
     table: HudiTable
@@ -50,6 +51,7 @@ class Scan:
     commit_times: tuple[str, ...] | None = None
     options: Mapping[str, str] = field(default_factory=dict)
     history: tuple[SchemaVersion, ...] = ()
+    commits_after_merge: bool = False
 
     @property
     def arrow_schema(self) -> pa.Schema:
@@ -99,6 +101,8 @@ def plan(table: HudiTable, request: ReadRequest) -> list[ReadTask]:
         if isinstance(view.listing, WrittenFiles):
             scan = replace(scan, as_of=max(scan.commit_times or (), default=None))
             return _with_complete_slices(scan, _slices(scan, view, request), request)
+        # The table stands in as it is now. Hudi 0.15 leaves out the log blocks of other commits all the same.
+        scan = replace(scan, commits_after_merge=table.layout.has_completion_times)
     else:
         view = table.view(as_of=scan.as_of, metadata=request.metadata)
     return [ReadTask(scan, found) for found in _slices(scan, view, request)]
