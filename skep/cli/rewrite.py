@@ -49,6 +49,7 @@ def register(app: typer.Typer) -> None:
 
 def compact(
     table: OptionalTarget = None,
+    logs: Annotated[bool, typer.Option("--logs", help="Only put the log files of each slice together.")] = False,
     plan: PlanOption = False,
     schedule: ScheduleOption = False,
     execute: ExecuteOption = False,
@@ -67,16 +68,20 @@ def compact(
     """
     with reported(), opened_tables(table, option, metastore, warehouse, every=every, database=database) as tables:
         from skep_table.services import compact as service
+        from skep_table.services import log_compact
         from skep_table.services.compact_plan import plan_compaction
         from skep_table.services.compact_strategy import chooser
-        from skep_table.services.done import compacted
+        from skep_table.services.done import compacted, logs_compacted
 
         _check_modes(plan=plan, schedule=schedule, execute=execute, instant=instant)
         if every:
             tables = [each for each in tables if each.hudi.config.is_mor]
 
         def planned(one: Table, setting: CommitSetting) -> list[dict[str, Any]]:
-            found = plan_compaction(one.hudi, setting, chooser(setting.options, setting.clock.now()))
+            if logs:
+                found = log_compact.plan_log_compaction(one.hudi, setting)
+            else:
+                found = plan_compaction(one.hudi, setting, chooser(setting.options, setting.clock.now()))
             return [
                 {
                     "table": one.name,
@@ -88,6 +93,16 @@ def compact(
                 }
                 for each in (found.operations if found else ())
             ]
+
+        def do_logs(hudi: HudiTable, setting: CommitSetting) -> list[Done]:
+            if schedule:
+                return _planned("log-compact", log_compact.schedule_log_compaction(hudi, setting))
+            if instant is not None:
+                wanted = _pending(hudi, instant, log_compact.pending_log_compactions(hudi))
+                done = log_compact.execute_log_compaction(hudi, wanted, setting)
+                return [logs_compacted(done)] if done else []
+            run = log_compact.execute_pending_log_compactions if execute else log_compact.compact_logs
+            return [logs_compacted(each) for each in run(hudi, setting)]
 
         def do(hudi: HudiTable, setting: CommitSetting) -> list[Done]:
             choose = chooser(setting.options, setting.clock.now())
@@ -103,7 +118,7 @@ def compact(
         if plan:
             print_rows(_each_plan(tables, planned), output, _COMPACT_COLUMNS)
         else:
-            print_rows(_each(tables, do, spark), output, _DONE_COLUMNS)
+            print_rows(_each(tables, do_logs if logs else do, spark), output, _DONE_COLUMNS)
 
 
 def cluster(

@@ -127,6 +127,11 @@ def test_compact_plans_schedules_and_executes(tmp_path: Path) -> None:
     planned = run("compact", folder, "--plan")
     assert files(folder) == there
     assert [(row["partition"], row["log_files"] > 0) for row in planned] == [("p", True), ("q", True)]
+    two = ("--option", "hoodie.log.compaction.blocks.threshold=2")
+    assert [row["log_files"] for row in run("compact", folder, "--logs", "--plan", *two)] == [4, 4]
+    assert run("compact", folder, "--logs") == []
+    assert [row["service"] for row in run("compact", folder, "--logs", *two)] == ["log-compact"]
+    assert data(folder) == before
     (scheduled,) = run("compact", folder, "--schedule")
     assert (scheduled["service"], scheduled["state"]) == ("compact", "scheduled")
     run("compact", folder, "--execute", "--instant", "20200101000000000", code=2)

@@ -20,7 +20,8 @@ from skep_table.services.cluster import cluster, execute_pending_clusterings, sc
 from skep_table.services.cluster_plan import commits_since_clustering
 from skep_table.services.compact import compact, execute_pending_compactions, schedule_compaction
 from skep_table.services.compact_strategy import chooser, is_compaction_due
-from skep_table.services.done import Done, archived, cleaned, clustered, compacted, expired, scheduled
+from skep_table.services.done import Done, archived, cleaned, clustered, compacted, expired, logs_compacted, scheduled
+from skep_table.services.log_compact import compact_logs, execute_pending_log_compactions
 from skep_table.services.options import ASYNC_ARCHIVE, ASYNC_CLEAN, AUTO_ARCHIVE, AUTO_CLEAN
 from skep_table.services.ttl import TTL_DAYS, TTL_INLINE, expire_partitions
 from skep_table.table import HudiTable
@@ -62,6 +63,8 @@ def after_commit(table: HudiTable, setting: CommitSetting) -> Iterator[Step]:
     """
     options = setting.options
     yield from _compaction_steps(table, setting)
+    if table.config.is_mor and options.value(compact_options.LOG_COMPACT_INLINE):
+        yield Step("log-compact", partial(_compact_logs, table, setting))
     yield from _clustering_steps(table, setting)
     if options.value(TTL_INLINE):
         yield Step("ttl", partial(_expire, table, setting))
@@ -76,6 +79,7 @@ def maintain(table: HudiTable, setting: CommitSetting) -> Iterator[Step]:
     them, clean, archive."""
     check_archive_options(setting.options)
     if table.config.is_mor:
+        yield Step("log-compact", partial(_execute_log_compactions, table, setting))
         yield Step("compact", partial(_execute_compactions, table, setting))
         if _compaction_is_due(table, setting):
             yield Step("compact", partial(_compact, table, setting))
@@ -156,6 +160,17 @@ def _schedule_compaction(table: HudiTable, setting: CommitSetting) -> list[Done]
 
 def _execute_compactions(table: HudiTable, setting: CommitSetting) -> list[Done]:
     return [compacted(each) for each in execute_pending_compactions(table, setting)]
+
+
+def _compact_logs(table: HudiTable, setting: CommitSetting) -> list[Done]:
+    try:
+        return [logs_compacted(each) for each in compact_logs(table, setting)]
+    except CommitConflictError:
+        return []  # other writers are at work: the next commit tries again
+
+
+def _execute_log_compactions(table: HudiTable, setting: CommitSetting) -> list[Done]:
+    return [logs_compacted(each) for each in execute_pending_log_compactions(table, setting)]
 
 
 def _cluster(table: HudiTable, setting: CommitSetting) -> list[Done]:

@@ -64,9 +64,9 @@ def schedule_compaction(table: HudiTable, setting: CommitSetting, choose: Choose
     """
     with held(setting.lock, setting.lock_timeout_seconds):
         table = prepared(table, setting)
-        _check_type(table)
+        check_compactable(table)
         table = roll_back_failed(table, setting)
-        _refuse_running_writes(table)
+        refuse_running_writes(table)
         plan = plan_compaction(table, setting, choose)
         if plan is None:
             return None
@@ -94,20 +94,21 @@ def execute_compaction(table: HudiTable, instant: Instant, setting: CommitSettin
     if plan is None:
         _forget(table, instant, setting)
         return None
-    execution = Execution.begin(table, instant, setting, _check_type)
+    execution = Execution.begin(table, instant, setting, check_compactable)
     if execution is None:
         return None
     with execution, setting.events.step("compact", instant=instant.requested_time) as found:
         job = _job(execution.table, execution.instant, setting)
         stats = setting.runner.map(partial(compact_slice, job), list(enumerate(plan.operations)))
         metadata = _metadata(stats, avro_text(job.context.schema))
-        compacted = Compacted(execution.complete(metadata, _check_type), metadata)
+        compacted = Compacted(execution.complete(metadata, check_compactable), metadata)
         found.update(slices=compacted.slices)
     log.info("table %s: %s compacted %d slices", table.config.name, instant.requested_time, compacted.slices)
     return compacted
 
 
-def _check_type(table: HudiTable) -> None:
+def check_compactable(table: HudiTable) -> None:
+    """InputError for a table that has no log files, UnsupportedError for one that is not written."""
     check_writable(table.config, table.storage.root)
     if not table.config.is_mor:
         raise InputError(
@@ -115,7 +116,8 @@ def _check_type(table: HudiTable) -> None:
         )
 
 
-def _refuse_running_writes(table: HudiTable) -> None:
+def refuse_running_writes(table: HudiTable) -> None:
+    """CommitConflictError while a write is under way, which could append to a slice that a plan takes as it is."""
     running = [i for i in table.timeline.data().pending().instants if not is_clustering(table, i)]
     if running:
         first = running[0]

@@ -72,7 +72,15 @@ COMPACT_PARTITION_REGEX = option(
     "hoodie.compaction.partition.path.regex", str, "", "PartitionRegexBased: only partition paths that match as a whole"
 )
 
+LOG_COMPACT_INLINE = option(
+    "hoodie.log.compaction.inline", boolean, False, "Put the log files of slices together after a commit"
+)
+LOG_COMPACT_FILES = option(
+    "hoodie.log.compaction.blocks.threshold", at_least(2), 5, "Slices with so many log files have them put together"
+)
+
 for key, doc in {
+    "hoodie.log.compaction.enable": "the metadata table is not written",
     "hoodie.compaction.sort.merge": "slices stream in bounded memory",
     "hoodie.compaction.lazy.block.read": "blocks are read when they are needed",
     "hoodie.compaction.reverse.log.read": "logs are read forward",

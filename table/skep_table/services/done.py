@@ -33,6 +33,11 @@ def compacted(found: Compacted) -> Done:
     return Done("compact", found.instant.requested_time, "completed", what, (found.instant, found.metadata))
 
 
+def logs_compacted(found: Compacted) -> Done:
+    what = f"the logs of {_count(found.slices, 'file slice')} put together"
+    return Done("log-compact", found.instant.requested_time, "completed", what, (found.instant, found.metadata))
+
+
 def clustered(found: Clustered) -> Done:
     what = f"{_count(found.replaced, 'file group')} rewritten as {len(found.metadata.stats)}"
     return Done("cluster", found.instant.requested_time, "completed", what, (found.instant, found.metadata))

@@ -25,7 +25,7 @@ from skep_table.lock import held
 from skep_table.names import BaseFileName
 from skep_table.services.prepare import prepared
 from skep_table.table import HudiTable
-from skep_table.timeline.instant import Instant, State
+from skep_table.timeline.instant import Action, Instant, State
 from skep_table.timeline.metadata import CommitMetadata
 from skep_table.timeline.write import complete, complete_staged, delete_pending, stage, transition_to_inflight
 
@@ -178,8 +178,10 @@ def _check_or_forget(table: HudiTable, instant: Instant, setting: CommitSetting,
 
 
 def _files(table: HudiTable, instant: Instant, setting: CommitSetting) -> list[str]:
-    """Base files only: writers may have begun logs over what a compaction is to write."""
+    """Without the logs that writers may have begun over what a compaction is to write."""
     found = files_of_instant(table, instant.requested_time, setting)
+    if instant.action is Action.LOG_COMPACTION:
+        return found
     return [path for path in found if BaseFileName.parse(path.rpartition("/")[2]) is not None]
 
 

@@ -6,7 +6,7 @@ that no other writer chooses: writers who lose against each other leave each oth
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import IO, Any
@@ -32,36 +32,39 @@ from skep_table.write.files import MetaColumns
 from skep_table.write.index import LogTail
 from skep_table.write.profile import Bucket
 
+Headers = Mapping[HeaderKey, str]
+_NO_HEADERS: Headers = {}
+
 
 def append_rows(context: WriteContext, bucket: Bucket, rows: pa.Table) -> list[WriteStat]:
     """One stat for each log file; at least one. Raises what storage raises."""
-    with _LogFiles(context, bucket) as files:
+    with LogFiles(context, bucket) as files:
         for block in _blocks(context, bucket, rows):
             files.write(block)
         return files.close()
 
 
 @dataclass(frozen=True, slots=True)
-class _Block:
-    """`rows` does not count rows that say that they are deletes."""
+class Block:
+    """One block of a log file. `rows` does not count rows that say that they are deletes."""
 
     data: bytes
     rows: int = 0
     deletes: int = 0
 
 
-def _blocks(context: WriteContext, bucket: Bucket, rows: pa.Table) -> Iterator[_Block]:
+def _blocks(context: WriteContext, bucket: Bucket, rows: pa.Table) -> Iterator[Block]:
     """Data blocks, then one of deletes; when there are no rows, one of no deletes."""
     entries = _delete_entries(context, rows)
     kept = rows if entries is None else rows.filter(pa.array(~entries))
     meta = MetaColumns(context, bucket.number)
-    for part in _pieces(kept, context.logs.block_bytes):
+    for part in pieces(kept, context.logs.block_bytes):
         table = meta.added(part, bucket.file_id)
         gone = int(deleted(table, context.rule).sum())
-        yield _Block(_data_block(context, table), table.num_rows - gone, gone)
+        yield Block(data_block(context, table), table.num_rows - gone, gone)
     if entries is not None or not kept.num_rows:
         taken = rows.slice(0, 0) if entries is None else last_of_each(rows.filter(pa.array(entries)))
-        yield _Block(_delete_block(context, taken), deletes=taken.num_rows)
+        yield Block(deletes_block(context, taken), deletes=taken.num_rows)
 
 
 def _delete_entries(context: WriteContext, rows: pa.Table) -> Mask | None:
@@ -78,7 +81,7 @@ def _delete_entries(context: WriteContext, rows: pa.Table) -> Mask | None:
     return gone if gone.any() else None
 
 
-def _pieces(rows: pa.Table, most_bytes: int) -> Iterator[pa.Table]:
+def pieces(rows: pa.Table, most_bytes: int) -> Iterator[pa.Table]:
     """Rows in their order, in pieces below the limit; a row that is larger has one of its own."""
     if not rows.num_rows:
         return
@@ -88,18 +91,19 @@ def _pieces(rows: pa.Table, most_bytes: int) -> Iterator[pa.Table]:
         return
     step = -(-rows.num_rows // count)
     for start in range(0, rows.num_rows, step):
-        yield from _pieces(rows.slice(start, step), most_bytes)
+        yield from pieces(rows.slice(start, step), most_bytes)
 
 
-def _data_block(context: WriteContext, rows: pa.Table) -> bytes:
+def data_block(context: WriteContext, rows: pa.Table, more: Headers = _NO_HEADERS) -> bytes:
+    """Rows with all meta columns. `more` are further headers."""
     schema = context.schema.with_meta()
     if context.logs.block_format is DataBlockFormat.AVRO:
-        return avro_block(context.instant_time, schema, rows)
-    headers = {HeaderKey.INSTANT_TIME: context.instant_time, HeaderKey.SCHEMA: avro_text(schema)}
+        return avro_block(context.instant_time, schema, rows, more=more)
+    headers = {HeaderKey.INSTANT_TIME: context.instant_time, HeaderKey.SCHEMA: avro_text(schema), **more}
     return format_block(BlockType.PARQUET_DATA, headers, parquet_bytes(schema, rows, context.files))
 
 
-def _delete_block(context: WriteContext, rows: pa.Table) -> bytes:
+def deletes_block(context: WriteContext, rows: pa.Table, more: Headers = _NO_HEADERS) -> bytes:
     """One entry a row. Deletes by key apply whatever the order, the others have their ordering value."""
     ordering: Any = pa.nulls(rows.num_rows)
     if context.rule.ordering_fields and not context.deletes:
@@ -114,7 +118,7 @@ def _delete_block(context: WriteContext, rows: pa.Table) -> bytes:
         "partition_path": rows.column(PARTITION_PATH),
         "ordering_value": ordering,
     }
-    return delete_block(context.instant_time, pa.table(entries), schema=context.schema.with_meta())
+    return delete_block(context.instant_time, pa.table(entries), schema=context.schema.with_meta(), more=more)
 
 
 @dataclass(slots=True)
@@ -127,7 +131,7 @@ class _OpenLog:
     deletes: int = 0
 
 
-class _LogFiles:
+class LogFiles:
     """The log files that one task adds to a slice, one open at a time. Leaving it unclosed drops the open one."""
 
     def __init__(self, context: WriteContext, bucket: Bucket) -> None:
@@ -142,13 +146,13 @@ class _LogFiles:
         self._stack = ExitStack()
         self._open: _OpenLog | None = None
 
-    def __enter__(self) -> _LogFiles:
+    def __enter__(self) -> LogFiles:
         return self
 
     def __exit__(self, *error: Any) -> None:
         self._stack.__exit__(*error)
 
-    def write(self, block: _Block) -> None:
+    def write(self, block: Block) -> None:
         file = self._open or self._next()
         file.sink.write(block.data)
         file.size += len(block.data)

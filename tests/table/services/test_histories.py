@@ -15,6 +15,7 @@ from skep_table.services.archive import archive
 from skep_table.services.clean import clean, plan_clean, schedule_clean
 from skep_table.services.cluster import cluster, execute_pending_clusterings, schedule_clustering
 from skep_table.services.compact import compact, execute_pending_compactions, schedule_compaction
+from skep_table.services.log_compact import compact_logs
 from skep_table.services.restore import restore
 from skep_table.services.retention import last_clean
 from skep_table.services.rollback import roll_back_instant
@@ -36,7 +37,7 @@ cleans = st.tuples(
     ),
 )
 rewrites = st.tuples(
-    st.sampled_from(["cluster", "schedule_clustering", "execute_clustering", "compact", "schedule_compaction"]),
+    st.sampled_from(["cluster", "schedule_clustering", "execute_clustering", "compact", "schedule_compaction", "logs"]),
     st.sampled_from(["ts", "id", None]),
 )
 others = st.tuples(st.sampled_from(["archive", "rollback", "unsave", "restore"]), st.none())
@@ -116,6 +117,10 @@ class Model:
             execute_pending_compactions(self.maker.table, self.maker.setting())
             compact(self.maker.table, self.maker.setting())
 
+    def logs(self, _: str | None) -> None:
+        if self.is_mor:
+            compact_logs(self.maker.table, self.maker.setting(log__compaction__blocks__threshold=2))
+
     def schedule_compaction(self, _: str | None) -> None:
         if self.is_mor:
             schedule_compaction(self.maker.table, self.maker.setting())
@@ -163,7 +168,7 @@ class Model:
             assert maker.rows(query="read_optimized") == self.now
         instants = (*table.timeline.archived(), *table.timeline.completed())
         commits = {i.requested_time: i for i in instants if i.action in DATA_ACTIONS}
-        rewritten = (WriteOperation.COMPACT, WriteOperation.CLUSTER)
+        rewritten = (WriteOperation.COMPACT, WriteOperation.LOG_COMPACT, WriteOperation.CLUSTER)
         written = [time for time, i in commits.items() if table.commit_metadata(i).operation_type not in rewritten]
         assert sorted(written) == [time for time, _ in self.states]
         cleaned = last_clean(table)
