@@ -1,4 +1,4 @@
-"""`./dev bench upsert | read | sync | services | lock`: measures skep, JVM Hudi and others in one run, in turn."""
+"""`./dev bench upsert | write | read | sync | services | lock`: skep, JVM Hudi and others in one run, in turn."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ import sys
 
 from rich.console import Console
 
-from benchmarks import lock, read, services, sync, upsert
+from benchmarks import lock, read, services, sync, upsert, write
 
 BENCHMARKS = {
     "upsert": upsert.measure,
+    "write": write.measure,
     "read": read.measure,
     "sync": sync.measure,
     "services": services.measure,

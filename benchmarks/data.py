@@ -81,6 +81,14 @@ def updates(count: int, existing: int, new: int) -> Path:
     return _cached(f"updates-{count}-{existing}-{new}", (rows(chunk, 1) for chunk in _chunks(numbers, 4)))
 
 
+def small(count: int, existing: int) -> Path:
+    """A Parquet folder with a later generation of `count` of `existing` rows, all in one half of the partitions."""
+    half = np.arange(existing)
+    half = half[half % PARTITIONS < PARTITIONS // 2]
+    chosen = half[:: max(1, len(half) // count)][:count]
+    return _cached(f"small-{count}-{existing}", (rows(chunk, 2) for chunk in _chunks(chosen)))
+
+
 def cache() -> Path:
     base = Path(os.environ.get("SKEP_BENCHMARK_CACHE", Path(tempfile.gettempdir()) / f"skep-benchmarks-{os.getuid()}"))
     base.mkdir(parents=True, exist_ok=True)

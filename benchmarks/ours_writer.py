@@ -21,6 +21,7 @@ from skep_table.commit.create import TableSpec, create_table  # noqa: E402
 from skep_table.query import ReadRequest, read  # noqa: E402
 from skep_table.storage import LocalStorage  # noqa: E402
 from skep_table.table import HudiTable  # noqa: E402
+from skep_table.table_config import TableType  # noqa: E402
 from skep_writer.writer import SparkWriter  # noqa: E402
 
 Json = dict[str, Any]
@@ -32,12 +33,17 @@ class OurWriter:
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
 
-    def write(self, *, path: str, source: str, operation: str) -> Json:
+    def write(self, *, path: str, source: str, operation: str, type: str = "COPY_ON_WRITE") -> Json:
         if Path(path, ".hoodie").exists():
             table = HudiTable.open(path)
         else:
             spec = TableSpec(
-                name="measured", schema=data.SCHEMA, record_key=("id",), ordering="ts", partition_by=("part",)
+                name="measured",
+                schema=data.SCHEMA,
+                record_key=("id",),
+                ordering="ts",
+                partition_by=("part",),
+                type=TableType(type),
             )
             table = create_table(LocalStorage(path), spec)
         frame = self._spark.read.parquet(source)
