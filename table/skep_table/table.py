@@ -112,6 +112,14 @@ class HudiTable:
             self._commits.put(instant, metadata)
         return metadata
 
+    def commit_partitions(self, instant: Instant) -> tuple[str, ...]:
+        """The partition paths that a completed write wrote to or replaced in, sorted. FormatError when unreadable."""
+        path = self.layout.path(instant)
+        try:
+            return self.layout.decode_partitions(self.storage.read(path), path)
+        except FileNotFoundError:
+            return self.commit_metadata(instant).partitions
+
     def plan(self, instant: Instant) -> Plan | None:
         """The plan or account in an instant's file; None for an empty one and for those that hold commit metadata."""
         from skep_table.timeline.plans import PLAN_OF, decode_plan

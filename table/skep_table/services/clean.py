@@ -169,7 +169,7 @@ def _partitions(table: HudiTable, view: FileView, earliest: Instant | None, opti
         return view.partitions()
     # What left the retention since was superseded by a commit between the two bounds.
     between = timeline.data().completed().filter(lambda i: since <= i.requested_time < earliest.requested_time)
-    touched = {partition for instant in between for partition in table.commit_metadata(instant).partitions}
+    touched = {partition for instant in between for partition in table.commit_partitions(instant)}
     return sorted(touched | failed)
 
 

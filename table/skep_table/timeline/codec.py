@@ -64,6 +64,16 @@ def decode_json(data: bytes, path: str) -> CommitMetadata:
     return _metadata(record, path)
 
 
+def partitions_of_json(data: bytes, path: str) -> tuple[str, ...]:
+    """The partition paths alone, sorted, of what `decode_json` takes. FormatError naming `path`."""
+    try:
+        record = json.loads(data) if data else {}
+        members = (record.get("partitionToWriteStats"), record.get("partitionToReplaceFileIds"))
+        return tuple(sorted({partition for member in members for partition in member or ()}))
+    except (ValueError, RecursionError, AttributeError, TypeError) as error:
+        raise _broken(path, f"no commit: {error}") from error
+
+
 def encode_json(metadata: CommitMetadata) -> bytes:
     """The keys of Hudi 0.15.0."""
     record: dict[str, Any] = {

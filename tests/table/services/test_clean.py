@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -221,3 +222,11 @@ def test_a_read_that_outlasts_the_retention_says_so(maker: Any) -> None:
     clean(maker.table, maker.setting(cleaner__commits__retained=1))
     with pytest.raises(StorageError, match="a clean took it meanwhile"):
         list(batches)
+
+
+@pytest.mark.parametrize("case", ["0.15.0/cow_clustering", "0.15.0/cow_insert_overwrite", "1.1.1/mor_upsert"])
+def test_the_partitions_of_a_commit_are_told_without_the_rest(case: str, golden: Path) -> None:
+    table = HudiTable.open(str(golden / case / "table"))
+    commits = table.timeline.data().completed().instants
+    assert commits
+    assert [table.commit_partitions(i) for i in commits] == [table.commit_metadata(i).partitions for i in commits]
