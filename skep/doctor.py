@@ -6,7 +6,7 @@ import importlib.metadata
 import os
 import platform
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
@@ -61,7 +61,7 @@ def examine(*, metastore: str | None = None, warehouse: str | None = None) -> li
         _checked("pandas", _pandas),
         _checked("java", _java),
         _checked("warehouse", lambda: _warehouse(settings.warehouse)),
-        _checked("metastore", lambda: _metastore(settings.metastore, settings.warehouse)),
+        _checked("metastore", lambda: _metastore(settings.metastore, settings.warehouse, settings.options)),
         *optional,
     ]
 
@@ -113,11 +113,11 @@ def _warehouse(warehouse: str) -> str:
     return str(folder) + ("" if Path(folder).exists() else " (made when first used)")
 
 
-def _metastore(uri: str | None, warehouse: str) -> str:
+def _metastore(uri: str | None, warehouse: str, options: Mapping[str, str]) -> str:
     if uri is not None:
         from skep_catalog.client import Metastore
 
-        with Metastore.connect(uri, attempts=1, connect_timeout_seconds=5) as client:
+        with Metastore.connect(uri, options, attempts=1, connect_timeout_seconds=5) as client:
             return f"{uri} answers, {len(client.databases())} databases"
     from skep_catalog.embedded import FOLDER, local_folder, running
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
@@ -19,6 +19,7 @@ from skep.syncing import TableSyncs, open_queue
 from skep.table import Table
 from skep.writing import WriteSetting
 from skep_catalog.client import Metastore
+from skep_sync.planner import is_hudi
 from skep_sync.sync import SyncReport
 from skep_sync.targets import Clients, targets_of
 from skep_table.commit.create import create_table
@@ -77,7 +78,9 @@ def connect(
         location = str(local_folder(settings.warehouse))
     else:
         location = settings.warehouse
-    lake = Lake(Metastore.connect(address), location, holder, settings.database, merged, events)
+    # How other metastores are spoken to (TLS, Kerberos) does not concern the embedded one.
+    client = Metastore.connect(address, merged if embedded is None else None)
+    lake = Lake(client, location, holder, settings.database, merged, events)
     lake._embedded = embedded
     return lake
 
@@ -134,12 +137,14 @@ class Lake:
 
     def tables(self, database: str | None = None) -> list[str]:
         """Full names of the Hudi tables of one database, or of all. Views of merge-on-read tables are not listed."""
-        found: list[str] = []
+        return [entry.full_name for entry in self.entries(database)]
+
+    def entries(self, database: str | None = None) -> Iterator[Entry]:
+        """The metastore's entries of these tables, in the order of their names."""
         for name in [database.lower()] if database else self.metastore.databases():
-            entries = set(self.metastore.tables(name))
-            views = {entry + view for entry in entries for view in _VIEWS}
-            found += [f"{name}.{entry}" for entry in sorted(entries - views)]
-        return found
+            known = {entry.name: entry for entry in self.metastore.tables_of(name) if is_hudi(entry)}
+            views = {entry + view for entry in known for view in _VIEWS}
+            yield from (known[entry] for entry in sorted(known.keys() - views))
 
     def table(self, name: str) -> Table:
         """A table by its name. NoSuchTableError when the metastore has none; NotATableError when it is not Hudi's."""

@@ -47,7 +47,7 @@ def lock_of(
 
         uris, client = request.options.value(METASTORE_URIS), metastore
         if uris:
-            client = Metastore.connect(uris)
+            client = Metastore.connect(uris, request.options)
         if not isinstance(client, Metastore):
             raise OptionError(
                 f"the lock provider {request.options.value(LOCK_PROVIDER)} needs {METASTORE_URIS.key}",

@@ -33,12 +33,14 @@ def ls(
 ) -> None:
     """List the Hudi tables of the metastore."""
     with lake(metastore, warehouse) as found:
-        rows = []
-        for name in found.tables(database):
-            of_database, _, of_name = name.partition(".")
-            entry = found.metastore.table(of_database, of_name)
-            synced = entry.parameters.get("last_commit_time_sync")
-            rows.append({"table": name, "location": entry.storage.location, "synced_to": synced})
+        rows = [
+            {
+                "table": entry.full_name,
+                "location": entry.storage.location,
+                "synced_to": entry.parameters.get("last_commit_time_sync"),
+            }
+            for entry in found.entries(database)
+        ]
         print_rows(rows, output, ("table", "location", "synced_to"))
 
 
@@ -48,9 +50,12 @@ def show(
     warehouse: WarehouseOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Print what a table is: where, keys, columns, last commits."""
+    """Print what a table is: where, keys, columns, views in the metastore, last commits."""
     with lake(metastore, warehouse) as found:
         one = found.table(table)
+        database, _, name = one.name.partition(".")
+        views = [view for view in ("", "_ro", "_rt") if found.metastore.find_table(database, name + view)]
+        entry = found.metastore.table(database, name)
         hudi = one.hudi
         config = hudi.config
         facts: dict[str, Any] = {
@@ -62,6 +67,10 @@ def show(
             "ordering": ", ".join(config.ordering_fields) or "none: the last write wins",
             "partitioned by": ", ".join(config.partition_fields) or "nothing",
             "columns": ", ".join(hudi.schema().names()),
+            "registered as": ", ".join(name + view for view in views),
+            "owner": entry.owner or "nobody",
+            "synced to": entry.parameters.get("last_commit_time_sync", "never"),
+            "partitions": len(found.metastore.partition_names(database, name)) if entry.partition_keys else "none",
             "rows": one.read().count(),
             **{f"commit {one.instant}": _told(one) for one in one.history(5)},
         }

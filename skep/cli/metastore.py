@@ -65,12 +65,13 @@ def connected(metastore: str | None, warehouse: str | None) -> Iterator[tuple[Me
 
     settings = load({"metastore": metastore, "warehouse": warehouse}).settings
     with ExitStack() as stack:
-        uri = settings.metastore
+        uri, how = settings.metastore, settings.options
         if uri is None:
             from skep_catalog.embedded import EmbeddedMetastore
 
-            uri = stack.enter_context(EmbeddedMetastore.start_or_join(settings.warehouse)).uri
-        yield stack.enter_context(Metastore.connect(uri)), settings
+            # How other metastores are spoken to (TLS, Kerberos) does not concern it.
+            uri, how = stack.enter_context(EmbeddedMetastore.start_or_join(settings.warehouse)).uri, {}
+        yield stack.enter_context(Metastore.connect(uri, how)), settings
 
 
 def register(app: typer.Typer) -> None:

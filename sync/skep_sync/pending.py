@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
+from itertools import groupby
+from operator import itemgetter
 
 from skep_catalog.client import Metastore
 from skep_catalog.entities import Table
@@ -34,9 +36,11 @@ class KnownTables:
         names = set(self._names())
         for gone in self._known.keys() - names:
             del self._known[gone]
-        for name in sorted(names - self._known.keys()):
-            entry = self._metastore.find_table(*name)
-            self._known[name] = _watched(entry) if entry is not None else None
+        new = sorted(names - self._known.keys())
+        self._known |= dict.fromkeys(new)
+        for database, of_database in groupby(new, key=itemgetter(0)):
+            for entry in self._metastore.tables_of(database, [name for _, name in of_database]):
+                self._known[database, entry.name] = _watched(entry)
         found: dict[str, WatchedTable] = {}
         # Sorted, a plain name comes before its views.
         for _, table in sorted(self._known.items()):

@@ -76,6 +76,7 @@ class Planner:
             tuple(self.warnings),
             markers,
             complete,
+            actual,
         )
 
     def look(self) -> tuple[History, Wanted]:

@@ -215,7 +215,8 @@ class SyncPlan:
     """What has to be done so that the metastore says what the table is; nothing, when `steps` is empty.
 
     `markers` are the entries' sync markers when the plan was made (None: no entry, or no marker): applying it to
-    entries that have moved on since is refused. `complete`: partitions were compared in full.
+    entries that have moved on since is refused. `complete`: partitions were compared in full. `seen`: the entries that
+    it was made from.
     """
 
     base_path: str
@@ -226,6 +227,7 @@ class SyncPlan:
     warnings: tuple[str, ...] = ()
     markers: Mapping[str, str | None] = field(default_factory=dict)
     complete: bool = False
+    seen: Mapping[str, Table | None] | None = field(default=None, repr=False, compare=False)
 
     @property
     def full_name(self) -> str:

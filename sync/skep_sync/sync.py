@@ -10,6 +10,7 @@ from typing import Any
 from skep_catalog.client import Metastore
 from skep_catalog.entries import MARKER
 from skep_sync.apply import Applier
+from skep_sync.changes import History
 from skep_sync.manifest import planner_of
 from skep_sync.options import SyncOptions
 from skep_sync.planner import target_of
@@ -88,7 +89,9 @@ def sync_table(
             turn(metastore, database, name, settings.lock_wait_seconds, events),
         ):
             for attempt in range(_ATTEMPTS):
-                plan = plan_sync(table.reload(), metastore, database, name, settings, full=full)
+                table = table.reload()
+                if attempt or not _stands(plan, table, metastore):
+                    plan = plan_sync(table, metastore, database, name, settings, full=full)
                 try:
                     counts = Applier(metastore, table.storage, settings, events).take(plan)
                     break
@@ -98,6 +101,15 @@ def sync_table(
     report = SyncReport(plan, time.monotonic() - start, metastore.calls - calls, counts)
     events.emit("sync.done", table=plan.full_name, calls=report.calls, seconds=report.seconds, **counts)
     return report
+
+
+def _stands(plan: SyncPlan, table: HudiTable, metastore: Metastore) -> bool:
+    """Whether table and entries are still what the plan was made from: no other sync came before this one's turn."""
+    return (
+        plan.seen is not None
+        and History.of(table).point == plan.point
+        and all(metastore.find_table(plan.database, name) == entry for name, entry in plan.seen.items())
+    )
 
 
 def apply_plan(

@@ -116,7 +116,7 @@ class Clients:
             if target.name not in self._known:
                 if not target.uri:
                     raise OptionError(f"a sync needs {URIS.key}", option=URIS.key)
-                self._known[target.name] = Metastore.connect(target.uri)
+                self._known[target.name] = Metastore.connect(target.uri, target.options)
                 self._made.append(self._known[target.name])
             return self._known[target.name]
 
