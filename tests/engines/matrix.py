@@ -38,9 +38,7 @@ LIMITS: dict[tuple[str, str, str], Limit] = {
     ("presto-0.287", "timestamps", "*"): MILLISECONDS,
     # Its Hudi takes its Hive for Hive 3, and asks for classes that are not there.
     ("presto-0.287", "dates", SNAPSHOT): Limit("no: an error", pattern="Hive3Shim"),
-    ("presto-0.287", "timestamps", SNAPSHOT): Limit(
-        "no: an error; with `support_timestamp=false` yes, as numbers", pattern="Hive3Shim"
-    ),
+    ("presto-0.287", "timestamps", SNAPSHOT): Limit("no: an error", pattern="Hive3Shim"),
     ("trino-476", "*", SNAPSHOT): Limit("**stale**: base files only, no error", query="read_optimized"),
     ("hive-2.3.10", "odd_partitions", "*"): Limit(
         "yes; a missing partition value reads `__HIVE_DEFAULT_PARTITION__`",

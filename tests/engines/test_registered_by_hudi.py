@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from engine_asking import Engine
 from engine_starting import ENGINES, engine_param
@@ -19,11 +19,11 @@ from skep_catalog.embedded import EmbeddedMetastore
 from skep_catalog.entities import Database
 from skep_sync.sync import sync_table
 from skep_table.query import ReadRequest, read
+from skep_table.schema.types import FILE_NAME
 from skep_table.table import HudiTable
 
 CASES = ("cow_upsert", "mor_upsert", "cow_multi_partition_hive", "mor_compaction")
 TOOL, OURS = "by_tool", "by_skep"
-TIMES = re.compile("date|timestamp", re.IGNORECASE)
 
 
 @pytest.fixture(scope="session")
@@ -60,6 +60,12 @@ def tool_options(table: HudiTable) -> dict[str, str]:
     }
 
 
+def is_plain(kind: pa.DataType) -> bool:
+    """Times have their limits in each engine, and Spark's text of nested values escapes no quotes: both are among the
+    tables that skep writes."""
+    return not (pa.types.is_temporal(kind) or pa.types.is_nested(kind))
+
+
 @pytest.mark.parametrize(
     "engine",
     # A Hive 4 has a metastore of its own release, to which Hudi's tool does not speak.
@@ -75,10 +81,9 @@ def test_both_are_answered_as_skep_reads(
     views = {f"{name}_ro": "read_optimized", f"{name}_rt": "snapshot"} if table.config.is_mor else {name: "snapshot"}
     for view, query in views.items():
         answered = query if engine.merges or not table.config.is_mor else "read_optimized"
-        # Dates and times have their limits in each engine; they are among the tables that skep writes.
-        fields = [field.name for field in table.schema().fields if not TIMES.search(str(field.type))]
-        names = ("_hoodie_record_key", "_hoodie_commit_time", *fields)
-        expected = read(table, ReadRequest(query=answered, columns=names)).to_arrow()  # type: ignore[arg-type]
+        expected = read(table, ReadRequest(query=answered)).to_arrow()  # type: ignore[arg-type]
+        names = [field.name for field in expected.schema if is_plain(field.type) and field.name != FILE_NAME]
+        expected = expected.select(names)
         for database in (TOOL, OURS):
             columns = ", ".join(engine.quote(column) for column in names)
             answer = engine.ask(f"select {columns} from {engine.quote(f'{database}.{view}')}")
