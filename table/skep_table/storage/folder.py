@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from typing import IO
-
-import pyarrow as pa
+from typing import IO, TYPE_CHECKING
 
 from skep_table.storage.base import FileStatus, Storage, StorageFlags
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 class FolderStorage:

@@ -10,13 +10,14 @@ import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Final
-
-import pyarrow as pa
+from typing import IO, TYPE_CHECKING, Final
 
 from skep_table.errors import AlreadyExistsError, StorageError
 from skep_table.storage.base import FileStatus, StorageFlags
 from skep_table.storage.versioned import Versioned
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 try:
     import fcntl
@@ -116,6 +117,8 @@ class LocalStorage:
             return file.read(length)
 
     def open_input(self, path: str) -> pa.NativeFile:
+        import pyarrow as pa  # not with the module: whoever only looks at a timeline does without
+
         with _mapped("open_input", path):
             return pa.OSFile(str(self.local_path(path)), "rb")
 

@@ -7,13 +7,14 @@ import io
 import tempfile
 from collections.abc import Iterator, Mapping
 from functools import cached_property
-from typing import IO, Any
-
-import pyarrow as pa
+from typing import IO, TYPE_CHECKING, Any
 
 from skep_table.errors import AlreadyExistsError, EnvironmentMissingError, StorageError
 from skep_table.storage.base import FileStatus, StorageFlags
 from skep_table.storage.versioned import Versioned
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 # Schemes as Hadoop users write them, and as obstore knows them.
 SCHEMES: Mapping[str, str] = {
@@ -137,6 +138,8 @@ class ObjectStorage:
             return bytes(self._obstore.get_range(self._store, path, start=start, end=end))
 
     def open_input(self, path: str) -> pa.NativeFile:
+        import pyarrow as pa
+
         with self._mapped("open_input", path):
             return pa.PythonFile(_Reader(self, path, self.size(path)), mode="r")
 

@@ -8,8 +8,6 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-import pyarrow as pa
-
 from skep_table.errors import CorruptFileError, FormatError
 from skep_table.storage import Storage
 from skep_table.timeline.codec import decode_avro
@@ -17,6 +15,8 @@ from skep_table.timeline.instant import DATA_ACTIONS, Action, Instant, State
 from skep_table.timeline.metadata import CommitMetadata
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from skep_table.timeline.plans import Plan
 
 _FILE_NAME = re.compile(r"(\d+)_(\d+)_(\d)\.parquet")
@@ -104,6 +104,7 @@ class History:
         return next((row for row in rows if _action(row["action"], file.path) is instant.action), None)
 
     def _read(self, file: _File, columns: list[str], rows: list[tuple[str, str, str]] | None = None) -> pa.Table:
+        import pyarrow as pa
         import pyarrow.parquet as pq
 
         try:
