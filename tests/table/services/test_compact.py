@@ -200,6 +200,28 @@ def test_a_key_that_the_planned_compaction_deletes_begins_anew(mor_maker: Any) -
     assert maker.rows() == maker.rows(query="read_optimized")
 
 
+def test_a_compaction_tells_incremental_readers_nothing_new(mor_maker: Any) -> None:
+    maker = mor_maker
+    first = maker.upsert(1, "p/a", "p/b", "q/d")
+    maker.upsert(2, "p/a")
+    expected = maker.rows(query="incremental", since=first)
+    (done,) = compact(maker.table, maker.setting())
+    assert maker.rows(query="incremental", since=first) == expected == {"p/a": 2}
+    assert maker.rows(query="incremental", since=done.instant.requested_time) == {}
+    assert maker.rows(as_of=first) == {"p/a": 1, "p/b": 1, "q/d": 1}
+
+
+def test_partitions_that_were_dropped_meanwhile_stay_dropped(mor_maker: Any) -> None:
+    maker = with_logs(mor_maker)
+    assert schedule_compaction(maker.table, maker.setting()) is not None
+    LocalWriter(maker.table, maker.setting()).delete_partitions(["p"])
+    assert maker.rows() == {"q/d": 1}
+    execute_pending_compactions(maker.table, maker.setting())
+    assert maker.rows() == maker.rows(query="read_optimized") == {"q/d": 1}
+    maker.upsert(4, "p/a")
+    assert maker.rows() == {"p/a": 4, "q/d": 1}
+
+
 def test_nothing_is_planned_while_a_write_is_under_way(mor_maker: Any) -> None:
     """It could still append to a slice that the plan takes as it is."""
     maker = with_logs(mor_maker)
