@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -111,20 +112,19 @@ class TestMetastore:
 
     def test_it_is_restarted(self, tmp_path: Path, storm: MakeStorm) -> None:
         folder = tmp_path / "warehouse"
-        with EmbeddedMetastore.start_or_join(folder) as server:
-            made = storm({"kind": "metastore", "at": server.uri}, writers=3, commits=12)
-            restarts: list[float] = []
+        with ExitStack() as stack:
+            servers = [stack.enter_context(EmbeddedMetastore.start_or_join(folder))]
+            made = storm({"kind": "metastore", "at": servers[0].uri}, writers=3, commits=12)
 
             def restart(storm: Any) -> None:
-                if len(restarts) < 2 and storm.dice.random() < 0.02:
-                    restarts.append(time.monotonic())
-                    os.kill(server.server.pid if len(restarts) == 1 else again[-1].server.pid, signal.SIGKILL)
-                    again.append(EmbeddedMetastore.start_or_join(folder, port=server.server.port))
+                if len(servers) > 2 or storm.dice.random() > 0.02:
+                    return
+                os.kill(servers[-1].server.pid, signal.SIGKILL)
+                while servers[-1].is_alive():
+                    time.sleep(0.05)
+                servers.append(
+                    stack.enter_context(EmbeddedMetastore.start_or_join(folder, port=servers[0].server.port))
+                )
 
-            again: list[EmbeddedMetastore] = []
-            try:
-                made.run(restart)
-            finally:
-                for each in again:
-                    each.stop()
-            assert restarts
+            made.run(restart)
+            assert len(servers) > 1

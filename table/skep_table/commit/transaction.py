@@ -40,6 +40,7 @@ from skep_table.table import HudiTable
 from skep_table.timeline.instant import Action, Instant, State
 from skep_table.timeline.metadata import CommitMetadata
 from skep_table.timeline.plans import RequestedReplaceMetadata
+from skep_table.timeline.timeline import format_instant_time
 from skep_table.timeline.write import (
     complete,
     complete_staged,
@@ -219,9 +220,10 @@ class Transaction:
             ) from error
 
     def _look_back(self, before: HudiTable, done: Instant, metadata: CommitMetadata) -> None:
-        """After a completion that took long. Where the lock was lost meanwhile, and others completed what collides
-        with it, it is taken back: whoever built on it since would have been refused as well."""
+        """After a completion that took long. Where the lock was lost meanwhile, and somebody completed before this
+        write did what collides with it, it is taken back; unless others have built on it already."""
         setting = self._setting
+        now = format_instant_time(setting.clock.now(), before.config.timezone)
         try:
             setting.lock.ensure_held()
             return
@@ -229,13 +231,14 @@ class Transaction:
             setting.lock.release()
             setting.lock.acquire(setting.lock_timeout_seconds)  # released with the section
             fresh = self.table.reload()
-            since = tuple(each for each in completed_since(before, fresh) if each != done)
+            since = [each for each in completed_since(before, fresh) if each != done]
+            if any(stat.prev_commit == done.requested_time for i in since for stat in fresh.commit_metadata(i).stats):
+                return
+            before_it = tuple(each for each in since if each.requested_time <= now)  # the others have seen it
             try:
-                setting.check_conflicts(Ending(fresh, done, metadata, since))
+                setting.check_conflicts(Ending(fresh, done, metadata, before_it))
             except CommitConflictError as conflict:
-                setting.events.emit(
-                    "write.taken_back", instant=done.requested_time, lock_id=metadata.extra_metadata[LOCK_ID]
-                )
+                setting.events.emit("write.taken_back", instant=done.requested_time)
                 roll_back(fresh, done, setting)
                 raise lost from conflict
 

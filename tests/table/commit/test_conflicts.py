@@ -311,3 +311,36 @@ def test_strategies_by_their_names(named: str, function: str) -> None:
     assert strategy_of(Options({STRATEGY: named})).__name__ == function
     with pytest.raises(OptionError, match="there are simple, prefer_writer, bucket, strict"):
         strategy_of(Options({STRATEGY: "no.such.Class"}))
+
+
+class TestIncrementalPull:
+    """By instant times, as table version 6 has it, which are the times of the beginnings."""
+
+    def since(self, table: HudiTable, instant: str) -> set[str]:
+        found = read(table.reload(), ReadRequest(query="incremental", since=instant)).to_arrow()
+        return set(found["id"].to_pylist())
+
+    def test_of_one_writer_it_misses_nothing(self, table: HudiTable, rows: Rows) -> None:
+        seen: set[str] = set()
+        last = table.timeline.instants[-1].requested_time
+        for key in ("k", "l", "m"):
+            result = upsert(table, rows([key], part=key))
+            seen |= self.since(table, last)
+            last = result.instant.requested_time
+        assert seen == {"k", "l", "m"}
+
+    def test_of_several_it_misses_a_write_that_began_before_and_completed_after(
+        self, table: HudiTable, rows: Rows
+    ) -> None:
+        first = table.timeline.instants[-1].requested_time
+        read_until: list[str] = []
+
+        def meanwhile() -> None:
+            result = upsert(table, rows(["n"], part="z"))
+            assert self.since(table, first) == {"n"}
+            read_until.append(result.instant.requested_time)
+
+        late = LocalWriter(table, during({}, meanwhile)).upsert(rows(["m"], part="y"))
+        assert late.instant.requested_time < read_until[0]
+        assert self.since(table, read_until[0]) == set()
+        assert self.since(table, first) == {"m", "n"}
