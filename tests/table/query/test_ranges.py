@@ -9,12 +9,16 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
+from skep_table.commit.create import TableSpec, create_table
 from skep_table.errors import InputError, UnsupportedError
 from skep_table.options import Options
 from skep_table.query import ReadRequest, read
+from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
+from skep_table.write.local import LocalWriter
 
 VERSIONS = ["0.15.0", "1.0.2", "1.1.1"]
 
@@ -144,3 +148,21 @@ def test_changes_add_up_to_the_snapshot(golden: Path, version: str, case: str) -
             assert state[key] == change["ts_ms"]
     snapshot = read(table, ReadRequest(columns=("_hoodie_record_key", "_hoodie_commit_time"))).to_arrow()
     assert state == dict(zip(*(column.to_pylist() for column in snapshot.columns), strict=True))
+
+
+def test_a_late_row_of_an_old_partition_comes_with_its_commit(tmp_path: Path) -> None:
+    schema = pa.schema([("id", pa.string()), ("day", pa.string()), ("ts", pa.int64())])
+    spec = TableSpec(name="t", schema=schema, record_key=("id",), partition_by=("day",), ordering="ts")
+    table = create_table(LocalStorage(str(tmp_path)), spec)
+
+    def write(**row: object) -> str:
+        rows = pa.Table.from_pylist([row], schema=schema)
+        return LocalWriter(table.reload()).upsert(rows).instant.requested_time
+
+    write(id="a", day="2020-01-01", ts=1)
+    second = write(id="b", day="2026-11-21", ts=9)
+    late = write(id="c", day="2020-01-01", ts=2)
+    rows = read(table.reload(), ReadRequest(query="incremental", since=second)).to_arrow()  # type: ignore[arg-type]
+    assert rows.select(["_hoodie_commit_time", "id", "day"]).to_pylist() == [
+        {"_hoodie_commit_time": late, "id": "c", "day": "2020-01-01"}
+    ]
