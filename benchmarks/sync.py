@@ -6,6 +6,7 @@ table of 10,000 partitions gets one more. Beside them: the bare calls of the fir
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tempfile
@@ -241,7 +242,11 @@ class Bench:
         measured = self.report.of(name, task)
         start = time.perf_counter()
         process = subprocess.Popen(
-            program(path, self.server.uri, database), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+            program(path, self.server.uri, database),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=_environment(),
         )
         with memory_of(process.pid) as peak:
             _, errors = process.communicate()
@@ -250,7 +255,8 @@ class Bench:
         measured.peak_bytes = max(measured.peak_bytes, peak.bytes)
 
     def _process(self, name: str, program: Program, path: Path, uri: str, database: str) -> None:
-        done = subprocess.run(program(path, uri, database), capture_output=True, text=True, check=False)
+        command = program(path, uri, database)
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=_environment())
         assert done.returncode == 0, f"{name}: {done.stderr[-2000:]}"
 
     def _tell(self, name: str, *tasks: str) -> None:
@@ -268,6 +274,11 @@ class Bench:
             for table in self.metastore.tables(name):
                 self.metastore.drop_table(name, table)
             self.metastore.drop_database(name)
+
+
+def _environment() -> dict[str, str]:
+    """As installed: Python keeps what it has compiled, which not every developer's shell lets it."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
 
 def aims(report: Report) -> None:

@@ -161,3 +161,9 @@ def test_opening_a_table_needs_no_frames() -> None:
     """What every read goes through loads Arrow, and no data frame library."""
     loaded = loaded_by("import skep_table.storage, skep_table.names, skep_table.options")
     assert not {"pyspark", "pandas", "polars", "duckdb"} & loaded
+
+
+def test_looking_at_a_timeline_and_a_metastore_needs_no_arrow() -> None:
+    """A sync with nothing to do is to be over before Arrow would have been loaded."""
+    loaded = loaded_by("import skep_table.table, skep_catalog.connection, skep_sync.sync")
+    assert not {"pyarrow", "numpy", "pandas", "fastavro", "tenacity"} & loaded
