@@ -43,6 +43,9 @@ class Operation(str, Enum):
 
 
 _TAKE_PREPPED = (Operation.UPSERT, Operation.DELETE)
+_NEED_A_TABLE = (Operation.DELETE, Operation.DELETE_PARTITION)
+# What they replace is known better than by deleting the table first.
+_OVERWRITE_THEMSELVES = (Operation.INSERT_OVERWRITE, Operation.INSERT_OVERWRITE_TABLE, *_NEED_A_TABLE)
 _WRITE = "hoodie.datasource.write."
 OPERATION = option(
     f"{_WRITE}operation", one_of(Operation), Operation.UPSERT, ", ".join(operation.value for operation in Operation)
@@ -131,7 +134,7 @@ class FrameWriter:
         """
         options = Options(self._options)
         options.check()
-        options.value(OPERATION)
+        operation = options.value(OPERATION)
         storage = open_storage(path, options)
         table = _existing(storage, options)
         if table is not None:
@@ -143,13 +146,19 @@ class FrameWriter:
                     hint='mode("append") writes into it',
                     path=storage.root,
                 )
-            if self._mode is Mode.OVERWRITE:
+            if self._mode is Mode.OVERWRITE and operation not in _OVERWRITE_THEMSELVES:
                 table_config(_spec(options, self._frame))  # refuses bad options while the old table is still there
                 storage.delete_folder("")
                 table = None
             else:
                 check_settings(table.config, table.storage.root, options)
         if table is None:
+            if operation in _NEED_A_TABLE:
+                raise NotATableError(
+                    f"{operation.value}: there is no Hudi table at {storage.root}",
+                    table=storage.root,
+                    path=storage.root,
+                )
             table = create_table(storage, _spec(options, self._frame))
         return _written(writer_for(self._frame, table, _setting(table, options)), self._frame, options)
 

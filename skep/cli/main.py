@@ -16,6 +16,7 @@ from skep.cli import (
     callbacks,
     demo,
     doctor,
+    fsck,
     inspect,
     lake,
     lock,
@@ -38,7 +39,23 @@ app = typer.Typer(
     epilog="Exit codes: 0 well, 1 failed or drift, 2 wrong usage, 3 changes pending (with --exit-code).",
     pretty_exceptions_enable=False,
 )
-for module in (demo, doctor, lake, read, write, inspect, sync, callbacks, serve, lock, metastore, services, settings):
+COMMANDS = (
+    demo,
+    doctor,
+    lake,
+    read,
+    write,
+    inspect,
+    fsck,
+    sync,
+    callbacks,
+    serve,
+    lock,
+    metastore,
+    services,
+    settings,
+)
+for module in COMMANDS:
     module.register(app)
 
 

@@ -145,3 +145,53 @@ def test_spark_frames_are_written_by_their_session(tmp_path: Path, orders: Order
     save(spark.createDataFrame(orders(1, 2).to_pandas()), tmp_path / "t")
     assert ids(tmp_path / "t") == [1, 2]
     assert skep.load(tmp_path / "t").to_spark().count() == 2
+
+
+def test_operations_that_replace(tmp_path: Path, orders: Orders) -> None:
+    operation = "hoodie.datasource.write.operation"
+    save(pa.concat_tables([orders(1, 2), orders(3, day="2026-01-02")]), tmp_path / "t")
+    save(orders(4), tmp_path / "t", **{operation: "insert_overwrite"})
+    assert ids(tmp_path / "t") == [3, 4]
+    save(orders(5), tmp_path / "t", mode="overwrite", **{operation: "insert_overwrite_table"})
+    assert ids(tmp_path / "t") == [5]
+    table = HudiTable.open(tmp_path / "t")
+    assert len(table.timeline.data()) == 3, "the table was deleted, not replaced by a commit"
+    save(orders(5), tmp_path / "t", **{operation: "delete_partition"})
+    assert ids(tmp_path / "t") == []
+    named = {operation: "delete_partition", "hoodie.datasource.write.partitions.to.delete": "2026-*"}
+    save(orders(6), tmp_path / "t")
+    save(orders(1), tmp_path / "t", **named)
+    assert ids(tmp_path / "t") == []
+
+
+@pytest.mark.parametrize("operation", ["delete", "delete_partition"])
+def test_there_is_nothing_to_delete_where_there_is_no_table(tmp_path: Path, orders: Orders, operation: str) -> None:
+    with pytest.raises(NotATableError, match="no Hudi table"):
+        save(orders(1), tmp_path / "t", **{"hoodie.datasource.write.operation": operation})
+    assert not (tmp_path / "t").exists()
+
+
+def test_an_upsert_that_drops_duplicates_is_an_insert(tmp_path: Path, orders: Orders) -> None:
+    save(orders(1), tmp_path / "t")
+    told: dict[str, Any] = {"hoodie.datasource.write.insert.drop.duplicates": True}
+    result = save(orders(1, 2, ts=9, note="second"), tmp_path / "t", **told)
+    assert (result.inserted, result.updated) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("hoodie.populate.meta.fields", "false"),
+        ("hoodie.datasource.write.drop.partition.columns", "true"),
+        ("hoodie.table.cdc.enabled", "true"),
+        ("hoodie.table.base.file.format", "ORC"),
+        ("hoodie.write.table.version", "8"),
+    ],
+)
+def test_kinds_of_tables_that_are_not_written_are_refused_by_name(
+    tmp_path: Path, orders: Orders, option: str, value: str
+) -> None:
+    with pytest.raises(OptionError) as refused:
+        save(orders(1), tmp_path / "t", **{option: value})
+    assert refused.value.fields["option"] == option
+    assert not (tmp_path / "t").exists()

@@ -20,30 +20,26 @@ from skep_table.commit.admission import check_writable
 from skep_table.commit.options import CONFLICT_RETRIES
 from skep_table.commit.setting import CommitSetting
 from skep_table.commit.transaction import Transaction
-from skep_table.errors import CommitConflictError, DuplicateKeyError, InputError, OptionError, RowErrors
+from skep_table.errors import CommitConflictError, InputError, RowErrors
 from skep_table.hooks import CommitHook, Committed
 from skep_table.lock import held
 from skep_table.schema.avro import avro_text
 from skep_table.table import HudiTable
 from skep_table.table_config import update_table_config
-from skep_table.timeline.metadata import CommitMetadata, WriteOperation, WriteStat
+from skep_table.timeline.metadata import CommitMetadata, WriteOperation
 from skep_table.write.bucket import BucketResult
 from skep_table.write.clustered import settle_clusterings
 from skep_table.write.context import WriteContext
-from skep_table.write.index import NEW_KEY, IndexFile
-from skep_table.write.indexes import Index, make_index
-from skep_table.write.indexes.base import GONE_GROUP
-from skep_table.write.indexes.footers import NamedFiles
-from skep_table.write.indexes.moves import GlobalTagger
 from skep_table.write.keyed import Keyer
 from skep_table.write.latest import latest_files
 from skep_table.write.operation import TRAITS, Replaces, data_action
-from skep_table.write.options import COMMIT_METADATA_PREFIX, COMMIT_ON_ERRORS, DUPLICATES, VALIDATORS, Duplicates
+from skep_table.write.options import COMMIT_METADATA_PREFIX, COMMIT_ON_ERRORS, VALIDATORS
 from skep_table.write.plan import WritePlan, plan_write
-from skep_table.write.profile import BucketPlan, PartitionProfile, plan_buckets
+from skep_table.write.profile import plan_buckets
 from skep_table.write.replaced import clusterings_met, live_groups, matching_partitions
 from skep_table.write.result import WriteResult
-from skep_table.write.rows import Rows, Tagged
+from skep_table.write.rows import Rows
+from skep_table.write.workload import account, groups_in_clustering, index_of, profiles_of, workload
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -232,15 +228,15 @@ class TableWriter:
         table, events = transaction.table, self._setting.events
         with events.step("write.tag") as found:
             files = latest_files(table, self._searched(table, plan, rows.partitions()))
-            tagged = rows.tag(_index(table, plan, files) if plan.asks_index else None)
-            profiles = _profiles(table, files, tagged, plan)
+            tagged = rows.tag(index_of(table, plan, files) if plan.asks_index else None)
+            profiles = profiles_of(table, files, tagged, plan)
             found.update(partitions=len(profiles), files=sum(map(len, files.values())))
         replaced = self._replaced(table, plan, rows.partitions())
         buckets = plan_buckets(profiles, plan.sizing(table), fill_small_files=plan.fills_small_files)
-        settle_clusterings(table, _clusterings_met(buckets), self._setting)
+        settle_clusterings(table, groups_in_clustering(buckets), self._setting)
         self._record_index(table, plan)
         if transaction.is_requested:
-            transaction.inflight(_workload(plan.operation, buckets))
+            transaction.inflight(workload(plan.operation, buckets))
         with events.step("write.files", buckets=len(buckets.buckets)):
             results = rows.write(plan.context(table, transaction.instant), buckets)
         return self._complete(transaction, plan, results, extra, replaced)
@@ -296,7 +292,7 @@ class TableWriter:
         extra: Mapping[str, str],
         replaced: Mapping[str, tuple[str, ...]] | None = None,
     ) -> WriteResult:
-        metadata = replace(_metadata(plan, results, extra), partition_to_replace_file_ids=replaced)
+        metadata = replace(account(plan, results, extra), partition_to_replace_file_ids=replaced)
         errors = sum(stat.total_write_errors for stat in metadata.stats)
         if errors and not self._setting.options.value(COMMIT_ON_ERRORS):
             raise RowErrors(
@@ -306,10 +302,15 @@ class TableWriter:
                 table=transaction.table.config.name,
             )
         self._validate(transaction, metadata)
+        if plan.index.keeps_keys:
+            from skep_table.write.indexes.hbase import record_keys
+
+            with self._setting.events.step("write.index"):
+                record_keys(transaction.table, plan.options, transaction.instant.requested_time, metadata.stats)
         with self._setting.events.step("write.commit"):
             instant = transaction.complete(metadata)
         _warn_of_nulls({name for result in results for name in result.lists_with_nulls})
-        return WriteResult(instant, metadata, plan.schema)
+        return WriteResult(instant, transaction.committed or metadata, plan.schema)
 
     def _validate(self, transaction: Transaction, metadata: CommitMetadata) -> None:
         if VALIDATORS.key in self._setting.options:
@@ -366,97 +367,6 @@ def _columns_differ(before: HudiTable, now: HudiTable) -> bool:
     if before.timeline.data().completed().last() == now.timeline.data().completed().last():
         return False
     return before.schema() != now.schema()
-
-
-def _clusterings_met(plan: BucketPlan) -> dict[tuple[str, str], str]:
-    return {
-        (bucket.partition_path, bucket.file_id): bucket.base.clustering
-        for bucket in plan.buckets
-        if bucket.base is not None and bucket.base.clustering is not None
-    }
-
-
-def _index(table: HudiTable, plan: WritePlan, files: Mapping[str, tuple[IndexFile, ...]]) -> Index | GlobalTagger:
-    if plan.traits.prepped and not plan.index.is_bucket:
-        return NamedFiles(files)
-    if plan.duplicates is not Duplicates.NONE and plan.index.is_bucket:
-        raise OptionError(
-            f"table {table.config.name}: a bucket index knows the group of a key, not whether the key is there",
-            hint="upsert updates the rows that are there",
-            option=DUPLICATES.key,
-        )
-    return make_index(
-        plan.index,
-        table,
-        files,
-        plan.options,
-        rule=plan.rule,
-        schema=plan.schema,
-        combine=plan.combines,
-        deletes=plan.traits.deletes,
-    )
-
-
-def _profiles(
-    table: HudiTable, files: Mapping[str, tuple[IndexFile, ...]], tagged: Tagged, plan: WritePlan
-) -> dict[str, PartitionProfile]:
-    """Keys of a delete that no file holds are dropped, there is nothing to do for them; so are unwanted duplicates."""
-    profiles = {}
-    for path, counts in tagged.items():
-        if GONE_GROUP in counts:
-            raise CommitConflictError(
-                f"table {table.config.name}: {counts[GONE_GROUP]} rows of partition {path or 'of the table'} were read"
-                " from file groups that are not there any more",
-                hint="read the rows again",
-                partition=path,
-                rows=counts[GONE_GROUP],
-            )
-        updates = {tag: rows for tag, rows in counts.items() if tag != NEW_KEY}
-        if plan.traits.deletes:
-            updates = {tag: rows for tag, rows in updates.items() if tag > NEW_KEY}
-        if updates and plan.duplicates is Duplicates.FAIL:
-            raise DuplicateKeyError(
-                f"partition {path or 'of the table'}: {sum(updates.values())} rows have keys that the table holds",
-                hint=f"upsert updates them; {DUPLICATES.key}=drop leaves them out",
-                partition=path,
-                rows=sum(updates.values()),
-            )
-        if plan.duplicates is Duplicates.DROP:
-            updates = {}
-        inserts = 0 if plan.traits.deletes else counts.get(NEW_KEY, 0)
-        profiles[path] = PartitionProfile(files.get(path, ()), updates, inserts)
-    return profiles
-
-
-def _workload(operation: WriteOperation, plan: BucketPlan) -> CommitMetadata:
-    """What the inflight file says is coming: rows by file group."""
-    stats: dict[str, list[WriteStat]] = {}
-    for bucket in plan.buckets:
-        planned = WriteStat(
-            file_id=bucket.file_id if bucket.base else "",
-            path="",
-            partition_path=bucket.partition_path,
-            prev_commit=bucket.base.base_instant if bucket.base else "null",
-            num_update_writes=bucket.rows if bucket.base else 0,
-            num_inserts=0 if bucket.base else bucket.rows,
-        )
-        stats.setdefault(bucket.partition_path, []).append(planned)
-    return CommitMetadata(
-        partition_to_write_stats={path: tuple(planned) for path, planned in stats.items()}, operation_type=operation
-    )
-
-
-def _metadata(plan: WritePlan, results: Sequence[BucketResult], extra: Mapping[str, str]) -> CommitMetadata:
-    stats: dict[str, list[WriteStat]] = {}
-    for result in results:
-        for stat in result.stats:
-            stats.setdefault(stat.partition_path, []).append(stat)
-    ordered = {path: tuple(sorted(stats[path], key=lambda stat: stat.file_id)) for path in sorted(stats)}
-    return CommitMetadata(
-        partition_to_write_stats=ordered,
-        operation_type=plan.operation,
-        extra_metadata={**extra, "schema": avro_text(plan.schema)},
-    )
 
 
 def _committed_batch(table: HudiTable, batch_id: str) -> WriteResult | None:

@@ -33,6 +33,7 @@ class IndexType(str, Enum):
     GLOBAL_SIMPLE = "GLOBAL_SIMPLE"
     BUCKET = "BUCKET"
     INMEMORY = "INMEMORY"
+    HBASE = "HBASE"
 
 
 def _index_type(text: str) -> IndexType:
@@ -79,6 +80,12 @@ SMALL_GROUPS = option(
 MAX_FILE_BYTES = option("hoodie.parquet.max.file.size", int, 125_829_120, "Base files end at about this size, in bytes")
 RECORD_BYTES = option(
     "hoodie.copyonwrite.record.size.estimate", int, 1024, "Bytes of a record, until commits tell better"
+)
+AUTO_SPLIT = option(
+    "hoodie.copyonwrite.insert.auto.split", boolean, True, "New files get as many rows as fit, by the size of records"
+)
+SPLIT_ROWS = option(
+    "hoodie.copyonwrite.insert.split.size", _positive, 500_000, "Rows of a new file, without auto.split"
 )
 RECORD_BYTES_THRESHOLD = option(
     "hoodie.record.size.estimation.threshold",
@@ -132,6 +139,16 @@ BLOOM_MOVES = option(
     "GLOBAL_BLOOM: a row that arrives for another partition moves there; false leaves it where it is",
 )
 SIMPLE_MOVES = option("hoodie.simple.index.update.partition.path", boolean, True, "The same for GLOBAL_SIMPLE")
+HBASE_MOVES = option(
+    "hoodie.hbase.index.update.partition.path", boolean, False, "The same for HBASE, where rows stay by default"
+)
+HBASE_GATEWAY = option("skep.hbase.thrift", str, "", "HBASE: host:port of HBase's Thrift gateway")
+HBASE_QUORUM = option(
+    "hoodie.index.hbase.zkquorum", str, "", "HBASE: its first host is the gateway's when skep.hbase.thrift names none"
+)
+HBASE_TABLE = option("hoodie.index.hbase.table", str, "", "HBASE: the table of keys, with column family _s")
+HBASE_GET_BATCH = option("hoodie.index.hbase.get.batch.size", _positive, 100, "HBASE: keys asked for at once")
+HBASE_PUT_BATCH = option("hoodie.index.hbase.put.batch.size", _positive, 100, "HBASE: keys written at once")
 BUCKETS = option("hoodie.bucket.index.num.buckets", _positive, 256, "BUCKET: file groups of a partition")
 BUCKET_FIELDS = option(
     "hoodie.bucket.index.hash.field", comma_list, _nothing, "BUCKET: key columns that are hashed; all of the record key"
@@ -180,6 +197,34 @@ for key, doc in {
     "hoodie.insert.shuffle.parallelism": "tasks are balanced by bytes",
     "hoodie.delete.shuffle.parallelism": "tasks are balanced by bytes",
     "hoodie.bloom.index.parallelism": "",
+    "hoodie.index.hbase.zkport": "the Thrift gateway knows ZooKeeper",
+    "hoodie.index.hbase.zknode.path": "the Thrift gateway knows ZooKeeper",
+    "hoodie.index.hbase.put.batch.size.autocompute": "hoodie.index.hbase.put.batch.size says it",
+    "hoodie.index.hbase.rollback.sync": "entries of failed writes do not count, whether they stay or go",
+    "hoodie.bloom.index.use.caching": "rows are held until the commit",
+    "hoodie.bloom.index.use.treebased.filter": "key ranges are searched in order",
+    "hoodie.bloom.index.prune.by.ranges": "key ranges cost nothing to look at",
+    "hoodie.bloom.index.bucketized.checking": "each file is read once",
+    "hoodie.bloom.index.keys.per.bucket": "each file is read once",
+    "hoodie.bloom.index.input.storage.level": "hoodie.write.tagged.record.storage.level says it",
+    "hoodie.simple.index.use.caching": "rows are held until the commit",
+    "hoodie.simple.index.parallelism": "",
+    "hoodie.global.simple.index.parallelism": "",
+    "hoodie.simple.index.input.storage.level": "hoodie.write.tagged.record.storage.level says it",
+    "hoodie.datasource.write.row.writer.enable": "rows are always columns",
+    "hoodie.finalize.write.parallelism": "",
+    "hoodie.rollback.parallelism": "",
+    "hoodie.markers.delete.parallelism": "",
+    "hoodie.merge.data.validation.enabled": "",
+    "hoodie.parquet.writelegacyformat.enabled": "decimals and lists are as the Parquet standard has them",
+    "hoodie.parquet.outputtimestamptype": "timestamps keep their unit",
+    "hoodie.parquet.field_id.write.enabled": "",
+    "hoodie.auto.commit": "a write that succeeds commits",
+    "hoodie.write.status.class": "",
+    "hoodie.write.status.storage.level": "",
+    "hoodie.write.executor.type": "",
+    "hoodie.consistency.check.enabled": "",
+    "hoodie.memory.merge.fraction": "",
     "hoodie.write.markers.type": "markers are direct",
     "hoodie.markers.timeline.server.based.batch.num.threads": "",
     "hoodie.embed.timeline.server": "there is no timeline server",
@@ -188,5 +233,8 @@ for key, doc in {
     option(key, str, "", doc, status=Status.NO_EFFECT)
 
 planned(
+    "hoodie.allow.empty.commit",
+    "hoodie.datasource.overwrite.mode",
+    "hoodie.fileid.prefix.provider.class",
     "hoodie.allow.operation.metadata.field",
 )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import islice
+from typing import Final
 
 import pyarrow as pa
 
@@ -27,6 +29,7 @@ from skep_table.write.keyed import Keyer
 from skep_table.write.operation import TRAITS, Traits
 from skep_table.write.options import (
     ALLOW_DUPLICATE_INSERTS,
+    AUTO_SPLIT,
     COMBINE_INSERT,
     COMBINE_UPSERT,
     DUPLICATES,
@@ -36,10 +39,14 @@ from skep_table.write.options import (
     RECORD_BYTES_THRESHOLD,
     SMALL_FILE_BYTES,
     SMALL_GROUPS,
+    SPLIT_ROWS,
     Duplicates,
 )
 from skep_table.write.profile import LogSizing, Sizing, record_bytes
 from skep_table.write.settings import check_settings, merged_by
+
+# Commits that are asked for the size of their records, before the option's is taken.
+_COMMITS_ASKED: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +113,7 @@ class WritePlan:
 
     def sizing(self, table: HudiTable) -> Sizing:
         small = self.options.value(SMALL_FILE_BYTES)
-        newest_first = reversed(table.timeline.data().completed().instants)
+        newest_first = islice(reversed(table.timeline.data().completed().instants), _COMMITS_ASKED)
         learnt = record_bytes(
             (table.commit_metadata(instant) for instant in newest_first),
             default=self.options.value(RECORD_BYTES),
@@ -114,7 +121,8 @@ class WritePlan:
         )
         given = self.options
         logs = LogSizing(given.value(SMALL_GROUPS), given.value(COMPRESSION_RATIO), self.index.knows_logs)
-        return Sizing(small, self.options.value(MAX_FILE_BYTES), learnt, logs if table.config.is_mor else None)
+        split = None if given.value(AUTO_SPLIT) else given.value(SPLIT_ROWS)
+        return Sizing(small, given.value(MAX_FILE_BYTES), learnt, logs if table.config.is_mor else None, split)
 
 
 def plan_write(table: HudiTable, operation: WriteOperation, incoming: pa.Schema, options: Options) -> WritePlan:

@@ -43,9 +43,12 @@ class Sizing:
     max_file_bytes: int = 125_829_120
     record_bytes: int = 1024
     logs: LogSizing | None = None
+    split_rows: int | None = None  # of a new file, whatever the size of its records
 
     @property
     def rows_per_file(self) -> int:
+        if self.split_rows is not None:
+            return self.split_rows
         return max(1, self.max_file_bytes // max(1, self.record_bytes))
 
 

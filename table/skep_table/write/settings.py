@@ -6,7 +6,7 @@ name; what no option says is the table's own.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from enum import Enum
 from typing import Any, Final
@@ -26,6 +26,7 @@ from skep_table.table_config import (
     mode_of_payload,
 )
 
+UNWRITTEN: Final[list[Option[str]]] = []
 _no_names: tuple[str, ...] = ()
 _WRITE = "hoodie.datasource.write."
 
@@ -93,15 +94,55 @@ for _key, _doc in {
     "hoodie.write.complex.keygen.new.encoding": "keys are written as those are that are there",
 }.items():
     option(_key, str, "", _doc, status=Status.NO_EFFECT)
+
+
+def _only(value: str, why: str) -> Callable[[str], str]:
+    """A parser for settings of which tables that are written here have one."""
+
+    def parse(text: str) -> str:
+        if text.strip().lower() != value:
+            raise ValueError(f"{value}: {why}")
+        return value
+
+    return parse
+
+
+for _key, _value, _doc in (
+    ("hoodie.populate.meta.fields", "true", "tables without meta columns are read, not written"),
+    (f"{_WRITE}drop.partition.columns", "false", "tables that drop partition columns are read, not written"),
+    ("hoodie.table.cdc.enabled", "false", "tables with change data capture are read, not written"),
+    ("hoodie.table.base.file.format", "parquet", "base files in other formats are read, not written"),
+):
+    UNWRITTEN.append(option(_key, _only(_value, _doc), _value, _doc))
+LOGICAL_TIMESTAMPS = option(
+    f"{_WRITE}keygenerator.consistent.logical.timestamp.enabled",
+    boolean,
+    False,
+    "Timestamps in keys and paths are written as times, not as numbers",
+)
+for _name in (
+    "timestamp.type",
+    "timestamp.scalar.time.unit",
+    "input.dateformat",
+    "input.dateformat.list.delimiter.regex",
+    "input.timezone",
+    "output.dateformat",
+    "output.timezone",
+    "timezone",
+):
+    # Two keys, not one with an alias: tables keep the one that they were made with.
+    for _prefix in ("hoodie.keygen.timebased.", "hoodie.deltastreamer.keygen.timebased."):
+        option(_prefix + _name, str, "", "How partition values that are times become text")
+option("hoodie.keygen.datetime.parser.class", str, "", "dates are parsed by their pattern", status=Status.NO_EFFECT)
 _MODE_OF_STRATEGY: Final = {strategy: mode for mode, strategy in STRATEGY_OF_MODE.items()}
 
 
 def spec_of(options: Options, name: str, schema: Schema) -> TableSpec:
     """A new table. OptionError for settings that don't go together."""
-    options.value(TABLE_VERSION)
+    _check_written(options)
     ordering = options.value(ORDERING) or None
     generator = options.value(KEY_GENERATOR)
-    kept = {key: value for key, value in options.items() if ".keygen." in key}
+    kept = {key: value for key, value in options.items() if ".keygen." in key or key == LOGICAL_TIMESTAMPS.key}
     return TableSpec(
         name=name,
         database=options.value(DATABASE_NAME) or None,
@@ -176,6 +217,7 @@ def _mode(options: Options) -> MergeMode | None:
 
 def check_settings(config: TableConfig, root: str, options: Options) -> None:
     """TableMismatchError for the first option that says something else of the table than it is."""
+    _check_written(options)
     for known, found, expected in _said(config, options):
         if expected != found:
             raise TableMismatchError(
@@ -192,6 +234,13 @@ def merged_by(config: TableConfig, options: Options) -> TableConfig:
     if payload is None or config.payload_class is not None:
         return config
     return replace(config, payload_class=payload, merge_mode=mode_of_payload(payload))
+
+
+def _check_written(options: Options) -> None:
+    """OptionError for settings of tables that can't be written."""
+    options.value(TABLE_VERSION)
+    for known in UNWRITTEN:
+        options.value(known)
 
 
 def _said(config: TableConfig, options: Options) -> Iterator[tuple[Option[Any], object, object]]:

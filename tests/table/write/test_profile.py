@@ -86,3 +86,8 @@ def test_packing_keeps_every_item_and_no_task_is_empty(sizes: list[int], tasks: 
     assert len(packed) == min(tasks, len(sizes))
     loads = [sum(sizes[at] for at in group) for group in packed]
     assert max(loads) - min(loads) <= max(sizes) + len(sizes)
+
+
+def test_a_number_of_rows_can_make_the_files() -> None:
+    plan = plan_buckets({"p": PartitionProfile(inserts=1_000)}, Sizing(split_rows=300))
+    assert sorted(bucket.rows for bucket in plan.buckets) == [250] * 4

@@ -29,7 +29,7 @@ from skep_table.write.options import (
 )
 
 GROUP: Final = "skep.indexes"
-_GLOBAL: Final = {IndexType.GLOBAL_BLOOM, IndexType.GLOBAL_SIMPLE, IndexType.INMEMORY}
+_GLOBAL: Final = {IndexType.GLOBAL_BLOOM, IndexType.GLOBAL_SIMPLE, IndexType.INMEMORY, IndexType.HBASE}
 _RECORDED: Final[tuple[Option[Any], ...]] = (INDEX_TYPE, BUCKETS, BUCKET_FIELDS)
 
 
@@ -102,6 +102,11 @@ class IndexSetting:
         return self.type is IndexType.INMEMORY
 
     @property
+    def keeps_keys(self) -> bool:
+        """Whether it keeps keys outside of the table, and has to be told of new ones."""
+        return self.type is IndexType.HBASE and not self.plug_in
+
+    @property
     def recorded(self) -> dict[str, str]:
         """What the table has to remember, so that all writers find its keys."""
         if not self.is_bucket:
@@ -138,6 +143,10 @@ def make_index(
             made = BucketIndex(files, setting.buckets, setting.hash_fields)
         case IndexType.INMEMORY:
             made = InMemoryIndex.of(table, files, rule, combine, options.value(BLOOM_MOVES))
+        case IndexType.HBASE:
+            from skep_table.write.indexes.hbase import HbaseIndex
+
+            made = HbaseIndex.of(table, files, options, rule, combine)
     if isinstance(made, GlobalIndex):
         return GlobalTagger(made, table, schema, files, deletes)
     return made

@@ -1,0 +1,137 @@
+"""Does what lies in a table's folders agree with its timeline? Changes nothing.
+
+Files that no commit named, files that a commit named and that are not there, files that are not what their commit said.
+Only the newest slices are held to their commits: a clean has a right to all before them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from functools import partial
+
+from skep_table.basefile import read_footer
+from skep_table.errors import FormatError
+from skep_table.names import BaseFileName, LogFileName
+from skep_table.runner import Runner, ThreadRunner
+from skep_table.storage import FileStatus, Storage
+from skep_table.table import HudiTable
+from skep_table.timeline.metadata import WriteStat
+from skep_table.view.slicing import GroupKey
+
+
+class Problem(str, Enum):
+    """What is wrong with a file."""
+
+    ORPHAN = "orphan"  # of an instant that the timeline does not know
+    LEFTOVER = "leftover"  # of a write that is pending; the next write rolls it back, unless it is still going on
+    DOUBLE = "double"  # a second file of one group and instant, of which a commit names one
+    MISSING = "missing"  # named by a commit, and not there
+    SIZE = "size"  # not as long as its commit says
+    ROWS = "rows"  # not as many rows as its commit says
+    DAMAGED = "damaged"  # can't be read
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One file that does not agree; `detail` says how, for people."""
+
+    problem: Problem
+    path: str
+    instant: str
+    detail: str
+
+
+def fsck(table: HudiTable, runner: Runner | None = None) -> list[Finding]:
+    """All that does not agree, by path. Every partition is listed, and the newest base files' footers are read."""
+    runner = runner or ThreadRunner()
+    newest = _newest(table)
+    partitions = table.view(metadata=False).partitions()
+    listed = runner.map(table.storage.list_prefix, partitions)
+    there = {file.path: file for files in listed for file in files}
+    found = [finding for files in listed for finding in _unnamed(table, files)]
+    found += [
+        Finding(Problem.MISSING, stat.path, instant, "its commit names it, and it is not there")
+        for instant, stat in newest.values()
+        if stat.path not in there
+    ]
+    tasks = [(instant, stat, there[stat.path]) for instant, stat in newest.values() if stat.path in there]
+    for finding in runner.map(partial(_compared, table.storage), tasks):
+        found += finding
+    return sorted(found, key=lambda finding: (finding.path, finding.problem.value))
+
+
+def _newest(table: HudiTable) -> Mapping[str, tuple[str, WriteStat]]:
+    """What the active timeline says of the newest slice of each live group: path → instant, and the stat."""
+    base: dict[GroupKey, tuple[str, WriteStat]] = {}
+    logs: dict[GroupKey, list[tuple[str, WriteStat]]] = {}
+    replaced: dict[GroupKey, str] = {}
+    for instant in table.timeline.data().completed():
+        metadata = table.commit_metadata(instant)
+        time = instant.requested_time
+        for path, ids in (metadata.partition_to_replace_file_ids or {}).items():
+            replaced.update({(path, file_id): time for file_id in ids})
+        for stat in metadata.stats:
+            group = stat.partition_path, stat.file_id
+            if stat.is_log:
+                logs.setdefault(group, []).append((time, stat))
+            elif stat.path:
+                base[group] = time, stat
+                # logs of the slice before are the clean's; those of a slice that awaited this file stay
+                logs[group] = [each for each in logs.get(group, ()) if _slice_of(each[1]) >= time]
+    kept = {group: found for group, found in base.items() if group not in replaced}
+    newest = {stat.path: (time, stat) for time, stat in kept.values()}
+    for group, found in logs.items():
+        if group not in replaced:
+            newest.update({stat.path: (time, stat) for time, stat in found})
+    return newest
+
+
+def _slice_of(stat: WriteStat) -> str:
+    name = LogFileName.parse(stat.path.rpartition("/")[2])
+    return name.instant_time if name else ""
+
+
+def _unnamed(table: HudiTable, files: Iterable[FileStatus]) -> Iterator[Finding]:
+    pending = {instant.requested_time for instant in table.timeline.pending()}
+    bases: dict[tuple[str, str], str] = {}
+    for file in sorted(files, key=lambda file: file.path):
+        name = BaseFileName.parse(file.name) or LogFileName.parse(file.name)
+        if name is None:
+            continue
+        time = name.instant_time
+        if isinstance(name, BaseFileName):
+            twin = bases.setdefault((name.file_id, time), file.path)
+            if twin != file.path and time not in pending:
+                yield Finding(Problem.DOUBLE, file.path, time, f"{twin} is of the same group and instant")
+        if table.timeline.is_completed_or_archived(time):
+            continue
+        if time in pending:
+            yield Finding(Problem.LEFTOVER, file.path, time, "of a write that is pending: going on, or it failed")
+        else:
+            yield Finding(Problem.ORPHAN, file.path, time, "the timeline knows no such instant")
+
+
+def _compared(storage: Storage, task: tuple[str, WriteStat, FileStatus]) -> list[Finding]:
+    instant, stat, file = task
+    found = []
+    if stat.is_log:
+        if file.size_bytes < stat.file_size_in_bytes:
+            found.append(_differs(Problem.SIZE, instant, stat, file.size_bytes, stat.file_size_in_bytes, "bytes"))
+        return found
+    if stat.file_size_in_bytes and file.size_bytes != stat.file_size_in_bytes:
+        found.append(_differs(Problem.SIZE, instant, stat, file.size_bytes, stat.file_size_in_bytes, "bytes"))
+    try:
+        footer = read_footer(storage, stat.path)
+        if footer.num_rows != stat.num_writes:
+            found.append(_differs(Problem.ROWS, instant, stat, footer.num_rows, stat.num_writes, "rows"))
+        if footer.num_rows:
+            _ = footer.schema, footer.bloom
+    except FormatError as error:
+        found.append(Finding(Problem.DAMAGED, stat.path, instant, error.message))
+    return found
+
+
+def _differs(problem: Problem, instant: str, stat: WriteStat, found: int, said: int, what: str) -> Finding:
+    return Finding(problem, stat.path, instant, f"{found:,} {what}, its commit says {said:,}")

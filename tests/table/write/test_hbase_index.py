@@ -1,0 +1,199 @@
+"""The HBASE index against a Thrift gateway: a server of HBase's own interface, with a table in memory behind it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from skep_table.commit.create import TableSpec, create_table
+from skep_table.commit.setting import CommitSetting
+from skep_table.errors import OptionError, StorageError
+from skep_table.options import Options
+from skep_table.query import ReadRequest
+from skep_table.query.read import read
+from skep_table.storage import LocalStorage
+from skep_table.table import HudiTable
+from skep_table.table_config import TableType
+from skep_table.write.local import LocalWriter
+
+happybase = pytest.importorskip("happybase")
+thriftpy2 = pytest.importorskip("thriftpy2")
+
+
+class Handler:
+    """The calls that the index makes."""
+
+    def __init__(self, interface: Any) -> None:
+        self._interface = interface
+        self.rows: dict[bytes, dict[bytes, bytes]] = {}
+        self.calls: list[tuple[str, int]] = []
+
+    def getTableNames(self) -> list[bytes]:
+        return [b"keys"]
+
+    def getRowsWithColumns(self, _table: bytes, rows: list[bytes], columns: list[bytes], _attributes: Any) -> list[Any]:
+        self.calls.append(("get", len(rows)))
+        found = [(_bytes(row), self.rows.get(_bytes(row))) for row in rows]
+        wanted = {_bytes(column) for column in columns}
+        return [
+            self._interface.TRowResult(
+                row=key,
+                columns={
+                    name: self._interface.TCell(value=value, timestamp=1)
+                    for name, value in entry.items()
+                    if name in wanted
+                },
+            )
+            for key, entry in found
+            if entry is not None
+        ]
+
+    def mutateRows(self, _table: bytes, batches: list[Any], _attributes: Any) -> None:
+        self.calls.append(("put", len(batches)))
+        for batch in batches:
+            entry = self.rows.setdefault(_bytes(batch.row), {})
+            entry.update({_bytes(each.column): _bytes(each.value) for each in batch.mutations})
+
+    def entry(self, key: str) -> tuple[str, str, str]:
+        """Commit, file group, partition."""
+        found = self.rows[key.encode()]
+        commit, group, partition = (found[b"_s:" + name] for name in (b"commit_ts", b"file_name", b"partition_path"))
+        return commit.decode(), group.decode(), partition.decode()
+
+
+def _bytes(text: str | bytes) -> bytes:
+    return text.encode() if isinstance(text, str) else text
+
+
+@pytest.fixture
+def gateway() -> Iterator[tuple[str, Handler]]:
+    from thriftpy2.server import TThreadedServer
+    from thriftpy2.thrift import TProcessor
+    from thriftpy2.transport import TServerSocket
+
+    file = Path(happybase.__file__).with_name("Hbase.thrift")
+    interface = thriftpy2.load(str(file), module_name="hbase_gateway_thrift")
+    handler = Handler(interface)
+    socket = TServerSocket("127.0.0.1", 0)
+    socket.listen()
+    port = socket.sock.getsockname()[1]
+    socket.listen = lambda: None
+    server = TThreadedServer(TProcessor(interface.Hbase, handler), socket, daemon=True)
+    threading.Thread(target=server.serve, daemon=True).start()
+    yield f"127.0.0.1:{port}", handler
+    socket.sock.close()
+
+
+SCHEMA = pa.schema([("id", pa.string()), ("part", pa.string()), ("ts", pa.int64()), ("v", pa.int64())])
+
+
+@pytest.fixture(params=[TableType.COPY_ON_WRITE, TableType.MERGE_ON_READ], ids=["cow", "mor"])
+def table(request: pytest.FixtureRequest, tmp_path: Path) -> HudiTable:
+    spec = TableSpec(
+        name="t", schema=SCHEMA, record_key=("id",), partition_by=("part",), ordering="ts", type=request.param
+    )
+    return create_table(LocalStorage(str(tmp_path / "t")), spec)
+
+
+def rows(*values: tuple[str, str, int, int]) -> pa.Table:
+    columns: list[Any] = list(zip(*values, strict=True))
+    return pa.table([pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)], SCHEMA)
+
+
+def writer(table: HudiTable, address: str, **more: Any) -> LocalWriter:
+    told = {
+        "hoodie.index.type": "HBASE",
+        "hoodie.index.hbase.table": "keys",
+        "skep.hbase.thrift": address,
+        **{key.replace("__", "."): value for key, value in more.items()},
+    }
+    return LocalWriter(table, CommitSetting(options=Options(told)))
+
+
+def content(table: HudiTable) -> list[tuple[str, str, int]]:
+    found = read(table.reload(), ReadRequest()).to_arrow().to_pylist()
+    return sorted((row["id"], row["_hoodie_partition_path"], row["v"]) for row in found)
+
+
+MOVES = {"hoodie__hbase__index__update__partition__path": True}
+
+
+def test_new_keys_are_told_and_found_again(table: HudiTable, gateway: tuple[str, Handler]) -> None:
+    address, hbase = gateway
+    first = writer(table, address).insert(rows(("a", "p", 1, 1), ("b", "q", 1, 2)))
+    (stat,) = [stat for stat in first.metadata.stats if stat.partition_path == "p"]
+    assert hbase.entry("a") == (first.instant.requested_time, stat.file_id, "p")
+    result = writer(table, address).upsert(rows(("a", "p", 2, 3), ("c", "p", 1, 4)))
+    assert (result.updated, result.inserted) == (1, 1)
+    assert content(table) == [("a", "p", 3), ("b", "q", 2), ("c", "p", 4)]
+    assert hbase.entry("a")[0] == first.instant.requested_time, "a key that is updated keeps its entry"
+    assert hbase.entry("c")[0] == result.instant.requested_time
+
+
+def test_keys_stay_in_their_partition_or_move(table: HudiTable, gateway: tuple[str, Handler]) -> None:
+    address, hbase = gateway
+    writer(table, address).insert(rows(("a", "p", 1, 1), ("b", "p", 1, 1)))
+    writer(table, address).upsert(rows(("a", "q", 2, 2)))
+    assert content(table) == [("a", "p", 2), ("b", "p", 1)]
+    writer(table, address, **MOVES).upsert(rows(("a", "q", 3, 3)))
+    assert content(table) == [("a", "q", 3), ("b", "p", 1)]
+    assert hbase.entry("a")[2] == "q"
+    writer(table, address, **MOVES).upsert(rows(("a", "q", 4, 4)))
+    assert content(table) == [("a", "q", 4), ("b", "p", 1)]
+
+
+def test_an_entry_of_a_write_that_failed_does_not_count(table: HudiTable, gateway: tuple[str, Handler]) -> None:
+    address, hbase = gateway
+    first = writer(table, address).insert(rows(("a", "p", 1, 1)))
+    group = hbase.entry("a")[1]
+    hbase.rows[b"a"][b"_s:commit_ts"] = b"20991231235959999"  # a moved key, told before its commit failed
+    hbase.rows[b"a"][b"_s:partition_path"] = b"elsewhere"
+    hbase.rows[b"new"] = dict(hbase.rows[b"a"])
+    writer(table, address, **MOVES).upsert(rows(("a", "p", 2, 2), ("new", "p", 1, 3)))
+    assert content(table) == [("a", "p", 2), ("new", "p", 3)]
+    assert group in {stat.file_id for stat in first.metadata.stats}
+
+
+def test_an_entry_of_a_group_that_is_gone_does_not_count(table: HudiTable, gateway: tuple[str, Handler]) -> None:
+    address, hbase = gateway
+    writer(table, address).insert(rows(("a", "p", 1, 1)))
+    overwrite = writer(table, address).insert_overwrite(rows(("b", "p", 1, 2)))
+    writer(table, address).upsert(rows(("a", "p", 2, 3), ("b", "p", 2, 4)))
+    assert content(table) == [("a", "p", 3), ("b", "p", 4)]
+    assert hbase.entry("b")[0] == overwrite.instant.requested_time
+
+
+def test_a_deleted_key_can_come_back(table: HudiTable, gateway: tuple[str, Handler]) -> None:
+    address, _ = gateway
+    writer(table, address).bulk_insert(rows(("a", "p", 1, 1), ("b", "p", 1, 1)))
+    writer(table, address).delete(pa.table({"id": ["a"], "part": ["anywhere"]}))
+    writer(table, address).upsert(rows(("a", "p", 2, 2)))
+    assert content(table) == [("a", "p", 2), ("b", "p", 1)]
+
+
+def test_keys_are_asked_for_and_told_in_batches(table: HudiTable, gateway: tuple[str, Handler]) -> None:
+    address, hbase = gateway
+    batches = {"hoodie__index__hbase__get__batch__size": 4, "hoodie__index__hbase__put__batch__size": 3}
+    many = rows(*[(f"k{at}", "p", 1, at) for at in range(10)])
+    writer(table, address, **batches).insert(many)
+    assert [size for call, size in hbase.calls if call == "put"] == [3, 3, 3, 1]
+    hbase.calls.clear()
+    writer(table, address, **batches).upsert(many)
+    assert [size for call, size in hbase.calls if call == "get"] == [4, 4, 2]
+
+
+def test_a_gateway_that_is_not_there_stops_the_write(table: HudiTable, gateway: tuple[str, Handler]) -> None:
+    address, _ = gateway
+    with pytest.raises(StorageError, match=r"Thrift gateway at 127\.0\.0\.1:9"):
+        writer(table, "127.0.0.1:9").upsert(rows(("a", "p", 1, 1)))
+    with pytest.raises(OptionError, match="has no table other"):
+        writer(table, address, hoodie__index__hbase__table="other").upsert(rows(("a", "p", 1, 1)))
+    with pytest.raises(OptionError, match=r"needs hoodie\.index\.hbase\.table"):
+        writer(table, address, hoodie__index__hbase__table="").upsert(rows(("a", "p", 1, 1)))
+    assert content(table) == []
+    assert not table.reload().timeline.pending().instants
