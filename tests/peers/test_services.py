@@ -18,6 +18,7 @@ from skep_table.options import Options
 from skep_table.services.archive import archive
 from skep_table.services.clean import clean, execute_pending_cleans, schedule_clean
 from skep_table.services.cluster import cluster, execute_pending_clusterings, schedule_clustering
+from skep_table.services.log_compact import compact_logs
 from skep_table.services.rollback import roll_back_instant
 from skep_table.services.savepoint import create_savepoint, delete_savepoint
 from skep_table.timeline.instant import Action
@@ -186,6 +187,25 @@ def test_hudi_carries_out_our_clean(release: str, shape: Shape, jvm: Start, tmp_
     shared.theirs(hudi, "upsert", shared.source.again(3), **SERVICES)
     done = [i.requested_time for i in shared.open().timeline.completed().of(Action.CLEAN)]
     assert planned.requested_time in done
+    agree(shared, hudi)
+
+
+@hudi_releases
+@pytest.mark.parametrize("shape", MERGE_ON_READ[:1], ids=str)
+def test_hudi_reads_and_compacts_what_our_log_compaction_left(
+    release: str, shape: Shape, jvm: Start, tmp_path: Path
+) -> None:
+    hudi, shared = jvm(release), filled(tmp_path / shape.name, shape)
+    shared.theirs(hudi, "upsert", shared.source.again(5))
+    two = setting(**{"hoodie.log.compaction.blocks.threshold": 2})
+    (done,) = compact_logs(shared.open(), two)
+    assert done.metadata.operation_type is WriteOperation.LOG_COMPACT
+    agree(shared, hudi)
+    shared.theirs(hudi, "upsert", shared.source.mixed(6, 1))
+    shared.ours("upsert", shared.source.mixed(6, 1))
+    agree(shared, hudi)
+    call(hudi, "run_compaction", shared, op="schedule")
+    call(hudi, "run_compaction", shared, op="run")
     agree(shared, hudi)
 
 
