@@ -52,3 +52,12 @@ def test_services(measured: Callable[..., dict[tuple[str, str], float]]) -> None
     seconds = measured("services", "skep,Hudi 0.15.0")
     tasks = {task for task, _ in seconds}
     assert {"compaction", "clustering by two columns", "planning a clean", "clean as a process"} <= tasks
+
+
+@pytest.mark.slow
+@pytest.mark.peer("hudi-0.15.0")
+def test_sync(measured: Callable[..., dict[tuple[str, str], float]]) -> None:
+    seconds = measured("sync", "skep,Hudi 0.15.0,bare calls")
+    both = {"first sync of all partitions", "nothing to do", "partitions dropped", "one new partition among many"}
+    assert {(task, who) for task in both for who in ("skep", "Hudi 0.15.0")} <= set(seconds)
+    assert ("first sync of all partitions", "bare calls") in seconds
