@@ -18,6 +18,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from benchmarks.peers.bundle import RELEASES
 from benchmarks.peers.jvm import HudiRefused, Jvm
 from skep_catalog.client import Metastore
 from skep_catalog.embedded import EmbeddedMetastore
