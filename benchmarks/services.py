@@ -143,6 +143,8 @@ def one_round(report: Report | None, name: str, worker: Worker, contender: Conte
         timed(COMPACT, lambda: contender.compact(path))
         check(name, COMPACT, read_optimized(path), tables.compacted)
     with tables.copy("cluster") as path:
+        # A clustering's plan names whole addresses: it is made where it is carried out.
+        assert schedule_clustering(HudiTable.open(str(path)), CommitSetting(options=SORT)) is not None
         timed(CLUSTER, lambda: contender.cluster(path))
         check(name, CLUSTER, read_optimized(path), tables.clustered)
         if len(list(path.rglob("*.parquet"))) <= tables.small_files:
@@ -217,7 +219,6 @@ class Tables:
         table = self._table("cluster", TableType.COPY_ON_WRITE)
         for part in np.array_split(np.arange(self.rows), 4):
             LocalWriter(table).bulk_insert(data.rows(part))
-        assert schedule_clustering(table, CommitSetting(options=SORT)) is not None
         self.clustered = read_optimized(self._folder / "cluster")
         self.small_files = len(list((self._folder / "cluster").rglob("*.parquet")))
 
