@@ -249,11 +249,13 @@ class TestRetries:
 
 
 class TestColumns:
+    FILLED = {"hoodie.write.set.null.for.missing.columns": "true"}  # noqa: RUF012
+
     def test_a_column_that_came_meanwhile_stays(self, table: HudiTable, rows: Rows) -> None:
         """The other one began earlier, and completes first."""
         result = upsert(table, rows(["c"], ts=5, part="q", extra=["x"]))
         earlier = Transaction.begin(table, Action.COMMIT, CommitSetting())
-        setting = during({}, lambda: earlier.complete(result.metadata))
+        setting = during({**self.FILLED}, lambda: earlier.complete(result.metadata))
         earlier.inflight(CommitMetadata())
         LocalWriter(table, setting).upsert(rows(["a"], ts=2, other=[7]))
         assert table.reload().schema().names() == ("id", "part", "ts", "extra", "other")
@@ -262,16 +264,17 @@ class TestColumns:
         """The newest instant says what the columns are: a write that adds some has to be the newest."""
         meanwhile = lambda: upsert(table, rows(["c"], ts=5, part="q", extra=["x"]))  # noqa: E731
         with pytest.raises(CommitConflictError, match="began later and completed first"):
-            LocalWriter(table, during({}, meanwhile)).upsert(rows(["a"], ts=2, other=[7]))
-        LocalWriter(table, during({RETRIES: 1}, lambda: upsert(table, rows(["c"], ts=6, part="q")))).upsert(
-            rows(["a"], ts=2, other=[7])
-        )
+            LocalWriter(table, during({**self.FILLED}, meanwhile)).upsert(rows(["a"], ts=2, other=[7]))
+        LocalWriter(
+            table,
+            during({RETRIES: 1, **self.FILLED}, lambda: upsert(table, rows(["c"], ts=6, part="q"), **self.FILLED)),
+        ).upsert(rows(["a"], ts=2, other=[7]))
         assert table.reload().schema().names() == ("id", "part", "ts", "extra", "other")
         found = {row["id"]: (row["extra"], row["other"]) for row in all_rows(table)}
         assert found == {"a": (None, 7), "b": (None, None), "c": (None, None)}
 
     def test_one_type_against_another(self, table: HudiTable, rows: Rows) -> None:
-        setting = during({}, lambda: upsert(table, rows(["c"], part="q", extra=[b"x"])))
+        setting = during({**self.FILLED}, lambda: upsert(table, rows(["c"], part="q", extra=[b"x"])))
         with pytest.raises(CommitConflictError, match="column extra"):
             LocalWriter(table, setting).upsert(rows(["a"], ts=2, extra=[7]))
         assert table.reload().schema().names() == ("id", "part", "ts", "extra")
@@ -292,7 +295,7 @@ class TestColumns:
 
             def ensure_held(self) -> None: ...
 
-        LocalWriter(table, CommitSetting(lock=Lock())).upsert(rows(["a"], ts=2))
+        LocalWriter(table, CommitSetting(lock=Lock(), options=Options(self.FILLED))).upsert(rows(["a"], ts=2))
         found = {row["id"]: row["extra"] for row in all_rows(table)}
         assert found == {"a": None, "b": "x", "c": None}
 
