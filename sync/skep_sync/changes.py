@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from itertools import chain
+from typing import Final, TypeVar
 
 from skep_table.runner import ThreadRunner
 from skep_table.table import HudiTable
 from skep_table.timeline.instant import Instant
 from skep_table.timeline.timeline import format_instant_time
 from skep_table.view import FileView
+
+T = TypeVar("T")
+_PORTION: Final = 256  # partitions a task: a task for each of 100,000 would take more memory than what they find
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,4 +139,11 @@ def _listed(view: FileView, paths: Sequence[str]) -> dict[str, Files | None]:
     if not paths:
         return {}
     _ = view.facts  # read once, before threads ask for it
-    return dict(zip(paths, ThreadRunner().map(files, paths), strict=True))
+    return dict(zip(paths, each_path(files, paths), strict=True))
+
+
+def each_path(function: Callable[[str], T], paths: Sequence[str]) -> list[T]:
+    """On threads, in portions."""
+    portions = [paths[start : start + _PORTION] for start in range(0, len(paths), _PORTION)]
+    found = ThreadRunner().map(lambda portion: [function(path) for path in portion], portions)
+    return list(chain.from_iterable(found))

@@ -14,7 +14,7 @@ from typing import Final
 from skep_catalog.client import Metastore
 from skep_catalog.entities import Column, Table
 from skep_catalog.entries import Strategy, Wanted, WantedEntry
-from skep_sync.changes import Changes, History
+from skep_sync.changes import Changes, History, each_path
 from skep_sync.locations import lies_below
 from skep_sync.options import SyncOptions, TargetKind
 from skep_sync.plan import Layout
@@ -22,7 +22,6 @@ from skep_sync.planner import SYMLINKS, Planner
 from skep_sync.steps import Manifest, Step, SyncPlan, WriteManifests
 from skep_table.errors import UnsupportedError
 from skep_table.names import BaseFormat
-from skep_table.runner import ThreadRunner
 from skep_table.storage import Storage
 from skep_table.table import HudiTable
 
@@ -100,7 +99,7 @@ class ManifestPlanner(Planner):
             made = Manifest(manifest_path(path), tuple(map(storage.uri, files)))
             return None if _known(storage, made.path) == made.files else made
 
-        return tuple(filter(None, ThreadRunner().map(wanted, sorted(changes.live | changes.emptied))))
+        return tuple(filter(None, each_path(wanted, sorted(changes.live | changes.emptied))))
 
     def _is_own_kind(self, actual: Table) -> bool:
         return actual.storage.input_format == SYMLINKS and lies_below(actual.storage.location, self.base_path)
