@@ -26,6 +26,7 @@ from benchmarks.ours import Services
 from benchmarks.peers.bundle import RELEASES, PeerMissing
 from benchmarks.peers.jvm import HudiRefused, Jvm, Worker
 from benchmarks.report import Report
+from benchmarks.upsert import HUDI_OPTIONS
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.commit.setting import CommitSetting
 from skep_table.names import PARTITION_METAFILE, BaseFileName
@@ -89,7 +90,7 @@ class Theirs:
         return self._call(f"call run_clustering(op => 'execute', path => '{path}')")
 
     def clean(self, path: Path, *, plan: bool) -> float:
-        options = {**CLEANER, **self._settings, "hoodie.table.name": "measured"}
+        options = {**HUDI_OPTIONS, **CLEANER, **self._settings}
         return float(self._jvm.request("clean", path=str(path), options=options, plan=plan)["seconds"])
 
     def _call(self, text: str) -> float:
