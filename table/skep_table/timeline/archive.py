@@ -69,6 +69,22 @@ class ArchivedLog:
     def completion_time_of(self, requested_time: str) -> str | None:  # noqa: ARG002
         return None
 
+    def holding(self, text: str) -> tuple[Instant, ...]:
+        """Instants, oldest first, among which are all whose completed file held `text`.
+
+        Looks at bytes: decoding every commit that a table ever had would take a thousand times as long.
+        """
+        found, needle = [], text.encode()
+        for path in self._paths():
+            content = self._storage.read(path)
+            if needle in content:
+                found += [
+                    instant
+                    for instant, place in self._places.items()
+                    if place.path == path and content.find(needle, place.offset, place.offset + place.size) >= 0
+                ]
+        return tuple(sorted(found, key=lambda instant: instant.sort_key))
+
     def completed_content(self, instant: Instant) -> CommitMetadata | Plan | None:
         """What the instant's completed file held; None when the archive has no such instant, or keeps nothing of it."""
         place = self._places.get(instant)
@@ -90,13 +106,17 @@ class ArchivedLog:
         from skep_table.logfile import read_blocks
 
         found: dict[Instant, _Place] = {}
-        names = ((file.path, LogFileName.parse(file.name)) for file in self._storage.list_prefix(self._folder))
-        archives = [(path, name) for path, name in names if name is not None and name.extension == "archive"]
-        for path, _ in sorted(archives, key=lambda archive: archive[1].sort_key):
+        for path in self._paths():
             with self._storage.open_input(path) as file:
                 for block in read_blocks(file, path):
                     found.update(_completed(block))
         return found
+
+    def _paths(self) -> list[str]:
+        """The archive's files, oldest first."""
+        names = ((file.path, LogFileName.parse(file.name)) for file in self._storage.list_prefix(self._folder))
+        archives = [(path, name) for path, name in names if name is not None and name.extension == "archive"]
+        return [path for path, _ in sorted(archives, key=lambda archive: archive[1].sort_key)]
 
 
 def _completed(block: LogBlock) -> Iterator[tuple[Instant, _Place]]:

@@ -40,6 +40,9 @@ class History:
     def instants(self) -> tuple[Instant, ...]:
         return self._instants
 
+    def holding(self, text: str) -> tuple[Instant, ...]:  # noqa: ARG002
+        return self._instants
+
     def completion_time_of(self, requested_time: str) -> str | None:
         return self._completion_times.get(requested_time)
 

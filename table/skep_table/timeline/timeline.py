@@ -30,6 +30,10 @@ class Archive(Protocol):
         """What the archive keeps of a completed instant: a CommitMetadata or a plan's class; None when not there."""
         ...
 
+    def holding(self, text: str) -> tuple[Instant, ...]:
+        """Instants, oldest first, among which are all whose completed file held `text`."""
+        ...
+
 
 class Timeline:
     """Instants of the active timeline, each in its furthest state, by requested time. Immutable.
@@ -142,6 +146,12 @@ class Timeline:
             return ()
         active = {(instant.requested_time, instant.action) for instant in self._active.instants}
         return tuple(i for i in self.archive.instants() if (i.requested_time, i.action) not in active)
+
+    def archived_holding(self, text: str) -> tuple[Instant, ...]:
+        """Archived instants, oldest first, among which are all whose completed file held `text`."""
+        if self.archive is None:
+            return ()
+        return tuple(i for i in self.archive.holding(text) if not self._active.contains(i.requested_time))
 
 
 def load_timeline(storage: Storage, config: TableConfig, archive: Archive | None = None, *, base: str = "") -> Timeline:

@@ -26,6 +26,7 @@ from skep_table.lock import held
 from skep_table.schema.avro import avro_text
 from skep_table.table import HudiTable
 from skep_table.table_config import update_table_config
+from skep_table.timeline.instant import DATA_ACTIONS, Instant
 from skep_table.timeline.metadata import CommitMetadata, WriteOperation
 from skep_table.write.bucket import BucketResult
 from skep_table.write.clustered import settle_clusterings
@@ -370,11 +371,19 @@ def _columns_differ(before: HudiTable, now: HudiTable) -> bool:
 
 
 def _committed_batch(table: HudiTable, batch_id: str) -> WriteResult | None:
-    """The commit on the active timeline that bears the batch id."""
-    for instant in reversed(table.timeline.data().completed().instants):
-        metadata = table.commit_metadata(instant)
-        if metadata.extra_metadata.get(BATCH_ID) == batch_id:
-            return WriteResult(instant, metadata, table.schema(), repeated=True)
+    """The commit that bears the batch id, archived ones included."""
+    timeline = table.timeline
+    return _bearer(table, timeline.data().completed().instants, batch_id) or _bearer(
+        table, timeline.archived_holding(batch_id), batch_id
+    )
+
+
+def _bearer(table: HudiTable, instants: Sequence[Instant], batch_id: str) -> WriteResult | None:
+    for instant in reversed(instants):
+        if instant.action in DATA_ACTIONS:
+            metadata = table.commit_metadata(instant)
+            if metadata.extra_metadata.get(BATCH_ID) == batch_id:
+                return WriteResult(instant, metadata, table.schema(), repeated=True)
     return None
 
 

@@ -15,6 +15,8 @@ from skep_table.errors import DuplicateKeyError, KeyFieldError
 from skep_table.options import Options
 from skep_table.query import ReadRequest
 from skep_table.query.read import read
+from skep_table.services.archive import archive
+from skep_table.services.clean import clean
 from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
 from skep_table.timeline.instant import Action
@@ -258,3 +260,22 @@ def test_a_batch_id_makes_any_operation_a_no_op_when_repeated(make: Make) -> Non
     assert again.instant == first.instant
     assert writer(table).delete_partitions(["p"], batch_id="b2").repeated is False
     assert writer(table).delete_partitions(["p"], batch_id="b2").repeated
+
+
+def test_a_batch_id_is_found_after_its_commit_was_archived(make: Make) -> None:
+    table = make()
+    results = [
+        writer(table).upsert(rows(("a", "p", n, n)), batch_id=f"batch {n}", extra_metadata={"by": f"me {n}"})
+        for n in range(1, 8)
+    ]
+    small = {"hoodie.keep.min.commits": "2", "hoodie.keep.max.commits": "3", "hoodie.clean.automatic": "false"}
+    small["hoodie.cleaner.commits.retained"] = "1"
+    clean(table.reload(), CommitSetting(options=Options(small)))
+    archive(table.reload(), CommitSetting(options=Options(small)))
+    assert not table.reload().timeline.contains(results[1].instant.requested_time)
+    for result, number in ((results[1], 2), (results[6], 7)):
+        again = writer(table).upsert(rows(("a", "p", 0, 0)), batch_id=f"batch {number}")
+        assert again.repeated
+        assert again.metadata.extra_metadata["by"] == f"me {number}"
+        assert again.instant.requested_time == result.instant.requested_time
+    assert not writer(table).upsert(rows(("b", "p", 0, 0)), batch_id="me 2").repeated  # not an id, though it is there
