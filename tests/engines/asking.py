@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import urllib.request
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -68,17 +68,23 @@ class Engine:
         self._connection = connection  # a client that failed may be in the middle of an answer: it is not used again
         return answer
 
-    def partitions(self, entry: str) -> list[str]:
-        """Their values; Hive and Spark tell them as `part=a`, Spark as the folders are named."""
+    def partitions(self, entry: str, columns: Sequence[str]) -> list[str]:
+        """Their values; Hive and Spark tell them as `part=a`, Spark as the folders are named; Trino's Hudi catalog has
+        no list of them."""
         if self.hive_like:
             found = [str(row[0]).split("/") for row in self.ask(f"show partitions {self.quote(entry)}").rows]
             return ["/".join(part.rpartition("=")[2] for part in parts) for parts in found]
-        rows = self.ask(f"select * from {self.quote(entry + '$partitions')}").rows
+        if self.kind == "trino":
+            rows = self.ask(f"select distinct {', '.join(map(self.quote, columns))} from {self.quote(entry)}").rows
+        else:
+            rows = self.ask(f"select * from {self.quote(entry + '$partitions')}").rows
         return ["/".join(map(str, row)) for row in rows]
 
     def ready(self) -> None:
         with closing(self._connect()) as connection:
             _run(connection, "select 1")
+            if not self.hive_like:  # a statement that wants a worker, which may join later than the server answers
+                _run(connection, "select count(*) from system.runtime.nodes cross join system.jdbc.types")
 
     def close(self) -> None:
         if self._connection is not None:
@@ -143,9 +149,3 @@ def rest_ready(port: int) -> None:
     """Presto and Trino take queries from when they say so."""
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/v1/info", timeout=5) as page:
         assert json.loads(page.read())["starting"] is False
-
-
-def first(rows: Iterable[tuple[Any, ...]]) -> Any:
-    """The one value of an answer of one row."""
-    (row,) = rows
-    return row[0]

@@ -28,9 +28,18 @@ def replaced(change: Callable[[str, Any], Any]) -> Callable[[list[Row]], list[Ro
     return lambda rows: [{name: change(name, value) for name, value in row.items()} for row in rows]
 
 
+def missing_partitions_as(text: str) -> Callable[[list[Row]], list[Row]]:
+    return replaced(lambda name, value: text if name == "part" and value is None else value)
+
+
+STALE = "**stale**: base files only, no error"
 MILLISECONDS = Limit(
     "yes, to the millisecond",
     rows=replaced(lambda name, value: value[:-3] + "000" if name == "a_timestamp" and value else value),
+)
+HIVES_MISSING_PARTITION = Limit(
+    "yes; a missing partition value reads `__HIVE_DEFAULT_PARTITION__`",
+    rows=missing_partitions_as("__HIVE_DEFAULT_PARTITION__"),
 )
 # (engine, recipe or *, view or *) → why
 LIMITS: dict[tuple[str, str, str], Limit] = {
@@ -39,11 +48,20 @@ LIMITS: dict[tuple[str, str, str], Limit] = {
     # Its Hudi takes its Hive for Hive 3, and asks for classes that are not there.
     ("presto-0.287", "dates", SNAPSHOT): Limit("no: an error", pattern="Hive3Shim"),
     ("presto-0.287", "timestamps", SNAPSHOT): Limit("no: an error", pattern="Hive3Shim"),
-    ("trino-476", "*", SNAPSHOT): Limit("**stale**: base files only, no error", query="read_optimized"),
-    ("hive-2.3.10", "odd_partitions", "*"): Limit(
-        "yes; a missing partition value reads `__HIVE_DEFAULT_PARTITION__`",
-        rows=replaced(lambda name, value: "__HIVE_DEFAULT_PARTITION__" if name == "part" and value is None else value),
+    ("trino-476", "*", SNAPSHOT): Limit(STALE, query="read_optimized"),
+    ("trino-476", "odd_partitions", SNAPSHOT): Limit(STALE, query="read_optimized", rows=missing_partitions_as("\\N")),
+    ("trino-476", "odd_partitions", "*"): Limit(
+        "yes; a missing partition value reads `\\N`", rows=missing_partitions_as("\\N")
     ),
+    ("hive-2.3.10", "odd_partitions", "*"): HIVES_MISSING_PARTITION,
+    # Hive 4 has other classes for times and structs than those that Hudi's bundle was made with.
+    ("hive-4.0.1", "odd_partitions", "*"): HIVES_MISSING_PARTITION,
+    ("hive-4.0.1", "timestamps", "*"): Limit("no: an error", pattern="Timestamp"),
+    ("hive-4.0.1", "dates", SNAPSHOT): Limit("no: an error", pattern="DateWritable"),
+    ("hive-4.0.1", "two_levels", SNAPSHOT): Limit("no: an error on dates", pattern="DateWritable"),
+    ("hive-4.0.1", "nested", "*"): Limit("no: an error", pattern="getAllStructFieldTypeInfos"),
+    ("hive-4.0.1", "added_columns", "*"): Limit("no: an error on structs", pattern="getAllStructFieldTypeInfos"),
+    ("hive-4.0.1", "widened_columns", "*"): Limit("no: an error on structs", pattern="getAllStructFieldTypeInfos"),
 }
 
 
