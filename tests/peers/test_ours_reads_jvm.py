@@ -109,8 +109,16 @@ def test_version_6_is_written_by_1_x(
 
 @pytest.mark.parametrize(("case", "target", "table_type"), parameters(cases.EVERY, lambda target: target.answered_by))
 def test_every_query_is_answered_as_hudi_does(
-    case: cases.Case, target: cases.Target, table_type: str, tables: Tables, jvm: Callable[[str], Jvm]
+    case: cases.Case,
+    target: cases.Target,
+    table_type: str,
+    tables: Tables,
+    jvm: Callable[[str], Jvm],
+    request: pytest.FixtureRequest,
 ) -> None:
+    if case.read_options:
+        # what 0.15.0 is told for one query it then holds of every table: the tests after this get another session
+        request.addfinalizer(request.getfixturevalue("_jvms").stop)
     made = tables.get(case, target, table_type, jvm)
     hudi = jvm(target.answered_by)
     asked, wrong = 0, []

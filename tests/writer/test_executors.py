@@ -52,6 +52,7 @@ import json, sys
 import pyarrow as pa
 from skep_catalog.java import find_java
 from skep_table.commit.create import TableSpec, create_table
+from skep_table.options import Options
 from skep_table.storage import LocalStorage
 from skep_table.query import ReadRequest
 from skep_writer import SparkWriter, make_spark, to_spark

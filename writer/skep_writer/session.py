@@ -14,7 +14,7 @@ from skep_table.errors import EnvironmentMissingError, UnsupportedError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
+_LOG_SETTINGS = Path(__file__).absolute().with_name("log4j2.properties")  # relative in a zip that Spark ships
 _DEFAULTS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
