@@ -15,6 +15,7 @@ from sqlglot.errors import SqlglotError
 
 from skep.names import TableName
 from skep_table.errors import InputError, UnsupportedError
+from skep_table.query.sql import parse_reason
 
 if TYPE_CHECKING:
     import pandas
@@ -110,7 +111,7 @@ def _parsed(query: str) -> exp.Query:
     try:
         trees = [tree for tree in sqlglot.parse(query, read="spark") if tree is not None]
     except SqlglotError as error:
-        raise InputError(f"the query can't be parsed: {error}", found=query) from error
+        raise InputError(f"the query can't be parsed: {parse_reason(error)}", found=query) from error
     if len(trees) != 1:
         raise InputError(f"one statement is expected, found {len(trees)}", found=query)
     if not isinstance(trees[0], exp.Query):

@@ -110,7 +110,7 @@ def test_a_query_sees_the_table_as_it_is_when_asked(tables: Lake) -> None:
     ("query", "error", "message"),
     [
         ("select * from nix", CatalogError, "nix"),
-        ("selec 1", InputError, "parsed|SELEC|queries"),
+        ("selec 1", InputError, "parsed: .* near '1'$"),
         ("select nix from orders", InputError, "nix"),
         ("select 1; select 2", InputError, "one statement"),
         ("", InputError, "one statement"),

@@ -102,12 +102,19 @@ def parse_predicate(text: str, schema: pa.Schema) -> Predicate:
     try:
         tree = sqlglot.parse_one(f"SELECT 1 WHERE {text}", read="spark")
     except SqlglotError as error:
-        reason = str(error).splitlines()[0] if str(error) else "no SQL predicate"
-        raise PredicateError(f"filter {text!r} does not parse: {reason}", predicate=text) from error
+        raise PredicateError(f"filter {text!r} does not parse: {parse_reason(error)}", predicate=text) from error
     where = tree.args.get("where") if isinstance(tree, exp.Select) else None
     if where is None or set(_given(tree)) - {"expressions", "where"}:
         raise PredicateError(f"filter {text!r} is more than one predicate", predicate=text)
     return Predicate(_Reader(text, schema).condition(where.this), text)
+
+
+def parse_reason(error: SqlglotError) -> str:
+    """What sqlglot found, in one line, without its marks for a terminal and the names of its classes."""
+    for found in getattr(error, "errors", ()):
+        where = f" near {found['highlight']!r}" if found.get("highlight") else ""
+        return re.sub(r"<class '(?:\w+\.)*(\w+)'>", r"\1", found["description"].rstrip(".")) + where
+    return str(error).partition("\n")[0]
 
 
 def _given(tree: Node) -> list[str]:

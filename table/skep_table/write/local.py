@@ -20,6 +20,9 @@ from skep_table.write.keyed import Keyer, partition_codes, rows_by
 from skep_table.write.profile import Bucket, new_file_id
 from skep_table.write.rows import ArrowRows, Rows, write_task
 
+# What a frame may be; Spark's are for the engine of `skep_writer`.
+FRAMES = "a Spark, pandas or polars DataFrame, or an Arrow table"
+
 
 def arrow_table(frame: object) -> pa.Table:
     """Arrow tables, batches and readers, pandas and polars frames, and whatever else speaks Arrow's C interface.
@@ -37,9 +40,9 @@ def arrow_table(frame: object) -> pa.Table:
     if hasattr(frame, "__arrow_c_stream__"):
         return pa.table(frame)
     raise InputError(
-        f"a {type(frame).__module__}.{type(frame).__qualname__} is no frame",
+        f"a {type(frame).__module__}.{type(frame).__qualname__} is no frame: expected {FRAMES}",
         found=type(frame).__qualname__,
-        expected="a Spark, pandas or polars DataFrame, or an Arrow table",
+        expected=FRAMES,
     )
 
 

@@ -19,6 +19,12 @@ class WriteResult:
     seconds: float = 0.0
     repeated: bool = False
 
+    def __repr__(self) -> str:
+        told = ", ".join(f"{count:,} {name}" for name, count in self.counts.items() if count and name != "bytes")
+        again = ", committed before" if self.repeated else ""
+        operation = (self.metadata.operation_type or self.instant.action).value.lower()
+        return f"<{operation} {self.instant.requested_time}: {told or 'nothing'}{again}>"
+
     @property
     def counts(self) -> dict[str, int]:
         """What the events of a write and the command line tell of it."""

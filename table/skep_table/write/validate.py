@@ -19,6 +19,7 @@ from skep_table.errors import EnvironmentMissingError, OptionError, UnsupportedE
 from skep_table.options import Option, Options
 from skep_table.query import ReadRequest
 from skep_table.query.read import read
+from skep_table.query.sql import parse_reason
 from skep_table.schema.types import META_FIELDS
 from skep_table.table import HudiTable
 from skep_table.timeline.instant import Instant
@@ -114,7 +115,7 @@ def _ask(table: HudiTable, query: str) -> list[tuple[Any, ...]]:
         tree = sqlglot.parse_one(query.replace(_PLACEHOLDER, _TABLE), dialect="spark")
     except SqlglotError as error:
         raise OptionError(
-            f"validator query {query!r} is no SQL: {error}", option=VALIDATORS.key, found=query
+            f"validator query {query!r} is no SQL: {parse_reason(error)}", option=VALIDATORS.key, found=query
         ) from error
     rows = read(table, ReadRequest(columns=_columns(tree, table)))
     source = rows.to_reader() if len(list(tree.find_all(exp.Table))) == 1 else rows.to_arrow()

@@ -77,6 +77,7 @@ def test_insert_keeps_equal_keys_and_fills_the_small_file(make: Make) -> None:
     assert {stat.file_id for stat in first.metadata.stats} == {stat.file_id for stat in second.metadata.stats}
     (stat,) = second.metadata.stats
     assert (stat.prev_commit, stat.num_writes, stat.num_inserts) == (first.instant.requested_time, 3, 2)
+    assert repr(second) == f"<insert {second.instant.requested_time}: 2 inserted, 1 files>"
 
 
 def test_bulk_insert_makes_files_of_its_own_and_rolls_over(make: Make) -> None:
