@@ -15,6 +15,7 @@ import pyarrow as pa
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
+from skep_table.table_config import TableType
 from skep_table.write.local import LocalWriter
 
 MADE: dict[str, Callable[[Path], None]] = {}
@@ -142,6 +143,32 @@ def member_added(path: Path) -> None:
 def odd_names(path: Path) -> None:
     rows = _rows(["a", "b"], select=pa.array([1, 2]), s=pa.array([{"a_b": 1, "group": 2}] * 2))
     _table(path, rows, partition_by=("p",), hive_style=True)
+
+
+@_made
+def orc(path: Path) -> None:
+    partition_dropped(path)
+    _say_base_format(path, "ORC")
+
+
+@_made
+def hfile(path: Path) -> None:
+    without_partitions(path)
+    _say_base_format(path, "HFILE")
+
+
+@_made
+def orc_merge_on_read(path: Path) -> None:
+    upsert = _table(path, _rows(["a", "b"]), partition_by=("p",), type=TableType.MERGE_ON_READ)
+    upsert(_rows(["c"]))
+    _say_base_format(path, "ORC")
+
+
+def _say_base_format(path: Path, name: str) -> None:
+    """Neither tool opens a base file: what the table says of them is what engines are told."""
+    properties = path / ".hoodie" / "hoodie.properties"
+    lines = [line for line in properties.read_text().splitlines() if "base.file.format" not in line]
+    properties.write_text("\n".join([*lines, f"hoodie.table.base.file.format={name}"]) + "\n")
 
 
 @_made

@@ -114,6 +114,9 @@ OPTIONS = [
     _case("buckets", "made/dates", options=BUCKETS, later=True),
     _case("odd names", "made/odd_names"),
     _case("escaped values", "made/escaped"),
+    _case("ORC", "made/orc", options={HIVE + "base_file_format": "ORC"}, later=True),
+    _case("ORC, views", "made/orc_merge_on_read", options={HIVE + "base_file_format": "ORC"}, later=True),
+    _case("HFile", "made/hfile", options={HIVE + "base_file_format": "HFILE"}, later=True),
 ]
 NEWER = [
     replace(case, name=f"{case.name} (1.2.0)", release="1.2.0", slow=True)
