@@ -39,24 +39,18 @@ app = typer.Typer(
     epilog="Exit codes: 0 well, 1 failed or drift, 2 wrong usage, 3 changes pending (with --exit-code).",
     pretty_exceptions_enable=False,
 )
-COMMANDS = (
-    demo,
-    doctor,
-    lake,
-    read,
-    write,
-    inspect,
-    fsck,
-    sync,
-    callbacks,
-    serve,
-    lock,
-    metastore,
-    services,
-    settings,
-)
-for module in COMMANDS:
-    module.register(app)
+COMMANDS = {
+    "Tables": (lake, read, write, inspect, fsck),
+    "Table services": (services,),
+    "Metastore": (sync, serve, callbacks, metastore, lock),
+    "Around": (demo, doctor, settings),
+}
+for panel, modules in COMMANDS.items():
+    commands, groups = len(app.registered_commands), len(app.registered_groups)
+    for module in modules:
+        module.register(app)
+    for registered in (*app.registered_commands[commands:], *app.registered_groups[groups:]):
+        registered.rich_help_panel = panel
 
 
 def _print_versions(asked: bool) -> None:
