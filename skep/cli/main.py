@@ -49,8 +49,10 @@ for panel, modules in COMMANDS.items():
     commands, groups = len(app.registered_commands), len(app.registered_groups)
     for module in modules:
         module.register(app)
-    for registered in (*app.registered_commands[commands:], *app.registered_groups[groups:]):
-        registered.rich_help_panel = panel
+    for command in app.registered_commands[commands:]:
+        command.rich_help_panel = panel
+    for group in app.registered_groups[groups:]:
+        group.rich_help_panel = panel
 
 
 def _print_versions(asked: bool) -> None:
