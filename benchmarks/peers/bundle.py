@@ -1,4 +1,4 @@
-"""Hudi's Spark bundle, by its Maven coordinates, from the local Maven repository or fetched into it."""
+"""Hudi's Spark bundle and other jars, by their Maven coordinates, from the local repository or fetched into it."""
 
 from __future__ import annotations
 
@@ -22,11 +22,16 @@ class PeerMissing(Exception):
 def bundle(release: str) -> Path:
     """The jar of `release`. PeerMissing when Java, Maven or a fitting pyspark is not there."""
     _check_machine()
-    inside = Path(*GROUP.split("."), ARTIFACT, release, f"{ARTIFACT}-{release}.jar")
+    return fetched(GROUP, ARTIFACT, release)
+
+
+def fetched(group: str, artifact: str, release: str) -> Path:
+    """The jar of these coordinates. PeerMissing when Maven can't get it."""
+    inside = Path(*group.split("."), artifact, release, f"{artifact}-{release}.jar")
     jar = Path.home() / ".m2" / "repository" / inside
     if jar.exists():
         return jar
-    coordinates = f"{GROUP}:{ARTIFACT}:{release}"
+    coordinates = f"{group}:{artifact}:{release}"
     _maven(f"{DEPENDENCY_PLUGIN}:get", f"-Dartifact={coordinates}", "-Dtransitive=false")
     if not jar.exists():  # settings.xml may name another folder
         jar = Path(_maven("help:evaluate", "-Dexpression=settings.localRepository", "-DforceStdout").strip()) / inside
@@ -46,8 +51,6 @@ def java() -> Path:
 
 def _check_machine() -> None:
     java()
-    if not shutil.which("mvn"):
-        raise PeerMissing("no Maven on this machine; Hudi's bundles are fetched with mvn")
     try:
         installed = metadata.version("pyspark")
     except metadata.PackageNotFoundError:
@@ -57,6 +60,8 @@ def _check_machine() -> None:
 
 
 def _maven(*arguments: str) -> str:
+    if not shutil.which("mvn"):
+        raise PeerMissing("no Maven on this machine; jars are fetched with mvn")
     done = subprocess.run(["mvn", "-q", "-B", *arguments], capture_output=True, text=True, timeout=900, check=False)
     if done.returncode:
         raise PeerMissing(f"mvn {arguments[0]} failed: {(done.stdout + done.stderr).strip()[-500:]}")

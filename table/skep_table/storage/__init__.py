@@ -2,8 +2,18 @@
 
 from skep_table.storage.base import FileStatus, Storage, StorageFlags
 from skep_table.storage.folder import FolderStorage
+from skep_table.storage.hdfs import HdfsStorage
 from skep_table.storage.local import LocalStorage
 from skep_table.storage.objects import ObjectStorage
 from skep_table.storage.open import open_storage
 
-__all__ = ["FileStatus", "FolderStorage", "LocalStorage", "ObjectStorage", "Storage", "StorageFlags", "open_storage"]
+__all__ = [
+    "FileStatus",
+    "FolderStorage",
+    "HdfsStorage",
+    "LocalStorage",
+    "ObjectStorage",
+    "Storage",
+    "StorageFlags",
+    "open_storage",
+]

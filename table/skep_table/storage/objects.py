@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import tempfile
 from collections.abc import Iterator, Mapping
 from functools import cached_property
@@ -11,6 +10,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from skep_table.errors import AlreadyExistsError, EnvironmentMissingError, StorageError
 from skep_table.storage.base import FileStatus, StorageFlags
+from skep_table.storage.ranged import RangedFile
 from skep_table.storage.versioned import Versioned
 
 if TYPE_CHECKING:
@@ -141,7 +141,13 @@ class ObjectStorage:
         import pyarrow as pa
 
         with self._mapped("open_input", path):
-            return pa.PythonFile(_Reader(self, path, self.size(path)), mode="r")
+            size = self.size(path)
+
+        def fetch(start: int, end: int) -> bytes:
+            with self._mapped("read_range", path):
+                return bytes(self._obstore.get_range(self._store, path, start=start, end=end))
+
+        return pa.PythonFile(RangedFile(fetch, size), mode="r")
 
     @contextlib.contextmanager
     def open_write(self, path: str) -> Iterator[IO[bytes]]:
@@ -201,38 +207,6 @@ class ObjectStorage:
         with self._mapped("delete_folder", path):
             for chunk in self._obstore.list(self._store, path + "/" if path else None):
                 self._obstore.delete(self._store, [meta["path"] for meta in chunk])
-
-
-class _Reader(io.RawIOBase):
-    """Random access to one object by ranged gets."""
-
-    def __init__(self, storage: ObjectStorage, path: str, size: int) -> None:
-        self._storage, self._path, self._size, self._at = storage, path, size, 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._at
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
-        return self._at
-
-    def read(self, size: int | None = -1) -> bytes:
-        end = self._size if size is None or size < 0 else min(self._size, self._at + size)
-        if end <= self._at:
-            return b""
-        with self._storage._mapped("read_range", self._path):
-            data = self._storage._obstore.get_range(self._storage._store, self._path, start=self._at, end=end)
-        self._at = end
-        return bytes(data)
-
-    def size(self) -> int:
-        return self._size
 
 
 def _store_options(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, Any]]:

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 
 from skep_table.errors import UnsupportedError
 from skep_table.storage.base import Storage
+from skep_table.storage.hdfs import SCHEMES as HDFS_SCHEMES
+from skep_table.storage.hdfs import HdfsStorage
 from skep_table.storage.local import LocalStorage
 from skep_table.storage.objects import SCHEMES, ObjectStorage
 
@@ -22,4 +24,6 @@ def open_storage(path: str | os.PathLike[str], options: Mapping[str, str] | None
         return LocalStorage(text)
     if scheme in SCHEMES:
         return ObjectStorage(text, options)
+    if scheme in HDFS_SCHEMES:
+        return HdfsStorage(text, options)
     raise UnsupportedError(f"no storage serves {text}: scheme {scheme!r} is not supported yet", scheme=scheme)

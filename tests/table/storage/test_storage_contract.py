@@ -1,4 +1,4 @@
-"""What every storage promises (`Storage`), stated once and run on each: local files, and S3 on moto's server."""
+"""What every storage promises (`Storage`), stated once and run on each: local files, S3 on moto's server, HDFS."""
 
 import pickle
 import threading
@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from skep_table.errors import AlreadyExistsError, StorageError, UnsupportedError
-from skep_table.storage import LocalStorage, ObjectStorage, open_storage
+from skep_table.storage import HdfsStorage, LocalStorage, ObjectStorage, open_storage
 
 
 class StorageContract:
@@ -152,6 +152,58 @@ class TestS3(StorageContract):
         away = open_storage("s3://b/t", {**s3_options, "fs.s3a.endpoint": "http://127.0.0.1:9", "aws_max_retries": "0"})
         with pytest.raises(StorageError, match="s3://b/t"):
             away.read("f")
+
+
+@pytest.mark.peer("hdfs")
+class TestHdfs(StorageContract):
+    @pytest.fixture
+    def storage(self, hdfs_folder):
+        return hdfs_folder()
+
+    def test_only_whole_files_have_a_name(self, storage):
+        """Readers, and a writer that died, never leave a part under it; what is staged goes when the name is taken."""
+        storage.create_exclusive("f", b"1")
+        with pytest.raises(AlreadyExistsError):
+            storage.create_exclusive("f", b"2")
+        storage.replace_atomic("f", b"3")
+        assert [file.path for file in storage.list_prefix("")] == ["f"]
+        assert storage.read("f") == b"3"
+
+    def test_large_files_are_read_from_any_place(self, storage):
+        data = bytes(range(256)) * 20_000
+        with storage.open_write("large") as out:
+            for at in range(0, len(data), 777):
+                out.write(data[at : at + 777])
+            assert out.tell() == len(data)
+        with storage.open_input("large") as source:
+            assert source.size() == len(data)
+            source.seek(len(data) - 5)
+            assert source.read() == data[-5:]
+            assert source.read() == b""
+            assert source.read_at(10, 3_000_000) == data[3_000_000:3_000_010]
+        assert storage.read("large") == data
+
+    def test_an_unreachable_name_node_is_a_storage_error(self):
+        away = open_storage("hdfs://127.0.0.1:9/t", {"spark.hadoop.dfs.client.failover.max.attempts": "1"})
+        with pytest.raises(StorageError, match=r"hdfs://127\.0\.0\.1:9/t/f"):
+            away.read("f")
+
+
+@pytest.mark.parametrize(
+    ("root", "server", "folder"),
+    [
+        ("hdfs://nn:8020/lake/t/", "hdfs://nn:8020", "/lake/t"),
+        ("hdfs://nameservice", "hdfs://nameservice", ""),
+        ("hdfs:///lake/t", None, "/lake/t"),
+        ("hdfs:/lake/t", None, "/lake/t"),
+        ("viewfs://cluster/lake", "viewfs://cluster", "/lake"),
+    ],
+)
+def test_addresses_of_hdfs(root, server, folder):
+    storage = open_storage(root)
+    assert isinstance(storage, HdfsStorage)
+    assert (storage._server, storage._folder) == (server, folder)
+    assert storage.uri("p=1/f") == f"{root.rstrip('/')}/p=1/f"
 
 
 def test_a_scheme_that_nobody_serves_is_refused_by_name():

@@ -1,7 +1,9 @@
-"""A table on S3 from creation to rollback: no renames there, but conditional creates."""
+"""A table from creation to rollback on each storage: S3 has no renames, but conditional creates; HDFS has both."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -13,6 +15,7 @@ from skep_table.errors import NotATableError, StorageError
 from skep_table.query import ReadRequest, read
 from skep_table.services.compact import compact
 from skep_table.services.rollback import roll_back_instant
+from skep_table.storage import Storage, open_storage
 from skep_table.table import HudiTable
 from skep_table.table_config import TableType
 from skep_table.write.local import LocalWriter
@@ -31,8 +34,16 @@ def answer(table: HudiTable, **request: Any) -> dict[str, int]:
     return dict(zip(found["id"].to_pylist(), found["v"].to_pylist(), strict=True))
 
 
-def test_a_table_lives_on_s3(s3_folder: Any, s3_options: dict[str, str]) -> None:
-    storage = s3_folder()
+@pytest.fixture(params=["local", "s3", pytest.param("hdfs", marks=pytest.mark.peer("hdfs"))])
+def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
+    """An empty folder."""
+    if request.param == "local":
+        return open_storage(tmp_path)
+    make: Callable[[], Storage] = request.getfixturevalue(f"{request.param}_folder")
+    return make()
+
+
+def test_a_table_lives_there(storage: Storage, s3_options: dict[str, str]) -> None:
     with pytest.raises(NotATableError):
         HudiTable.open(storage)
     spec = TableSpec(name="t", schema=SCHEMA, record_key=("id",), partition_by=("part",), ordering="ts")
@@ -49,8 +60,7 @@ def test_a_table_lives_on_s3(s3_folder: Any, s3_options: dict[str, str]) -> None
     assert storage.list_prefix(".hoodie/.temp", recursive=True) == []
 
 
-def test_a_merge_on_read_table_lives_on_s3(s3_folder: Any) -> None:
-    storage = s3_folder()
+def test_a_merge_on_read_table_lives_there(storage: Storage) -> None:
     spec = TableSpec(name="t", schema=SCHEMA, record_key=("id",), partition_by=("part",), ordering="ts", type=MOR)
     table = create_table(storage, spec)
     writer = LocalWriter(table)
@@ -66,8 +76,7 @@ def test_a_merge_on_read_table_lives_on_s3(s3_folder: Any) -> None:
     assert storage.list_prefix(".hoodie/.temp", recursive=True) == []
 
 
-def test_what_a_dead_writer_left_is_rolled_back(s3_folder: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    storage = s3_folder()
+def test_what_a_dead_writer_left_is_rolled_back(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
     table = create_table(storage, TableSpec(name="t", schema=SCHEMA, record_key=("id",), partition_by=("part",)))
     LocalWriter(table).upsert(rows(("a", "x", 1, 1)))
     real = type(storage).create_exclusive

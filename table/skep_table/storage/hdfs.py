@@ -1,0 +1,221 @@
+"""Tables on HDFS through hdfs-native, which speaks the name node's protocol itself: no Java, no libhdfs."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import uuid
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from typing import IO, TYPE_CHECKING, Any, Final, cast
+
+from skep_table.errors import AlreadyExistsError, EnvironmentMissingError, StorageError
+from skep_table.storage.base import FileStatus, StorageFlags
+from skep_table.storage.ranged import RangedFile
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+SCHEMES: Final = ("hdfs", "viewfs")
+# Of a job's options, those that Hadoop's client configuration knows; the files in HADOOP_CONF_DIR are read besides.
+_PREFIXES: Final = ("dfs.", "fs.defaultFS", "fs.viewfs.", "hadoop.")
+
+
+class HdfsStorage:
+    """Files below one folder of HDFS. `options` are those of Hadoop's client, by their names there.
+
+    Whole files are written under a temporary dot name in the same folder and then renamed: the name node decides who
+    gets a name, and no reader ever sees a part of one.
+    """
+
+    flags = StorageFlags(atomic_rename=True, conditional_put=True)
+
+    def __init__(self, root: str, options: Mapping[str, str] | None = None) -> None:
+        self._root = root.rstrip("/")
+        self._options = dict(options or {})
+        scheme, _, rest = self._root.partition(":")
+        authority, _, folder = rest[2:].partition("/") if rest.startswith("//") else ("", "", rest.lstrip("/"))
+        self._server = f"{scheme}://{authority}" if authority else None
+        self._folder = f"/{folder}".rstrip("/")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return HdfsStorage, (self._root, self._options)
+
+    def __repr__(self) -> str:
+        return f"HdfsStorage({self._root!r})"
+
+    @property
+    def root(self) -> str:
+        return self._root
+
+    def uri(self, path: str) -> str:
+        return f"{self._root}/{path}" if path else self._root
+
+    @cached_property
+    def _hdfs(self) -> Any:
+        try:
+            import hdfs_native
+        except ImportError as error:
+            raise EnvironmentMissingError(
+                f"{self._root}: HDFS needs the package hdfs-native", hint="pip install 'skep[hdfs]'", path=self._root
+            ) from error
+        return hdfs_native
+
+    @cached_property
+    def _client(self) -> Any:
+        given = {name.removeprefix("spark.hadoop."): value for name, value in self._options.items()}
+        config = {name: value for name, value in given.items() if name.startswith(_PREFIXES)}
+        return self._hdfs.Client(self._server, config)
+
+    def _at(self, path: str) -> str:
+        return f"{self._folder}/{path}" if path else self._folder or "/"
+
+    @contextlib.contextmanager
+    def _mapped(self, call: str, path: str) -> Iterator[None]:
+        try:
+            yield
+        except (StorageError, EnvironmentMissingError):
+            raise
+        except FileNotFoundError as error:
+            raise FileNotFoundError(f"{self.uri(path)} is not there") from error
+        except (OSError, RuntimeError, ValueError) as error:
+            reason = str(error).partition("\\n\\tat ")[0].partition("\n\tat ")[0]  # without the name node's stack
+            raise StorageError(f"{call} failed on {self.uri(path)}: {reason}", call=call, path=path) from error
+
+    def _entries(self, path: str, recursive: bool) -> list[Any]:
+        """What is in a folder; nothing when it is not there, or a file."""
+        with self._mapped("list", path):
+            try:
+                found = list(self._client.list_status(self._at(path), recursive))
+            except FileNotFoundError:
+                return []
+        return [] if len(found) == 1 and found[0].path == self._at(path) else found
+
+    def list_prefix(self, path: str, *, recursive: bool = False) -> list[FileStatus]:
+        cut = len(self._folder) + 1
+        found = [
+            FileStatus(entry.path[cut:], entry.length, entry.modification_time)
+            for entry in self._entries(path, recursive)
+            if not entry.isdir
+        ]
+        return sorted(found, key=lambda status: status.path)
+
+    def list_folders(self, path: str) -> list[str]:
+        return sorted(entry.path.rpartition("/")[2] for entry in self._entries(path, False) if entry.isdir)
+
+    def exists(self, path: str) -> bool:
+        with self._mapped("exists", path):
+            try:
+                self._client.get_file_info(self._at(path))
+            except FileNotFoundError:
+                return False
+        return True
+
+    def size(self, path: str) -> int:
+        with self._mapped("size", path):
+            return int(self._client.get_file_info(self._at(path)).length)
+
+    def read(self, path: str) -> bytes:
+        with self._mapped("read", path):
+            return bytes(self._client.read(self._at(path)).read())
+
+    def read_range(self, path: str, offset: int, length: int) -> bytes:
+        with self._mapped("read_range", path):
+            file = self._client.read(self._at(path))
+            start = max(0, len(file) + offset) if offset < 0 else offset
+            end = min(len(file), start + length)
+            return bytes(file.read_range(start, end - start)) if end > start else b""
+
+    def open_input(self, path: str) -> pa.NativeFile:
+        import pyarrow as pa
+
+        with self._mapped("open_input", path):
+            file = self._client.read(self._at(path))
+
+        def fetch(start: int, end: int) -> bytes:
+            with self._mapped("read_range", path):
+                return bytes(file.read_range(start, end - start))
+
+        return pa.PythonFile(RangedFile(fetch, len(file)), mode="r")
+
+    @contextlib.contextmanager
+    def open_write(self, path: str) -> Iterator[IO[bytes]]:
+        with self._mapped("open_write", path):
+            file = _Output(self, path, self._create(self._at(path)))
+        try:
+            yield cast("IO[bytes]", file)
+            file.close()
+        except BaseException:
+            with contextlib.suppress(StorageError):
+                self.delete(path)
+            raise
+
+    def create_exclusive(self, path: str, data: bytes) -> None:
+        with self._mapped("create_exclusive", path), self._staged(path, data) as staged:
+            try:
+                self._client.rename(staged, self._at(path))
+            except FileExistsError as error:
+                raise AlreadyExistsError(f"{path} exists already below {self._root}", path=path) from error
+
+    def replace_atomic(self, path: str, data: bytes) -> None:
+        with self._mapped("replace_atomic", path), self._staged(path, data) as staged:
+            self._client.rename(staged, self._at(path), True)
+
+    def rename(self, source: str, target: str) -> None:
+        with self._mapped("rename", source):
+            self._client.mkdirs(self._at(target).rpartition("/")[0] or "/", create_parent=True)
+            try:
+                self._client.rename(self._at(source), self._at(target))
+            except FileExistsError as error:
+                raise AlreadyExistsError(f"{target} exists already below {self._root}", path=target) from error
+
+    def delete(self, path: str) -> bool:
+        with self._mapped("delete", path):
+            return bool(self._client.delete(self._at(path)))
+
+    def delete_folder(self, path: str) -> None:
+        with self._mapped("delete_folder", path):
+            self._client.delete(self._at(path), True)
+
+    def _create(self, full: str) -> Any:
+        return self._client.create(full, self._hdfs.WriteOptions(overwrite=True, create_parent=True))
+
+    @contextlib.contextmanager
+    def _staged(self, path: str, data: bytes) -> Iterator[str]:
+        """A file with `data` under another name; whatever is left of it goes with the block."""
+        folder, _, name = self._at(path).rpartition("/")
+        staged = f"{folder}/.{name}.{uuid.uuid4().hex}.tmp"
+        try:
+            file = self._create(staged)
+            file.write(data)
+            file.close()
+            yield staged
+        except BaseException:
+            with contextlib.suppress(OSError, RuntimeError):
+                self._client.delete(staged)
+            raise
+
+
+class _Output(io.RawIOBase):
+    """A file that is being written: its failures are the storage's, and it knows how far it is, as Parquet asks."""
+
+    def __init__(self, storage: HdfsStorage, path: str, file: Any) -> None:
+        self._storage, self._path, self._file, self._count = storage, path, file, 0
+
+    def writable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._count
+
+    def write(self, data: Any) -> int:
+        with self._storage._mapped("open_write", self._path):
+            written = int(self._file.write(data))
+        self._count += written
+        return written
+
+    def close(self) -> None:
+        if not self.closed:
+            super().close()
+            with self._storage._mapped("open_write", self._path):
+                self._file.close()
