@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from datetime import datetime, timezone
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
 from typing import Protocol, runtime_checkable
 
 
@@ -36,3 +37,20 @@ class SystemClock:
 
 
 SYSTEM_CLOCK = SystemClock()
+
+
+@dataclass(frozen=True, slots=True)
+class LateClock:
+    """Another clock, some seconds behind it."""
+
+    clock: Clock
+    seconds: float
+
+    def now(self) -> datetime:
+        return self.clock.now() - timedelta(seconds=self.seconds)
+
+    def monotonic(self) -> float:
+        return self.clock.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        self.clock.sleep(seconds)

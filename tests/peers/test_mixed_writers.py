@@ -1,8 +1,7 @@
 """JVM Hudi and skep write to one table at the same time, through one metastore's lock: the same account holds.
 
-With one exception: Hudi 0.15 chooses the time of its instant a second or two before it shows it, and without the lock.
-Who begins and completes within that time is in what Hudi read, but newer than what Hudi writes, which is hidden by it.
-Writers of Hudi do this to one another, too; later releases take the time under the lock.
+Hudi 0.15 dates its instant before it shows it, and without the lock. Who begins and completes in between is in what
+Hudi reads: so skep dates its own instants back. With a lag of 0, rows of Hudi are hidden.
 """
 
 from __future__ import annotations
@@ -24,6 +23,7 @@ from skep_catalog.client import Metastore
 from skep_catalog.embedded import EmbeddedMetastore
 
 HUDI, OURS, COMMITS, SHARED_KEYS = 6, 2, 8, 12
+LAG_SECONDS = 120  # a machine that is busy with other work lets Hudi take its time
 COLUMNS = "id string, part string, ts bigint, v string"
 
 WRITER = """
@@ -43,6 +43,7 @@ lock = HmsLock(Metastore.connect(job["uri"]), "mixed", "t")
 options = Options({
     "hoodie.write.concurrency.mode": "optimistic_concurrency_control",
     "hoodie.write.num.retries.on.conflict.failures": 50,
+    "skep.write.instant.lag.seconds": job["lag"],
 })
 writer = LocalWriter(HudiTable.open(job["table"]), CommitSetting(lock=lock, options=options))
 for rows in job["batches"]:
@@ -101,7 +102,9 @@ def test_the_same_account_holds(
     for writer in range(1, OURS + 1):
         batches = [batch(writer, number, dice) for number in range(1, COMMITS + 1)]
         written += [row for rows in batches for row in rows]
-        job = json.dumps({"table": str(tmp_path / "t"), "uri": metastore_server.uri, "batches": batches})
+        job = json.dumps(
+            {"table": str(tmp_path / "t"), "uri": metastore_server.uri, "batches": batches, "lag": LAG_SECONDS}
+        )
         processes.append(subprocess.Popen([sys.executable, "-c", WRITER, job], stderr=subprocess.PIPE, text=True))
     lost = 0
     for number in range(1, HUDI + 1):
@@ -130,12 +133,8 @@ def test_the_same_account_holds(
     by_key = lambda row: str(row["id"])  # noqa: E731
     assert sorted(theirs, key=by_key) == sorted(ours, key=by_key)
     found = {by_key(row): row for row in ours}
-    wrong = [row for key, row in expected.items() if found.get(key) != row]
-    hidden = [row for row in wrong if str(row["v"]).startswith("9.")]
-    assert wrong == hidden, "rows of skep are lost"
-    assert set(found) <= set(expected)
-    assert release == "0.15.0" or not hidden, "rows of Hudi are lost"
+    assert found == expected
     commits = table.reload().timeline.data().completed().instants
     assert len(commits) == HUDI + OURS * COMMITS
     assert Metastore.connect(metastore_server.uri).locks("mixed", "t") == []
-    print(f"{len(commits)} commits, Hudi lost {lost} conflicts, and {len(hidden)} rows")
+    print(f"{len(commits)} commits, Hudi lost {lost} conflicts")

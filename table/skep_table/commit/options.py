@@ -97,6 +97,13 @@ LOCK_TIMEOUT_SECONDS = option(
     600.0,
     "How long a write waits for the table's lock; else as long as Hudi with its two options, when one is given",
 )
+INSTANT_LAG_SECONDS = option(
+    "skep.write.instant.lag.seconds",
+    at_least(0),
+    10,
+    "With optimistic concurrency and a lock that others share, new instants are dated back so far (never before one"
+    " that is there): a Hudi 0.x writer dates its instant before it shows it, and must not come to lie below ours",
+)
 for _key in (
     "hoodie.write.lock.num_retries",
     "hoodie.write.lock.wait_time_ms_between_retry",

@@ -56,7 +56,7 @@ def request_rollback(
     """Plans a rollback and puts it on the timeline. The target's tasks open no files after that."""
     close_markers(table.storage, target.requested_time)
     plan = plan_rollback(table, target, setting, forget=forget)
-    rollback, _ = request_instant(table, Action.ROLLBACK, plan, setting.clock)
+    rollback, _ = request_instant(table, Action.ROLLBACK, plan, setting.instant_clock)
     return rollback, plan
 
 

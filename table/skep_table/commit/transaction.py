@@ -87,7 +87,7 @@ class Transaction:
                 table = roll_back_failed(table, setting)
                 setting.lock.ensure_held()
                 content = RequestedReplaceMetadata() if action is Action.REPLACE_COMMIT else None
-                instant, _ = request_instant(table, action, content, setting.clock, announce=heart.announce)
+                instant, _ = request_instant(table, action, content, setting.instant_clock, announce=heart.announce)
         except BaseException:
             heart.stop()
             raise
@@ -122,8 +122,11 @@ class Transaction:
         self.instant = transition_to_inflight(self.table, self.instant, profile)
         refuse_early(self.table, self.instant, profile, self._setting)
 
-    def complete(self, metadata: CommitMetadata) -> Instant:
-        """Makes the write visible. CommitConflictError, LeaseLostError, StorageError: the caller then aborts."""
+    def complete(self, metadata: CommitMetadata, check: Callable[[HudiTable], None] | None = None) -> Instant:
+        """Makes the write visible. CommitConflictError, LeaseLostError, StorageError: the caller then aborts.
+
+        `check` looks at the table as it is under the lock, and may refuse.
+        """
         storage, setting, time = self.table.storage, self._setting, self.instant.requested_time
         close_markers(storage, time)
         checked = self._check_ahead(metadata) if Concurrency.of(setting.options).is_optimistic else frozenset()
@@ -131,6 +134,8 @@ class Transaction:
             check_writable(fresh.config, storage.root)
             self._heart.ensure_alive()
             self._ensure_pending(fresh)
+            if check is not None:
+                check(fresh)
             since = completed_since(self.table, fresh)
             setting.check_conflicts(
                 Ending(fresh, self.instant, metadata, tuple(each for each in since if each not in checked))

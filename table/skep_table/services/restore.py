@@ -34,7 +34,7 @@ def restore(table: HudiTable, savepoint: str, setting: CommitSetting) -> Restore
         later = [i for i in table.timeline.instants if i.requested_time > savepoint and i.action in WRITE_ACTIONS]
         refuse_living(table, later, setting)
         setting.lock.ensure_held()
-        instant, _ = request_instant(table, Action.RESTORE, plan, setting.clock)
+        instant, _ = request_instant(table, Action.RESTORE, plan, setting.instant_clock)
         return finish_restore(table.reload(), instant, setting)
 
 
