@@ -64,6 +64,10 @@ class HmsLock(LeasedLock):
         self._unreachable_since: float | None = None
 
     @property
+    def metastore(self) -> Metastore:
+        return self._metastore
+
+    @property
     def lock_id(self) -> int | None:
         """It only rises from lock to lock."""
         return self._lock_id
@@ -94,7 +98,7 @@ class HmsLock(LeasedLock):
 
     def _adopted(self, agent: str) -> LockInfo | None:
         try:
-            found = next((lock for lock in self._locks() if lock.agent_info == agent), None)
+            found = next((lock for lock in self.locks() if lock.agent_info == agent), None)
         except MetastoreUnreachableError:
             _abandoned.add(agent)  # it may be there: whoever meets it gives it up
             return None
@@ -176,7 +180,7 @@ class HmsLock(LeasedLock):
 
     def _queue(self) -> Queue:
         try:
-            locks = self._locks()
+            locks = self.locks()
         except MetastoreUnreachableError:
             return Queue()
         ours = self._lock_id
@@ -205,7 +209,8 @@ class HmsLock(LeasedLock):
         log.warning("lock %s on %s was broken: its process is gone: %s", lock.lock_id, self.name, describe(lock))
         self._events.emit("lock.broken", lock=self.name, lock_id=lock.lock_id, holder=describe(lock))
 
-    def _locks(self) -> list[LockInfo]:
+    def locks(self) -> list[LockInfo]:
+        """Who has the lock, and who waits for it: the oldest first."""
         return self._metastore.locks(self._database, self._table)
 
 

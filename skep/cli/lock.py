@@ -1,4 +1,4 @@
-"""`skep lock`: who holds the metastore's lock of a table, who waits; waiting, breaking, and whether locks work."""
+"""`skep lock`: who holds the lock of a table, who waits; waiting, breaking, and whether a metastore's locks work."""
 
 from __future__ import annotations
 
@@ -15,68 +15,144 @@ _COLUMNS = (
     *("acquired_at", "last_heartbeat", "heartbeat_age_seconds", "alive", "blocked_by"),
 )
 
-app = typer.Typer(no_args_is_help=True, help="The metastore's locks.")
+app = typer.Typer(no_args_is_help=True, help="The locks of tables.")
 
 
 @app.callback()
 def _group() -> None:
-    """The metastore's locks."""
+    """The locks of tables: in the metastore, or wherever a table's options say."""
 
 
-TableArgument = Annotated[str | None, typer.Argument(metavar="[DATABASE.TABLE]", help="Else all locks.")]
+TableArgument = Annotated[
+    str | None, typer.Argument(metavar="[TABLE]", help="[database.]table, or its path; else all of the metastore.")
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--option", metavar="KEY=VALUE", help="A hoodie.write.lock key, as the writers have it; repeatable."),
+]
 
 
 @app.command()
 def show(
     table: TableArgument = None,
+    option: Settings = None,
     metastore: MetastoreOption = None,
     warehouse: WarehouseOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Holder, host, process, since when, last heartbeat, and who waits on whom."""
-    with reported(), connected(metastore, warehouse) as (client, settings):
-        database, name = _parts(table, settings.database)
-        print_rows([_row(lock) for lock in client.locks(database, name)], output, _COLUMNS)
+    with reported():
+        if table is not None and _elsewhere(table, option, metastore, warehouse):
+            from skep.cli.lock_others import COLUMNS, locks_of, row_of
+
+            with locks_of(table, option, metastore, warehouse) as found:
+                if not _is_metastores(found[0]):
+                    rows = [row_of(lock, holder) for lock in found for holder in lock.holders()]
+                    print_rows(rows, output, COLUMNS)
+                    return
+                print_rows([_row(lock) for lock in found[0].locks()], output, _COLUMNS)
+                return
+        with connected(metastore, warehouse) as (client, settings):
+            database, name = _parts(table, settings.database)
+            print_rows([_row(lock) for lock in client.locks(database, name)], output, _COLUMNS)
 
 
 @app.command()
 def wait(
-    table: Annotated[str, typer.Argument(metavar="DATABASE.TABLE")],
+    table: Annotated[str, typer.Argument(metavar="TABLE", help="[database.]table, or its path.")],
     timeout: Annotated[float, typer.Option(help="Seconds; then exit with 1.", min=0)] = 600.0,
+    option: Settings = None,
     metastore: MetastoreOption = None,
     warehouse: WarehouseOption = None,
 ) -> None:
     """Take a place in the queue for the table's lock, and give the lock up as soon as it is granted."""
-    with reported(), connected(metastore, warehouse) as (client, settings):
-        from skep_catalog.lock import HmsLock
-        from skep_table.events import Events
+    with reported():
         from skep_table.lock import held
 
-        database, name = _parts(table, settings.database)
-        lock = HmsLock(client, database or "", name or "", purpose="skep lock wait", events=Events(_tell_wait()))
-        with held(lock, timeout):
-            pass
-        typer.echo(f"the lock of {database}.{name} was free", err=True)
+        if _elsewhere(table, option, metastore, warehouse):
+            from skep.cli.lock_others import locks_of
+
+            with locks_of(table, option, metastore, warehouse) as found:
+                for lock in found:
+                    lock.events.listen(_tell_wait())
+                    with held(lock, timeout):
+                        pass
+        else:
+            with connected(metastore, warehouse) as (client, settings):
+                from skep_catalog.lock import HmsLock
+                from skep_table.events import Events
+
+                database, name = _parts(table, settings.database)
+                told = Events(_tell_wait())
+                with held(HmsLock(client, database or "", name or "", purpose="skep lock wait", events=told), timeout):
+                    pass
+        typer.echo(f"the lock of {table} was free", err=True)
 
 
 @app.command("break")
 def break_(
-    lock_id: Annotated[int, typer.Option("--lock-id", help="As `skep lock show` prints it.")],
+    lock_id: Annotated[str, typer.Option("--lock-id", help="As `skep lock show` prints it.")],
+    table: Annotated[
+        str | None, typer.Argument(metavar="[TABLE]", help="Whose lock it is, where that is not the metastore's.")
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Also when its owner may be alive: its commit fails.")] = False,
+    option: Settings = None,
     metastore: MetastoreOption = None,
     warehouse: WarehouseOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Take a lock from its owner. Refused while the owner may be alive; each is noted in the audit file."""
-    with reported(), connected(metastore, warehouse) as (client, _):
-        from skep.audit import note
-        from skep_catalog.lock_care import break_lock
+    with reported():
+        if table is not None and _elsewhere(table, option, metastore, warehouse):
+            from skep.cli.lock_others import COLUMNS, locks_of, row_of
+            from skep_table.locks.holders import break_held
 
-        lock = break_lock(client, lock_id, force=force)
-        row = _row(lock)
-        file = note("lock.broken", metastore=client.uri, forced=force, **row)
-        print_rows([row], output, _COLUMNS)
-        typer.echo(f"lock {lock_id} is broken; noted in {file}", err=True)
+            with locks_of(table, option, metastore, warehouse) as found:
+                if not _is_metastores(found[0]):
+                    ours = [lock for lock in found if any(each.lock_id == lock_id for each in lock.holders())]
+                    lock = (ours or found)[0]
+                    row = row_of(lock, break_held(lock, lock_id, force=force))
+                    _broken(row, COLUMNS, output, forced=force)
+                    return
+                _break_in(found[0].metastore, lock_id, output, force=force)
+                return
+        with connected(metastore, warehouse) as (client, _):
+            _break_in(client, lock_id, output, force=force)
+
+
+def _break_in(client: Any, lock_id: str, output: Output, *, force: bool) -> None:
+    from skep_catalog.lock_care import break_lock
+    from skep_table.errors import InputError
+
+    if not lock_id.isdecimal():
+        raise InputError(
+            f"locks of a metastore have numbers, not {lock_id!r}",
+            hint="name the table before --lock-id, when its lock is elsewhere",
+            found=lock_id,
+        )
+    row = _row(break_lock(client, int(lock_id), force=force))
+    _broken({"metastore": client.uri, **row}, _COLUMNS, output, forced=force)
+
+
+def _broken(row: dict[str, Any], columns: tuple[str, ...], output: Output, *, forced: bool) -> None:
+    from skep.audit import note
+
+    file = note("lock.broken", forced=forced, **row)
+    print_rows([{name: row[name] for name in columns}], output, columns)
+    typer.echo(f"lock {row['lock_id']} is broken; noted in {file}", err=True)
+
+
+def _elsewhere(table: str, option: list[str] | None, metastore: str | None, warehouse: str | None) -> bool:
+    from skep.cli.lock_others import is_elsewhere
+    from skep.config import load
+
+    return is_elsewhere(table, option, load({"metastore": metastore, "warehouse": warehouse}).settings.options)
+
+
+def _is_metastores(lock: object) -> bool:
+    from skep_catalog.lock import HmsLock
+
+    return isinstance(lock, HmsLock)
 
 
 @app.command()
@@ -142,15 +218,15 @@ def _row(lock: Any) -> dict[str, Any]:
         "pid": facts.get("pid"),
         "purpose": facts.get("purpose"),
         "agent": None if facts else lock.agent_info,
-        "acquired_at": _moment(lock.acquired_at_ms),
-        "last_heartbeat": _moment(lock.last_heartbeat_ms),
+        "acquired_at": moment(lock.acquired_at_ms),
+        "last_heartbeat": moment(lock.last_heartbeat_ms),
         "heartbeat_age_seconds": round(silent_seconds(lock), 1),
         "alive": may_live(lock),
         "blocked_by": lock.blocked_by,
     }
 
 
-def _moment(epoch_ms: int | None) -> str | None:
+def moment(epoch_ms: int | None) -> str | None:
     if not epoch_ms:
         return None
     return datetime.fromtimestamp(epoch_ms / 1000, timezone.utc).isoformat(timespec="milliseconds")

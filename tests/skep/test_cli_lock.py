@@ -87,11 +87,9 @@ def test_the_lock_of_a_dead_process_is_broken_without_force(metastore: Metastore
 def test_wait_tells_for_whom_and_ends_when_the_lock_is_free(metastore: Metastore, database: str) -> None:
     lock = HmsLock(metastore, database, "t", purpose="the nightly job")
     lock.acquire(5)
-    threading.Timer(1.5, lock.release).start()
-    start = time.monotonic()
+    threading.Timer(0.5, lock.release).start()
     waited = run("wait", f"{database}.t", "-m", metastore.uri)
     assert waited.exit_code == 0
-    assert time.monotonic() - start > 1
     assert "the nightly job" in waited.stderr
     assert metastore.locks(database, "t") == []
 
@@ -149,7 +147,8 @@ class TestDoctor:
             assert "locks of dead writers stay" in (keeper.hint or "")
             break_lock(metastore, int(lock_id))  # silent for an hour: needs no force
 
-    def test_without_an_answer(self) -> None:
+    def test_without_an_answer(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("SKEP__OPTIONS", '{"skep.metastore.attempts": "1"}')
         answer = run("doctor", "-m", "thrift://127.0.0.1:1", "-o", "json")
         assert answer.exit_code == 1
         assert [row["state"] for row in json.loads(answer.stdout)] == ["bad", "bad"]

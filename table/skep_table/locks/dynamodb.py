@@ -15,6 +15,7 @@ from skep_table.clock import SYSTEM_CLOCK, Clock
 from skep_table.errors import EnvironmentMissingError, LeaseLostError, LockError
 from skep_table.events import NO_EVENTS, Events
 from skep_table.locks.agent import agent_facts, agent_text, describe, is_gone
+from skep_table.locks.holders import Holder
 from skep_table.locks.lease import LeasedLock, Queue
 
 _KEY: Final = "key"
@@ -136,6 +137,18 @@ class DynamoDbLock(LeasedLock):
     def _queue(self) -> Queue:
         item = self._get()
         return Queue() if item is None else Queue(_holder(item), 1, _text(item, _OWNER))
+
+    def holders(self) -> list[Holder]:
+        """How long ago the owner's last beat was can't be told: a beat is a change of the version, without a time."""
+        self._client = self._client or self._connected()
+        item = self._get()
+        if item is None or _text(item, _RELEASED) == "1":
+            return []
+        return [Holder(_text(item, _OWNER), _data(item) or _text(item, _OWNER))]
+
+    def take_away(self, lock_id: str) -> bool:
+        self._client = self._client or self._connected()
+        return self._changed("delete_item", *self._ours(lock_id), Key={_KEY: {"S": self._key}})
 
     # -- calls
 

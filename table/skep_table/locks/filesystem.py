@@ -13,6 +13,7 @@ from skep_table.clock import SYSTEM_CLOCK, Clock
 from skep_table.errors import AlreadyExistsError, LeaseLostError, UnsupportedError
 from skep_table.events import NO_EVENTS, Events
 from skep_table.locks.agent import agent_facts, agent_text, describe, is_gone
+from skep_table.locks.holders import Holder
 from skep_table.locks.lease import LeasedLock, Queue
 from skep_table.names import META_FOLDER
 from skep_table.storage import LocalStorage, Storage
@@ -108,7 +109,25 @@ class FileSystemLock(LeasedLock):
             return Queue()
         return Queue(_holder(seen), 1, agent_facts(seen.data.decode(errors="replace")).get("id"))
 
+    def holders(self) -> list[Holder]:
+        seen = self._storage.read_versioned(self._path)
+        if seen is None:
+            return []
+        age = self._age_seconds()
+        over = 0 < self._expire_seconds < age
+        text = seen.data.decode(errors="replace")
+        return [Holder(_id_of(seen), text, last_sign=self._clock.now().timestamp() - age, over=over)]
+
+    def take_away(self, lock_id: str) -> bool:
+        seen = self._storage.read_versioned(self._path)
+        return seen is not None and _id_of(seen) == lock_id and self._storage.swap(self._path, None, seen)
+
 
 def _holder(seen: Versioned) -> str:
     facts = agent_facts(seen.data.decode(errors="replace"))
     return describe(facts) if facts else "another client"
+
+
+def _id_of(seen: Versioned) -> str:
+    """Hudi's files bear no id."""
+    return str(agent_facts(seen.data.decode(errors="replace")).get("id", _NAME))

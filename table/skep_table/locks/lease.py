@@ -106,6 +106,11 @@ class LeasedLock(ABC):
 
     # -- what callers do
 
+    @property
+    def events(self) -> Events:
+        """Where it tells what becomes of it."""
+        return self._events
+
     def acquire(self, timeout_seconds: float) -> str:
         """Waits for at most `timeout_seconds`; answers the lock's id."""
         if self.lock_id is not None:

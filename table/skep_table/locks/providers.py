@@ -41,7 +41,7 @@ def make_lock(request: LockRequest, default: str, others: Mapping[str, Provider]
     """
     named = request.options.value(keys.LOCK_PROVIDER) or default
     known = {**_PROVIDERS, **(others or {})}
-    provider = known.get(_SHORT.get(named, named))
+    provider = known.get(provider_name(named))
     if provider is None:
         provider = next((each.load() for each in entry_points(group=ENTRY_POINTS) if each.name == named), None)
     if provider is None:
@@ -53,6 +53,11 @@ def make_lock(request: LockRequest, default: str, others: Mapping[str, Provider]
             expected=names,
         )
     return provider(request)
+
+
+def provider_name(named: str) -> str:
+    """The short name of a provider that is named by it, by another one, or by Hudi's class."""
+    return _SHORT.get(named, named)
 
 
 def _none(_request: LockRequest) -> Lock:
@@ -104,6 +109,19 @@ def _filesystem(request: LockRequest) -> Lock:
 
 
 def _zookeeper(request: LockRequest) -> Lock:
+    base = _given(request.options, keys.ZOOKEEPER_BASE_PATH.key)
+    return _in_zookeeper(
+        request, f"{base.rstrip('/')}/{request.options.value(keys.ZOOKEEPER_LOCK_KEY) or request.name}"
+    )
+
+
+def _zookeeper_implicit(request: LockRequest) -> Lock:
+    from skep_table.locks.implicit import name_of
+
+    return _in_zookeeper(request, f"/tmp/{name_of(request.storage.root)}/lock_key")
+
+
+def _in_zookeeper(request: LockRequest, path: str) -> Lock:
     from skep_table.locks.zookeeper import ZooKeeperLock
 
     options = request.options
@@ -111,10 +129,9 @@ def _zookeeper(request: LockRequest) -> Lock:
     port = options.value(keys.ZOOKEEPER_PORT)
     if port:
         hosts = ",".join(host if ":" in host else f"{host}:{port}" for host in hosts.split(","))
-    base = _given(options, keys.ZOOKEEPER_BASE_PATH.key)
     return ZooKeeperLock(
         hosts,
-        f"{base.rstrip('/')}/{options.value(keys.ZOOKEEPER_LOCK_KEY) or request.name}",
+        path,
         session_seconds=options.value(keys.ZOOKEEPER_SESSION) / 1000,
         connect_seconds=options.value(keys.ZOOKEEPER_CONNECT) / 1000,
         purpose=request.purpose,
@@ -125,12 +142,22 @@ def _zookeeper(request: LockRequest) -> Lock:
 
 
 def _dynamodb(request: LockRequest) -> Lock:
+    return _in_dynamodb(request, request.options.value(keys.DYNAMODB_KEY) or request.name)
+
+
+def _dynamodb_implicit(request: LockRequest) -> Lock:
+    from skep_table.locks.implicit import name_of
+
+    return _in_dynamodb(request, name_of(request.storage.root))
+
+
+def _in_dynamodb(request: LockRequest, key: str) -> Lock:
     from skep_table.locks.dynamodb import DynamoDbLock
 
     options = request.options
     return DynamoDbLock(
         _given(options, keys.DYNAMODB_TABLE.key),
-        options.value(keys.DYNAMODB_KEY) or request.name,
+        key,
         region=options.value(keys.DYNAMODB_REGION),
         endpoint_url=options.value(keys.DYNAMODB_ENDPOINT) or None,
         lease_seconds=options.value(keys.LOCK_WAIT_MILLISECONDS) / 1000,
@@ -157,7 +184,9 @@ _PROVIDERS: Final[Mapping[str, Provider]] = {
     "storage": _storage,
     "filesystem": _filesystem,
     "zookeeper": _zookeeper,
+    "zookeeper_implicit": _zookeeper_implicit,
     "dynamodb": _dynamodb,
+    "dynamodb_implicit": _dynamodb_implicit,
 }
 _HUDI: Final = "org.apache.hudi.client.transaction.lock"
 _SHORT: Final[Mapping[str, str]] = {
@@ -169,7 +198,9 @@ _SHORT: Final[Mapping[str, str]] = {
     f"{_HUDI}.FileSystemBasedLockProvider": "filesystem",
     f"{_HUDI}.StorageBasedLockProvider": "storage",
     f"{_HUDI}.ZookeeperBasedLockProvider": "zookeeper",
+    f"{_HUDI}.ZookeeperBasedImplicitBasePathLockProvider": "zookeeper_implicit",
     "org.apache.hudi.aws.transaction.lock.DynamoDBBasedLockProvider": "dynamodb",
+    "org.apache.hudi.aws.transaction.lock.DynamoDBBasedImplicitPartitionKeyLockProvider": "dynamodb_implicit",
     "org.apache.hudi.hive.transaction.lock.HiveMetastoreBasedLockProvider": "metastore",
     "org.apache.hudi.hive.HiveMetastoreBasedLockProvider": "metastore",
 }

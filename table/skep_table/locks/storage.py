@@ -15,6 +15,7 @@ from skep_table.clock import SYSTEM_CLOCK, Clock
 from skep_table.errors import FormatError, LeaseLostError, UnsupportedError
 from skep_table.events import NO_EVENTS, Events
 from skep_table.locks.agent import agent_facts, agent_text, describe, is_gone
+from skep_table.locks.holders import Holder
 from skep_table.locks.lease import LeasedLock, Queue
 from skep_table.names import META_FOLDER
 from skep_table.storage import Storage
@@ -121,6 +122,21 @@ class StorageLock(LeasedLock):
         facts = agent_facts(lease.owner)
         return Queue(describe(facts) if facts else lease.owner, 1, facts.get("id", lease.owner))
 
+    def holders(self) -> list[Holder]:
+        seen = self._storage.read_versioned(LOCK_FILE)
+        lease = Lease.parse(seen.data, LOCK_FILE) if seen else None
+        if lease is None or lease.expired:
+            return []
+        over = self._now_ms() > lease.valid_until + _DRIFT_MS
+        return [Holder(_id_of(lease), lease.owner, until=lease.valid_until / 1000, over=over)]
+
+    def take_away(self, lock_id: str) -> bool:
+        seen = self._storage.read_versioned(LOCK_FILE)
+        lease = Lease.parse(seen.data, LOCK_FILE) if seen else None
+        if lease is None or lease.expired or _id_of(lease) != lock_id:
+            return False
+        return self._put(Lease(lease.owner, self._now_ms(), True), seen)
+
     def _is_ours(self, seen: Versioned | None, owner: str | None) -> bool:
         """Whether the lease is still there, and would still be for a moment."""
         lease = Lease.parse(seen.data, LOCK_FILE) if seen else None
@@ -137,3 +153,7 @@ class StorageLock(LeasedLock):
 
     def _now_ms(self) -> int:
         return int(self._clock.now().timestamp() * 1000)
+
+
+def _id_of(lease: Lease) -> str:
+    return str(agent_facts(lease.owner).get("id", lease.owner))

@@ -6,25 +6,20 @@ node lives as long as its session, so a dead writer's goes after the session's t
 
 from __future__ import annotations
 
-import hashlib
 import threading
 import uuid
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 from skep_table.clock import SYSTEM_CLOCK, Clock
 from skep_table.errors import EnvironmentMissingError, LeaseLostError, LockError, OptionError
 from skep_table.events import NO_EVENTS, Events
 from skep_table.locks.agent import agent_facts, agent_text, describe
+from skep_table.locks.holders import Holder
 from skep_table.locks.lease import LeasedLock, Queue
 
 _LOCK: Final = "lock-"  # what comes before the number in the names of Curator's nodes
-
-
-def implicit_path(base_path: str) -> str:
-    """Where Hudi's ZookeeperBasedImplicitBasePathLockProvider has the lock of a table."""
-    return "/tmp/" + hashlib.sha256(base_path.encode()).hexdigest()
 
 
 class ZooKeeperLock(LeasedLock):
@@ -149,9 +144,38 @@ class ZooKeeperLock(LeasedLock):
         holder = describe(facts) if facts else data.decode(errors="replace") or "another client"
         return Queue(holder, names.index(own) if own in names else len(names), names[0])
 
-    def _names(self) -> list[str]:
+    def holders(self) -> list[Holder]:
+        """Their nodes are there as long as their sessions: who is listed is alive, as far as ZooKeeper knows."""
+        from kazoo.exceptions import NoNodeError
+
+        found: list[Holder] = []
+        with self._visiting() as client, _failures(self.name):
+            if client.exists(self._path) is None:
+                return []
+            for name in self._names(client):
+                with suppress(NoNodeError):
+                    data, status = client.get(f"{self._path}/{name}")
+                    found.append(
+                        Holder(name, data.decode(errors="replace"), held=not found, last_sign=status.mtime / 1000)
+                    )
+        return found
+
+    def take_away(self, lock_id: str) -> bool:
+        with self._visiting() as client, _failures(self.name):
+            return _deleted(client, f"{self._path}/{lock_id}")
+
+    @contextmanager
+    def _visiting(self) -> Iterator[Any]:
+        client = self._connected()
+        try:
+            yield client
+        finally:
+            client.stop()
+            client.close()
+
+    def _names(self, client: Any = None) -> list[str]:
         """The queue in its order, Curator's way: by what follows `lock-`."""
-        return sorted(self._client.get_children(self._path), key=lambda name: name.rpartition(_LOCK)[2])
+        return sorted((client or self._client).get_children(self._path), key=lambda name: name.rpartition(_LOCK)[2])
 
     def _connected(self) -> Any:
         try:

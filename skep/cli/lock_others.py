@@ -1,0 +1,81 @@
+"""`skep lock` where the lock is not in the metastore: of tables whose options name another provider, or by path."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from skep_table.locks.holders import Holder, Inspected
+
+COLUMNS = (
+    *("lock_id", "state", "lock", "host", "pid", "purpose", "agent"),
+    *("last_heartbeat", "heartbeat_age_seconds", "valid_until", "alive"),
+)
+
+
+def is_elsewhere(target: str | None, pairs: Sequence[str] | None, options: dict[str, Any]) -> bool:
+    """Whether the lock of a table is to be looked for where its options say, and not in the metastore alone."""
+    from skep.cli.read import settings_of
+    from skep.cli.tables import is_path
+    from skep_table.locks.options import LOCK_PROVIDER
+    from skep_table.locks.providers import provider_name
+    from skep_table.options import Options
+
+    if target is None:
+        return False
+    named = Options({**options, **settings_of(list(pairs or ()))}).value(LOCK_PROVIDER)
+    return is_path(target) or provider_name(named or "metastore") != "metastore"
+
+
+@contextmanager
+def locks_of(
+    target: str, pairs: Sequence[str] | None, metastore: str | None, warehouse: str | None
+) -> Iterator[list[Any]]:
+    """The lock that the table's writers take. By path, without a provider named, those in the table's own folder."""
+    from skep.cli.tables import opened_table
+    from skep_catalog.lock import HmsLock
+    from skep_table.errors import InputError
+    from skep_table.events import Events
+    from skep_table.locks.filesystem import FileSystemLock
+    from skep_table.locks.storage import StorageLock
+    from skep_table.storage import LocalStorage
+    from skep_table.storage.versioned import VersionedStorage
+
+    with opened_table(target, pairs, metastore, warehouse) as table:
+        lock, storage = table.services().lock(), table.hudi.storage
+        if isinstance(lock, Inspected | HmsLock):
+            yield [lock]
+            return
+        found: list[Inspected] = []
+        if isinstance(storage, VersionedStorage):
+            found.append(StorageLock(storage, purpose="skep lock", events=Events()))
+        if isinstance(storage, LocalStorage):
+            found.append(FileSystemLock(storage, purpose="skep lock", events=Events()))
+        if not found:
+            raise InputError(
+                f"the writers of {target} share no lock that could be looked at",
+                hint="say which, with --option hoodie.write.lock.provider=…",
+            )
+        yield found
+
+
+def row_of(lock: Inspected, holder: Holder) -> dict[str, Any]:
+    import time
+
+    from skep.cli.lock import moment
+
+    facts, sign = holder.facts, holder.last_sign
+    return {
+        "lock_id": holder.lock_id,
+        "state": "acquired" if holder.held else "waiting",
+        "lock": lock.name,
+        "host": facts.get("host"),
+        "pid": facts.get("pid"),
+        "purpose": facts.get("purpose"),
+        "agent": None if facts else holder.text or None,
+        "last_heartbeat": moment(sign and sign * 1000),
+        "heartbeat_age_seconds": None if sign is None else round(max(0.0, time.time() - sign), 1),
+        "valid_until": moment(holder.until and holder.until * 1000),
+        "alive": holder.may_live,
+    }
