@@ -17,7 +17,7 @@ from skep_table.options import Options
 from skep_table.query.read import read
 from skep_table.query.request import ReadRequest
 from skep_table.query.result import ReadResult
-from skep_table.schema.types import FILE_NAME, PARTITION_PATH, RECORD_KEY, Schema
+from skep_table.schema.types import Schema
 from skep_table.table import HudiTable
 from skep_table.timeline.instant import Action
 from skep_table.write.result import WriteResult
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from skep_sync.sync import SyncReport
-
-_WHERE_A_ROW_IS = (RECORD_KEY, PARTITION_PATH, FILE_NAME)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,8 +143,7 @@ class Table(ServiceMethods):
             raise InputError("delete takes keys or where, one of them", hint='delete(frame) or delete(where="a = 1")')
         if where is None:
             return self._writer(keys, options).delete(keys, batch_id=batch_id)
-        rows = self.read(where=where, columns=_WHERE_A_ROW_IS).to_arrow()
-        return self._writer(rows, options).delete(rows, prepped=True, batch_id=batch_id)
+        return self._writer(None, options).delete_where(where, batch_id=batch_id)
 
     def delete_partitions(self, *partitions: str, batch_id: str | None = None, **options: object) -> WriteResult:
         """Drops whole partitions by their paths; `*` stands for any text. The next clean takes the files away."""

@@ -29,6 +29,7 @@ if TYPE_CHECKING:  # what looking at the timeline alone does not need is importe
 
 P = TypeVar("P")
 _CACHED_COMMITS: Final = 256
+_LARGE_COMMIT: Final = 4 << 20  # bytes of its file
 _NOT_OPENED: Final = object()
 
 
@@ -85,7 +86,14 @@ class HudiTable:
         return self.timeline.layout
 
     def schema(self, at: str | None = None) -> Schema:
-        """The data columns as of the latest commit, or as of the instant time `at`.
+        """The data columns as of the latest commit, or as of the instant time `at`. SchemaError when there are none.
+
+        Columns that lie in the partition paths only are strings, after all others.
+        """
+        return self.with_dropped(self.stored_schema(at))
+
+    def stored_schema(self, at: str | None = None) -> Schema:
+        """The data columns that files hold: without partition columns where the table drops these.
 
         From the latest completed commit that states a schema, else from the table's settings, else from a base file.
         SchemaError when the table has none yet.
@@ -96,7 +104,17 @@ class HudiTable:
                 f"table {self.config.name}: no commit{f' until {at}' if at else ''} and no setting states a schema",
                 table=self.config.name,
             )
-        return self._with_partition_columns(schema.without_meta())
+        return self.without_dropped(schema.without_meta())
+
+    def without_dropped(self, schema: Schema) -> Schema:
+        """A schema of rows as that of files."""
+        return schema.without(self.config.dropped_columns)
+
+    def with_dropped(self, schema: Schema) -> Schema:
+        """A schema of files as that of rows."""
+        missing = [name for name in self.config.dropped_columns if name not in schema]
+        columns = tuple(Field(name, StringType(), default=None) for name in missing)
+        return Schema(schema.fields + columns, schema.name, schema.namespace) if missing else schema
 
     def commit_metadata(self, instant: Instant) -> CommitMetadata:
         """What a completed or inflight write says of itself, archived ones included. FormatError when unreadable."""
@@ -189,10 +207,25 @@ class HudiTable:
 
     def _committed_schema(self, at: str | None) -> Schema | None:
         for instant in self._completed_commits(at):
-            text = self.commit_metadata(instant).schema_json
+            text = self._schema_text(instant)
             if text:
                 return _parse_schema(text, self.layout.path(instant))
         return None
+
+    def _schema_text(self, instant: Instant) -> str | None:
+        """Of a commit of very many files the stats are neither decoded nor kept: they would fill the memory."""
+        cached = self._commits.get(instant)
+        if cached is None:
+            path = self.layout.path(instant)
+            try:
+                data = self.storage.read(path)
+            except FileNotFoundError:
+                return self.commit_metadata(instant).schema_json
+            if len(data) > _LARGE_COMMIT:
+                return self.layout.decode_extra(data, path).get("schema") or None
+            cached = self.layout.decode_commit(data, path)
+            self._commits.put(instant, cached)
+        return cached.schema_json
 
     def _created_schema(self) -> Schema | None:
         text = self.config.create_schema
@@ -206,14 +239,6 @@ class HudiTable:
                 if stat.path and not stat.is_log and self.storage.exists(stat.path):
                     return read_footer(self.storage, stat.path).schema
         return None
-
-    def _with_partition_columns(self, schema: Schema) -> Schema:
-        """Columns that lie in the partition paths only are strings, after all others."""
-        if not self.config.drop_partition_columns:
-            return schema
-        missing = [name for name in self.config.partition_fields if name not in schema]
-        columns = tuple(Field(name, StringType(), default=None) for name in missing)
-        return Schema(schema.fields + columns, schema.name, schema.namespace)
 
     def _archived_commit(self, instant: Instant, path: str) -> CommitMetadata:
         archive = self.timeline.archive

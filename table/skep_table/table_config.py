@@ -182,6 +182,11 @@ class TableConfig:
     def is_partitioned(self) -> bool:
         return bool(self.partition_fields)
 
+    @property
+    def dropped_columns(self) -> tuple[str, ...]:
+        """The partition columns that are in the paths only."""
+        return self.partition_fields if self.drop_partition_columns else ()
+
     @classmethod
     def parse(cls, properties: Mapping[str, str], path: str = PROPERTIES_PATH) -> TableConfig:
         """From the properties of a file. TableVersionError for an unknown version, FormatError naming the key."""

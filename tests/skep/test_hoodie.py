@@ -181,8 +181,6 @@ def test_an_upsert_that_drops_duplicates_is_an_insert(tmp_path: Path, orders: Or
 @pytest.mark.parametrize(
     ("option", "value"),
     [
-        ("hoodie.populate.meta.fields", "false"),
-        ("hoodie.datasource.write.drop.partition.columns", "true"),
         ("hoodie.table.cdc.enabled", "true"),
         ("hoodie.table.base.file.format", "ORC"),
         ("hoodie.write.table.version", "8"),

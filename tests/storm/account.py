@@ -11,7 +11,7 @@ from typing import Any
 from skep_table.names import BaseFileName
 from skep_table.query import ReadRequest, read
 from skep_table.table import HudiTable
-from skep_table.write.flow import BATCH_ID
+from skep_table.write.batch import BATCH_ID
 
 Row = tuple[int, str]  # ts, batch
 

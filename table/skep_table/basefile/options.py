@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
+from skep_table.basefile.value_filters import ValueFilters
 from skep_table.bloom import BloomKind
 from skep_table.options import Options, Status, boolean, one_of, option
 
@@ -30,6 +31,12 @@ DICTIONARY = option("hoodie.parquet.dictionary.enabled", boolean, True, "Diction
 BLOOM_TYPE = option("hoodie.bloom.index.filter.type", one_of(BloomKind), BloomKind.DYNAMIC_V0, "Filter in the footer")
 BLOOM_ENTRIES = option("hoodie.index.bloom.num_entries", int, 60_000, "Keys a filter row is sized for")
 BLOOM_FPP = option("hoodie.index.bloom.fpp", float, 1e-9, "Rate of false positives of a filter row")
+KEY_FILTER = option(
+    "hoodie.parquet.bloom.filter.enabled",
+    boolean,
+    True,
+    "Footers have the filter over record keys, and their range; without them an index reads the keys",
+)
 BLOOM_MAX_ENTRIES = option(
     "hoodie.bloom.index.filter.dynamic.max.entries", int, 100_000, "A dynamic filter grows up to this many keys"
 )
@@ -38,7 +45,11 @@ option("hoodie.parquet.compression.ratio", float, 0.1, "", status=Status.NO_EFFE
 
 @dataclass(frozen=True, slots=True)
 class BaseFileOptions:
-    """How a base file is written. `block_bytes` bounds the Arrow data that a writer holds before it writes it out."""
+    """How a base file is written. `block_bytes` bounds the Arrow data that a writer holds before it writes it out.
+
+    `key_filter`: the footer has the filter over record keys and their range. Without `meta` the meta columns are null,
+    as the table has it that computes keys anew (`hoodie.populate.meta.fields=false`).
+    """
 
     codec: str = CODEC.default
     block_bytes: int = BLOCK_BYTES.default
@@ -48,9 +59,12 @@ class BaseFileOptions:
     bloom_entries: int = BLOOM_ENTRIES.default
     bloom_fpp: float = BLOOM_FPP.default
     bloom_max_entries: int = BLOOM_MAX_ENTRIES.default
+    key_filter: bool = KEY_FILTER.default
+    meta: bool = True
+    value_filters: ValueFilters = field(default_factory=ValueFilters)
 
     @classmethod
-    def of(cls, options: Options) -> BaseFileOptions:
+    def of(cls, options: Options, *, meta: bool = True) -> BaseFileOptions:
         return cls(
             codec=options.value(CODEC),
             block_bytes=options.value(BLOCK_BYTES),
@@ -60,4 +74,7 @@ class BaseFileOptions:
             bloom_entries=options.value(BLOOM_ENTRIES),
             bloom_fpp=options.value(BLOOM_FPP),
             bloom_max_entries=options.value(BLOOM_MAX_ENTRIES),
+            key_filter=meta and options.value(KEY_FILTER),
+            meta=meta,
+            value_filters=ValueFilters.of(options),
         )

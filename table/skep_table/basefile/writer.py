@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -19,9 +19,10 @@ from skep_table.basefile.options import BaseFileOptions
 from skep_table.bloom import BloomBuilder
 from skep_table.schema.arrow import to_arrow
 from skep_table.schema.avro import avro_text
-from skep_table.schema.types import RECORD_KEY, Schema
+from skep_table.schema.types import META_FIELDS, RECORD_KEY, Schema
 from skep_table.storage import Storage
 
+R = TypeVar("R", pa.RecordBatch, pa.Table)
 # What a byte of Arrow data takes in a file before the first row group tells: a guess that lets files end early
 # rather than late.
 _FIRST_RATIO = 0.5
@@ -49,7 +50,7 @@ class BaseFileWriter(AbstractContextManager["BaseFileWriter"]):
         self._options = options or BaseFileOptions()
         self._schema = schema
         self._arrow = _file_schema(schema)
-        self._keyed = RECORD_KEY in schema
+        self._keyed = RECORD_KEY in schema and self._options.key_filter
         self._bloom = BloomBuilder(
             self._options.bloom_type,
             self._options.bloom_entries,
@@ -84,7 +85,7 @@ class BaseFileWriter(AbstractContextManager["BaseFileWriter"]):
         True: those rows may be written with `new_keys=False`. Keys of theirs that stay away are then still in the
         filter, which costs a look into the file and never hides a key.
         """
-        if footer.bloom is None or footer.min_key is None or footer.max_key is None:
+        if not self._keyed or footer.bloom is None or footer.min_key is None or footer.max_key is None:
             return False
         if not self._bloom.resume(footer.bloom):
             return False
@@ -103,7 +104,8 @@ class BaseFileWriter(AbstractContextManager["BaseFileWriter"]):
 
         `new_keys`: see `continue_keys`.
         """
-        for batch in rows.to_batches() if isinstance(rows, pa.Table) else (rows,):
+        for given in rows.to_batches() if isinstance(rows, pa.Table) else (rows,):
+            batch = given if self._options.meta else without_meta_values(given)
             if batch.num_rows == 0:
                 continue
             if self._keyed and new_keys:
@@ -160,6 +162,14 @@ class BaseFileWriter(AbstractContextManager["BaseFileWriter"]):
         return entries
 
 
+def without_meta_values(rows: R) -> R:
+    """Rows whose meta columns are null."""
+    for at, field in enumerate(rows.schema):
+        if field.name in META_FIELDS:
+            rows = rows.set_column(at, field, pa.nulls(rows.num_rows, field.type))
+    return rows
+
+
 def parquet_bytes(schema: Schema, rows: pa.Table, options: BaseFileOptions) -> bytes:
     """Rows as a Parquet file without filter and key range: what the Parquet blocks of log files hold."""
     plain = rows.cast(_file_schema(schema))
@@ -180,6 +190,7 @@ def _parquet_writer(sink: Any, rows: pa.Table, options: BaseFileOptions) -> pq.P
         use_dictionary=dictionary_columns(rows) if options.dictionary else False,
         data_page_size=options.page_bytes,
         store_schema=False,  # the Avro schema is the one that counts
+        **options.value_filters.arguments(rows),
     )
 
 

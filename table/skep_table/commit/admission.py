@@ -44,8 +44,6 @@ def check_writable(config: TableConfig, root: str) -> None:
     check_version(config, root)
     refused = {
         f"base files in {config.base_format.value}": config.base_format is not BaseFormat.PARQUET,
-        "tables without meta columns (hoodie.populate.meta.fields=false)": not config.populate_meta_fields,
-        "tables that drop partition columns": config.drop_partition_columns,
         "tables with change data capture (hoodie.table.cdc.enabled=true)": config.cdc_enabled,
     }
     for what, found in refused.items():

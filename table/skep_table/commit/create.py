@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from skep_table.errors import KeyFieldError, OptionError
-from skep_table.keys.generator import KeyGenerator, infer_key_generator, parse_key_generator
+from skep_table.keys.generator import KeyGenerator, KeyGeneratorType, infer_key_generator, parse_key_generator
 from skep_table.keys.own import has_own
+from skep_table.options import boolean
 from skep_table.schema.arrow import from_arrow, to_arrow
 from skep_table.schema.avro import avro_text
 from skep_table.schema.types import Schema, record_names
@@ -17,8 +18,10 @@ from skep_table.storage import Storage
 from skep_table.table import HudiTable
 from skep_table.table_config import (
     DEFAULT_PAYLOAD,
+    DROP_PARTITION_COLUMNS,
     KEY_GENERATOR_CLASS,
     OVERWRITE_WITH_LATEST,
+    POPULATE_META_FIELDS,
     USER_PROVIDED,
     MergeMode,
     TableConfig,
@@ -68,12 +71,33 @@ def table_config(spec: TableSpec) -> TableConfig:
             )
     generator = KeyGenerator.of(config, spec.properties)
     generator.check(arrow)
+    if not config.populate_meta_fields:
+        check_virtual_keys(config, generator)
+    for name in (*config.ordering_fields, *(() if config.populate_meta_fields else generator.record_fields)):
+        if name in config.dropped_columns:
+            raise OptionError(
+                f"table {spec.name}: column {name} is needed in files, {DROP_PARTITION_COLUMNS}=true leaves it out",
+                option=DROP_PARTITION_COLUMNS,
+                column=name,
+            )
     # columns that make no text are refused before the table is there
     empty = arrow.empty_table()
     if generator.record_fields:
         generator.record_keys(empty)
     generator.partition_paths(empty)
     return config
+
+
+def check_virtual_keys(config: TableConfig, generator: KeyGenerator) -> None:
+    """OptionError for a table without meta columns whose keys can't be computed from rows again."""
+    kinds = (KeyGeneratorType.SIMPLE, KeyGeneratorType.COMPLEX, KeyGeneratorType.NON_PARTITION)
+    if not generator.record_fields or generator.own or generator.type not in kinds:
+        raise OptionError(
+            f"table {config.name}: {POPULATE_META_FIELDS}=false needs record key columns, and key generator"
+            f" {', '.join(kind.value for kind in kinds)}",
+            option=POPULATE_META_FIELDS,
+            found=generator.own or generator.type.value,
+        )
 
 
 def _schema_of(spec: TableSpec) -> Schema:
@@ -96,6 +120,9 @@ def _config_of(spec: TableSpec, schema: Schema) -> TableConfig:
         else {}
     )
     event_time = spec.ordering is not None
+    drops = boolean(spec.properties.get(DROP_PARTITION_COLUMNS, "false"))
+    # what lies in the paths is not in files, nor in what commits say of them
+    in_files = schema.without(fields) if drops else schema
     return TableConfig(
         name=spec.name,
         database=spec.database,
@@ -109,6 +136,8 @@ def _config_of(spec: TableSpec, schema: Schema) -> TableConfig:
         hive_style=spec.hive_style,
         url_encode=spec.url_encode,
         timezone=TimelineZone.UTC,
-        create_schema=avro_text(schema),
+        populate_meta_fields=boolean(spec.properties.get(POPULATE_META_FIELDS, "true")),
+        drop_partition_columns=drops,
+        create_schema=avro_text(in_files),
         raw={**spec.properties, **typed, **({KEY_GENERATOR_CLASS: named} if own and named else {})},
     )

@@ -19,7 +19,13 @@ from skep_table.query.incremental import (
 from skep_table.query.options import QueryType
 from skep_table.query.partitions import PartitionValues, partition_values
 from skep_table.query.predicate import Predicate
-from skep_table.query.pruning import prune_by_keys, prune_by_record_index, prune_by_statistics, record_keys
+from skep_table.query.pruning import (
+    prune_by_buckets,
+    prune_by_keys,
+    prune_by_record_index,
+    prune_by_statistics,
+    record_keys,
+)
 from skep_table.query.request import ReadRequest, instant_text
 from skep_table.query.timetravel import check_not_cleaned
 from skep_table.schema.arrow import from_arrow_type, to_arrow
@@ -210,6 +216,7 @@ def _pruned(scan: Scan, predicate: Predicate, slices: list[FileSlice], request: 
     from_file = predicate.weakened(scan.typed_as_in_files - scan.partitions.names)
     if from_file is not None and request.query is not QueryType.INCREMENTAL:
         slices = prune_by_statistics(metadata, slices, from_file, table.config)
+    slices = prune_by_buckets(slices, predicate, table.config, {**table.options, **request.options})
     keys = record_keys(predicate, table.config)
     if keys is None:
         return slices

@@ -7,7 +7,7 @@ its base file: the logs may hold others.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from skep_table.basefile import BaseFileFooter, read_footer
+from skep_table.keys.buckets import DIGITS, Buckets
 from skep_table.metadata_table import MetadataTable
 from skep_table.query.predicate import Bounds, Column, Path, Predicate
 from skep_table.runner import ThreadRunner
@@ -172,6 +173,24 @@ def record_keys(predicate: Predicate, config: TableConfig) -> pa.Array | None:
     keys = [",".join(parts) for parts in itertools.product(*named)]
     # Some releases write the complex key of a single field without the field's name.
     return pa.array(keys + (columns[0].to_pylist() if len(fields) == 1 else []), pa.string())
+
+
+def prune_by_buckets(
+    slices: Sequence[FileSlice], predicate: Predicate, config: TableConfig, options: Mapping[str, str]
+) -> list[FileSlice]:
+    """The slices of the buckets that rows can be in where the filter holds, in a table that is written by buckets."""
+    buckets = Buckets.known(config, options)
+    if buckets is None:
+        return list(slices)
+    bound = [predicate.equal_values(tuple(field.split("."))) for field in buckets.fields]
+    values = [text for each in bound if each is not None and (text := _key_text(each)) is not None]
+    if len(values) < len(bound) or _product_size(values) > MOST_KEYS:
+        return list(slices)
+    numbers = buckets.numbers(values)
+    found = [(slice_, slice_.file_id[:DIGITS]) for slice_ in slices]
+    if not all(prefix.isdecimal() and int(prefix) < buckets.count for _, prefix in found):
+        return list(slices)  # someone wrote by another index, or by other numbers of buckets
+    return [slice_ for slice_, prefix in found if int(prefix) in numbers]
 
 
 def _product_size(columns: Sequence[pa.Array]) -> int:

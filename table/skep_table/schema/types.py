@@ -7,6 +7,7 @@ and StructType (writer). A type that one of them can't hold is refused there by 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
@@ -200,9 +201,13 @@ class Schema:
         """The named columns, in the order of `names`. KeyError for one that is not there."""
         return replace(self, fields=tuple(self[name] for name in names))
 
+    def without(self, names: Collection[str]) -> Schema:
+        """All other columns."""
+        return replace(self, fields=tuple(field for field in self.fields if field.name not in names))
+
     def without_meta(self) -> Schema:
         """The data columns: without Hudi's meta columns, but with a user's own `_hoodie_…` columns."""
-        return replace(self, fields=tuple(field for field in self.fields if field.name not in META_FIELDS))
+        return self.without(META_FIELDS)
 
     def with_meta(self, *, operation: bool = False) -> Schema:
         """Hudi's meta columns first (nullable strings), then the data columns."""

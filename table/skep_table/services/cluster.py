@@ -67,17 +67,18 @@ def schedule_clustering(table: HudiTable, setting: CommitSetting) -> Instant | N
     """Writes a plan onto the timeline; None when there is nothing to cluster."""
     with held(setting.lock, setting.lock_timeout_seconds):
         table = finish_begun(prepared(table, setting), setting)
-        _check_table(table, setting.options)
+        check_clusterable(table, setting.options)
         plan = plan_clustering(table, setting)
         if plan is None:
             return None
         setting.lock.ensure_held()
-        instant, _ = request_instant(table, Action.REPLACE_COMMIT, plan, setting.clock)
+        instant, _ = request_instant(table, Action.REPLACE_COMMIT, plan, setting.instant_clock)
     setting.events.emit("cluster.scheduled", instant=instant.requested_time)
     return instant
 
 
-def _check_table(table: HudiTable, options: Options) -> None:
+def check_clusterable(table: HudiTable, options: Options) -> None:
+    """UnsupportedError for a table that is not written, or whose file groups are made by the keys."""
     check_writable(table.config, table.storage.root)
     index = table.config.raw.get(INDEX_TYPE.key) or options.get(INDEX_TYPE.key, "")
     if index.upper() == "BUCKET":
@@ -181,14 +182,14 @@ def _job(table: HudiTable, instant: Instant, plan: ClusteringPlan, setting: Comm
     strategy = None if name in ("", built_in) else find_strategy(EXECUTION_GROUP, name, EXECUTION_STRATEGY, [built_in])
     columns = Options(params).value(SORT_COLUMNS)
     check_sort_columns(table, columns)
-    schema = table.schema()
+    schema = table.stored_schema()
     context = WriteContext(
         storage=table.storage,
         instant_time=instant.requested_time,
         operation=WriteOperation.CLUSTER,
         schema=schema,
         rule=MergeRule.of(table.config, setting.options).with_defaults(schema),
-        files=BaseFileOptions.of(setting.options),
+        files=BaseFileOptions.of(setting.options, meta=table.config.populate_meta_fields),
         max_file_bytes=setting.options.value(TARGET_FILE_BYTES),
         combine=False,
     )

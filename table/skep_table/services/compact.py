@@ -71,7 +71,7 @@ def schedule_compaction(table: HudiTable, setting: CommitSetting, choose: Choose
         if plan is None:
             return None
         setting.lock.ensure_held()
-        instant, _ = request_instant(table, Action.COMPACTION, plan, setting.clock)
+        instant, _ = request_instant(table, Action.COMPACTION, plan, setting.instant_clock)
     setting.events.emit("compact.scheduled", instant=instant.requested_time, slices=len(plan.operations))
     return instant
 
@@ -138,14 +138,14 @@ def _forget(table: HudiTable, instant: Instant, setting: CommitSetting) -> None:
 
 
 def _job(table: HudiTable, instant: Instant, setting: CommitSetting) -> CompactionJob:
-    schema = table.schema()
+    schema = table.stored_schema()
     context = WriteContext(
         storage=table.storage,
         instant_time=instant.requested_time,
         operation=WriteOperation.COMPACT,
         schema=schema,
         rule=MergeRule.of(table.config, setting.options).with_defaults(schema),
-        files=BaseFileOptions.of(setting.options),
+        files=BaseFileOptions.of(setting.options, meta=table.config.populate_meta_fields),
         max_file_bytes=setting.options.value(MAX_FILE_BYTES),
         combine=False,
     )

@@ -79,7 +79,7 @@ def schedule_log_compaction(table: HudiTable, setting: CommitSetting) -> Instant
         if plan is None:
             return None
         setting.lock.ensure_held()
-        instant, _ = request_instant(table, Action.LOG_COMPACTION, plan, setting.clock)
+        instant, _ = request_instant(table, Action.LOG_COMPACTION, plan, setting.instant_clock)
     return instant
 
 
@@ -257,14 +257,14 @@ def _check_slices(table: HudiTable, plan: CompactionPlan, instant: Instant) -> N
 
 
 def _job(table: HudiTable, instant: Instant, setting: CommitSetting) -> _Job:
-    schema = table.schema()
+    schema = table.stored_schema()
     context = WriteContext(
         storage=table.storage,
         instant_time=instant.requested_time,
         operation=WriteOperation.LOG_COMPACT,
         schema=schema,
         rule=MergeRule.of(table.config, setting.options).with_defaults(schema),
-        files=BaseFileOptions.of(setting.options),
+        files=BaseFileOptions.of(setting.options, meta=table.config.populate_meta_fields),
         max_file_bytes=setting.options.value(MAX_FILE_BYTES),
         combine=False,
         logs=LogFileOptions.of(setting.options),

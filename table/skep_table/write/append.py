@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skep_table.basefile import parquet_bytes
+from skep_table.basefile import parquet_bytes, without_meta_values
 from skep_table.commit.markers import create_marker, ensure_open
 from skep_table.errors import LeaseLostError
 from skep_table.logfile import BlockType, HeaderKey, avro_block, delete_block, format_block
@@ -97,6 +97,7 @@ def pieces(rows: pa.Table, most_bytes: int) -> Iterator[pa.Table]:
 def data_block(context: WriteContext, rows: pa.Table, more: Headers = _NO_HEADERS) -> bytes:
     """Rows with all meta columns. `more` are further headers."""
     schema = context.schema.with_meta()
+    rows = rows if context.files.meta else without_meta_values(rows)
     if context.logs.block_format is DataBlockFormat.AVRO:
         return avro_block(context.instant_time, schema, rows, more=more)
     headers = {HeaderKey.INSTANT_TIME: context.instant_time, HeaderKey.SCHEMA: avro_text(schema), **more}

@@ -141,7 +141,7 @@ class _BucketWriter:
             updates = Updates(arriving, self._context.rule)
             known = self._continues_keys(base, file)
             for batch in self._base_batches(base):
-                file.writer.write(renamed(updates.apply(batch), file.name), new_keys=not known)
+                file.writer.write(renamed(updates.apply(self._keyed(batch)), file.name), new_keys=not known)
             inserts = updates.rest()
             file.writer.write(inserts)
         return self._files.stat(
@@ -157,6 +157,10 @@ class _BucketWriter:
         if self._context.deletes:
             return False
         return file.writer.continue_keys(read_footer(self._context.storage, base.path))
+
+    def _keyed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        keys = self._context.keys
+        return batch if keys is None else keys.filled(batch)
 
     def _base_batches(self, base: IndexFile) -> Iterator[pa.RecordBatch]:
         return read_base(self._context.storage, base.path, schema=self._context.schema.with_meta())

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from skep_table.basefile import BaseFileOptions
 from skep_table.errors import AlreadyExistsError
+from skep_table.keys.stored import StoredKeys
 from skep_table.logfile.options import LogFileOptions
 from skep_table.merge import MergeRule
 from skep_table.names import PARTITION_METAFILE, join
@@ -20,9 +21,9 @@ from skep_table.write.arrange import Arrangement
 class WriteContext:
     """One commit as its tasks see it.
 
-    `schema` is that of the data columns after the commit. `combine` asks for one row a key within a bucket.
+    `schema` is that of the data columns in files after the commit. `combine` asks for one row a key within a bucket.
     `auto_keys`: rows have no key of their own and get one when they are written. `keeps_equal_keys`: an insert into a
-    file that holds its key adds a row. `arrangement` is that of a bulk_insert.
+    file that holds its key adds a row. `arrangement` is that of a bulk_insert. `keys` tells the keys of stored rows.
     """
 
     storage: Storage
@@ -37,6 +38,7 @@ class WriteContext:
     keeps_equal_keys: bool = True
     logs: LogFileOptions = field(default_factory=LogFileOptions)
     arrangement: Arrangement | None = None
+    keys: StoredKeys | None = None
 
     @property
     def deletes(self) -> bool:

@@ -12,9 +12,7 @@ import random
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol, TypedDict
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, TypedDict
 
 from skep_table.commit.admission import check_writable
 from skep_table.commit.options import CONFLICT_RETRIES
@@ -24,29 +22,28 @@ from skep_table.errors import CommitConflictError, InputError, RowErrors
 from skep_table.hooks import CommitHook, Committed
 from skep_table.lock import held
 from skep_table.schema.avro import avro_text
+from skep_table.schema.types import Schema
 from skep_table.table import HudiTable
 from skep_table.table_config import update_table_config
-from skep_table.timeline.instant import DATA_ACTIONS, Instant
 from skep_table.timeline.metadata import CommitMetadata, WriteOperation
+from skep_table.write.batch import Label, NoCommit
 from skep_table.write.bucket import BucketResult
 from skep_table.write.clustered import settle_clusterings
-from skep_table.write.context import WriteContext
-from skep_table.write.keyed import Keyer
 from skep_table.write.latest import latest_files
 from skep_table.write.operation import TRAITS, Replaces, data_action
-from skep_table.write.options import COMMIT_METADATA_PREFIX, COMMIT_ON_ERRORS, VALIDATORS
+from skep_table.write.options import COMMIT_METADATA_PREFIX, COMMIT_ON_ERRORS, EMPTY_COMMITS, VALIDATORS
 from skep_table.write.plan import WritePlan, plan_write
 from skep_table.write.profile import plan_buckets
 from skep_table.write.replaced import clusterings_met, live_groups, matching_partitions
 from skep_table.write.result import WriteResult
 from skep_table.write.rows import Rows
+from skep_table.write.source import Engine, Frame, Matching, Source, deleting
 from skep_table.write.workload import account, groups_in_clustering, index_of, profiles_of, workload
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 log = logging.getLogger("skep.write")
-BATCH_ID = "skep.batch_id"
 
 
 class NullInListWarning(UserWarning):
@@ -62,20 +59,6 @@ class How(TypedDict, total=False):
 
     batch_id: str | None
     extra_metadata: Mapping[str, str] | None
-
-
-class Engine(Protocol):
-    """Where frames live and tasks run."""
-
-    def schema(self, frame: object) -> pa.Schema:
-        """The frame's columns. InputError for what is no frame."""
-        ...
-
-    def rows(self, frame: object, keyer: Keyer) -> Rows: ...
-
-    def stream(self, frame: object, keyer: Keyer, context: WriteContext, /) -> list[BucketResult] | None:
-        """Writes all rows into new files in one pass, for bulk_insert. None when the engine rather holds rows first."""
-        ...
 
 
 class TableWriter:
@@ -133,8 +116,8 @@ class TableWriter:
         Readers that come after it don't see them, and a clean takes the files away.
         """
 
-        def commit(table: HudiTable, extra: Mapping[str, str]) -> WriteResult:
-            return self._drop(table, partitions, extra)
+        def commit(table: HudiTable, label: Label) -> WriteResult:
+            return self._drop(table, partitions, label)
 
         return self._once(WriteOperation.DELETE_PARTITION, commit, **how)
 
@@ -142,27 +125,32 @@ class TableWriter:
         """The paths of the partitions that the rows of `frame` belong to."""
         table = self._table.reload()
         plan = plan_write(table, WriteOperation.INSERT, self._engine.schema(frame), self._setting.options)
-        rows = self._engine.rows(frame, plan.keyer)
-        try:
-            return sorted(rows.partitions())
-        finally:
-            rows.release()
+        with Frame(self._engine, frame) as source:
+            return sorted(source.rows(plan, table).partitions())
+
+    def delete_where(self, where: str, **how: Unpack[How]) -> WriteResult:
+        """Deletes the rows for which a SQL predicate holds in the table as the write finds it."""
+        operation = deleting(self._table)
+
+        def commit(table: HudiTable, label: Label) -> WriteResult:
+            with Matching(self._engine, where, table.options) as source:
+                return self._commit(table, operation, source, label)
+
+        return self._once(operation, commit, **how)
 
     def write(self, operation: WriteOperation, frame: object, **how: Unpack[How]) -> WriteResult:
         """`frame` by an operation that takes rows: the methods above by name."""
 
-        if isinstance(frame, pa.RecordBatchReader):
-            frame = frame.read_all()  # it may be needed again
-
-        def commit(table: HudiTable, extra: Mapping[str, str]) -> WriteResult:
-            return self._commit(table, operation, frame, extra)
+        def commit(table: HudiTable, label: Label) -> WriteResult:
+            with Frame(self._engine, frame) as source:
+                return self._commit(table, operation, source, label)
 
         return self._once(operation, commit, **how)
 
     def _once(
         self,
         operation: WriteOperation,
-        commit: Callable[[HudiTable, Mapping[str, str]], WriteResult],
+        commit: Callable[[HudiTable, Label], WriteResult],
         batch_id: str | None = None,
         extra_metadata: Mapping[str, str] | None = None,
     ) -> WriteResult:
@@ -170,62 +158,56 @@ class TableWriter:
         start = setting.clock.monotonic()
         table = self._table.reload()
         check_writable(table.config, table.storage.root)
-        if batch_id is not None and (done := _committed_batch(table, batch_id)) is not None:
-            setting.events.emit("write.repeated", batch_id=batch_id, instant=done.instant.requested_time)
-            return done
         prefix = setting.options.value(COMMIT_METADATA_PREFIX)
         extra = {key: value for key, value in setting.options.items() if prefix and key.startswith(prefix)}
-        extra.update(extra_metadata or {})
-        if batch_id is not None:
-            extra[BATCH_ID] = batch_id
-        with setting.events.step("write", table=table.config.name, operation=operation.value) as found:
-            result = replace(commit(table, extra), seconds=setting.clock.monotonic() - start)
-            found.update(instant=result.instant.requested_time, **result.counts)
+        label = Label({**extra, **(extra_metadata or {})}, batch_id)
+        try:
+            label.check(table)
+            with setting.events.step("write", table=table.config.name, operation=operation.value) as found:
+                result = replace(commit(table, label), seconds=setting.clock.monotonic() - start)
+                found.update(instant=result.instant.requested_time, **result.counts)
+        except NoCommit as done:
+            told = "write.repeated" if done.result.repeated else "write.empty"
+            setting.events.emit(told, batch_id=batch_id, instant=done.result.instant.requested_time)
+            return done.result
         self._tell(result)
         return result
 
-    def _commit(
-        self, table: HudiTable, operation: WriteOperation, frame: object, extra: Mapping[str, str]
-    ) -> WriteResult:
+    def _commit(self, table: HudiTable, operation: WriteOperation, source: Source, label: Label) -> WriteResult:
         """Tries again after conflicts, as often as the options say, with the rows that it holds already."""
         options, tries = self._setting.options, 0
-        plan = plan_write(table, operation, self._engine.schema(frame), options)
-        with _Held(self._engine, frame) as held:
-            while True:
-                try:
-                    return self._attempt(table, plan, held, frame, extra)
-                except _ColumnsChanged:
-                    pass  # nothing was written yet
-                except CommitConflictError as error:
-                    tries += 1
-                    if tries > options.value(CONFLICT_RETRIES):
-                        raise
-                    self._setting.events.emit("write.retried", tries=tries, error=error.message)
-                    self._setting.clock.sleep(random.uniform(0.5, 1) * min(5.0, 0.1 * 2**tries))
-                before, table = table, table.reload()
-                if _columns_differ(before, table):
-                    held.release()
-                    plan = plan_write(table, operation, self._engine.schema(frame), options)
+        plan = plan_write(table, operation, source.schema(table), options)
+        while True:
+            try:
+                return self._attempt(table, plan, source, label)
+            except _ColumnsChanged:
+                pass  # nothing was written yet
+            except CommitConflictError as error:
+                label.check(table.reload())
+                tries += 1
+                if tries > options.value(CONFLICT_RETRIES):
+                    raise
+                self._setting.events.emit("write.retried", tries=tries, error=error.message)
+                self._setting.clock.sleep(random.uniform(0.5, 1) * min(5.0, 0.1 * 2**tries))
+            before, table = table, table.reload()
+            if _columns_differ(before, table):
+                source.release()
+                plan = plan_write(table, operation, source.schema(table), options)
 
-    def _attempt(
-        self, table: HudiTable, plan: WritePlan, held: _Held, frame: object, extra: Mapping[str, str]
-    ) -> WriteResult:
-        if not plan.streams:
-            held.rows(plan)  # evaluated before the instant is there
+    def _attempt(self, table: HudiTable, plan: WritePlan, source: Source, label: Label) -> WriteResult:
+        source.prepare(plan)
         with Transaction.begin(table, plan.traits.action(data_action(table)), self._setting) as transaction:
+            label.check(transaction.table)
             if _columns_differ(table, transaction.table):
                 raise _ColumnsChanged
             if plan.streams:
                 transaction.inflight(CommitMetadata(operation_type=plan.operation))
-                context = plan.context(transaction.table, transaction.instant)
-                results = self._engine.stream(frame, plan.keyer, context)
+                results = source.stream(plan, plan.context(transaction.table, transaction.instant))
                 if results is not None:
-                    return self._complete(transaction, plan, results, extra)
-            return self._write_rows(transaction, plan, held.rows(plan), extra)
+                    return self._complete(transaction, plan, results, label)
+            return self._write_rows(transaction, plan, source.rows(plan, transaction.table), label)
 
-    def _write_rows(
-        self, transaction: Transaction, plan: WritePlan, rows: Rows, extra: Mapping[str, str]
-    ) -> WriteResult:
+    def _write_rows(self, transaction: Transaction, plan: WritePlan, rows: Rows, label: Label) -> WriteResult:
         table, events = transaction.table, self._setting.events
         with events.step("write.tag") as found:
             files = latest_files(table, self._searched(table, plan, rows.partitions()))
@@ -240,7 +222,7 @@ class TableWriter:
             transaction.inflight(workload(plan.operation, buckets))
         with events.step("write.files", buckets=len(buckets.buckets)):
             results = rows.write(plan.context(table, transaction.instant), buckets)
-        return self._complete(transaction, plan, results, extra, replaced)
+        return self._complete(transaction, plan, results, label, replaced)
 
     def _record_index(self, table: HudiTable, plan: WritePlan) -> None:
         """What later writers need to find the keys of this one."""
@@ -268,10 +250,11 @@ class TableWriter:
         settle_clusterings(table, clusterings_met(replaced, view), self._setting)
         return replaced
 
-    def _drop(self, table: HudiTable, partitions: Sequence[str], extra: Mapping[str, str]) -> WriteResult:
+    def _drop(self, table: HudiTable, partitions: Sequence[str], label: Label) -> WriteResult:
         operation = WriteOperation.DELETE_PARTITION
         with Transaction.begin(table, TRAITS[operation].action(data_action(table)), self._setting) as transaction:
             table = transaction.table
+            label.check(table)
             view = table.view()
             replaced = live_groups(view, matching_partitions(partitions, view.partitions()), self._setting.runner)
             settle_clusterings(table, clusterings_met(replaced, view), self._setting)
@@ -279,21 +262,22 @@ class TableWriter:
             schema = table.schema()
             metadata = CommitMetadata(
                 operation_type=operation,
-                extra_metadata={**extra, "schema": avro_text(schema)},
+                extra_metadata={**label.extra, "schema": avro_text(table.without_dropped(schema))},
                 partition_to_replace_file_ids=replaced,
             )
+            self._refuse_empty(transaction, metadata, schema)
             self._validate(transaction, metadata)
-            return WriteResult(transaction.complete(metadata), metadata, schema)
+            return WriteResult(transaction.complete(metadata, label.check), metadata, schema)
 
     def _complete(
         self,
         transaction: Transaction,
         plan: WritePlan,
         results: Sequence[BucketResult],
-        extra: Mapping[str, str],
+        label: Label,
         replaced: Mapping[str, tuple[str, ...]] | None = None,
     ) -> WriteResult:
-        metadata = replace(account(plan, results, extra), partition_to_replace_file_ids=replaced)
+        metadata = replace(account(plan, results, label.extra), partition_to_replace_file_ids=replaced)
         errors = sum(stat.total_write_errors for stat in metadata.stats)
         if errors and not self._setting.options.value(COMMIT_ON_ERRORS):
             raise RowErrors(
@@ -302,6 +286,7 @@ class TableWriter:
                 errors=errors,
                 table=transaction.table.config.name,
             )
+        self._refuse_empty(transaction, metadata, plan.schema)
         self._validate(transaction, metadata)
         if plan.index.keeps_keys:
             from skep_table.write.indexes.hbase import record_keys
@@ -309,9 +294,14 @@ class TableWriter:
             with self._setting.events.step("write.index"):
                 record_keys(transaction.table, plan.options, transaction.instant.requested_time, metadata.stats)
         with self._setting.events.step("write.commit"):
-            instant = transaction.complete(metadata)
+            instant = transaction.complete(metadata, label.check)
         _warn_of_nulls({name for result in results for name in result.lists_with_nulls})
         return WriteResult(instant, transaction.committed or metadata, plan.schema)
+
+    def _refuse_empty(self, transaction: Transaction, metadata: CommitMetadata, schema: Schema) -> None:
+        is_empty = not metadata.stats and not metadata.partition_to_replace_file_ids
+        if is_empty and not self._setting.options.value(EMPTY_COMMITS):
+            raise NoCommit(WriteResult(transaction.instant, metadata, schema, empty=True))
 
     def _validate(self, transaction: Transaction, metadata: CommitMetadata) -> None:
         if VALIDATORS.key in self._setting.options:
@@ -339,52 +329,10 @@ class _ColumnsChanged(InputError):
         super().__init__("the table's columns were changed meanwhile")
 
 
-class _Held:
-    """The rows of a frame, evaluated once for as many tries as are needed."""
-
-    def __init__(self, engine: Engine, frame: object) -> None:
-        self._engine = engine
-        self._frame = frame
-        self._rows: Rows | None = None
-
-    def __enter__(self) -> _Held:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.release()
-
-    def rows(self, plan: WritePlan) -> Rows:
-        if self._rows is None:
-            self._rows = self._engine.rows(self._frame, plan.keyer)
-        return self._rows
-
-    def release(self) -> None:
-        rows, self._rows = self._rows, None
-        if rows is not None:
-            rows.release()
-
-
 def _columns_differ(before: HudiTable, now: HudiTable) -> bool:
     if before.timeline.data().completed().last() == now.timeline.data().completed().last():
         return False
     return before.schema() != now.schema()
-
-
-def _committed_batch(table: HudiTable, batch_id: str) -> WriteResult | None:
-    """The commit that bears the batch id, archived ones included."""
-    timeline = table.timeline
-    return _bearer(table, timeline.data().completed().instants, batch_id) or _bearer(
-        table, timeline.archived_holding(batch_id), batch_id
-    )
-
-
-def _bearer(table: HudiTable, instants: Sequence[Instant], batch_id: str) -> WriteResult | None:
-    for instant in reversed(instants):
-        if instant.action in DATA_ACTIONS:
-            metadata = table.commit_metadata(instant)
-            if metadata.extra_metadata.get(BATCH_ID) == batch_id:
-                return WriteResult(instant, metadata, table.schema(), repeated=True)
-    return None
 
 
 def _warn_of_nulls(columns: set[str]) -> None:

@@ -6,7 +6,7 @@ of the files that are left. Nothing is trusted without that last look, so a tag 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from skep_table.basefile import BaseFileFooter, read_base, read_footer
+from skep_table.keys.stored import StoredKeys
 from skep_table.schema.types import RECORD_KEY
 from skep_table.storage import Storage
 from skep_table.view import FileSlice
@@ -64,11 +65,16 @@ LeftOut = Callable[[IndexFile, pa.Array], npt.NDArray[np.bool_]]
 
 
 def tag_keys(
-    storage: Storage, keys: pa.Array, files: Sequence[IndexFile], left_out: LeftOut | None = None
+    storage: Storage,
+    keys: pa.Array,
+    files: Sequence[IndexFile],
+    left_out: LeftOut | None = None,
+    stored: StoredKeys | None = None,
 ) -> npt.NDArray[np.int32]:
     """For each key the position in `files` of the one that holds it, NEW_KEY for none.
 
-    `keys` are those of one partition and may repeat; `files` are its latest base files.
+    `keys` are those of one partition and may repeat; `files` are its latest base files. `stored` tells the keys of
+    their rows, where it is not the key column.
     """
     tags = np.full(len(keys), NEW_KEY, np.int32)
     if not files or not len(keys):
@@ -88,7 +94,7 @@ def tag_keys(
         candidates = ordered.slice(low, high - low)
         if not _filter_passes(candidates, footer):
             continue
-        hits = _confirm(storage, file.path, candidates)
+        hits = _confirm(storage, file.path, candidates, stored)
         if len(hits) and left_out is not None:
             hits = hits[~left_out(file, candidates.take(pa.array(hits)))]
         if len(hits):
@@ -131,11 +137,20 @@ def _filter_passes(candidates: pa.Array, footer: BaseFileFooter) -> bool:
     return bool(pc.any(footer.bloom.might_contain(candidates)).as_py())
 
 
-def _confirm(storage: Storage, path: str, candidates: pa.Array) -> npt.NDArray[np.int64]:
-    """Positions of the candidates that the file's key column holds."""
+def _confirm(storage: Storage, path: str, candidates: pa.Array, stored: StoredKeys | None) -> npt.NDArray[np.int64]:
+    """Positions of the candidates that the file's rows have as their key."""
     held: list[npt.NDArray[np.int64]] = []
-    for batch in read_base(storage, path, columns=[RECORD_KEY]):
-        position = pc.index_in(batch.column(0), value_set=candidates).drop_null()
+    for keys in _keys(storage, path, stored):
+        position = pc.index_in(keys, value_set=candidates).drop_null()
         if len(position):
             held.append(position.to_numpy().astype(np.int64))
     return np.unique(np.concatenate(held)) if held else np.zeros(0, np.int64)
+
+
+def _keys(storage: Storage, path: str, stored: StoredKeys | None) -> Iterator[pa.Array]:
+    if stored is None or stored.generator is None:
+        for batch in read_base(storage, path, columns=[RECORD_KEY]):
+            yield batch.column(0)
+        return
+    for batch in read_base(storage, path, schema=stored.schema):
+        yield stored.of_rows(batch)

@@ -149,10 +149,6 @@ HBASE_QUORUM = option(
 HBASE_TABLE = option("hoodie.index.hbase.table", str, "", "HBASE: the table of keys, with column family _s")
 HBASE_GET_BATCH = option("hoodie.index.hbase.get.batch.size", _positive, 100, "HBASE: keys asked for at once")
 HBASE_PUT_BATCH = option("hoodie.index.hbase.put.batch.size", _positive, 100, "HBASE: keys written at once")
-BUCKETS = option("hoodie.bucket.index.num.buckets", _positive, 256, "BUCKET: file groups of a partition")
-BUCKET_FIELDS = option(
-    "hoodie.bucket.index.hash.field", comma_list, _nothing, "BUCKET: key columns that are hashed; all of the record key"
-)
 BUCKET_ENGINE = option("hoodie.index.bucket.engine", _simple_engine, "SIMPLE", "BUCKET: only SIMPLE")
 COMMIT_ON_ERRORS = option(
     "skep.write.commit.on.errors", boolean, False, "Commit although rows failed; they are left out and counted"
@@ -165,6 +161,16 @@ COLLECTED_BYTES = option(
     int,
     64 << 20,
     "Rows of a Spark frame up to this size are held by the driver until they are written, larger ones by Spark",
+)
+
+EMPTY_COMMITS = option(
+    "hoodie.allow.empty.commit", boolean, True, "A write of nothing commits, too; false leaves no trace of it"
+)
+OPERATION_FIELD = option(
+    "hoodie.allow.operation.metadata.field",
+    boolean,
+    False,
+    "The table has a column _hoodie_operation, also when the rows have none; D and -U there are deletes",
 )
 
 VALIDATORS = option(
@@ -228,13 +234,11 @@ for key, doc in {
     "hoodie.write.markers.type": "markers are direct",
     "hoodie.markers.timeline.server.based.batch.num.threads": "",
     "hoodie.embed.timeline.server": "there is no timeline server",
+    "hoodie.datasource.overwrite.mode": "insert_overwrite replaces partitions, insert_overwrite_table all of them",
     "hoodie.combine.before.delete": "a key that is deleted twice counts once",
 }.items():
     option(key, str, "", doc, status=Status.NO_EFFECT)
 
 planned(
-    "hoodie.allow.empty.commit",
-    "hoodie.datasource.overwrite.mode",
     "hoodie.fileid.prefix.provider.class",
-    "hoodie.allow.operation.metadata.field",
 )

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Final
 
 import pyarrow as pa
 
-from skep_table.basefile import BaseFileOptions, read_footer
+from skep_table.basefile import BaseFileOptions, ValueFilters, read_footer
 from skep_table.errors import KeyFieldError
 from skep_table.keys import KeyGenerator, KeyGeneratorType
+from skep_table.keys.stored import StoredKeys
 from skep_table.logfile.options import COMPRESSION_RATIO, LogFileOptions
 from skep_table.merge import MergeRule
 from skep_table.options import Options
 from skep_table.schema.arrow import from_arrow, to_arrow
 from skep_table.schema.policy import SchemaPolicy
 from skep_table.schema.reconcile import reconcile
-from skep_table.schema.types import META_FIELDS, Schema
+from skep_table.schema.types import META_FIELDS, OPERATION, Field, Schema, StringType
 from skep_table.table import HudiTable
 from skep_table.timeline.instant import Instant
 from skep_table.timeline.metadata import WriteOperation
@@ -35,6 +36,7 @@ from skep_table.write.options import (
     DUPLICATES,
     DUPLICATES_DROPPED,
     MAX_FILE_BYTES,
+    OPERATION_FIELD,
     RECORD_BYTES,
     RECORD_BYTES_THRESHOLD,
     SMALL_FILE_BYTES,
@@ -51,8 +53,11 @@ _COMMITS_ASKED: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class WritePlan:
+    """`schema` is the table's after the write, `in_files` what its files hold of that."""
+
     operation: WriteOperation
     schema: Schema
+    in_files: Schema
     keyer: Keyer
     rule: MergeRule
     index: IndexSetting
@@ -100,15 +105,16 @@ class WritePlan:
             storage=table.storage,
             instant_time=instant.requested_time,
             operation=self.operation,
-            schema=self.schema,
+            schema=self.in_files,
             rule=self.rule,
-            files=BaseFileOptions.of(self.options),
+            files=BaseFileOptions.of(self.options, meta=table.config.populate_meta_fields),
             max_file_bytes=self.options.value(MAX_FILE_BYTES),
             combine=self.combines,
             auto_keys=not self.keyer.generator.record_fields and not self.keyer.prepped,
             arrangement=self.arrangement,
             keeps_equal_keys=self.options.value(ALLOW_DUPLICATE_INSERTS),
             logs=LogFileOptions.of(self.options),
+            keys=StoredKeys.of(table.config, self.in_files) if self.keyer.generator.record_fields else None,
         )
 
     def sizing(self, table: HudiTable) -> Sizing:
@@ -136,6 +142,12 @@ def plan_write(table: HudiTable, operation: WriteOperation, incoming: pa.Schema,
     index = IndexSetting.of(config, options)
     if not traits.prepped:
         generator.check(given)
+    if traits.prepped and not config.populate_meta_fields:
+        raise KeyFieldError(
+            f"table {config.name} has no meta columns (hoodie.populate.meta.fields=false), which say where rows are",
+            hint="the same operation without the flag finds rows by their key",
+            table=config.name,
+        )
     stored = table.schema()
     if traits.finds_keys and not traits.prepped and not generator.record_fields:
         raise KeyFieldError(
@@ -145,20 +157,34 @@ def plan_write(table: HudiTable, operation: WriteOperation, incoming: pa.Schema,
         )
     if traits.deletes:
         wanted = {name.partition(".")[0] for name in (*generator.record_fields, *generator.partition_fields)}
-        columns = pa.schema([field for field in to_arrow(stored) if field.name in wanted and field.name in given.names])
-        return WritePlan(operation, stored, Keyer(generator, columns, traits.prepped), rule, index, options)
+        columns = pa.schema(
+            [
+                given.field(field.name) if field.name in config.dropped_columns else field
+                for field in to_arrow(stored)
+                if field.name in wanted and field.name in given.names
+            ]
+        )
+        keyer = Keyer(generator, columns, traits.prepped)
+        return WritePlan(operation, stored, table.without_dropped(stored), keyer, rule, index, options)
     if traits.updates:
         for name in rule.ordering_fields:
             if name.partition(".")[0] not in given.names:
                 raise KeyFieldError(
                     f"table {config.name}: ordering column {name} is not among {', '.join(given.names)}", column=name
                 )
-    schema = reconcile(stored, from_arrow(given, stored.name, stored.namespace), SchemaPolicy.of(options))
-    keyer = Keyer(generator, to_arrow(schema), traits.prepped)
+    incoming = from_arrow(given, stored.name, stored.namespace)
+    if options.value(OPERATION_FIELD) and OPERATION not in incoming:
+        incoming = replace(incoming, fields=(*incoming.fields, Field(OPERATION, StringType(), default=None)))
+    # paths are made of a dropped column as it arrives: what it is read back as does not matter
+    dropped = incoming.select(tuple(name for name in config.dropped_columns if name in incoming))
+    in_files = reconcile(table.without_dropped(stored), table.without_dropped(incoming), SchemaPolicy.of(options))
+    keyer = Keyer(generator, to_arrow(replace(in_files, fields=in_files.fields + dropped.fields)), traits.prepped)
+    ValueFilters.of(options).check(to_arrow(in_files.with_meta()))
     arrangement = Arrangement.of(options) if operation is WriteOperation.BULK_INSERT else None
     if arrangement is not None:
         arrangement.check(keyer.schema)
-    return WritePlan(operation, schema, keyer, rule.with_defaults(schema), index, options)
+    rule = rule.with_defaults(in_files)
+    return WritePlan(operation, table.with_dropped(in_files), in_files, keyer, rule, index, options)
 
 
 def _as_stored(table: HudiTable, generator: KeyGenerator) -> KeyGenerator:

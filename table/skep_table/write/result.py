@@ -11,13 +11,17 @@ from skep_table.timeline.metadata import CommitMetadata
 
 @dataclass(frozen=True, slots=True)
 class WriteResult:
-    """A commit. `repeated`: the batch had been committed before under this instant, and nothing was written now."""
+    """A commit. `repeated`: the batch had been committed before under this instant, and nothing was written now.
+
+    `empty`: there was nothing to write, and options forbid commits of nothing; the instant is gone again.
+    """
 
     instant: Instant
     metadata: CommitMetadata
     schema: Schema
     seconds: float = 0.0
     repeated: bool = False
+    empty: bool = False
 
     def __repr__(self) -> str:
         told = ", ".join(f"{count:,} {name}" for name, count in self.counts.items() if count and name != "bytes")

@@ -58,6 +58,12 @@ ORDERING = option(
 )
 HIVE_STYLE = option(f"{_WRITE}hive_style_partitioning", boolean, False, "Folders named column=value")
 URL_ENCODE = option(f"{_WRITE}partitionpath.urlencode", boolean, False, "Folder names are URL-encoded")
+META_FIELDS = option(
+    "hoodie.populate.meta.fields", boolean, True, "Rows have meta columns; false computes keys anew from their columns"
+)
+DROPS_PARTITION_COLUMNS = option(
+    f"{_WRITE}drop.partition.columns", boolean, False, "Partition columns are in folder names only, and come as text"
+)
 KEY_GENERATOR = option(
     f"{_WRITE}keygenerator.class",
     str,
@@ -108,8 +114,6 @@ def _only(value: str, why: str) -> Callable[[str], str]:
 
 
 for _key, _value, _doc in (
-    ("hoodie.populate.meta.fields", "true", "tables without meta columns are read, not written"),
-    (f"{_WRITE}drop.partition.columns", "false", "tables that drop partition columns are read, not written"),
     ("hoodie.table.cdc.enabled", "false", "tables with change data capture are read, not written"),
     ("hoodie.table.base.file.format", "parquet", "base files in other formats are read, not written"),
 ):
@@ -142,7 +146,8 @@ def spec_of(options: Options, name: str, schema: Schema) -> TableSpec:
     _check_written(options)
     ordering = options.value(ORDERING) or None
     generator = options.value(KEY_GENERATOR)
-    kept = {key: value for key, value in options.items() if ".keygen." in key or key == LOGICAL_TIMESTAMPS.key}
+    properties = (LOGICAL_TIMESTAMPS.key, META_FIELDS.key, DROPS_PARTITION_COLUMNS.key)
+    kept = {key: value for key, value in options.items() if ".keygen." in key or key in properties}
     return TableSpec(
         name=name,
         database=options.value(DATABASE_NAME) or None,
@@ -253,6 +258,8 @@ def _said(config: TableConfig, options: Options) -> Iterator[tuple[Option[Any], 
         (ORDERING, ",".join(config.ordering_fields)),
         (HIVE_STYLE, config.hive_style),
         (URL_ENCODE, config.url_encode),
+        (META_FIELDS, config.populate_meta_fields),
+        (DROPS_PARTITION_COLUMNS, config.drop_partition_columns),
     )
     for known, found in facts:
         if options.is_set(known):

@@ -107,5 +107,5 @@ def account(plan: WritePlan, results: Sequence[BucketResult], extra: Mapping[str
     return CommitMetadata(
         partition_to_write_stats=ordered,
         operation_type=plan.operation,
-        extra_metadata={**extra, "schema": avro_text(plan.schema)},
+        extra_metadata={**extra, "schema": avro_text(plan.in_files)},
     )

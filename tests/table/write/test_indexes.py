@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.commit.setting import CommitSetting
 from skep_table.errors import DuplicateKeyError, OptionError, TableMismatchError, UnsupportedError
+from skep_table.keys.buckets import bucket_numbers, java_string_hashes
 from skep_table.options import Options
 from skep_table.query import ReadRequest
 from skep_table.query.read import read
@@ -23,7 +24,6 @@ from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
 from skep_table.table_config import TableType
 from skep_table.write.indexes import registry
-from skep_table.write.indexes.bucket import bucket_numbers, java_string_hashes
 from skep_table.write.indexes.footers import FooterIndex
 from skep_table.write.local import LocalWriter
 

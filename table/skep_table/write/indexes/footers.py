@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from skep_table.keys.stored import StoredKeys
 from skep_table.logfile import BlockType, read_blocks
 from skep_table.merge import MergeRule
 from skep_table.merge.rule import DELETE_FIELD
@@ -52,7 +53,7 @@ class FooterIndex(Index):
 
     def _tag(self, path: str, rows: pa.Table) -> Tags:
         keys = single(rows.column(RECORD_KEY))
-        return tag_keys(self.table.storage, keys, self.files.get(path, ()), self._left_out)
+        return tag_keys(self.table.storage, keys, self.files.get(path, ()), self._left_out, stored_keys(self.table))
 
     def _left_out(self, file: IndexFile, keys: pa.Array) -> np.ndarray:
         if file.planned is None or not _may_delete(self.table, file.planned):
@@ -71,9 +72,14 @@ def _may_delete(table: HudiTable, slice_: FileSlice) -> bool:
     return False
 
 
+def stored_keys(table: HudiTable) -> StoredKeys:
+    return StoredKeys.of(table.config, table.stored_schema())
+
+
 def _alive(table: HudiTable, slice_: FileSlice, keys: pa.Array) -> np.ndarray:
-    batches = read_slice(table, slice_, columns=[RECORD_KEY])
-    held = pa.chunked_array([batch.column(0) for batch in batches], pa.string())
+    stored = stored_keys(table)
+    batches = read_slice(table, slice_, columns=stored.schema.names())
+    held = pa.chunked_array([stored.of_rows(batch) for batch in batches], pa.string())
     alive: np.ndarray = pc.is_in(keys, value_set=held).to_numpy(zero_copy_only=False)
     return alive
 

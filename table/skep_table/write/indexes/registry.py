@@ -7,6 +7,7 @@ from importlib.metadata import entry_points
 from typing import Any, Final, Protocol
 
 from skep_table.errors import OptionError, TableMismatchError, UnsupportedError
+from skep_table.keys.buckets import BUCKET_FIELDS, BUCKETS
 from skep_table.merge import MergeRule
 from skep_table.options import Option, Options
 from skep_table.schema.types import Schema
@@ -20,8 +21,6 @@ from skep_table.write.indexes.moves import GlobalTagger
 from skep_table.write.options import (
     BLOOM_MOVES,
     BUCKET_ENGINE,
-    BUCKET_FIELDS,
-    BUCKETS,
     INDEX_CLASS,
     INDEX_TYPE,
     SIMPLE_MOVES,
@@ -71,6 +70,13 @@ class IndexSetting:
                 )
         told = given.with_values({key: options[key] for key in options})
         kind = told.value(INDEX_TYPE)
+        if not config.populate_meta_fields and (kind in _GLOBAL or told.value(INDEX_CLASS)):
+            raise UnsupportedError(
+                f"table {config.name} keeps no record keys (hoodie.populate.meta.fields=false):"
+                f" {INDEX_TYPE.key}={told.value(INDEX_CLASS) or kind.value} needs them",
+                hint=", ".join(each.value for each in IndexType if each not in _GLOBAL) + " compute them",
+                option=INDEX_TYPE.key,
+            )
         if kind is not IndexType.BUCKET:
             return cls(kind, told.value(INDEX_CLASS))
         told.value(BUCKET_ENGINE)

@@ -1,0 +1,140 @@
+"""Buckets: the hash of a key says which file group of its partition has it (format guide 11.1)."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from skep_table.keys.generator import EMPTY_TEXT, NULL_TEXT, KeyGeneratorType
+from skep_table.options import Options, at_least, comma_list, option
+from skep_table.table_config import TableConfig
+
+DIGITS: Final = 8
+"""So many digits at the beginning of a file id are the number of its bucket."""
+
+_INDEX: Final = "hoodie.index.type"
+_ENGINE: Final = "hoodie.index.bucket.engine"
+_MASK = np.uint64(0xFFFFFFFF)
+_nothing: tuple[str, ...] = ()
+
+BUCKETS = option("hoodie.bucket.index.num.buckets", at_least(1), 256, "BUCKET: file groups of a partition")
+BUCKET_FIELDS = option(
+    "hoodie.bucket.index.hash.field", comma_list, _nothing, "BUCKET: key columns that are hashed; all of the record key"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Buckets:
+    """How the keys of a table are hashed. `keys` are the record key's fields, `fields` those that count."""
+
+    count: int
+    keys: tuple[str, ...]
+    fields: tuple[str, ...]
+    may_be_named: bool
+
+    @classmethod
+    def known(cls, config: TableConfig, options: Mapping[str, str]) -> Buckets | None:
+        """What the table has recorded, or a reader is told; None when that is not how it is written."""
+        told = Options(options)
+        given = {
+            key: config.raw.get(key) or told.get(key, "") for key in (_INDEX, _ENGINE, BUCKETS.key, BUCKET_FIELDS.key)
+        }
+        is_simple = given[_INDEX].upper() == "BUCKET" and given[_ENGINE].upper() in ("", "SIMPLE")
+        if not is_simple or not given[BUCKETS.key] or not config.record_key_fields:
+            return None
+        stated = Options({key: text for key, text in given.items() if text})
+        fields = stated.value(BUCKET_FIELDS) or config.record_key_fields
+        named = config.key_generator == KeyGeneratorType.COMPLEX.value and len(config.record_key_fields) == 1
+        return cls(stated.value(BUCKETS), config.record_key_fields, fields, named)
+
+    def numbers(self, values: Sequence[pa.Array]) -> frozenset[int]:
+        """The buckets of rows whose hash fields have such values: texts, one array a field."""
+        if len(self.keys) == 1:
+            (texts,) = values
+            # Some releases write the complex key of a single field with the field's name.
+            named = [f"{self.keys[0]}:{text}" for text in texts.to_pylist()] if self.may_be_named else []
+            keys = [*texts.to_pylist(), *named]
+        else:
+            keys = [",".join(parts) for parts in itertools.product(*map(self._pairs(values).__getitem__, self.keys))]
+        return frozenset(bucket_numbers(pa.array(keys, pa.string()), self.fields, self.count).tolist())
+
+    def _pairs(self, values: Sequence[pa.Array]) -> dict[str, list[str]]:
+        known = dict(zip(self.fields, values, strict=True))
+        return {
+            field: [f"{field}:{text or EMPTY_TEXT}" for text in (known[field].to_pylist() if field in known else [""])]
+            for field in self.keys
+        }
+
+
+def bucket_numbers(keys: pa.Array, hash_fields: Iterable[str], buckets: int) -> npt.NDArray[np.int64]:
+    """Java's `List.hashCode` of the values of the hash fields, without its sign, modulo the number of buckets."""
+    composite = pc.and_(pc.match_substring(keys, ","), pc.match_substring(keys, ":"))
+    hashes = np.full(len(keys), 31, np.uint64) + java_string_hashes(keys)
+    if pc.any(composite).as_py():
+        listed, some = np.ones(len(keys), np.uint64), np.zeros(len(keys), np.bool_)
+        for field in hash_fields:
+            value, has = _value_in_key(keys, field)
+            listed = np.where(has, listed * np.uint64(31) + value, listed)
+            some |= has
+        hashes = np.where(composite.to_numpy(zero_copy_only=False) & some, listed, hashes)
+    numbers = (hashes & np.uint64(0x7FFFFFFF)).astype(np.int64) % buckets
+    return np.asarray(numbers, np.int64)
+
+
+def _value_in_key(keys: pa.Array, field: str) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.bool_]]:
+    """The hash of the field's value in composite keys, and which keys have the field.
+
+    A value ends at the last comma before a colon that comes after a comma: `f1:10:30,a,f2:x` holds `10:30,a`.
+    """
+    value = r"[^,]*(?:,[^:]*)?"
+    pattern = rf"^(?:[^:]*:{value},)*?{re.escape(field)}:(?P<value>{value})(?:,[^,:]*:.*)?$"
+    found = pc.struct_field(pc.extract_regex(keys, f"(?s){pattern}"), "value")
+    has = found.is_valid().to_numpy(zero_copy_only=False)
+    text = pc.if_else(pc.equal(found, EMPTY_TEXT), "", found)
+    hashes = java_string_hashes(pc.fill_null(text, ""))
+    null = pc.fill_null(pc.equal(found, NULL_TEXT), False).to_numpy(zero_copy_only=False)
+    return np.where(null, np.uint64(0), hashes), has
+
+
+def java_string_hashes(texts: pa.Array) -> npt.NDArray[np.uint64]:
+    """`String.hashCode` as its unsigned 32 bits, over UTF-16 units."""
+    if not len(texts):
+        return np.zeros(0, np.uint64)
+    _, offset_buffer, data_buffer = texts.buffers()
+    offsets = np.frombuffer(offset_buffer, np.int32)[texts.offset : texts.offset + len(texts) + 1].astype(np.int64)
+    data = np.frombuffer(data_buffer or b"", np.uint8)[offsets[0] : offsets[-1]]
+    offsets = offsets - offsets[0]
+    units, offsets = _utf16(data, offsets)
+    lengths = np.diff(offsets)
+    sums = np.zeros(len(lengths), np.uint64)
+    filled = lengths > 0
+    if filled.any():
+        powers = _powers(int(lengths.max()))
+        from_end = np.repeat(offsets[1:], lengths) - np.arange(len(units)) - 1
+        sums[filled] = np.add.reduceat(units.astype(np.uint64) * powers[from_end], offsets[:-1][filled])
+    return sums & _MASK
+
+
+def _powers(count: int) -> npt.NDArray[np.uint64]:
+    powers = np.full(max(count, 1), 31, np.uint64)
+    powers[0] = 1
+    return np.asarray(np.multiply.accumulate(powers) & _MASK, np.uint64)
+
+
+def _utf16(
+    data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64]
+) -> tuple[npt.NDArray[np.uint16] | npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
+    if not len(data) or int(data.max()) < 0x80:
+        return data, offsets
+    units = np.frombuffer(data.tobytes().decode().encode("utf-16-le"), np.uint16)
+    # a byte that begins a character is one unit, or two from four bytes on
+    of_bytes = ((data & 0xC0) != 0x80).astype(np.int64) + (data >= 0xF0)
+    return units, np.append(0, np.cumsum(of_bytes))[offsets]

@@ -1,0 +1,41 @@
+"""Record keys of the rows that a base file holds: its key column, or computed anew where the table keeps none."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from skep_table.keys.generator import KeyGenerator
+from skep_table.schema.types import RECORD_KEY, Schema
+from skep_table.table_config import TableConfig
+
+
+@dataclass(frozen=True, slots=True)
+class StoredKeys:
+    """`generator` is None where rows have their key in a meta column. `schema` is that of the columns to be read."""
+
+    schema: Schema
+    generator: KeyGenerator | None = None
+
+    @classmethod
+    def of(cls, config: TableConfig, schema: Schema) -> StoredKeys:
+        """`schema` is that of the data columns."""
+        if config.populate_meta_fields:
+            return cls(schema.with_meta().select((RECORD_KEY,)))
+        generator = KeyGenerator.of(config)
+        heads = (name if name in schema else name.partition(".")[0] for name in generator.record_fields)
+        return cls(schema.select(tuple(dict.fromkeys(heads))), generator)
+
+    def of_rows(self, rows: pa.RecordBatch) -> pa.Array:
+        if self.generator is None:
+            return rows.column(RECORD_KEY)
+        keys = self.generator.record_keys(rows)
+        return keys.combine_chunks() if isinstance(keys, pa.ChunkedArray) else keys
+
+    def filled(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Rows with meta columns, of which the key is there now."""
+        if self.generator is None:
+            return rows
+        at = rows.schema.get_field_index(RECORD_KEY)
+        return rows.set_column(at, rows.schema.field(at), self.of_rows(rows))

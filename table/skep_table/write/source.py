@@ -1,0 +1,135 @@
+"""Where the rows of a write come from: a frame, evaluated once, or the table itself as a write finds it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Protocol
+
+import pyarrow as pa
+
+from skep_table.keys import KeyGenerator
+from skep_table.query import ReadRequest
+from skep_table.query.read import read
+from skep_table.schema.arrow import to_arrow
+from skep_table.schema.types import FILE_NAME, PARTITION_PATH, RECORD_KEY
+from skep_table.table import HudiTable
+from skep_table.timeline.metadata import WriteOperation
+from skep_table.write.bucket import BucketResult
+from skep_table.write.context import WriteContext
+from skep_table.write.keyed import Keyer
+from skep_table.write.plan import WritePlan
+from skep_table.write.rows import Rows
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+_WHERE_A_ROW_IS = (RECORD_KEY, PARTITION_PATH, FILE_NAME)
+
+
+class Engine(Protocol):
+    """Where frames live and tasks run."""
+
+    def schema(self, frame: object) -> pa.Schema:
+        """The frame's columns. InputError for what is no frame."""
+        ...
+
+    def rows(self, frame: object, keyer: Keyer) -> Rows: ...
+
+    def stream(self, frame: object, keyer: Keyer, context: WriteContext, /) -> list[BucketResult] | None:
+        """Writes all rows into new files in one pass, for bulk_insert. None when the engine rather holds rows first."""
+        ...
+
+
+class Source(ABC):
+    """The rows of one write, for as many tries as it needs. Leaving its block lets go of them."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._rows: Rows | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.release()
+
+    @abstractmethod
+    def schema(self, table: HudiTable) -> pa.Schema: ...
+
+    @abstractmethod
+    def prepare(self, plan: WritePlan) -> None:
+        """What can be done before there is an instant, which then need not last as long."""
+
+    @abstractmethod
+    def rows(self, plan: WritePlan, table: HudiTable) -> Rows:
+        """`table` is the look on which the write is based."""
+
+    @abstractmethod
+    def stream(self, plan: WritePlan, context: WriteContext) -> list[BucketResult] | None:
+        """See Engine."""
+
+    def release(self) -> None:
+        rows, self._rows = self._rows, None
+        if rows is not None:
+            rows.release()
+
+
+class Frame(Source):
+    """A caller's frame. Its rows are evaluated once."""
+
+    def __init__(self, engine: Engine, frame: object) -> None:
+        super().__init__(engine)
+        self._frame = frame.read_all() if isinstance(frame, pa.RecordBatchReader) else frame
+
+    def schema(self, table: HudiTable) -> pa.Schema:  # noqa: ARG002 - the same for every look at the table
+        return self._engine.schema(self._frame)
+
+    def prepare(self, plan: WritePlan) -> None:
+        if not plan.streams and self._rows is None:
+            self._rows = self._engine.rows(self._frame, plan.keyer)
+
+    def rows(self, plan: WritePlan, table: HudiTable) -> Rows:  # noqa: ARG002 - the same for every look at the table
+        if self._rows is None:
+            self._rows = self._engine.rows(self._frame, plan.keyer)
+        return self._rows
+
+    def stream(self, plan: WritePlan, context: WriteContext) -> list[BucketResult] | None:
+        return self._engine.stream(self._frame, plan.keyer, context)
+
+
+class Matching(Source):
+    """The rows of the table for which a predicate holds, read anew by each try: what changed meanwhile counts."""
+
+    def __init__(self, engine: Engine, where: str, options: Mapping[str, str]) -> None:
+        super().__init__(engine)
+        self._where = where
+        self._options = options
+
+    def schema(self, table: HudiTable) -> pa.Schema:
+        return to_arrow(table.schema().with_meta().select(_that_find_rows(table)))
+
+    def prepare(self, plan: WritePlan) -> None:
+        """Nothing: the rows are read once the write has begun."""
+
+    def rows(self, plan: WritePlan, table: HudiTable) -> Rows:
+        self.release()
+        request = ReadRequest(columns=_that_find_rows(table), where=self._where, options=self._options)
+        self._rows = self._engine.rows(read(table, request).to_arrow(), plan.keyer)
+        return self._rows
+
+    def stream(self, plan: WritePlan, context: WriteContext) -> None:
+        """Rows that are looked for are held."""
+
+
+def deleting(table: HudiTable) -> WriteOperation:
+    """How rows that were looked for are deleted: where they lie, or by their keys where rows don't say it."""
+    return WriteOperation.DELETE_PREPPED if table.config.populate_meta_fields else WriteOperation.DELETE
+
+
+def _that_find_rows(table: HudiTable) -> tuple[str, ...]:
+    if table.config.populate_meta_fields:
+        return _WHERE_A_ROW_IS
+    generator, schema = KeyGenerator.of(table.config), table.schema()
+    fields = (*generator.record_fields, *generator.partition_fields)
+    return tuple(dict.fromkeys(name if name in schema else name.partition(".")[0] for name in fields))

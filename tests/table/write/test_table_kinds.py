@@ -1,0 +1,269 @@
+"""Tables that keep less in their files: no meta columns, no partition columns, no filter over keys."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from skep_table.basefile import read_footer
+from skep_table.commit.create import TableSpec, create_table
+from skep_table.commit.setting import CommitSetting
+from skep_table.errors import KeyFieldError, OptionError, UnsupportedError
+from skep_table.options import Options
+from skep_table.query import ReadRequest
+from skep_table.query.read import read
+from skep_table.schema.arrow import to_arrow
+from skep_table.schema.avro import parse_avro
+from skep_table.schema.types import META_FIELDS
+from skep_table.services.cluster import cluster
+from skep_table.services.compact import compact
+from skep_table.services.log_compact import compact_logs
+from skep_table.storage import LocalStorage
+from skep_table.table import HudiTable
+from skep_table.table_config import TableType
+from skep_table.write.local import LocalWriter
+
+SCHEMA = pa.schema([("id", pa.string()), ("part", pa.int32()), ("ts", pa.int64()), ("v", pa.int64())])
+VIRTUAL = {"hoodie.populate.meta.fields": "false"}
+DROPPED = {"hoodie.datasource.write.drop.partition.columns": "true"}
+Make = Callable[..., HudiTable]
+both_types = pytest.mark.parametrize("kind", list(TableType), ids=lambda kind: kind.value)
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Make:
+    def table(properties: dict[str, str], **spec: Any) -> HudiTable:
+        wanted: dict[str, Any] = {"record_key": ("id",), "partition_by": ("part",), "ordering": "ts", **spec}
+        return create_table(
+            LocalStorage(str(tmp_path / "t")), TableSpec(name="t", schema=SCHEMA, properties=properties, **wanted)
+        )
+
+    return table
+
+
+def rows(*values: tuple[str, int, int, int]) -> pa.Table:
+    columns = list(zip(*values, strict=True))
+    return pa.table([pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)], SCHEMA)
+
+
+def writer(table: HudiTable, **options: Any) -> LocalWriter:
+    return LocalWriter(table, CommitSetting(options=Options({k.replace("__", "."): v for k, v in options.items()})))
+
+
+def content(table: HudiTable) -> list[tuple[str, Any, int]]:
+    found = read(table.reload(), ReadRequest(columns=("id", "part", "v"))).to_arrow().to_pylist()
+    return sorted((row["id"], row["part"], row["v"]) for row in found)
+
+
+def base_files(table: HudiTable) -> Iterator[Path]:
+    yield from (file for file in Path(table.storage.root).rglob("*.parquet"))
+
+
+def life(table: HudiTable) -> list[tuple[str, int, int]]:
+    """Inserts, an update, one that comes late, deletes by key and by predicate; what must be there then."""
+    writer(table).insert(rows(("a", 1, 5, 1), ("b", 1, 5, 2), ("c", 2, 5, 3), ("d", 2, 5, 4)))
+    writer(table).upsert(rows(("a", 1, 6, 10), ("b", 1, 4, 20), ("e", 2, 5, 5)))
+    assert writer(table).delete(rows(("c", 2, 9, 0)).select(["id", "part"])).deleted == 1
+    assert writer(table).delete_where("v = 4 and part = '2'" if dropped(table) else "v = 4 and part = 2").deleted == 1
+    return [("a", 1, 10), ("b", 1, 2), ("e", 2, 5)]
+
+
+def dropped(table: HudiTable) -> bool:
+    return table.config.drop_partition_columns
+
+
+# -- without meta columns ----------------------------------------------------------------------------------------------
+
+
+@both_types
+@pytest.mark.parametrize("index", ["SIMPLE", "BLOOM", "BUCKET"])
+def test_keys_are_computed_anew_where_rows_keep_none(make: Make, kind: TableType, index: str) -> None:
+    table = make(VIRTUAL, type=kind)
+    writer(table, hoodie__index__type=index, hoodie__bucket__index__num__buckets=2).insert(rows(("z", 3, 1, 0)))
+    assert content(table) == [("z", 3, 0)]
+    assert [*life(table), ("z", 3, 0)] == content(table)
+    for file in base_files(table):
+        held = pq.ParquetFile(file).read(columns=list(META_FIELDS))
+        assert {column.null_count for column in held.columns} == {held.num_rows}
+        assert read_footer(table.storage, str(file.relative_to(table.storage.root))).bloom is None
+    assert read(table.reload(), ReadRequest()).schema.names == SCHEMA.names
+
+
+def test_services_keep_no_meta_columns_either(make: Make) -> None:
+    table = make(VIRTUAL, type=TableType.MERGE_ON_READ)
+    expected = life(table)
+    few = Options({"hoodie.log.compaction.blocks.threshold": "2"})
+    assert compact_logs(table.reload(), CommitSetting(options=few))
+    assert content(table) == expected
+    assert compact(table.reload(), CommitSetting())
+    assert content(table) == expected
+    small = Options({"hoodie.clustering.plan.strategy.single.group.clustering.enabled": "true"})
+    assert cluster(table.reload(), CommitSetting(options=small))
+    assert content(table) == expected
+    assert writer(table).upsert(rows(("a", 1, 7, 70), ("n", 1, 7, 7))).updated == 1
+    assert content(table) == [("a", 1, 70), *expected[1:], ("n", 1, 7)]
+    for file in base_files(table):
+        held = pq.ParquetFile(file).read(columns=["_hoodie_record_key"])
+        assert held.column(0).null_count == held.num_rows
+
+
+def test_keys_of_several_columns(make: Make) -> None:
+    table = make(VIRTUAL, record_key=("id", "ts"), ordering=None)
+    writer(table).insert(rows(("a", 1, 1, 1), ("a", 1, 2, 2)))
+    assert writer(table).upsert(rows(("a", 1, 2, 20))).updated == 1
+    assert content(table) == [("a", 1, 1), ("a", 1, 20)]
+
+
+@pytest.mark.parametrize(
+    ("spec", "says"),
+    [
+        ({"record_key": ()}, "needs record key columns"),
+        ({"partition_by": ("part:simple",)}, "SIMPLE, COMPLEX, NON_PARTITION"),
+        ({"record_key": ("part",), "partition_by": ("part",), "properties": DROPPED}, "part is needed in files"),
+    ],
+)
+def test_keys_that_rows_do_not_tell_are_refused(make: Make, spec: dict[str, Any], says: str) -> None:
+    properties = {**VIRTUAL, **spec.pop("properties", {})}
+    with pytest.raises(OptionError, match=says):
+        make(properties, **spec)
+
+
+@pytest.mark.parametrize("index", ["GLOBAL_BLOOM", "GLOBAL_SIMPLE", "INMEMORY", "HBASE"])
+def test_indexes_that_need_kept_keys_are_refused_by_name(make: Make, index: str) -> None:
+    with pytest.raises(UnsupportedError, match=index):
+        writer(make(VIRTUAL), hoodie__index__type=index).upsert(rows(("a", 1, 1, 1)))
+
+
+def test_rows_that_can_not_say_where_they_are(make: Make) -> None:
+    table = make(VIRTUAL)
+    with pytest.raises(KeyFieldError, match="no meta columns"):
+        writer(table).upsert(rows(("a", 1, 1, 1)), prepped=True)
+
+
+# -- without partition columns -----------------------------------------------------------------------------------------
+
+
+@both_types
+@pytest.mark.parametrize("hive_style", [False, True])
+def test_partition_columns_that_are_in_the_paths_only(make: Make, kind: TableType, hive_style: bool) -> None:
+    table = make(DROPPED, type=kind, hive_style=hive_style)
+    assert table.schema().names() == ("id", "ts", "v", "part")
+    expected = [(key, str(part), v) for key, part, v in life(table)]
+    assert content(table) == expected
+    assert all("part" not in pq.ParquetFile(file).schema_arrow.names for file in base_files(table))
+    last = table.reload().timeline.data().completed().last()
+    assert last is not None
+    stated = parse_avro(table.reload().commit_metadata(last).schema_json or "")
+    assert stated.names() == ("id", "ts", "v")
+    assert table.reload().schema().names() == ("id", "ts", "v", "part")
+    if kind is TableType.MERGE_ON_READ:
+        assert compact(table.reload(), CommitSetting())
+    cluster(table.reload(), CommitSetting())
+    assert content(table) == expected
+    assert all("part" not in pq.ParquetFile(file).schema_arrow.names for file in base_files(table))
+
+
+def test_a_new_column_comes_before_the_dropped_ones(make: Make) -> None:
+    table = make(DROPPED)
+    writer(table).insert(rows(("a", 1, 1, 1)))
+    result = writer(table).upsert(rows(("a", 1, 2, 2)).append_column("more", pa.array(["x"])))
+    assert result.schema.names() == table.reload().schema().names() == ("id", "ts", "v", "more", "part")
+    assert content(table) == [("a", "1", 2)]
+
+
+def test_paths_are_made_of_the_column_as_it_arrives(make: Make) -> None:
+    """Times in paths are numbers, which their text is not: the column that is read back as text makes no difference."""
+    schema = SCHEMA.set(1, pa.field("part", pa.timestamp("us", "UTC")))
+    table = create_table(
+        LocalStorage(make(DROPPED).storage.root + "-times"),
+        TableSpec(name="t", schema=schema, record_key=("id",), partition_by=("part",), properties=DROPPED),
+    )
+    first = writer(table).insert(
+        rows(("a", 0, 1, 1)).set_column(1, schema.field(1), pa.array([7], schema.field(1).type))
+    )
+    again = writer(table).upsert(
+        rows(("a", 0, 1, 2)).set_column(1, schema.field(1), pa.array([7], schema.field(1).type))
+    )
+    assert first.partitions == again.partitions == ("7",)
+    assert again.updated == 1
+
+
+def test_an_ordering_column_has_to_be_in_files(make: Make) -> None:
+    with pytest.raises(OptionError, match="column part is needed in files"):
+        make(DROPPED, ordering="part")
+
+
+# -- Hudi's own --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("case", ["cow_virtual_keys", "cow_drop_partition_columns"])
+def test_tables_that_hudi_made_are_written_on(golden: Path, tmp_path: Path, case: str) -> None:
+    shutil.copytree(golden / "0.15.0" / case / "table", tmp_path / "t")
+    table = HudiTable.open(str(tmp_path / "t"))
+    schema = to_arrow(table.schema())
+    before = read(table, ReadRequest(columns=tuple(schema.names))).to_arrow()
+    chosen = before.slice(0, before.num_rows // 2)
+    moved = [row | {"ts": row["ts"] + 1_000_000_000} for row in chosen.to_pylist()]
+    result = writer(table).upsert(pa.Table.from_pylist(moved, schema))
+    assert (result.updated, result.inserted) == (chosen.num_rows, 0)
+    changed = {row["order_id"]: row for row in moved}
+    expected = [changed.get(row["order_id"], row) for row in before.to_pylist()]
+    after = read(table.reload(), ReadRequest(columns=tuple(schema.names))).to_arrow().to_pylist()
+
+    def by_key(row: dict[str, Any]) -> str:
+        return str(row["order_id"])
+
+    assert sorted(after, key=by_key) == sorted(expected, key=by_key)
+
+
+# -- the filter over keys, and the operation column --------------------------------------------------------------------
+
+
+@both_types
+def test_keys_are_found_without_a_filter(make: Make, kind: TableType) -> None:
+    table = make({}, type=kind)
+    off = {"hoodie__parquet__bloom__filter__enabled": "false"}
+    writer(table, **off).insert(rows(("a", 1, 1, 1), ("b", 1, 1, 2)))
+    (file,) = base_files(table)
+    footer = read_footer(table.storage, str(file.relative_to(table.storage.root)))
+    assert (footer.bloom, footer.min_key) == (None, None)
+    assert writer(table).upsert(rows(("a", 1, 2, 10), ("c", 1, 1, 3))).updated == 1
+    assert content(table) == [("a", 1, 10), ("b", 1, 2), ("c", 1, 3)]
+
+
+@both_types
+def test_rows_say_by_their_operation_that_they_are_deletes(make: Make, kind: TableType) -> None:
+    table = make({}, type=kind)
+    told = {"hoodie__allow__operation__metadata__field": "true"}
+    writer(table, **told).insert(rows(("a", 1, 1, 1), ("b", 1, 1, 2), ("c", 1, 1, 3)))
+    assert table.reload().schema().names()[-1] == "_hoodie_operation"
+    said = rows(("a", 1, 2, 10), ("b", 1, 2, 20), ("c", 1, 2, 30), ("d", 1, 2, 40))
+    operations = pa.array(["U", "D", "-U", "I"])
+    writer(table, **told).upsert(said.append_column("_hoodie_operation", operations))
+    assert content(table) == [("a", 1, 10), ("d", 1, 40)]
+
+
+# -- commits of nothing ------------------------------------------------------------------------------------------------
+
+
+def test_a_write_of_nothing_leaves_no_trace_where_that_is_asked_for(make: Make) -> None:
+    table = make({})
+    writer(table).insert(rows(("a", 1, 1, 1)))
+    off = {"hoodie__allow__empty__commit": "false"}
+    nothing = [
+        writer(table, **off).insert(SCHEMA.empty_table()),
+        writer(table, **off).bulk_insert(SCHEMA.empty_table()),
+        writer(table, **off).delete(rows(("nowhere", 1, 1, 1)).select(["id", "part"])),
+        writer(table, **off).delete_partitions(["none*"]),
+        writer(table, **off).delete_where("v = 99"),
+    ]
+    assert all(result.empty for result in nothing)
+    assert len(table.reload().timeline) == 1
+    assert not writer(table).insert(SCHEMA.empty_table()).empty
+    assert len(table.reload().timeline) == 2
