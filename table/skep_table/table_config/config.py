@@ -1,4 +1,4 @@
-"""A table's settings: `hoodie.properties` read, written and changed, typed and checked (format guide 1.3).
+"""A table's settings, typed and checked: from properties, and back to the keys that its version has (format guide 1.3).
 
 What Hudi's releases spell differently (merge settings, ordering fields, key generators) has one meaning here.
 """
@@ -8,128 +8,60 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from enum import Enum
-from types import MappingProxyType
 from typing import Final, TypeVar
 
-from skep_table.clock import SYSTEM_CLOCK, Clock
-from skep_table.errors import (
-    AlreadyExistsError,
-    CorruptFileError,
-    FormatError,
-    NotATableError,
-    TableExistsError,
-    TableVersionError,
-)
-from skep_table.names import META_FOLDER, PARTITION_METAFILE, BaseFormat
+from skep_table.errors import FormatError, TableVersionError
+from skep_table.names import BaseFormat
 from skep_table.options import boolean, comma_list, one_of
-from skep_table.properties import format_properties, parse_properties
-from skep_table.storage import Storage
-
-PROPERTIES_PATH: Final = f"{META_FOLDER}/hoodie.properties"
-BACKUP_PATH: Final = f"{META_FOLDER}/hoodie.properties.backup"
-LAYOUT_OF_VERSION: Final = MappingProxyType({6: 1, 8: 2, 9: 2})
-"""Table versions that skep knows, with the timeline layout that belongs to each."""
-
-NAME: Final = "hoodie.table.name"
-DATABASE: Final = "hoodie.database.name"
-TYPE: Final = "hoodie.table.type"
-VERSION: Final = "hoodie.table.version"
-INITIAL_VERSION: Final = "hoodie.table.initial.version"
-LAYOUT_VERSION: Final = "hoodie.timeline.layout.version"
-TIMELINE_PATH: Final = "hoodie.timeline.path"
-HISTORY_PATH: Final = "hoodie.timeline.history.path"
-ARCHIVE_FOLDER: Final = "hoodie.archivelog.folder"
-CHECKSUM: Final = "hoodie.table.checksum"
-BASE_FORMAT: Final = "hoodie.table.base.file.format"
-RECORD_KEY_FIELDS: Final = "hoodie.table.recordkey.fields"
-PARTITION_FIELDS: Final = "hoodie.table.partition.fields"
-PRECOMBINE_FIELD: Final = "hoodie.table.precombine.field"
-ORDERING_FIELDS: Final = "hoodie.table.ordering.fields"
-KEY_GENERATOR_CLASS: Final = "hoodie.table.keygenerator.class"
-KEY_GENERATOR_TYPE: Final = "hoodie.table.keygenerator.type"
-PAYLOAD_CLASS: Final = "hoodie.compaction.payload.class"
-MERGE_MODE: Final = "hoodie.record.merge.mode"
-MERGE_STRATEGY_ID: Final = "hoodie.record.merge.strategy.id"
-LEGACY_MERGE_STRATEGY_ID: Final = "hoodie.compaction.record.merger.strategy"
-PARTIAL_UPDATE_MODE: Final = "hoodie.table.partial.update.mode"
-TIMEZONE: Final = "hoodie.table.timeline.timezone"
-POPULATE_META_FIELDS: Final = "hoodie.populate.meta.fields"
-HIVE_STYLE: Final = "hoodie.datasource.write.hive_style_partitioning"
-URL_ENCODE: Final = "hoodie.datasource.write.partitionpath.urlencode"
-DROP_PARTITION_COLUMNS: Final = "hoodie.datasource.write.drop.partition.columns"
-METAFILE_AS_BASE_FORMAT: Final = "hoodie.partition.metafile.use.base.format"
-CDC_ENABLED: Final = "hoodie.table.cdc.enabled"
-CDC_MODE: Final = "hoodie.table.cdc.supplemental.logging.mode"
-METADATA_PARTITIONS: Final = "hoodie.table.metadata.partitions"
-METADATA_PARTITIONS_INFLIGHT: Final = "hoodie.table.metadata.partitions.inflight"
-CREATE_SCHEMA: Final = "hoodie.table.create.schema"
-TABLE_FORMAT: Final = "hoodie.table.format"
-
-
-class TableType(str, Enum):
-    COPY_ON_WRITE = "COPY_ON_WRITE"
-    MERGE_ON_READ = "MERGE_ON_READ"
-
-
-class MergeMode(str, Enum):
-    """Which of two rows with one key stays (format guide 8)."""
-
-    COMMIT_TIME_ORDERING = "COMMIT_TIME_ORDERING"
-    EVENT_TIME_ORDERING = "EVENT_TIME_ORDERING"
-    CUSTOM = "CUSTOM"
-
-
-class PartialUpdateMode(str, Enum):
-    """How a row that wins is completed from the one that loses (table version 9)."""
-
-    IGNORE_DEFAULTS = "IGNORE_DEFAULTS"
-    FILL_UNAVAILABLE = "FILL_UNAVAILABLE"
-
-
-class CdcMode(str, Enum):
-    """What a change data file holds of each change."""
-
-    OP_KEY_ONLY = "OP_KEY_ONLY"
-    DATA_BEFORE = "DATA_BEFORE"
-    DATA_BEFORE_AFTER = "DATA_BEFORE_AFTER"
-
-
-class TimelineZone(str, Enum):
-    """The time zone of instant times; LOCAL is that of the machine."""
-
-    UTC = "UTC"
-    LOCAL = "LOCAL"
-
-
-_MODEL: Final = "org.apache.hudi.common.model."
-OVERWRITE_WITH_LATEST: Final = _MODEL + "OverwriteWithLatestAvroPayload"
-DEFAULT_PAYLOAD: Final = _MODEL + "DefaultHoodieRecordPayload"
-_MODE_OF_PAYLOAD: Final = {
-    "OverwriteWithLatestAvroPayload": MergeMode.COMMIT_TIME_ORDERING,
-    "DefaultHoodieRecordPayload": MergeMode.EVENT_TIME_ORDERING,
-    "EventTimeAvroPayload": MergeMode.EVENT_TIME_ORDERING,
-}
-STRATEGY_OF_MODE: Final = {
-    MergeMode.COMMIT_TIME_ORDERING: "ce9acb64-bde0-424c-9b91-f6ebba25356d",
-    MergeMode.EVENT_TIME_ORDERING: "eeb8d96f-b1e4-49fd-bbf8-28ac514178e5",
-    MergeMode.CUSTOM: "00000000-0000-0000-0000-000000000000",
-}
-_MODE_OF_STRATEGY: Final = {strategy: mode for mode, strategy in STRATEGY_OF_MODE.items()}
-
-_KEYGEN: Final = "org.apache.hudi.keygen."
-_CLASS_OF_KEY_GENERATOR: Final = {
-    "SIMPLE": _KEYGEN + "SimpleKeyGenerator",
-    "COMPLEX": _KEYGEN + "ComplexKeyGenerator",
-    "NON_PARTITION": _KEYGEN + "NonpartitionedKeyGenerator",
-    "TIMESTAMP": _KEYGEN + "TimestampBasedKeyGenerator",
-    "CUSTOM": _KEYGEN + "CustomKeyGenerator",
-    "GLOBAL_DELETE": _KEYGEN + "GlobalDeleteKeyGenerator",
-    "HOODIE_TABLE_METADATA": "org.apache.hudi.metadata.HoodieTableMetadataKeyGenerator",
-}
-_KEY_GENERATOR_OF_CLASS: Final = {name: kind for kind, name in _CLASS_OF_KEY_GENERATOR.items()}
-USER_PROVIDED: Final = "USER_PROVIDED"
-"""The key generator's type name when its class is none of Hudi's own."""
+from skep_table.table_config.keys import (
+    ARCHIVE_FOLDER,
+    BASE_FORMAT,
+    CDC_ENABLED,
+    CDC_MODE,
+    CHECKSUM,
+    CLASS_OF_KEY_GENERATOR,
+    CREATE_SCHEMA,
+    DATABASE,
+    DROP_PARTITION_COLUMNS,
+    HISTORY_PATH,
+    HIVE_STYLE,
+    INITIAL_VERSION,
+    KEY_GENERATOR_CLASS,
+    KEY_GENERATOR_OF_CLASS,
+    KEY_GENERATOR_TYPE,
+    LAYOUT_OF_VERSION,
+    LAYOUT_VERSION,
+    LEGACY_MERGE_STRATEGY_ID,
+    MERGE_MODE,
+    MERGE_STRATEGY_ID,
+    METADATA_PARTITIONS,
+    METAFILE_AS_BASE_FORMAT,
+    MODE_OF_STRATEGY,
+    NAME,
+    ORDERING_FIELDS,
+    PARTIAL_UPDATE_MODE,
+    PARTITION_FIELDS,
+    PAYLOAD_CLASS,
+    PAYLOAD_OF_MODE,
+    POPULATE_META_FIELDS,
+    PRECOMBINE_FIELD,
+    PROPERTIES_PATH,
+    RECORD_KEY_FIELDS,
+    STRATEGY_OF_MODE,
+    TABLE_FORMAT,
+    TIMELINE_PATH,
+    TIMEZONE,
+    TYPE,
+    URL_ENCODE,
+    USER_PROVIDED,
+    VERSION,
+    CdcMode,
+    MergeMode,
+    PartialUpdateMode,
+    TableType,
+    TimelineZone,
+    mode_of_payload,
+)
 
 _MERGE_STATED_IN: Final = frozenset({8, 9})  # table versions whose properties name the merge mode and strategy
 _WRITTEN_EMPTY: Final = frozenset({DATABASE, PARTITION_FIELDS})
@@ -306,24 +238,19 @@ def _key_generator(properties: Mapping[str, str]) -> str | None:
     if not name:
         return None
     # Every generator has a twin for Avro rows that makes the same keys.
-    return _KEY_GENERATOR_OF_CLASS.get(name.replace("AvroKeyGenerator", "KeyGenerator"), USER_PROVIDED)
+    return KEY_GENERATOR_OF_CLASS.get(name.replace("AvroKeyGenerator", "KeyGenerator"), USER_PROVIDED)
 
 
 def _merge_mode(read: _Reader, version: int, kind: TableType, payload: str | None, ordering: bool) -> MergeMode:
     by_ordering = MergeMode.EVENT_TIME_ORDERING if ordering else MergeMode.COMMIT_TIME_ORDERING
     if version in _MERGE_STATED_IN:
-        by_strategy = _MODE_OF_STRATEGY.get(read.value(MERGE_STRATEGY_ID, str, ""))
+        by_strategy = MODE_OF_STRATEGY.get(read.value(MERGE_STRATEGY_ID, str, ""))
         by_payload = mode_of_payload(payload) if payload else by_strategy
         return read.value(MERGE_MODE, one_of(MergeMode), by_payload or by_ordering)
     if payload:
         return mode_of_payload(payload)
     # A copy-on-write table of this version names no payload; a merge-on-read one without it has its release's default.
     return by_ordering if kind is TableType.COPY_ON_WRITE else MergeMode.COMMIT_TIME_ORDERING
-
-
-def mode_of_payload(payload_class: str) -> MergeMode:
-    """The merge mode that a payload class stands for."""
-    return _MODE_OF_PAYLOAD.get(payload_class.rpartition(".")[2], MergeMode.CUSTOM)
 
 
 def _merge_strategy(properties: Mapping[str, str], version: int, mode: MergeMode) -> str:
@@ -335,8 +262,8 @@ def _version_6(config: TableConfig) -> dict[str, str]:
     return {
         ARCHIVE_FOLDER: "archived",
         PRECOMBINE_FIELD: ",".join(config.ordering_fields),
-        KEY_GENERATOR_CLASS: _CLASS_OF_KEY_GENERATOR.get(config.key_generator or "", ""),
-        PAYLOAD_CLASS: config.payload_class or (_PAYLOAD_OF_MODE[config.merge_mode] if config.is_mor else ""),
+        KEY_GENERATOR_CLASS: CLASS_OF_KEY_GENERATOR.get(config.key_generator or "", ""),
+        PAYLOAD_CLASS: config.payload_class or (PAYLOAD_OF_MODE[config.merge_mode] if config.is_mor else ""),
         # Hudi 0.15 writes this one strategy whatever the payload class is, and goes by the class.
         LEGACY_MERGE_STRATEGY_ID: STRATEGY_OF_MODE[MergeMode.EVENT_TIME_ORDERING] if config.is_mor else "",
     }
@@ -346,7 +273,7 @@ def _version_8(config: TableConfig) -> dict[str, str]:
     return {
         **_layout_2(config),
         PRECOMBINE_FIELD: ",".join(config.ordering_fields),
-        PAYLOAD_CLASS: config.payload_class or _PAYLOAD_OF_MODE[config.merge_mode],
+        PAYLOAD_CLASS: config.payload_class or PAYLOAD_OF_MODE[config.merge_mode],
         MERGE_STRATEGY_ID: config.merge_strategy_id or STRATEGY_OF_MODE[config.merge_mode],
     }
 
@@ -374,11 +301,6 @@ def _layout_2(config: TableConfig) -> dict[str, str]:
     }
 
 
-_PAYLOAD_OF_MODE: Final = {
-    MergeMode.COMMIT_TIME_ORDERING: OVERWRITE_WITH_LATEST,
-    MergeMode.EVENT_TIME_ORDERING: DEFAULT_PAYLOAD,
-    MergeMode.CUSTOM: "",
-}
 _VERSION_PROPERTIES: Final = {6: _version_6, 8: _version_8, 9: _version_9}
 
 
@@ -392,91 +314,6 @@ def with_checksum(properties: Mapping[str, str]) -> dict[str, str]:
     return {**properties, CHECKSUM: table_checksum(properties.get(NAME, ""), properties.get(DATABASE))}
 
 
-def load_table_config(storage: Storage, clock: Clock = SYSTEM_CLOCK) -> TableConfig:
-    """The settings of the table at the storage's root, from the backup where an update was interrupted.
-
-    Raises NotATableError (with what was found), TableVersionError, and FormatError for a file that is damaged.
-    """
-    return TableConfig.parse(_load_properties(storage, clock), f"{storage.root}/{PROPERTIES_PATH}")
-
-
-def create_table_config(storage: Storage, config: TableConfig) -> TableConfig:
-    """Makes the table's property file. TableExistsError where one is; of several creators one wins."""
-    properties = config.to_properties()
-    created = TableConfig.parse(properties, f"{storage.root}/{PROPERTIES_PATH}")
-    try:
-        storage.create_exclusive(PROPERTIES_PATH, format_properties(properties))
-    except AlreadyExistsError as error:
-        raise TableExistsError(f"there is a table at {storage.root} already", table=storage.root) from error
-    return created
-
-
-def update_table_config(
-    storage: Storage, changes: Mapping[str, str | None], clock: Clock = SYSTEM_CLOCK
-) -> TableConfig:
-    """Sets properties, and removes those given as None; all others stay as they are. Callers hold the table's lock.
-
-    An update that someone was interrupted in is finished first. The file is then replaced in one step, so that readers
-    find the old settings or the new ones.
-    """
-    _recover(storage, clock)
-    merged = {**_load_properties(storage, clock), **changes}
-    properties = with_checksum({key: text for key, text in merged.items() if text is not None})
-    changed = TableConfig.parse(properties, f"{storage.root}/{PROPERTIES_PATH}")  # refused before anything is written
-    storage.replace_atomic(PROPERTIES_PATH, format_properties(properties))
-    return changed
-
-
-_ATTEMPTS: Final = 4
-_PAUSE_SECONDS: Final = 0.1
-
-
-def _load_properties(storage: Storage, clock: Clock) -> dict[str, str]:
-    # Between the looks at the two files an updater may have removed one and written the other: look again a few times.
-    for attempt in range(_ATTEMPTS):
-        damage: FormatError | None = None
-        for path in (PROPERTIES_PATH, BACKUP_PATH):
-            try:
-                return _read_properties(storage, path)
-            except FileNotFoundError:
-                continue
-            except FormatError as error:
-                damage = damage or error
-        if damage is None and not storage.exists(META_FOLDER):
-            break
-        if attempt + 1 < _ATTEMPTS:
-            clock.sleep(_PAUSE_SECONDS)
-    raise damage or _not_a_table(storage)
-
-
-def _read_properties(storage: Storage, path: str) -> dict[str, str]:
-    """The properties in one of the two files; CorruptFileError without a name or with another name's checksum."""
-    where = f"{storage.root}/{path}"
-    properties = parse_properties(storage.read(path), where)
-    if NAME not in properties:
-        raise CorruptFileError(f"{where} is cut or empty: it has no {NAME}", path=where, expected=NAME)
-    expected = table_checksum(properties[NAME], properties.get(DATABASE))
-    found = properties.get(CHECKSUM, expected)
-    if found != expected:
-        raise CorruptFileError(
-            f"{where}: {CHECKSUM} is {found}, and {expected} belongs to the names in the file",
-            path=where,
-            found=found,
-            expected=expected,
-        )
-    return properties
-
-
-def _recover(storage: Storage, clock: Clock) -> None:
-    if not storage.exists(BACKUP_PATH):
-        return
-    try:
-        _read_properties(storage, PROPERTIES_PATH)
-    except (FileNotFoundError, FormatError):
-        storage.replace_atomic(PROPERTIES_PATH, format_properties(_load_properties(storage, clock)))
-    storage.delete(BACKUP_PATH)
-
-
 def _unreadable_version(version: int, path: str, name: str | None) -> TableVersionError:
     known = ", ".join(map(str, LAYOUT_OF_VERSION))
     hint = "let Hudi 0.15 write to the table once, which upgrades it to version 6" if version < 6 else None
@@ -486,23 +323,4 @@ def _unreadable_version(version: int, path: str, name: str | None) -> TableVersi
         path=path,
         found=version,
         expected=known,
-    )
-
-
-def _not_a_table(storage: Storage) -> NotATableError:
-    folders, files = storage.list_folders(""), [file.name for file in storage.list_prefix("")]
-    names = [f"{name}/" for name in folders] + files
-    shown = ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
-    hint = None
-    if PARTITION_METAFILE in files:
-        depth = parse_properties(storage.read(PARTITION_METAFILE)).get("partitionDepth", "some")
-        hint = f"this is a partition's folder; the table's base is {depth} level(s) up"
-    elif "_delta_log" in folders:
-        hint = "this looks like a Delta Lake table"
-    return NotATableError(
-        f"no Hudi table at {storage.root}: {PROPERTIES_PATH} is missing; found {shown or 'nothing'}",
-        hint=hint,
-        table=storage.root,
-        found=shown,
-        expected=PROPERTIES_PATH,
     )

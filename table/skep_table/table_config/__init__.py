@@ -1,0 +1,63 @@
+"""A table's settings: `hoodie.properties` read, written and changed, typed and checked (format guide 1.3)."""
+
+from skep_table.table_config.config import (
+    TableConfig,
+    table_checksum,
+    with_checksum,
+)
+from skep_table.table_config.file import (
+    create_table_config,
+    load_table_config,
+    update_table_config,
+)
+from skep_table.table_config.keys import (
+    ARCHIVE_FOLDER,
+    BACKUP_PATH,
+    CHECKSUM,
+    DEFAULT_PAYLOAD,
+    DROP_PARTITION_COLUMNS,
+    HISTORY_PATH,
+    KEY_GENERATOR_CLASS,
+    METADATA_PARTITIONS,
+    METADATA_PARTITIONS_INFLIGHT,
+    OVERWRITE_WITH_LATEST,
+    POPULATE_META_FIELDS,
+    PROPERTIES_PATH,
+    STRATEGY_OF_MODE,
+    TIMELINE_PATH,
+    USER_PROVIDED,
+    MergeMode,
+    PartialUpdateMode,
+    TableType,
+    TimelineZone,
+    mode_of_payload,
+)
+
+__all__ = [
+    "ARCHIVE_FOLDER",
+    "BACKUP_PATH",
+    "CHECKSUM",
+    "DEFAULT_PAYLOAD",
+    "DROP_PARTITION_COLUMNS",
+    "HISTORY_PATH",
+    "KEY_GENERATOR_CLASS",
+    "METADATA_PARTITIONS",
+    "METADATA_PARTITIONS_INFLIGHT",
+    "OVERWRITE_WITH_LATEST",
+    "POPULATE_META_FIELDS",
+    "PROPERTIES_PATH",
+    "STRATEGY_OF_MODE",
+    "TIMELINE_PATH",
+    "USER_PROVIDED",
+    "MergeMode",
+    "PartialUpdateMode",
+    "TableConfig",
+    "TableType",
+    "TimelineZone",
+    "create_table_config",
+    "load_table_config",
+    "mode_of_payload",
+    "table_checksum",
+    "update_table_config",
+    "with_checksum",
+]

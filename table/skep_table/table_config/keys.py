@@ -1,0 +1,124 @@
+"""Table settings by name: the keys of `hoodie.properties`, and the kinds, modes and classes that stand in them."""
+
+from __future__ import annotations
+
+from enum import Enum
+from types import MappingProxyType
+from typing import Final
+
+from skep_table.names import META_FOLDER
+
+PROPERTIES_PATH: Final = f"{META_FOLDER}/hoodie.properties"
+BACKUP_PATH: Final = f"{META_FOLDER}/hoodie.properties.backup"
+LAYOUT_OF_VERSION: Final = MappingProxyType({6: 1, 8: 2, 9: 2})
+"""Table versions that skep knows, with the timeline layout that belongs to each."""
+
+NAME: Final = "hoodie.table.name"
+DATABASE: Final = "hoodie.database.name"
+TYPE: Final = "hoodie.table.type"
+VERSION: Final = "hoodie.table.version"
+INITIAL_VERSION: Final = "hoodie.table.initial.version"
+LAYOUT_VERSION: Final = "hoodie.timeline.layout.version"
+TIMELINE_PATH: Final = "hoodie.timeline.path"
+HISTORY_PATH: Final = "hoodie.timeline.history.path"
+ARCHIVE_FOLDER: Final = "hoodie.archivelog.folder"
+CHECKSUM: Final = "hoodie.table.checksum"
+BASE_FORMAT: Final = "hoodie.table.base.file.format"
+RECORD_KEY_FIELDS: Final = "hoodie.table.recordkey.fields"
+PARTITION_FIELDS: Final = "hoodie.table.partition.fields"
+PRECOMBINE_FIELD: Final = "hoodie.table.precombine.field"
+ORDERING_FIELDS: Final = "hoodie.table.ordering.fields"
+KEY_GENERATOR_CLASS: Final = "hoodie.table.keygenerator.class"
+KEY_GENERATOR_TYPE: Final = "hoodie.table.keygenerator.type"
+PAYLOAD_CLASS: Final = "hoodie.compaction.payload.class"
+MERGE_MODE: Final = "hoodie.record.merge.mode"
+MERGE_STRATEGY_ID: Final = "hoodie.record.merge.strategy.id"
+LEGACY_MERGE_STRATEGY_ID: Final = "hoodie.compaction.record.merger.strategy"
+PARTIAL_UPDATE_MODE: Final = "hoodie.table.partial.update.mode"
+TIMEZONE: Final = "hoodie.table.timeline.timezone"
+POPULATE_META_FIELDS: Final = "hoodie.populate.meta.fields"
+HIVE_STYLE: Final = "hoodie.datasource.write.hive_style_partitioning"
+URL_ENCODE: Final = "hoodie.datasource.write.partitionpath.urlencode"
+DROP_PARTITION_COLUMNS: Final = "hoodie.datasource.write.drop.partition.columns"
+METAFILE_AS_BASE_FORMAT: Final = "hoodie.partition.metafile.use.base.format"
+CDC_ENABLED: Final = "hoodie.table.cdc.enabled"
+CDC_MODE: Final = "hoodie.table.cdc.supplemental.logging.mode"
+METADATA_PARTITIONS: Final = "hoodie.table.metadata.partitions"
+METADATA_PARTITIONS_INFLIGHT: Final = "hoodie.table.metadata.partitions.inflight"
+CREATE_SCHEMA: Final = "hoodie.table.create.schema"
+TABLE_FORMAT: Final = "hoodie.table.format"
+
+
+class TableType(str, Enum):
+    COPY_ON_WRITE = "COPY_ON_WRITE"
+    MERGE_ON_READ = "MERGE_ON_READ"
+
+
+class MergeMode(str, Enum):
+    """Which of two rows with one key stays (format guide 8)."""
+
+    COMMIT_TIME_ORDERING = "COMMIT_TIME_ORDERING"
+    EVENT_TIME_ORDERING = "EVENT_TIME_ORDERING"
+    CUSTOM = "CUSTOM"
+
+
+class PartialUpdateMode(str, Enum):
+    """How a row that wins is completed from the one that loses (table version 9)."""
+
+    IGNORE_DEFAULTS = "IGNORE_DEFAULTS"
+    FILL_UNAVAILABLE = "FILL_UNAVAILABLE"
+
+
+class CdcMode(str, Enum):
+    """What a change data file holds of each change."""
+
+    OP_KEY_ONLY = "OP_KEY_ONLY"
+    DATA_BEFORE = "DATA_BEFORE"
+    DATA_BEFORE_AFTER = "DATA_BEFORE_AFTER"
+
+
+class TimelineZone(str, Enum):
+    """The time zone of instant times; LOCAL is that of the machine."""
+
+    UTC = "UTC"
+    LOCAL = "LOCAL"
+
+
+_MODEL: Final = "org.apache.hudi.common.model."
+OVERWRITE_WITH_LATEST: Final = _MODEL + "OverwriteWithLatestAvroPayload"
+DEFAULT_PAYLOAD: Final = _MODEL + "DefaultHoodieRecordPayload"
+_MODE_OF_PAYLOAD: Final = {
+    "OverwriteWithLatestAvroPayload": MergeMode.COMMIT_TIME_ORDERING,
+    "DefaultHoodieRecordPayload": MergeMode.EVENT_TIME_ORDERING,
+    "EventTimeAvroPayload": MergeMode.EVENT_TIME_ORDERING,
+}
+STRATEGY_OF_MODE: Final = {
+    MergeMode.COMMIT_TIME_ORDERING: "ce9acb64-bde0-424c-9b91-f6ebba25356d",
+    MergeMode.EVENT_TIME_ORDERING: "eeb8d96f-b1e4-49fd-bbf8-28ac514178e5",
+    MergeMode.CUSTOM: "00000000-0000-0000-0000-000000000000",
+}
+MODE_OF_STRATEGY: Final = {strategy: mode for mode, strategy in STRATEGY_OF_MODE.items()}
+
+_KEYGEN: Final = "org.apache.hudi.keygen."
+CLASS_OF_KEY_GENERATOR: Final = {
+    "SIMPLE": _KEYGEN + "SimpleKeyGenerator",
+    "COMPLEX": _KEYGEN + "ComplexKeyGenerator",
+    "NON_PARTITION": _KEYGEN + "NonpartitionedKeyGenerator",
+    "TIMESTAMP": _KEYGEN + "TimestampBasedKeyGenerator",
+    "CUSTOM": _KEYGEN + "CustomKeyGenerator",
+    "GLOBAL_DELETE": _KEYGEN + "GlobalDeleteKeyGenerator",
+    "HOODIE_TABLE_METADATA": "org.apache.hudi.metadata.HoodieTableMetadataKeyGenerator",
+}
+KEY_GENERATOR_OF_CLASS: Final = {name: kind for kind, name in CLASS_OF_KEY_GENERATOR.items()}
+USER_PROVIDED: Final = "USER_PROVIDED"
+"""The key generator's type name when its class is none of Hudi's own."""
+PAYLOAD_OF_MODE: Final = {
+    MergeMode.COMMIT_TIME_ORDERING: OVERWRITE_WITH_LATEST,
+    MergeMode.EVENT_TIME_ORDERING: DEFAULT_PAYLOAD,
+    MergeMode.CUSTOM: "",
+}
+
+
+def mode_of_payload(payload_class: str) -> MergeMode:
+    """The merge mode that a payload class stands for."""
+    return _MODE_OF_PAYLOAD.get(payload_class.rpartition(".")[2], MergeMode.CUSTOM)
