@@ -3,8 +3,8 @@
     python docker/engine_images.py [NAME …]      all of them, or some; `--list` names them
 
 They stand on one base: SKEP_BASE_IMAGE, else Debian's own image, else one that base.sh makes of Debian's packages where
-no image registry is reached. Jars come by Maven into this machine's repository, wheels by pip; builds fetch Debian
-packages only.
+no image registry is reached. Jars come by Maven into this machine's repository, wheels by pip, a Java that Debian does
+not have is this machine's; builds fetch Debian packages only.
 """
 
 from __future__ import annotations
@@ -33,6 +33,10 @@ INSIDE: Final = Path("/opt/service")
 LABEL: Final = "skep.made-from"
 PACKAGES: Final = ("table", "catalog", "writer", "sync", "skep")
 DEBIANS_PYTHON: Final = (3, 11)
+DEBIANS_JAVA: Final = 17
+NOT_FOR_RUNNING: Final = ("jmods", "src.zip", "legal", "man", "demo", "include")
+FOR_PEOPLE: Final = (".md", ".yaml")
+"""Of these no image is made."""
 THRIFT: Final = "tests/engines/spark_thrift.py"
 SETTINGS: Final = Path("/tmp/service/conf")
 DEFAULTS: Final = {
@@ -56,8 +60,10 @@ def tag(name: str) -> str:
 
 
 def base() -> str:
-    """The image that all others stand on; made when it can't be pulled."""
-    for name in filter(None, (os.environ.get("SKEP_BASE_IMAGE"), OWN_BASE, PUBLIC_BASE)):
+    """The image that all others stand on: the one that is named, else Debian's, made when it can't be pulled."""
+    if named := os.environ.get("SKEP_BASE_IMAGE"):
+        return named
+    for name in (OWN_BASE, PUBLIC_BASE):
         if docker("image", "inspect", name, quiet=True):
             return name
     if docker("pull", "-q", PUBLIC_BASE, quiet=True):
@@ -79,6 +85,9 @@ def service_image(service: Service) -> None:
     with tempfile.TemporaryDirectory(dir=services.cache()) as scratch:
         context = Path(scratch)
         inside = copy_parts(parts, context)
+        if service.java > DEBIANS_JAVA:
+            home = services.java(service.java).parents[1]
+            shutil.copytree(home, context / "java", ignore=shutil.ignore_patterns(*NOT_FOR_RUNNING))
         shutil.copytree(HERE / "conf" / service.settings, context / "conf")
         script = context / "run"
         script.write_text(start_script(service, inside))
@@ -131,7 +140,7 @@ def start_script(service: Service, parts: Parts) -> str:
     return f"""#!/bin/sh
 set -eu
 {chr(10).join(lines)}
-export METASTORE_HOME={shlex.quote(str(parts.home))} HADOOP_USER_NAME=root
+export METASTORE_HOME={shlex.quote(str(parts.home))} HADOOP_USER_NAME=root PATH="{INSIDE}/java/bin:$PATH"
 mkdir -p "$FOLDER" {SETTINGS}
 cp -r {INSIDE}/conf/. {SETTINGS}
 find {SETTINGS} -type f -exec sed -i {seds} {{}} +
@@ -185,11 +194,7 @@ def debian(name: str) -> Callable[[], None]:
 
 IMAGES: Final[dict[str, Callable[[], None]]] = {
     "java": java,
-    **{
-        name: (lambda service=service: service_image(service))
-        for name, service in SERVICES.items()
-        if service.java == 17  # Debian has no later one
-    },
+    **{name: (lambda service=service: service_image(service)) for name, service in SERVICES.items()},
     **{name: debian(name) for name in ("python", "postgresql", "zookeeper")},
     "skep": skep,
     "spark-3.5": spark,
@@ -197,6 +202,8 @@ IMAGES: Final[dict[str, Callable[[], None]]] = {
 }
 PYTHON: Final = {"skep", "spark-3.5", "s3"}
 """What stands on the image with Debian's Python."""
+OPTIONAL: Final = {name for name, service in SERVICES.items() if service.java > DEBIANS_JAVA}
+"""What is left out, when all are asked for, where this machine has no Java for it."""
 
 
 # -- docker ------------------------------------------------------------------------------------------------------------
@@ -219,11 +226,16 @@ def names() -> dict[str, str]:
 
 def made_from(name: str) -> str:
     """Of what an image is made, in short: one that says the same need not be made again."""
-    folders = [HERE, *(ROOT / package for package in PACKAGES)] if name == "skep" else [HERE]
-    files = sorted(
-        file for folder in folders for file in folder.rglob("*") if file.is_file() and "pycache" not in str(file)
-    )
-    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:16]
+    more = ["constraints.txt"] if name in PYTHON else []
+    more += {"skep": ["pyproject.toml", *PACKAGES], "spark-3.5": [THRIFT]}.get(name, [])
+    files = [
+        file
+        for place in (HERE, *(ROOT / path for path in more))
+        for file in (sorted(place.rglob("*")) if place.is_dir() else [place])
+        if file.is_file() and file.suffix not in FOR_PEOPLE and "pycache" not in str(file)
+    ]
+    told = os.environ.get("SKEP_BASE_IMAGE", "").encode()
+    return hashlib.sha256(b"".join([told, *(file.read_bytes() for file in files)])).hexdigest()[:16]
 
 
 def label_of(image: str) -> str:
@@ -252,8 +264,14 @@ def main(names: list[str]) -> int:
     wanted = dict.fromkeys(names or IMAGES)
     below = ("java", *(("python",) if PYTHON.intersection(wanted) else ()))
     for name in dict.fromkeys((*below, *wanted)):
-        if made_from(name) != label_of(tag(name)):
+        if made_from(name) == label_of(tag(name)):
+            continue
+        try:
             IMAGES[name]()
+        except services.ServiceMissing as missing:
+            say(f"no {tag(name)}: {missing}")
+            if name in names or name not in OPTIONAL:
+                return 1
     return 0
 
 

@@ -13,4 +13,4 @@ ENTRYPOINT ["sh", "-euc", "\
     echo 'host all all all trust' >>$PGDATA/pg_hba.conf; \
     echo 'create database metastore;' | postgres --single -j postgres >/dev/null; \
   fi; \
-  exec postgres -c listen_addresses='*'"]
+  exec postgres -c listen_addresses=${HOST:-*} -p ${PORT:-5432}"]

@@ -6,4 +6,4 @@ RUN /opt/venv/bin/pip install -q --no-index --find-links /tmp/s3/wheels 'moto[se
 FROM skep/python
 COPY --from=build /opt/venv /opt/venv
 EXPOSE 9000
-ENTRYPOINT ["moto_server", "-H", "0.0.0.0", "-p", "9000"]
+ENTRYPOINT ["sh", "-c", "exec moto_server -H ${HOST:-0.0.0.0} -p ${PORT:-9000}"]

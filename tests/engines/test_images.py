@@ -11,6 +11,8 @@ import yaml
 from engine_images import DEFAULTS, IMAGES, INSIDE, start_script, tag
 from engine_services import HERE, SERVICES, Parts, command_of, fill, setup_of, values_of
 
+from skep.serve.run import HttpSettings
+
 PARTS = Parts((INSIDE / "lib" / "000-a.jar", INSIDE / "lib" / "001-classes"), INSIDE / "home")
 
 
@@ -52,3 +54,10 @@ def test_the_compose_file_names_images_that_can_be_built() -> None:
     for service in compose["services"].values():
         assert all(str(port).startswith("127.0.0.1:") for port in service.get("ports", ()))
         assert set(service.get("depends_on", ())) <= set(compose["services"])
+
+
+def test_the_compose_files_token_is_one_that_skep_serve_takes() -> None:
+    service = yaml.safe_load((HERE / "compose.yaml").read_text())["services"]["skep"]
+    default = re.fullmatch(r"\$\{SKEP_SERVE_TOKEN:-(.+)\}", service["environment"]["SKEP_SERVE_TOKEN"])
+    assert default is not None
+    HttpSettings(host="0.0.0.0", token=default[1]).check()
