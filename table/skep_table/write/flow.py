@@ -30,13 +30,14 @@ from skep_table.write.batch import Label, NoCommit
 from skep_table.write.bucket import BucketResult
 from skep_table.write.clustered import settle_clusterings
 from skep_table.write.latest import latest_files
-from skep_table.write.operation import TRAITS, Replaces, data_action
+from skep_table.write.operation import TRAITS, Replaces, data_action, deletion_of
 from skep_table.write.options import COMMIT_METADATA_PREFIX, COMMIT_ON_ERRORS, EMPTY_COMMITS, VALIDATORS
 from skep_table.write.plan import WritePlan, plan_write
 from skep_table.write.profile import plan_buckets
 from skep_table.write.replaced import clusterings_met, live_groups, matching_partitions
 from skep_table.write.result import WriteResult
 from skep_table.write.rows import Rows
+from skep_table.write.settings import deletes_rows
 from skep_table.write.source import Engine, Frame, Matching, Source, deleting
 from skep_table.write.workload import account, groups_in_clustering, index_of, profiles_of, workload
 
@@ -140,6 +141,8 @@ class TableWriter:
 
     def write(self, operation: WriteOperation, frame: object, **how: Unpack[How]) -> WriteResult:
         """`frame` by an operation that takes rows: the methods above by name."""
+        if deletes_rows(self._setting.options):
+            operation = deletion_of(operation)
 
         def commit(table: HudiTable, label: Label) -> WriteResult:
             with Frame(self._engine, frame) as source:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
+from skep_table.errors import OptionError
 from skep_table.table import HudiTable
 from skep_table.timeline.instant import Action
 from skep_table.timeline.metadata import WriteOperation
@@ -55,6 +56,23 @@ TRAITS: Final[Mapping[WriteOperation, Traits]] = {
     WriteOperation.INSERT_OVERWRITE_TABLE: Traits(replaces=Replaces.TABLE),
     WriteOperation.DELETE_PARTITION: Traits(replaces=Replaces.PARTITIONS),
 }
+
+
+_DELETION_OF: Final = {
+    WriteOperation.UPSERT: WriteOperation.DELETE,
+    WriteOperation.UPSERT_PREPPED: WriteOperation.DELETE_PREPPED,
+}
+
+
+def deletion_of(operation: WriteOperation) -> WriteOperation:
+    """What the operation is for rows without content. OptionError for one that does not look for keys."""
+    if not TRAITS[operation].finds_keys:
+        raise OptionError(
+            f"rows without content (EmptyHoodieRecordPayload) delete by an upsert, not by {operation.value.lower()}",
+            option="hoodie.datasource.write.payload.class",
+            found=operation.value,
+        )
+    return _DELETION_OF.get(operation, operation)
 
 
 def data_action(table: HudiTable) -> Action:

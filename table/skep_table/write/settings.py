@@ -71,7 +71,13 @@ KEY_GENERATOR = option(
     "Hudi's key generator class or its type, or the name of an entry point of group skep.key_generators",
     f"{_WRITE}keygenerator.type",
 )
-PAYLOAD = option(f"{_WRITE}payload.class", str, "", "Hudi's payload class", "hoodie.compaction.payload.class")
+PAYLOAD = option(
+    f"{_WRITE}payload.class",
+    str,
+    "",
+    "Hudi's payload class; EmptyHoodieRecordPayload makes an upsert delete the rows of its keys",
+    "hoodie.compaction.payload.class",
+)
 MERGE_MODE = option(
     "hoodie.write.record.merge.mode",
     one_of(MergeMode),
@@ -144,6 +150,11 @@ _MODE_OF_STRATEGY: Final = {strategy: mode for mode, strategy in STRATEGY_OF_MOD
 def spec_of(options: Options, name: str, schema: Schema) -> TableSpec:
     """A new table. OptionError for settings that don't go together."""
     _check_written(options)
+    if deletes_rows(options):
+        raise OptionError(
+            f"{PAYLOAD.key}={options.value(PAYLOAD)} deletes rows by their keys: a new table has none",
+            option=PAYLOAD.key,
+        )
     ordering = options.value(ORDERING) or None
     generator = options.value(KEY_GENERATOR)
     properties = (LOGICAL_TIMESTAMPS.key, META_FIELDS.key, DROPS_PARTITION_COLUMNS.key)
@@ -164,6 +175,11 @@ def spec_of(options: Options, name: str, schema: Schema) -> TableSpec:
     )
 
 
+def deletes_rows(options: Options) -> bool:
+    """Whether the options have rows without content, which delete the rows of their keys."""
+    return _simple(options.value(PAYLOAD)) == "EmptyHoodieRecordPayload"
+
+
 def payload_of(options: Options, ordering: str | None) -> str | None:
     """The payload class by which a version 6 table merges as the options say; None when they don't say.
 
@@ -175,7 +191,7 @@ def payload_of(options: Options, ordering: str | None) -> str | None:
             hint=f"name a merger by {PAYLOAD.key}, and register it as an entry point of group skep.mergers",
             option=IMPLEMENTATIONS.key,
         )
-    given = options.value(PAYLOAD) or None
+    given = None if deletes_rows(options) else options.value(PAYLOAD) or None
     mode = _mode(options)
     if mode is None:
         return given

@@ -11,7 +11,7 @@ import pytest
 
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.commit.setting import CommitSetting
-from skep_table.errors import DuplicateKeyError, KeyFieldError
+from skep_table.errors import DuplicateKeyError, KeyFieldError, OptionError
 from skep_table.options import Options
 from skep_table.query import ReadRequest
 from skep_table.query.read import read
@@ -237,6 +237,19 @@ def test_prepped_rows_without_meta_columns_are_refused(make: Make) -> None:
     table = make()
     with pytest.raises(KeyFieldError, match="_hoodie_record_key"):
         writer(table).upsert(rows(("a", "p", 1, 1)), prepped=True)
+
+
+def test_an_upsert_of_rows_without_content_deletes_by_key(make: Make) -> None:
+    """Hudi's way to delete for good, by the payload class of one write."""
+    table = make()
+    writer(table).insert(rows(("a", "p", 5, 1), ("b", "p", 5, 2)))
+    empty = {"hoodie__datasource__write__payload__class": "org.apache.hudi.common.model.EmptyHoodieRecordPayload"}
+    result = writer(table, **empty).upsert(rows(("a", "p", 1, None), ("nowhere", "p", 1, None)))
+    assert (result.deleted, result.inserted) == (1, 0)
+    assert content(table) == [("b", "p", 2)]
+    assert table.reload().config.payload_class == table.config.payload_class
+    with pytest.raises(OptionError, match="by an upsert"):
+        writer(table, **empty).insert(rows(("c", "p", 1, 1)))
 
 
 # -- what a commit is told ---------------------------------------------------------------------------------------------
