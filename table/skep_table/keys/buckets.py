@@ -21,6 +21,7 @@ DIGITS: Final = 8
 """So many digits at the beginning of a file id are the number of its bucket."""
 
 _INDEX: Final = "hoodie.index.type"
+_BY_PARTITION: Final = "hoodie.bucket.index.partition.expressions"
 _ENGINE: Final = "hoodie.index.bucket.engine"
 _MASK = np.uint64(0xFFFFFFFF)
 _nothing: tuple[str, ...] = ()
@@ -48,6 +49,8 @@ class Buckets:
             key: config.raw.get(key) or told.get(key, "") for key in (_INDEX, _ENGINE, BUCKETS.key, BUCKET_FIELDS.key)
         }
         is_simple = given[_INDEX].upper() == "BUCKET" and given[_ENGINE].upper() in ("", "SIMPLE")
+        # Hudi 1.1 can count buckets by partition, beside the table.
+        is_simple &= not (config.raw.get(_BY_PARTITION) or told.get(_BY_PARTITION))
         if not is_simple or not given[BUCKETS.key] or not config.record_key_fields:
             return None
         stated = Options({key: text for key, text in given.items() if text})

@@ -9,11 +9,12 @@ from typing import Final
 import pyarrow as pa
 
 from skep_table.basefile import BaseFileOptions, ValueFilters, read_footer
-from skep_table.errors import KeyFieldError
+from skep_table.errors import KeyFieldError, UnsupportedError
 from skep_table.keys import KeyGenerator, KeyGeneratorType
 from skep_table.keys.stored import StoredKeys
 from skep_table.logfile.options import COMPRESSION_RATIO, LogFileOptions
 from skep_table.merge import MergeRule
+from skep_table.names import META_FOLDER
 from skep_table.options import Options
 from skep_table.schema.arrow import from_arrow, to_arrow
 from skep_table.schema.policy import SchemaPolicy
@@ -49,6 +50,8 @@ from skep_table.write.settings import check_settings, merged_by
 
 # Commits that are asked for the size of their records, before the option's is taken.
 _COMMITS_ASKED: Final = 64
+_BUCKET_INDEX: Final = f"{META_FOLDER}/.bucket_index"
+_CONSISTENT_HASHING: Final = "consistent_hashing_metadata"
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +138,7 @@ def plan_write(table: HudiTable, operation: WriteOperation, incoming: pa.Schema,
     """Checks the frame's columns against the table. InputError for what does not fit."""
     config = table.config
     check_settings(config, table.storage.root, options)
+    _refuse_consistent_hashing(table)
     generator = _as_stored(table, KeyGenerator.of(config, options))
     rule = MergeRule.of(merged_by(config, options), options)
     given = plain_schema(pa.schema([field for field in incoming if field.name not in META_FIELDS]))
@@ -185,6 +189,17 @@ def plan_write(table: HudiTable, operation: WriteOperation, incoming: pa.Schema,
         arrangement.check(keyer.schema)
     rule = rule.with_defaults(in_files)
     return WritePlan(operation, table.with_dropped(in_files), in_files, keyer, rule, index, options)
+
+
+def _refuse_consistent_hashing(table: HudiTable) -> None:
+    """Which group a key belongs to is said beside such a table: one that is not told of there would not be found."""
+    if table.config.is_mor and _CONSISTENT_HASHING in table.storage.list_folders(_BUCKET_INDEX):
+        raise UnsupportedError(
+            f"table {table.config.name} is written by consistent hashing, which is not supported yet",
+            hint="Hudi's writers know it: hoodie.index.bucket.engine=CONSISTENT_HASHING",
+            table=table.config.name,
+            path=table.storage.root,
+        )
 
 
 def _as_stored(table: HudiTable, generator: KeyGenerator) -> KeyGenerator:

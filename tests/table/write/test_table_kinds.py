@@ -199,6 +199,18 @@ def test_an_ordering_column_has_to_be_in_files(make: Make) -> None:
         make(DROPPED, ordering="part")
 
 
+def test_a_table_of_consistent_hashing_is_not_given_groups_that_its_index_does_not_know(make: Make) -> None:
+    table = make({}, type=TableType.MERGE_ON_READ)
+    mapping = (
+        Path(table.storage.root) / ".hoodie/.bucket_index/consistent_hashing_metadata/1/00000000000000.hashing_meta"
+    )
+    mapping.parent.mkdir(parents=True)
+    mapping.write_text("{}")
+    with pytest.raises(UnsupportedError, match="consistent hashing"):
+        writer(table).upsert(rows(("a", 1, 1, 1)))
+    assert not len(table.reload().timeline)
+
+
 # -- Hudi's own --------------------------------------------------------------------------------------------------------
 
 
