@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import logging
 import socket
+import threading
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
@@ -28,7 +30,32 @@ _PATIENCE_SECONDS: Final = 30.0
 _RETRY_SECONDS: Final = 0.5
 _AGENT_CHARACTERS: Final = 128  # the width of the column in the metastore's database
 
+PARTITIONS_SUFFIX: Final = "__partitions"
+"""After a table's name: the one on which locks of its partitions are."""
+
 _abandoned: set[str] = set()  # agent texts of locks of this process that could not be given up
+
+
+class _Turns:
+    """Locks that were given up by threads of this process, counted for those that wait for the same one."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._ended: Counter[str] = Counter()
+
+    def end(self, resource: str) -> None:
+        with self._changed:
+            self._ended[resource] += 1
+            self._changed.notify_all()
+
+    def wait(self, resource: str, seen: int, seconds: float = 0) -> int:
+        """Until more than `seen` have ended, at most so long; answers how many have."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._ended[resource] != seen, seconds)
+            return self._ended[resource]
+
+
+_turns = _Turns()
 
 
 class HmsLock(LeasedLock):
@@ -62,10 +89,28 @@ class HmsLock(LeasedLock):
         self._agent = ""
         self._beating: Metastore | None = None
         self._unreachable_since: float | None = None
+        self._turns_seen = 0
 
     @property
     def metastore(self) -> Metastore:
         return self._metastore
+
+    def of_partition(self, partition_path: str, on_lost: Callable[[LeaseLostError], None]) -> HmsLock:
+        """The lock of one partition, for as long as a write takes.
+
+        It is one on another name than the table's: the server would let it exclude the table's own, short locks.
+        """
+        return HmsLock(
+            self._metastore,
+            self._database,
+            self._table + PARTITIONS_SUFFIX,
+            partition=partition_path,
+            purpose=self._purpose,
+            heartbeat_seconds=self._heartbeat_seconds,
+            clock=self._clock,
+            events=self._events,
+            on_lost=on_lost,
+        )
 
     @property
     def lock_id(self) -> int | None:
@@ -74,7 +119,12 @@ class HmsLock(LeasedLock):
 
     def _enter(self) -> bool:
         self._unreachable_since = None
+        self._turns_seen = _turns.wait(self._resource, -1)
         return self._request()
+
+    @property
+    def _resource(self) -> str:
+        return f"{self._metastore.uri}/{self.name}"
 
     def _request(self) -> bool:
         """Asks once. When the answer is lost, the request is looked for by its agent text: found, it is ours."""
@@ -131,7 +181,20 @@ class HmsLock(LeasedLock):
         self._unreachable_since = None
         return state is LockState.ACQUIRED
 
+    def _pause(self, seconds: float) -> int:
+        """Turns that end in this process are known here at once."""
+        if self._clock is not SYSTEM_CLOCK:
+            return super()._pause(seconds)
+        before, self._turns_seen = self._turns_seen, _turns.wait(self._resource, self._turns_seen, seconds)
+        return self._turns_seen - before
+
     def _leave(self) -> None:
+        try:
+            self._give_up()
+        finally:
+            _turns.end(self._resource)
+
+    def _give_up(self) -> None:
         lock_id, self._lock_id = self._lock_id, None
         beating, self._beating = self._beating, None
         if beating is not None:

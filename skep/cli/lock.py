@@ -54,7 +54,8 @@ def show(
                 return
         with connected(metastore, warehouse) as (client, settings):
             database, name = _parts(table, settings.database)
-            print_rows([_row(lock) for lock in client.locks(database, name)], output, _COLUMNS)
+            found = [*client.locks(database, name), *_of_partitions(client, database, name)]
+            print_rows([_row(lock) for lock in found], output, _COLUMNS)
 
 
 @app.command()
@@ -118,6 +119,13 @@ def break_(
                 return
         with connected(metastore, warehouse) as (client, _):
             _break_in(client, lock_id, output, force=force)
+
+
+def _of_partitions(client: Any, database: str | None, name: str | None) -> list[Any]:
+    """The locks of a table's partitions, which are on a name of their own."""
+    from skep_catalog.lock import PARTITIONS_SUFFIX
+
+    return client.locks(database, name + PARTITIONS_SUFFIX) if name else []
 
 
 def _break_in(client: Any, lock_id: str, output: Output, *, force: bool) -> None:

@@ -36,6 +36,9 @@ script = _load("storm_writer", HERE / "storm_writer.py")
 _load("storm_proxy", HERE / "proxy.py")
 
 
+SERVICES = -1  # among the writers' numbers: the process that runs the table's services
+
+
 @dataclass
 class Storm:
     """`seed` decides what is written, and what happens when. A storm that fails prints it: STORM_SEED replays it."""
@@ -46,6 +49,8 @@ class Storm:
     type: str = "cow"
     writers: int = 8
     commits: int = 25
+    services: bool = False
+    spark: bool = False
     options: dict[str, object] = field(default_factory=dict)
     processes: dict[int, subprocess.Popen[bytes]] = field(default_factory=dict)
     lives: Counter[int] = field(default_factory=Counter)
@@ -67,6 +72,11 @@ class Storm:
         self.table = create_table(LocalStorage(str(self.folder / f"storm{self.seed % 10**6}")), spec)
         self.dice = random.Random(self.seed)
 
+    @property
+    def stop(self) -> Path:
+        """The file that ends the services."""
+        return self.folder / "stop"
+
     def start(self, writer: int) -> None:
         life = self.lives[writer]
         self.lives[writer] += 1
@@ -80,6 +90,8 @@ class Storm:
             "commits": self.commits,
             "lock": self.lock,
             "options": self.options,
+            "spark": self.spark,
+            "stop": str(self.stop) if writer == SERVICES else "",
         }
         command = [sys.executable, str(HERE / "storm_writer.py"), json.dumps(job)]
         with (self.folder / f"{writer}.{life}.log").open("wb") as log:
@@ -106,10 +118,14 @@ class Storm:
         try:
             for writer in range(self.writers):
                 self.start(writer)
+            if self.services:
+                self.start(SERVICES)
             while running := [w for w, process in self.processes.items() if process.poll() is None]:
                 assert time.monotonic() < deadline, f"still running: {running}"
                 time.sleep(0.05)
-                if trouble is not None:
+                if running == [SERVICES]:
+                    self.stop.touch()
+                elif trouble is not None:
                     trouble(self)
             for writer, process in self.processes.items():
                 life = self.lives[writer] - 1

@@ -2,6 +2,8 @@
 
 Each commit is one batch, by an id that the commit bears. What is about to be written is noted before it is, and the id
 again when the write has been acknowledged. A batch that conflicts is tried again until it is committed.
+
+Instead of writing, one process may run the table's services, over and over until the file `stop` is there.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ import json
 import os
 import random
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +22,7 @@ from skep_table.commit.setting import CommitSetting
 from skep_table.errors import CatalogError, LockError, StorageError, WriteError
 from skep_table.lock import Lock
 from skep_table.options import Options
+from skep_table.services.automatic import maintain
 from skep_table.table import HudiTable
 from skep_table.write.local import LocalWriter
 
@@ -82,6 +86,47 @@ def hash_of(text: str) -> int:
     return sum(text.encode())
 
 
+SERVICES = {
+    "hoodie.compact.inline.max.delta.commits": 4,
+    "hoodie.clustering.inline": "true",
+    "hoodie.clustering.inline.max.commits": 6,
+    "hoodie.cleaner.commits.retained": 10,
+    "hoodie.keep.min.commits": 5000,
+    "hoodie.keep.max.commits": 5001,
+}
+
+
+def run_services(table: HudiTable, setting: CommitSetting, stop: Path, note: Any) -> None:
+    """One round more after the writers are done: a plan that was just made is carried out."""
+    rounds_left = 2
+    while rounds_left:
+        rounds_left -= stop.exists()
+        try:
+            for step in maintain(table.reload(), setting):
+                for done in step.run():
+                    note(service=done.service, state=str(done))
+        except (WriteError, LockError, CatalogError, StorageError) as error:
+            note(service="?", failed=repr(error)[:300])
+        time.sleep(0.05)
+
+
+def writer_of(job: dict[str, Any], table: HudiTable, setting: CommitSetting) -> Any:
+    """Frames of Arrow are written by threads, those of Spark by Spark."""
+    if not job["spark"]:
+        return LocalWriter(table, setting), pa.Table.from_pylist
+    from skep_catalog.java import find_java
+    from skep_writer import SparkWriter, make_spark
+
+    conf = {"spark.driver.memory": "600m", "spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2"}
+    spark = make_spark({"JAVA_HOME": str(find_java().home)}, master="local[1]", conf=conf)
+
+    def frame(rows: list[dict[str, Any]], schema: pa.Schema) -> Any:
+        columns = ", ".join(f"{field.name} {'bigint' if field.name == 'ts' else 'string'}" for field in schema)
+        return spark.createDataFrame([tuple(row.get(name) for name in schema.names) for row in rows], columns)
+
+    return SparkWriter(table, spark, setting.options, lock=setting.lock), frame
+
+
 def main() -> None:
     job = json.loads(sys.argv[1])
     journal = Path(job["journal"]).open("a", encoding="utf-8")  # noqa: SIM115 - open until the process dies
@@ -98,18 +143,23 @@ def main() -> None:
             "hoodie.client.heartbeat.tolerable.misses": 4,
             "hoodie.write.num.retries.on.conflict.failures": 3,
             "hoodie.parquet.compression.codec": "uncompressed",
+            **(SERVICES if job["stop"] else {}),
             **job["options"],
         }
     )
     table = HudiTable.open(job["table"], job["storage_options"])
     lock = make_lock(job["lock"], table)
-    writer = LocalWriter(table, CommitSetting(lock=lock, options=options))
+    setting = CommitSetting(lock=lock, options=options)
+    if job["stop"]:
+        run_services(table, setting, Path(job["stop"]), note)
+        return
+    writer, frame = writer_of(job, table, setting)
     for batch, operation, rows in batches(job["writer"], job["life"], job["seed"], job["commits"]):
         schema = SCHEMA if operation == "upsert" else pa.schema([SCHEMA.field("id"), SCHEMA.field("part")])
         note(batch=batch, operation=operation, rows=rows)
         for _ in range(TRIES):
             try:
-                result = getattr(writer, operation)(pa.Table.from_pylist(rows, schema), batch_id=batch)
+                result = getattr(writer, operation)(frame(rows, schema), batch_id=batch)
             except (WriteError, LockError, CatalogError, StorageError) as error:
                 note(batch=batch, failed=repr(error)[:300])
                 continue

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from skep_catalog.embedded import EmbeddedMetastore
+from skep_table.timeline.instant import Action
 
 MakeStorm = Callable[..., Any]
 FEW = {"writers": 3, "commits": 4}
@@ -68,6 +69,24 @@ class TestStorm:
 
         made.run(lambda storm: now_and_then(storm, 0.1 if len(pauses) < 15 else 0, pause))
         assert pauses
+
+    @types
+    def test_services_beside_the_writers(self, type: str, storm: MakeStorm) -> None:
+        """Compaction, clustering and clean, again and again; now and then their process is killed, too."""
+        made = storm({"kind": "storage"}, type=type, writers=4, commits=15, services=True)
+
+        def trouble(storm: Any) -> None:
+            if storm.dice.random() < 0.005 and storm.lives[-1] < 4:
+                storm.kill(-1)
+
+        made.run(trouble)
+        timeline = made.table.reload().timeline.completed()
+        wanted = {Action.REPLACE_COMMIT, Action.CLEAN} | ({Action.COMMIT} if type == "mor" else set())
+        assert wanted <= {instant.action for instant in timeline.instants}
+
+    def test_writers_on_spark(self, storm: MakeStorm) -> None:
+        found = storm({"kind": "storage", "beat": 5}, writers=2, commits=5, spark=True).run()
+        assert found["acknowledged"] == found["committed"] == 2 * 5
 
     def test_through_zookeeper(self, zookeeper: str, storm: MakeStorm) -> None:
         made = storm({"kind": "zookeeper", "at": zookeeper}, writers=4, commits=15)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-from skep_table.options import Status, at_least, boolean, one_of, option
+from skep_table.options import Status, at_least, boolean, comma_list, one_of, option
 
 
 class MetadataTablePolicy(Enum):
@@ -96,6 +96,12 @@ LOCK_TIMEOUT_SECONDS = option(
     float,
     600.0,
     "How long a write waits for the table's lock; else as long as Hudi with its two options, when one is given",
+)
+LOCK_PARTITIONS = option(
+    "skep.write.lock.partitions",
+    comma_list,
+    (),
+    "Partition paths that a write locks for as long as it takes, besides the table's short locks",
 )
 INSTANT_LAG_SECONDS = option(
     "skep.write.instant.lag.seconds",

@@ -30,6 +30,7 @@ from skep_table.commit.early import refuse_early
 from skep_table.commit.heartbeat import Heart, Pulse
 from skep_table.commit.leftovers import delete_files, delete_new_partitions, files_of_instant
 from skep_table.commit.markers import close_markers, delete_markers, open_markers
+from skep_table.commit.partition_locks import PartitionLocks
 from skep_table.commit.recovery import roll_back_failed
 from skep_table.commit.rollback import pending_rollback_plan, roll_back
 from skep_table.commit.schemas import with_merged_schema
@@ -66,12 +67,15 @@ class Transaction:
     `table` is the look at the table on which the write is based: everything that completes later may conflict with it.
     """
 
-    def __init__(self, table: HudiTable, instant: Instant, setting: CommitSetting, heart: Heart) -> None:
+    def __init__(
+        self, table: HudiTable, instant: Instant, setting: CommitSetting, heart: Heart, partitions: PartitionLocks
+    ) -> None:
         self.table = table
         self.instant = instant
         self._setting = setting
         self.committed: CommitMetadata | None = None  # the account as it was written
         self._heart = heart
+        self._partitions = partitions
         self._done = False
 
     @classmethod
@@ -79,6 +83,8 @@ class Transaction:
         """Prepares the table and requests an instant. Raises what `check_writable` and the metadata policy raise."""
         Concurrency.of(setting.options)
         heart = Heart(table.storage, Pulse.of(setting.options), setting.clock, setting.on_lost)
+        partitions = PartitionLocks(setting)
+        partitions.acquire()
         try:
             with _exclusive(table, setting) as (table, _):
                 check_writable(table.config, table.storage.root)
@@ -90,8 +96,9 @@ class Transaction:
                 instant, _ = request_instant(table, action, content, setting.instant_clock, announce=heart.announce)
         except BaseException:
             heart.stop()
+            partitions.release()
             raise
-        transaction = cls(table, instant, setting, heart)
+        transaction = cls(table, instant, setting, heart, partitions)
         try:
             heart.start()
             open_markers(table.storage, instant.requested_time)
@@ -111,6 +118,7 @@ class Transaction:
         self.abort(error)
         if isinstance(error, Exception) and not isinstance(error, SkepError):
             self._heart.ensure_alive()  # tasks that were stopped for it say so in their own words
+            self._partitions.ensure_alive()
 
     @property
     def is_requested(self) -> bool:
@@ -133,6 +141,7 @@ class Transaction:
         with _exclusive(self.table, setting) as (fresh, lock_id):
             check_writable(fresh.config, storage.root)
             self._heart.ensure_alive()
+            self._partitions.ensure_held(metadata)
             self._ensure_pending(fresh)
             if check is not None:
                 check(fresh)
@@ -153,6 +162,8 @@ class Transaction:
             delete_markers(storage, time)
         except SkepError:
             log.exception("table %s: the markers of %s stay until the next write", self.table.config.name, time)
+        finally:
+            self._partitions.release()
         return self.instant
 
     def abort(self, error: BaseException | None) -> None:
@@ -181,6 +192,7 @@ class Transaction:
             log.exception("table %s: %s could not be rolled back, the next write will", self.table.config.name, time)
         finally:
             self._heart.stop()
+            self._partitions.release()
         self._setting.events.emit("write.rolled_back", instant=time, error=repr(error))
 
     def _check_ahead(self, metadata: CommitMetadata) -> frozenset[Instant]:

@@ -23,8 +23,8 @@ from skep_table.events import NO_EVENTS, Events
 
 log = logging.getLogger("skep.lock")
 
-_FIRST_POLL_SECONDS: Final = 0.02
-_NEXT_POLL_SECONDS: Final = 0.04
+_FIRST_POLL_SECONDS: Final = 0.01
+_NEXT_POLL_SECONDS: Final = 0.2  # the next one asks often at first, then less: turns are short, most times
 _PLACE_SECONDS: Final = 0.1  # a turn takes longer than this
 _LONGEST_POLL_SECONDS: Final = 1.0
 _POLL_ANYWAY_SECONDS: Final = 5.0
@@ -95,9 +95,10 @@ class LeasedLock(ABC):
     def _queue(self) -> Queue:
         """Who is before us."""
 
-    def _pause(self, seconds: float) -> None:
-        """Between two polls. Providers that are told of changes may return earlier."""
+    def _pause(self, seconds: float) -> int:
+        """Between two polls. Providers that are told of changes may return earlier, with the number of turns taken."""
         self._clock.sleep(seconds)
+        return 0
 
     @property
     @abstractmethod
@@ -182,30 +183,33 @@ class LeasedLock(ABC):
 
     def _wait(self, start: float, timeout_seconds: float) -> None:
         """Asks again and again: the first in a queue often, the others how long it still is; without one, ever less."""
-        pause, looked, polled, told, ahead = _FIRST_POLL_SECONDS, float("-inf"), start, start, 1
+        pause, look_at, polled, told, ahead = _FIRST_POLL_SECONDS, start, start, start, 1
         while True:
-            now = self._clock.monotonic()
-            left = start + timeout_seconds - now
+            left = start + timeout_seconds - self._clock.monotonic()
             if left <= 0:
-                raise self._timed_out(now - start)
-            self._pause(min(pause, left))
+                raise self._timed_out(timeout_seconds - left)
+            turns = self._pause(min(pause, left))
+            ahead = max(1, ahead - turns)
+            now = self._clock.monotonic()
             if ahead == 1 or now - polled >= _POLL_ANYWAY_SECONDS:
                 polled = now
                 if self._poll():
                     return
-            if ahead > 1 or now - looked >= _LOOK_SECONDS:
-                looked = now
+            if now >= look_at:
                 queue = self._queue()
-                ahead = queue.ahead if self._in_turns else 1
+                if self._in_turns and queue.ahead != ahead:
+                    turns, ahead = 1, queue.ahead
+                look_at = now + (_LOOK_SECONDS if ahead == 1 else min(_PLACE_SECONDS * (ahead - 1), _LOOK_SECONDS))
                 self._tell(queue, now - start, timeout_seconds)
                 if now - told >= _TELL_SECONDS:
                     told = now
                     log.warning("waiting for the lock on %s for %d s: held by %s", self.name, now - start, queue.holder)
-            if self._in_turns:
-                pause = _NEXT_POLL_SECONDS + _PLACE_SECONDS * (ahead - 1)
+            if not self._in_turns:
+                pause = min(pause * random.uniform(1.2, 1.8), _LONGEST_POLL_SECONDS)
+            elif ahead > 1:
+                pause = max(look_at - now, _FIRST_POLL_SECONDS)
             else:
-                pause *= random.uniform(1.2, 1.8)
-            pause = min(pause, _LONGEST_POLL_SECONDS)
+                pause = _FIRST_POLL_SECONDS if turns else min(pause * 1.2, _NEXT_POLL_SECONDS)
 
     def _tell(self, queue: Queue, waited: float, timeout_seconds: float) -> None:
         facts = {"lock": self.name, "holder": queue.holder, "ahead": queue.ahead}

@@ -97,8 +97,9 @@ class ZooKeeperLock(LeasedLock):
             self._changed.set()
         return False
 
-    def _pause(self, seconds: float) -> None:
+    def _pause(self, seconds: float) -> int:
         self._changed.wait(seconds)
+        return 0
 
     def _leave(self) -> None:
         client, node, self._client, self._node = self._client, self._node, None, None

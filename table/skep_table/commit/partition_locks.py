@@ -1,0 +1,81 @@
+"""Locks of single partitions, on request: held for as long as a write takes, so that writes to one partition queue up.
+
+The table's lock is held for moments only, and of two writes to the same files one fails. Who names the partitions that
+it is going to write has no such conflict with others who do: they wait before they begin. Others are not kept out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol, runtime_checkable
+
+from skep_table.commit.options import LOCK_PARTITIONS
+from skep_table.commit.setting import CommitSetting
+from skep_table.errors import InputError, LeaseLostError, OptionError
+from skep_table.lock import Lock
+from skep_table.timeline.metadata import CommitMetadata
+
+
+@runtime_checkable
+class HasPartitions(Protocol):
+    """A table's lock whose provider locks single partitions, too."""
+
+    def of_partition(self, partition_path: str, on_lost: Callable[[LeaseLostError], None]) -> Lock:
+        """A lock of its own, which does not wait for the table's, nor keeps it from others."""
+        ...
+
+
+class PartitionLocks:
+    """The locks of the partitions that the options name; none, most times."""
+
+    def __init__(self, setting: CommitSetting) -> None:
+        self._setting = setting
+        self._lost: LeaseLostError | None = None
+        # Everybody takes several in the same order: so nobody waits in a circle.
+        self._partitions = tuple(sorted(set(setting.options.value(LOCK_PARTITIONS))))
+        self._locks: list[Lock] = []
+        if self._partitions and not isinstance(setting.lock, HasPartitions):
+            raise OptionError(
+                f"{LOCK_PARTITIONS.key} needs the lock provider metastore: others lock whole tables",
+                option=LOCK_PARTITIONS.key,
+            )
+
+    def acquire(self) -> None:
+        try:
+            for partition in self._partitions:
+                assert isinstance(self._setting.lock, HasPartitions)
+                lock = self._setting.lock.of_partition(partition, self._on_lost)
+                lock.acquire(self._setting.lock_timeout_seconds)
+                self._locks.append(lock)
+        except BaseException:
+            self.release()
+            raise
+
+    def release(self) -> None:
+        while self._locks:
+            self._locks.pop().release()
+
+    def ensure_alive(self) -> None:
+        """LeaseLostError when one is known to be lost."""
+        if self._lost is not None:
+            raise self._lost
+
+    def ensure_held(self, metadata: CommitMetadata) -> None:
+        """LeaseLostError when one is lost; InputError for a write to a partition that is not locked."""
+        if not self._partitions:
+            return
+        beyond = sorted(set(metadata.partitions) - set(self._partitions))
+        if beyond:
+            raise InputError(
+                f"{len(beyond)} partitions were written to that {LOCK_PARTITIONS.key} does not name, {beyond[0]!r}"
+                " among them",
+                option=LOCK_PARTITIONS.key,
+                partitions=beyond[:10],
+            )
+        self.ensure_alive()
+        for lock in self._locks:
+            lock.ensure_held()
+
+    def _on_lost(self, error: LeaseLostError) -> None:
+        self._lost = error
+        self._setting.on_lost(error)
