@@ -126,3 +126,20 @@ def test_bulk_insert_sorts_by_columns(table: HudiTable, spark: Any) -> None:
     for name, value in zip(stored["_hoodie_file_name"].to_pylist(), stored["v"].to_pylist(), strict=True):
         by_file.setdefault(name, []).append(value)
     assert all(values == sorted(values) for values in by_file.values())
+
+
+@pytest.mark.parametrize("kind", [TableType.COPY_ON_WRITE, TableType.MERGE_ON_READ])
+def test_tables_that_keep_neither_keys_nor_partition_columns(tmp_path: Path, spark: Any, kind: TableType) -> None:
+    lean = {"hoodie.populate.meta.fields": "false", "hoodie.datasource.write.drop.partition.columns": "true"}
+    spec = TableSpec(
+        name="t", schema=SCHEMA, record_key=("id",), partition_by=("part",), ordering="ts", type=kind, properties=lean
+    )
+    table = create_table(LocalStorage(str(tmp_path / "lean")), spec)
+    write(table, spark, "bulk_insert", many(spark, 1))
+    write(table, spark, "upsert", many(spark, 2, count=80))
+    write(table, spark, "delete", many(spark, 3, count=10).select("part", "id"))
+    found = read(table.reload(), ReadRequest()).to_arrow()
+    assert found.schema.names == ["id", "ts", "v", "part"]
+    assert sorted(map(tuple, found.select(["id", "part", "ts", "v"]).to_pandas().itertuples(index=False))) == [
+        (f"k{at:03d}", f"p{at % 3}", 2, at) for at in range(10, 80)
+    ]

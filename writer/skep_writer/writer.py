@@ -29,7 +29,8 @@ from skep_writer.arranged import write_arranged
 from skep_writer.edge import SparkRunner, frame_schema
 from skep_writer.executors import ensure_executors
 from skep_writer.session import check_session, is_spark_frame, job_group
-from skep_writer.spark_rows import frame_rows, write_stream
+from skep_writer.spark_rows import frame_rows
+from skep_writer.streamed import write_stream
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -29,7 +29,7 @@ def with_merged_schema(
     if last_before == now.timeline.data().completed().last():
         return metadata
     try:
-        before, theirs = (began.schema() if last_before else None), now.schema()
+        before, theirs = (began.stored_schema() if last_before else None), now.stored_schema()
     except SchemaError:
         return metadata  # nobody has stated one yet
     ours = parse_avro(text)

@@ -230,7 +230,7 @@ def check_sort_columns(table: HudiTable, columns: Sequence[str]) -> None:
     """SchemaError for a column that is not there, or is of a type without an order."""
     if not columns:
         return
-    schema = to_arrow(table.schema().with_meta())
+    schema = to_arrow(table.stored_schema().with_meta())
     for name in columns:
         head, *members = name.split(".")
         kind = schema.field(head).type if head in schema.names else None

@@ -133,7 +133,8 @@ def _columns(tree: Any, table: HudiTable) -> tuple[str, ...] | None:
     if any(not isinstance(star.parent, exp.Count) for star in tree.find_all(exp.Star)):
         return None
     names = {identifier.name.lower() for identifier in tree.find_all(exp.Identifier)}
-    every = (*META_FIELDS, *table.schema().names())
+    meta = META_FIELDS if table.config.populate_meta_fields else ()
+    every = (*meta, *table.schema().names())
     return tuple(name for name in every if name.lower() in names) or every[:1]
 
 

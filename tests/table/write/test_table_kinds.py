@@ -18,6 +18,7 @@ from skep_table.errors import KeyFieldError, OptionError, UnsupportedError
 from skep_table.options import Options
 from skep_table.query import ReadRequest
 from skep_table.query.read import read
+from skep_table.runner import ThreadRunner
 from skep_table.schema.arrow import to_arrow
 from skep_table.schema.avro import parse_avro
 from skep_table.schema.types import META_FIELDS
@@ -140,6 +141,15 @@ def test_indexes_that_need_kept_keys_are_refused_by_name(make: Make, index: str)
         writer(make(VIRTUAL), hoodie__index__type=index).upsert(rows(("a", 1, 1, 1)))
 
 
+def test_validators_count_rows_that_have_no_meta_columns(make: Make) -> None:
+    pytest.importorskip("duckdb")
+    told = {
+        "hoodie__precommit__validators": "org.apache.hudi.client.validator.SqlQuerySingleResultPreCommitValidator",
+        "hoodie__precommit__validators__single__value__sql__queries": "select count(*) from <TABLE_NAME>#2",
+    }
+    assert writer(make(VIRTUAL), **told).insert(rows(("a", 1, 1, 1), ("b", 1, 1, 1))).inserted == 2
+
+
 def test_rows_that_can_not_say_where_they_are(make: Make) -> None:
     table = make(VIRTUAL)
     with pytest.raises(KeyFieldError, match="no meta columns"):
@@ -175,6 +185,25 @@ def test_a_new_column_comes_before_the_dropped_ones(make: Make) -> None:
     result = writer(table).upsert(rows(("a", 1, 2, 2)).append_column("more", pa.array(["x"])))
     assert result.schema.names() == table.reload().schema().names() == ("id", "ts", "v", "more", "part")
     assert content(table) == [("a", "1", 2)]
+
+
+def test_columns_that_two_writers_add_at_once(make: Make) -> None:
+    table = make(DROPPED)
+    writer(table).insert(rows(("a", 1, 1, 1)))
+
+    class Meanwhile(ThreadRunner):
+        def map(self, function: Any, tasks: Any) -> Any:
+            if len(table.reload().timeline.data().completed()) == 1:
+                writer(table).insert(rows(("b", 2, 1, 2)).append_column("theirs", pa.array(["x"])))
+            return super().map(function, tasks)
+
+    ours = rows(("c", 3, 1, 3)).append_column("ours", pa.array(["y"]))
+    # the later instant says what the columns are: this one is dated before, so it gives way and tries again
+    told = {"num.retries.on.conflict.failures": "1", "set.null.for.missing.columns": "true"}
+    options = Options({f"hoodie.write.{key}": value for key, value in told.items()})
+    LocalWriter(table, CommitSetting(runner=Meanwhile(), options=options)).insert(ours)
+    assert set(table.reload().stored_schema().names()) == {"id", "ts", "v", "ours", "theirs"}
+    assert content(table) == [("a", "1", 1), ("b", "2", 2), ("c", "3", 3)]
 
 
 def test_paths_are_made_of_the_column_as_it_arrives(make: Make) -> None:

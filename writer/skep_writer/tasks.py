@@ -1,0 +1,274 @@
+"""What Python workers do with the rows of a write: each is a function of batches that travels to a task."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from skep_table.errors import InputError, KeyFieldError, SkepError
+from skep_table.schema.types import RECORD_KEY
+from skep_table.write.bucket import BucketResult, write_bucket
+from skep_table.write.context import WriteContext
+from skep_table.write.hashing import key_hashes
+from skep_table.write.index import NEW_KEY
+from skep_table.write.indexes.base import Index
+from skep_table.write.indexes.moves import GlobalTagger, tagged_counts
+from skep_table.write.keyed import Keyer, partition_codes, rows_by
+from skep_table.write.profile import Bucket, BucketPlan
+from skep_writer.edge import Batches, binary_column, pack, unpack
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+PREPARED = pa.schema(
+    [
+        pa.field("payload", pa.binary()),
+        pa.field("size", pa.int64()),
+        pa.field("paths", pa.list_(pa.string())),
+        pa.field("counts", pa.list_(pa.int64())),
+        pa.field("error", pa.binary()),
+    ]
+)
+TAGGED = pa.schema(
+    [
+        pa.field("payload", pa.binary()),
+        pa.field("tags", pa.binary()),
+        pa.field("paths", pa.list_(pa.string())),
+        pa.field("positions", pa.list_(pa.int64())),
+        pa.field("counts", pa.list_(pa.int64())),
+    ]
+)
+ROUTED = pa.schema(
+    [
+        pa.field("slot", pa.int32()),
+        pa.field("bucket", pa.int32()),
+        pa.field("arrival", pa.int64()),
+        pa.field("payload", pa.binary()),
+    ]
+)
+RESULTS = pa.schema([pa.field("result", pa.binary())])
+
+# A payload is cut when it grows past this: a binary value of Spark ends at 2 GB, and batches hold several.
+_PAYLOAD_BYTES = 8 << 20
+
+
+class Prepare:
+    """Batches of the caller's frame become payloads of keyed rows. Bad input is carried to the driver as a value."""
+
+    def __init__(self, keyer: Keyer) -> None:
+        self._keyer = keyer
+
+    def __call__(self, batches: Batches) -> Iterator[pa.Table]:
+        pending: list[pa.Table] = []
+        size = 0
+        for batch in batches:
+            if not batch.num_rows:
+                continue
+            try:
+                pending.append(self._keyer.keyed(batch))
+            except InputError as error:
+                yield row_of(PREPARED, error=pickle.dumps(error))
+                if isinstance(error, KeyFieldError):
+                    continue  # goes on counting
+                return
+            size += pending[-1].nbytes
+            if size >= _PAYLOAD_BYTES:
+                yield from self._payloads(pending)
+                pending, size = [], 0
+        if pending:
+            yield from self._payloads(pending)
+
+    @staticmethod
+    def _payloads(tables: list[pa.Table]) -> Iterator[pa.Table]:
+        whole = pa.concat_tables(tables)
+        pieces = -(-whole.nbytes // (2 * _PAYLOAD_BYTES))
+        rows = -(-whole.num_rows // max(1, pieces))
+        for start in range(0, whole.num_rows, rows):
+            table = whole.slice(start, rows).combine_chunks()
+            paths, codes = partition_codes(table)
+            counts = np.bincount(codes, minlength=len(paths)).tolist()
+            payload = pack(table)
+            yield row_of(PREPARED, payload=payload, size=payload.size, paths=paths, counts=counts)
+
+
+class Tag:
+    """Payloads get, beside them, the position of each row's file."""
+
+    def __init__(self, index: Index) -> None:
+        self._index = index
+
+    def __call__(self, batches: Batches) -> Iterator[pa.Table]:
+        # All keys of the task are looked up together: each candidate file is read once.
+        payloads = [value for batch in batches for value in batch.column(0)]
+        tables = [unpack(value).select(self._index.columns) for value in payloads]
+        if not tables:
+            return
+        tags = self._index.tag(pa.concat_tables(tables))
+        start = 0
+        for value, table in zip(payloads, tables, strict=True):
+            end = start + table.num_rows
+            yield _tagged_row(value.as_buffer(), table, tags[start:end])
+            start = end
+
+
+class ByKey:
+    """Payloads are cut up by the hash of their keys."""
+
+    def __init__(self, slot_of: Sequence[int]) -> None:
+        self._slot_of = np.array(slot_of, np.int32)
+
+    def __call__(self, batches: Batches) -> Iterator[pa.Table]:
+        from pyspark import TaskContext
+
+        task = TaskContext.get()
+        arrival = (task.partitionId() if task else 0) << 32
+        for batch in batches:
+            for value in batch.column(0):
+                table = unpack(value)
+                parts = key_hashes(table.column(RECORD_KEY).combine_chunks()) % np.uint64(len(self._slot_of))
+                yield cut_by_code(table, parts.astype(np.int32), self._slot_of, arrival)
+                arrival += 1
+
+
+class Settle:
+    """All rows of a task's keys at once: what a global index says of them."""
+
+    def __init__(self, tagger: GlobalTagger) -> None:
+        self._tagger = tagger
+
+    def __call__(self, batches: Batches) -> Iterator[pa.Table]:
+        tables = [unpack(value) for batch in batches for value in batch.column(0)]
+        if not tables:
+            return
+        rows, tags = self._tagger.settle(pa.concat_tables(tables).combine_chunks())
+        pieces = max(1, -(-rows.nbytes // (2 * _PAYLOAD_BYTES)))
+        step = max(1, -(-rows.num_rows // pieces))
+        for start in range(0, rows.num_rows, step):
+            part, part_tags = rows.slice(start, step).combine_chunks(), tags[start : start + step]
+            yield _tagged_row(pack(part), part, part_tags)
+
+
+class Route:
+    """Payloads are cut up by bucket, and each piece is given the slot of the task that writes its bucket."""
+
+    def __init__(self, plan: BucketPlan, slot_of: np.ndarray[Any, np.dtype[np.int32]]) -> None:
+        self._plan = plan
+        self._slot_of = slot_of
+
+    def __call__(self, batches: Batches) -> Iterator[pa.Table]:
+        from pyspark import TaskContext
+
+        task = TaskContext.get()
+        arrival = (task.partitionId() if task else 0) << 32
+        for batch in batches:
+            for at in range(batch.num_rows):
+                tags = batch.column(1)[at].as_buffer() if batch.num_columns > 1 else None
+                yield self._pieces(unpack(batch.column(0)[at]), tags, arrival)
+                arrival += 1
+
+    def _pieces(self, table: pa.Table, tag_bytes: pa.Buffer | None, arrival: int) -> pa.Table:
+        tags = np.full(table.num_rows, NEW_KEY, np.int32) if tag_bytes is None else np.frombuffer(tag_bytes, np.int32)
+        paths, codes = partition_codes(table)
+        chosen = np.empty(table.num_rows, np.int32)
+        keys = table.column(RECORD_KEY).combine_chunks()
+        for code, rows in rows_by(codes, len(paths)):
+            route = self._plan.routes[paths[code]]
+            hashes = np.zeros(len(rows), np.uint64)
+            if len(route.inserts) > 1:
+                # keys that are made while writing spread by their place
+                hashes = rows.astype(np.uint64) if keys.null_count else key_hashes(keys.take(pa.array(rows)))
+            chosen[rows] = route.buckets(tags[rows], hashes)
+        return cut_by_code(table, chosen, self._slot_of, arrival)
+
+
+class Write:
+    """The sorted pieces of a task's buckets come in; each bucket is written as one file, or more when it rolls over."""
+
+    def __init__(self, context: WriteContext, buckets: Sequence[Bucket]) -> None:
+        self._context = context
+        self._buckets = buckets
+
+    def __call__(self, batches: Batches) -> Iterator[pa.Table]:
+        number: int | None = None
+        pieces: list[pa.Table] = []
+        for batch in batches:
+            for at in range(batch.num_rows):
+                found = batch.column(0)[at].as_py()
+                if number is not None and found != number:
+                    yield self._write(number, pieces)
+                    pieces = []
+                number = found
+                pieces.append(unpack(batch.column(1)[at]))
+        if number is not None:
+            yield self._write(number, pieces)
+
+    def _write(self, number: int, pieces: list[pa.Table]) -> pa.Table:
+        try:
+            result: BucketResult | SkepError = write_bucket(
+                self._context, self._buckets[number], pa.concat_tables(pieces).combine_chunks()
+            )
+        except InputError as error:
+            result = error  # trying again would not help
+        return row_of(RESULTS, result=pickle.dumps(result))
+
+
+def _tagged_row(payload: pa.Buffer, table: pa.Table, tags: np.ndarray[Any, np.dtype[np.int32]]) -> pa.Table:
+    triples = [
+        (path, tag, count) for path, counts in tagged_counts(table, tags).items() for tag, count in counts.items()
+    ]
+    paths, positions, counts = zip(*triples, strict=True)
+    return row_of(
+        TAGGED,
+        payload=payload,
+        tags=pa.py_buffer(np.ascontiguousarray(tags)),
+        paths=list(paths),
+        positions=list(positions),
+        counts=list(counts),
+    )
+
+
+def cut_by_code(
+    table: pa.Table,
+    codes: np.ndarray[Any, np.dtype[np.int32]],
+    slot_of: np.ndarray[Any, np.dtype[np.int32]],
+    arrival: int,
+) -> pa.Table:
+    """A row for each code that occurs, with the rows of the table that have it."""
+    numbers, payloads = [], []
+    for number, rows in rows_by(codes, len(slot_of)):
+        numbers.append(number)
+        payloads.append(pack(table.take(pa.array(rows))))
+    return pa.table(
+        [
+            pa.array(slot_of[numbers], pa.int32()),
+            pa.array(numbers, pa.int32()),
+            pa.array([arrival] * len(numbers), pa.int64()),
+            binary_column(payloads),
+        ],
+        schema=ROUTED,
+    )
+
+
+def row_of(schema: pa.Schema, **values: object) -> pa.Table:
+    columns = []
+    for field in schema:
+        value = values.get(field.name)
+        if isinstance(value, pa.Buffer):
+            columns.append(binary_column([value]))
+        else:
+            columns.append(pa.array([value], field.type))
+    return pa.table(columns, schema=schema)
+
+
+def collect_results(frame: DataFrame) -> list[BucketResult]:
+    results: list[BucketResult] = []
+    for row in frame.collect():
+        result = pickle.loads(row.result)
+        if isinstance(result, SkepError):
+            raise result
+        results.append(result)
+    return results
