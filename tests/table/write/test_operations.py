@@ -9,12 +9,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from skep_table.basefile import read_base
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.commit.setting import CommitSetting
 from skep_table.errors import DuplicateKeyError, KeyFieldError, OptionError
 from skep_table.options import Options
 from skep_table.query import ReadRequest
 from skep_table.query.read import read
+from skep_table.runner import ThreadRunner
 from skep_table.services.archive import archive
 from skep_table.services.clean import clean
 from skep_table.storage import LocalStorage
@@ -231,6 +233,27 @@ def test_prepped_updates_keep_the_keys_that_were_made(make: Make) -> None:
     after = prepped(table, "true")
     assert after["_hoodie_record_key"].to_pylist() == before["_hoodie_record_key"].to_pylist()
     assert [row[2] for row in content(table)] == [7, 7]
+
+
+def test_keys_that_were_made_are_the_same_in_every_attempt(make: Make) -> None:
+    table = make(record_key=(), ordering=None)
+    keys: list[list[str]] = []
+
+    class Twice(ThreadRunner):
+        def map(self, function: Any, tasks: Any) -> Any:
+            tasks = list(tasks)
+            for results in (super().map(function, tasks), super().map(function, tasks)):
+                for stat in (stat for result in results for stat in getattr(result, "stats", ())):
+                    held = read_base(table.storage, stat.path, columns=["_hoodie_record_key"])
+                    keys.append([key for batch in held for key in batch.column(0).to_pylist()])
+            return results
+
+    many = rows(*[(f"k{at}", "p", 1, at) for at in range(50)])
+    result = LocalWriter(table, CommitSetting(runner=Twice())).insert(many)
+    first, second = keys
+    assert first == second
+    assert len(set(first)) == 50
+    assert all(key.startswith(f"{result.instant.requested_time}_") for key in first)
 
 
 def test_prepped_rows_without_meta_columns_are_refused(make: Make) -> None:
