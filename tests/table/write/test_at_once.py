@@ -60,8 +60,15 @@ def writer(table: HudiTable, meanwhile: Callable[[], object] | None = None, **op
     return LocalWriter(table, CommitSetting(lock=InProcessLock("t"), runner=runner, options=Options(given)))
 
 
-@pytest.mark.parametrize("operation", ["insert", "upsert", "delete"])
-@pytest.mark.parametrize("mode", ["single_writer", "optimistic_concurrency_control"])
+@pytest.mark.parametrize(
+    ("operation", "mode"),
+    [
+        ("insert", "single_writer"),
+        ("upsert", "single_writer"),
+        ("upsert", "optimistic_concurrency_control"),
+        ("delete", "optimistic_concurrency_control"),
+    ],
+)
 def test_a_batch_that_another_writer_commits_meanwhile_is_committed_once(
     table: HudiTable, operation: str, mode: str
 ) -> None:
