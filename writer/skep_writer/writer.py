@@ -98,6 +98,10 @@ class SparkWriter(TableWriter):
         with job_group(self._spark, self._group):
             return super().write(operation, frame, **how)
 
+    def delete_where(self, where: str, **how: Unpack[How]) -> WriteResult:
+        with job_group(self._spark, self._group):
+            return super().delete_where(where, **how)
+
     def _cancel_jobs(self, _error: LeaseLostError) -> None:
         """What still runs for a write that can't complete any more is of no use."""
         self._spark.sparkContext.cancelJobGroup(self._group)
