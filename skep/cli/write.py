@@ -152,6 +152,10 @@ def _opened(
 
 
 def _print(result: WriteResult, output: Output) -> None:
+    if result.repeated:
+        typer.echo(f"the batch was committed before, as {result.instant.requested_time}: nothing is written", err=True)
+    if result.empty:
+        typer.echo("there was nothing to write: nothing is committed", err=True)
     operation = result.metadata.operation_type
     fact: dict[str, Any] = {
         "instant": result.instant.requested_time,

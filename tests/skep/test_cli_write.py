@@ -123,8 +123,9 @@ def test_rows_and_partitions_are_deleted(run: Run, tmp_path: Path) -> None:
 
 def test_a_batch_is_written_once(run: Run, tmp_path: Path) -> None:
     as_parquet(tmp_path / "a.parquet")
-    for _ in range(2):
-        run("write", tmp_path / "t", tmp_path / "a.parquet", "--key", "id", "-p", "insert", "--batch-id", "b1")
+    batch = ("write", tmp_path / "t", tmp_path / "a.parquet", "--key", "id", "-p", "insert", "--batch-id", "b1")
+    assert "committed before" not in run(*batch).stderr
+    assert "committed before" in run(*batch).stderr
     assert len(stored(tmp_path / "t")) == 2
 
 
