@@ -7,6 +7,7 @@ broke is thrown away; a refusal by the server (any declared exception) leaves it
 from __future__ import annotations
 
 import getpass
+import logging
 import os
 import re
 import select
@@ -35,6 +36,10 @@ from skep_table.errors import (
 )
 
 T = TypeVar("T")
+
+# Thrift logs as errors what is raised, and said better, here.
+logging.getLogger("thrift.transport.TSocket").setLevel(logging.CRITICAL)
+logging.getLogger("thrift.transport.TSSLSocket").setLevel(logging.CRITICAL)
 
 _DEFAULT_PORT: Final = 9083
 _IDLE_CONNECTIONS: Final = 8

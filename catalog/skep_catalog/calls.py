@@ -1,0 +1,139 @@
+"""Calls of a metastore: a client's connections, its life, and which calls may be repeated."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from skep_catalog.settings import ConnectionSettings
+from skep_table.errors import UnsupportedError
+
+if TYPE_CHECKING:
+    from skep_catalog.connection import Connections
+
+T = TypeVar("T")
+C = TypeVar("C", bound="Calls")
+
+_HAVE_ANOTHER_WAY = ("get_table_req", "get_table_objects_by_name_req")
+
+
+def batches(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    for start in range(0, len(items), size):
+        yield items[start : start + size]
+
+
+class Calls:
+    """What all parts of the client share."""
+
+    def __init__(self, connections: Connections) -> None:
+        # The generated code is large: it is imported with the first connection, not with this module.
+        from hmsclient.genthrift.hive_metastore import ttypes
+
+        from skep_catalog import thrift_codec
+
+        self._connections = connections
+        self._types: Any = ttypes
+        self._codec = thrift_codec
+        self._has_get_table_req = True
+        self._version: str | None = None
+
+    @classmethod
+    def connect(
+        cls: type[C],
+        uris: str | Sequence[str],
+        settings: ConnectionSettings | Mapping[str, object] | None = None,
+        *,
+        timeout_seconds: float | None = None,
+        long_timeout_seconds: float | None = None,
+        connect_timeout_seconds: float | None = None,
+        attempts: int | None = None,
+        user: str | None = None,
+    ) -> C:
+        """`uris`: `thrift://host:port`, several separated by commas. No connection is opened before the first call.
+
+        `settings` may be option keys (`skep.metastore.*`); what is given beside them wins. `attempts` counts the tries
+        of calls that may be repeated.
+        """
+        from skep_catalog.connection import Connections, parse_addresses
+
+        known = settings if isinstance(settings, ConnectionSettings) else ConnectionSettings.of(settings)
+        given: dict[str, Any] = {
+            "timeout": timeout_seconds,
+            "long_timeout": long_timeout_seconds,
+            "connect_timeout": connect_timeout_seconds,
+            "attempts": attempts,
+            "user": user,
+        }
+        wins = {name: value for name, value in given.items() if value is not None}
+        return cls(Connections(parse_addresses(uris), replace(known, **wins)))
+
+    @property
+    def uri(self) -> str:
+        return self._connections.uri
+
+    @property
+    def user(self) -> str:
+        """Whom servers that don't authenticate take the caller for."""
+        return self._connections.user
+
+    @property
+    def calls(self) -> int:
+        """How many calls were sent so far."""
+        return self._connections.calls
+
+    @property
+    def version(self) -> str:
+        """As the server tells it. Those before 4 all say 3.0."""
+        if self._version is None:
+            self._version = str(self._read("getVersion", lambda c: c.getVersion()))
+        return self._version
+
+    def setting(self, name: str, default: str) -> str:
+        """A setting of the server, by its name in hive-site.xml. CatalogError for what it does not tell."""
+        return str(self._read("get_config_value", lambda c: c.get_config_value(name, default)))
+
+    def own_connection(self: C) -> C:
+        """A client of the same servers that shares no connection with this one: for heartbeats."""
+        from skep_catalog.connection import Connections
+
+        return type(self)(Connections(self._connections.addresses, self._connections.settings))
+
+    def close(self) -> None:
+        self._connections.close()
+
+    def __enter__(self: C) -> C:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # -- how
+
+    def _read(self, name: str, request: Any, table: str | None = None, *, long: bool = False) -> Any:
+        return self._call(name, request, table, idempotent=True, long=long)
+
+    def _repeatable(self, name: str, request: Any, table: str | None) -> None:
+        self._call(name, request, table, idempotent=True, long=True)
+
+    def _write(self, name: str, request: Any, table: str | None = None, *, long: bool = False) -> Any:
+        return self._call(name, request, table, idempotent=False, long=long)
+
+    def _call(self, name: str, request: Any, table: str | None, *, idempotent: bool, long: bool) -> Any:
+        from skep_catalog.connection import UnknownMethodError
+
+        settings = self._connections.settings
+        try:
+            return self._connections.call(
+                name,
+                request,
+                table=table,
+                idempotent=idempotent,
+                timeout=settings.long_timeout if long else settings.timeout,
+            )
+        except UnknownMethodError as error:
+            if name in _HAVE_ANOTHER_WAY:
+                raise
+            raise UnsupportedError(
+                f"metastore {self.uri} does not have the call {name}", uri=self.uri, call=name
+            ) from error
