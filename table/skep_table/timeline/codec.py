@@ -50,6 +50,7 @@ _SINCE_LAYOUT_2: Final = {
     "prevBaseFile": "prev_base_file",
 }
 _AVRO_STAT: Final = {**_STAT, **_LOG_STAT, **_SINCE_LAYOUT_2}
+_EXTRA: Final = b'"extraMetadata"'
 _REQUIRED: Final = {"file_id": "", "path": "", "partition_path": ""}
 
 
@@ -74,6 +75,17 @@ def partitions_of_json(data: bytes, path: str) -> tuple[str, ...]:
         raise _broken(path, f"no commit: {error}") from error
 
 
+def extra_of_json(data: bytes, path: str) -> Mapping[str, str]:
+    """The extra metadata alone, of what `decode_json` takes: of a commit of very many files their stats, which come
+    first, are not even parsed. FormatError naming `path`."""
+    try:
+        # Closed by the braces that close the commit, what follows this key is the commit's own: no stat's, no text's.
+        record = json.loads(b"{" + data[data.rindex(_EXTRA) :])
+    except (ValueError, RecursionError):
+        return decode_json(data, path).extra_metadata
+    return _metadata({"extraMetadata": record["extraMetadata"]}, path).extra_metadata
+
+
 def encode_json(metadata: CommitMetadata) -> bytes:
     """The keys of Hudi 0.15.0."""
     record: dict[str, Any] = {
@@ -90,6 +102,11 @@ def encode_json(metadata: CommitMetadata) -> bytes:
 def decode_avro(data: bytes, path: str) -> CommitMetadata:
     """From the bytes of an instant file of layout 2; an empty file is empty metadata. FormatError naming `path`."""
     return _metadata(read_record(data, path), path) if data else CommitMetadata()
+
+
+def extra_of_avro(data: bytes, path: str) -> Mapping[str, str]:
+    """The extra metadata alone, of what `decode_avro` takes. FormatError naming `path`."""
+    return _metadata(read_record(data, path, ("extraMetadata",)), path).extra_metadata if data else {}
 
 
 def encode_avro(metadata: CommitMetadata, release: str) -> bytes:

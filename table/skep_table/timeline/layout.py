@@ -13,7 +13,15 @@ from typing import Final
 from skep_table.names import META_FOLDER
 from skep_table.table_config import ARCHIVE_FOLDER as ARCHIVE_FOLDER_KEY
 from skep_table.table_config import HISTORY_PATH, TIMELINE_PATH, TableConfig
-from skep_table.timeline.codec import decode_avro, decode_json, encode_avro, encode_json, partitions_of_json
+from skep_table.timeline.codec import (
+    decode_avro,
+    decode_json,
+    encode_avro,
+    encode_json,
+    extra_of_avro,
+    extra_of_json,
+    partitions_of_json,
+)
 from skep_table.timeline.instant import Action, Instant, State
 from skep_table.timeline.metadata import CommitMetadata
 
@@ -90,6 +98,10 @@ class Layout:
     def decode_partitions(self, data: bytes, path: str) -> tuple[str, ...]:
         """The partition paths of a completed instant, sorted: much cheaper than all it says. FormatError."""
         return decode_avro(data, path).partitions if self.has_completion_times else partitions_of_json(data, path)
+
+    def decode_extra(self, data: bytes, path: str) -> Mapping[str, str]:
+        """The extra metadata of a completed instant, its schema among them, and nothing of its files. FormatError."""
+        return extra_of_avro(data, path) if self.has_completion_times else extra_of_json(data, path)
 
     def encode_commit(self, metadata: CommitMetadata) -> bytes:
         return encode_avro(metadata, self.release) if self.has_completion_times else encode_json(metadata)

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from skep_table.avro_schemas import schema_of
 from skep_table.errors import FormatError
 
 
-def read_record(data: bytes, path: str) -> dict[str, Any]:
-    """The one record of a file, by its own schema. FormatError naming `path` for anything else."""
+def read_record(data: bytes, path: str, members: Sequence[str] | None = None) -> dict[str, Any]:
+    """The one record of a file, by its own schema; these `members` of it alone, where any are named. FormatError naming
+    `path` for anything else."""
     import fastavro
 
     try:
-        records = list(fastavro.reader(io.BytesIO(data)))  # to the end: the last marker shows that nothing was cut off
+        reader = fastavro.reader(io.BytesIO(data))
+        schema = reader.writer_schema
+        if members is not None and isinstance(schema, dict) and "fields" in schema:
+            wanted = {**schema, "fields": [field for field in schema["fields"] if field["name"] in members]}
+            reader = fastavro.reader(io.BytesIO(data), wanted)
+        records = list(reader)  # to the end: the last marker shows that nothing was cut off
     except Exception as error:  # the decoder fails in many ways on bytes that are cut or damaged
         raise FormatError(
             f"{path} is not a readable Avro file: {type(error).__name__}: {error}",

@@ -17,7 +17,14 @@ from hypothesis import strategies as st
 
 from skep_table.avro_schemas import NAMESPACE, RECORDS, RELEASES, schema_of
 from skep_table.errors import FormatError
-from skep_table.timeline.codec import decode_avro, decode_json, encode_avro, encode_json
+from skep_table.timeline.codec import (
+    decode_avro,
+    decode_json,
+    encode_avro,
+    encode_json,
+    extra_of_avro,
+    extra_of_json,
+)
 from skep_table.timeline.instant import DATA_ACTIONS, Action, Instant, State
 from skep_table.timeline.layout import Layout, layout_1, layout_2
 from skep_table.timeline.metadata import CommitMetadata, WriteOperation, WriteStat
@@ -123,7 +130,9 @@ def test_golden_commits_are_encoded_as_hudi_encoded_them(golden: Path) -> None:
         data = path.read_bytes()
         if instant.action not in DATA_ACTIONS or instant.state is State.REQUESTED or not data:
             continue
-        again = layout.encode_commit(layout.decode_commit(data, str(path)))
+        metadata = layout.decode_commit(data, str(path))
+        assert layout.decode_extra(data, str(path)) == metadata.extra_metadata
+        again = layout.encode_commit(metadata)
         if layout.has_completion_times:
             (schema, theirs), (our_schema, ours) = records(data), records(again)
             assert our_schema["name"] == schema["name"], path
@@ -234,6 +243,26 @@ def test_commit_metadata_goes_both_ways(metadata: CommitMetadata) -> None:
     assert decode_avro(encode_avro(metadata, "1.0.2"), "p") == metadata
 
 
+@given(METADATA)
+def test_the_extra_metadata_alone(metadata: CommitMetadata) -> None:
+    assert extra_of_json(encode_json(metadata), "p") == metadata.extra_metadata
+    assert extra_of_avro(encode_avro(metadata, "1.0.2"), "p") == metadata.extra_metadata
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b'{"extraMetadata": {"schema": "s"}, "partitionToReplaceFileIds": {"extraMetadata": ["f"]}}',
+        b'{"extraMetadata": {"schema": "s"}, "more": "extraMetadata"}',
+        b'{"extraMetadata": {"schema": "s", "x": "{\\"extraMetadata\\": {}}"}}',
+        b'{"extraMetadata": {"schema": "s", "extraMetadata": "x"}}',
+        b'{"extraMetadata": {"schema": "s"}, "more": {"extraMetadata": {"schema": "other"}}}',
+    ],
+)
+def test_another_member_of_that_name_is_not_the_extra_metadata(data: bytes) -> None:
+    assert extra_of_json(data, "p") == decode_json(data, "p").extra_metadata
+
+
 def strategy(hint: Any) -> st.SearchStrategy[Any]:
     """Values of a plan's member, by its type."""
     origin, arguments = get_origin(hint), get_args(hint)
@@ -303,6 +332,12 @@ def test_unknown_and_missing_keys_are_no_matter() -> None:
 def test_what_is_no_commit_metadata_names_the_file(data: bytes) -> None:
     with pytest.raises(FormatError, match=r"20261121015334641\.commit"):
         decode_json(data, ".hoodie/20261121015334641.commit")
+
+
+@pytest.mark.parametrize("data", [b"{", b"[]", b'{"extraMetadata": [1]}', b'"extraMetadata"', b"[" * 100_000])
+def test_no_extra_metadata_in_what_is_no_commit(data: bytes) -> None:
+    with pytest.raises(FormatError, match=r"20261121015334641\.commit"):
+        extra_of_json(data, ".hoodie/20261121015334641.commit")
 
 
 def test_cut_and_damaged_golden_files_are_format_errors(golden: Path) -> None:

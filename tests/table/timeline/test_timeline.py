@@ -264,3 +264,14 @@ def test_the_newest_entry_of_an_archive_counts(golden: Path, tmp_path: Path) -> 
     assert again.instants() == once
     assert again.completion_time_of(once[0].requested_time) is None
     assert again.completed_content(Instant("1", Action.COMMIT, State.COMPLETED)) is None
+
+
+@pytest.mark.parametrize("version", ["0.15.0", "1.1.1"])
+def test_the_schema_of_a_commit_of_many_files_is_read_without_them(
+    golden: Path, version: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = str(golden / version / "cow_upsert" / "table")
+    expected = HudiTable.open(path).schema()
+    monkeypatch.setattr("skep_table.table._LARGE_COMMIT", 0)
+    monkeypatch.setattr("skep_table.timeline.codec.WriteStat", None)  # nothing makes one
+    assert HudiTable.open(path).schema() == expected
