@@ -2,44 +2,41 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from skep.cli.events import told
-from skep.cli.metastore import MetastoreOption, WarehouseOption, connected
+from skep.cli.metastore import MetastoreOption, WarehouseOption
 from skep.cli.output import FAILED, Output, OutputOption, print_rows, reported
+from skep.cli.sync_output import check_output, print_outcomes, print_result, print_results
+from skep.cli.sync_words import (
+    PENDING,
+    AllOption,
+    DatabaseOption,
+    ExitCodeOption,
+    FullOption,
+    Many,
+    NameOption,
+    Opened,
+    OptionalTable,
+    SetOption,
+    TableArgument,
+    TargetOption,
+    is_path,
+    many_tables,
+    one_table,
+)
 from skep_table.errors import InputError, SkepError
 from skep_table.events import Events
 
 if TYPE_CHECKING:
-    from skep_catalog.client import Metastore
-    from skep_sync.targets import Clients, Outcome, Target
+    from skep_sync.targets import Outcome, Target
     from skep_sync.watch import WatchedTable
     from skep_table.events import Event
-    from skep_table.options import Options
-    from skep_table.table import HudiTable
 
-PENDING = 3
 DRIFT = 1
-
-TableArgument = Annotated[str, typer.Argument(metavar="TABLE|PATH", help="database.table, or a path.")]
-OptionalTable = Annotated[str | None, typer.Argument(metavar="[TABLE|PATH]", help="database.table, or a path.")]
-DatabaseOption = Annotated[str | None, typer.Option("--database", "-d", help="Else the table's own, else default.")]
-NameOption = Annotated[str | None, typer.Option("--table", "-t", help="The entry's name; else the table's own.")]
-SetOption = Annotated[
-    list[str] | None, typer.Option("--set", "-s", metavar="KEY=VALUE", help="A hoodie.datasource.hive_sync.* option.")
-]
-ExitCodeOption = Annotated[bool, typer.Option("--exit-code", help=f"Exit with {PENDING} when there are changes.")]
-TargetOption = Annotated[
-    str | None, typer.Option("--target", metavar="NAME", help="This one of skep.sync.targets; main is the metastore.")
-]
-AllOption = Annotated[bool, typer.Option("--all", help="All Hudi tables of the metastore, or of --database.")]
-FullOption = Annotated[bool, typer.Option("--full", help="Compare all partitions, whatever the markers say.")]
 
 app = typer.Typer(no_args_is_help=True, help="Keep the Hive Metastore true to tables.")
 
@@ -60,10 +57,10 @@ def plan(
     """Print what a sync would do; change nothing."""
     from skep_sync.sync import plan_sync
 
-    with reported(), _opened(table, metastore, warehouse, database, name, settings, target) as opened:
+    with reported(), one_table(table, metastore, warehouse, database, name, settings, target) as opened:
+        check_output(output)
         found = plan_sync(opened.table, opened.metastore, *opened.target, opened.options, full=full)
-        _print(found, output)
-        _warn(found.warnings)
+        print_result(found, output, found.warnings)
         if exit_code and found:
             raise typer.Exit(PENDING)
 
@@ -86,19 +83,20 @@ def apply(
     with reported():
         if [table is not None, everything, pending].count(True) != 1:
             raise InputError("give a TABLE, or --all, or --pending for all that are behind")
+        check_output(output)
         if table is None:
-            with _many(metastore, warehouse, database, settings, target) as many:
+            with many_tables(metastore, warehouse, database, settings, target) as many:
                 done = _pending(many) if pending else _each(many, full=full)
-                failed = _print_outcomes(done, output, only_changed=True)
+                failed = print_outcomes(done, output, only_changed=True)
         else:
-            with _opened(table, metastore, warehouse, database, name, settings, target) as opened:
+            with one_table(table, metastore, warehouse, database, name, settings, target) as opened:
                 outcomes = [(table, outcome) for outcome in _all_targets(opened, full)]
-                failed = _print_outcomes(outcomes, output, only_changed=False)
+                failed = print_outcomes(outcomes, output, only_changed=False, single=len(outcomes) == 1)
         if failed:
             raise typer.Exit(FAILED)
 
 
-def _all_targets(opened: _Opened, full: bool) -> list[Outcome]:
+def _all_targets(opened: Opened, full: bool) -> list[Outcome]:
     from skep_sync.planner import target_of
     from skep_sync.targets import each_target, sync_target
 
@@ -112,7 +110,7 @@ def _all_targets(opened: _Opened, full: bool) -> list[Outcome]:
         return each_target(opened.targets, sync)
 
 
-def _each(many: _Many, *, full: bool) -> Iterator[tuple[str, Outcome]]:
+def _each(many: Many, *, full: bool) -> Iterator[tuple[str, Outcome]]:
     from skep_sync.pending import KnownTables, sync_all
 
     tables = KnownTables(many.metastore, many.database)()
@@ -120,7 +118,7 @@ def _each(many: _Many, *, full: bool) -> Iterator[tuple[str, Outcome]]:
         yield from sync_all(tables, many.targets, many.clients, full=full, events=Events(listener))
 
 
-def _pending(many: _Many) -> Iterator[tuple[str, Outcome]]:
+def _pending(many: Many) -> Iterator[tuple[str, Outcome]]:
     """What the queue knows of first: it may have no entry yet. Then whatever is behind."""
     from skep.syncing import open_queue
     from skep_sync.pending import KnownTables, sync_all, sync_queued
@@ -131,20 +129,6 @@ def _pending(many: _Many) -> Iterator[tuple[str, Outcome]]:
             yield from sync_queued(queue, many.targets, many.clients, events=Events(listener))
         tables = KnownTables(many.metastore, many.database)()
         yield from sync_all(tables, many.targets, many.clients, only_behind=True, events=Events(listener))
-
-
-def _print_outcomes(outcomes: Iterable[tuple[str, Outcome]], output: Output, *, only_changed: bool) -> bool:
-    """Reports to stdout, errors to stderr; whether there was one."""
-    failed = False
-    for table, outcome in outcomes:
-        where = "" if outcome.target == "main" else f" (target {outcome.target})"
-        if isinstance(outcome.result, SkepError):
-            failed = True
-            typer.echo(f"error: {table}{where}: {outcome.result}", err=True)
-        elif outcome.result.changed or not only_changed:
-            _print(outcome.result, output)
-            _warn(outcome.result.plan.warnings)
-    return failed
 
 
 @app.command()
@@ -166,12 +150,12 @@ def check(
     from skep_sync.check import check_table
     from skep_sync.engines import EngineAddress, check_engines
 
-    with reported(), _opened(table, metastore, warehouse, database, name, settings, target) as opened:
+    with reported(), one_table(table, metastore, warehouse, database, name, settings, target) as opened:
+        check_output(output)
         engines = [EngineAddress.parse(text) for text in engine or ()]
         found = check_table(opened.table, opened.metastore, *opened.target, opened.options)
         found = found.with_findings(check_engines(opened.table, opened.metastore, found.plan, engines))
-        _print(found, output)
-        _warn(found.plan.warnings)
+        print_result(found, output, found.plan.warnings)
         if found:
             raise typer.Exit(DRIFT)
 
@@ -207,13 +191,14 @@ def restore(
     """Bring entries back to what they were before a sync last changed them. Partitions stay as they are."""
     from skep_sync.restore import kept_entries, restore_entries
 
-    with reported(), _opened(table, metastore, warehouse, database, name, settings, target) as opened:
+    with reported(), one_table(table, metastore, warehouse, database, name, settings, target) as opened:
         if listed:
             kept = kept_entries(opened.table, opened.metastore, *opened.target)
             print_rows([one.to_json() for one in kept], output, ("id", "time", "entry"))
             return
-        for one in restore_entries(opened.table, opened.metastore, *opened.target, opened.options, backup_id=to):
-            _print(one, output)
+        check_output(output)
+        done = restore_entries(opened.table, opened.metastore, *opened.target, opened.options, backup_id=to)
+        print_results(done, output)
 
 
 @app.command()
@@ -236,15 +221,18 @@ def status(
         if [table is not None, everything, pending].count(True) != 1:
             raise InputError("give a TABLE, or --all, or --pending for the queue")
         if table is not None:
-            with _opened(table, metastore, warehouse, database, name, settings, target) as opened:
+            with one_table(table, metastore, warehouse, database, name, settings, target) as opened:
                 found = sync_status(opened.table, opened.metastore, *opened.target, opened.options)
                 print_rows([entry.to_json() for entry in found], output, SyncStatus.COLUMNS)
             return
-        with _many(metastore, warehouse, database, settings, target) as many:
+        with many_tables(metastore, warehouse, database, settings, target) as many:
             if pending:
                 print_rows(_queued(many), output, _QUEUED)
             else:
-                print_rows(list(_states(many)), output, SyncStatus.COLUMNS)
+                rows, failed = _states(many)
+                print_rows(rows, output, SyncStatus.COLUMNS)
+                if failed:
+                    raise typer.Exit(FAILED)
 
 
 @app.command()
@@ -269,8 +257,9 @@ def watch(
     with reported():
         if bool(tables) == everything:
             raise InputError("give TABLEs or PATHs, or --all")
+        check_output(output)
         ended = until_signalled()
-        with _many(metastore, warehouse, database, settings, target) as many:
+        with many_tables(metastore, warehouse, database, settings, target) as many:
             watched = WatchSettings(_watched(many, tables or []), interval, refresh)
             serve(
                 many.metastore,
@@ -283,7 +272,7 @@ def watch(
             )
 
 
-def _watched(many: _Many, tables: list[str]) -> Callable[[], list[WatchedTable]]:
+def _watched(many: Many, tables: list[str]) -> Callable[[], list[WatchedTable]]:
     from skep_sync.pending import KnownTables
     from skep_sync.watch import WatchedTable
 
@@ -291,7 +280,7 @@ def _watched(many: _Many, tables: list[str]) -> Callable[[], list[WatchedTable]]
         return KnownTables(many.metastore, many.database)
     found = []
     for table in tables:
-        if _is_path(table):
+        if is_path(table):
             found.append(WatchedTable(table))
             continue
         of_database, _, of_name = table.rpartition(".")
@@ -305,14 +294,13 @@ def _print_synced(event: Event, output: Output) -> None:
     if event.name == "service.synced":
         report: Any = event.facts["report"]
         if report.changed:
-            _print(report, output if output is Output.TABLE else Output.JSONL)
-            _warn(report.plan.warnings)
+            print_result(report, output if output is Output.TABLE else Output.JSONL, report.plan.warnings)
 
 
 _QUEUED = ("target", "table", "base_path", "instant", "commits", "attempts", "error", "retry_at")
 
 
-def _queued(many: _Many) -> list[dict[str, Any]]:
+def _queued(many: Many) -> list[dict[str, Any]]:
     from skep.syncing import open_queue
 
     queue = open_queue(many.options, many.warehouse)
@@ -320,147 +308,32 @@ def _queued(many: _Many) -> list[dict[str, Any]]:
     return [one.to_json() for one in queue.pending() if one.target in names] if queue is not None else []
 
 
-def _states(many: _Many) -> Iterator[dict[str, Any]]:
+def _states(many: Many) -> tuple[list[dict[str, Any]], bool]:
+    """Of each table at each target, and whether one of them could not be told; stderr says why."""
     from skep_sync.pending import KnownTables
     from skep_sync.status import sync_status
     from skep_sync.watch import table_of_view
     from skep_table.table import HudiTable
 
+    found: list[dict[str, Any]] = []
+    failed = False
     for watched in KnownTables(many.metastore, many.database)():
         try:
             table = HudiTable.open(watched.base_path, many.options)
-            entry = table_of_view(watched.entry or "", table.config.name)
-            for target in many.targets:
-                names = target.names(entry)
-                yield from (
-                    state.to_json() for state in sync_status(table, many.clients.of(target), *names, target.options)
-                )
         except SkepError as error:
             typer.echo(f"error: {watched.entry}: {error}", err=True)
-
-
-@dataclass(frozen=True)
-class _Many:
-    """All tables of a metastore and the targets they are synced to."""
-
-    metastore: Metastore
-    warehouse: str
-    database: str | None
-    default_database: str
-    options: Options
-    targets: tuple[Target, ...]
-    clients: Clients
-
-
-@dataclass(frozen=True)
-class _Opened:
-    """One table. `metastore`, `target` and `options` are those of the first of the targets."""
-
-    table: HudiTable
-    names: tuple[str | None, str | None]
-    targets: tuple[Target, ...]
-    clients: Clients
-
-    @property
-    def metastore(self) -> Metastore:
-        return self.clients.of(self.targets[0])
-
-    @property
-    def target(self) -> tuple[str | None, str | None]:
-        from skep_sync.planner import target_of
-
-        return self.targets[0].names(".".join(target_of(self.table, *self.names)))
-
-    @property
-    def options(self) -> Options:
-        return self.targets[0].options
-
-
-@contextmanager
-def _many(
-    metastore: str | None, warehouse: str | None, database: str | None, given: list[str] | None, target: str | None
-) -> Iterator[_Many]:
-    from skep_sync.targets import Clients
-    from skep_table.options import Options
-
-    flags = _options(given)
-    with connected(metastore, warehouse) as (client, settings), Clients(client) as clients:
-        options = Options(settings.options).with_values(flags)
-        chosen = _chosen(options, target)
-        yield _Many(client, settings.warehouse, database, settings.database, options, chosen, clients)
-
-
-@contextmanager
-def _opened(
-    table: str,
-    metastore: str | None,
-    warehouse: str | None,
-    database: str | None,
-    name: str | None,
-    given: list[str] | None,
-    target: str | None = None,
-) -> Iterator[_Opened]:
-    """The table by its path or its entry, where it is registered, and the targets of the sync."""
-    from skep_sync.options import DATABASE, TABLE
-    from skep_sync.targets import Clients
-    from skep_sync.watch import table_of_view
-    from skep_table.options import Options
-    from skep_table.table import HudiTable
-
-    flags = _options(given)
-    with connected(metastore, warehouse) as (client, settings), Clients(client) as clients:
-        options = Options(settings.options).with_values(flags)
-        targets = _chosen(options, target)
-        if _is_path(table):
-            names = database or options.value(DATABASE), name or options.value(TABLE)
-            yield _Opened(HudiTable.open(table, options), names, targets, clients)
-            return
-        of_database, _, of_name = table.rpartition(".")
-        entry = client.table(of_database or settings.database, of_name)
-        if entry.storage.location is None:
-            raise InputError(f"{entry.full_name} has no location: it is a view", table=entry.full_name)
-        hudi = HudiTable.open(entry.storage.location, options)
-        base = table_of_view(entry.full_name, hudi.config.name).rpartition(".")[2]
-        yield _Opened(hudi, (database or entry.database, name or base), targets, clients)
-
-
-def _chosen(options: Options, name: str | None) -> tuple[Target, ...]:
-    from skep_sync.targets import targets_of
-
-    targets = targets_of(options)
-    chosen = tuple(target for target in targets if name in (None, target.name))
-    if not chosen:
-        known = ", ".join(target.name for target in targets)
-        raise InputError(f"there is no target {name}; there are: {known}", option="--target", found=name)
-    return chosen
-
-
-def _is_path(text: str) -> bool:
-    return "/" in text or text in (".", "..")
-
-
-def _options(settings: list[str] | None) -> dict[str, str]:
-    options = {}
-    for text in settings or ():
-        key, separator, value = text.partition("=")
-        if not separator:
-            raise InputError(f"--set {text}: expected KEY=VALUE", found=text)
-        options[key.strip()] = value
-    return options
-
-
-def _print(result: Any, output: Output) -> None:
-    if output is Output.TABLE:
-        typer.echo(str(result))
-    elif output in (Output.JSON, Output.JSONL):
-        typer.echo(json.dumps(result.to_json(), indent=2 if output is Output.JSON else None, ensure_ascii=False))
-    else:
-        raise InputError(f"--output {output.value} is not for this command", expected="table, json or jsonl")
-
-
-def _warn(warnings: tuple[str, ...]) -> None:
-    for warning in warnings:
-        typer.echo(f"warning: {warning}", err=True)
+            failed = True
+            continue
+        entry = table_of_view(watched.entry or "", table.config.name)
+        for target in many.targets:
+            try:
+                states = sync_status(table, many.clients.of(target), *target.names(entry), target.options)
+            except SkepError as error:
+                typer.echo(f"error: {entry} (target {target.name}): {error}", err=True)
+                failed = True
+            else:
+                found += [state.to_json() for state in states]
+    return found, failed
 
 
 def register(parent: typer.Typer) -> None:

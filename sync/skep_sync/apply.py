@@ -14,13 +14,13 @@ from typing import TypeVar
 
 from skep_catalog.client import Metastore
 from skep_catalog.entities import Database, Partition, Table
-from skep_catalog.type_text import same_type
 from skep_sync import backup
-from skep_sync.columns import SETTING, refused
+from skep_sync.columns import SETTING, refused, same_columns
 from skep_sync.options import SyncOptions
 from skep_sync.plan import MARKERS
 from skep_sync.steps import (
     AddPartitions,
+    AlignPartitions,
     AlterEntry,
     CreateDatabase,
     CreateEntry,
@@ -76,6 +76,9 @@ class Applier:
                 case TouchPartitions(table, partitions):
                     self._in_batches("sync.touch_partitions", table, partitions, self._touch)
                     self.counts["partitions touched"] += len(partitions)
+                case AlignPartitions(table, names):
+                    self._in_batches("sync.cascade", table, names, self._cascade)
+                    self.counts["partitions' columns corrected"] += len(names)
                 case DropPartitions(table, names):
                     self._in_batches("sync.drop_partitions", table, names, self._drop)
                     self.counts["partitions dropped"] += len(names)
@@ -198,14 +201,6 @@ class Applier:
             except BaseException:
                 pool.shutdown(cancel_futures=True)
                 raise
-
-
-def same_columns(one: Sequence[object], other: Sequence[object]) -> bool:
-    """By name and type, whatever the case; comments don't count."""
-    return len(one) == len(other) and all(
-        a.name.lower() == b.name.lower() and same_type(a.type, b.type)  # type: ignore[attr-defined]
-        for a, b in zip(one, other, strict=True)
-    )
 
 
 def _without_time(parameters: Mapping[str, str]) -> dict[str, str]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from itertools import chain
 from typing import Final, TypeVar
 
+from skep_table.clock import SYSTEM_CLOCK
 from skep_table.runner import ThreadRunner
 from skep_table.table import HudiTable
 from skep_table.timeline.instant import Instant
@@ -89,11 +90,23 @@ class History:
             or (completion is not None and point.completion_time is not None and completion > point.completion_time)
         ]
 
+    def beside(self, point: SyncPoint, within_seconds: float | None = None) -> list[Instant]:
+        """The earlier writes that ended in the very second of `point`, on storage that tells no less of times: an entry
+        synced up to there may have seen them or not. `within_seconds`: only where that is no longer ago."""
+        second = point.completion_time
+        if second is None or not second.endswith("000"):
+            return []
+        if within_seconds is not None:
+            then = SYSTEM_CLOCK.now() - timedelta(seconds=within_seconds)
+            if second < format_instant_time(then, self.table.config.timezone):
+                return []
+        return [i for i, completion in self.commits if completion == second and i.requested_time < point.requested_time]
+
     def changes_since(self, point: SyncPoint | None) -> Changes:
         """What happened after `point`: everything, when there is none or the timeline no longer knows it."""
         if point is None or not self.knows(point):
             return _all(self.table)
-        return _of_instants(self.table, self.after(point))
+        return _of_instants(self.table, [*self.beside(point), *self.after(point)])
 
 
 def _of_instants(table: HudiTable, instants: list[Instant]) -> Changes:

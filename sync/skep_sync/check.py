@@ -13,9 +13,8 @@ from typing import Any
 
 from skep_catalog.client import Metastore
 from skep_catalog.entities import Table
-from skep_sync.apply import same_columns
 from skep_sync.changes import History
-from skep_sync.locations import lies_below
+from skep_sync.columns import same_columns
 from skep_sync.manifest import planner_of
 from skep_sync.options import SyncOptions
 from skep_sync.plan import marker_of
@@ -28,6 +27,7 @@ from skep_sync.steps import (
     CreateEntry,
     DropEntry,
     DropPartitions,
+    MovePartitions,
     Step,
     SyncPlan,
 )
@@ -96,7 +96,7 @@ def check_table(
             actual = metastore.find_table(database, entry)
             if actual is not None:
                 findings += _of_timeline(actual, History.of(table))
-                findings += _of_partitions(actual, metastore, plan.base_path)
+                findings += _of_partitions(actual, metastore)
         findings += _of_files(table, f"{database}.{name}")
     return CheckReport(plan, tuple(findings))
 
@@ -112,6 +112,9 @@ def _of_step(step: Step) -> Iterator[Finding]:
         case AddPartitions(table, partitions):
             missing = some_partitions([partition.name for partition in partitions])
             yield Finding(table.full_name, "partitions", f"missing: {missing}", _ALL)
+        case MovePartitions(table, partitions):
+            elsewhere = some_partitions([partition.name for partition in partitions])
+            yield Finding(table.full_name, "locations", f"not the table's: {elsewhere}", _ALL)
         case DropPartitions(table, names):
             gone = some_partitions(list(names))
             yield Finding(table.full_name, "partitions", f"not in the table any more: {gone}", _ALL)
@@ -140,23 +143,17 @@ def _of_timeline(actual: Table, history: History) -> Iterator[Finding]:
     yield Finding(actual.full_name, "timeline", what, _ALL)
 
 
-def _of_partitions(actual: Table, metastore: Metastore, base_path: str) -> Iterator[Finding]:
-    """Columns and locations of the partitions' own entries, which names alone don't tell."""
+def _of_partitions(actual: Table, metastore: Metastore) -> Iterator[Finding]:
+    """Columns of the partitions' own entries, whatever the policy is by which a sync takes columns to them."""
     if not actual.partition_keys:
         return
-    other_columns, elsewhere = [], []
-    for partition in metastore.partitions(actual.database, actual.name):
-        values = "/".join(partition.values)
-        if not same_columns(partition.storage.columns, actual.storage.columns):
-            other_columns.append(values)
-        if not lies_below(partition.storage.location, base_path):
-            elsewhere.append(values)
-    if other_columns:
-        yield Finding(
-            actual.full_name, "partition columns", f"not the table's: {some_partitions(other_columns)}", ("Hive",)
-        )
-    if elsewhere:
-        yield Finding(actual.full_name, "locations", f"outside of {base_path}: {some_partitions(elsewhere)}", _ALL)
+    others = [
+        "/".join(partition.values)
+        for partition in metastore.partitions(actual.database, actual.name)
+        if not same_columns(partition.storage.columns, actual.storage.columns)
+    ]
+    if others:
+        yield Finding(actual.full_name, "partition columns", f"not the table's: {some_partitions(others)}", ("Hive",))
 
 
 def _of_files(table: HudiTable, name: str) -> Iterator[Finding]:

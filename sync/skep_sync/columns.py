@@ -119,6 +119,13 @@ def accepted(old: str, new: str) -> bool:
     return (one, other) == ("date", "timestamp")
 
 
+def same_columns(one: Sequence[Column], other: Sequence[Column]) -> bool:
+    """By name and type, whatever the case; comments don't count."""
+    return len(one) == len(other) and all(
+        a.name.lower() == b.name.lower() and same_type(a.type, b.type) for a, b in zip(one, other, strict=True)
+    )
+
+
 def _head(text: str) -> str:
     return re.split(r"[(<]", text.strip().lower(), maxsplit=1)[0].strip()
 

@@ -18,7 +18,7 @@ from skep_sync.changes import Changes, History, each_path
 from skep_sync.locations import lies_below
 from skep_sync.options import SyncOptions, TargetKind
 from skep_sync.plan import Layout
-from skep_sync.planner import SYMLINKS, Planner
+from skep_sync.planner import SYMLINKS, Planner, Registered
 from skep_sync.steps import Manifest, Step, SyncPlan, WriteManifests
 from skep_table.errors import UnsupportedError
 from skep_table.names import BaseFormat
@@ -83,8 +83,10 @@ class ManifestPlanner(Planner):
     def _needs_changes(self, wanted: Table) -> bool:  # noqa: ARG002 - of whatever table
         return True
 
-    def _of_partitions(self, wanted: Table, actual: Table | None, changes: Changes) -> tuple[list[Step], list[str]]:
-        steps, touched = super()._of_partitions(wanted, actual, changes) if wanted.partition_keys else ([], [])
+    def _of_partitions(
+        self, wanted: Table, actual: Table | None, changes: Changes, known: Registered | None
+    ) -> tuple[list[Step], list[str]]:
+        steps, touched = super()._of_partitions(wanted, actual, changes, known) if wanted.partition_keys else ([], [])
         lists = self._lists(changes)
         return [*([WriteManifests(wanted, lists)] if lists else []), *steps], touched
 

@@ -50,7 +50,10 @@ class KnownTables:
 
     def _names(self) -> Iterator[tuple[str, str]]:
         for database in [self._database] if self._database else self._metastore.databases():
-            for name in self._metastore.tables(database):
+            names = self._metastore.tables(database)
+            if not names and self._database:
+                self._metastore.database(database)  # one that is not there has no tables either, and no error
+            for name in names:
                 yield database, name
 
 

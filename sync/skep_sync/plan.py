@@ -19,6 +19,7 @@ from skep_sync.locations import same_location
 from skep_sync.options import Cascade
 from skep_sync.steps import (
     AddPartitions,
+    AlignPartitions,
     AlterEntry,
     Change,
     CreateEntry,
@@ -28,7 +29,7 @@ from skep_sync.steps import (
     Step,
     TouchPartitions,
 )
-from skep_sync.values import Extractor, canonical_value, partition_name, partition_values
+from skep_sync.values import Extractor, canonical_value, has_spellings, partition_name, partition_values
 from skep_table.errors import FormatError
 
 MARKERS: Final = frozenset({f"parameter {MARKER}", f"parameter {COMPLETION_MARKER}"})
@@ -53,6 +54,11 @@ class Layout:
         """Values by what they mean to their keys' types: `01` is `1` to an int, `2024-1-5` a date like `2024-01-05`."""
         return tuple(map(canonical_value, values, self.types)) if self.types else values
 
+    @property
+    def spells_alike(self) -> bool:
+        """Whether a value of a key may be spelt in several ways."""
+        return any(map(has_spellings, self.types))
+
     def names(self, path: str) -> set[str]:
         """The names under which the metastore may have the partition of a path."""
         target = self.target(path)
@@ -74,9 +80,11 @@ def entry_steps(
     *,
     cascade: Cascade = Cascade.ALL,
     touched: Sequence[str] = (),
+    stale: Sequence[str] = (),
     conditional: bool = False,
 ) -> list[Step]:
-    """The steps of one entry around those of its partitions. `touched`: partitions written since the last sync.
+    """The steps of one entry around those of its partitions. `touched`: partitions written since the last sync;
+    `stale`: partitions that are known to have other columns than the entry.
 
     `conditional`: an alteration that would move nothing but the markers is left out.
     """
@@ -86,9 +94,12 @@ def entry_steps(
         return [CreateEntry(created), *partitions, *([_alter_new(wanted, marked)] if partitions and marked else [])]
     target = merged(wanted, actual, marked)
     changes = differences(actual, target)
+    columns = column_changes(actual.storage.columns, target.storage.columns)
+    dropped = {name for step in partitions if isinstance(step, DropPartitions) for name in step.names}
+    if not columns and cascade is Cascade.ALL and (kept := [name for name in stale if name not in dropped]):
+        partitions = [*partitions, AlignPartitions(target, tuple(kept))]
     if not changes or (conditional and not partitions and all(change.what in MARKERS for change in changes)):
         return partitions
-    columns = column_changes(actual.storage.columns, target.storage.columns)
     cascading = bool(columns) and bool(target.partition_keys)
     before = actual.parameters.get(MARKER)
     alter = AlterEntry(

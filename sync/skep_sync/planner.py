@@ -9,16 +9,23 @@ from skep_catalog.client import Metastore
 from skep_catalog.entities import Column, Table
 from skep_catalog.entries import MARKER, OWNED_BY, Wanted, WantedEntry, wanted_entries
 from skep_sync.changes import Changes, History
+from skep_sync.columns import same_columns
 from skep_sync.locations import same_location
-from skep_sync.options import SyncOptions
+from skep_sync.options import Cascade, SyncOptions
 from skep_sync.plan import Layout, entry_steps, marker_of, merged, partition_steps, refusals
 from skep_sync.steps import CreateDatabase, DropEntry, Step, SyncPlan
-from skep_sync.values import Extractor, values_of_name
+from skep_sync.values import Extractor, partition_name, values_of_name
 from skep_table.errors import NoSuchTableError, TableMismatchError
 from skep_table.table import HudiTable
 
 SYMLINKS: Final = "org.apache.hadoop.hive.ql.io.SymlinkTextInputFormat"
 """The input format of entries that lie over lists of files."""
+
+_LATELY: Final = 60.0
+"""Whoever committed within the same second as another syncs, too, soon after: so long it is looked at once more."""
+
+Registered = dict[tuple[str, ...], str | None]
+"""The locations of an entry's partitions by their values; None where it was not asked for."""
 
 
 def target_of(table: HudiTable, database: str | None = None, name: str | None = None) -> tuple[str, str]:
@@ -105,10 +112,22 @@ class Planner:
         partitions: list[Step] = []
         complete = False
         touched: list[str] = []
-        if self._needs_changes(entry.table) and point is not None and (self.full or marker != point):
-            changes = history.changes_since(None if self.full else marker)
+        stale: list[str] = []
+        anew = self.full
+        if actual is not None and not same_location(actual.storage.location, entry.table.storage.location):
+            anew = True
+            self.warnings.append(
+                f"{actual.full_name} is registered at {actual.storage.location}: it and all its partitions will be at "
+                f"{entry.table.storage.location}"
+            )
+        news = anew or marker != point or (marker is not None and bool(history.beside(marker, _LATELY)))
+        if self._needs_changes(entry.table) and point is not None and news:
+            changes = history.changes_since(None if anew else marker)
             complete = changes.complete
-            partitions, touched = self._of_partitions(entry.table, actual, changes)
+            registered = None
+            if anew and actual is not None and entry.table.partition_keys:
+                registered, stale = self._look_at_all(actual)
+            partitions, touched = self._of_partitions(entry.table, actual, changes, registered)
         if actual is None and self.table.config.is_mor:
             # So that a change of strategy may take away again what was made here, and nothing else.
             owned = {**entry.table.parameters, OWNED_BY: f"{self.database}.{self.name}"}
@@ -122,6 +141,7 @@ class Planner:
             partitions,
             cascade=self.options.cascade,
             touched=touched,
+            stale=stale,
             conditional=self.options.conditional,
         )
         return steps, complete
@@ -130,12 +150,15 @@ class Planner:
         """Whether it matters which partitions were written."""
         return bool(wanted.partition_keys) and self.options.partitions
 
-    def _of_partitions(self, wanted: Table, actual: Table | None, changes: Changes) -> tuple[list[Step], list[str]]:
-        """The steps of an entry's partitions, and the names of those that were written."""
+    def _of_partitions(
+        self, wanted: Table, actual: Table | None, changes: Changes, known: Registered | None
+    ) -> tuple[list[Step], list[str]]:
+        """The steps of an entry's partitions, and the names of those written where changed columns go by that."""
         layout = self._layout(wanted.partition_keys)
-        registered = self._registered(actual, changes, layout)
+        registered = self._registered(actual, changes, layout) if known is None else known
         steps = partition_steps(wanted, changes, layout, registered, touch=self.options.touch)
-        return steps, sorted(set().union(*map(layout.names, changes.live)))
+        touched = self.options.cascade is Cascade.TOUCHED
+        return steps, sorted(set().union(*map(layout.names, changes.live))) if touched else []
 
     def _is_ahead(self, entry: Table | None, history: History) -> bool:
         marker, point = marker_of(entry), history.point
@@ -147,15 +170,34 @@ class Planner:
         extractor = self.options.extractor or Extractor.fitting(len(keys), hive_style=config.hive_style)
         return Layout(self.base_path, keys, extractor, config.url_encode, types)
 
-    def _registered(self, actual: Table | None, changes: Changes, layout: Layout) -> dict[tuple[str, ...], str | None]:
+    def _look_at_all(self, actual: Table) -> tuple[Registered, list[str]]:
+        """All partitions with their locations, and the names of those whose columns are not the entry's."""
+        keys = [key.name for key in actual.partition_keys]
+        registered: Registered = {}
+        stale: list[str] = []
+        for partition in self.metastore.partitions(actual.database, actual.name):
+            registered[partition.values] = partition.storage.location
+            if not same_columns(partition.storage.columns, actual.storage.columns):
+                stale.append(partition_name(keys, partition.values))
+        return registered, stale
+
+    def _registered(self, actual: Table | None, changes: Changes, layout: Layout) -> Registered:
         """The entry's partitions: names of all for a full comparison, else those of the paths in question."""
         if actual is None:
             return {}
         database, name = actual.database, actual.name
         if changes.complete:
             return {values_of_name(text): None for text in self.metastore.partition_names(database, name)}
-        names = sorted(set().union(*map(layout.names, changes.live | changes.emptied)))
-        return {p.values: p.storage.location for p in self.metastore.partitions(database, name, names)}
+        paths = changes.live | changes.emptied
+        names = sorted(set().union(*map(layout.names, paths)))
+        found = {p.values: p.storage.location for p in self.metastore.partitions(database, name, names)}
+        if layout.spells_alike:
+            missing = {layout.known_as(layout.target(path).values) for path in paths} - set(map(layout.known_as, found))
+            if missing:  # new, or known by a spelling that only the list of all names tells
+                listed = self.metastore.partition_names(database, name)
+                others = [text for text in listed if layout.known_as(values_of_name(text)) in missing]
+                found |= {p.values: p.storage.location for p in self.metastore.partitions(database, name, others)}
+        return found
 
     def _earlier_views(self, wanted: dict[str, Table | None]) -> list[Step]:
         """Views of an earlier strategy: dropped where a sync of skep's made them, else told of."""

@@ -140,6 +140,20 @@ class TouchPartitions:
 
 
 @dataclass(frozen=True, slots=True)
+class AlignPartitions:
+    """Partitions whose own columns are not the table's: Hive reads them by these."""
+
+    table: Table
+    names: tuple[str, ...]
+
+    def summary(self) -> str:
+        return f"correct the columns of {_counted(list(self.names))} of {self.table.full_name}"
+
+    def to_json(self) -> dict[str, Any]:
+        return {"step": "align_partitions", "table": self.table.full_name, "partitions": list(self.names)}
+
+
+@dataclass(frozen=True, slots=True)
 class DropPartitions:
     table: Table
     names: tuple[str, ...]
@@ -203,6 +217,7 @@ Step = (
     | AddPartitions
     | MovePartitions
     | TouchPartitions
+    | AlignPartitions
     | DropPartitions
     | DropEntry
     | WriteManifests

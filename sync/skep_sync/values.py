@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from enum import Enum
+from typing import Final
 
 from skep_table.errors import FormatError
 from skep_table.escaping import escape, unescape
@@ -108,9 +109,17 @@ def values_of_name(name: str) -> tuple[str, ...]:
     return tuple(unescape(level.partition("=")[2]) for level in name.split("/"))
 
 
+_INTEGERS: Final = ("tinyint", "smallint", "int", "bigint")
+
+
+def has_spellings(kind: str) -> bool:
+    """Whether values of a metastore's type may be written in several ways: `1` and `01`."""
+    return kind in _INTEGERS or kind == "date"
+
+
 def canonical_value(text: str, kind: str) -> str:
     """A value as the metastore's type would write it. What is no such value (the default partition, say) stays."""
-    if kind in ("tinyint", "smallint", "int", "bigint") and re.fullmatch(r"[+-]?\d+", text):
+    if kind in _INTEGERS and re.fullmatch(r"[+-]?\d+", text):
         return str(int(text))
     if kind == "date" and (match := re.fullmatch(r"(\d{4})-(\d{1,2})-(\d{1,2})", text)):
         return f"{match[1]}-{match[2]:0>2}-{match[3]:0>2}"

@@ -13,6 +13,7 @@ import pytest
 from skep_catalog.client import Metastore
 from skep_catalog.entities import Table
 from skep_sync.check import CheckReport, check_table
+from skep_sync.locations import same_location
 from skep_sync.sync import sync_table
 from skep_table.table import HudiTable
 
@@ -85,6 +86,21 @@ def test_partitions_missing_stale_elsewhere_and_of_other_columns(
     report = check_table(table, metastore, database)
     assert aspects(report) == {"partitions", "locations", "partition columns"}
     assert "not in the table any more: 1 partition (city=nowhere)" in str(report)
+    repaired = sync_table(table, metastore, database, full=True)
+    done = {"partitions moved": 1, "partitions' columns corrected": 1, "partitions dropped": 1}
+    assert repaired.counts == done
+    assert not check_table(table, metastore, database)
+
+
+def test_a_partition_of_another_folder_of_the_table(golden: Path, metastore: Metastore, database: str) -> None:
+    table = HudiTable.open(str(golden / "0.15.0" / "cow_upsert" / "table"))
+    sync_table(table, metastore, database)
+    first, second, _ = metastore.partitions(database, "cow_upsert")
+    list(metastore.alter_partitions(database, "cow_upsert", [replace(first, storage=second.storage)]))
+    assert aspects(check_table(table, metastore, database)) == {"locations"}
+    sync_table(table, metastore, database, full=True)
+    (mended,) = metastore.partitions(database, "cow_upsert", ["city=" + first.values[0]])
+    assert same_location(mended.storage.location, first.storage.location)
 
 
 def test_files_that_the_metadata_table_and_the_folder_differ_in(

@@ -23,6 +23,7 @@ from skep_catalog.client import Metastore
 from skep_catalog.lock import HmsLock
 from skep_sync.sync import sync_table
 from skep_table.lock import held
+from skep_table.options import UnknownOptionWarning
 from skep_table.table import HudiTable
 
 pytestmark = pytest.mark.metastore
@@ -45,6 +46,7 @@ def test_plan_apply_check_status(place: list[str], database: str, metastore: Met
     assert planned.exit_code == 3
     assert f"create table {database}.cow_upsert" in planned.stdout
     assert run("sync", "plan", *place).exit_code == 0
+    assert run("sync", "apply", *place, "-o", "csv").exit_code == 2
     assert metastore.tables(database) == []
     assert run("sync", "check", *place).exit_code == 1
 
@@ -73,9 +75,15 @@ def test_repair_and_restore(golden: Path, tmp_path: Path, database: str, metasto
     assert json.loads(repaired.stdout)["applied"] == {"partitions added": 1, "tables altered": 1}
     assert metastore.partition_names(database, "cow_upsert") == names
     (kept,) = json.loads(run("sync", "restore", *place, "--list", "-o", "json").stdout)
-    restored = run("sync", "restore", *place, "--to", kept["id"], "-o", "json")
-    assert json.loads(restored.stdout)["entry"] == f"{database}.cow_upsert"
+    (restored,) = json.loads(run("sync", "restore", *place, "--to", kept["id"], "-o", "json").stdout)
+    assert restored["entry"] == f"{database}.cow_upsert"
     assert metastore.table(database, "cow_upsert").storage.columns == fewer.storage.columns
+
+
+def test_a_database_that_is_not_there_is_an_error(metastore: Metastore) -> None:
+    for words in (("apply", "--all"), ("status", "--all")):
+        done = run("sync", *words, "-m", metastore.uri, "-d", "nowhere")
+        assert (done.exit_code, "nowhere" in done.stderr) == (1, True)
 
 
 def test_errors_name_what_is_wrong(place: list[str], database: str, metastore: Metastore) -> None:
@@ -85,7 +93,16 @@ def test_errors_name_what_is_wrong(place: list[str], database: str, metastore: M
     wrong = run("sync", "plan", *place, "--set", "hoodie.datasource.hive_sync.batch_num=none")
     assert wrong.exit_code == 2
     assert "hoodie.datasource.hive_sync.batch_num" in wrong.stderr
+    assert run("sync", "apply", *place, "--set", "hoodie.datasource.hive_sync.batch_num=0").exit_code == 2
     assert run("sync", "plan", *place, "--set", "nonsense").exit_code == 2
+    with pytest.warns(UnknownOptionWarning, match=r"hive_sync\.table"):
+        run("sync", "plan", *place, "--set", "hoodie.datasource.hive_sync.tabel=x")
+
+
+def test_the_metastore_by_the_option_of_hudis_tool(place: list[str], metastore: Metastore, database: str) -> None:
+    path, _, uri, *where = place
+    done = run("sync", "apply", path, *where, "--set", f"hoodie.datasource.hive_sync.metastore.uris={uri}")
+    assert (done.exit_code, metastore.tables(database)) == (0, ["cow_upsert"])
 
 
 class TestMany:
@@ -102,7 +119,7 @@ class TestMany:
 
     @pytest.mark.usefixtures("tables")
     def test_all_tables_are_synced_and_what_changed_is_told(
-        self, write: Callable[..., HudiTable], words: list[str], metastore: Metastore, database: str
+        self, write: Callable[..., HudiTable], words: list[str], database: str, tmp_path: Path
     ) -> None:
         write("b", 2, day="2026-01-02")
         done = run("sync", "apply", "--all", *words, "-o", "jsonl")
@@ -111,6 +128,12 @@ class TestMany:
         assert (report["table"], report["applied"]["partitions added"]) == (f"{database}.b", 1)
         rows = json.loads(run("sync", "status", "--all", *words, "-o", "json").stdout)
         assert [(row["entry"], row["commits"]) for row in rows] == [(f"{database}.a", 0), (f"{database}.b", 0)]
+        reports = json.loads(run("sync", "apply", "--all", "--full", *words, "-o", "json").stdout)
+        assert reports == []
+        (tmp_path / "tables" / "a" / ".hoodie" / "hoodie.properties").unlink()
+        some = run("sync", "status", "--all", *words, "-o", "json")
+        assert (some.exit_code, f"error: {database}.a:" in some.stderr) == (1, True)
+        assert [row["entry"] for row in json.loads(some.stdout)] == [f"{database}.b"]
 
     @pytest.mark.usefixtures("tables")
     def test_pending_syncs_what_is_behind_and_leaves_the_others_alone(
@@ -149,6 +172,11 @@ class TestMany:
         assert done.exit_code == 1
         assert "(target down)" in done.stderr
         assert metastore.tables(database) == ["plain_t", "t"]
+        again = json.loads(run("sync", "apply", path, *words, *options, "-o", "json").stdout)
+        assert [(one["target"], one["in_sync"]) for one in again] == [("main", True), ("plain", True)]
+        status = run("sync", "status", "--all", *words, *options, "-o", "json")
+        assert (status.exit_code, "(target down)" in status.stderr) == (1, True)
+        assert [row["entry"] for row in json.loads(status.stdout)] == [f"{database}.t", f"{database}.plain_t"]
         one = run("sync", "plan", path, *words, *options, "--target", "plain", "--exit-code")
         assert (one.exit_code, f"{database}.plain_t" in one.stdout) == (0, True)
         assert run("sync", "check", path, *words, *options, "--target", "plain").exit_code == 0
