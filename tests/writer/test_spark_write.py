@@ -5,18 +5,20 @@ from __future__ import annotations
 import datetime as dt
 import warnings
 from collections.abc import Callable
+from contextlib import ExitStack
 from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql import SparkSession
 
 from skep_table.errors import KeyFieldError, OptionError, RowErrors, SchemaError, UnsupportedError
 from skep_table.options import Options
 from skep_table.table import HudiTable
 from skep_table.write.flow import NullInListWarning
 from skep_writer import SparkWriter, make_spark
-from skep_writer.edge import fitting_batches, frame_schema
+from skep_writer.edge import fitting_batches, frame_schema, small_batches
 
 pytestmark = pytest.mark.spark
 
@@ -144,6 +146,26 @@ def test_rows_of_megabytes(spark: Any, make_table: Make, snapshot: Snapshot) -> 
     assert result.inserted == 90
     assert {len(row["v"]) for row in snapshot(table).values()} == {3_000_000}
     assert spark.conf.get("spark.sql.execution.arrow.maxRecordsPerBatch") == "10000"
+
+
+def test_writes_of_several_threads_leave_the_session_as_it_was(spark: Any) -> None:
+    """Their blocks overlap: none puts back what another has set, and nobody gets larger batches than it wants."""
+    key = "spark.sql.execution.arrow.maxRecordsPerBatch"
+    numbers = spark.range(10)
+    first, second = small_batches(spark), fitting_batches(numbers, 0)
+    with ExitStack() as later:
+        with first:
+            assert spark.conf.get(key) == "8"
+            later.enter_context(second)
+            assert spark.conf.get(key) == "8"
+        assert spark.conf.get(key) == "10000"
+        with small_batches(SparkSession(spark.sparkContext, spark._jsparkSession)):
+            assert spark.conf.get(key) == "8"
+            with fitting_batches(numbers, 5):
+                assert spark.conf.get(key) == "5"
+            assert spark.conf.get(key) == "8"
+        assert spark.conf.get("spark.sql.adaptive.enabled") == "true"
+    assert spark.conf.get(key) == "10000"
 
 
 def test_batches_follow_the_width_of_the_rows(spark: Any) -> None:

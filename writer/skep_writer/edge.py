@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, TypeVar
 from zipimport import zipimporter
@@ -19,6 +19,7 @@ import pyarrow as pa
 from skep_table.errors import InputError, SchemaError
 from skep_table.write.attempt import Attempt, attempt_scope
 from skep_table.write.frame import conform
+from skep_writer.settings import own_setting, session_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -138,22 +139,6 @@ def forget_zip_finders() -> None:
             sys.path_importer_cache.pop(path, None)
 
 
-@contextmanager
-def session_settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
-    """Sets session settings for a block and puts back what was there, or was not."""
-    before = {key: spark.conf.get(key, None) for key in settings}
-    for key, value in settings.items():
-        spark.conf.set(key, value)
-    try:
-        yield
-    finally:
-        for key, old in before.items():
-            if old is None:
-                spark.conf.unset(key)
-            else:
-                spark.conf.set(key, old)
-
-
 def small_batches(spark: SparkSession) -> AbstractContextManager[None]:
     """For stages whose rows are whole tables. There is nothing in them that adaptive planning could learn."""
     return session_settings(spark, {_ROWS_PER_BATCH: str(_PAYLOADS_PER_BATCH), "spark.sql.adaptive.enabled": "false"})
@@ -166,7 +151,7 @@ def fitting_batches(frame: DataFrame, rows: int) -> AbstractContextManager[None]
     feeds Python dies and the task waits for ever. So a few rows are measured first, where that costs next to nothing.
     """
     spark = frame.sparkSession
-    most = int(spark.conf.get(_ROWS_PER_BATCH, "10000") or 0)
+    most = int(own_setting(spark, _ROWS_PER_BATCH, "10000"))
     most = most if most > 0 else 10_000
     return session_settings(spark, {_ROWS_PER_BATCH: str(rows or min(most, _fitting_rows(frame)))})
 
