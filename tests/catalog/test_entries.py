@@ -139,6 +139,14 @@ class TestCopyOnWrite:
         assert [key.name for key in entry.table.partition_keys] == ["city"]
         assert "city" not in [column.name for column in entry.table.storage.columns]
 
+    @pytest.mark.parametrize("omit", [True, False])
+    def test_a_users_own_column_with_hudis_prefix_stays(self, omit: bool) -> None:
+        schema = Schema((*SCHEMA.fields, Field("_hoodie_is_deleted", BooleanType()), Field("_hoodie_mine", IntType())))
+        options = EntryOptions(omit_metadata_fields=omit)
+        (entry,) = wanted_entries(COW, schema, "file:///lake/trips", "Db", "Trips", options).entries
+        names = [column.name for column in entry.table.storage.columns]
+        assert names == [*([] if omit else META), "id", "at", "price", "_hoodie_is_deleted", "_hoodie_mine"]
+
     def test_the_operation_column_where_the_table_has_it(self) -> None:
         (entry,) = entries(replace(COW, raw={"hoodie.allow.operation.metadata.field": "true"})).entries
         assert entry.table.storage.columns[5].name == "_hoodie_operation"
