@@ -154,12 +154,14 @@ def conflict(table: HudiTable, other: Instant, groups: Iterable[Group], what: st
 
 def _services_planned_later(ending: Ending) -> Iterator[Instant]:
     """Compactions and clusterings planned since: they were planned without what this write brings."""
-    if ending.is_service:
-        return
-    for other in ending.table.timeline.pending():
-        if other.requested_time > ending.instant.requested_time and (
-            other.action in (Action.COMPACTION, Action.LOG_COMPACTION, Action.CLUSTERING)
-            or is_clustering(ending.table, other)
+    if not ending.is_service:
+        yield from services_planned_after(ending.table, ending.instant.requested_time)
+
+
+def services_planned_after(table: HudiTable, time: str) -> Iterator[Instant]:
+    for other in table.timeline.pending():
+        if other.requested_time > time and (
+            other.action in (Action.COMPACTION, Action.LOG_COMPACTION, Action.CLUSTERING) or is_clustering(table, other)
         ):
             yield other
 

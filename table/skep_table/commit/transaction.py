@@ -25,7 +25,7 @@ from typing import Final
 
 from skep_table.commit.admission import check_writable, drop_metadata_table
 from skep_table.commit.concurrency import Concurrency
-from skep_table.commit.conflict import Ending, completed_since
+from skep_table.commit.conflict import Ending, Group, completed_since, services_planned_after, touched_groups
 from skep_table.commit.early import refuse_early
 from skep_table.commit.heartbeat import Heart, Pulse
 from skep_table.commit.leftovers import delete_files, delete_new_partitions, files_of_instant
@@ -165,6 +165,23 @@ class Transaction:
         finally:
             self._partitions.release()
         return self.instant
+
+    def go_on(self) -> frozenset[Group] | None:
+        """After a conflict: to write on at the same instant, from a fresh look at the table.
+
+        Answers the file groups that others changed meanwhile; None when it takes another instant, since one that is
+        later than ours completed or was planned: what we wrote after it would lie below it.
+        """
+        self._heart.ensure_alive()
+        fresh, time = self.table.reload(), self.instant.requested_time
+        since = completed_since(self.table, fresh)
+        later = [i for i in (*since, *services_planned_after(fresh, time)) if i.requested_time > time]
+        if not since or later or not self._is_pending(fresh):
+            return None
+        changed = frozenset(group for each in since for group in touched_groups(fresh, each))
+        open_markers(self.table.storage, time)
+        self.table = fresh
+        return changed
 
     def abort(self, error: BaseException | None) -> None:
         """Takes away what was written. What goes wrong here is logged: the next writer rolls back what is left.

@@ -8,14 +8,12 @@ What is done with rows is the engine's (`write/rows.py`); what is decided is dec
 from __future__ import annotations
 
 import logging
-import random
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypedDict
 
 from skep_table.commit.admission import check_writable
-from skep_table.commit.options import CONFLICT_RETRIES
 from skep_table.commit.setting import CommitSetting
 from skep_table.commit.transaction import Transaction
 from skep_table.errors import CommitConflictError, InputError, RowErrors
@@ -26,6 +24,7 @@ from skep_table.schema.types import Schema
 from skep_table.table import HudiTable
 from skep_table.table_config import update_table_config
 from skep_table.timeline.metadata import CommitMetadata, WriteOperation
+from skep_table.write.again import Kept, Tries, Written
 from skep_table.write.batch import Label, NoCommit
 from skep_table.write.bucket import BucketResult
 from skep_table.write.clustered import settle_clusterings
@@ -38,6 +37,7 @@ from skep_table.write.replaced import clusterings_met, live_groups, matching_par
 from skep_table.write.result import WriteResult
 from skep_table.write.rows import Rows
 from skep_table.write.settings import deletes_rows
+from skep_table.write.sizes import sizing_of
 from skep_table.write.source import Engine, Frame, Matching, Source, deleting
 from skep_table.write.workload import account, groups_in_clustering, index_of, profiles_of, workload
 
@@ -178,26 +178,22 @@ class TableWriter:
 
     def _commit(self, table: HudiTable, operation: WriteOperation, source: Source, label: Label) -> WriteResult:
         """Tries again after conflicts, as often as the options say, with the rows that it holds already."""
-        options, tries = self._setting.options, 0
+        options, tries = self._setting.options, Tries(self._setting)
         plan = plan_write(table, operation, source.schema(table), options)
         while True:
             try:
-                return self._attempt(table, plan, source, label)
+                return self._attempt(table, plan, source, label, tries)
             except _ColumnsChanged:
                 pass  # nothing was written yet
             except CommitConflictError as error:
                 label.check(table.reload())
-                tries += 1
-                if tries > options.value(CONFLICT_RETRIES):
-                    raise
-                self._setting.events.emit("write.retried", tries=tries, error=error.message)
-                self._setting.clock.sleep(random.uniform(0.5, 1) * min(5.0, 0.1 * 2**tries))
+                tries.again(error)
             before, table = table, table.reload()
             if _columns_differ(before, table):
                 source.release()
                 plan = plan_write(table, operation, source.schema(table), options)
 
-    def _attempt(self, table: HudiTable, plan: WritePlan, source: Source, label: Label) -> WriteResult:
+    def _attempt(self, table: HudiTable, plan: WritePlan, source: Source, label: Label, tries: Tries) -> WriteResult:
         source.prepare(plan)
         with Transaction.begin(table, plan.traits.action(data_action(table)), self._setting) as transaction:
             label.check(transaction.table)
@@ -208,9 +204,27 @@ class TableWriter:
                 results = source.stream(plan, plan.context(transaction.table, transaction.instant))
                 if results is not None:
                     return self._complete(transaction, plan, results, label)
-            return self._write_rows(transaction, plan, source.rows(plan, transaction.table), label)
+            rows, former = source.rows(plan, transaction.table), None
+            while True:
+                written = self._write_rows(transaction, plan, rows, former)
+                try:
+                    return self._complete(transaction, plan, written.results, label, written.replaced)
+                except CommitConflictError as error:
+                    if not (tries and source.is_steady and written.may_stay(plan)):
+                        raise
+                    former = self._kept(transaction, written, error)
+                    label.check(transaction.table)
+                    tries.again(error, kept=former.kept)
 
-    def _write_rows(self, transaction: Transaction, plan: WritePlan, rows: Rows, label: Label) -> WriteResult:
+    def _kept(self, transaction: Transaction, written: Written, error: CommitConflictError) -> Kept:
+        """What need not be written again, at the same instant. Raises the error where it takes another one."""
+        before = transaction.table
+        changed = transaction.go_on()
+        if changed is None or _columns_differ(before, transaction.table):
+            raise error
+        return Kept(written, changed)
+
+    def _write_rows(self, transaction: Transaction, plan: WritePlan, rows: Rows, former: Kept | None) -> Written:
         table, events = transaction.table, self._setting.events
         with events.step("write.tag") as found:
             files = latest_files(table, self._searched(table, plan, rows.partitions()))
@@ -218,14 +232,17 @@ class TableWriter:
             profiles = profiles_of(table, files, tagged, plan)
             found.update(partitions=len(profiles), files=sum(map(len, files.values())))
         replaced = self._replaced(table, plan, rows.partitions())
-        buckets = plan_buckets(profiles, plan.sizing(table), fill_small_files=plan.fills_small_files)
+        context = plan.context(table, transaction.instant)
+        sizing = sizing_of(table, plan, profiles, context, rows.sample)
+        buckets = plan_buckets(profiles, sizing, fill_small_files=plan.fills_small_files)
         settle_clusterings(table, groups_in_clustering(buckets), self._setting)
         self._record_index(table, plan)
         if transaction.is_requested:
             transaction.inflight(workload(plan.operation, buckets))
+        left, kept = former.rest(buckets) if former else (buckets, ())
         with events.step("write.files", buckets=len(buckets.buckets)):
-            results = rows.write(plan.context(table, transaction.instant), buckets)
-        return self._complete(transaction, plan, results, label, replaced)
+            results = rows.write(context, left)
+        return Written(buckets, (*kept, *results), replaced)
 
     def _record_index(self, table: HudiTable, plan: WritePlan) -> None:
         """What later writers need to find the keys of this one."""

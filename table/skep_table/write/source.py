@@ -44,6 +44,8 @@ class Engine(Protocol):
 class Source(ABC):
     """The rows of one write, for as many tries as it needs. Leaving its block lets go of them."""
 
+    is_steady = True  # whether every try has the same rows
+
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._rows: Rows | None = None
@@ -100,6 +102,8 @@ class Frame(Source):
 
 class Matching(Source):
     """The rows of the table for which a predicate holds, read anew by each try: what changed meanwhile counts."""
+
+    is_steady = False
 
     def __init__(self, engine: Engine, where: str, options: Mapping[str, str]) -> None:
         super().__init__(engine)

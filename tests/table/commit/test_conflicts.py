@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pyarrow as pa
 import pytest
@@ -29,6 +31,21 @@ from skep_table.write.local import LocalWriter
 Rows = Callable[..., pa.Table]
 STRATEGY = "hoodie.write.lock.conflict.resolution.strategy"
 RETRIES = "hoodie.write.num.retries.on.conflict.failures"
+
+
+class CountingStorage(LocalStorage):
+    """Remembers which base files were written."""
+
+    def __init__(self, root: str) -> None:
+        super().__init__(root)
+        self.written: list[str] = []
+
+    @contextmanager
+    def open_write(self, path: str) -> Iterator[IO[bytes]]:
+        if path.endswith(".parquet"):
+            self.written.append(path)
+        with super().open_write(path) as file:
+            yield file
 
 
 @pytest.fixture
@@ -241,6 +258,62 @@ class TestRetries:
         with pytest.raises(CommitConflictError, match="again"):
             LocalWriter(table, setting).upsert(rows(["a"]))
         assert len(tries) == 2
+
+    def beside_an_earlier_one(
+        self, table: HudiTable, theirs: pa.Table, ours: pa.Table, told: Callable[[Event], None]
+    ) -> Any:
+        """A write that began earlier completes while ours is about to."""
+        at_its_end, go = threading.Event(), threading.Event()
+
+        def waits(event: Event) -> None:
+            if event.name == "write.commit.start":
+                at_its_end.set()
+                assert go.wait(60)
+
+        setting = CommitSetting(events=Events(waits))
+        earlier = threading.Thread(target=LocalWriter(table, setting).upsert, args=(theirs,))
+        earlier.start()
+        assert at_its_end.wait(60)
+
+        def meanwhile() -> None:
+            go.set()
+            earlier.join(60)
+
+        setting = during({RETRIES: 2}, meanwhile)
+        setting.events.listen(told)
+        return LocalWriter(table, setting).upsert(ours)
+
+    def test_only_what_the_other_one_changed_is_written_again(self, tmp_path: Path, rows: Rows) -> None:
+        storage = CountingStorage(str(tmp_path / "t"))
+        spec = TableSpec(name="t", schema=rows([]).schema, record_key=("id",), partition_by=("part",), ordering="ts")
+        table = create_table(storage, spec)
+        small = {"hoodie.parquet.small.file.limit": 0}
+        for key, part in (("a", "p"), ("b", "p"), ("c", "q"), ("d", "r")):
+            upsert(table, rows([key], part=part), **small)  # a group for each
+        storage.written.clear()
+        retried: list[Event] = []
+        ours = [rows(["a", "b"], ts=3), rows(["c"], ts=3, part="q"), rows(["d"], ts=3, part="r")]
+        told = lambda event: retried.append(event) if event.name == "write.retried" else None  # noqa: E731
+        result = self.beside_an_earlier_one(table, rows(["a"], ts=9), pa.concat_tables(ours), told)
+        mine = [path for path in storage.written if result.instant.requested_time in path]
+        assert len(mine) == 5, "four groups, and the one that the other writer changed once more"
+        assert [event.facts["kept"] for event in retried] == [3]
+        assert content(table) == {"a": ("p", 9), "b": ("p", 3), "c": ("q", 3), "d": ("r", 3)}
+        left = {file.relative_to(storage.root).as_posix() for file in Path(storage.root).rglob("*.parquet")}
+        ours_left = {path for path in left if result.instant.requested_time in path}
+        assert ours_left == {stat.path for stat in result.metadata.stats}
+
+    def test_new_keys_of_a_partition_where_the_other_one_wrote_are_looked_up_again(
+        self, table: HudiTable, rows: Rows
+    ) -> None:
+        before = content(table)
+        ours = pa.concat_tables([rows(["n", "m"], ts=3), rows(["x"], ts=3, part="z")])
+        tries: list[Event] = []
+        told = lambda event: tries.append(event) if event.name == "write.retried" else None  # noqa: E731
+        result = self.beside_an_earlier_one(table, rows(["n"], ts=9), ours, told)
+        assert [event.facts["kept"] for event in tries] == [1], "the new partition"
+        assert content(table) == {**before, "n": ("p", 9), "m": ("p", 3), "x": ("z", 3)}
+        assert result.inserted == 2
 
     def test_rows_of_a_reader_are_there_for_a_second_try(self, table: HudiTable, rows: Rows) -> None:
         setting = during({RETRIES: 1}, lambda: upsert(table, rows(["a"], ts=5)))
