@@ -29,7 +29,7 @@ from skep_table.write.options import COLLECTED_BYTES, ROWS_PER_BATCH, TAGGED_LEV
 from skep_table.write.profile import BucketPlan
 from skep_table.write.profile import pack as pack_tasks
 from skep_table.write.rows import ArrowRows, Rows, Tagged
-from skep_writer.edge import fitting_batches, map_frame, slots, small_batches
+from skep_writer.edge import fitting_batches, map_frame, slots, small_batches, unpack
 from skep_writer.tasks import (
     PREPARED,
     RESULTS,
@@ -103,6 +103,11 @@ class SparkRows:
 
     def partitions(self) -> Mapping[str, int]:
         return self._partitions
+
+    def sample(self, most: int) -> pa.Table:
+        """From the first payload of each of the first tasks."""
+        found = [unpack(row.payload) for row in self.payloads.where("payload is not null").take(2)]
+        return pa.concat_tables([self._schema.empty_table(), *found]).slice(0, most)
 
     def tag(self, index: Index | GlobalTagger | None) -> Tagged:
         if index is None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from skep_table.basefile.value_filters import ValueFilters
-from skep_table.bloom import BloomKind
+from skep_table.bloom import BloomKind, bits_for
 from skep_table.options import Options, Status, boolean, one_of, option
 
 _CODECS: Final = {"snappy", "gzip", "zstd", "lz4", "brotli", "none"}
@@ -78,3 +78,14 @@ class BaseFileOptions:
             meta=meta,
             value_filters=ValueFilters.of(options),
         )
+
+    def filter_bytes(self, keys: int) -> int:
+        """What the filter over so many keys takes in a footer, where it is written as text."""
+        if not self.key_filter:
+            return 0
+        rows = 1 if self.bloom_type is BloomKind.SIMPLE else -(-min(keys, self.bloom_max_entries) // self.bloom_entries)
+        return max(1, rows) * bits_for(self.bloom_entries, self.bloom_fpp) // 6
+
+    def room(self, size: int, keys: int) -> int:
+        """What a file of `size` bytes has for its records. At least half: a target may be smaller than the filter."""
+        return max(size - self.filter_bytes(keys), size // 2)

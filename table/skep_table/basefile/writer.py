@@ -23,9 +23,8 @@ from skep_table.schema.types import META_FIELDS, RECORD_KEY, Schema
 from skep_table.storage import Storage
 
 R = TypeVar("R", pa.RecordBatch, pa.Table)
-# What a byte of Arrow data takes in a file before the first row group tells: a guess that lets files end early
-# rather than late.
-_FIRST_RATIO = 0.5
+# What a byte of Arrow data takes in a file before the first row group tells: a high guess, so that one comes early.
+_FIRST_RATIO = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +92,24 @@ class BaseFileWriter(AbstractContextManager["BaseFileWriter"]):
         return True
 
     @property
-    def bytes_written(self) -> int:
-        """About how large the file would be if it were closed now."""
+    def rows(self) -> int:
+        return self._rows
+
+    @property
+    def record_bytes(self) -> int:
+        """About what the rows so far take in the file."""
         flushed = self._sink.tell()
         ratio = flushed / self._flushed_bytes if self._flushed_bytes else _FIRST_RATIO
         return flushed + int(self._held_bytes * ratio)
+
+    def reaches(self, size: int) -> bool:
+        """Whether the file would have that size if it were closed now: not guessed before a row group is written."""
+        room = self._options.room(size, self._rows)
+        if self.record_bytes < room:
+            return False
+        if not self._flushed_bytes:
+            self._flush()
+        return self.record_bytes >= room
 
     def write(self, rows: pa.RecordBatch | pa.Table, *, new_keys: bool = True) -> None:
         """Appends rows; their columns are the schema's, in its order, in types that cast to it without loss.

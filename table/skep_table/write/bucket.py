@@ -25,10 +25,9 @@ from skep_table.write.context import WriteContext
 from skep_table.write.files import BaseFiles, OpenFile, RowNumbers, renamed
 from skep_table.write.frame import lists_with_nulls
 from skep_table.write.index import IndexFile
-from skep_table.write.profile import Bucket
+from skep_table.write.profile import OVER, Bucket
 
 _BATCH_ROWS = 65_536
-_LEAST_BATCH_ROWS = 1_024
 _BATCH_SHARE = 0.1
 
 
@@ -71,8 +70,13 @@ class InsertWriter:
         for start in range(0, rows.num_rows, step):
             file = self._file or self._next_file()
             file.writer.write(self._files.new(rows.slice(start, step), file.name))
-            if file.writer.bytes_written >= self._context.max_file_bytes and not self._bucket.one_file:
+            if not self._bucket.one_file and self._is_full(file, rows.num_rows - start - step):
                 self._close_file()
+
+    def _is_full(self, file: OpenFile, left: int) -> bool:
+        """Unless what is left to write is too little for a file of its own."""
+        most, writer = self._context.max_file_bytes, file.writer
+        return writer.reaches(most) and not 0 < left * writer.record_bytes <= writer.rows * OVER * most
 
     def close(self) -> list[WriteStat]:
         """An empty bucket still gets its file: a new group without rows."""
@@ -169,7 +173,7 @@ class _BucketWriter:
 def _batch_rows(rows: pa.Table, max_file_bytes: int) -> int:
     """Rows to be written before the file's size is looked at again: a small part of what goes into a file."""
     share = max_file_bytes * _BATCH_SHARE / max(1, rows.nbytes)
-    return min(_BATCH_ROWS, max(_LEAST_BATCH_ROWS, int(rows.num_rows * share)))
+    return min(_BATCH_ROWS, max(1, int(rows.num_rows * share)))
 
 
 def _kept(rows: pa.Table, rule: MergeRule) -> pa.Table:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from itertools import islice
 from typing import Final
 
 import pyarrow as pa
@@ -12,7 +11,7 @@ from skep_table.basefile import BaseFileOptions, ValueFilters, read_footer
 from skep_table.errors import KeyFieldError, UnsupportedError
 from skep_table.keys import KeyGenerator, KeyGeneratorType
 from skep_table.keys.stored import StoredKeys
-from skep_table.logfile.options import COMPRESSION_RATIO, LogFileOptions
+from skep_table.logfile.options import LogFileOptions
 from skep_table.merge import MergeRule
 from skep_table.names import META_FOLDER
 from skep_table.options import Options
@@ -31,25 +30,16 @@ from skep_table.write.keyed import Keyer
 from skep_table.write.operation import TRAITS, Traits
 from skep_table.write.options import (
     ALLOW_DUPLICATE_INSERTS,
-    AUTO_SPLIT,
     COMBINE_INSERT,
     COMBINE_UPSERT,
     DUPLICATES,
     DUPLICATES_DROPPED,
     MAX_FILE_BYTES,
     OPERATION_FIELD,
-    RECORD_BYTES,
-    RECORD_BYTES_THRESHOLD,
-    SMALL_FILE_BYTES,
-    SMALL_GROUPS,
-    SPLIT_ROWS,
     Duplicates,
 )
-from skep_table.write.profile import LogSizing, Sizing, record_bytes
 from skep_table.write.settings import check_settings, merged_by
 
-# Commits that are asked for the size of their records, before the option's is taken.
-_COMMITS_ASKED: Final = 64
 _BUCKET_INDEX: Final = f"{META_FOLDER}/.bucket_index"
 _CONSISTENT_HASHING: Final = "consistent_hashing_metadata"
 
@@ -119,19 +109,6 @@ class WritePlan:
             logs=LogFileOptions.of(self.options),
             keys=StoredKeys.of(table.config, self.in_files) if self.keyer.generator.record_fields else None,
         )
-
-    def sizing(self, table: HudiTable) -> Sizing:
-        small = self.options.value(SMALL_FILE_BYTES)
-        newest_first = islice(reversed(table.timeline.data().completed().instants), _COMMITS_ASKED)
-        learnt = record_bytes(
-            (table.commit_metadata(instant) for instant in newest_first),
-            default=self.options.value(RECORD_BYTES),
-            threshold_bytes=small * self.options.value(RECORD_BYTES_THRESHOLD),
-        )
-        given = self.options
-        logs = LogSizing(given.value(SMALL_GROUPS), given.value(COMPRESSION_RATIO), self.index.knows_logs)
-        split = None if given.value(AUTO_SPLIT) else given.value(SPLIT_ROWS)
-        return Sizing(small, given.value(MAX_FILE_BYTES), learnt, logs if table.config.is_mor else None, split)
 
 
 def plan_write(table: HudiTable, operation: WriteOperation, incoming: pa.Schema, options: Options) -> WritePlan:

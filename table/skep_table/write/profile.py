@@ -8,18 +8,20 @@ commits).
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
 
-from skep_table.timeline.metadata import CommitMetadata
+from skep_table.basefile import BaseFileOptions
 from skep_table.write.index import NEW_KEY, IndexFile
 from skep_table.write.indexes.base import number_of_new_group
 from skep_table.write.indexes.bucket import bucket_file_id
 
 NO_BUCKET = -1
+# How far a file may be over its target size, as a share, rather than leave a small one behind.
+OVER = 0.15
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +46,28 @@ class Sizing:
     record_bytes: int = 1024
     logs: LogSizing | None = None
     split_rows: int | None = None  # of a new file, whatever the size of its records
+    files: BaseFileOptions | None = None  # what a base file has besides its records
 
     @property
     def rows_per_file(self) -> int:
         if self.split_rows is not None:
             return self.split_rows
-        return max(1, self.max_file_bytes // max(1, self.record_bytes))
+        rows = self.max_file_bytes // max(1, self.record_bytes)
+        if self.files is not None:
+            rows = self.files.room(self.max_file_bytes, rows) // max(1, self.record_bytes)
+        return max(1, rows)
+
+    def new_files(self, rows: int) -> list[int]:
+        """Rows of each new file: full ones and, as Hudi has it, one with the rest, which later inserts fill up.
+
+        A rest too small for a file of its own is spread over the others.
+        """
+        if rows <= 0:
+            return []
+        full, rest = divmod(rows, self.rows_per_file)
+        if full and self.split_rows is None and rest <= full * int(self.rows_per_file * OVER):
+            return [rows // full + (1 if at < rows % full else 0) for at in range(full)]
+        return [self.rows_per_file] * full + ([rest] if rest else [])
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +160,7 @@ def plan_buckets(
                 buckets.append(Bucket(len(buckets), partition, file.file_id, file))
             shares.append((by_file[position], rows))
             left -= rows
-        for rows in _even(left, sizing.rows_per_file):
+        for rows in sizing.new_files(left):
             shares.append((len(buckets), rows))
             buckets.append(Bucket(len(buckets), partition, new_file_id(), None))
         for number, rows in shares:
@@ -157,17 +175,6 @@ def plan_buckets(
 
 def new_file_id() -> str:
     return f"{uuid.uuid4()}-0"
-
-
-def record_bytes(commits: Iterable[CommitMetadata], *, default: int, threshold_bytes: float) -> int:
-    """Average size of a record, from the newest commit that wrote more than `threshold_bytes`."""
-    for metadata in commits:
-        stats = [stat for stat in metadata.stats if not stat.is_log]
-        size = sum(stat.total_write_bytes for stat in stats)
-        rows = sum(stat.num_writes for stat in stats)
-        if size > threshold_bytes and rows > 0:
-            return max(1, -(-size // rows))
-    return default
 
 
 def pack(sizes: Sequence[int], tasks: int) -> list[list[int]]:
@@ -203,10 +210,3 @@ def _size(file: IndexFile, logs: LogSizing | None) -> int:
     if logs is None or file.tail is None:
         return file.size_bytes
     return file.size_bytes + int(file.tail.size * logs.compression)
-
-
-def _even(rows: int, most: int) -> list[int]:
-    if rows <= 0:
-        return []
-    parts = -(-rows // most)
-    return [rows // parts + (1 if at < rows % parts else 0) for at in range(parts)]

@@ -35,6 +35,10 @@ class Rows(Protocol):
         """Partition path → rows."""
         ...
 
+    def sample(self, most: int) -> pa.Table:
+        """Some of the rows, at most so many, from all over them."""
+        ...
+
     def tag(self, index: Index | GlobalTagger | None) -> Tagged:
         """Asks the index for every row and remembers the answers. None: all rows count as new.
 
@@ -65,6 +69,10 @@ class ArrowRows:
 
     def partitions(self) -> Mapping[str, int]:
         return {path: len(rows) for path, rows in zip(self._paths, self._rows, strict=True)}
+
+    def sample(self, most: int) -> pa.Table:
+        step = max(1, -(-self._keyed.num_rows // most))
+        return self._keyed.take(pa.array(np.arange(0, self._keyed.num_rows, step)))
 
     def tag(self, index: Index | GlobalTagger | None) -> Tagged:
         if isinstance(index, GlobalTagger):

@@ -85,9 +85,9 @@ def test_bulk_insert_makes_files_of_its_own_and_rolls_over(make: Make) -> None:
     many = rows(*[(f"k{at:05d}", "p", 1, at) for at in range(3000)])
     setting = options(hoodie__parquet__max__file__size=40_000, hoodie__copyonwrite__record__size__estimate=40)
     result = LocalWriter(table, setting).bulk_insert(many)
-    assert result.files == 3
+    assert result.files > 2
     LocalWriter(table).bulk_insert(rows(("x", "p", 1, 1)))
-    assert len(table.reload().view().slices("p")) == 4
+    assert len(table.reload().view().slices("p")) == result.files + 1
     assert len(content(table)) == 3001
 
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections import Counter
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from skep_table.basefile import BaseFileOptions
 from skep_table.timeline.metadata import CommitMetadata, WriteStat
 from skep_table.write.index import NEW_KEY, IndexFile
-from skep_table.write.profile import PartitionProfile, Sizing, pack, plan_buckets, record_bytes
+from skep_table.write.profile import PartitionProfile, Sizing, pack, plan_buckets
+from skep_table.write.sizes import record_bytes
 
 SIZING = Sizing(small_file_bytes=100, max_file_bytes=120, record_bytes=10)  # 12 rows a file
 
@@ -25,13 +28,20 @@ def test_updates_go_to_their_file_and_inserts_fill_the_small_one() -> None:
     assert [(bucket.file_id, bucket.rows) for bucket in plan.buckets] == [("big", 3), ("small", 5)]
 
 
-def test_what_no_small_file_takes_goes_to_new_groups_of_even_size() -> None:
-    plan = plan_buckets({"p": PartitionProfile((file("small", 60),), {}, 31)}, SIZING)
+def test_what_no_small_file_takes_goes_to_full_new_groups_and_one_with_the_rest() -> None:
+    plan = plan_buckets({"p": PartitionProfile((file("small", 60),), {}, 35)}, SIZING)
     small, *new = plan.buckets
     assert (small.base, small.rows) == (file("small", 60), 6)
     assert [bucket.base for bucket in new] == [None] * 3
-    assert sorted(bucket.rows for bucket in new) == [8, 8, 9]
+    assert [bucket.rows for bucket in new] == [12, 12, 5]
     assert len({bucket.file_id for bucket in new}) == 3
+
+
+@pytest.mark.parametrize(
+    ("rows", "files"), [(0, []), (5, [5]), (12, [12]), (13, [13]), (14, [12, 2]), (26, [13, 13]), (27, [12, 12, 3])]
+)
+def test_a_rest_too_small_for_a_file_is_spread_over_the_others(rows: int, files: list[int]) -> None:
+    assert SIZING.new_files(rows) == files
 
 
 def test_bulk_insert_leaves_small_files_alone() -> None:
@@ -75,8 +85,18 @@ def test_the_record_size_is_that_of_the_newest_commit_large_enough() -> None:
         return CommitMetadata(partition_to_write_stats={"p": (stat,)})
 
     commits = [commit(50, 1), commit(1001, 100), commit(5000, 10)]
-    assert record_bytes(commits, default=7, threshold_bytes=100) == 11
-    assert record_bytes(commits[:1], default=7, threshold_bytes=100) == 7
+    bare = BaseFileOptions(key_filter=False)
+    assert record_bytes(commits, threshold_bytes=100, files=bare) == 11
+    assert record_bytes(commits[:1], threshold_bytes=100, files=bare) is None
+
+
+def test_filters_are_no_part_of_the_records_size() -> None:
+    files = BaseFileOptions()
+    stat = WriteStat(
+        file_id="f", path="p/f", partition_path="p", num_writes=10, total_write_bytes=files.filter_bytes(10) + 400
+    )
+    commit = CommitMetadata(partition_to_write_stats={"p": (stat,)})
+    assert record_bytes([commit], threshold_bytes=0, files=files) == 40
 
 
 @given(st.lists(st.integers(0, 1000), min_size=1, max_size=50), st.integers(1, 12))
@@ -90,4 +110,4 @@ def test_packing_keeps_every_item_and_no_task_is_empty(sizes: list[int], tasks: 
 
 def test_a_number_of_rows_can_make_the_files() -> None:
     plan = plan_buckets({"p": PartitionProfile(inserts=1_000)}, Sizing(split_rows=300))
-    assert sorted(bucket.rows for bucket in plan.buckets) == [250] * 4
+    assert [bucket.rows for bucket in plan.buckets] == [300, 300, 300, 100]
