@@ -47,6 +47,11 @@ def test_questions(engine: Engine, tables: Tables, question: str, kind: str) -> 
         assert plainly(found) == plainly(expected), view.entry
 
 
+# One of Hudi's combined splits may hold files of both tables; it is read as the first file's, and so not at all where
+# that is no file of the snapshot view.
+SPLITS_APART = "set hive.input.format=org.apache.hadoop.hive.ql.io.HiveInputFormat"
+
+
 def test_a_join_of_two_tables(engine: Engine, tables: Tables) -> None:
     one, other = tables("life", "mor" if engine.computes_snapshots else "cow"), tables("partitioned", "cow")
     join = (
@@ -54,7 +59,8 @@ def test_a_join_of_two_tables(engine: Engine, tables: Tables) -> None:
     )
     a, b = read_by_skep(one, "snapshot"), read_by_skep(other, "snapshot")  # noqa: F841 - by name
     left = one.views[-1].entry
-    found = engine.ask(join.format(a=engine.quote(left), b=engine.quote(other.table.name))).rows
+    settings = [SPLITS_APART] if engine.name == "hive-2.3.10" else []
+    found = engine.ask(join.format(a=engine.quote(left), b=engine.quote(other.table.name)), *settings).rows
     assert plainly(found) == plainly(duckdb.sql(join.format(a="a", b="b")).fetchall())
 
 
