@@ -15,7 +15,6 @@ from skep_catalog.client import Metastore
 from skep_catalog.entities import Column, Table
 from skep_catalog.entries import Strategy, Wanted, WantedEntry
 from skep_sync.changes import Changes, History, each_path
-from skep_sync.locations import lies_below
 from skep_sync.options import SyncOptions, TargetKind
 from skep_sync.plan import Layout
 from skep_sync.planner import SYMLINKS, Planner, Registered
@@ -104,7 +103,9 @@ class ManifestPlanner(Planner):
         return tuple(filter(None, each_path(wanted, sorted(changes.live | changes.emptied))))
 
     def _is_own_kind(self, actual: Table) -> bool:
-        return actual.storage.input_format == SYMLINKS and lies_below(actual.storage.location, self.base_path)
+        """Over lists of skep's: this table's, or those it had before it moved."""
+        location = (actual.storage.location or "").rstrip("/")
+        return actual.storage.input_format == SYMLINKS and location.endswith(f"/{FOLDER}")
 
     def _earlier_views(self, wanted: dict[str, Table | None]) -> list[Step]:  # noqa: ARG002 - there are none
         return []

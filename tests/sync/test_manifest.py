@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -134,6 +135,18 @@ def test_entries_of_another_kind_are_left_alone(write: Write, metastore: Metasto
             sync_table(table, metastore, database, name, options=options)
         assert isinstance(error.value.__cause__, TableMismatchError)
         assert metastore.table(database, name) == before
+
+
+def test_a_table_that_moved_has_lists_of_its_own_files(
+    write: Write, metastore: Metastore, database: str, tmp_path: Path
+) -> None:
+    table = write("t", 1, 2)
+    sync_table(table, metastore, database, options=OPTIONS)
+    shutil.move(table.storage.root, tmp_path / "moved")
+    moved = HudiTable.open(str(tmp_path / "moved"))
+    sync_table(moved, metastore, database, options=OPTIONS)
+    assert as_engines_read(metastore, database, "t") == as_skep_reads(moved)
+    assert not plan_sync(moved, metastore, database, options=OPTIONS, full=True)
 
 
 @pytest.mark.parametrize("call", range(4))
