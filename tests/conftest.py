@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import shutil
 import sys
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -55,11 +56,16 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.fixture(scope="session")
-def golden(pytestconfig: pytest.Config) -> Path:
+def golden(pytestconfig: pytest.Config) -> Iterator[Path]:
     """The folder of the golden tables, `<hudi version>/<case>/table`: shared by all tests, so never write into it."""
     import golden_archives
 
-    return golden_archives.unpack(Path(pytestconfig.cache.mkdir("golden")))
+    folder = golden_archives.unpack(Path(pytestconfig.cache.mkdir("golden")))
+    before = set(folder.rglob("*"))
+    yield folder
+    if written := set(folder.rglob("*")) ^ before:
+        shutil.rmtree(folder)  # it is kept from run to run
+        pytest.fail(f"golden tables were written to: {sorted(map(str, written))[:9]}")
 
 
 @pytest.fixture(scope="session")

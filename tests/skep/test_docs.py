@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from skep_catalog.embedded import EmbeddedMetastore
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^```(?P<kind>python|console)\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)
+ALL_TABLES = re.compile(r"^\$ skep .*--all\b", re.MULTILINE)
 
 
 def blocks(page: Path, kind: str) -> list[str]:
@@ -26,13 +28,20 @@ def with_examples() -> list[Path]:
     return [page for page in PAGES if blocks(page, "python") or "$ " in "".join(blocks(page, "console"))]
 
 
+@pytest.fixture(scope="module")
+def another_metastore(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedMetastore]:
+    """For commands that are given to all tables: those of other tests are none of their business."""
+    with EmbeddedMetastore.start_or_join(tmp_path_factory.mktemp("warehouse")) as server:
+        yield server
+
+
 @pytest.mark.metastore
 @pytest.mark.spark
 @pytest.mark.parametrize("page", with_examples(), ids=lambda page: page.stem)
-def test_the_examples_of_a_page_run(page: Path, tmp_path: Path, metastore_server: EmbeddedMetastore) -> None:
+def test_the_examples_of_a_page_run(page: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     """The Python blocks as one program, then the console lines that begin with `$ `, all in one empty folder.
 
-    The settings name the suite's metastore, but for pages about all of a metastore: that saves starting twenty.
+    The settings name a metastore that runs, but for the page about metastores: that saves starting twenty.
     """
     environment = {
         **os.environ,
@@ -40,8 +49,10 @@ def test_the_examples_of_a_page_run(page: Path, tmp_path: Path, metastore_server
         "XDG_CONFIG_HOME": str(tmp_path / "no-settings"),
         "HOME": str(tmp_path),
     }
-    if page.stem not in ("metastore", "sync"):
-        environment["SKEP__METASTORE"] = metastore_server.uri
+    if page.stem != "metastore":
+        of_all = ALL_TABLES.search(page.read_text(encoding="utf-8"))
+        server = request.getfixturevalue("another_metastore" if of_all else "metastore_server")
+        environment["SKEP__METASTORE"] = server.uri
     folder = tmp_path / "work"
     folder.mkdir()
     if code := "\n".join(blocks(page, "python")):
