@@ -18,7 +18,7 @@ from skep_table.lock import Lock, NoLock
 from skep_table.options import Options
 from skep_table.runner import Runner, ThreadRunner
 from skep_table.services.automatic import Step, after_commit, check_automatic
-from skep_table.services.done import Done
+from skep_table.services.done import Done, failed
 from skep_table.table import HudiTable
 
 log = logging.getLogger("skep.services")
@@ -51,10 +51,14 @@ class Services:
         return CommitSetting(lock=self.lock(), events=self.events, options=self.options, runner=self._runner())
 
     def run(self, table: HudiTable, steps: Iterable[Step]) -> list[Done]:
-        """Runs steps one after the other and tells the hooks."""
+        """Runs steps one after the other and tells the hooks. One that fails does not keep the others from running."""
         done = []
         for step in steps:
-            found = step.run()
+            try:
+                found = step.run()
+            except Exception as error:  # a strategy's or Spark's own, too
+                log.debug("table %s: %s failed", table.config.name, step.service, exc_info=True)
+                found = [failed(step.service, error)]
             self.tell(table, found)
             done += found
         return done
@@ -105,7 +109,7 @@ class Services:
             with self.events.step("service", service=step.service, after=time) as found:
                 done = step.run()
                 found.update(done=[each.what for each in done])
-        except (SkepError, OSError) as error:
+        except Exception as error:  # a strategy's or Spark's own, too
             log.exception("table %s: %s failed after %s", committed.table_name, step.service, time)
             what = error.message if isinstance(error, SkepError) else str(error)
             text = f"commit {time} of {committed.table_name} stands, but {step.service} after it failed: {what}"

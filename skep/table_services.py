@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from skep.service_work import Mode, Work, cleaning, clustering, compaction, expiry, log_compaction
 from skep.services import Services
-from skep_table.commit.setting import CommitSetting
-from skep_table.errors import InputError
 from skep_table.services.done import Done
 from skep_table.table import HudiTable
 
 if TYPE_CHECKING:
     from skep_table.services.archive_plan import ArchivePlan
-    from skep_table.timeline.instant import Instant
     from skep_table.timeline.plans import RestoreMetadata, RollbackMetadata, SavepointMetadata
 
 _PLAN = "hoodie.clustering.plan.strategy."
@@ -29,25 +27,22 @@ class ServiceMethods:
     def services(self, options: Mapping[str, object] | None = None) -> Services:
         raise NotImplementedError
 
-    def compact(self, *, schedule: bool = False, execute: bool = False, **options: object) -> list[Done]:
+    def compact(
+        self,
+        *,
+        logs: bool = False,
+        plan: bool = False,
+        schedule: bool = False,
+        execute: bool | str = False,
+        **options: object,
+    ) -> list[Done]:
         """Folds log files into base files: carries out what is planned, then plans a compaction and carries it out.
 
-        `schedule`: only plan; `execute`: only carry out what is planned.
+        `logs`: only puts the log files of each slice together. `plan`: only says what would be done; `schedule`: only
+        writes the plan; `execute`: only carries out what is planned, or the plan of one instant.
         """
-        from skep_table.services import compact as service
-        from skep_table.services.compact_strategy import chooser
-        from skep_table.services.done import compacted
-
-        def all_of(table: HudiTable, setting: CommitSetting) -> list[Done]:
-            if execute:
-                return [compacted(each) for each in service.execute_pending_compactions(table, setting)]
-            choose = chooser(setting.options, setting.clock.now())
-            if schedule:
-                return _planned("compact", service.schedule_compaction(table, setting, choose))
-            return [compacted(each) for each in service.compact(table, setting, choose)]
-
-        _one_of(schedule=schedule, execute=execute)
-        return self._run(options, all_of)
+        mode = Mode.of(plan=plan, schedule=schedule, execute=execute)
+        return self._run(options, log_compaction(mode) if logs else compaction(mode))
 
     def cluster(
         self,
@@ -55,60 +50,46 @@ class ServiceMethods:
         sort_by: Text | None = None,
         curve: str | None = None,
         partitions: Text | None = None,
+        plan: bool = False,
         schedule: bool = False,
-        execute: bool = False,
+        execute: bool | str = False,
         **options: object,
     ) -> list[Done]:
         """Makes large files of small ones, rows in the order of `sort_by`, or along a `curve` (z-order, hilbert)
-        through these columns. `schedule`: only plan; `execute`: only carry out what is planned."""
-        from skep_table.services import cluster as service
-        from skep_table.services.done import clustered
-
-        def all_of(table: HudiTable, setting: CommitSetting) -> list[Done]:
-            if execute:
-                return [clustered(each) for each in service.execute_pending_clusterings(table, setting)]
-            if schedule:
-                return _planned("cluster", service.schedule_clustering(table, setting))
-            return [clustered(each) for each in service.cluster(table, setting)]
-
-        _one_of(schedule=schedule, execute=execute)
+        through these columns. `plan`, `schedule`, `execute`: as of `compact`."""
         named: dict[str, object | None] = {
             f"{_PLAN}sort.columns": _joined(sort_by),
             "hoodie.layout.optimize.strategy": curve,
             f"{_PLAN}partition.selected": _joined(partitions),
         }
-        return self._run({**{key: value for key, value in named.items() if value is not None}, **options}, all_of)
+        given = {key: value for key, value in named.items() if value is not None}
+        return self._run({**given, **options}, clustering(Mode.of(plan=plan, schedule=schedule, execute=execute)))
 
-    def clean(self, *, schedule: bool = False, execute: bool = False, **options: object) -> list[Done]:
-        """Deletes the files that no read within the retention needs. `schedule`: only plan; `execute`: only carry out
-        what is planned."""
-        from skep_table.services import clean as service
-        from skep_table.services.done import cleaned
+    def clean(
+        self, *, plan: bool = False, schedule: bool = False, execute: bool | str = False, **options: object
+    ) -> list[Done]:
+        """Deletes the files that no read within the retention needs. `plan`, `schedule`, `execute`: as of `compact`."""
+        return self._run(options, cleaning(Mode.of(plan=plan, schedule=schedule, execute=execute)))
 
-        def all_of(table: HudiTable, setting: CommitSetting) -> list[Done]:
-            if schedule:
-                return _planned("clean", service.schedule_clean(table, setting))
-            run = service.execute_pending_cleans if execute else service.clean
-            return [cleaned(each) for each in run(table, setting)]
+    def archive(self, *, plan: bool = False, **options: object) -> ArchivePlan:
+        """Moves old instants out of the active timeline; answers what was moved, and what held the rest back.
 
-        _one_of(schedule=schedule, execute=execute)
-        return self._run(options, all_of)
-
-    def archive(self, **options: object) -> ArchivePlan:
-        """Moves old instants out of the active timeline; answers what was moved, and what held the rest back."""
+        `plan`: only answers what would be moved.
+        """
         from skep_table.services.archive import archive
+        from skep_table.services.archive_plan import plan_archive
 
-        return archive(self._hudi, self.services(options).setting())
+        setting = self.services(options).setting()
+        if plan:
+            return plan_archive(self._hudi.reload(), setting.options, setting.runner)
+        return archive(self._hudi, setting)
 
-    def expire(self, days: int | None = None, **options: object) -> list[Done]:
-        """Drops the partitions that were not written to for so many days."""
-        from skep_table.services.done import expired
-        from skep_table.services.ttl import TTL_DAYS, expire_partitions
+    def expire(self, days: int | None = None, *, plan: bool = False, **options: object) -> list[Done]:
+        """Drops the partitions that were not written to for so many days. `plan`: only says how many."""
+        from skep_table.services.ttl import TTL_DAYS
 
-        def all_of(table: HudiTable, setting: CommitSetting) -> list[Done]:
-            return [expired(each) for each in expire_partitions(table, setting)]
-
-        return self._run({**({TTL_DAYS.key: days} if days is not None else {}), **options}, all_of)
+        given = {TTL_DAYS.key: days} if days is not None else {}
+        return self._run({**given, **options}, expiry(Mode(plan=plan)))
 
     def rollback(self, instant: str, **options: object) -> RollbackMetadata:
         """Takes back a pending write, or the newest completed one."""
@@ -142,36 +123,36 @@ class ServiceMethods:
         self.sync_changed()
         return account
 
-    def maintain(self, **options: object) -> list[Done]:
-        """Does what is due: plans that wait, compaction, clustering and expiry where asked for, clean, archive."""
+    def maintain(self, *, plan: bool = False, **options: object) -> list[Done]:
+        """Does what is due: plans that wait, compaction, clustering and expiry where asked for, clean, archive.
+
+        `plan`: only says what that is. What has to wait for others who are at work is put off; a service that fails
+        raises its error when the others are done.
+        """
         from skep_table.services.automatic import maintain
+        from skep_table.services.preview import preview_maintenance
 
         services = self.services(options)
         table = self._hudi.reload()
-        return services.run(table, maintain(table, services.setting()))
+        if plan:
+            return list(preview_maintenance(table, services.setting()))
+        done = services.run(table, maintain(table, services.setting()))
+        for each in done:
+            if each.error is not None:
+                raise each.error
+        return done
 
-    def _run(self, options: Mapping[str, object], do: Callable[[HudiTable, CommitSetting], list[Done]]) -> list[Done]:
+    def _run(self, options: Mapping[str, object], work: Work) -> list[Done]:
         services = self.services(options)
-        done = do(self._hudi, services.setting())
-        services.tell(self._hudi, done)
+        table = self._hudi.reload()
+        done = work(table, services.setting())
+        services.tell(table, done)
         return done
 
     def sync_changed(self) -> None:
         """After commits were taken back. Nothing, for a table that belongs to no lake."""
         if self._sync is not None:
             self._sync()
-
-
-def _planned(service: str, instant: Instant | None) -> list[Done]:
-    from skep_table.services.done import scheduled
-
-    return [scheduled(service, instant)] if instant is not None else []
-
-
-def _one_of(**flags: bool) -> None:
-    given = [name for name, flag in flags.items() if flag]
-    if len(given) > 1:
-        raise InputError(f"{' and '.join(given)} exclude each other", option=given[0])
 
 
 def _joined(names: Text | None) -> str | None:

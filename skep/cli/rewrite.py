@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from skep.cli.metastore import MetastoreOption, WarehouseOption
-from skep.cli.output import Output, OutputOption, print_rows, reported
+from skep.cli.output import FAILED, Output, OutputOption, reported
 from skep.cli.tables import (
     AllTables,
     OfDatabase,
@@ -18,15 +18,13 @@ from skep.cli.tables import (
     opened_tables,
     running,
 )
+from skep.service_work import Mode
 from skep_table.errors import InputError
 
 if TYPE_CHECKING:
-    from skep.services import Services
+    from skep.service_work import Work
     from skep.table import Table
-    from skep_table.commit.setting import CommitSetting
     from skep_table.services.done import Done
-    from skep_table.table import HudiTable
-    from skep_table.timeline.instant import Instant
 
 PlanOption = Annotated[bool, typer.Option("--plan", help="Print what would be done; change nothing.")]
 ScheduleOption = Annotated[bool, typer.Option("--schedule", help="Only write the plan onto the timeline.")]
@@ -35,11 +33,11 @@ InstantOption = Annotated[
     str | None, typer.Option("--instant", metavar="INSTANT", help="With --execute: only the plan of this instant.")
 ]
 
+Row = dict[str, Any]
+
 _DONE_COLUMNS = ("table", "service", "instant", "state", "what")
 _COMPACT_COLUMNS = ("table", "partition", "file_id", "base_instant", "log_files", "log_bytes")
 _CLUSTER_COLUMNS = ("table", "group", "partition", "file_id", "log_files", "becomes")
-
-Work = Callable[["HudiTable", "CommitSetting"], "list[Done]"]
 
 
 def register(app: typer.Typer) -> None:
@@ -67,58 +65,40 @@ def compact(
     hoodie.compaction.strategy says which slices are compacted.
     """
     with reported(), opened_tables(table, option, metastore, warehouse, every=every, database=database) as tables:
-        from skep_table.services import compact as service
-        from skep_table.services import log_compact
-        from skep_table.services.compact_plan import plan_compaction
-        from skep_table.services.compact_strategy import chooser
-        from skep_table.services.done import compacted, logs_compacted
+        from skep.service_work import compaction, log_compaction
 
-        _check_modes(plan=plan, schedule=schedule, execute=execute, instant=instant)
-        if every:
-            tables = [each for each in tables if each.hudi.config.is_mor]
+        mode = mode_of(plan=plan, schedule=schedule, execute=execute, instant=instant)
+        work = (log_compaction if logs else compaction)(mode)
 
-        def planned(one: Table, setting: CommitSetting) -> list[dict[str, Any]]:
-            if logs:
-                found = log_compact.plan_log_compaction(one.hudi, setting)
-            else:
-                found = plan_compaction(one.hudi, setting, chooser(setting.options, setting.clock.now()))
-            return [
-                {
-                    "table": one.name,
-                    "partition": each.partition_path,
-                    "file_id": each.file_id,
-                    "base_instant": each.base_instant_time,
-                    "log_files": len(each.delta_file_paths),
-                    "log_bytes": int((each.metrics or {}).get("TOTAL_LOG_FILES_SIZE", 0)),
-                }
-                for each in (found.operations if found else ())
-            ]
+        def one(table: Table) -> Iterable[Row]:
+            if every and not table.hudi.config.is_mor:
+                return []
+            return _compact_plan(table, logs=logs) if plan else _rows_of(table, work, spark)
 
-        def do_logs(hudi: HudiTable, setting: CommitSetting) -> list[Done]:
-            if schedule:
-                return _planned("log-compact", log_compact.schedule_log_compaction(hudi, setting))
-            if instant is not None:
-                wanted = _pending(hudi, instant, log_compact.pending_log_compactions(hudi))
-                done = log_compact.execute_log_compaction(hudi, wanted, setting)
-                return [logs_compacted(done)] if done else []
-            run = log_compact.execute_pending_log_compactions if execute else log_compact.compact_logs
-            return [logs_compacted(each) for each in run(hudi, setting)]
+        tables.print_each(one, output, _COMPACT_COLUMNS if plan else _DONE_COLUMNS)
 
-        def do(hudi: HudiTable, setting: CommitSetting) -> list[Done]:
-            choose = chooser(setting.options, setting.clock.now())
-            if schedule:
-                return _planned("compact", service.schedule_compaction(hudi, setting, choose))
-            if instant is not None:
-                wanted = _pending(hudi, instant, service.pending_compactions(hudi))
-                done = service.execute_compaction(hudi, wanted, setting)
-                return [compacted(done)] if done else []
-            run = service.execute_pending_compactions if execute else _with(service.compact, choose)
-            return [compacted(each) for each in run(hudi, setting)]
 
-        if plan:
-            print_rows(_each_plan(tables, planned), output, _COMPACT_COLUMNS)
-        else:
-            print_rows(_each(tables, do_logs if logs else do, spark), output, _DONE_COLUMNS)
+def _compact_plan(table: Table, *, logs: bool) -> Iterator[Row]:
+    from skep_table.services.compact import check_compactable
+    from skep_table.services.compact_plan import plan_compaction
+    from skep_table.services.compact_strategy import chooser
+    from skep_table.services.log_compact import plan_log_compaction
+
+    hudi, setting = table.hudi, table.services().setting()
+    check_compactable(hudi)
+    if logs:
+        found = plan_log_compaction(hudi, setting)
+    else:
+        found = plan_compaction(hudi, setting, chooser(setting.options, setting.clock.now()))
+    for each in found.operations if found else ():
+        yield {
+            "table": table.name,
+            "partition": each.partition_path,
+            "file_id": each.file_id,
+            "base_instant": each.base_instant_time,
+            "log_files": len(each.delta_file_paths),
+            "log_bytes": int((each.metrics or {}).get("TOTAL_LOG_FILES_SIZE", 0)),
+        }
 
 
 def cluster(
@@ -150,42 +130,33 @@ def cluster(
     }
     pairs = [*(option or ()), *(f"{key}={value}" for key, value in named.items() if value is not None)]
     with reported(), opened_tables(table, pairs, metastore, warehouse, every=every, database=database) as tables:
-        from skep_table.services import cluster as service
-        from skep_table.services.cluster_plan import plan_clustering
-        from skep_table.services.done import clustered
+        from skep.service_work import clustering
 
-        _check_modes(plan=plan, schedule=schedule, execute=execute, instant=instant)
+        work = clustering(mode_of(plan=plan, schedule=schedule, execute=execute, instant=instant))
 
-        def planned(one: Table, setting: CommitSetting) -> list[dict[str, Any]]:
-            found = plan_clustering(one.hudi, setting)
-            groups = found.clustering_plan.input_groups if found and found.clustering_plan else ()
-            return [
-                {
-                    "table": one.name,
-                    "group": number,
-                    "partition": each.partition_path,
-                    "file_id": each.file_id,
-                    "log_files": len(each.delta_file_paths),
-                    "becomes": group.num_output_file_groups,
-                }
-                for number, group in enumerate(groups)
-                for each in group.slices
-            ]
+        def one(table: Table) -> Iterable[Row]:
+            return _cluster_plan(table) if plan else _rows_of(table, work, spark)
 
-        def do(hudi: HudiTable, setting: CommitSetting) -> list[Done]:
-            if schedule:
-                return _planned("cluster", service.schedule_clustering(hudi, setting))
-            if instant is not None:
-                wanted = _pending(hudi, instant, service.pending_clusterings(hudi))
-                done = service.execute_clustering(hudi, wanted, setting)
-                return [clustered(done)] if done else []
-            run = service.execute_pending_clusterings if execute else service.cluster
-            return [clustered(each) for each in run(hudi, setting)]
+        tables.print_each(one, output, _CLUSTER_COLUMNS if plan else _DONE_COLUMNS)
 
-        if plan:
-            print_rows(_each_plan(tables, planned), output, _CLUSTER_COLUMNS)
-        else:
-            print_rows(_each(tables, do, spark), output, _DONE_COLUMNS)
+
+def _cluster_plan(table: Table) -> Iterator[Row]:
+    from skep_table.services.cluster import check_clusterable
+    from skep_table.services.cluster_plan import plan_clustering
+
+    setting = table.services().setting()
+    check_clusterable(table.hudi, setting.options)
+    found = plan_clustering(table.hudi, setting)
+    for number, group in enumerate(found.clustering_plan.input_groups if found and found.clustering_plan else ()):
+        for each in group.slices:
+            yield {
+                "table": table.name,
+                "group": number,
+                "partition": each.partition_path,
+                "file_id": each.file_id,
+                "log_files": len(each.delta_file_paths),
+                "becomes": group.num_output_file_groups,
+            }
 
 
 def expire(
@@ -202,23 +173,26 @@ def expire(
     """Drop the partitions whose time is up; the next clean deletes their files."""
     pairs = [*(option or ()), *([f"hoodie.partition.ttl.strategy.days.retain={days}"] if days else ())]
     with reported(), opened_tables(table, pairs, metastore, warehouse, every=every, database=database) as tables:
-        from skep_table.services.done import expired
-        from skep_table.services.ttl import expire_partitions, expired_partitions
+        from skep.service_work import expiry
 
-        def planned(one: Table, setting: CommitSetting) -> list[dict[str, Any]]:
-            return [{"table": one.name, "partition": path} for path in expired_partitions(one.hudi, setting)]
+        work = expiry(Mode())
 
-        def do(hudi: HudiTable, setting: CommitSetting) -> list[Done]:
-            return [expired(each) for each in expire_partitions(hudi, setting)]
+        def one(table: Table) -> Iterable[Row]:
+            return _expiry_plan(table) if plan else _rows_of(table, work)
 
-        if plan:
-            print_rows(_each_plan(tables, planned), output, ("table", "partition"))
-        else:
-            print_rows(_each(tables, do), output, _DONE_COLUMNS)
+        tables.print_each(one, output, ("table", "partition") if plan else _DONE_COLUMNS)
+
+
+def _expiry_plan(table: Table) -> Iterator[Row]:
+    from skep_table.services.ttl import expired_partitions
+
+    for path in expired_partitions(table.hudi, table.services().setting()):
+        yield {"table": table.name, "partition": path}
 
 
 def maintain(
     table: OptionalTarget = None,
+    plan: PlanOption = False,
     spark: OnSpark = False,
     every: AllTables = False,
     database: OfDatabase = None,
@@ -227,68 +201,49 @@ def maintain(
     warehouse: WarehouseOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Do what is due: plans that wait, compaction, clustering and expiry where asked for, clean, archive."""
+    """Do what is due: plans that wait, compaction, clustering and expiry where asked for, clean, archive.
+
+    What others are at work on is put off. One service that fails does not keep the others from running.
+    """
     with reported(), opened_tables(table, option, metastore, warehouse, every=every, database=database) as tables:
         from skep_table.services.automatic import maintain as steps_of
+        from skep_table.services.preview import preview_maintenance
 
-        rows = []
-        for one in tables:
-            with running(one, spark=spark) as services:
-                hudi = one.hudi
-                rows += _rows(one, services.run(hudi, steps_of(hudi, services.setting())))
-        print_rows(rows, output, _DONE_COLUMNS)
+        failed = []
 
+        def one(table: Table) -> Iterator[Row]:
+            if plan:
+                yield from _rows(table, preview_maintenance(table.hudi, table.services().setting()))
+                return
+            with running(table, spark=spark) as services:
+                done = services.run(table.hudi, steps_of(table.hudi, services.setting()))
+            yield from _rows(table, (each for each in done if each.error is None))
+            for each in done:
+                if each.error is not None:
+                    failed.append(each)
+                    typer.echo(f"error: {table.name}: {each.service}: {each.error}", err=True)
 
-def _each(tables: Iterable[Table], do: Work, spark: bool = False) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = []
-    for one in tables:
-        with running(one, spark=spark) as services:
-            rows += _rows(one, _told(one, services, do))
-    return rows
-
-
-def _told(one: Table, services: Services, do: Work) -> list[Done]:
-    hudi = one.hudi
-    done = do(hudi, services.setting())
-    services.tell(hudi, done)
-    return done
+        tables.print_each(one, output, _DONE_COLUMNS)
+        if failed:
+            raise typer.Exit(FAILED)
 
 
-def _each_plan(
-    tables: Iterable[Table], planned: Callable[[Table, CommitSetting], list[dict[str, Any]]]
-) -> list[dict[str, Any]]:
-    return [row for one in tables for row in planned(one, one.services().setting())]
+def _rows_of(table: Table, work: Work, spark: bool = False) -> Iterator[Row]:
+    with running(table, spark=spark) as services:
+        done = work(table.hudi, services.setting())
+        services.tell(table.hudi, done)
+    return _rows(table, done)
 
 
-def _rows(one: Table, done: Iterable[Done]) -> list[dict[str, Any]]:
-    return [
-        {"table": one.name, "service": each.service, "instant": each.instant, "state": each.state, "what": each.what}
+def _rows(table: Table, done: Iterable[Done]) -> Iterator[Row]:
+    return (
+        {"table": table.name, "service": each.service, "instant": each.instant, "state": each.state, "what": each.what}
         for each in done
-    ]
+    )
 
 
-def _planned(service: str, instant: Instant | None) -> list[Done]:
-    from skep_table.services.done import scheduled
-
-    return [scheduled(service, instant)] if instant is not None else []
-
-
-def _pending(hudi: HudiTable, time: str, pending: Iterable[Instant]) -> Instant:
-    times = {instant.requested_time: instant for instant in pending}
-    if time not in times:
-        hint = f"there are {', '.join(sorted(times))}" if times else "nothing is planned"
-        raise InputError(f"table {hudi.config.name}: there is no plan {time}", hint=hint, instant=time)
-    return times[time]
-
-
-def _with(run: Callable[..., Any], *more: object) -> Callable[[HudiTable, CommitSetting], Any]:
-    return lambda hudi, setting: run(hudi, setting, *more)
-
-
-def _check_modes(*, plan: bool, schedule: bool, execute: bool, instant: str | None) -> None:
-    flags: Mapping[str, bool] = {"plan": plan, "schedule": schedule, "execute": execute}
-    given = [f"--{name}" for name, flag in flags.items() if flag]
-    if len(given) > 1:
-        raise InputError(f"{' and '.join(given)} exclude each other", option=given[0])
+def mode_of(*, plan: bool, schedule: bool, execute: bool, instant: str | None) -> Mode:
+    """InputError for flags that exclude each other."""
     if instant is not None and not execute:
         raise InputError("--instant goes with --execute", option="--instant")
+    return Mode.of(plan=plan, schedule=schedule, execute=instant or execute)

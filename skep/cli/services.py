@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -10,7 +10,7 @@ import typer
 from skep.cli import rewrite
 from skep.cli.metastore import MetastoreOption, WarehouseOption
 from skep.cli.output import Output, OutputOption, print_rows, reported
-from skep.cli.rewrite import ExecuteOption, PlanOption, ScheduleOption
+from skep.cli.rewrite import ExecuteOption, InstantOption, PlanOption, Row, ScheduleOption
 from skep.cli.tables import (
     AllTables,
     OfDatabase,
@@ -24,6 +24,8 @@ from skep.cli.tables import (
 from skep_table.errors import InputError
 
 if TYPE_CHECKING:
+    from skep.service_work import Mode
+    from skep.table import Table
     from skep_table.commit.setting import CommitSetting
     from skep_table.table import HudiTable
     from skep_table.timeline.instant import Instant
@@ -51,6 +53,7 @@ def clean(
     plan: PlanOption = False,
     schedule: ScheduleOption = False,
     execute: ExecuteOption = False,
+    instant: InstantOption = None,
     every: AllTables = False,
     database: OfDatabase = None,
     option: ServiceSettings = None,
@@ -63,36 +66,35 @@ def clean(
     hoodie.cleaner.policy and hoodie.cleaner.commits.retained (hours.retained, fileversions.retained) say what stays.
     """
     with reported(), opened_tables(table, option, metastore, warehouse, every=every, database=database) as tables:
-        _only_one(plan=plan, schedule=schedule, execute=execute)
-        rows: list[dict[str, Any]] = []
-        for one in tables:
-            with running(one) as services:
-                found = _clean(one.hudi, services.setting(), plan=plan, schedule=schedule, execute=execute)
-            rows += [{"table": one.name, **row} for row in found]
-        print_rows(rows, output, _CLEAN_COLUMNS)
+        mode = rewrite.mode_of(plan=plan, schedule=schedule, execute=execute, instant=instant)
+
+        def one(table: Table) -> Iterator[Row]:
+            with running(table) as services:
+                found = _clean(table.hudi, services.setting(), mode)
+            return ({"table": table.name, **row} for row in found)
+
+        tables.print_each(one, output, _CLEAN_COLUMNS)
 
 
-def _clean(
-    table: HudiTable, setting: CommitSetting, *, plan: bool, schedule: bool, execute: bool
-) -> list[dict[str, Any]]:
+def _clean(table: HudiTable, setting: CommitSetting, mode: Mode) -> list[Row]:
+    from skep.service_work import cleaned
     from skep_table.services import clean as service
     from skep_table.timeline.plans import CleanerPlan
 
-    if plan:
+    if mode.plan:
         return _planned(None, "planned", service.plan_clean(table, setting))
-    if schedule:
+    if mode.schedule:
         instant = service.schedule_clean(table, setting)
         written = table.reload().requested_plan(CleanerPlan, instant) if instant else None
         return _planned(instant.requested_time, "requested", written) if instant and written else []
-    done = service.execute_pending_cleans(table, setting) if execute else service.clean(table, setting)
     return [
         {"instant": each.instant.requested_time, "state": "completed", **_place(file)}
-        for each in done
+        for each in cleaned(table, setting, mode)
         for file in each.deleted
     ]
 
 
-def _planned(instant: str | None, state: str, plan: CleanerPlan) -> list[dict[str, Any]]:
+def _planned(instant: str | None, state: str, plan: CleanerPlan) -> list[Row]:
     return [
         {"instant": instant, "state": state, "partition": partition, "file": (file.file_path or "").rpartition("/")[2]}
         for partition, files in (plan.file_paths_to_be_deleted_per_partition or {}).items()
@@ -118,16 +120,16 @@ def archive(
         from skep_table.services.archive import archive as run
         from skep_table.services.archive_plan import plan_archive
 
-        rows: list[dict[str, Any]] = []
-        for one in tables:
-            with running(one) as services:
-                setting, hudi = services.setting(), one.hudi
-                found = plan_archive(hudi, setting.options, setting.runner) if plan else run(hudi, setting)
-            state = "planned" if plan else "archived"
-            rows += [{"table": one.name, **_instant(each), "state": state} for each in found.instants]
+        def one(table: Table) -> Iterator[Row]:
+            with running(table) as services:
+                setting = services.setting()
+                found = plan_archive(table.hudi, setting.options, setting.runner) if plan else run(table.hudi, setting)
             if found.held_back:
-                typer.echo(f"{one.name}: no more is archived: {found.held_back}", err=True)
-        print_rows(rows, output, _INSTANT_COLUMNS)
+                typer.echo(f"{table.name}: no more is archived: {found.held_back}", err=True)
+            state = "planned" if plan else "archived"
+            return ({"table": table.name, **_instant(each), "state": state} for each in found.instants)
+
+        tables.print_each(one, output, _INSTANT_COLUMNS)
 
 
 def _instant(instant: Instant) -> dict[str, Any]:
@@ -156,7 +158,7 @@ def rollback(
         print_rows(rows, output, _FILE_COLUMNS)
 
 
-def _to_roll_back(instant: str, plan: RollbackPlan) -> list[dict[str, Any]]:
+def _to_roll_back(instant: str, plan: RollbackPlan) -> list[Row]:
     return [
         {"rolled_back": instant, "partition": request.partition_path, "what": what, "file": _name(uri)}
         for request in plan.rollback_requests
@@ -165,7 +167,7 @@ def _to_roll_back(instant: str, plan: RollbackPlan) -> list[dict[str, Any]]:
     ]
 
 
-def _rolled_back(*accounts: RollbackMetadata | None) -> list[dict[str, Any]]:
+def _rolled_back(*accounts: RollbackMetadata | None) -> list[Row]:
     return [
         {
             "instant": account.start_rollback_time,

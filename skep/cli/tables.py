@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from skep.cli.output import FAILED, Output, print_rows
 from skep.cli.read import settings_of
-from skep_table.errors import InputError
+from skep_table.errors import InputError, SkepError
 
 if TYPE_CHECKING:
     from skep.lake import Lake
@@ -34,6 +37,35 @@ OfDatabase = Annotated[str | None, typer.Option("--database", help="With --all: 
 OnSpark = Annotated[bool, typer.Option("--spark", help="Run the tasks on Spark, as configured; else on threads here.")]
 
 
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """What a command is about: one table, or all of the metastore, each opened when its turn has come."""
+
+    openers: Mapping[str, Callable[[], Table]]
+    every: bool = False
+
+    def print_each(
+        self, work: Callable[[Table], Iterable[Mapping[str, Any]]], output: Output, columns: Sequence[str]
+    ) -> None:
+        """Prints what was done on each. Of all tables one that fails is told, and the command fails when it is over."""
+        rows: list[Mapping[str, Any]] = []
+        failed = False
+        for name, opened in self.openers.items():
+            try:
+                rows += work(opened())
+            except SkepError as error:
+                if not self.every:
+                    raise
+                failed = True
+                typer.echo(f"error: {name}: {error}", err=True)
+        if rows or output is not Output.TABLE:
+            print_rows(rows, output, columns)
+        elif not failed:
+            typer.echo("nothing to do", err=True)
+        if failed:
+            raise typer.Exit(FAILED)
+
+
 @contextmanager
 def opened_tables(
     target: str | None,
@@ -43,7 +75,7 @@ def opened_tables(
     *,
     every: bool = False,
     database: str | None = None,
-) -> Iterator[list[Table]]:
+) -> Iterator[Chosen]:
     """One table, or all of the metastore. InputError when neither is asked for, or both.
 
     A table that is named by its path and that the configured metastore knows is locked and synced there.
@@ -63,23 +95,26 @@ def opened_tables(
 
         if target is None:
             found = lake()
-            yield [found.table(name) for name in found.tables(database)]
-        elif not is_path(target):
-            yield [lake().table(target)]
+            yield Chosen({name: partial(found.table, name) for name in found.tables(database)}, every=True)
+            return
+        if not is_path(target):
+            table = lake().table(target)
         elif configured.metastore is None:
             from skep.hoodie import open_table
 
-            yield [open_table(target, **{**configured.options, **options})]
+            table = open_table(target, **{**configured.options, **options})
         else:
-            yield [_by_location(lake(), target, {**configured.options, **options})]
+            table = _by_location(lake(), target, {**configured.options, **options})
+        yield Chosen({target: lambda: table})
 
 
 @contextmanager
 def opened_table(
     target: str, pairs: Iterable[str] | None, metastore: str | None, warehouse: str | None
 ) -> Iterator[Table]:
-    with opened_tables(target, pairs, metastore, warehouse) as (table,):
-        yield table
+    with opened_tables(target, pairs, metastore, warehouse) as chosen:
+        (opened,) = chosen.openers.values()
+        yield opened()
 
 
 @contextmanager
@@ -95,7 +130,8 @@ def running(table: Table, *, spark: bool = False) -> Iterator[Services]:
     from rich.progress import Progress
 
     console = Console(stderr=True)
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as bars:
+    quiet = not console.is_terminal or logging.getLogger("skep").level >= logging.ERROR
+    with Progress(console=console, transient=True, disable=quiet) as bars:
         yield replace(services, runner=_Watched(bars, table.name))
 
 

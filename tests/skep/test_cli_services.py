@@ -13,9 +13,15 @@ from typer.testing import CliRunner
 
 from skep.cli.main import app
 from skep.lake import Lake
+from skep_table.clock import SYSTEM_CLOCK
 from skep_table.commit.create import TableSpec, create_table
+from skep_table.commit.heartbeat import Heart, Pulse
+from skep_table.options import Options
 from skep_table.storage import LocalStorage
+from skep_table.table import HudiTable
 from skep_table.table_config import TableType
+from skep_table.timeline.instant import Action, Instant, State
+from skep_table.timeline.write import transition_to_inflight
 from skep_table.write.local import LocalWriter
 
 LAST = "20261121020658630"
@@ -169,6 +175,11 @@ def test_expire_and_maintain(tmp_path: Path) -> None:
     assert run("expire", folder, "--days", 1) == []
     run("expire", folder, code=2)
     keep = ("--option", "hoodie.keep.max.commits=3", "--option", "hoodie.keep.min.commits=2")
+    there = files(folder)
+    due = run("maintain", folder, "--plan", *keep, *RETAIN_ONE)
+    assert {row["state"] for row in due} == {"planned"}
+    assert (due[0]["service"], due[0]["what"]) == ("compact", "2 file slices")
+    assert files(folder) == there
     done = run("maintain", folder, *keep, *RETAIN_ONE)
     assert done[0]["service"] == "compact"
     run("maintain", folder, *keep, *RETAIN_ONE)
@@ -180,6 +191,27 @@ def test_a_table_or_all_of_them(tmp_path: Path) -> None:
     for command in ("compact", "cluster", "clean", "archive", "expire", "maintain"):
         run(command, code=2)
         run(command, tmp_path, "--all", code=2)
+
+
+def test_what_others_are_at_work_on_is_put_off(tmp_path: Path) -> None:
+    """A write is under way, whose log files a compaction could miss: all the same what else is due is done."""
+    folder = made(tmp_path / "t", TableType.MERGE_ON_READ, 6)
+    table = HudiTable.open(str(folder))
+    before = data(folder)
+    heart = Heart(table.storage, Pulse.of(Options()), SYSTEM_CLOCK)
+    heart.announce("20991231235959000")
+    transition_to_inflight(table, Instant("20991231235959000", Action.DELTA_COMMIT, State.REQUESTED))
+    try:
+        keep = ("--option", "hoodie.keep.max.commits=3", "--option", "hoodie.keep.min.commits=2")
+        option = "hoodie.compact.inline.max.delta.commits=2"
+        done = run("maintain", folder, *keep, *RETAIN_ONE, "--option", option)
+        assert [(row["service"], row["state"]) for row in done][:1] == [("compact", "put off")]
+        assert ("archive", "completed") in [(row["service"], row["state"]) for row in done]
+        assert "is under way" in done[0]["what"]
+        run("compact", folder, code=1)
+    finally:
+        heart.stop()
+    assert data(folder) == before
 
 
 @pytest.mark.metastore
@@ -207,3 +239,9 @@ def test_tables_of_a_metastore_by_name_and_all_of_them(
     entry = lake.metastore.table(*tables[1].name.split("."))
     assert entry.parameters["last_commit_time_sync"] == tables[1].history()[-1].instant
     assert lake.metastore.locks(database, None) == []
+    shutil.rmtree(tables[0].path)
+    tables[1].bulk_insert(orders(1, note="more"))
+    result = CliRunner().invoke(app, ["cluster", "--all", "--database", database, "--sort-by", "id", "-o", "json"])
+    assert result.exit_code == 1
+    assert f"error: {name}: " in result.stderr
+    assert [row["table"] for row in json.loads(result.stdout)] == [tables[1].name], "one that is broken stops no other"

@@ -141,11 +141,58 @@ def test_a_commit_stands_whatever_follows_it(tmp_path: Path, monkeypatch: pytest
     from skep_table.errors import StorageError
     from skep_table.services import automatic
 
+    failures = iter([StorageError("the disk is full"), ValueError("the disk is full")])
+
     def broken(*_: object) -> None:
-        raise StorageError("the disk is full")
+        raise next(failures)
 
     table = make(tmp_path / "t", **{"hoodie.cleaner.commits.retained": 1})
     monkeypatch.setattr(automatic, "clean", broken)
-    with pytest.warns(skep.ServiceWarning, match="stands, but clean after it failed: the disk is full"):
-        table.upsert(rows(1, at=2))
-    assert values(table) == [(1, 2)]
+    for at in (2, 3):
+        with pytest.warns(skep.ServiceWarning, match="stands, but clean after it failed: the disk is full"):
+            table.upsert(rows(1, at=at))
+        assert values(table) == [(1, at)]
+
+
+def test_a_service_that_fails_keeps_no_other_from_running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from skep_table.services import automatic
+
+    def broken(*_: object) -> None:
+        raise ValueError("no luck")
+
+    table = make(tmp_path / "t", **{"hoodie.clean.automatic": False, "hoodie.archive.automatic": False})
+    for at in range(2, 7):
+        table.upsert(rows(1, at=at))
+    monkeypatch.setattr(automatic, "clean", broken)
+    short = {"hoodie.cleaner.commits.retained": 1, "hoodie.keep.max.commits": 3, "hoodie.keep.min.commits": 2}
+    assert [done.service for done in table.maintain(plan=True, **short)] == ["clean", "archive"]
+    with pytest.raises(ValueError, match="no luck"):
+        table.maintain(**short)
+    assert len(table.history()) == 2, "the archiver ran all the same"
+
+
+def test_plans_are_told_and_nothing_changes(tmp_path: Path) -> None:
+    table = make(tmp_path / "t", "MERGE_ON_READ", **{"hoodie.clean.automatic": False})
+    for at in range(2, 5):
+        table.upsert(rows(1, at=at))
+    table.bulk_insert(rows(2))
+    before = table.history()
+    told = [
+        *table.compact(plan=True),
+        *table.compact(plan=True, logs=True, **{"hoodie.log.compaction.blocks.threshold": 2}),
+        *table.cluster(plan=True, sort_by="at"),
+        *table.clean(plan=True, **{"hoodie.cleaner.commits.retained": 1}),
+        *table.expire(days=1, plan=True),
+    ]
+    assert [(done.service, done.state, done.what) for done in told] == [
+        ("compact", "planned", "1 file slice"),
+        ("log-compact", "planned", "1 file slice"),
+        ("cluster", "planned", "2 file groups"),
+    ]
+    assert table.archive(plan=True).instants == ()
+    assert table.history() == before
+    assert not table.hudi.reload().timeline.pending()
+    (planned,) = table.compact(schedule=True)
+    with pytest.raises(InputError, match="there is no plan 1"):
+        table.compact(execute="1")
+    assert [done.instant for done in table.compact(execute=planned.instant or "")] == [planned.instant]

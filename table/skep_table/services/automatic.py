@@ -20,10 +20,20 @@ from skep_table.services.cluster import cluster, execute_pending_clusterings, sc
 from skep_table.services.cluster_plan import commits_since_clustering
 from skep_table.services.compact import compact, execute_pending_compactions, schedule_compaction
 from skep_table.services.compact_strategy import chooser, is_compaction_due
-from skep_table.services.done import Done, archived, cleaned, clustered, compacted, expired, logs_compacted, scheduled
+from skep_table.services.done import (
+    Done,
+    archived,
+    cleaned,
+    clustered,
+    compacted,
+    expired,
+    logs_compacted,
+    put_off,
+    scheduled,
+)
 from skep_table.services.log_compact import compact_logs, execute_pending_log_compactions
 from skep_table.services.options import ASYNC_ARCHIVE, ASYNC_CLEAN, AUTO_ARCHIVE, AUTO_CLEAN
-from skep_table.services.ttl import TTL_DAYS, TTL_INLINE, expire_partitions
+from skep_table.services.ttl import TTL_INLINE, expire_partitions, expires
 from skep_table.table import HudiTable
 from skep_table.timeline.instant import Action, Instant
 
@@ -35,8 +45,15 @@ class Step:
     """One service that is to run. `later`: it need not be waited for."""
 
     service: str
-    run: Job
+    job: Job
     later: bool = False
+
+    def run(self) -> list[Done]:
+        """Does it, or says that it has to wait for others who are at work."""
+        try:
+            return self.job()
+        except CommitConflictError as error:
+            return [put_off(self.service, error)]
 
 
 def check_automatic(options: Options) -> None:
@@ -81,12 +98,13 @@ def maintain(table: HudiTable, setting: CommitSetting) -> Iterator[Step]:
     if table.config.is_mor:
         yield Step("log-compact", partial(_execute_log_compactions, table, setting))
         yield Step("compact", partial(_execute_compactions, table, setting))
-        if _compaction_is_due(table, setting):
+        table = table.reload()
+        if is_due_for_compaction(table, setting):
             yield Step("compact", partial(_compact, table, setting))
     yield Step("cluster", partial(_execute_clusterings, table, setting))
-    if _clusters(setting.options) and _clustering_is_due(table, setting, cluster_options.CLUSTER_INLINE_COMMITS):
+    if clusters(setting.options) and is_clustering_due(table, setting, cluster_options.CLUSTER_INLINE_COMMITS):
         yield Step("cluster", partial(_cluster, table, setting))
-    if setting.options.value(TTL_DAYS) > 0:
+    if expires(setting.options):
         yield Step("ttl", partial(_expire, table, setting))
     yield Step("clean", partial(_clean, table, setting))
     yield Step("archive", partial(_archive, table, setting))
@@ -100,7 +118,7 @@ def _compaction_steps(table: HudiTable, setting: CommitSetting) -> Iterator[Step
     aside = options.value(compact_options.COMPACT_ASYNC)
     if not (inline or aside or options.value(compact_options.COMPACT_SCHEDULE_INLINE)):
         return
-    due = _compaction_is_due(table, setting)
+    due = is_due_for_compaction(table, setting)
     if inline:
         if due:
             yield Step("compact", partial(_compact, table, setting))
@@ -114,28 +132,28 @@ def _compaction_steps(table: HudiTable, setting: CommitSetting) -> Iterator[Step
 def _clustering_steps(table: HudiTable, setting: CommitSetting) -> Iterator[Step]:
     options = setting.options
     if options.value(cluster_options.CLUSTER_INLINE):
-        if _clustering_is_due(table, setting, cluster_options.CLUSTER_INLINE_COMMITS):
+        if is_clustering_due(table, setting, cluster_options.CLUSTER_INLINE_COMMITS):
             yield Step("cluster", partial(_cluster, table, setting))
         return
     if options.value(cluster_options.CLUSTER_ASYNC):
-        if _clustering_is_due(table, setting, cluster_options.CLUSTER_ASYNC_COMMITS):
+        if is_clustering_due(table, setting, cluster_options.CLUSTER_ASYNC_COMMITS):
             yield Step("cluster", partial(_schedule_clustering, table, setting))
             yield Step("cluster", partial(_execute_clusterings, table, setting), later=True)
-    elif options.value(cluster_options.CLUSTER_SCHEDULE_INLINE) and _clustering_is_due(
+    elif options.value(cluster_options.CLUSTER_SCHEDULE_INLINE) and is_clustering_due(
         table, setting, cluster_options.CLUSTER_INLINE_COMMITS
     ):
         yield Step("cluster", partial(_schedule_clustering, table, setting))
 
 
-def _compaction_is_due(table: HudiTable, setting: CommitSetting) -> bool:
+def is_due_for_compaction(table: HudiTable, setting: CommitSetting) -> bool:
     return is_compaction_due(table.timeline, setting.options, setting.clock.now(), table.config.timezone)
 
 
-def _clustering_is_due(table: HudiTable, setting: CommitSetting, commits: Option[int]) -> bool:
+def is_clustering_due(table: HudiTable, setting: CommitSetting, commits: Option[int]) -> bool:
     return commits_since_clustering(table) >= setting.options.value(commits)
 
 
-def _clusters(options: Options) -> bool:
+def clusters(options: Options) -> bool:
     """Whether the options ask for clustering in any way."""
     modes = (
         cluster_options.CLUSTER_INLINE,
@@ -151,11 +169,7 @@ def _compact(table: HudiTable, setting: CommitSetting) -> list[Done]:
 
 
 def _schedule_compaction(table: HudiTable, setting: CommitSetting) -> list[Done]:
-    try:
-        instant = schedule_compaction(table, setting, chooser(setting.options, setting.clock.now()))
-    except CommitConflictError:
-        return []  # other writers are at work: the next commit tries again
-    return _planned("compact", instant)
+    return _planned("compact", schedule_compaction(table, setting, chooser(setting.options, setting.clock.now())))
 
 
 def _execute_compactions(table: HudiTable, setting: CommitSetting) -> list[Done]:
@@ -163,10 +177,7 @@ def _execute_compactions(table: HudiTable, setting: CommitSetting) -> list[Done]
 
 
 def _compact_logs(table: HudiTable, setting: CommitSetting) -> list[Done]:
-    try:
-        return [logs_compacted(each) for each in compact_logs(table, setting)]
-    except CommitConflictError:
-        return []  # other writers are at work: the next commit tries again
+    return [logs_compacted(each) for each in compact_logs(table, setting)]
 
 
 def _execute_log_compactions(table: HudiTable, setting: CommitSetting) -> list[Done]:

@@ -73,7 +73,7 @@ def schedule_clean(table: HudiTable, setting: CommitSetting) -> Instant | None:
         if not plan.file_paths_to_be_deleted_per_partition and not _moves_on(table, plan, setting.options):
             return None
         setting.lock.ensure_held()
-        instant, _ = request_instant(table, Action.CLEAN, plan, setting.clock)
+        instant, _ = request_instant(table, Action.CLEAN, plan, setting.instant_clock)
         return instant
 
 
@@ -178,10 +178,13 @@ def _has_older_files(table: HudiTable) -> bool:
     return bool(table.storage.list_prefix(table.layout.archive_folder))
 
 
-def execute_pending_cleans(table: HudiTable, setting: CommitSetting) -> list[Cleaned]:
-    """Carries out the planned cleans, and finishes those whose executor died."""
+def execute_pending_cleans(table: HudiTable, setting: CommitSetting, only: Instant | None = None) -> list[Cleaned]:
+    """Carries out the planned cleans (or `only` one of them), and finishes those whose executor died."""
     with held(setting.lock, setting.lock_timeout_seconds):
         table = prepared(table, setting)
+    if only is not None:
+        done = execute_clean(table, only, setting)
+        return [done] if done is not None else []
     return finish_cleans(table, setting)
 
 

@@ -125,6 +125,7 @@ for key, doc in {
     "hoodie.layout.optimize.curve.build.method": "curves go through the exact ranks of the values",
     "hoodie.layout.optimize.build.curve.sample.size": "curves go through the exact ranks of the values",
     "hoodie.layout.optimize.data.skipping.enable": "",
+    "hoodie.clustering.plan.generation.use.local.engine.context": "clusterings are planned on threads",
     "hoodie.clustering.max.parallelism": "one task a group",
     "hoodie.clustering.group.read.parallelism": "one task a group",
     "hoodie.clustering.preserve.commit.metadata": "rows keep their commit time",

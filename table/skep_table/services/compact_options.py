@@ -81,6 +81,7 @@ LOG_COMPACT_FILES = option(
 
 for key, doc in {
     "hoodie.log.compaction.enable": "the metadata table is not written",
+    "hoodie.optimized.log.blocks.scan.enable": "blocks that a log compaction stands for are always left out",
     "hoodie.compaction.sort.merge": "slices stream in bounded memory",
     "hoodie.compaction.lazy.block.read": "blocks are read when they are needed",
     "hoodie.compaction.reverse.log.read": "logs are read forward",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from skep_table.errors import CommitConflictError, SkepError
 from skep_table.services.archive_plan import ArchivePlan
 from skep_table.services.clean import Cleaned
 from skep_table.services.cluster import Clustered
@@ -15,13 +16,29 @@ from skep_table.write.result import WriteResult
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """One thing that was done. `commit` is set where it changed the table's files for readers."""
+    """One thing that was done, put off or failed. `commit` is set where it changed the table's files for readers."""
 
     service: str
     instant: str | None
     state: str
     what: str
     commit: tuple[Instant, CommitMetadata] | None = None
+    error: Exception | None = None
+
+
+def put_off(service: str, error: CommitConflictError) -> Done:
+    """Others are at work on what the service needs: it is tried again the next time."""
+    time = error.fields.get("instant")
+    return Done(service, None if time is None else str(time), "put off", error.message)
+
+
+def failed(service: str, error: Exception) -> Done:
+    return Done(service, None, "failed", error.message if isinstance(error, SkepError) else str(error), error=error)
+
+
+def planned(service: str, number: int, what: str) -> list[Done]:
+    """What would be done."""
+    return [Done(service, None, "planned", _count(number, what))] if number else []
 
 
 def scheduled(service: str, instant: Instant) -> Done:

@@ -58,7 +58,11 @@ ASYNC_CLEAN = option(
     "hoodie.clean.async", boolean, False, "Clean beside the writes that follow", "hoodie.clean.async.enabled"
 )
 CLEAN_COMMITS = option(
-    "hoodie.clean.max.commits", at_least(1), 1, "So many commits after a clean the next one is looked for"
+    "hoodie.clean.max.commits",
+    at_least(1),
+    1,
+    "So many commits after a clean the next one is looked for",
+    "hoodie.clean.trigger.max.commits",
 )
 AUTO_ARCHIVE = option("hoodie.archive.automatic", boolean, True, "Archive after a commit")
 ASYNC_ARCHIVE = option("hoodie.archive.async", boolean, False, "Archive beside the writes that follow")
@@ -66,10 +70,23 @@ ASYNC_ARCHIVE = option("hoodie.archive.async", boolean, False, "Archive beside t
 for key, doc in {
     "hoodie.clean.trigger.strategy": "NUM_COMMITS is the only one",
     "hoodie.cleaner.parallelism": "deletes run on threads",
+    "hoodie.clean.parallelism": "deletes run on threads",
     "hoodie.clean.allow.multiple": "a clean finishes those that are pending first",
+    "hoodie.clean.multiple.enabled": "a clean finishes those that are pending first",
+    "hoodie.clean.optimize.using.local.engine.context": "cleans are planned on threads",
     "hoodie.archive.merge.enable": "archive files are not merged",
     "hoodie.archive.merge.files.batch.size": "",
+    "hoodie.archive.merge.small.file.limit.bytes": "",
     "hoodie.archive.delete.parallelism": "deletes run on threads",
 }.items():
     option(key, str, "", doc, status=Status.NO_EFFECT)
-planned("hoodie.archive.beyond.savepoint", "hoodie.cleaner.delete.bootstrap.base.file")
+planned(
+    "hoodie.archive.beyond.savepoint",
+    "hoodie.cleaner.delete.bootstrap.base.file",
+    "hoodie.clean.delete.bootstrap.base.file",
+    "hoodie.clean.max.commits.to.clean",
+    "hoodie.clean.partition.filter.regex",
+    "hoodie.clean.partition.filter.selected",
+    "hoodie.cleaner.partition.filter.regex",
+    "hoodie.cleaner.partition.filter.selected",
+)

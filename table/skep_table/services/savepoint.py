@@ -32,6 +32,9 @@ def create_savepoint(
         account = _account(table, instant, setting, user, comments)
         savepoint = Instant(instant.requested_time, Action.SAVEPOINT, State.INFLIGHT)
         setting.lock.ensure_held()
+        for died in table.timeline.pending().of(Action.SAVEPOINT):
+            if died.requested_time != savepoint.requested_time:
+                delete_pending(table, died)  # it would keep the archiver off for ever
         with contextlib.suppress(AlreadyExistsError):  # one that died is made whole
             transition_to_inflight(table, savepoint)
         complete(table, savepoint, account, setting.clock)

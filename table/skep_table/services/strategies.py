@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from functools import lru_cache
 from importlib.metadata import entry_points
 from typing import Any, Final, Protocol
@@ -11,12 +12,14 @@ import pyarrow as pa
 
 from skep_table.errors import OptionError
 from skep_table.options import Option, Options
+from skep_table.table import HudiTable
 from skep_table.timeline.plans import CompactionOperation
 from skep_table.view import FileSlice
 
 PLAN_GROUP: Final = "skep.clustering.plan"
 EXECUTION_GROUP: Final = "skep.clustering.execution"
 COMPACTION_GROUP: Final = "skep.compaction"
+TTL_GROUP: Final = "skep.ttl"
 
 
 class PlanStrategy(Protocol):
@@ -42,6 +45,14 @@ class CompactionStrategy(Protocol):
     def __call__(
         self, operations: Sequence[CompactionOperation], options: Options
     ) -> Sequence[CompactionOperation]: ...
+
+
+class TtlStrategy(Protocol):
+    """Which of these partition paths expire, in the order in which they are to be dropped."""
+
+    def __call__(
+        self, table: HudiTable, partitions: Sequence[str], now: datetime, options: Options
+    ) -> Sequence[str]: ...
 
 
 @lru_cache(maxsize=64)

@@ -7,12 +7,15 @@ from collections.abc import Iterable
 from datetime import timedelta
 from enum import Enum
 from functools import partial
+from typing import Final
 
 from skep_table.commit.setting import CommitSetting
 from skep_table.errors import OptionError
 from skep_table.names import PARTITION_METAFILE, join
-from skep_table.options import Status, boolean, comma_list, one_of, option
+from skep_table.options import Options, boolean, comma_list, one_of, option
 from skep_table.properties import parse_properties
+from skep_table.services.cluster_options import class_name
+from skep_table.services.strategies import TTL_GROUP, TtlStrategy, find_strategy
 from skep_table.table import HudiTable
 from skep_table.timeline.timeline import format_instant_time
 from skep_table.view import FileView
@@ -36,14 +39,23 @@ TTL_STRATEGY = option(
 TTL_DAYS = option(f"{_STRATEGY}days.retain", int, -1, "Days that a partition lives; -1: for ever")
 TTL_SELECTED = option(f"{_STRATEGY}partition.selected", comma_list, _NO_NAMES, "Only these partition paths expire")
 TTL_MOST = option(f"{_STRATEGY}max.delete.partitions", int, 1000, "Partitions dropped at a time, at most")
-option("hoodie.partition.ttl.strategy.class", str, "", status=Status.PLANNED)
+TTL_CLASS = option(
+    f"{_STRATEGY}class",
+    class_name,
+    "",
+    "KeepByTimeStrategy or KeepByCreationTimeStrategy, as the type says it, or the name of an entry point",
+)
+_CLASSES: Final = {
+    "KeepByTimeStrategy": Expiry.KEEP_BY_TIME,
+    "KeepByCreationTimeStrategy": Expiry.KEEP_BY_CREATION_TIME,
+}
 
 log = logging.getLogger("skep.ttl")
 
 
 def expire_partitions(table: HudiTable, setting: CommitSetting) -> list[WriteResult]:
     """Drops the partitions whose time is up. OptionError when no time is set."""
-    if setting.options.value(TTL_DAYS) <= 0:
+    if not expires(setting.options):
         raise OptionError(f"how long partitions live is not said: {TTL_DAYS.key}", option=TTL_DAYS.key)
     table = table.reload()
     gone = expired_partitions(table, setting)
@@ -55,24 +67,52 @@ def expire_partitions(table: HudiTable, setting: CommitSetting) -> list[WriteRes
 def expired_partitions(table: HudiTable, setting: CommitSetting) -> list[str]:
     """The partitions that would be dropped now, oldest first. Changes nothing."""
     options = setting.options
-    days = options.value(TTL_DAYS)
-    if days <= 0 or not table.config.partition_fields:
+    strategy = strategy_of(options)
+    if not table.config.partition_fields:
         return []
-    bound = format_instant_time(setting.clock.now() - timedelta(days=days), table.config.timezone)
     view = table.view(metadata=False)
     selected = options.value(TTL_SELECTED)
     partitions = [path for path in view.partitions() if not selected or path in selected]
-    if options.value(TTL_STRATEGY) is Expiry.KEEP_BY_CREATION_TIME:
+    if isinstance(strategy, Expiry):
+        found = _before(table, view, partitions, strategy, setting)
+    else:
+        found = [path for path in strategy(table, partitions, setting.clock.now(), options) if path in partitions]
+    if odd := [path for path in found if _is_pattern(path)]:
+        log.warning("table %s: partitions with * in their path don't expire: %s", table.config.name, ", ".join(odd))
+    live = [path for path in found if not _is_pattern(path) and view.file_groups(path)]
+    return live[: max(0, options.value(TTL_MOST))]
+
+
+def expires(options: Options) -> bool:
+    """Whether the options say how long partitions live. OptionError for a strategy that is not there."""
+    return options.value(TTL_DAYS) > 0 or not isinstance(strategy_of(options), Expiry)
+
+
+def strategy_of(options: Options) -> Expiry | TtlStrategy:
+    """OptionError for one that is not there."""
+    name = options.value(TTL_CLASS)
+    if not name:
+        return options.value(TTL_STRATEGY)
+    found: Expiry | TtlStrategy = _CLASSES.get(name) or find_strategy(TTL_GROUP, name, TTL_CLASS, tuple(_CLASSES))
+    return found
+
+
+def _before(
+    table: HudiTable, view: FileView, partitions: list[str], strategy: Expiry, setting: CommitSetting
+) -> list[str]:
+    """The partitions whose days are over, oldest first."""
+    days = setting.options.value(TTL_DAYS)
+    if days <= 0:
+        return []
+    bound = format_instant_time(setting.clock.now() - timedelta(days=days), table.config.timezone)
+    times: Iterable[str | None]
+    if strategy is Expiry.KEEP_BY_CREATION_TIME:
         times = setting.runner.map(partial(_created, table), partitions)
     else:
         view.facts  # noqa: B018 - read once, before the threads ask for it
-        times = setting.runner.map(partial(_last_write, view), partitions)
-        times = _with_commits(table, partitions, times)
+        times = _with_commits(table, partitions, setting.runner.map(partial(_last_write, view), partitions))
     found = sorted((time, path) for time, path in zip(times, partitions, strict=True) if time and time < bound)
-    if odd := [path for _, path in found if _is_pattern(path)]:
-        log.warning("table %s: partitions with * in their path don't expire: %s", table.config.name, ", ".join(odd))
-    live = [path for _, path in found if not _is_pattern(path) and view.file_groups(path)]
-    return live[: max(0, options.value(TTL_MOST))]
+    return [path for _, path in found]
 
 
 def _created(table: HudiTable, partition: str) -> str | None:

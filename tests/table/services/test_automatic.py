@@ -214,6 +214,34 @@ def test_partitions_expire_by_their_creation(maker: Any) -> None:
     assert expired_partitions(maker.table, maker.setting(**ttl, **only)) == ["old"]
 
 
+def test_expiry_strategies_by_their_class(maker: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from skep_table.services import strategies
+
+    def even(table: Any, partitions: Any, now: Any, options: Any) -> list[str]:
+        return [path for path in partitions if path.endswith(("0", "2"))]
+
+    known = {(strategies.TTL_GROUP, "even"): even}
+    monkeypatch.setattr(strategies, "_registered", lambda group, name: known.get((group, name)))
+    maker.upsert(1, "p0/a", "p1/a")
+    days_later(maker, 5)
+    maker.upsert(2, "p0/b")
+    days_later(maker, 6)
+    days = {"partition__ttl__strategy__days__retain": 10}
+
+    def found(name: str, **more: Any) -> list[str]:
+        return expired_partitions(maker.table, maker.setting(partition__ttl__strategy__class=name, **more))
+
+    assert found("org.apache.hudi.table.action.ttl.strategy.KeepByTimeStrategy", **days) == ["p1"]
+    assert found("org.apache.hudi.table.action.ttl.strategy.KeepByCreationTimeStrategy", **days) == ["p0", "p1"]
+    assert found("even") == ["p0"]
+    with pytest.raises(OptionError, match="there is no strategy Nope"):
+        found("Nope", **days)
+    assert ("ttl", "completed") in run(
+        maker, maintain(maker.table, maker.setting(partition__ttl__strategy__class="even"))
+    )
+    assert set(maker.rows()) == {"p1/a"}
+
+
 def test_a_delta_commit_counts_as_a_write(mor_maker: Any) -> None:
     mor_maker.upsert(1, "p/a")
     days_later(mor_maker, 5)

@@ -1,0 +1,161 @@
+"""What one call of a service is, for methods of tables and for commands alike: planned, carried out, or both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+from skep_table.errors import InputError
+
+if TYPE_CHECKING:
+    from skep_table.commit.setting import CommitSetting
+    from skep_table.services.clean import Cleaned
+    from skep_table.services.done import Done
+    from skep_table.table import HudiTable
+    from skep_table.timeline.instant import Instant
+
+Work = Callable[["HudiTable", "CommitSetting"], "list[Done]"]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Mode:
+    """How much of a service is done; as a rule all: what is planned already, then what is due.
+
+    `plan`: nothing, it is only told; `schedule`: a plan is written; `execute`: what is planned is carried out, or only
+    the plan of `instant`.
+    """
+
+    plan: bool = False
+    schedule: bool = False
+    execute: bool = False
+    instant: str | None = None
+
+    @classmethod
+    def of(cls, *, plan: bool = False, schedule: bool = False, execute: bool | str = False) -> Mode:
+        """InputError for modes that exclude each other."""
+        found = cls(plan, schedule, bool(execute), execute if isinstance(execute, str) else None)
+        given = [name for name in ("plan", "schedule", "execute") if getattr(found, name)]
+        if len(given) > 1:
+            raise InputError(f"{' and '.join(given)} exclude each other", option=given[0])
+        return found
+
+
+def compaction(mode: Mode) -> Work:
+    from skep_table.services import compact as service
+    from skep_table.services.compact_strategy import chooser
+    from skep_table.services.done import compacted
+    from skep_table.services.preview import preview_compaction
+
+    def work(table: HudiTable, setting: CommitSetting) -> list[Done]:
+        if mode.plan:
+            return preview_compaction(table, setting)
+        if mode.instant is not None:
+            wanted = _one(table, mode.instant, service.pending_compactions(table))
+            return _each(compacted, [service.execute_compaction(table, wanted, setting)])
+        if mode.execute:
+            return _each(compacted, service.execute_pending_compactions(table, setting))
+        choose = chooser(setting.options, setting.clock.now())
+        if mode.schedule:
+            return _scheduled("compact", service.schedule_compaction(table, setting, choose))
+        return _each(compacted, service.compact(table, setting, choose))
+
+    return work
+
+
+def log_compaction(mode: Mode) -> Work:
+    from skep_table.services import log_compact as service
+    from skep_table.services.done import logs_compacted
+    from skep_table.services.preview import preview_log_compaction
+
+    def work(table: HudiTable, setting: CommitSetting) -> list[Done]:
+        if mode.plan:
+            return preview_log_compaction(table, setting)
+        if mode.instant is not None:
+            wanted = _one(table, mode.instant, service.pending_log_compactions(table))
+            return _each(logs_compacted, [service.execute_log_compaction(table, wanted, setting)])
+        if mode.execute:
+            return _each(logs_compacted, service.execute_pending_log_compactions(table, setting))
+        if mode.schedule:
+            return _scheduled("log-compact", service.schedule_log_compaction(table, setting))
+        return _each(logs_compacted, service.compact_logs(table, setting))
+
+    return work
+
+
+def clustering(mode: Mode) -> Work:
+    from skep_table.services import cluster as service
+    from skep_table.services.done import clustered
+    from skep_table.services.preview import preview_clustering
+
+    def work(table: HudiTable, setting: CommitSetting) -> list[Done]:
+        if mode.plan:
+            return preview_clustering(table, setting)
+        if mode.instant is not None:
+            wanted = _one(table, mode.instant, service.pending_clusterings(table))
+            return _each(clustered, [service.execute_clustering(table, wanted, setting)])
+        if mode.execute:
+            return _each(clustered, service.execute_pending_clusterings(table, setting))
+        if mode.schedule:
+            return _scheduled("cluster", service.schedule_clustering(table, setting))
+        return _each(clustered, service.cluster(table, setting))
+
+    return work
+
+
+def expiry(mode: Mode) -> Work:
+    from skep_table.services.done import expired
+    from skep_table.services.preview import preview_expiry
+    from skep_table.services.ttl import expire_partitions
+
+    def work(table: HudiTable, setting: CommitSetting) -> list[Done]:
+        if mode.plan:
+            return preview_expiry(table, setting)
+        return _each(expired, expire_partitions(table, setting))
+
+    return work
+
+
+def cleaning(mode: Mode) -> Work:
+    from skep_table.services import clean as service
+    from skep_table.services.done import cleaned as form
+    from skep_table.services.preview import preview_clean
+
+    def work(table: HudiTable, setting: CommitSetting) -> list[Done]:
+        if mode.plan:
+            return preview_clean(table, setting)
+        if mode.schedule:
+            return _scheduled("clean", service.schedule_clean(table, setting))
+        return _each(form, cleaned(table, setting, mode))
+
+    return work
+
+
+def cleaned(table: HudiTable, setting: CommitSetting, mode: Mode) -> list[Cleaned]:
+    """The cleans that were carried out."""
+    from skep_table.services import clean as service
+    from skep_table.timeline.instant import Action
+
+    if mode.instant is not None:
+        wanted = _one(table, mode.instant, table.timeline.pending().of(Action.CLEAN))
+        return service.execute_pending_cleans(table, setting, wanted)
+    return service.execute_pending_cleans(table, setting) if mode.execute else service.clean(table, setting)
+
+
+def _each(form: Callable[[T], Done], found: Iterable[T | None]) -> list[Done]:
+    return [form(each) for each in found if each is not None]
+
+
+def _scheduled(service: str, instant: Instant | None) -> list[Done]:
+    from skep_table.services.done import scheduled
+
+    return [scheduled(service, instant)] if instant is not None else []
+
+
+def _one(table: HudiTable, time: str, pending: Iterable[Instant]) -> Instant:
+    times = {instant.requested_time: instant for instant in pending}
+    if time not in times:
+        hint = f"there are {', '.join(sorted(times))}" if times else "nothing is planned"
+        raise InputError(f"table {table.config.name}: there is no plan {time}", hint=hint, instant=time)
+    return times[time]
