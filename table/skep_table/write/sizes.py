@@ -27,7 +27,7 @@ from skep_table.write.plan import WritePlan
 from skep_table.write.profile import LogSizing, PartitionProfile, Sizing
 
 # Commits that are asked for the size of their records, before the option's is taken.
-_COMMITS_ASKED: Final = 64
+_COMMITS_ASKED: Final = 16
 # Rows that are encoded to see what a record takes: enough for dictionaries to pay as they will in a file.
 _SAMPLED_ROWS: Final = 50_000
 

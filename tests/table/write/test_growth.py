@@ -1,0 +1,78 @@
+"""What a small commit costs follows what it changes, not what the table holds: calls counted, not seconds."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from skep_table.commit.create import TableSpec, create_table
+from skep_table.commit.setting import CommitSetting
+from skep_table.options import Options
+from skep_table.runner import ThreadRunner
+from skep_table.storage import LocalStorage
+from skep_table.table import HudiTable
+from skep_table.table_config import TableType
+from skep_table.write.local import LocalWriter
+
+SMALL_FILTERS = {"hoodie.index.bloom.num_entries": "10", "hoodie.bloom.index.filter.dynamic.max.entries": "10"}
+CALLS = ("list_prefix", "list_folders", "exists", "size", "read", "read_range", "open_input", "open_write",
+         "create_exclusive", "replace_atomic", "rename", "delete", "delete_folder")  # fmt: skip
+
+
+class CountingStorage(LocalStorage):
+    """Counts its calls by name."""
+
+    def __init__(self, root: str) -> None:
+        super().__init__(root)
+        self.calls: Counter[str] = Counter()
+
+
+def _counted(name: str) -> Any:
+    real = getattr(LocalStorage, name)
+
+    def call(self: CountingStorage, *arguments: Any, **named: Any) -> Any:
+        self.calls[name] += 1
+        return real(self, *arguments, **named)
+
+    return call
+
+
+for _name in CALLS:
+    setattr(CountingStorage, _name, _counted(_name))
+
+
+def cost(folder: Path, kind: TableType, operation: str, index: str, partitions: int) -> Counter[str]:
+    """The calls of a commit of ten rows into one of so many partitions, each of which has a file."""
+    setting = CommitSetting(runner=ThreadRunner(1), options=Options({**SMALL_FILTERS, "hoodie.index.type": index}))
+    numbers = list(range(partitions))
+    rows = pa.table({"id": [f"k{n}" for n in numbers], "part": [f"p{n}" for n in numbers], "ts": numbers})
+    spec = TableSpec(name="t", schema=rows.schema, record_key=("id",), partition_by=("part",), ordering="ts", type=kind)
+    LocalWriter(create_table(LocalStorage(str(folder)), spec), setting).bulk_insert(rows)
+    storage = CountingStorage(str(folder))
+    change = pa.table({"id": [f"k{n}" for n in range(10)], "part": ["p1"] * 10, "ts": [partitions] * 10})
+    result = getattr(LocalWriter(HudiTable.open(storage), setting), operation)(change)
+    assert result.partitions == ("p1",)
+    return storage.calls
+
+
+@pytest.mark.parametrize(
+    ("operation", "index"),
+    [
+        ("upsert", "BLOOM"),
+        ("upsert", "SIMPLE"),
+        ("insert", "BLOOM"),
+        ("insert_overwrite", "BLOOM"),
+        ("delete", "BLOOM"),
+    ],
+)
+@pytest.mark.parametrize("kind", list(TableType))
+def test_partitions_that_a_commit_leaves_alone_cost_nothing(
+    kind: TableType, operation: str, index: str, tmp_path: Path
+) -> None:
+    few, many = (cost(tmp_path / str(count), kind, operation, index, count) for count in (3, 15))
+    assert few.total() > 10
+    assert many == few

@@ -1,0 +1,68 @@
+"""A worker's memory is bounded by what it holds at a time, not by the files that it rewrites."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from skep_table.commit.create import TableSpec, create_table
+from skep_table.commit.setting import CommitSetting
+from skep_table.options import Options
+from skep_table.storage import LocalStorage
+from skep_table.table import HudiTable
+from skep_table.write.local import LocalWriter
+
+WIDTH = 1_000
+ONE_FILE = Options({"hoodie.parquet.max.file.size": str(4 << 30)})
+# What a task of Spark does with a bucket, in a process of its own.
+UPSERT = """
+import sys
+from pathlib import Path
+import pyarrow as pa
+import pyarrow.parquet as pq
+from skep_table.commit.setting import CommitSetting
+from skep_table.runner import ThreadRunner
+from skep_table.table import HudiTable
+from skep_table.write.local import LocalWriter
+
+pa.set_cpu_count(1)
+writer = LocalWriter(HudiTable.open(sys.argv[1]), CommitSetting(runner=ThreadRunner(1)))
+result = writer.upsert(pq.read_table(sys.argv[2]))
+assert result.files == 1, result
+# (getrusage would tell the peak of the process that started this one)
+print(Path('/proc/self/status').read_text().partition('VmHWM:')[2].split()[0])
+"""
+
+
+def made(start: int, stop: int, seed: int) -> pa.Table:
+    """Rows that do not compress."""
+    text = np.random.default_rng(seed).integers(33, 126, (stop - start, WIDTH), np.uint8)
+    values = pa.array(text.view(f"S{WIDTH}").ravel()).cast(pa.string())
+    keys = pa.array(np.arange(start, stop)).cast(pa.string())
+    return pa.table({"id": keys, "ts": np.full(stop - start, seed), "v": values})
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+@pytest.mark.parametrize("updated", [1_000, 50_000])
+def test_an_upsert_into_a_file_of_half_a_gigabyte_takes_less_than_a_gibibyte(updated: int, tmp_path: Path) -> None:
+    spec = TableSpec(name="t", schema=made(0, 1, 0).schema, record_key=("id",), ordering="ts")
+    table = create_table(LocalStorage(str(tmp_path / "t")), spec)
+    whole = pa.concat_tables([made(start, start + 65_000, 0) for start in range(0, 585_000, 65_000)])
+    LocalWriter(table, CommitSetting(options=ONE_FILE)).bulk_insert(whole)
+    (slice_,) = HudiTable.open(str(tmp_path / "t")).view().slices("")
+    assert slice_.base_file is not None
+    assert slice_.base_file.size_bytes > 512 << 20
+    del whole
+    pq.write_table(made(1_000, 1_000 + updated, 1), tmp_path / "changes.parquet")
+    command = [sys.executable, "-c", UPSERT, str(tmp_path / "t"), str(tmp_path / "changes.parquet")]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=500, check=False)
+    assert ran.returncode == 0, ran.stderr[-2000:]
+    peak = int(ran.stdout.split()[-1]) * 1024
+    assert 100 << 20 < peak < 1 << 30
