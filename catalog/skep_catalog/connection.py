@@ -152,9 +152,10 @@ class Connections:
             try:
                 answer = request(connection.client)
             except TApplicationException as error:
-                self._give_back(connection)
                 if error.type == TApplicationException.UNKNOWN_METHOD:
+                    self._give_back(connection)
                     raise UnknownMethodError(name) from error
+                connection.close()  # the server's thread failed in a way nobody declared: it may hang up any moment
                 raise self._refused(name, table, error) from error
             except (TTransport.TTransportException, TProtocolException, OSError, EOFError, struct.error) as error:
                 connection.close()
