@@ -61,6 +61,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
             terminalreporter.write_line(f"{timing.seconds:6.1f}  {timing.name} ({timing.kind})")
 
 
+@pytest.hookimpl(trylast=True)  # a test's own fixtures may still want them
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
     """Nothing of these tests goes on beside those of other folders, which the fixtures' session would let it do."""
     if nextitem is None or HERE not in nextitem.path.parents:
@@ -83,7 +84,7 @@ def processes(pytestconfig: pytest.Config, scratch: Path) -> ProcessLauncher:
 def launcher(
     pytestconfig: pytest.Config, processes: ProcessLauncher, scratch: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Launcher:
-    """As processes, unless --engines=containers asks for the images (Spark's Thrift Server stays a process)."""
+    """As processes, unless --engines=containers asks for the images."""
     if "containers" not in pytestconfig.getoption("--engines").split(","):
         return processes
     golden = Path(pytestconfig.cache.mkdir("golden"))
