@@ -29,6 +29,7 @@ def told(what: str, *, as_json: bool = False) -> Iterator[Listener]:
 @contextmanager
 def _bar(what: str) -> Iterator[Listener]:
     from rich.console import Console
+    from rich.markup import escape
     from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
     console = Console(stderr=True)
@@ -39,10 +40,20 @@ def _bar(what: str) -> Iterator[Listener]:
         def listen(event: Event) -> None:
             if event.name.endswith(".start"):
                 bars.update(task, description=f"{what}: {event.name.removesuffix('.start')}")
+            elif event.name.startswith("lock."):
+                bars.update(task, description=escape(f"{what}: {_of_lock(event)}"))
             if event.total is not None:
                 bars.update(task, completed=event.done, total=event.total)
 
         yield listen
+
+
+def _of_lock(event: Event) -> str:
+    """For whom a writer waits; nobody any more after the wait."""
+    if event.name != "lock.waiting":
+        return event.name
+    before = f", {event.facts['ahead']} before us" if event.facts.get("ahead") else ""
+    return f"waiting for the lock of {event.facts.get('holder') or 'nobody yet'}{before}"
 
 
 def _print(event: Event) -> None:

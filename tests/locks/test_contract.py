@@ -205,6 +205,11 @@ class TestStorageLock(Contract):
             assert agent_facts(Lease.parse(text.encode(), LOCK_FILE).owner)["pid"]
         assert Lease.parse(self.storage(name).read(LOCK_FILE), LOCK_FILE).expired
 
+    @pytest.mark.parametrize("end", ["sys.exit(3)", "raise ValueError", "pass"])
+    def test_it_is_given_up_at_the_end_of_the_interpreter(self, end: str, name: str) -> None:
+        self.other_process(name, end).wait()
+        assert Lease.parse(self.storage(name).read(LOCK_FILE), LOCK_FILE).expired
+
     def test_a_foreign_lease_is_respected_until_it_is_over(self, name: str) -> None:
         now = int(time.time() * 1000)
         self.storage(name).replace_atomic(LOCK_FILE, Lease("hudi-uuid", now + 400).encode())

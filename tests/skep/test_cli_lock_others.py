@@ -13,8 +13,10 @@ import typer
 from typer.testing import CliRunner, Result
 
 from skep.cli import lock as lock_commands
+from skep.cli.events import told
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.errors import LeaseLostError
+from skep_table.errors import LeaseLostError, LockTimeoutError
+from skep_table.events import Events
 from skep_table.lock import held
 from skep_table.locks.filesystem import FileSystemLock
 from skep_table.locks.storage import StorageLock
@@ -99,3 +101,17 @@ def test_a_provider_that_options_name(storage: LocalStorage, zookeeper: str) -> 
         assert run("break", storage.root, *flags, "--lock-id", lock_id, "--force").exit_code == 0
         with pytest.raises(LeaseLostError):
             lock.ensure_held()
+
+
+def test_a_terminal_shows_for_whom_a_writer_waits(
+    storage: LocalStorage, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")  # what makes rich take a pipe for a terminal
+    monkeypatch.setenv("COLUMNS", "200")
+    with held(StorageLock(storage, purpose="the nightly job"), 5), told("write") as listener:
+        waiting = StorageLock(storage, events=Events(listener))
+        with pytest.raises(LockTimeoutError):
+            waiting.acquire(0.5)
+    shown = capsys.readouterr().err
+    assert "waiting for the lock of" in shown
+    assert "the nightly job" in shown

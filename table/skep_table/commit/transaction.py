@@ -137,7 +137,8 @@ class Transaction:
         """
         storage, setting, time = self.table.storage, self._setting, self.instant.requested_time
         close_markers(storage, time)
-        checked = self._check_ahead(metadata) if Concurrency.of(setting.options).is_optimistic else frozenset()
+        optimistic = Concurrency.of(setting.options).is_optimistic
+        checked = self._check_ahead(metadata, check) if optimistic else frozenset()
         with _exclusive(self.table, setting) as (fresh, lock_id):
             check_writable(fresh.config, storage.root)
             self._heart.ensure_alive()
@@ -212,9 +213,11 @@ class Transaction:
             self._partitions.release()
         self._setting.events.emit("write.rolled_back", instant=time, error=repr(error))
 
-    def _check_ahead(self, metadata: CommitMetadata) -> frozenset[Instant]:
+    def _check_ahead(self, metadata: CommitMetadata, check: Callable[[HudiTable], None] | None) -> frozenset[Instant]:
         """Compares with the commits so far while others may have the lock; answers which these were."""
         fresh = self.table.reload()
+        if check is not None:
+            check(fresh)
         since = completed_since(self.table, fresh)
         self._setting.check_conflicts(Ending(fresh, self.instant, metadata, since))
         return frozenset(since)
