@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from skep_table.avro import decode_values
 from skep_table.errors import CorruptFileError, FormatError, SchemaError
@@ -31,6 +32,10 @@ class GroupReader:
     def __init__(self, storage: Storage, slice_: FileSlice, counts: Callable[[str], bool]) -> None:
         self._storage, self._slice, self._counts = storage, slice_, counts
         self._sources: list[_Source] | None = None
+
+    @property
+    def file_id(self) -> str:
+        return self._slice.file_id
 
     def entries(self, keys: Iterable[str] | None = None, *, column: str) -> Iterator[Entries]:
         """Oldest first; `keys` None means all. Of the records, only `column` is decoded."""
@@ -118,22 +123,48 @@ _Source = _HFileSource | _DeleteSource
 
 def latest(entries: Iterable[Entries], column: str) -> tuple[pa.Array, pa.Array]:
     """The newest record of each key as (keys, `column` of the records), deleted keys left out."""
-    newest: dict[str, tuple[int, int]] = {}
+    return _gathered(entries, column, lambda records: [True] * len(records))
+
+
+def since_reset(entries: Iterable[Entries], column: str, resets: Sequence[str]) -> tuple[pa.Array, pa.Array]:
+    """As `latest`, with all records of a key, oldest first: from the last one on of which a member in `resets` is true,
+    or that came after the key was deleted.
+    """
+
+    def begins_anew(records: pa.Array) -> list[bool]:
+        found = np.zeros(len(records), np.bool_)
+        for name in resets:
+            if records.type.get_field_index(name) >= 0:  # not all releases know all of them
+                found |= pc.struct_field(records, name).fill_null(False).to_numpy(zero_copy_only=False)
+        return found.tolist()
+
+    return _gathered(entries, column, begins_anew)
+
+
+def _gathered(
+    entries: Iterable[Entries], column: str, begins_anew: Callable[[pa.Array], list[bool]]
+) -> tuple[pa.Array, pa.Array]:
+    places: dict[str, list[tuple[int, int]]] = {}
     parts: list[pa.Array] = []
     for source in entries:
         if source.records is None:
             for key in source.keys.to_pylist():
-                newest.pop(key, None)
+                places.pop(key, None)
             continue
         values = source.records.column(column)
         number = len(parts)
         parts.append(values)
-        newest.update((key, (number, row)) for row, key in enumerate(source.keys.to_pylist()))
+        for row, (key, anew) in enumerate(zip(source.keys.to_pylist(), begins_anew(values), strict=True)):
+            if anew or key not in places:
+                places[key] = [(number, row)]
+            else:
+                places[key].append((number, row))
     if not parts:
         return pa.array([], pa.string()), pa.nulls(0)
     firsts = np.cumsum([0, *(len(part) for part in parts)])
-    rows = pa.array([int(firsts[number]) + row for number, row in newest.values()], pa.int64())
-    return pa.array(list(newest), pa.string()), pa.concat_arrays(_same_type(parts)).take(rows)
+    rows = pa.array([int(firsts[number]) + row for found in places.values() for number, row in found], pa.int64())
+    keys = pa.array([key for key, found in places.items() for _ in found], pa.string())
+    return keys, pa.concat_arrays(_same_type(parts)).take(rows)
 
 
 def _same_type(parts: list[pa.Array]) -> list[pa.Array]:

@@ -39,6 +39,14 @@ def _hash64(text: str) -> str:
     return base64.b64encode(xxhash.xxh64_digest(text.encode(), seed=_SEED)).decode("ascii")
 
 
+def group_set(file_id: str) -> str:
+    """Which file groups share the keys with this one: those with the same name before number and suffix.
+
+    A partitioned record index has `record-index-<data partition>-0000-0`, its own groups for each data partition.
+    """
+    return file_id.rsplit("-", 2)[0]
+
+
 def group_numbers(keys: pa.Array, groups: int) -> npt.NDArray[np.int64]:
     """The file group of each key: Java's hash of the string, its sign taken away, modulo the number of groups."""
     if groups == 1:

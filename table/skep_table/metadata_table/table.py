@@ -20,7 +20,7 @@ from skep_table.metadata_table.entries import Entries, GroupReader, latest
 from skep_table.metadata_table.files import COLUMN as FILES_COLUMN
 from skep_table.metadata_table.files import merged_files
 from skep_table.metadata_table.record_index import file_ids
-from skep_table.metadata_table.values import unwrap
+from skep_table.metadata_table.values import statistics
 from skep_table.names import META_FOLDER, join
 from skep_table.storage import FileStatus, FolderStorage, Storage
 from skep_table.table_config import TableConfig
@@ -146,7 +146,7 @@ class MetadataTable:
         else:
             keys = [prefix + spelling.path_key(path) + spelling.file_key(name) for path, name in files]
             entries = self._lookup(COLUMN_STATS, keys, "ColumnStatsMetadata")
-        return _stats(entries, kind)
+        return statistics(entries, kind)
 
     def partition_stats(
         self, column: str, kind: pa.DataType, partitions: Sequence[str] | None = None
@@ -156,9 +156,9 @@ class MetadataTable:
             return None
         prefix = spelling.column_key(column)
         if partitions is None:
-            return _stats(self._by_prefix(PARTITION_STATS, prefix, "ColumnStatsMetadata"), kind)
+            return statistics(self._by_prefix(PARTITION_STATS, prefix, "ColumnStatsMetadata"), kind)
         keys = [prefix + spelling.path_key(path) for path in partitions]
-        return _stats(self._lookup(PARTITION_STATS, keys, "ColumnStatsMetadata"), kind)
+        return statistics(self._lookup(PARTITION_STATS, keys, "ColumnStatsMetadata"), kind)
 
     def bloom(self, files: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], BloomFilter] | None:
         """The bloom filters of base files, by partition path and file name; None when the table keeps none."""
@@ -181,9 +181,10 @@ class MetadataTable:
         if RECORD_INDEX not in self.indexes:
             return None
         column = "recordIndexMetadata"
-        wanted = pc.unique(keys).drop_null().cast(pa.string())
-        found_keys, found = latest(self._lookup(RECORD_INDEX, wanted.to_pylist(), column), column)
-        return file_ids(found_keys, found)
+        wanted = pc.unique(keys).drop_null().cast(pa.string()).to_pylist()
+        # A partitioned index knows a key once for each partition of the data table.
+        found = [file_ids(*latest(_entries_in(groups, wanted, column), column)) for groups in self._record_groups()]
+        return pa.concat_tables(found)
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
@@ -191,14 +192,14 @@ class MetadataTable:
         groups = self._group_readers(partition)
         if keys is None:
             return [entries for group in groups for entries in group.entries(column=column)]
-        if not keys:
-            return []
-        number = spelling.group_numbers(pa.array(keys, pa.string()), len(groups))
-        return [
-            entries
-            for at in np.unique(number).tolist()
-            for entries in groups[at].entries([keys[i] for i in np.flatnonzero(number == at).tolist()], column=column)
-        ]
+        return _entries_in(groups, keys, column)
+
+    def _record_groups(self) -> Iterable[list[GroupReader]]:
+        """The groups that a key may be in, one of each list: those of the whole table, or of each data partition."""
+        sets: dict[str, list[GroupReader]] = {}
+        for group in self._group_readers(RECORD_INDEX):
+            sets.setdefault(spelling.group_set(group.file_id), []).append(group)
+        return sets.values()
 
     def _by_prefix(self, partition: str, prefix: str, column: str) -> list[Entries]:
         groups = self._group_readers(partition)
@@ -241,32 +242,18 @@ class MetadataTable:
         return counts
 
 
+def _entries_in(groups: Sequence[GroupReader], keys: Sequence[str], column: str) -> list[Entries]:
+    """What the groups hold for keys that are spread over them."""
+    if not keys:
+        return []
+    number = spelling.group_numbers(pa.array(keys, pa.string()), len(groups))
+    return [
+        entries
+        for at in np.unique(number).tolist()
+        for entries in groups[at].entries([keys[i] for i in np.flatnonzero(number == at).tolist()], column=column)
+    ]
+
+
 def _statuses(partition_path: str, rows: pa.Table) -> list[FileStatus]:
     names, sizes = rows.column("name").to_pylist(), rows.column("size").to_pylist()
     return [FileStatus(join(partition_path, name), size, 0) for name, size in zip(names, sizes, strict=True)]
-
-
-def _stats(entries: Iterable[Entries], kind: pa.DataType) -> pa.Table:
-    _, found = latest(entries, "ColumnStatsMetadata")
-    if pa.types.is_null(found.type):
-        found = pa.array([], _EMPTY_STATS)
-    found = found.filter(pc.invert(pc.struct_field(found, "isDeleted").fill_null(True)))
-    member = {field.name: pc.struct_field(found, field.name) for field in found.type}
-    return pa.table(
-        {
-            "file_name": member["fileName"],
-            "min_value": unwrap(member["minValue"], kind),
-            "max_value": unwrap(member["maxValue"], kind),
-            "value_count": member["valueCount"],
-            "null_count": member["nullCount"],
-        }
-    )
-
-
-_WRAPPED: Final = pa.struct([("LongWrapper", pa.struct([("value", pa.int64())]))])
-_EMPTY_STATS: Final = pa.struct(
-    [
-        ("fileName", pa.string()), ("minValue", _WRAPPED), ("maxValue", _WRAPPED),
-        ("valueCount", pa.int64()), ("nullCount", pa.int64()), ("isDeleted", pa.bool_()),
-    ]
-)  # fmt: skip

@@ -1,14 +1,55 @@
-"""Column statistics: the wrapped smallest and largest values as columns of the type of the data (format guide 7.4)."""
+"""Statistics of columns out of their records; wrapped values become columns of the data's type (format guide 7.4)."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from decimal import Context, Decimal
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from skep_table.metadata_table.entries import Entries, since_reset
 from skep_table.schema.evolve import widened_float
+
+_WRAPPED: Final = pa.struct([("LongWrapper", pa.struct([("value", pa.int64())]))])
+_EMPTY: Final = pa.struct(
+    [
+        ("fileName", pa.string()), ("minValue", _WRAPPED), ("maxValue", _WRAPPED),
+        ("valueCount", pa.int64()), ("nullCount", pa.int64()), ("isDeleted", pa.bool_()),
+    ]
+)  # fmt: skip
+_STRICT: Final = pc.ScalarAggregateOptions(skip_nulls=False)
+
+
+def statistics(entries: Iterable[Entries], kind: pa.DataType) -> pa.Table:
+    """Records of column or partition statistics as `file_name`, `min_value`, `max_value` (of `kind`), `value_count` and
+    `null_count`, a row for each file.
+
+    Records of one file add up: a log file that a later commit appended to has one for each. A partition's are replaced
+    by one that says it is the tight bound.
+    """
+    keys, found = since_reset(entries, "ColumnStatsMetadata", ("isDeleted", "isTightBound"))
+    if pa.types.is_null(found.type):
+        found = pa.array([], _EMPTY)
+    alive = pc.invert(pc.struct_field(found, "isDeleted").fill_null(True))
+    keys, found = keys.filter(alive), found.filter(alive)
+    member = {field.name: pc.struct_field(found, field.name) for field in found.type}
+    rows = pa.table(
+        {
+            "file_name": member["fileName"],
+            "min_value": unwrap(member["minValue"], kind),
+            "max_value": unwrap(member["maxValue"], kind),
+            "value_count": member["valueCount"],
+            "null_count": member["nullCount"],
+        }
+    )
+    if pc.count_distinct(keys).as_py() == len(keys):
+        return rows
+    together = ("first", "min", "max", "sum", "sum")
+    how = [(name, function, _STRICT) for name, function in zip(rows.column_names, together, strict=True)]
+    grouped = rows.append_column("key", keys).group_by("key", use_threads=False).aggregate(how)
+    return pa.table([grouped[f"{name}_{function}"] for name, function, _ in how], schema=rows.schema)
 
 
 def unwrap(wrapped: pa.StructArray, kind: pa.DataType) -> pa.Array:

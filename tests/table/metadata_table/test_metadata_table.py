@@ -21,7 +21,7 @@ from skep_table.metadata_table import FOLDER, MetadataTable, java_hashes
 from skep_table.metadata_table.entries import Entries, latest
 from skep_table.metadata_table.files import COLUMN, merged_files
 from skep_table.metadata_table.keys import column_key, file_key, group_numbers, partition_key, path_key
-from skep_table.metadata_table.values import unwrap
+from skep_table.metadata_table.values import statistics, unwrap
 from skep_table.names import PARTITION_METAFILE
 from skep_table.schema.arrow import to_arrow
 from skep_table.storage import FolderStorage, LocalStorage
@@ -268,6 +268,58 @@ class TestIndexes:
         listed = zip(*(found.column(name).to_pylist() for name in found.column_names[:3]), strict=True)
         assert {key: (partition, file_id) for key, partition, file_id in listed} == expected
         assert len(found) == len(expected)
+
+
+def test_a_partitioned_record_index_has_groups_for_each_partition(golden: Path, tmp_path: Path) -> None:
+    """`record-index-<data partition>-0000-0`: keys are spread over the groups of one data partition."""
+    folder = copied(golden / "1.1.1" / "cow_record_index" / "table", tmp_path)
+    for file in sorted((folder / FOLDER / "record_index").glob(".record-index-*")):
+        for partition in ("north-1", "south"):
+            shutil.copy(file, file.with_name(file.name.replace("record-index-", f"record-index-{partition}-")))
+        file.unlink()
+    table = HudiTable.open(folder)
+    metadata = MetadataTable.open(table)
+    assert metadata is not None
+    live = sorted(key for *_, rows in base_files(table) for key in rows.column("_hoodie_record_key").to_pylist())
+    found = metadata.record_index(pa.array(live))
+    assert found is not None
+    assert sorted(found["record_key"].to_pylist()) == sorted(live * 2)
+
+
+def stated(key: str, low: int | None, high: int | None, *, deleted: bool = False, tight: bool = False) -> Entries:
+    """One record of statistics, of ten rows and one null."""
+    values = {"minValue": low, "maxValue": high}
+    wrapped = {name: None if value is None else {"L": {"value": value}} for name, value in values.items()}
+    record = {"fileName": f"{key}.log", **wrapped, "valueCount": 10, "nullCount": 1}
+    kind = pa.struct([("L", pa.struct([("value", pa.int64())]))])
+    members = [("fileName", pa.string()), ("minValue", kind), ("maxValue", kind), ("valueCount", pa.int64()),
+               ("nullCount", pa.int64()), ("isDeleted", pa.bool_()), ("isTightBound", pa.bool_())]  # fmt: skip
+    records = pa.array([{**record, "isDeleted": deleted, "isTightBound": tight}], pa.struct(members))
+    return Entries(pa.array([key]), pa.RecordBatch.from_arrays([records], ["ColumnStatsMetadata"]))
+
+
+class TestStatistics:
+    """A commit that appends to a log file adds a record for what it appended."""
+
+    @pytest.mark.parametrize(
+        ("entries", "expected"),
+        [
+            ([stated("a", 1, 3)], [("a.log", 1, 3, 10, 1)]),
+            (
+                [stated("a", 1, 3), stated("a", 2, 9), stated("b", 5, 5)],
+                [("a.log", 1, 9, 20, 2), ("b.log", 5, 5, 10, 1)],
+            ),
+            ([stated("a", 1, 3), stated("a", None, None)], [("a.log", None, None, 20, 2)]),
+            ([stated("a", 1, 3), stated("a", None, None, deleted=True)], []),
+            ([stated("a", 1, 3), stated("a", 0, 0, deleted=True), stated("a", 4, 5)], [("a.log", 4, 5, 10, 1)]),
+            ([stated("a", 1, 9), stated("a", 2, 3, tight=True)], [("a.log", 2, 3, 10, 1)]),
+            ([stated("a", 1, 9), Entries(pa.array(["a"]), None), stated("a", 2, 3)], [("a.log", 2, 3, 10, 1)]),
+            ([], []),
+        ],
+    )
+    def test_records_of_a_file_add_up_until_one_begins_anew(self, entries: list[Entries], expected: list[Any]) -> None:
+        found = statistics(entries, pa.int64())
+        assert [tuple(row.values()) for row in found.to_pylist()] == expected
 
 
 class TestValues:
