@@ -24,18 +24,20 @@ def register(app: typer.Typer) -> None:
 
 def schema(
     path: TablePath,
-    as_of: Annotated[str | None, typer.Option(metavar="INSTANT", help="The schema as of this instant.")] = None,
+    as_of: Annotated[str | None, typer.Option(metavar="TIME", help="The schema as of this time.")] = None,
     avro: Annotated[bool, typer.Option("--avro", help="Print the Avro schema instead.")] = False,
     option: Settings = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Print the columns of a table."""
     with reported():
+        from skep_table.query.request import instant_text
         from skep_table.schema.arrow import to_arrow
         from skep_table.schema.avro import to_avro
         from skep_table.table import HudiTable
 
-        found = HudiTable.open(path, settings_of(option)).schema(as_of)
+        table = HudiTable.open(path, settings_of(option))
+        found = table.schema(instant_text(as_of, table.config.timezone.value) if as_of else None)
         if avro:
             typer.echo(json.dumps(to_avro(found), indent=2))
             return
@@ -110,7 +112,7 @@ def files(
         from skep_table.table import HudiTable
 
         table = HudiTable.open(path, settings_of(option))
-        moment = instant_text(as_of, table.config.timezone) if as_of else None
+        moment = instant_text(as_of, table.config.timezone.value) if as_of else None
         view = table.view(as_of=moment, metadata=not no_metadata)
         partitions = view.partitions() if partition is None else [partition]
         rows = []

@@ -147,3 +147,13 @@ def test_schema_and_properties(run: Any) -> None:
     assert json.loads(run("schema", "--avro").stdout)["type"] == "record"
     properties = {row["key"]: row["value"] for row in rows_of(run("properties", "-o", "jsonl"))}
     assert properties["hoodie.table.version"] == "9"
+
+
+def test_a_schema_of_the_past_by_instant_and_by_time(run: Any, golden: Path) -> None:
+    table = ("1.1.1", "cow_schema_evolution")
+    first = archives.Case(*table, golden / "/".join(table)).instants[0]["instant"]
+    text = f"{first[:4]}-{first[4:6]}-{first[6:8]} {first[8:10]}:{first[10:12]}:{first[12:14]}.{first[14:]}"
+    then = rows_of(run("schema", "--as-of", first, "-o", "jsonl", table=table))
+    assert rows_of(run("schema", "--as-of", text, "-o", "jsonl", table=table)) == then
+    assert len(then) < len(rows_of(run("schema", "-o", "jsonl", table=table)))
+    assert "is no time" in run("schema", "--as-of", "once", table=table).stderr

@@ -18,6 +18,7 @@ from skep_table.services.savepoint import create_savepoint, delete_savepoint
 from skep_table.table import HudiTable
 from skep_table.timeline.instant import Action, State
 from skep_table.timeline.plans import CleanMetadata
+from skep_table.write.local import LocalWriter
 
 
 def test_the_last_commits_stay_readable(maker: Any) -> None:
@@ -33,6 +34,20 @@ def test_the_last_commits_stay_readable(maker: Any) -> None:
         maker.rows(as_of=times[2])
     assert maker.rows(query="incremental", since=times[4]) == {"p/a": 6, "q/b": 6}
     assert clean(maker.table, maker.setting(cleaner__commits__retained=2)) == []
+
+
+def test_a_dropped_partition_is_empty_at_once_and_there_in_the_past_until_it_is_cleaned(maker: Any) -> None:
+    before = maker.upsert(1, "p/a", "q/b")
+    LocalWriter(maker.table, maker.setting()).delete_partitions(["p"])
+    assert maker.rows() == {"q/b": 1}
+    assert maker.rows(as_of=before) == {"p/a": 1, "q/b": 1}
+    for ts in (2, 3):
+        maker.upsert(ts, "q/b")
+    (cleaned,) = clean(maker.table, maker.setting(cleaner__commits__retained=1))
+    assert any(name.startswith("p/") for name in cleaned.deleted)
+    assert maker.rows() == {"q/b": 3}
+    with pytest.raises(InputError, match="cleaner has removed"):
+        maker.rows(as_of=before)
 
 
 def test_the_account_is_what_was_planned(maker: Any) -> None:
@@ -103,6 +118,9 @@ def test_a_savepoint_keeps_its_files_until_it_is_deleted(maker: Any) -> None:
     setting = maker.setting(cleaner__commits__retained=1)
     clean(maker.table, setting)
     assert {file.rpartition("_")[2].removesuffix(".parquet") for file in maker.files()} == {times[0], *times[2:]}
+    assert maker.rows(as_of=times[0]) == {"p/a": 1}
+    with pytest.raises(InputError, match="the cleaner has removed files"):
+        maker.rows(as_of=times[1])
     maker.upsert(5, "q/b")
     clean(maker.table, setting)
     delete_savepoint(maker.table, times[0], setting)
@@ -110,6 +128,8 @@ def test_a_savepoint_keeps_its_files_until_it_is_deleted(maker: Any) -> None:
     # partition p was not written to since, but what the savepoint kept is there to be cleaned
     (cleaned,) = clean(maker.table, setting)
     assert any(times[0] in path for path in cleaned.deleted)
+    with pytest.raises(InputError, match="the cleaner has removed files"):
+        maker.rows(as_of=times[0])
 
 
 def test_what_replaced_file_groups_left_is_cleaned(golden_copy: Callable[[str], Any]) -> None:
