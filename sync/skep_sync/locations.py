@@ -29,6 +29,20 @@ def same_location(one: str | None, other: str | None) -> bool:
     return location(one) == location(other)
 
 
+def registered_there(registered: str | None, wanted: str | None) -> bool:
+    """Whether an entry's location is this folder. A metastore spells out what was left to its settings, the name node
+    of a path without one, and its port. Not for permissions: there another name node is another place."""
+    if same_location(registered, wanted):
+        return True
+    if registered is None or wanted is None:
+        return False
+    (scheme, node, path), (other_scheme, other_node, other_path) = location(registered), location(wanted)
+    if not scheme == other_scheme == "hdfs" or path != other_path:
+        return False
+    (host, _, port), (other_host, _, other_port) = node.partition(":"), other_node.partition(":")
+    return not (node and other_node) or (host == other_host and not (port and other_port))
+
+
 def lies_below(text: str | None, base_path: str) -> bool:
     """Whether a location is a folder below another."""
     if text is None:

@@ -15,7 +15,7 @@ from skep_catalog.entries import COMPLETION_MARKER, MARKER, SCHEMA_PARTS
 from skep_catalog.type_text import same_type
 from skep_sync.changes import Changes, SyncPoint
 from skep_sync.columns import SETTING, column_changes, ordered, refused
-from skep_sync.locations import same_location
+from skep_sync.locations import registered_there
 from skep_sync.options import Cascade
 from skep_sync.steps import (
     AddPartitions,
@@ -137,7 +137,7 @@ def merged(wanted: Table, actual: Table, marked: Mapping[str, str]) -> Table:
         if "EXTERNAL" in actual.parameters:
             parameters["EXTERNAL"] = actual.parameters["EXTERNAL"]
     old, new = actual.storage, wanted.storage
-    location = old.location if same_location(old.location, new.location) else new.location
+    location = old.location if registered_there(old.location, new.location) else new.location
     return replace(
         actual,
         parameters=parameters,
@@ -159,7 +159,7 @@ def merged(wanted: Table, actual: Table, marked: Mapping[str, str]) -> Table:
 def _serde_parameters(old: StorageDescriptor, new: StorageDescriptor) -> dict[str, str]:
     parameters = {**old.serde_parameters, **new.serde_parameters}
     path = old.serde_parameters.get("path")
-    if path is not None and same_location(path, new.serde_parameters.get("path")):
+    if path is not None and registered_there(path, new.serde_parameters.get("path")):
         parameters["path"] = path  # s3 or s3a: as whoever registered it has it
     return parameters
 
@@ -254,7 +254,7 @@ def partition_steps(
         for target in targets
         if (values := found[target.values]) is not None
         and (location := registered[values]) is not None
-        and not same_location(location, target.location)
+        and not registered_there(location, target.location)
     ]
     moved = {target.path for target in moves}
     touched = [

@@ -10,7 +10,7 @@ from skep_catalog.entities import Column, Table
 from skep_catalog.entries import MARKER, OWNED_BY, Wanted, WantedEntry, wanted_entries
 from skep_sync.changes import Changes, History
 from skep_sync.columns import same_columns
-from skep_sync.locations import same_location
+from skep_sync.locations import registered_there
 from skep_sync.options import Cascade, SyncOptions
 from skep_sync.plan import Layout, entry_steps, marker_of, merged, partition_steps, refusals
 from skep_sync.steps import CreateDatabase, DropEntry, Step, SyncPlan
@@ -114,7 +114,7 @@ class Planner:
         touched: list[str] = []
         stale: list[str] = []
         anew = self.full
-        if actual is not None and not same_location(actual.storage.location, entry.table.storage.location):
+        if actual is not None and not registered_there(actual.storage.location, entry.table.storage.location):
             anew = True
             self.warnings.append(
                 f"{actual.full_name} is registered at {actual.storage.location}: it and all its partitions will be at "
@@ -205,7 +205,7 @@ class Planner:
         for name in (f"{self.name}_ro", f"{self.name}_rt", self.name):
             if name in wanted or (entry := self.metastore.find_table(self.database, name)) is None:
                 continue
-            if not same_location(entry.storage.location, self.base_path) or not is_hudi(entry):
+            if not registered_there(entry.storage.location, self.base_path) or not is_hudi(entry):
                 continue
             if entry.parameters.get(OWNED_BY) == f"{self.database}.{self.name}":
                 steps.append(DropEntry(entry))

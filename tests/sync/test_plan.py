@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from skep_catalog.entities import Column, Table
 from skep_catalog.entries import wanted_entries
 from skep_sync.changes import Changes, Files, SyncPoint
-from skep_sync.locations import same_location
+from skep_sync.locations import registered_there, same_location
 from skep_sync.options import Cascade
 from skep_sync.plan import Layout, differences, entry_steps, merged, partition_steps
 from skep_sync.steps import AddPartitions, AlterEntry, CreateEntry, DropPartitions, MovePartitions
@@ -228,6 +228,15 @@ class TestLocations:
     )
     def test_same(self, one: str, other: str) -> None:
         assert same_location(one, other)
+        assert registered_there(one, other)
+
+    @pytest.mark.parametrize(
+        ("registered", "wanted"),
+        [("hdfs://ns/a", "hdfs:///a"), ("hdfs://n:8020/a", "hdfs://n/a/"), ("hdfs://n/a", "hdfs://n:8020/a")],
+    )
+    def test_a_metastore_spells_out_what_was_left_to_it(self, registered: str, wanted: str) -> None:
+        assert registered_there(registered, wanted)
+        assert not same_location(registered, wanted), "who may be served is not told by that"
 
     @pytest.mark.parametrize(
         ("one", "other"),
@@ -237,7 +246,11 @@ class TestLocations:
             ("/a%20b", "/a b"),
             ("/a", None),
             ("s3://b/t", "gs://b/t"),
+            ("hdfs://n/a", "hdfs://m/a"),
+            ("hdfs://n:8020/a", "hdfs://n:9000/a"),
+            ("hdfs:///a", "hdfs:///b"),
         ],
     )
     def test_different(self, one: str, other: str | None) -> None:
         assert not same_location(one, other)
+        assert not registered_there(one, other)
