@@ -11,9 +11,12 @@ import pytest
 
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.commit.setting import CommitSetting
+from skep_table.errors import StorageError
 from skep_table.options import Options
 from skep_table.query import ReadRequest, read
 from skep_table.runner import ThreadRunner
+from skep_table.services import cluster as cluster_service
+from skep_table.services import compact as compact_service
 from skep_table.services import strategies
 from skep_table.services.cluster import cluster
 from skep_table.services.compact import compact
@@ -85,6 +88,55 @@ def test_a_task_that_is_tried_again_leaves_nothing(spark: Any, tmp_path: Path, m
     assert Path(failed).exists()
     assert rows(table) == before
     assert base_files(path) - there == {stat.path for stat in done.metadata.stats}
+
+
+def dying(table: HudiTable, at: str) -> HudiTable:
+    """The table through storage that does what the driver says no more, from the first change on that is about `at`."""
+
+    class Dying(LocalStorage):
+        dead = False
+
+        def __reduce__(self) -> Any:
+            return LocalStorage, (self.root,)
+
+    def method(name: str) -> Any:
+        def call(self: Dying, path: str, *args: Any, **named: Any) -> Any:
+            self.dead = self.dead or at in path
+            if self.dead:
+                raise StorageError(f"gone at {name} {path}")
+            return getattr(LocalStorage, name)(self, path, *args, **named)
+
+        return call
+
+    for name in ("create_exclusive", "replace_atomic", "rename", "delete", "delete_folder"):
+        setattr(Dying, name, method(name))
+    return HudiTable(Dying(table.storage.root), table.config, table.timeline, ThreadRunner(1))
+
+
+DYING = {
+    "compact": (compact_service.schedule_compaction, compact_service.execute_compaction, ".commit"),
+    "cluster": (cluster_service.schedule_clustering, cluster_service.execute_clustering, ".replacecommit"),
+}
+
+
+@pytest.mark.parametrize("service", ["compact", pytest.param("cluster", marks=pytest.mark.slow)])
+def test_who_dies_on_spark_leaves_the_plan_to_the_next(service: str, spark: Any, tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    table = make(path, TableType.MERGE_ON_READ)
+    before, there = rows(table), base_files(path)
+    schedule, execute, completed = DYING[service]
+    setting = CommitSetting(runner=SparkRunner(spark), options=Options(SORTED))
+    instant = schedule(table.reload(), setting)
+    assert instant is not None
+    for at in (".inflight", f"{instant.requested_time}{completed}"):
+        with pytest.raises(StorageError):
+            execute(dying(table.reload(), at), instant, setting)
+        assert rows(table) == before
+    done = execute(table.reload(), instant, setting)
+    assert done is not None
+    assert rows(table) == before
+    assert base_files(path) - there == {stat.path for stat in done.metadata.stats}
+    assert not table.reload().timeline.pending()
 
 
 def test_on_one_machine_threads_do_it(spark: Any) -> None:

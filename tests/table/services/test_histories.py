@@ -184,6 +184,7 @@ class Model:
                 assert changed.items() <= found.items(), since
         for time, savepoint in table.savepoints().items():
             assert time in active, "a commit with a savepoint was archived"
+            assert maker.rows(as_of=time) == dict(self.states)[time]
             for partition, files in savepoint.partition_metadata.items():
                 for name in files.savepoint_data_file:
                     assert (maker.folder / partition / name).exists()
