@@ -234,7 +234,7 @@ def _row(lock: Any) -> dict[str, Any]:
     }
 
 
-def moment(epoch_ms: int | None) -> str | None:
+def moment(epoch_ms: float | None) -> str | None:
     if not epoch_ms:
         return None
     return datetime.fromtimestamp(epoch_ms / 1000, timezone.utc).isoformat(timespec="milliseconds")

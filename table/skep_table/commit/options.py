@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from enum import Enum
+from typing import Final
 
 from skep_table.options import Status, at_least, boolean, comma_list, one_of, option
+
+_NO_NAMES: Final[tuple[str, ...]] = ()
 
 
 class MetadataTablePolicy(Enum):
@@ -100,7 +103,7 @@ LOCK_TIMEOUT_SECONDS = option(
 LOCK_PARTITIONS = option(
     "skep.write.lock.partitions",
     comma_list,
-    (),
+    _NO_NAMES,
     "Partition paths that a write locks for as long as it takes, besides the table's short locks",
 )
 INSTANT_LAG_SECONDS = option(

@@ -31,8 +31,9 @@ class PartitionLocks:
     def __init__(self, setting: CommitSetting) -> None:
         self._setting = setting
         self._lost: LeaseLostError | None = None
+        named = setting.options.value(LOCK_PARTITIONS)
         # Everybody takes several in the same order: so nobody waits in a circle.
-        self._partitions = tuple(sorted(set(setting.options.value(LOCK_PARTITIONS))))
+        self._partitions = tuple(sorted(set(named)))
         self._locks: list[Lock] = []
         if self._partitions and not isinstance(setting.lock, HasPartitions):
             raise OptionError(
