@@ -28,6 +28,7 @@ def place(request: pytest.FixtureRequest) -> tuple[Storage, dict[str, str]]:
     return make(), dict(request.getfixturevalue("s3_options")) if request.param == "s3" else {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
 def test_a_job_writes_where_executors_write(kind: str, spark: Any, place: tuple[Storage, dict[str, str]]) -> None:
     storage, reach = place
