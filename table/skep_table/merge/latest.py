@@ -63,7 +63,8 @@ def _greatest_places(
     with_delete[codes[gone]] = True
     folding = with_delete[codes] & ~single
     sorting = np.flatnonzero(~single & ~folding)
-    order = sorting[np.lexsort((values[sorting], codes[sorting]))]
+    ranks = np.zeros_like(values) if rule.log.rows_newer else values
+    order = sorting[np.lexsort((ranks[sorting], codes[sorting]))]
     ends = np.flatnonzero(np.append(codes[order][1:] != codes[order][:-1], np.ones(min(len(order), 1), np.bool_)))
     places = [np.flatnonzero(single), order[ends]]
     if folding.any():

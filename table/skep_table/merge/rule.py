@@ -40,7 +40,8 @@ class Stage:
     `by_ordering`: the greater ordering value wins, ties go to the newer; else the newer wins. `delete_wins`: a newer
     delete wins whatever its ordering value. `block_wins`: so does a newer entry of a delete block, but not a row that
     says it is a delete. `after_delete_newer`: a row replaces an older entry of a delete block whatever the ordering
-    values. `newer_meta`: meta columns are the newer row's even when the older wins.
+    values. `newer_meta`: meta columns are the newer row's even when the older wins. `rows_newer`: `by_ordering` is for
+    deletes; of two rows the newer wins.
     """
 
     by_ordering: bool = False
@@ -49,6 +50,7 @@ class Stage:
     block_wins: bool = False
     after_delete_newer: bool = False
     newer_meta: bool = False
+    rows_newer: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,17 +155,21 @@ def _mode_rule(config: TableConfig) -> MergeRule:
     if config.merge_mode is MergeMode.EVENT_TIME_ORDERING:
         stage = Stage(by_ordering=bool(ordering), fill=fill)
         return MergeRule(ordering, stage, stage)
-    # Payload classes are not asked about entries of delete blocks: these take away what is older, whatever its order.
-    by_payload = Stage(by_ordering=bool(ordering), block_wins=True, after_delete_newer=True)
+    # Payload classes are asked about rows only. Hudi 1.0 itself compares deletes with rows, by their ordering values;
+    # from 1.1 on entries of delete blocks take away what is older, whatever its order, in tables of version 8 too.
+    by_payload = Stage(by_ordering=bool(ordering))
     match payload:
+        case "EventTimeAvroPayload":
+            return MergeRule(ordering, by_payload, by_payload)
         case "PartialUpdateAvroPayload":
             stage = replace(by_payload, fill=Fill.NULLS, newer_meta=True)
             return MergeRule(ordering, stage, stage)
         case "OverwriteNonDefaultsWithLatestAvroPayload":
-            stage = Stage(fill=Fill.DEFAULTS)
+            stage = replace(by_payload, rows_newer=True, fill=Fill.DEFAULTS)
             return MergeRule(ordering, stage, stage)
         case "AWSDmsAvroPayload":
-            return MergeRule(ordering, _LATEST, _LATEST, delete_field="Op", delete_marker="D")
+            stage = replace(by_payload, rows_newer=True)
+            return MergeRule(ordering, stage, stage, delete_field="Op", delete_marker="D")
         case "PostgresDebeziumAvroPayload":
             stage = replace(by_payload, by_ordering=True, fill=Fill.UNAVAILABLE)
             return _change_stream(ordering or ("_event_lsn",), stage, stage)

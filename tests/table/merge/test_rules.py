@@ -309,15 +309,42 @@ class TestChangeStreamsOfVersion6:
         assert self.postgres((5, "c", "base"), (2, "u", "late")) == ["base"]
 
 
+BY_CLASS_IN_1_0 = {
+    name: MergeRule.of(config(8, payload=name, mode=MergeMode.CUSTOM))
+    for name in (
+        "PartialUpdateAvroPayload",
+        "EventTimeAvroPayload",
+        "OverwriteNonDefaultsWithLatestAvroPayload",
+        "AWSDmsAvroPayload",
+    )
+}
+
+
 class TestPayloadClassesOfVersion8:
-    """Merge mode CUSTOM by payload class: entries of delete blocks take away what is older, whatever its order."""
+    """Merge mode CUSTOM by payload class: Hudi 1.0 itself compares deletes with rows, by their ordering values."""
 
-    RULE = MergeRule.of(config(8, payload="PartialUpdateAvroPayload", mode=MergeMode.CUSTOM))
+    EVERY = pytest.mark.parametrize("rule", BY_CLASS_IN_1_0.values(), ids=BY_CLASS_IN_1_0)
 
-    def test_a_late_delete_wins(self):
-        assert log(self.RULE, row(9, "a"), delete(2)) == "deleted"
-        assert merged(self.RULE, (9, "base"), delete(2)) == "deleted"
+    @EVERY
+    def test_a_late_delete_loses(self, rule):
+        assert log(rule, row(9, "a"), delete(2)) == "a"
+        assert merged(rule, (9, "base"), delete(2)) == "base"
 
-    def test_a_record_after_a_delete_counts_and_meets_the_base_row_by_its_order(self):
-        assert log(self.RULE, delete(9), row(2, "a")) == "a"
-        assert merged(self.RULE, (5, "base"), delete(9), row(2, "a")) == "base"
+    @EVERY
+    def test_a_delete_in_time_wins_and_so_does_one_by_commit_time(self, rule):
+        assert log(rule, row(9, "a"), delete(9)) == "deleted"
+        assert merged(rule, (9, "base"), delete(10)) == "deleted"
+        assert merged(rule, (9, "base"), row(10, "a"), delete()) == "deleted"
+
+    @EVERY
+    def test_a_late_record_after_a_delete_is_deleted_too(self, rule):
+        assert merged(rule, (5, "base"), delete(9), row(2, "a")) == "deleted"
+        assert merged(rule, (5, "base"), delete(9), row(10, "a")) == "a"
+
+    @pytest.mark.parametrize(
+        ("name", "left"), [("EventTimeAvroPayload", "a"), ("AWSDmsAvroPayload", "b")], ids=lambda found: found
+    )
+    def test_two_rows_are_left_to_the_class(self, name, left):
+        rule = BY_CLASS_IN_1_0[name]
+        assert log(rule, row(9, "a"), row(2, "b")) == left
+        assert merged(rule, (9, "a"), row(2, "b")) == left
