@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable
 from contextlib import ExitStack
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -17,8 +18,10 @@ from skep_table.errors import KeyFieldError, OptionError, RowErrors, SchemaError
 from skep_table.options import Options
 from skep_table.table import HudiTable
 from skep_table.write.flow import NullInListWarning
+from skep_table.write.options import COLLECTED_BYTES
 from skep_writer import SparkWriter, make_spark
-from skep_writer.edge import fitting_batches, frame_schema, small_batches
+from skep_writer.edge import arrow_schema, frame_schema, small_batches
+from skep_writer.estimate import fitting_batches, is_small
 
 pytestmark = pytest.mark.spark
 
@@ -146,6 +149,34 @@ def test_rows_of_megabytes(spark: Any, make_table: Make, snapshot: Snapshot) -> 
     assert result.inserted == 90
     assert {len(row["v"]) for row in snapshot(table).values()} == {3_000_000}
     assert spark.conf.get("spark.sql.execution.arrow.maxRecordsPerBatch") == "10000"
+
+
+def test_a_few_files_come_to_the_driver_as_they_are(
+    spark: Any, make_table: Make, snapshot: Snapshot, tmp_path: Path
+) -> None:
+    """What Spark's workers would have made of them is what is written."""
+    most = COLLECTED_BYTES.default
+    spark.range(300, numPartitions=3).selectExpr(
+        "concat('k', id) id", "if(id % 7 = 0, 'x', 'y') part", "id ts", "if(id % 5 = 0, null, repeat('v', id)) v",
+        "timestamp_seconds(id * 100000) at", "timestamp_ntz'2024-03-10 02:30:00' local", "date'1969-12-31' day",
+        "cast(id / 7 as decimal(12,3)) amount", "array(id, 1) list", "map('a', id) map",
+        "named_struct('a', id, 'b', array('x')) struct", "cast('bytes' as binary) raw",
+    ).write.parquet(str(tmp_path / "files"))  # fmt: skip
+    files = spark.read.parquet(str(tmp_path / "files"))
+    assert is_small(files, most)
+    assert is_small(files.where("ts > 5").select("id", "v"), most)
+    assert not is_small(files, 10_000)
+    assert not is_small(files.selectExpr("id", "repeat(v, 1000000) v"), most)
+    assert not is_small(files.repartition(3), most)
+    assert not is_small(files.groupBy("part").count(), most)
+    rows = []
+    for options in (Options({COLLECTED_BYTES.key: most}), Options({COLLECTED_BYTES.key: 0})):
+        table = make_table(arrow_schema(files.schema))
+        assert SparkWriter(table, spark, options).upsert(files).inserted == 300
+        assert SparkWriter(table, spark, options).upsert(files.where("ts < 90")).updated == 90
+        found = snapshot(table).values()
+        rows.append(sorted(str([row[name] for name in files.columns]) for row in found))
+    assert rows[0] == rows[1]
 
 
 def test_writes_of_several_threads_leave_the_session_as_it_was(spark: Any) -> None:

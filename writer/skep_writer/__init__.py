@@ -9,8 +9,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from skep_writer.edge import arrow_schema
-    from skep_writer.scan import collect_arrow, to_spark
+    from skep_writer.edge import arrow_schema, collect_arrow
+    from skep_writer.scan import to_spark
     from skep_writer.session import active_spark, make_spark
     from skep_writer.writer import SparkWriter
 
@@ -18,7 +18,7 @@ _MODULES = {
     "SparkWriter": "writer",
     "active_spark": "session",
     "arrow_schema": "edge",
-    "collect_arrow": "scan",
+    "collect_arrow": "edge",
     "make_spark": "session",
     "to_spark": "scan",
 }

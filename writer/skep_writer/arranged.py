@@ -17,7 +17,8 @@ from skep_table.write.bucket import BucketResult
 from skep_table.write.context import WriteContext
 from skep_table.write.keyed import Keyer
 from skep_table.write.options import ROWS_PER_BATCH
-from skep_writer.edge import Batches, binary_column, fitting_batches, map_frame, pack, slots, small_batches, unpack
+from skep_writer.edge import Batches, binary_column, map_frame, pack, slots, small_batches, unpack
+from skep_writer.estimate import fitting_batches
 from skep_writer.spark_rows import SparkRows
 from skep_writer.streamed import PartitionWriters
 from skep_writer.tasks import RESULTS, ROUTED, collect_results, cut_by_code

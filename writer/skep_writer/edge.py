@@ -19,33 +19,19 @@ import pyarrow as pa
 from skep_table.errors import InputError, SchemaError
 from skep_table.write.attempt import Attempt, attempt_scope
 from skep_table.write.frame import conform
-from skep_writer.settings import own_setting, session_settings
+from skep_writer.schemas import in_utc
+from skep_writer.settings import session_settings
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
 T = TypeVar("T")
 R = TypeVar("R")
 Batches = Iterator[pa.RecordBatch]
 
-_ROWS_PER_BATCH = "spark.sql.execution.arrow.maxRecordsPerBatch"
+ROWS_PER_BATCH_KEY = "spark.sql.execution.arrow.maxRecordsPerBatch"
 _PAYLOADS_PER_BATCH = 8
-_MANY_ROWS = 20_000
-_ROWS_OF_UNKNOWN_WIDTH = 256
-_PEEKED_ROWS = 64
-_BATCH_BYTES = 64 << 20
-_MOST_BATCH_BYTES = 256 << 20
-_STREAMING_NODES = {
-    "Project",
-    "Filter",
-    "Relation",
-    "LogicalRDD",
-    "LocalRelation",
-    "Range",
-    "InMemoryRelation",
-    "Union",
-}
 _SPARK_TYPES = {
     pa.string(): "string",
     pa.int32(): "int",
@@ -86,6 +72,15 @@ def arrow_schema(struct: StructType) -> pa.Schema:
     except Exception as error:
         raise SchemaError(f"a column that Spark can't hand over as Arrow: {error}") from error
     return schema
+
+
+def collect_arrow(frame: DataFrame) -> pa.Table:
+    """All rows of a frame, without a detour through Python objects; instants in UTC."""
+    schema = in_utc(arrow_schema(frame.schema))
+    if hasattr(frame, "toArrow"):
+        return frame.toArrow().cast(schema)
+    batches = frame._collect_as_arrow()  # Spark 3.5 has it, and keeps it to itself
+    return pa.Table.from_batches(batches).cast(schema) if batches else schema.empty_table()
 
 
 class SparkRunner:
@@ -141,60 +136,9 @@ def forget_zip_finders() -> None:
 
 def small_batches(spark: SparkSession) -> AbstractContextManager[None]:
     """For stages whose rows are whole tables. There is nothing in them that adaptive planning could learn."""
-    return session_settings(spark, {_ROWS_PER_BATCH: str(_PAYLOADS_PER_BATCH), "spark.sql.adaptive.enabled": "false"})
-
-
-def fitting_batches(frame: DataFrame, rows: int) -> AbstractContextManager[None]:
-    """For stages that read the caller's rows: batches of `rows` rows, or (0) as many as fit.
-
-    Spark's cap counts rows only. A batch that grows past what the JVM can hold does not even fail: the thread that
-    feeds Python dies and the task waits for ever. So a few rows are measured first, where that costs next to nothing.
-    """
-    spark = frame.sparkSession
-    most = int(own_setting(spark, _ROWS_PER_BATCH, "10000"))
-    most = most if most > 0 else 10_000
-    return session_settings(spark, {_ROWS_PER_BATCH: str(rows or min(most, _fitting_rows(frame)))})
-
-
-def _fitting_rows(frame: DataFrame) -> int:
-    width = _width(frame)
-    if width is None:
-        return _MANY_ROWS
-    if not _peeks_cheaply(frame):
-        return _ROWS_OF_UNKNOWN_WIDTH
-    widths = [row[0] or 0 for row in frame.select(width).take(_PEEKED_ROWS)]
-    if not widths:
-        return _ROWS_OF_UNKNOWN_WIDTH
-    mean = max(1, sum(widths) // len(widths))
-    return max(1, min(_MANY_ROWS, _BATCH_BYTES // mean, _MOST_BATCH_BYTES // max(1, *widths)))
-
-
-def _width(frame: DataFrame) -> Column | None:
-    """The bytes of a row in columns without a fixed width, None when all have one."""
-    from pyspark.sql import functions
-    from pyspark.sql.types import ArrayType, BinaryType, MapType, StringType, StructType
-
-    parts = []
-    for field in frame.schema.fields:
-        column = frame["`" + field.name.replace("`", "``") + "`"]
-        if isinstance(field.dataType, (StringType, BinaryType)):
-            parts.append(functions.coalesce(functions.octet_length(column), functions.lit(0)))
-        elif isinstance(field.dataType, (ArrayType, MapType, StructType)):
-            text = functions.to_json(functions.struct(column))
-            parts.append(functions.coalesce(functions.octet_length(text), functions.lit(0)))
-    if not parts:
-        return None
-    total = functions.lit(0).cast("long")
-    for part in parts:
-        total = total + part
-    return total
-
-
-def _peeks_cheaply(frame: DataFrame) -> bool:
-    """Whether the first rows come without evaluating the rest: no shuffle and no Python below."""
-    plan = frame._jdf.queryExecution().optimizedPlan().toString()
-    words = (line.lstrip(" :+-|").partition(" ")[0] for line in plan.splitlines())
-    return all(word in _STREAMING_NODES for word in words if word)
+    return session_settings(
+        spark, {ROWS_PER_BATCH_KEY: str(_PAYLOADS_PER_BATCH), "spark.sql.adaptive.enabled": "false"}
+    )
 
 
 def slots(count: int) -> list[int]:

@@ -16,10 +16,10 @@ from skep_table.query.request import ReadRequest
 from skep_table.table import HudiTable
 from skep_table.view import FileSlice
 from skep_table.write.frame import conform
-from skep_writer.edge import Batches, arrow_schema
+from skep_writer.edge import Batches
 from skep_writer.executors import ensure_executors
 from skep_writer.native import native_frame, split
-from skep_writer.schemas import in_utc, spark_arrow, spark_type
+from skep_writer.schemas import spark_arrow, spark_type
 from skep_writer.session import check_session
 
 if TYPE_CHECKING:
@@ -95,12 +95,3 @@ def _shares(tasks: Sequence[Task], count: int) -> list[list[Task]]:
 def _bytes(task: Task) -> int:
     slices: tuple[FileSlice | None, ...] = (task.slice,) if isinstance(task, ReadTask) else (task.before, task.after)
     return sum(found.size_bytes for found in slices if found is not None)
-
-
-def collect_arrow(frame: DataFrame) -> pa.Table:
-    """All rows of a frame, without a detour through Python objects; instants in UTC."""
-    schema = in_utc(arrow_schema(frame.schema))
-    if hasattr(frame, "toArrow"):
-        return frame.toArrow().cast(schema)
-    batches = frame._collect_as_arrow()  # Spark 3.5 has it, and keeps it to itself
-    return pa.Table.from_batches(batches).cast(schema) if batches else schema.empty_table()

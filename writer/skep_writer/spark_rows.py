@@ -3,7 +3,8 @@
     frame → prepare (keys, partition paths; persisted) → tag (persisted) → route → one shuffle by task → write
 
 Between the steps the driver sees counts only. The shuffle moves one binary value for each bucket of each batch. The
-rows of a small frame come to the driver once they are prepared: each further job would take longer than its work.
+rows of a small frame come to the driver once they are prepared, or right away where the frame is a few files as they
+are: each further job would take longer than its work.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ from skep_table.write.options import COLLECTED_BYTES, ROWS_PER_BATCH, TAGGED_LEV
 from skep_table.write.profile import BucketPlan
 from skep_table.write.profile import pack as pack_tasks
 from skep_table.write.rows import ArrowRows, Rows, Tagged
-from skep_writer.edge import fitting_batches, map_frame, slots, small_batches, unpack
+from skep_writer.edge import collect_arrow, map_frame, slots, small_batches, unpack
+from skep_writer.estimate import few_rows, fitting_batches, is_small
 from skep_writer.tasks import (
     PREPARED,
     RESULTS,
@@ -55,8 +57,12 @@ _TASK_BYTES = 512 << 20
 
 def frame_rows(frame: DataFrame, keyer: Keyer, options: Options, runner: Runner) -> Rows:
     """The rows of a Spark frame for one write, held where that costs least. `runner` is for those the driver holds."""
+    most = options.value(COLLECTED_BYTES)
+    if is_small(frame, most):
+        with few_rows(frame):
+            return ArrowRows(keyer.keyed(collect_arrow(frame)), runner)
     rows = SparkRows(frame, keyer, options)
-    if rows.size > options.value(COLLECTED_BYTES):
+    if rows.size > most:
         return rows
     try:
         return ArrowRows(rows.collect(), runner)

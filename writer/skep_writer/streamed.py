@@ -18,7 +18,8 @@ from skep_table.write.frame import lists_with_nulls
 from skep_table.write.keyed import Keyer, partition_codes, rows_by
 from skep_table.write.options import ROWS_PER_BATCH
 from skep_table.write.profile import Bucket, new_file_id
-from skep_writer.edge import Batches, fitting_batches, map_frame
+from skep_writer.edge import Batches, map_frame
+from skep_writer.estimate import fitting_batches
 from skep_writer.tasks import RESULTS, collect_results, row_of
 
 if TYPE_CHECKING:
