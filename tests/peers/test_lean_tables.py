@@ -51,14 +51,11 @@ KINDS = {
     "dropped_dates": Kind(DROPPED, "date", ("2024-02-29", "1969-12-31")),
     "no_key_filter": Kind({"hoodie.parquet.bloom.filter.enabled": "false", **SIMPLE}),
 }
-SAMPLE = {("0.15.0", COW, "virtual_keys"), ("0.15.0", COW, "dropped_columns"), ("1.2.0", MOR, "virtual_keys")}
 
 
 def cases() -> Iterator[Any]:
     for release, kind, name in product(RELEASES, (COW, MOR), KINDS):
-        marks = [pytest.mark.peer(f"hudi-{release}")]
-        if (release, kind, name) not in SAMPLE:
-            marks.append(pytest.mark.slow)
+        marks = [pytest.mark.peer(f"hudi-{release}"), pytest.mark.slow]
         yield pytest.param(release, kind, name, marks=marks, id=f"{release}-{kind[:4].lower()}-{name}")
 
 
