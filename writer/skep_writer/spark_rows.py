@@ -30,7 +30,7 @@ from skep_table.write.options import COLLECTED_BYTES, ROWS_PER_BATCH, TAGGED_LEV
 from skep_table.write.profile import BucketPlan
 from skep_table.write.profile import pack as pack_tasks
 from skep_table.write.rows import ArrowRows, Rows, Tagged
-from skep_writer.edge import collect_arrow, map_frame, slots, small_batches, unpack
+from skep_writer.edge import collect_arrow, map_frame, slots, small_batches
 from skep_writer.estimate import few_rows, fitting_batches, is_small
 from skep_writer.tasks import (
     PREPARED,
@@ -111,9 +111,11 @@ class SparkRows:
         return self._partitions
 
     def sample(self, most: int) -> pa.Table:
-        """From the first payload of each of the first tasks."""
-        found = [unpack(row.payload) for row in self.payloads.where("payload is not null").take(2)]
-        return pa.concat_tables([self._schema.empty_table(), *found]).slice(0, most)
+        """From the first payloads that tasks have prepared."""
+        payloads = [row.payload for row in self.payloads.where("payload is not null").take(2)]
+        if not payloads:
+            return self._schema.empty_table()
+        return pa.concat_tables(pa.ipc.open_stream(payload).read_all() for payload in payloads).slice(0, most)
 
     def tag(self, index: Index | GlobalTagger | None) -> Tagged:
         if index is None:
