@@ -6,6 +6,7 @@ partitions that have others, and the marker, which comes last, is not there yet.
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -39,8 +40,8 @@ from skep_table.storage import Storage
 
 T = TypeVar("T")
 
-
-Work = Callable[[Table, Sequence[T]], None]
+# Partitions in a call that alters them: a server does it one by one, and the other connections wait for the last call.
+_ALTERED = 100
 
 
 class Applier:
@@ -68,16 +69,16 @@ class Applier:
                     self._in_batches("sync.add_partitions", table, partitions, self._add)
                     self.counts["partitions added"] += len(partitions)
                 case MovePartitions(table, partitions):
-                    self._in_batches("sync.move_partitions", table, partitions, self._move)
+                    self._in_batches("sync.move_partitions", table, partitions, self._move, _ALTERED)
                     self.counts["partitions moved"] += len(partitions)
                 case WriteManifests(table, lists):
                     self._in_batches("sync.write_manifests", table, lists, self._write_lists)
                     self.counts["lists written"] += len(lists)
                 case TouchPartitions(table, partitions):
-                    self._in_batches("sync.touch_partitions", table, partitions, self._touch)
+                    self._in_batches("sync.touch_partitions", table, partitions, self._touch, _ALTERED)
                     self.counts["partitions touched"] += len(partitions)
                 case AlignPartitions(table, names):
-                    self._in_batches("sync.cascade", table, names, self._cascade)
+                    self._in_batches("sync.cascade", table, names, self._cascade, _ALTERED)
                     self.counts["partitions' columns corrected"] += len(names)
                 case DropPartitions(table, names):
                     self._in_batches("sync.drop_partitions", table, names, self._drop)
@@ -103,7 +104,7 @@ class Applier:
                 return
         if step.cascade or step.cascade_to:
             names = list(step.cascade_to) or self._metastore.partition_names(table.database, table.name)
-            self._in_batches("sync.cascade", table, names, self._cascade)
+            self._in_batches("sync.cascade", table, names, self._cascade, _ALTERED)
         self._alter(step, table, cascade=False)
 
     def _check_marker(self, before: Table, step: AlterEntry) -> None:
@@ -185,10 +186,15 @@ class Applier:
             )
 
     def _in_batches(
-        self, name: str, table: Table, items: Sequence[T], work: Callable[[Table, Sequence[T]], None]
+        self,
+        name: str,
+        table: Table,
+        items: Sequence[T],
+        work: Callable[[Table, Sequence[T]], None],
+        most: int = sys.maxsize,
     ) -> None:
         """Batches on several connections. The first error is raised when those under way have ended."""
-        size = self._options.batch_size
+        size = min(self._options.batch_size, most)
         batches = [items[start : start + size] for start in range(0, len(items), size)]
         done = 0
         with ThreadPoolExecutor(min(self._options.connections, len(batches) or 1), "skep-sync") as pool:
