@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from skep_catalog.client import Metastore
-from skep_sync.plan import same_location
+from skep_sync.locations import same_location
 from skep_sync.sync import plan_sync, sync_table
 from skep_sync.values import values_of_name
 from skep_table.commit.create import TableSpec, create_table
