@@ -37,7 +37,7 @@ SCHEMA = pa.schema(
 )
 
 
-def rows(numbers: np.ndarray, generation: int = 0) -> pa.Table:
+def rows(numbers: np.ndarray, generation: int = 0, partitions: int = PARTITIONS) -> pa.Table:
     """The rows with these numbers. A later `generation` of a row has the same key and partition and other values."""
     mixed = _mix(numbers.astype(np.uint64) + np.uint64(generation * 0x9E3779B97F4A7C15 % 2**64))
     digits = pc.utf8_lpad(pa.array(numbers).cast(pa.string()), width=10, padding="0")
@@ -49,7 +49,7 @@ def rows(numbers: np.ndarray, generation: int = 0) -> pa.Table:
     columns = [
         pc.binary_join_element_wise("k", digits, "-"),
         pa.array(1_700_000_000_000 + numbers + generation * 10_000_000_000),
-        pc.binary_join_element_wise("region", pa.array(numbers % PARTITIONS).cast(pa.string()), "_"),
+        pc.binary_join_element_wise("region", pa.array(numbers % partitions).cast(pa.string()), "_"),
         pa.array((mixed % np.uint64(100_000)).astype(np.int32)),
         pc.binary_join_element_wise("product", product, "-"),
         pa.array((mixed % np.uint64(20)).astype(np.int32)),
@@ -63,10 +63,11 @@ def rows(numbers: np.ndarray, generation: int = 0) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=SCHEMA)
 
 
-def inserts(count: int, start: int = 0) -> Path:
+def inserts(count: int, start: int = 0, partitions: int = PARTITIONS) -> Path:
     """A Parquet folder with `count` rows from number `start` on."""
     numbers = np.arange(start, start + count)
-    return _cached(f"inserts-{count}-{start}", (rows(chunk) for chunk in _chunks(numbers)))
+    made = (rows(chunk, partitions=partitions) for chunk in _chunks(numbers))
+    return _cached(f"inserts-{count}-{start}{_among(partitions)}", made)
 
 
 def key(number: int) -> str:
@@ -81,12 +82,35 @@ def updates(count: int, existing: int, new: int) -> Path:
     return _cached(f"updates-{count}-{existing}-{new}", (rows(chunk, 1) for chunk in _chunks(numbers, 4)))
 
 
-def small(count: int, existing: int) -> Path:
-    """A Parquet folder with a later generation of `count` of `existing` rows, all in one half of the partitions."""
-    half = np.arange(existing)
-    half = half[half % PARTITIONS < PARTITIONS // 2]
-    chosen = half[:: max(1, len(half) // count)][:count]
-    return _cached(f"small-{count}-{existing}", (rows(chunk, 2) for chunk in _chunks(chosen)))
+def small(count: int, existing: int, partitions: int = PARTITIONS, touched: int = PARTITIONS // 2) -> Path:
+    """A Parquet folder with a later generation of `count` of `existing` rows, all in the first partitions."""
+    there = np.arange(existing)
+    there = there[there % partitions < touched]
+    chosen = there[:: max(1, len(there) // count)][:count]
+    made = (rows(chunk, 2, partitions) for chunk in _chunks(chosen))
+    return _cached(f"small-{count}-{existing}-{touched}{_among(partitions)}", made)
+
+
+def one_partition(count: int, partitions: int) -> Path:
+    """A Parquet folder with a later generation of the first `count` rows of one partition, new ones among them."""
+    numbers = np.arange(count) * partitions
+    return _cached(f"one-{count}{_among(partitions)}", (rows(chunk, 3, partitions) for chunk in _chunks(numbers)))
+
+
+def dense(count: int, width: int, generation: int = 0) -> Path:
+    """A Parquet folder with rows of one partition, each with `width` bytes that do not compress."""
+
+    def made() -> Iterator[pa.Table]:
+        for chunk in _chunks(np.arange(count), -(-count // 50_000)):
+            noise = np.random.default_rng(generation + int(chunk[0])).integers(33, 126, (len(chunk), width), np.uint8)
+            text = pa.array(noise.view(f"S{width}").ravel()).cast(pa.string())
+            yield rows(chunk, generation, 1).set_column(SCHEMA.get_field_index("note"), SCHEMA.field("note"), text)
+
+    return _cached(f"dense-{count}-{width}-{generation}", made())
+
+
+def _among(partitions: int) -> str:
+    return "" if partitions == PARTITIONS else f"-of-{partitions}"
 
 
 def cache() -> Path:

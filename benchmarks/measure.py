@@ -15,9 +15,10 @@ SAMPLE_SECONDS = 0.05
 
 @dataclass
 class Peak:
-    """The most memory seen, in bytes."""
+    """The most memory seen, in bytes: of all processes together, and of one Python worker below the first process."""
 
     bytes: int = 0
+    worker: int = 0
 
 
 @dataclass
@@ -49,6 +50,7 @@ def memory_of(pid: int) -> Iterator[Peak]:
     def sample() -> None:
         while not over.is_set():
             peak.bytes = max(peak.bytes, resident(root))
+            peak.worker = max(peak.worker, largest_worker(root))
             over.wait(SAMPLE_SECONDS)
 
     sampler = threading.Thread(target=sample, daemon=True)
@@ -67,3 +69,13 @@ def resident(root: psutil.Process) -> int:
             with suppress(psutil.NoSuchProcess):
                 total += process.memory_info().rss
     return total
+
+
+def largest_worker(root: psutil.Process) -> int:
+    largest = 0
+    with suppress(psutil.NoSuchProcess):
+        for process in root.children(recursive=True):
+            with suppress(psutil.NoSuchProcess):
+                if process.name().startswith("python"):
+                    largest = max(largest, process.memory_info().rss)
+    return largest

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -18,10 +19,14 @@ from benchmarks import data  # noqa: E402
 from benchmarks.peers.spelling import spell  # noqa: E402
 from benchmarks.peers.worker import serve, session  # noqa: E402
 from skep_table.commit.create import TableSpec, create_table  # noqa: E402
+from skep_table.commit.setting import CommitSetting  # noqa: E402
+from skep_table.options import Options  # noqa: E402
 from skep_table.query import ReadRequest, read  # noqa: E402
+from skep_table.services.compact import execute_pending_compactions, schedule_compaction  # noqa: E402
 from skep_table.storage import LocalStorage  # noqa: E402
 from skep_table.table import HudiTable  # noqa: E402
 from skep_table.table_config import TableType  # noqa: E402
+from skep_writer.services import service_runner  # noqa: E402
 from skep_writer.writer import SparkWriter  # noqa: E402
 
 Json = dict[str, Any]
@@ -33,7 +38,9 @@ class OurWriter:
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
 
-    def write(self, *, path: str, source: str, operation: str, type: str = "COPY_ON_WRITE") -> Json:
+    def write(
+        self, *, path: str, source: str, operation: str, type: str = "COPY_ON_WRITE", options: Json | None = None
+    ) -> Json:
         if Path(path, ".hoodie").exists():
             table = HudiTable.open(path)
         else:
@@ -47,8 +54,17 @@ class OurWriter:
             )
             table = create_table(LocalStorage(path), spec)
         frame = self._spark.read.parquet(source)
-        result = getattr(SparkWriter(table, self._spark), operation)(frame)
+        result = getattr(SparkWriter(table, self._spark, Options(options or {})), operation)(frame)
         return {"files": result.files}
+
+    def schedule_compaction(self, *, path: str) -> Json:
+        return {"planned": schedule_compaction(HudiTable.open(path), self._setting()) is not None}
+
+    def compact(self, *, path: str) -> Json:
+        return {"done": len(execute_pending_compactions(HudiTable.open(path), self._setting()))}
+
+    def _setting(self) -> CommitSetting:
+        return CommitSetting(runner=service_runner(self._spark))
 
     def sums(self, *, path: str) -> Json:
         """What `upsert.SUMS` asks the peers for."""
@@ -74,9 +90,10 @@ class OurWriter:
             list(pool.map(one, files))
         return {"files": len(files)}
 
-    def write_parquet(self, *, path: str, source: str, by: str) -> Json:
+    def write_parquet(self, *, path: str, source: str, by: str, sort: Sequence[str] = ()) -> Json:
         """Spark's own partitioned write of the same rows."""
-        self._spark.read.parquet(source).write.partitionBy(by).parquet(path)
+        frame = self._spark.read.parquet(source)
+        (frame.sort(*sort) if sort else frame).write.partitionBy(by).parquet(path)
         return {}
 
 

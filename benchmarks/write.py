@@ -1,7 +1,8 @@
-"""A life of a table of either type: bulk insert, upsert, delete, and small commits into half of the partitions.
+"""A life of a table of either type: bulk insert, upsert, delete, compaction; small commits among many partitions.
 
-Each contender writes a new table in each run, warmed up by one whole life before. All read the same Parquet files, use
-two cores, snappy, table version 6, no metadata table and no services after commits; what they wrote is compared.
+Beside it (`beside_write`): Spark's plain write of the same rows, growth with the partitions, memory of a worker. Each
+contender writes a new table in each run, warmed up by one whole life before. All read the same Parquet files, use two
+cores, snappy, table version 6, no metadata table and no services after commits; what they wrote is compared.
 """
 
 from __future__ import annotations
@@ -15,13 +16,15 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import data
+from benchmarks.beside_write import beside
 from benchmarks.peers.bundle import RELEASES, PeerMissing
 from benchmarks.peers.jvm import HudiRefused, Jvm, Worker
 from benchmarks.report import Report
 from benchmarks.upsert import HUDI_OPTIONS, VERSION_6, Say, Size, contenders, sums
 
 TYPES = {"cow": "COPY_ON_WRITE", "mor": "MERGE_ON_READ"}
-SMALL_ROWS = 1_000
+SMALL_ROWS, MANY, TOUCHED = 1_000, 100, 5
+SMALL = "small commit"
 NO_SERVICES = {"hoodie.clean.automatic": "false", "hoodie.compact.inline": "false", "hoodie.archive.automatic": "false"}
 # How many times as fast as the faster of the Hudis each task is to be.
 AIMS = {
@@ -31,13 +34,16 @@ AIMS = {
     "cow small commit": 5.0,
     "mor upsert": 4.0,
     "mor small commit": 5.0,
+    "mor compaction": 4.0,
 }
 
 
 @dataclass(frozen=True)
 class Step:
-    task: str
-    source: Path
+    """`task`: what it is measured as, if it is."""
+
+    task: str | None
+    source: Path | None
     operation: str
 
 
@@ -45,7 +51,15 @@ def steps(kind: str, size: Size) -> Iterator[Step]:
     yield Step(f"{kind} bulk insert", size.inserts(), "bulk_insert")
     yield Step(f"{kind} upsert", size.changes(), "upsert")
     yield Step(f"{kind} delete", data.inserts(max(1, size.updated // 2), start=1), "delete")
-    yield Step(f"{kind} small commit", data.small(min(SMALL_ROWS, size.inserted), size.inserted), "upsert")
+    if kind == "mor":
+        yield Step("mor compaction", None, "compact")
+
+
+def small_steps(kind: str, size: Size) -> Iterator[Step]:
+    """A table of many partitions, and a commit into a few of them."""
+    rows = max(MANY, size.inserted // 10)
+    yield Step(None, data.inserts(rows, partitions=MANY), "bulk_insert")
+    yield Step(f"{kind} {SMALL}", data.small(min(SMALL_ROWS, rows), rows, MANY, TOUCHED), "upsert")
 
 
 def measure(*, scale: float, runs: int, only: frozenset[str], say: Say) -> Report:
@@ -60,12 +74,18 @@ def measure(*, scale: float, runs: int, only: frozenset[str], say: Say) -> Repor
                 with start() as worker:
                     for kind in TYPES:
                         for turn in range(runs + 1):
-                            live(report if turn else None, name, worker, kind, size, Path(scratch) / "table", agreed)
+                            for life, made in (("life", steps(kind, size)), (SMALL, small_steps(kind, size))):
+                                table = Path(scratch) / "table"
+                                found = live(report if turn else None, name, worker, kind, made, table)
+                                if found != agreed.setdefault(f"{kind} {life}", found):
+                                    expected = agreed[f"{kind} {life}"]
+                                    raise AssertionError(f"{name} wrote other rows than others: {found}, {expected}")
             except (PeerMissing, HudiRefused) as reason:
                 report.of(name, "cow upsert").failed = str(reason)[:200]
             for task in AIMS:
                 if (median := report.of(name, task).median) is not None:
                     say(f"{name}: {task} {median:.2f} s")
+        beside(report, runs, only, size, Path(scratch), say)
     for task, least in AIMS.items():
         for release in RELEASES:
             report.aim(f"{task}, times as fast as Hudi {release}", report.ratio(f"Hudi {release}", task), least)
@@ -73,28 +93,35 @@ def measure(*, scale: float, runs: int, only: frozenset[str], say: Say) -> Repor
 
 
 def live(
-    report: Report | None,
-    name: str,
-    worker: Worker,
-    kind: str,
-    size: Size,
-    table: Path,
-    agreed: dict[str, dict[str, Any]],
-) -> None:
-    for step in steps(kind, size):
+    report: Report | None, name: str, worker: Worker, kind: str, made: Iterator[Step], table: Path
+) -> dict[str, Any]:
+    """What is in the table in the end."""
+    for step in made:
+        if step.operation == "compact":
+            schedule_compaction(worker, table)
         work = partial(write, worker, table, kind, step)
-        if report is None:
+        if report is None or step.task is None:
             work()
         else:
             report.of(name, step.task).run(worker.pid, work)
     found = sums(worker, table)
-    if found != agreed.setdefault(kind, found):
-        raise AssertionError(f"{name} wrote other rows than the contender before: {found}, {agreed[kind]}")
     shutil.rmtree(table)
+    return found
+
+
+def schedule_compaction(worker: Worker, table: Path) -> None:
+    if isinstance(worker, Jvm):
+        worker.request(
+            "sql", text=f"call run_compaction(op => 'schedule', path => '{table}')", settings=settings(worker)
+        )
+    else:
+        worker.request("schedule_compaction", path=str(table))
 
 
 def write(worker: Worker, table: Path, kind: str, step: Step) -> float:
     """The seconds of one commit."""
+    if step.operation == "compact":
+        return compact(worker, table)
     where = {"path": str(table), "source": str(step.source)}
     if not isinstance(worker, Jvm):
         request = {**where, "operation": step.operation, "type": TYPES[kind]}
@@ -108,3 +135,18 @@ def write(worker: Worker, table: Path, kind: str, step: Step) -> float:
         "hoodie.delete.shuffle.parallelism": "2",
     }
     return float(worker.request("write_files", **where, options=options)["seconds"])
+
+
+def compact(worker: Worker, table: Path) -> float:
+    """Of what is planned."""
+    if not isinstance(worker, Jvm):
+        return float(worker.request("compact", path=str(table))["seconds"])
+    text = f"call run_compaction(op => 'run', path => '{table}')"
+    return float(worker.request("sql", text=text, settings=settings(worker))["seconds"])
+
+
+def settings(worker: Jvm) -> dict[str, str]:
+    off = {"hoodie.metadata.enable": "false", "hoodie.embed.timeline.server": "false"}
+    # A plan is wanted after the first delta commit, and with all there is in it.
+    now = {"hoodie.compact.inline.max.delta.commits": "1", "hoodie.compaction.target.io": "1000000"}
+    return {**off, **now, **(VERSION_6 if worker.release != "0.15.0" else {})}

@@ -39,6 +39,19 @@ def test_upsert(measured: Callable[..., dict[tuple[str, str], float]]) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.peer("hudi-0.15.0", "hudi-1.2.0")
+def test_write(measured: Callable[..., dict[tuple[str, str], float]]) -> None:
+    seconds = measured("write", "skep,Hudi 0.15.0,Hudi 1.2.0")
+    everyone = {task for task, who in seconds if who == "Hudi 0.15.0"}
+    assert {"cow bulk insert", "cow upsert", "cow delete", "cow small commit"} <= everyone
+    assert {"mor upsert", "mor compaction", "mor small commit"} <= everyone
+    assert {(task, who) for task in everyone for who in ("skep", "Hudi 1.2.0")} <= set(seconds)
+    assert {("cow bulk insert", "Spark's plain parquet"), ("upsert into one of 1000 partitions", "skep")} <= set(
+        seconds
+    )
+
+
+@pytest.mark.slow
 @pytest.mark.peer("hudi-0.15.0")
 def test_read(measured: Callable[..., dict[tuple[str, str], float]]) -> None:
     seconds = measured("read", "skep,Hudi 0.15.0,hudi-rs,pyarrow")
