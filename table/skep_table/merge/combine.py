@@ -31,6 +31,8 @@ def newer_wins(
         return np.ones(len(old_deleted), np.bool_)
     (old_value, old_missing), (new_value, new_missing) = old, new
     wins: Mask = (new_value >= old_value) | (new_deleted & new_missing) | (old_deleted & old_missing)
+    if stage.first_wins:
+        wins &= (new_value > old_value) | old_missing | old_deleted | new_deleted
     if stage.rows_newer:
         wins |= ~old_deleted & ~new_deleted
     if stage.delete_wins:

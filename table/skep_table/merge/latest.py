@@ -63,6 +63,8 @@ def _greatest_places(
     with_delete[codes[gone]] = True
     folding = with_delete[codes] & ~single
     sorting = np.flatnonzero(~single & ~folding)
+    if rule.log.first_wins:
+        sorting = sorting[::-1]  # of equal values the first to arrive comes last
     ranks = np.zeros_like(values) if rule.log.rows_newer else values
     order = sorting[np.lexsort((ranks[sorting], codes[sorting]))]
     ends = np.flatnonzero(np.append(codes[order][1:] != codes[order][:-1], np.ones(min(len(order), 1), np.bool_)))

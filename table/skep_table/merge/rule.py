@@ -41,7 +41,7 @@ class Stage:
     delete wins whatever its ordering value. `block_wins`: so does a newer entry of a delete block, but not a row that
     says it is a delete. `after_delete_newer`: a row replaces an older entry of a delete block whatever the ordering
     values. `newer_meta`: meta columns are the newer row's even when the older wins. `rows_newer`: `by_ordering` is for
-    deletes; of two rows the newer wins.
+    deletes; of two rows the newer wins. `first_wins`: of two rows with equal ordering values the older wins.
     """
 
     by_ordering: bool = False
@@ -51,6 +51,7 @@ class Stage:
     after_delete_newer: bool = False
     newer_meta: bool = False
     rows_newer: bool = False
+    first_wins: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +123,9 @@ def _payload_rule(config: TableConfig) -> MergeRule:
             return MergeRule(ordering, log, _LATEST)
         case "DefaultHoodieRecordPayload":
             return MergeRule(ordering, log, replace(_BY_ORDERING, block_wins=True) if ordering else _LATEST)
+        case "FirstValueAvroPayload":
+            base = replace(_BY_ORDERING, block_wins=True, first_wins=True) if ordering else _LATEST
+            return MergeRule(ordering, replace(log, first_wins=True), base)
         case "EventTimeAvroPayload":
             return MergeRule(ordering, log, replace(_BY_ORDERING, delete_wins=True) if ordering else _LATEST)
         case "PartialUpdateAvroPayload":
@@ -159,6 +163,9 @@ def _mode_rule(config: TableConfig) -> MergeRule:
     # from 1.1 on entries of delete blocks take away what is older, whatever its order, in tables of version 8 too.
     by_payload = Stage(by_ordering=bool(ordering))
     match payload:
+        case "FirstValueAvroPayload":
+            stage = replace(by_payload, first_wins=True)
+            return MergeRule(ordering, stage, stage)
         case "EventTimeAvroPayload":
             return MergeRule(ordering, by_payload, by_payload)
         case "PartialUpdateAvroPayload":

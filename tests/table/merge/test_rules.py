@@ -348,3 +348,26 @@ class TestPayloadClassesOfVersion8:
         rule = BY_CLASS_IN_1_0[name]
         assert log(rule, row(9, "a"), row(2, "b")) == left
         assert merged(rule, (9, "a"), row(2, "b")) == left
+
+
+@pytest.mark.parametrize("version", [6, 8])
+class TestFirstValue:
+    """FirstValueAvroPayload: as by event time, but of rows with equal ordering values the first stays."""
+
+    @pytest.fixture
+    def rule(self, version):
+        return MergeRule.of(config(version, payload="FirstValueAvroPayload", mode=MergeMode.CUSTOM))
+
+    def test_of_equal_ordering_values_the_first_stays(self, rule):
+        assert log(rule, row(5, "a"), row(5, "b")) == "a"
+        assert merged(rule, (5, "base"), row(5, "a")) == "base"
+
+    def test_else_the_greatest_wins(self, rule):
+        assert log(rule, row(5, "a"), row(9, "b"), row(9, "c"), row(7, "d")) == "b"
+        assert merged(rule, (5, "base"), row(6, "a")) == "a"
+        assert merged(rule, (5, "base"), row(4, "a")) == "base"
+
+    def test_a_delete_in_time_wins_also_with_an_equal_value(self, rule):
+        assert merged(rule, (5, "base"), delete(5)) == "deleted"
+        assert log(rule, row(5, "a"), delete(5)) == "deleted"
+        assert log(rule, delete(5), row(5, "a")) == "a"
