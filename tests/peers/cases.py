@@ -56,6 +56,7 @@ OLD = Target("0.15.0", 6)
 NEW6, NEW8, NEW9 = (Target("1.2.0", version) for version in (6, 8, 9))
 EVERY = (OLD, NEW6, NEW8, NEW9)
 NEWER = (NEW8, NEW9)
+FIRST8 = Target("1.0.2", 8)  # where 1.2.0 reads tables of version 8 otherwise than the releases that wrote them did
 OWN = (OLD, *NEWER)  # each release the versions it writes by default: where 1.x fails to do a thing in version 6
 
 DATA_ACTIONS = ("commit", "deltacommit", "replacecommit")
@@ -499,7 +500,7 @@ def rows_flagged_as_deleted(t: Making) -> None:
 
 
 @case(
-    targets=(OLD, NEW6, NEW9),  # of version 8, 1.2.0 takes away what late deletes name, where 1.0 keeps it
+    targets=(OLD, NEW6, FIRST8, NEW9),  # of version 8, 1.2.0 takes away what late deletes name, where 1.0 keeps it
     columns=FEW.with_(Op=("string", lambda r: r.choice("IUUUD"))),
     options={PAYLOAD: MODELS + "AWSDmsAvroPayload"},
 )

@@ -74,7 +74,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         items[index] = item
 
 
-def _release(item: pytest.Item) -> int:
+def _release(item: pytest.Item) -> tuple[int, ...]:
     """Newest release first, tests that ask none last."""
-    names = {str(name) for marker in item.iter_markers("peer") for name in marker.args}
-    return min((-place for place, release in enumerate(RELEASES) if f"hudi-{release}" in names), default=1)
+    names = (str(name) for marker in item.iter_markers("peer") for name in marker.args)
+    releases = [name.removeprefix("hudi-").split(".") for name in names if name.startswith("hudi-")]
+    return min((tuple(-int(part) for part in release) for release in releases), default=(1,))

@@ -11,6 +11,7 @@ from peer_arrow import arrow_table
 from peer_cases import (
     CAPTURED,
     COW,
+    FIRST8,
     GENERATORS,
     HIVE,
     KEYGEN,
@@ -354,11 +355,11 @@ POSTGRES = FEW.with_(
 )
 
 
-# In tables of version 8 Hudi 1.2.0 takes away what late deletes name, where 1.0 keeps it: 1.2.0 is not asked for these.
+# In tables of version 8 Hudi 1.2.0 takes away what late deletes name, where 1.0 keeps it: 1.0.2 is asked for these.
 @case(
     MOR,
     columns=POSTGRES,
-    targets=(OLD, NEW9),
+    targets=(OLD, FIRST8, NEW9),
     options={
         PAYLOAD: MODELS + "debezium.PostgresDebeziumAvroPayload",
         "hoodie.datasource.write.precombine.field": "_event_lsn",
@@ -391,6 +392,24 @@ def mysql_stream(t: Making) -> None:
 
 
 @case(
+    MOR,
+    # no deletes: Hudi 1.0 compares their places in the log as texts with rows of base files, and not at all with others
+    columns=FEW.with_(
+        _event_seq=("string", Always(binlog)), _change_operation_type=("string", Always(lambda r: r.choice("cu")))
+    ),
+    targets=(FIRST8,),
+    options={
+        PAYLOAD: MODELS + "debezium.MySqlDebeziumAvroPayload",
+        "hoodie.datasource.write.precombine.field": "_event_seq",
+    },
+)
+def mysql_stream_without_deletes(t: Making) -> None:
+    t.insert(30)
+    for _ in range(4):
+        t.upsert(15, 3)
+
+
+@case(
     columns=FEW.with_(
         _event_bin_file=("string", Always(lambda r: f"mysql-bin.{r.randint(1, 3):06d}")),
         _event_pos=("bigint", Always(lambda r: r.randint(1, 999))),
@@ -411,7 +430,7 @@ def mysql_stream_by_two_fields(t: Making) -> None:
 
 @case(
     MOR,
-    targets=(OLD,),
+    targets=(OLD, FIRST8),
     columns=FEW.with_(_hoodie_is_deleted=("boolean", lambda r: r.random() < 0.3)),
     options={PAYLOAD: MODELS + "PartialUpdateAvroPayload"},
 )
@@ -419,6 +438,20 @@ def late_deletes_under_partial_updates(t: Making) -> None:
     t.insert(30)
     t.upsert(15, 3)
     t.upsert(15, 3, late=True)
+    t.upsert(15, 3)
+
+
+@case(
+    MOR,
+    columns=FEW.with_(at=("bigint", Always(lambda r: r.randint(1, 3)))),
+    targets=(FIRST8,),
+    options={PAYLOAD: MODELS + "FirstValueAvroPayload", "hoodie.datasource.write.precombine.field": "at"},
+)
+def first_value_among_equals(t: Making) -> None:
+    t.insert(30)
+    t.upsert(15, 3)
+    t.upsert(15, 3)
+    t.delete(5)
     t.upsert(15, 3)
 
 

@@ -107,7 +107,15 @@ def test_version_6_is_written_by_1_x(
     assert HudiTable.open(str(made.path)).config.version == 6
 
 
-@pytest.mark.parametrize(("case", "target", "table_type"), parameters(cases.EVERY, lambda target: target.answered_by))
+def as_1_0_counts(options: Mapping[str, str]) -> dict[str, str]:
+    """Hudi 1.0 takes the begin of a range as inclusive: the moment after it is named instead."""
+    return {key: str(int(value) + 1) if key == BEGIN else value for key, value in options.items()}
+
+
+ASKED = (*cases.EVERY, cases.FIRST8)
+
+
+@pytest.mark.parametrize(("case", "target", "table_type"), parameters(ASKED, lambda target: target.answered_by))
 def test_every_query_is_answered_as_hudi_does(
     case: cases.Case,
     target: cases.Target,
@@ -126,7 +134,8 @@ def test_every_query_is_answered_as_hudi_does(
         if (target, name) in case.unsettled:
             continue
         try:
-            expected = hudi.read(made.path, options).rows
+            told = as_1_0_counts(options) if target == cases.FIRST8 else options
+            expected = hudi.read(made.path, told).rows
         except HudiRefused:
             continue  # nothing to compare with
         asked += 1
