@@ -22,6 +22,7 @@ from skep_table.avro.types import arrow_field
 from skep_table.errors import CorruptFileError, FormatError, SchemaError, UnsupportedError
 from skep_table.hfile import HFile
 from skep_table.logfile.deletes import read_deletes
+from skep_table.logfile.kryo_deletes import read_kryo_deletes
 from skep_table.schema.avro import parse_avro
 from skep_table.schema.types import RECORD_KEY, Schema, StructType
 
@@ -155,23 +156,24 @@ class LogBlock:
         """The entries of a delete block: `record_key`, `partition_path`, `ordering_value`.
 
         The ordering value has the type that its wrapper says, null where the delete applies whatever the order (the
-        whole column is of type null where no entry has one); with several ordering fields it is a struct. Raises
-        UnsupportedError for content versions 1 and 2, which are serialised Java objects.
+        whole column is of type null where no entry has one); with several ordering fields it is a struct.
         """
         if self.type is not BlockType.DELETE:
             raise UnsupportedError(f"{self._place}: not a delete block", path=self.path, found=self.type.name)
         content = self.content()
         version, size = self._content_header(content)
-        if version != CONTENT_VERSION:
+        if not 1 <= version <= CONTENT_VERSION:
             raise UnsupportedError(
-                f"{self._place}: delete block of content version {version}; skep reads version {CONTENT_VERSION}",
-                hint="compact the table with the Hudi release that wrote it (0.10 or older)",
+                f"{self._place}: delete block of content version {version}; skep reads 1 to {CONTENT_VERSION}",
                 path=self.path, offset=self.offset, found=version,
             )  # fmt: skip
         start = _CONTENT_HEADER.size
         if size < 0 or size != len(content) - start:
             raise self._corrupt("deletes of a wrong length", size, len(content) - start)
-        return read_deletes(content.slice(start), self.path, self.content_offset + start)
+        rest, at = content.slice(start), self.content_offset + start
+        if version < CONTENT_VERSION:
+            return read_kryo_deletes(rest, version, self.path, at)
+        return read_deletes(rest, self.path, at)
 
     # -- avro and parquet ----------------------------------------------------------------------------------------------
 

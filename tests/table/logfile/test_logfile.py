@@ -217,13 +217,6 @@ class TestDeletes:
         (block,) = parsed(delete_block("1", many))
         assert block.deletes() == many
 
-    @pytest.mark.parametrize("version", [1, 2])
-    def test_serialised_java_objects_are_unsupported_by_name(self, version: int) -> None:
-        content = struct.pack(">ii", version, 3) + b"abc"
-        (block,) = parsed(format_block(BlockType.DELETE, {HeaderKey.INSTANT_TIME: "1"}, content))
-        with pytest.raises(UnsupportedError, match=rf"f\.log.*version {version}"):
-            block.deletes()
-
     def test_a_type_that_no_wrapper_holds_is_refused(self) -> None:
         with pytest.raises(SchemaError, match="duration"):
             delete_block("1", self.deletes(pa.array([1, 2], pa.duration("s"))))
