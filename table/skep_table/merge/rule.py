@@ -139,6 +139,7 @@ def _payload_rule(config: TableConfig) -> MergeRule:
             base = Stage(by_ordering=True, fill=Fill.UNAVAILABLE, block_wins=True)
             return _change_stream(ordering or ("_event_lsn",), _LOG_OF_0_15, base)
         case "MySqlDebeziumAvroPayload":
+            # Hudi 0.15 compares log entries as texts, 94 above 707, and loses the newer: here numbers are compared.
             return _change_stream(("_event_seq",), _LOG_OF_0_15, replace(_BY_ORDERING, block_wins=True), numbered=True)
         case name:
             return MergeRule(ordering, _LATEST, _LATEST, merger=name)
