@@ -210,6 +210,16 @@ def widened_float(array: pa.Array) -> pa.Array:
     return single.cast(pa.string()).cast(pa.float64())
 
 
+def floats_widened_exactly(rows: pa.RecordBatch, target: Schema) -> pa.RecordBatch:
+    """`rows` whose float columns are doubles already where `target` has doubles, with the values that they have."""
+    for at, column in enumerate(rows.schema):
+        if pa.types.is_float32(column.type) and column.name in target:
+            kind = arrow_type(target[column.name].type)
+            if pa.types.is_float64(kind):
+                rows = rows.set_column(at, column.with_type(kind), rows.column(at).cast(kind))
+    return rows
+
+
 def _to_text(array: pa.Array, path: str) -> pa.Array:
     t = pa.types
     kind = array.type

@@ -93,6 +93,12 @@ class SliceContext:
             return _SAME_NAMES
         return source_names(file, query)
 
+    @property
+    def widens_exactly(self) -> bool:
+        """Whether floats in Avro blocks become just these doubles: Hudi 0.15 and 1.0 leave that to Avro, where there
+        is no schema history. Else they go by way of their texts, as those in base files do."""
+        return self.table.config.version < 9 and self._query_version is None
+
     @cached_property
     def _query_version(self) -> SchemaVersion | None:
         if self.as_of is not None:

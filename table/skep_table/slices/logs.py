@@ -11,7 +11,7 @@ from skep_table.errors import SchemaError
 from skep_table.logfile import BlockType, LogBlock, read_blocks, valid_blocks
 from skep_table.merge.rows import DELETED, HAS, ORDERING, ordering_columns
 from skep_table.schema.arrow import arrow_type, to_arrow
-from skep_table.schema.evolve import project
+from skep_table.schema.evolve import floats_widened_exactly, project
 from skep_table.schema.types import ALL_META_FIELDS, PARTITION_PATH, RECORD_KEY
 from skep_table.slices.context import SliceContext
 from skep_table.view import LogFile
@@ -95,6 +95,8 @@ def _records(context: SliceContext, block: LogBlock, schema: pa.Schema) -> Itera
 
 def _projected(context: SliceContext, block: LogBlock, batch: pa.RecordBatch) -> pa.RecordBatch:
     try:
+        if block.type is BlockType.AVRO_DATA and context.widens_exactly:
+            batch = floats_widened_exactly(batch, context.merged)
         return project(batch, context.merged, context.names_at(block.instant_time))
     except SchemaError as error:
         raise SchemaError(

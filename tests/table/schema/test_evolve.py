@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from skep_table.errors import FormatError, SchemaError
 from skep_table.schema.arrow import arrow_type, from_arrow, to_arrow
-from skep_table.schema.evolve import cast_column, project
+from skep_table.schema.evolve import cast_column, floats_widened_exactly, project
 from skep_table.schema.history import SchemaVersion, parse_history, source_names, version_at
 from skep_table.schema.java_text import java_float
 from skep_table.schema.policy import Missing, SchemaPolicy
@@ -152,6 +152,17 @@ def test_nested_types_grow_and_widen_at_every_depth():
 def test_rows_that_fit_are_passed_on_as_they_are():
     rows = batch(a=[1])
     assert project(rows, from_arrow(rows.schema)) is rows
+
+
+@given(st.lists(st.floats(width=32) | st.none()))
+def test_floats_that_avro_widens_keep_their_values(values):
+    rows = pa.RecordBatch.from_arrays(
+        [pa.array(values, pa.float32()), pa.array(values, pa.float32())], ["wide", "as_is"]
+    )
+    target = from_arrow(pa.schema([("wide", pa.float64()), ("as_is", pa.float32()), ("other", pa.int32())]))
+    widened = floats_widened_exactly(rows, target)
+    assert widened.schema.types == [pa.float64(), pa.float32()]
+    assert str(widened.column("wide").to_pylist()) == str(rows.column("wide").to_pylist())
 
 
 @given(st.lists(st.floats(width=32) | st.none()))
