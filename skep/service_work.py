@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from skep_table.errors import InputError
 
 if TYPE_CHECKING:
     from skep_table.commit.setting import CommitSetting
     from skep_table.services.clean import Cleaned
+    from skep_table.services.compact_plan import Choose
     from skep_table.services.done import Done
     from skep_table.table import HudiTable
     from skep_table.timeline.instant import Instant
@@ -42,26 +43,54 @@ class Mode:
         return found
 
 
+@dataclass(frozen=True, slots=True)
+class _Planned(Generic[T]):
+    """What a service consists of that writes plans onto the timeline; `form` says what came of one."""
+
+    name: str
+    form: Callable[[T], Done]
+    preview: Work
+    pending: Callable[[HudiTable], Iterable[Instant]]
+    execute: Callable[[HudiTable, Instant, CommitSetting], T | None]
+    execute_all: Callable[[HudiTable, CommitSetting], Iterable[T]]
+    schedule: Callable[[HudiTable, CommitSetting], Instant | None]
+    run: Callable[[HudiTable, CommitSetting], Iterable[T]]
+
+    def work(self, mode: Mode) -> Work:
+        def work(table: HudiTable, setting: CommitSetting) -> list[Done]:
+            if mode.plan:
+                return self.preview(table, setting)
+            if mode.instant is not None:
+                wanted = _one(table, mode.instant, self.pending(table))
+                return _each(self.form, [self.execute(table, wanted, setting)])
+            if mode.execute:
+                return _each(self.form, self.execute_all(table, setting))
+            if mode.schedule:
+                return _scheduled(self.name, self.schedule(table, setting))
+            return _each(self.form, self.run(table, setting))
+
+        return work
+
+
 def compaction(mode: Mode) -> Work:
     from skep_table.services import compact as service
     from skep_table.services.compact_strategy import chooser
     from skep_table.services.done import compacted
     from skep_table.services.preview import preview_compaction
 
-    def work(table: HudiTable, setting: CommitSetting) -> list[Done]:
-        if mode.plan:
-            return preview_compaction(table, setting)
-        if mode.instant is not None:
-            wanted = _one(table, mode.instant, service.pending_compactions(table))
-            return _each(compacted, [service.execute_compaction(table, wanted, setting)])
-        if mode.execute:
-            return _each(compacted, service.execute_pending_compactions(table, setting))
-        choose = chooser(setting.options, setting.clock.now())
-        if mode.schedule:
-            return _scheduled("compact", service.schedule_compaction(table, setting, choose))
-        return _each(compacted, service.compact(table, setting, choose))
+    def choose(setting: CommitSetting) -> Choose:
+        return chooser(setting.options, setting.clock.now())
 
-    return work
+    return _Planned(
+        "compact",
+        compacted,
+        preview_compaction,
+        service.pending_compactions,
+        service.execute_compaction,
+        service.execute_pending_compactions,
+        lambda table, setting: service.schedule_compaction(table, setting, choose(setting)),
+        lambda table, setting: service.compact(table, setting, choose(setting)),
+    ).work(mode)
 
 
 def log_compaction(mode: Mode) -> Work:
@@ -69,19 +98,16 @@ def log_compaction(mode: Mode) -> Work:
     from skep_table.services.done import logs_compacted
     from skep_table.services.preview import preview_log_compaction
 
-    def work(table: HudiTable, setting: CommitSetting) -> list[Done]:
-        if mode.plan:
-            return preview_log_compaction(table, setting)
-        if mode.instant is not None:
-            wanted = _one(table, mode.instant, service.pending_log_compactions(table))
-            return _each(logs_compacted, [service.execute_log_compaction(table, wanted, setting)])
-        if mode.execute:
-            return _each(logs_compacted, service.execute_pending_log_compactions(table, setting))
-        if mode.schedule:
-            return _scheduled("log-compact", service.schedule_log_compaction(table, setting))
-        return _each(logs_compacted, service.compact_logs(table, setting))
-
-    return work
+    return _Planned(
+        "log-compact",
+        logs_compacted,
+        preview_log_compaction,
+        service.pending_log_compactions,
+        service.execute_log_compaction,
+        service.execute_pending_log_compactions,
+        service.schedule_log_compaction,
+        service.compact_logs,
+    ).work(mode)
 
 
 def clustering(mode: Mode) -> Work:
@@ -89,19 +115,16 @@ def clustering(mode: Mode) -> Work:
     from skep_table.services.done import clustered
     from skep_table.services.preview import preview_clustering
 
-    def work(table: HudiTable, setting: CommitSetting) -> list[Done]:
-        if mode.plan:
-            return preview_clustering(table, setting)
-        if mode.instant is not None:
-            wanted = _one(table, mode.instant, service.pending_clusterings(table))
-            return _each(clustered, [service.execute_clustering(table, wanted, setting)])
-        if mode.execute:
-            return _each(clustered, service.execute_pending_clusterings(table, setting))
-        if mode.schedule:
-            return _scheduled("cluster", service.schedule_clustering(table, setting))
-        return _each(clustered, service.cluster(table, setting))
-
-    return work
+    return _Planned(
+        "cluster",
+        clustered,
+        preview_clustering,
+        service.pending_clusterings,
+        service.execute_clustering,
+        service.execute_pending_clusterings,
+        service.schedule_clustering,
+        service.cluster,
+    ).work(mode)
 
 
 def expiry(mode: Mode) -> Work:

@@ -21,13 +21,13 @@ def register(app: typer.Typer) -> None:
     app.command("read")(read)
 
 
-def settings_of(pairs: list[str] | None) -> dict[str, str]:
-    """`KEY=VALUE` arguments as a mapping. InputError for one without `=`."""
+def settings_of(pairs: list[str] | None, flag: str = "--option") -> dict[str, str]:
+    """`KEY=VALUE` arguments of a flag as a mapping. InputError for one without `=`."""
     settings = {}
     for pair in pairs or ():
         key, separator, value = pair.partition("=")
         if not separator or not key.strip():
-            raise InputError(f"--option takes KEY=VALUE, not {pair!r}", option="--option", found=pair)
+            raise InputError(f"{flag} takes KEY=VALUE, not {pair!r}", option=flag, found=pair)
         settings[key.strip()] = value
     return settings
 

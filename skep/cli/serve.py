@@ -12,6 +12,7 @@ import typer
 
 from skep.cli.metastore import MetastoreOption, WarehouseOption, connected
 from skep.cli.output import FAILED, reported
+from skep.cli.read import settings_of
 from skep_table.errors import InputError
 
 if TYPE_CHECKING:
@@ -73,8 +74,8 @@ def serve(
         token = _token(token_file, no_token)
         http = HttpSettings(host, port, token, body_limit << 20, _text(certificate), _text(key))
         http.check()
-        consumer = _kafka(kafka, kafka_topic, kafka_group, _pairs("--kafka-property", kafka_property))
-        flags = _pairs("--set", settings)
+        consumer = _kafka(kafka, kafka_topic, kafka_group, settings_of(kafka_property, "--kafka-property"))
+        flags = settings_of(settings, "--set")
         ended = until_signalled()
         with connected(metastore, warehouse) as (client, found):
             options = Options(found.options).with_values(flags)
@@ -135,16 +136,6 @@ def _kafka(servers: str | None, topic: str | None, group: str, properties: dict[
     from skep.serve.kafka import KafkaSettings
 
     return KafkaSettings(servers, topic, group, properties)
-
-
-def _pairs(flag: str, given: list[str] | None) -> dict[str, str]:
-    pairs = {}
-    for text in given or ():
-        key, separator, value = text.partition("=")
-        if not separator:
-            raise InputError(f"{flag} {text}: expected KEY=VALUE", found=text)
-        pairs[key.strip()] = value
-    return pairs
 
 
 def _text(path: Any) -> str | None:

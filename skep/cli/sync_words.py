@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from skep.cli.metastore import connected
+from skep.cli.read import settings_of
 from skep_table.errors import InputError
 
 if TYPE_CHECKING:
+    from skep.config import Settings
     from skep_catalog.client import Metastore
     from skep_sync.targets import Clients, Target
     from skep_table.options import Options
@@ -79,13 +81,7 @@ class Opened:
 def many_tables(
     metastore: str | None, warehouse: str | None, database: str | None, given: list[str] | None, target: str | None
 ) -> Iterator[Many]:
-    from skep_sync.targets import Clients
-    from skep_table.options import Options
-
-    flags = _options(given)
-    _check(flags)
-    with connected(metastore or _address(flags), warehouse) as (client, settings), Clients(client) as clients:
-        options = Options(settings.options).with_values(flags)
+    with _connected(metastore, warehouse, given) as (client, settings, options, clients):
         chosen = _chosen(options, target)
         yield Many(client, settings.warehouse, database, settings.database, options, chosen, clients)
 
@@ -102,15 +98,10 @@ def one_table(
 ) -> Iterator[Opened]:
     """The table by its path or its entry, where it is registered, and the targets of the sync."""
     from skep_sync.options import DATABASE, TABLE
-    from skep_sync.targets import Clients
     from skep_sync.watch import table_of_view
-    from skep_table.options import Options
     from skep_table.table import HudiTable
 
-    flags = _options(given)
-    _check(flags)
-    with connected(metastore or _address(flags), warehouse) as (client, settings), Clients(client) as clients:
-        options = Options(settings.options).with_values(flags)
+    with _connected(metastore, warehouse, given) as (client, settings, options, clients):
         targets = _chosen(options, target)
         if is_path(table):
             names = database or options.value(DATABASE), name or options.value(TABLE)
@@ -123,6 +114,20 @@ def one_table(
         hudi = HudiTable.open(entry.storage.location, options)
         base = table_of_view(entry.full_name, hudi.config.name).rpartition(".")[2]
         yield Opened(hudi, (database or entry.database, name or base), targets, clients)
+
+
+@contextmanager
+def _connected(
+    metastore: str | None, warehouse: str | None, given: list[str] | None
+) -> Iterator[tuple[Metastore, Settings, Options, Clients]]:
+    """The metastore, the settings, the options with those that the command was `given`, and clients of targets."""
+    from skep_sync.targets import Clients
+    from skep_table.options import Options
+
+    flags = settings_of(given, "--set")
+    _check(flags)
+    with connected(metastore or _address(flags), warehouse) as (client, settings), Clients(client) as clients:
+        yield client, settings, Options(settings.options).with_values(flags), clients
 
 
 def _check(flags: dict[str, str]) -> None:
@@ -156,13 +161,3 @@ def _chosen(options: Options, name: str | None) -> tuple[Target, ...]:
 
 def is_path(text: str) -> bool:
     return "/" in text or text in (".", "..")
-
-
-def _options(settings: list[str] | None) -> dict[str, str]:
-    options = {}
-    for text in settings or ():
-        key, separator, value = text.partition("=")
-        if not separator:
-            raise InputError(f"--set {text}: expected KEY=VALUE", found=text)
-        options[key.strip()] = value
-    return options
