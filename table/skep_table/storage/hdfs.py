@@ -11,7 +11,7 @@ from typing import IO, TYPE_CHECKING, Any, Final, cast
 
 from skep_table.errors import AlreadyExistsError, EnvironmentMissingError, StorageError
 from skep_table.storage.base import FileStatus, StorageFlags
-from skep_table.storage.ranged import RangedFile
+from skep_table.storage.ranged import RangedFile, span
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -122,8 +122,7 @@ class HdfsStorage:
     def read_range(self, path: str, offset: int, length: int) -> bytes:
         with self._mapped("read_range", path):
             file = self._client.read(self._at(path))
-            start = max(0, len(file) + offset) if offset < 0 else offset
-            end = min(len(file), start + length)
+            start, end = span(offset, length, len(file))
             return bytes(file.read_range(start, end - start)) if end > start else b""
 
     def open_input(self, path: str) -> pa.NativeFile:

@@ -10,7 +10,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from skep_table.errors import AlreadyExistsError, EnvironmentMissingError, StorageError
 from skep_table.storage.base import FileStatus, StorageFlags
-from skep_table.storage.ranged import RangedFile
+from skep_table.storage.ranged import RangedFile, span
 from skep_table.storage.versioned import Versioned
 
 if TYPE_CHECKING:
@@ -129,9 +129,7 @@ class ObjectStorage:
             return bytes(self._obstore.get(self._store, path).bytes())
 
     def read_range(self, path: str, offset: int, length: int) -> bytes:
-        size = self.size(path)
-        start = max(0, size + offset) if offset < 0 else offset
-        end = min(size, start + length)
+        start, end = span(offset, length, self.size(path))
         if end <= start:
             return b""
         with self._mapped("read_range", path):

@@ -6,6 +6,12 @@ import io
 from collections.abc import Callable
 
 
+def span(offset: int, length: int, size: int) -> tuple[int, int]:
+    """Start and end of what a file of `size` bytes has of a range; a negative offset counts from the end."""
+    start = max(0, size + offset) if offset < 0 else offset
+    return start, min(size, start + length)
+
+
 class RangedFile(io.RawIOBase):
     """A file of `size` bytes of which `fetch` gets those from a start to an end."""
 
