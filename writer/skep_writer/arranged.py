@@ -21,7 +21,7 @@ from skep_writer.edge import Batches, binary_column, map_frame, pack, slots, sma
 from skep_writer.estimate import fitting_batches
 from skep_writer.spark_rows import SparkRows
 from skep_writer.streamed import PartitionWriters
-from skep_writer.tasks import RESULTS, ROUTED, collect_results, cut_by_code
+from skep_writer.tasks import RESULTS, ROUTED, arrivals, collect_results, cut_by_code, payloads_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -77,16 +77,10 @@ class _Cut:
         self._bounds = bounds
 
     def __call__(self, batches: Batches) -> Iterator[pa.Table]:
-        from pyspark import TaskContext
-
-        task = TaskContext.get()
-        arrival = (task.partitionId() if task else 0) << 32
-        for batch in batches:
-            for value in batch.column(0):
-                table = unpack(value)
-                codes = self._arrangement.parts(table, len(self._slot_of), self._bounds)
-                yield cut_by_code(table, codes, self._slot_of, arrival)
-                arrival += 1
+        for arrival, value in zip(arrivals(), payloads_of(batches), strict=False):
+            table = unpack(value)
+            codes = self._arrangement.parts(table, len(self._slot_of), self._bounds)
+            yield cut_by_code(table, codes, self._slot_of, arrival)
 
 
 class _Arranged:
@@ -96,7 +90,7 @@ class _Arranged:
         self._context = context
 
     def __call__(self, batches: Batches) -> Iterator[pa.Table]:
-        yield from self._written([unpack(value) for batch in batches for value in batch.column(0)])
+        yield from self._written([unpack(value) for value in payloads_of(batches)])
 
     def _written(self, tables: list[pa.Table]) -> Iterator[pa.Table]:
         from pyspark import TaskContext

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import pickle
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -103,7 +104,7 @@ class Tag:
 
     def __call__(self, batches: Batches) -> Iterator[pa.Table]:
         # All keys of the task are looked up together: each candidate file is read once.
-        payloads = [value for batch in batches for value in batch.column(0)]
+        payloads = list(payloads_of(batches))
         tables = [unpack(value).select(self._index.columns) for value in payloads]
         if not tables:
             return
@@ -122,16 +123,10 @@ class ByKey:
         self._slot_of = np.array(slot_of, np.int32)
 
     def __call__(self, batches: Batches) -> Iterator[pa.Table]:
-        from pyspark import TaskContext
-
-        task = TaskContext.get()
-        arrival = (task.partitionId() if task else 0) << 32
-        for batch in batches:
-            for value in batch.column(0):
-                table = unpack(value)
-                parts = key_hashes(table.column(RECORD_KEY).combine_chunks()) % np.uint64(len(self._slot_of))
-                yield cut_by_code(table, parts.astype(np.int32), self._slot_of, arrival)
-                arrival += 1
+        for arrival, value in zip(arrivals(), payloads_of(batches), strict=False):
+            table = unpack(value)
+            parts = key_hashes(table.column(RECORD_KEY).combine_chunks()) % np.uint64(len(self._slot_of))
+            yield cut_by_code(table, parts.astype(np.int32), self._slot_of, arrival)
 
 
 class Settle:
@@ -141,7 +136,7 @@ class Settle:
         self._tagger = tagger
 
     def __call__(self, batches: Batches) -> Iterator[pa.Table]:
-        tables = [unpack(value) for batch in batches for value in batch.column(0)]
+        tables = [unpack(value) for value in payloads_of(batches)]
         if not tables:
             return
         rows, tags = self._tagger.settle(pa.concat_tables(tables).combine_chunks())
@@ -160,15 +155,11 @@ class Route:
         self._slot_of = slot_of
 
     def __call__(self, batches: Batches) -> Iterator[pa.Table]:
-        from pyspark import TaskContext
-
-        task = TaskContext.get()
-        arrival = (task.partitionId() if task else 0) << 32
+        numbers = arrivals()
         for batch in batches:
             for at in range(batch.num_rows):
                 tags = batch.column(1)[at].as_buffer() if batch.num_columns > 1 else None
-                yield self._pieces(unpack(batch.column(0)[at]), tags, arrival)
-                arrival += 1
+                yield self._pieces(unpack(batch.column(0)[at]), tags, next(numbers))
 
     def _pieces(self, table: pa.Table, tag_bytes: pa.Buffer | None, arrival: int) -> pa.Table:
         tags = np.full(table.num_rows, NEW_KEY, np.int32) if tag_bytes is None else np.frombuffer(tag_bytes, np.int32)
@@ -214,6 +205,19 @@ class Write:
         except InputError as error:
             result = error  # trying again would not help
         return row_of(RESULTS, result=pickle.dumps(result))
+
+
+def arrivals() -> Iterator[int]:
+    """Numbers for the payloads of this task, in whose order the rows of all tasks arrived."""
+    from pyspark import TaskContext
+
+    task = TaskContext.get()
+    return itertools.count((task.partitionId() if task else 0) << 32)
+
+
+def payloads_of(batches: Batches) -> Iterator[pa.BinaryScalar]:
+    for batch in batches:
+        yield from batch.column(0)
 
 
 def _tagged_row(payload: pa.Buffer, table: pa.Table, tags: np.ndarray[Any, np.dtype[np.int32]]) -> pa.Table:
