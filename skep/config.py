@@ -9,16 +9,14 @@ between these and the defaults: they are the table's own properties, and read wh
 from __future__ import annotations
 
 import difflib
+import json
 import os
 import re
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
-
-from pydantic import ValidationError
-from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
 from skep_table.errors import OptionError
 from skep_table.options import mask
@@ -31,10 +29,9 @@ else:
 PREFIX = "SKEP__"
 
 
-class Settings(BaseSettings):
+@dataclass(frozen=True, slots=True)
+class Settings:
     """What a connection and a command start from."""
-
-    model_config = SettingsConfigDict(env_prefix=PREFIX, env_nested_delimiter="__", extra="forbid", frozen=True)
 
     metastore: str | None = None
     """Address of the metastore (`thrift://host:port`, several separated by commas); none: the embedded one."""
@@ -44,21 +41,15 @@ class Settings(BaseSettings):
     """The database of table names that name none."""
     output: str = "table"
     """How commands print rows: table, json, jsonl, csv."""
-    options: dict[str, str] = {}
+    options: Mapping[str, str] = field(default_factory=dict)
     """Options of reads, writes and syncs, by Hudi's names."""
-    spark: dict[str, str] = {}
+    spark: Mapping[str, str] = field(default_factory=dict)
     """Settings of Spark sessions that skep starts."""
 
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],  # noqa: ARG003
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,  # noqa: ARG003
-        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
-        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        return (init_settings,)  # `load` has put the layers together, to know where each value is from
+
+NAMES = tuple(setting.name for setting in fields(Settings))
+TABLES = frozenset({"options", "spark"})
+"""Settings that hold names and values; the others are texts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +80,7 @@ class Loaded:
     def origins(self) -> list[Origin]:
         """Every value with its origin, secrets masked."""
         shown = []
-        for key, value in flat(self.settings.model_dump()):
+        for key, value in flat(asdict(self.settings)):
             origin = next((layer.origin for layer in self.layers if key in dict(flat(layer.values))), "default")
             if value != {}:
                 shown.append(Origin(key, mask(key, "" if value is None else str(value)), origin))
@@ -120,19 +111,12 @@ def load(
             found=chosen,
         )
     for layer in layers:
-        _check_names(layer)
+        _check(layer)
     merged: dict[str, Any] = {}
     for layer in reversed(layers):
         for key, value in layer.values.items():
             merged[key] = {**merged.get(key, {}), **value} if isinstance(value, Mapping) else value
-    try:
-        settings = Settings(**merged)
-    except ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(map(str, first["loc"]))
-        where = next((layer.origin for layer in layers if key in dict(flat(layer.values))), "settings")
-        raise OptionError(f"{where}: {key}: {first['msg']}", option=key, found=first.get("input")) from error
-    return Loaded(settings, chosen, tuple(layers))
+    return Loaded(Settings(**merged), chosen, tuple(layers))
 
 
 def flat(values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -145,13 +129,18 @@ def flat(values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _environment() -> dict[str, Any]:
-    """`SKEP__WAREHOUSE=…`, `SKEP__OPTIONS='{"hoodie.…": "…"}'`. A name that means nothing is an error, as in files."""
-    values = dict(EnvSettingsSource(Settings)())
-    for name in os.environ:
-        if name.startswith(PREFIX) and name != f"{PREFIX}PROFILE":
-            key = name[len(PREFIX) :].lower().partition("__")[0]
-            values.setdefault(key, os.environ[name])
-    return values
+    """`SKEP__WAREHOUSE=…`, `SKEP__OPTIONS='{"hoodie.…": "…"}'`."""
+    given = {name[len(PREFIX) :].lower(): value for name, value in os.environ.items() if name.startswith(PREFIX)}
+    given.pop("profile", None)
+    return {key: _of_json(key, value) if key in TABLES else value for key, value in given.items()}
+
+
+def _of_json(key: str, text: str) -> dict[str, str]:
+    try:
+        return {name: _text(value) for name, value in json.loads(text).items()}
+    except (ValueError, AttributeError) as error:
+        name = f"{PREFIX}{key.upper()}"
+        raise OptionError(f"{name} is no JSON object of names and values: {text}", option=name, found=text) from error
 
 
 def _project_file(folder: Path) -> tuple[Path, dict[str, Any]] | None:
@@ -232,10 +221,13 @@ def _filled(path: Path, key: str, text: str) -> str:
     return _VARIABLE.sub(value, text)
 
 
-def _check_names(layer: Layer) -> None:
-    for key in layer.values:
-        if key not in Settings.model_fields:
-            close = difflib.get_close_matches(key, Settings.model_fields, n=1)
-            raise OptionError(
-                f"{layer.origin}: unknown setting {key}" + (f"; did you mean {close[0]}?" if close else ""), option=key
-            )
+def _check(layer: Layer) -> None:
+    """A name that means nothing is an error, and so is a value of another kind than its setting's."""
+    for key, value in layer.values.items():
+        if key not in NAMES:
+            close = difflib.get_close_matches(key, NAMES, n=1)
+            meant = f"; did you mean {close[0]}?" if close else ""
+            raise OptionError(f"{layer.origin}: unknown setting {key}{meant}", option=key)
+        wanted = "names and values" if key in TABLES else "a text"
+        if not isinstance(value, Mapping if key in TABLES else str):
+            raise OptionError(f"{layer.origin}: {key} is {wanted}, not {value!r}", option=key, found=value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -21,9 +22,11 @@ def told(what: str, *, as_json: bool = False) -> Iterator[Listener]:
         yield lambda event: typer.echo(json.dumps(_record(event), default=str), err=True)
     elif logging.getLogger("skep").isEnabledFor(logging.INFO):
         yield _print
-    else:
+    elif sys.stderr.isatty():
         with _bar(what) as listener:
             yield listener
+    else:
+        yield lambda _: None
 
 
 @contextmanager
@@ -32,9 +35,8 @@ def _bar(what: str) -> Iterator[Listener]:
     from rich.markup import escape
     from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-    console = Console(stderr=True)
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
         task = bars.add_task(what, total=None)
 
         def listen(event: Event) -> None:

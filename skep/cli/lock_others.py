@@ -14,7 +14,7 @@ COLUMNS = (
 )
 
 
-def is_elsewhere(target: str | None, pairs: Sequence[str] | None, options: dict[str, Any]) -> bool:
+def is_elsewhere(target: str | None, pairs: Sequence[str] | None, options: Mapping[str, str]) -> bool:
     """Whether the lock of a table is to be looked for where its options say, and not in the metastore alone."""
     from skep.cli.read import settings_of
     from skep.cli.tables import is_path

@@ -111,7 +111,8 @@ def test_secrets_are_masked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     ("text", "message"),
     [
         ('warehous = "x"', "unknown setting warehous; did you mean warehouse?"),
-        ("database = [1, 2]", "database: Input should be a valid string"),
+        ("database = [1, 2]", "database is a text, not [1, 2]"),
+        ('options = "x"', "options is names and values, not 'x'"),
         ("database =", "can't be read"),
     ],
 )
@@ -127,3 +128,13 @@ def test_a_wrong_environment_name_is_an_error(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setenv("SKEP__WAREHOUS", "x")
     with pytest.raises(OptionError, match="environment: unknown setting warehous"):
         loaded(tmp_path)
+
+
+@pytest.mark.parametrize("text", ["hoodie.x=1", "[1]", '"x"'])
+def test_options_of_the_environment_are_a_json_object(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str
+) -> None:
+    monkeypatch.setenv("SKEP__OPTIONS", text)
+    with pytest.raises(OptionError, match="SKEP__OPTIONS is no JSON object of names and values") as error:
+        loaded(tmp_path)
+    assert error.value.fields["found"] == text
