@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from skep_table.errors import OptionError
-from skep_table.options import mask
+from skep_table.options import Options, mask
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -34,7 +34,8 @@ class Settings:
     """What a connection and a command start from."""
 
     metastore: str | None = None
-    """Address of the metastore (`thrift://host:port`, several separated by commas); none: the embedded one."""
+    """Address of the metastore (`thrift://host:port`, several separated by commas), else the one that `options` name for
+    Hudi's sync; none: the embedded one."""
     warehouse: str = "skep-warehouse"
     """Folder of the tables, below which each database has one."""
     database: str = "default"
@@ -116,7 +117,19 @@ def load(
     for layer in reversed(layers):
         for key, value in layer.values.items():
             merged[key] = {**merged.get(key, {}), **value} if isinstance(value, Mapping) else value
+    if "metastore" not in merged and (address := _told_to_syncs(merged.get("options", {}))):
+        merged["metastore"] = address
+        layers.append(Layer("options", {"metastore": address}))
     return Loaded(Settings(**merged), chosen, tuple(layers))
+
+
+def _told_to_syncs(options: Mapping[str, str]) -> str | None:
+    """Where Hudi's options of a sync say the metastore is."""
+    if not options:
+        return None
+    from skep_sync.options import URIS
+
+    return Options(options).value(URIS) or None
 
 
 def flat(values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

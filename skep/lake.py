@@ -19,6 +19,7 @@ from skep.syncing import TableSyncs, open_queue
 from skep.table import Table
 from skep.writing import WriteSetting
 from skep_catalog.client import Metastore
+from skep_sync.options import URIS
 from skep_sync.planner import is_hudi
 from skep_sync.sync import SyncReport
 from skep_sync.targets import Clients, targets_of
@@ -68,7 +69,7 @@ def connect(
     merged.check()
     holder = SparkHolder(spark, {**settings.spark, **(spark_conf or {})})
     embedded = None
-    address = settings.metastore
+    address = settings.metastore or merged.value(URIS) or None
     if address is None:
         from skep_catalog.embedded import EmbeddedMetastore, local_folder
 

@@ -138,3 +138,12 @@ def test_options_of_the_environment_are_a_json_object(
     with pytest.raises(OptionError, match="SKEP__OPTIONS is no JSON object of names and values") as error:
         loaded(tmp_path)
     assert error.value.fields["found"] == text
+
+
+def test_the_metastore_of_hudis_sync_is_the_metastore_where_none_is_named(tmp_path: Path) -> None:
+    project(tmp_path, '[options]\n"hoodie.datasource.hive_sync.metastore.uris" = "thrift://hms:9083"\n')
+    found = loaded(tmp_path)
+    assert found.settings.metastore == "thrift://hms:9083"
+    assert [shown.origin for shown in found.origins() if shown.key == "metastore"] == ["options"]
+    project(tmp_path, 'metastore = "thrift://own:9083"\n[options]\n"hive.metastore.uris" = "thrift://hms:9083"\n')
+    assert loaded(tmp_path).settings.metastore == "thrift://own:9083"

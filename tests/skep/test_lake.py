@@ -301,6 +301,13 @@ def test_an_address_where_nobody_answers_is_told(tmp_path: Path, orders: Orders)
     assert not files(tmp_path / "lake")
 
 
+def test_hudis_option_says_where_the_metastore_is(metastore: Metastore, tmp_path: Path) -> None:
+    options = {"hoodie.datasource.hive_sync.metastore.uris": metastore.uri}
+    with skep.connect(warehouse=str(tmp_path), options=options) as lake:
+        assert lake.metastore.uri == metastore.uri
+    assert not files(tmp_path)  # no metastore was started here
+
+
 def test_close_stops_only_what_connect_started(metastore: Metastore, tmp_path: Path, spark: Any) -> None:
     with skep.connect(metastore.uri, warehouse=str(tmp_path), spark=spark) as lake:
         assert lake.spark is spark
