@@ -7,12 +7,14 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 from skep_catalog.client import Metastore
+from skep_catalog.embedded import EmbeddedMetastore
 from skep_catalog.entries import MARKER
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.storage import open_storage
@@ -67,8 +69,19 @@ def make(place: Path, count: int) -> HudiTable:
     return HudiTable.open(place)
 
 
+@pytest.fixture
+def own_metastore(tmp_path: Path) -> Iterator[Metastore]:
+    """One that goes with the test: to drop so many partitions from the suite's takes longer than to add them."""
+    with (
+        EmbeddedMetastore.start_or_join(tmp_path / "warehouse") as server,
+        Metastore.connect(server.uri, timeout_seconds=60) as client,
+    ):
+        yield client
+
+
 @pytest.mark.timeout(7200)
-def test_a_hundred_thousand_partitions(metastore: Metastore, database: str, tmp_path: Path) -> None:
+def test_a_hundred_thousand_partitions(own_metastore: Metastore, tmp_path: Path) -> None:
+    metastore, database = own_metastore, "default"
     place = tmp_path / "many"
     make(place, PARTITIONS)
     command = [sys.executable, "-c", SYNC, str(place), metastore.uri, database]
@@ -96,6 +109,3 @@ def test_a_hundred_thousand_partitions(metastore: Metastore, database: str, tmp_
     assert progress[-1] == {"done": PARTITIONS - before, "total": PARTITIONS - before}
     assert report["peak"] < BYTES
     assert len(metastore.partition_names(database, "many")) == PARTITIONS
-    for start in range(0, PARTITIONS, 5000):  # the fixture's drop of one table would outlast its time-out
-        names = [f"day=p{number:07}" for number in range(start, start + 5000)]
-        list(metastore.drop_partitions(database, "many", names))
