@@ -34,7 +34,7 @@ class Settings:
     """What a connection and a command start from."""
 
     metastore: str | None = None
-    """Address of the metastore (`thrift://host:port`, several separated by commas), else the one that `options` name for
+    """Address of the metastore (`thrift://host:port`, several separated by commas), else the one `options` name for
     Hudi's sync; none: the embedded one."""
     warehouse: str = "skep-warehouse"
     """Folder of the tables, below which each database has one."""

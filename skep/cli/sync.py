@@ -24,10 +24,10 @@ from skep.cli.sync_words import (
     SetOption,
     TableArgument,
     TargetOption,
-    is_path,
     many_tables,
     one_table,
 )
+from skep.cli.tables import is_path
 from skep_table.errors import InputError, SkepError
 from skep_table.events import Events
 

@@ -11,6 +11,7 @@ import typer
 
 from skep.cli.metastore import connected
 from skep.cli.read import settings_of
+from skep.cli.tables import is_path
 from skep_table.errors import InputError
 
 if TYPE_CHECKING:
@@ -157,7 +158,3 @@ def _chosen(options: Options, name: str | None) -> tuple[Target, ...]:
         known = ", ".join(target.name for target in targets)
         raise InputError(f"there is no target {name}; there are: {known}", option="--target", found=name)
     return chosen
-
-
-def is_path(text: str) -> bool:
-    return "/" in text or text in (".", "..")

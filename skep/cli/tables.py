@@ -160,6 +160,7 @@ class _Watched:
 
 
 def is_path(target: str) -> bool:
+    """Whether a word names a place rather than an entry of the metastore; a folder that is there is a place."""
     return "/" in target or ":" in target or target in (".", "..") or Path(target).is_dir()
 
 
