@@ -110,8 +110,9 @@ INSTANT_LAG_SECONDS = option(
     "skep.write.instant.lag.seconds",
     at_least(0),
     10,
-    "With optimistic concurrency and a lock that others share, new instants are dated back so far (never before one"
-    " that is there): a Hudi 0.x writer dates its instant before it shows it, and must not come to lie below ours",
+    "With optimistic concurrency, new instants are dated back so far, but never before one that is there; those of"
+    " services wherever others share the lock: a Hudi 0.x writer dates its instant before it shows it, and must not"
+    " come to lie below ours",
 )
 for _key in (
     "hoodie.write.lock.num_retries",

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 
+from skep_table.commit.instants import request_plan
 from skep_table.commit.leftovers import delete_files
 from skep_table.commit.markers import close_markers, delete_markers
 from skep_table.commit.rollback_plan import plan_rollback
@@ -32,7 +33,6 @@ from skep_table.timeline.write import (
     complete,
     delete_completed,
     delete_pending,
-    request_instant,
     transition_to_inflight,
 )
 
@@ -56,7 +56,7 @@ def request_rollback(
     """Plans a rollback and puts it on the timeline. The target's tasks open no files after that."""
     close_markers(table.storage, target.requested_time)
     plan = plan_rollback(table, target, setting, forget=forget)
-    rollback, _ = request_instant(table, Action.ROLLBACK, plan, setting.instant_clock)
+    rollback = request_plan(table, Action.ROLLBACK, plan, setting)
     return rollback, plan
 
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from skep_table.clock import SYSTEM_CLOCK, Clock, LateClock
-from skep_table.commit.concurrency import Concurrency
+from skep_table.clock import SYSTEM_CLOCK, Clock
 from skep_table.commit.conflict import Ending, Strategy, strategy_of
-from skep_table.commit.options import INSTANT_LAG_SECONDS, LOCK_TIMEOUT_SECONDS
+from skep_table.commit.options import LOCK_TIMEOUT_SECONDS
 from skep_table.errors import LeaseLostError
 from skep_table.events import NO_EVENTS, Events
 from skep_table.lock import Lock, NoLock
@@ -33,18 +32,6 @@ class CommitSetting:
     options: Options = field(default_factory=Options)
     conflict_check: Strategy | None = None
     on_lost: Callable[[LeaseLostError], None] = _nothing
-
-    @property
-    def instant_clock(self) -> Clock:
-        """What new instants are dated by.
-
-        Hudi 0.x takes an instant's time a while before anybody can see the instant, and without the lock. Who begins
-        and completes within that while is read by Hudi, and so must be older than what Hudi writes: else that would be
-        hidden below it.
-        """
-        lag = self.options.value(INSTANT_LAG_SECONDS)
-        shared = self.lock.leased and Concurrency.of(self.options).is_optimistic
-        return LateClock(self.clock, lag) if lag and shared else self.clock
 
     @property
     def lock_timeout_seconds(self) -> float:

@@ -28,6 +28,7 @@ from skep_table.commit.concurrency import Concurrency
 from skep_table.commit.conflict import Ending, Group, completed_since, services_planned_after, touched_groups
 from skep_table.commit.early import refuse_early
 from skep_table.commit.heartbeat import Heart, Pulse
+from skep_table.commit.instants import request_write
 from skep_table.commit.leftovers import delete_files, delete_new_partitions, files_of_instant
 from skep_table.commit.markers import close_markers, delete_markers, open_markers
 from skep_table.commit.partition_locks import PartitionLocks
@@ -47,7 +48,6 @@ from skep_table.timeline.write import (
     complete_staged,
     delete_pending,
     remove_stages,
-    request_instant,
     stage,
     transition_to_inflight,
 )
@@ -93,7 +93,7 @@ class Transaction:
                 table = roll_back_failed(table, setting)
                 setting.lock.ensure_held()
                 content = RequestedReplaceMetadata() if action is Action.REPLACE_COMMIT else None
-                instant, _ = request_instant(table, action, content, setting.instant_clock, announce=heart.announce)
+                instant = request_write(table, action, content, setting, heart.announce)
         except BaseException:
             heart.stop()
             partitions.release()

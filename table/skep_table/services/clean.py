@@ -14,6 +14,7 @@ from functools import partial
 from typing import Final
 
 from skep_table.commit.concurrency import Concurrency
+from skep_table.commit.instants import request_plan
 from skep_table.commit.options import FailedWritesPolicy
 from skep_table.commit.recovery import roll_back_failed
 from skep_table.commit.setting import CommitSetting
@@ -35,7 +36,7 @@ from skep_table.timeline.plans import (
     CleanMetadata,
     CleanPartitionMetadata,
 )
-from skep_table.timeline.write import complete, delete_pending, request_instant, transition_to_inflight
+from skep_table.timeline.write import complete, delete_pending, transition_to_inflight
 from skep_table.view import FileView
 from skep_table.view.slicing import file_groups
 
@@ -73,8 +74,7 @@ def schedule_clean(table: HudiTable, setting: CommitSetting) -> Instant | None:
         if not plan.file_paths_to_be_deleted_per_partition and not _moves_on(table, plan, setting.options):
             return None
         setting.lock.ensure_held()
-        instant, _ = request_instant(table, Action.CLEAN, plan, setting.instant_clock)
-        return instant
+        return request_plan(table, Action.CLEAN, plan, setting)
 
 
 def is_clean_due(table: HudiTable, setting: CommitSetting) -> bool:

@@ -14,6 +14,7 @@ from functools import partial
 
 from skep_table.basefile import BaseFileOptions
 from skep_table.commit.admission import check_writable
+from skep_table.commit.instants import request_plan
 from skep_table.commit.plans import is_clustering
 from skep_table.commit.recovery import finish_begun
 from skep_table.commit.setting import CommitSetting
@@ -33,7 +34,7 @@ from skep_table.table import HudiTable
 from skep_table.timeline.instant import Action, Instant
 from skep_table.timeline.metadata import CommitMetadata, WriteOperation, WriteStat
 from skep_table.timeline.plans import ClusteringGroup, ClusteringPlan, RequestedReplaceMetadata, SliceInfo
-from skep_table.timeline.write import delete_pending, request_instant
+from skep_table.timeline.write import delete_pending
 from skep_table.view import FileSlice
 from skep_table.write.context import WriteContext
 from skep_table.write.options import INDEX_TYPE
@@ -72,7 +73,7 @@ def schedule_clustering(table: HudiTable, setting: CommitSetting) -> Instant | N
         if plan is None:
             return None
         setting.lock.ensure_held()
-        instant, _ = request_instant(table, Action.REPLACE_COMMIT, plan, setting.instant_clock)
+        instant = request_plan(table, Action.REPLACE_COMMIT, plan, setting)
     setting.events.emit("cluster.scheduled", instant=instant.requested_time)
     return instant
 

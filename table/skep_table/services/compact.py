@@ -14,6 +14,7 @@ from functools import partial
 
 from skep_table.basefile import BaseFileOptions
 from skep_table.commit.admission import check_writable
+from skep_table.commit.instants import request_plan
 from skep_table.commit.plans import is_clustering
 from skep_table.commit.recovery import roll_back_failed
 from skep_table.commit.setting import CommitSetting
@@ -29,7 +30,7 @@ from skep_table.table import HudiTable
 from skep_table.timeline.instant import Action, Instant
 from skep_table.timeline.metadata import CommitMetadata, WriteOperation, WriteStat
 from skep_table.timeline.plans import CompactionPlan
-from skep_table.timeline.write import delete_pending, request_instant
+from skep_table.timeline.write import delete_pending
 from skep_table.write.context import WriteContext
 from skep_table.write.options import MAX_FILE_BYTES
 
@@ -71,7 +72,7 @@ def schedule_compaction(table: HudiTable, setting: CommitSetting, choose: Choose
         if plan is None:
             return None
         setting.lock.ensure_held()
-        instant, _ = request_instant(table, Action.COMPACTION, plan, setting.instant_clock)
+        instant = request_plan(table, Action.COMPACTION, plan, setting)
     setting.events.emit("compact.scheduled", instant=instant.requested_time, slices=len(plan.operations))
     return instant
 

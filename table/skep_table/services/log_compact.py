@@ -18,6 +18,7 @@ from typing import Final
 import pyarrow as pa
 
 from skep_table.basefile import BaseFileOptions
+from skep_table.commit.instants import request_plan
 from skep_table.commit.markers import list_markers
 from skep_table.commit.setting import CommitSetting
 from skep_table.errors import CommitConflictError, UnsupportedError
@@ -43,7 +44,7 @@ from skep_table.table import HudiTable
 from skep_table.timeline.instant import Action, Instant
 from skep_table.timeline.metadata import CommitMetadata, WriteOperation, WriteStat
 from skep_table.timeline.plans import CompactionOperation, CompactionPlan
-from skep_table.timeline.write import delete_pending, request_instant
+from skep_table.timeline.write import delete_pending
 from skep_table.view import FileSlice, FileView
 from skep_table.write.append import Block, LogFiles, data_block, deletes_block, pieces
 from skep_table.write.context import WriteContext
@@ -79,8 +80,7 @@ def schedule_log_compaction(table: HudiTable, setting: CommitSetting) -> Instant
         if plan is None:
             return None
         setting.lock.ensure_held()
-        instant, _ = request_instant(table, Action.LOG_COMPACTION, plan, setting.instant_clock)
-    return instant
+        return request_plan(table, Action.LOG_COMPACTION, plan, setting)
 
 
 def plan_log_compaction(table: HudiTable, setting: CommitSetting) -> CompactionPlan | None:

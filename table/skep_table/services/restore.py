@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from skep_table.commit.instants import request_plan
 from skep_table.commit.recovery import finish_begun, refuse_living
 from skep_table.commit.restore import finish_restore
 from skep_table.commit.setting import CommitSetting
@@ -14,7 +15,6 @@ from skep_table.table import HudiTable
 from skep_table.timeline.instant import Action, Instant
 from skep_table.timeline.plans import InstantInfo, RestoreMetadata, RestorePlan
 from skep_table.timeline.timeline import WRITE_ACTIONS
-from skep_table.timeline.write import request_instant
 
 
 def restore(table: HudiTable, savepoint: str, setting: CommitSetting) -> RestoreMetadata | None:
@@ -34,7 +34,7 @@ def restore(table: HudiTable, savepoint: str, setting: CommitSetting) -> Restore
         later = [i for i in table.timeline.instants if i.requested_time > savepoint and i.action in WRITE_ACTIONS]
         refuse_living(table, later, setting)
         setting.lock.ensure_held()
-        instant, _ = request_instant(table, Action.RESTORE, plan, setting.instant_clock)
+        instant = request_plan(table, Action.RESTORE, plan, setting)
         return finish_restore(table.reload(), instant, setting)
 
 

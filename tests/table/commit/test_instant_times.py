@@ -10,11 +10,16 @@ import pytest
 
 from skep_table.clock import SYSTEM_CLOCK
 from skep_table.commit.create import TableSpec, create_table
+from skep_table.commit.rollback import roll_back
 from skep_table.commit.setting import CommitSetting
 from skep_table.locks.storage import StorageLock
 from skep_table.options import Options
+from skep_table.services.clean import schedule_clean
+from skep_table.services.cluster import schedule_clustering
+from skep_table.services.compact import compact, schedule_compaction
 from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
+from skep_table.table_config import TableType
 from skep_table.timeline.instant import Action, Instant, State
 from skep_table.timeline.timeline import format_instant_time
 from skep_table.timeline.write import create_requested
@@ -34,9 +39,12 @@ def now(table: HudiTable, seconds: float = 0) -> str:
     return format_instant_time(SYSTEM_CLOCK.now() + timedelta(seconds=seconds), table.config.timezone)
 
 
+def shared(table: HudiTable, **options: object) -> CommitSetting:
+    return CommitSetting(lock=StorageLock(table.storage), options=Options(options))
+
+
 def written(table: HudiTable, rows: pa.Table, **options: object) -> str:
-    setting = CommitSetting(lock=StorageLock(table.storage), options=Options(options))
-    return LocalWriter(table, setting).upsert(rows).instant.requested_time
+    return LocalWriter(table, shared(table, **options)).upsert(rows).instant.requested_time
 
 
 def test_an_instant_that_is_dated_but_not_shown_is_later_than_what_completes_meanwhile(
@@ -59,3 +67,70 @@ def test_how_far_is_an_option(table: HudiTable, rows: Rows) -> None:
     lag = {"skep.write.instant.lag.seconds": 3600}
     assert written(table, rows(["a"]), **SEVERAL, **lag) < now(table, -3000)
     assert now(table, -5) < written(table, rows(["a"]), **SEVERAL, **{"skep.write.instant.lag.seconds": 0})
+
+
+PLANS = {
+    Action.COMPACTION: schedule_compaction,
+    Action.REPLACE_COMMIT: schedule_clustering,
+    Action.CLEAN: schedule_clean,
+}
+
+
+@pytest.fixture
+def merge_on_read(tmp_path: object, rows: Rows) -> HudiTable:
+    """Two slices, one of them with a log, and a file that nobody needs any more."""
+    spec = TableSpec(
+        name="t",
+        schema=rows([]).schema,
+        record_key=("id",),
+        partition_by=("part",),
+        ordering="ts",
+        type=TableType.MERGE_ON_READ,
+    )
+    table = create_table(LocalStorage(f"{tmp_path}/mor"), spec)
+    for ts in (1, 2):
+        written(table, rows(["a"], ts), **SEVERAL)
+    compact(table, shared(table))
+    written(table, rows(["a"], 3), **SEVERAL)
+    written(table, rows(["b"], part="q"), **SEVERAL)
+    return table.reload()
+
+
+@pytest.mark.parametrize("mode", [{}, SEVERAL], ids=["single", "several"])
+@pytest.mark.parametrize("action", PLANS, ids=str)
+def test_plans_are_dated_back_whatever_mode_the_service_is_told(
+    action: Action, mode: dict[str, str], merge_on_read: HudiTable
+) -> None:
+    """The service does not know its neighbours. Dated now, it would take the writers after it along."""
+    table, before = merge_on_read, merge_on_read.timeline.instants[-1].requested_time
+    options = {"hoodie.cleaner.commits.retained": 1, "hoodie.clustering.plan.strategy.small.file.limit": 10**9}
+    planned = PLANS[action](table, shared(table, **mode, **options))
+    assert planned is not None
+    assert planned.action is action
+    assert before < planned.requested_time < now(table, -5)
+
+
+def test_a_service_of_the_only_process_is_dated_now(merge_on_read: HudiTable) -> None:
+    planned = schedule_compaction(merge_on_read, CommitSetting())
+    assert planned is not None
+    assert now(merge_on_read, -5) < planned.requested_time
+
+
+def test_times_rise_across_writers_and_services_in_both_modes(merge_on_read: HudiTable, rows: Rows) -> None:
+    """In the order in which they were asked for, and no two are alike."""
+    table, asked = merge_on_read, [i.requested_time for i in merge_on_read.timeline.instants]
+    for ts, mode in enumerate([SEVERAL, {}, SEVERAL, SEVERAL], 10):
+        asked.append(written(table, rows(["a"], ts), **mode))
+        setting = shared(table, **{"hoodie.cleaner.commits.retained": 1})
+        asked += [done.instant.requested_time for done in compact(table.reload(), setting)]
+        cleaned = schedule_clean(table.reload(), setting)
+        assert cleaned is not None
+        asked.append(cleaned.requested_time)
+        failed = create_requested(table.reload(), Instant(after(asked[-1]), Action.DELTA_COMMIT, State.REQUESTED))
+        asked += [failed.requested_time, roll_back(table.reload(), failed, setting).start_rollback_time]
+    assert asked == sorted(set(asked))
+    assert len(asked) > 20
+
+
+def after(time: str) -> str:
+    return f"{int(time) + 1:017d}"
