@@ -41,7 +41,10 @@ SERVICES = -1  # among the writers' numbers: the process that runs the table's s
 
 @dataclass
 class Storm:
-    """`seed` decides what is written, and what happens when. A storm that fails prints it: STORM_SEED replays it."""
+    """`seed` decides what is written, and what happens when. A storm that fails prints it: STORM_SEED replays it.
+
+    STORM_SCALE=8x25 lets every storm have so many writers, with so many commits each.
+    """
 
     folder: Path
     lock: dict[str, Any]
@@ -111,9 +114,9 @@ class Storm:
             time.sleep(seconds)
             os.kill(process.pid, signal.SIGCONT)
 
-    def run(self, trouble: Callable[[Storm], None] | None = None, seconds: float = 900) -> Counter[str]:
+    def run(self, trouble: Callable[[Storm], None] | None = None, seconds: float = 1100) -> Counter[str]:
         """All writers to their end; `trouble` is called again and again meanwhile, as long as all of them run."""
-        print(f"storm with seed {self.seed}")
+        print(f"storm with seed {self.seed}, {self.writers} x {self.commits}")
         deadline = time.monotonic() + seconds
         try:
             for writer in range(self.writers):
@@ -161,6 +164,8 @@ class Storm:
 def storm(tmp_path: Path) -> Iterator[Callable[..., Storm]]:
     def make(lock: dict[str, Any], **how: Any) -> Storm:
         seed = int(os.environ.get("STORM_SEED", random.randrange(10**9)))
+        if scale := os.environ.get("STORM_SCALE"):
+            how["writers"], how["commits"] = map(int, scale.split("x"))
         return Storm(tmp_path, {"beat": 0.5, **lock}, seed, **how)
 
     return make

@@ -26,6 +26,13 @@ def now_and_then(storm: Any, share: float, what: Callable[[int], None]) -> None:
         what(storm.dice.randrange(storm.writers))
 
 
+def kills(lives: int) -> Callable[[Any], None]:
+    """Writers are killed at random, until as many processes were started as give each writer `lives`."""
+    return lambda storm: now_and_then(
+        storm, 0.02 if sum(storm.lives.values()) < lives * storm.writers else 0, storm.kill
+    )
+
+
 def test_a_few_writers_one_of_them_killed(storm: MakeStorm) -> None:
     made = storm({"kind": "storage"}, **FEW)
     killed: list[int] = []
@@ -37,7 +44,7 @@ def test_a_few_writers_one_of_them_killed(storm: MakeStorm) -> None:
 
     found = made.run(trouble, 120)
     assert killed
-    assert found["committed"] >= 12
+    assert found["committed"] >= made.writers * made.commits
 
 
 @pytest.mark.slow
@@ -46,16 +53,17 @@ class TestStorm:
     @types
     @locks
     def test_overlapping_and_disjoint_keys(self, kind: str, type: str, storm: MakeStorm) -> None:
-        found = storm({"kind": kind}, type=type).run()
-        assert found["acknowledged"] == found["committed"] == 8 * 25
+        made = storm({"kind": kind}, type=type)
+        found = made.run()
+        assert found["acknowledged"] == found["committed"] == made.writers * made.commits
 
     @types
     @locks
     def test_killed_at_any_time(self, kind: str, type: str, storm: MakeStorm) -> None:
         made = storm({"kind": kind}, type=type, writers=4, commits=15)
-        found = made.run(lambda storm: now_and_then(storm, 0.02 if sum(storm.lives.values()) < 16 else 0, storm.kill))
-        assert sum(made.lives.values()) > 4, "nobody was killed"
-        assert found["committed"] >= 4 * 15
+        found = made.run(kills(4))
+        assert sum(made.lives.values()) > made.writers, "nobody was killed"
+        assert found["committed"] >= made.writers * made.commits
 
     @types
     @locks
@@ -85,12 +93,13 @@ class TestStorm:
         assert wanted <= {instant.action for instant in timeline.instants}
 
     def test_writers_on_spark(self, storm: MakeStorm) -> None:
-        found = storm({"kind": "storage", "beat": 5}, writers=2, commits=5, spark=True).run()
-        assert found["acknowledged"] == found["committed"] == 2 * 5
+        made = storm({"kind": "storage", "beat": 5}, writers=2, commits=5, spark=True)
+        found = made.run()
+        assert found["acknowledged"] == found["committed"] == made.writers * made.commits
 
     def test_through_zookeeper(self, zookeeper: str, storm: MakeStorm) -> None:
         made = storm({"kind": "zookeeper", "at": zookeeper}, writers=4, commits=15)
-        made.run(lambda storm: now_and_then(storm, 0.02 if sum(storm.lives.values()) < 10 else 0, storm.kill))
+        made.run(kills(3))
 
     def test_through_dynamodb(
         self, s3_options: dict[str, str], storm: MakeStorm, monkeypatch: pytest.MonkeyPatch
@@ -98,7 +107,7 @@ class TestStorm:
         for key in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
             monkeypatch.setenv(key, "test")
         made = storm({"kind": "dynamodb", "at": s3_options["fs.s3a.endpoint"]}, writers=4, commits=15)
-        made.run(lambda storm: now_and_then(storm, 0.02 if sum(storm.lives.values()) < 10 else 0, storm.kill))
+        made.run(kills(3))
 
 
 @pytest.mark.slow
@@ -115,7 +124,7 @@ class TestMetastore:
         made = storm({"kind": "metastore", "at": metastore_server.uri}, writers=4, commits=15)
 
         def trouble(storm: Any) -> None:
-            now_and_then(storm, 0.02 if sum(storm.lives.values()) < 10 else 0, storm.kill)
+            kills(3)(storm)
             now_and_then(storm, 0.02, lambda writer: storm.pause(writer, 2.5))
 
         made.run(trouble)
