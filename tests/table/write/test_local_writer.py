@@ -91,6 +91,31 @@ def test_bulk_insert_makes_files_of_its_own_and_rolls_over(make: Make) -> None:
     assert len(content(table)) == 3001
 
 
+def test_small_files_are_left_alone_when_the_limit_is_zero(make: Make) -> None:
+    table = make()
+    writer = LocalWriter(table, options(hoodie__parquet__small__file__limit=0))
+    written = [writer.insert(rows((key, "p", 1, 1))).metadata.stats[0] for key in "abc"]
+    assert len({stat.file_id for stat in written}) == 3
+    assert all(stat.num_writes == 1 for stat in written)
+    assert set(content(table)) == {"a", "b", "c"}
+
+
+@pytest.mark.parametrize(
+    ("told", "codec"), [("", "SNAPPY"), ("gzip", "GZIP"), ("ZSTD", "ZSTD"), ("uncompressed", "UNCOMPRESSED")]
+)
+def test_files_are_compressed_as_told_with_dictionaries_or_without(make: Make, told: str, codec: str) -> None:
+    table = make()
+    given = {"hoodie__parquet__compression__codec": told} if told else {}
+    for more in ({}, {"hoodie__parquet__dictionary__enabled": False}):
+        LocalWriter(table, options(**given, **more)).bulk_insert(rows(*[("k", "p", 1, 7)] * 2000))
+    chunks = [
+        pq.ParquetFile(file).metadata.row_group(0).column(SCHEMA.get_field_index("v") + 5)
+        for file in Path(table.storage.root).glob("p/*.parquet")
+    ]
+    assert [(chunk.path_in_schema, chunk.compression) for chunk in chunks] == [("v", codec)] * 2
+    assert sorted(chunk.has_dictionary_page for chunk in chunks) == [False, True]
+
+
 def test_an_update_in_another_partition_is_a_row_of_its_own(make: Make) -> None:
     """The index is not global: a key is unique within its partition."""
     table = make()

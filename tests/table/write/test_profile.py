@@ -108,6 +108,15 @@ def test_packing_keeps_every_item_and_no_task_is_empty(sizes: list[int], tasks: 
     assert max(loads) - min(loads) <= max(sizes) + len(sizes)
 
 
+def test_a_hot_partition_is_spread_over_the_tasks() -> None:
+    cold = {f"cold{number}": PartitionProfile(inserts=3) for number in range(9)}
+    plan = plan_buckets({"hot": PartitionProfile(inserts=1_200), **cold}, SIZING)
+    tasks = [[plan.buckets[at] for at in task] for task in pack([bucket.rows for bucket in plan.buckets], 4)]
+    assert all(any(bucket.partition_path == "hot" for bucket in task) for task in tasks)
+    loads = [sum(bucket.rows for bucket in task) for task in tasks]
+    assert max(loads) - min(loads) <= 12  # one file's
+
+
 def test_a_number_of_rows_can_make_the_files() -> None:
     plan = plan_buckets({"p": PartitionProfile(inserts=1_000)}, Sizing(split_rows=300))
     assert [bucket.rows for bucket in plan.buckets] == [300, 300, 300, 100]
