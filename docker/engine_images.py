@@ -43,7 +43,7 @@ DEFAULTS: Final = {
     "HOST": "0.0.0.0",
     "FOLDER": "/var/lib/service",
     "CONF": str(SETTINGS),
-    "HOME": str(INSIDE / "home"),
+    "UNPACKED": str(INSIDE / "home"),  # HOME is every container's own
     "METASTORE": "thrift://metastore:9083",
     "WAREHOUSE": "file:///lake",
     "DATABASE_HOST": "postgresql:5432",

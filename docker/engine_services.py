@@ -189,7 +189,7 @@ SERVICES: Final[dict[str, Service]] = {
                 "-Dnode.id=trino",
                 "-Dnode.internal-address=127.0.0.1",
                 "-Dnode.data-dir=@FOLDER@/data",
-                "-Dplugin.dir=@HOME@/plugin",
+                "-Dplugin.dir=@UNPACKED@/plugin",
                 "-Dcatalog.config-dir=@CONF@/catalog",
             ),
             members=("*",),

@@ -54,23 +54,25 @@ def examine(*, metastore: str | None = None, warehouse: str | None = None) -> li
         Finding(name, State.OK, found) if (found := _version(name)) else _absent(name, extra)
         for name, extra in _OPTIONAL.items()
     ]
+    # Writes go on threads without pyspark; then only a metastore of one's own wants its jars and a Java.
+    spark = State.MISSING if settings.metastore is None or _version("pyspark") else State.ABSENT
     return [
         Finding("python", State.OK, f"{platform.python_version()} at {sys.executable}"),
         Finding("skep", State.OK, _version("skep") or "from source"),
-        _checked("pyspark", _pyspark),
-        _checked("pandas", _pandas),
-        _checked("java", _java),
+        _checked("pyspark", _pyspark, otherwise=spark),
+        _checked("pandas", _pandas, otherwise=spark),
+        _checked("java", _java, otherwise=spark),
         _checked("warehouse", lambda: _warehouse(settings.warehouse)),
         _checked("metastore", lambda: _metastore(settings.metastore, settings.warehouse, settings.options)),
         *optional,
     ]
 
 
-def _checked(what: str, look: Callable[[], str]) -> Finding:
+def _checked(what: str, look: Callable[[], str], *, otherwise: State = State.MISSING) -> Finding:
     try:
         return Finding(what, State.OK, look())
     except SkepError as error:
-        return Finding(what, State.MISSING, error.message, error.hint)
+        return Finding(what, otherwise, error.message, error.hint)
 
 
 def _pyspark() -> str:

@@ -93,7 +93,7 @@ class ProcessLauncher:
                 "PORT": str(port),
                 "FOLDER": str(folder),
                 "CONF": str(settings),
-                "HOME": str(parts.home or folder),
+                "UNPACKED": str(parts.home or folder),
                 **values,
             },
         )

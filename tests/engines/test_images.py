@@ -31,10 +31,11 @@ def test_start_scripts_are_shell_and_take_the_environment(name: str, tmp_path: P
     script = (
         start_script(SERVICES[name], PARTS).replace("exec java", "exec printf '%s\\n'").replace("  java ", "  true ")
     )
-    script = script.replace("/tmp/service", str(tmp_path / "service")).replace(f"cp -r {INSIDE}/conf/.", "true")
+    settings = HERE / "conf" / SERVICES[name].settings
+    script = script.replace("/tmp/service", str(tmp_path / "service")).replace(f"{INSIDE}/conf/.", f"{settings}/.")
     ran = subprocess.run(
         ["sh", "-c", script],
-        env={"PATH": "/usr/bin:/bin", "FOLDER": str(tmp_path / "mine"), "PORT": "4711"},
+        env={"PATH": "/usr/bin:/bin", "HOME": "/root", "FOLDER": str(tmp_path / "mine"), "PORT": "4711"},
         capture_output=True,
         text=True,
         check=False,
@@ -44,6 +45,10 @@ def test_start_scripts_are_shell_and_take_the_environment(name: str, tmp_path: P
     words = ran.stdout.splitlines()
     assert SERVICES[name].main in words
     assert ("4711" in words) == ("@PORT@" in SERVICES[name].arguments)
+    filled = [path.read_text() for path in (tmp_path / "service" / "conf").rglob("*") if path.is_file()]
+    assert filled
+    plugins = re.findall(r"plugin\.dir=(.*)", "\n".join([ran.stdout, *filled]))
+    assert plugins == [str(INSIDE / "home" / "plugin")] * (name.partition("-")[0] in ("presto", "trino"))
 
 
 def test_the_compose_file_names_images_that_can_be_built() -> None:
