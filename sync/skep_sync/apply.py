@@ -7,6 +7,7 @@ partitions that have others, and the marker, which comes last, is not there yet.
 from __future__ import annotations
 
 import sys
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -40,8 +41,8 @@ from skep_table.storage import Storage
 
 T = TypeVar("T")
 
-# Partitions in a call that alters them: a server does it one by one, and the other connections wait for the last call.
-_ALTERED = 100
+_ALTERED = 250
+"""Partitions in a call that alters them: a server does it one by one in one transaction; progress is told by calls."""
 
 
 class Applier:
@@ -50,6 +51,8 @@ class Applier:
     def __init__(self, metastore: Metastore, storage: Storage, options: SyncOptions, events: Events) -> None:
         self._metastore, self._storage, self._options, self._events = metastore, storage, options, events
         self.counts: Counter[str] = Counter()
+        # Servers lock one another out when two connections alter partitions of a table (seen: 2.3 on Derby).
+        self._altering = threading.Lock()
 
     def take(self, plan: SyncPlan) -> dict[str, int]:
         """Takes the steps in order; answers what was done."""
@@ -180,7 +183,9 @@ class Applier:
         )
 
     def _write(self, table: Table, partitions: list[Partition]) -> None:
-        if partitions:
+        if not partitions:
+            return
+        with self._altering:
             _all_of(
                 self._metastore.alter_partitions(table.database, table.name, partitions, batch_size=len(partitions))
             )

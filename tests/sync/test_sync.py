@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import shutil
 import threading
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from skep_catalog.client import Metastore
@@ -19,8 +21,11 @@ from skep_catalog.entries import MARKER
 from skep_sync.status import sync_status
 from skep_sync.steps import AddPartitions, AlterEntry, DropPartitions, SyncPlan
 from skep_sync.sync import apply_plan, plan_sync, sync_table
+from skep_table.commit.create import TableSpec, create_table
 from skep_table.errors import MetastoreUnreachableError, OptionError, SyncError, TableMismatchError
+from skep_table.storage import open_storage
 from skep_table.table import HudiTable
+from skep_table.write.local import LocalWriter
 
 pytestmark = pytest.mark.metastore
 
@@ -305,6 +310,33 @@ class TestTogether:
             if survived:
                 break
         assert survived
+
+    def test_partitions_are_altered_on_one_connection_at_a_time(
+        self, metastore: Metastore, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A server lets two alterations of a table's partitions wait for each other until one fails."""
+        days = [f"2026-01-{day:02}" for day in range(1, 29)]
+        rows = pa.table({"id": list(range(28)), "day": days})
+        spec = TableSpec(name="days", schema=rows.schema, record_key=("id",), partition_by=("day",))
+        table = create_table(open_storage(tmp_path / "days"), spec)
+        LocalWriter(table.reload()).upsert(rows)
+        sync_table(table.reload(), metastore, database)
+        LocalWriter(table.reload()).upsert(rows.append_column("more", pa.array([1] * 28)))
+        alter, under_way, seen = metastore.alter_partitions, threading.Semaphore(1), Counter[str]()
+
+        def counted(*call: Any, **options: Any) -> Iterator[int]:
+            alone = under_way.acquire(blocking=False)
+            seen["alone" if alone else "beside another"] += 1
+            yield from alter(*call, **options)
+            if alone:
+                under_way.release()
+
+        monkeypatch.setattr(metastore, "alter_partitions", counted)
+        options = {"skep.sync.cascade": "all", "hoodie.datasource.hive_sync.batch_num": "2"}
+        sync_table(table.reload(), metastore, database, options=options)
+        assert seen == {"alone": 14}
+        columns = {part.storage.columns for part in metastore.partitions(database, "days")}
+        assert columns == {metastore.table(database, "days").storage.columns}
 
 
 class TestRefusals:
