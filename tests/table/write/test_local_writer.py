@@ -100,6 +100,13 @@ def test_small_files_are_left_alone_when_the_limit_is_zero(make: Make) -> None:
     assert set(content(table)) == {"a", "b", "c"}
 
 
+def test_a_number_of_rows_makes_files_only_where_sizes_do_not(make: Make) -> None:
+    many = rows(*[(f"k{at}", "p", 1, at) for at in range(10)])
+    for by_size, files in ((True, 1), (False, 4)):
+        setting = options(hoodie__copyonwrite__insert__split__size=3, hoodie__copyonwrite__insert__auto__split=by_size)
+        assert LocalWriter(make(), setting).insert(many).files == files
+
+
 @pytest.mark.parametrize(
     ("told", "codec"), [("", "SNAPPY"), ("gzip", "GZIP"), ("ZSTD", "ZSTD"), ("uncompressed", "UNCOMPRESSED")]
 )
