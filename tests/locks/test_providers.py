@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
+import skep
 from skep.locking import lock_of
 from skep.names import TableName
 from skep_catalog.client import Metastore
 from skep_catalog.lock import HmsLock
+from skep_table.commit.transaction import LOCK_ID
 from skep_table.errors import OptionError
 from skep_table.lock import InProcessLock, Lock, NoLock
 from skep_table.locks.dynamodb import DynamoDbLock
@@ -19,6 +23,7 @@ from skep_table.locks.storage import StorageLock
 from skep_table.locks.zookeeper import ZooKeeperLock
 from skep_table.options import Options
 from skep_table.storage import LocalStorage
+from skep_table.table import HudiTable
 
 CLIENT = "org.apache.hudi.client.transaction.lock"
 AWS = "org.apache.hudi.aws.transaction.lock"
@@ -63,6 +68,55 @@ def test_by_name(names: tuple[str, ...], kind: type, tmp_path: Path) -> None:
 def test_an_unknown_one_is_told_with_those_there_are(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="unknown lock provider 'zoo'; there are dynamodb, dynamodb_implicit"):
         made(tmp_path, "zoo")
+
+
+PROVIDER = """
+from skep_table.lock import InProcessLock
+
+asked, taken = [], []
+
+class TheirLock(InProcessLock):
+    leased = True
+
+    def acquire(self, timeout_seconds):
+        taken.append(super().acquire(timeout_seconds))
+        return f"theirs-{len(taken)}"
+
+def provide(request):
+    asked.append(request)
+    return TheirLock(request.storage.root)
+"""
+
+
+def test_one_of_an_installed_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    site = tmp_path / "site"
+    info = site / "their_locks-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: their-locks\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[skep.locks]\ntheirs = their_locks:provide\n")
+    (site / "their_locks.py").write_text(PROVIDER)
+    monkeypatch.syspath_prepend(site)
+    options = {
+        "hoodie.table.name": "visits",
+        "hoodie.datasource.write.recordkey.field": "id",
+        "hoodie.write.concurrency.mode": "optimistic_concurrency_control",
+        "hoodie.write.lock.provider": "theirs",
+        "their.own.option": "7",
+    }
+    path = str(tmp_path / "visits")
+    for mode in ("overwrite", "append"):
+        skep.write(pa.table({"id": ["a"]})).options(**options).mode(mode).save(path)
+    theirs = sys.modules.pop("their_locks")
+    assert theirs.taken
+    assert {request.name for request in theirs.asked} == {"visits"}
+    assert {request.options.get("their.own.option") for request in theirs.asked} == {"7"}
+    table = HudiTable.open(path)
+    ids = [table.commit_metadata(i).extra_metadata[LOCK_ID] for i in table.timeline.data().completed()]
+    assert len(ids) == 2
+    assert all(each.startswith("theirs-") for each in ids)
+    monkeypatch.setattr(sys, "path", [each for each in sys.path if each != str(site)])
+    with pytest.raises(OptionError, match="unknown lock provider 'theirs'"):
+        made(tmp_path, "theirs")
 
 
 def test_a_lock_that_is_named_by_the_tables_path(tmp_path: Path) -> None:

@@ -11,6 +11,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from skep_catalog.client import Metastore
+from skep_catalog.lock import PARTITIONS_SUFFIX, HmsLock
 from skep_table.commit.heartbeat import FOLDER
 from skep_table.errors import LeaseLostError
 from skep_table.locks.storage import StorageLock
@@ -23,10 +25,21 @@ pytestmark = pytest.mark.spark
 SCHEMA = pa.schema([("id", pa.string()), ("part", pa.string()), ("ts", pa.int64())])
 DDL = "id string, part string, ts bigint"
 Make = Callable[..., HudiTable]
-SLEEP = 60
 
 
-def test_a_lost_heartbeat_cancels_the_job(spark: Any, make_table: Make) -> None:
+def endless_frame(spark: Any) -> Any:
+    """Its job ends when it is cancelled, or the test by its time limit."""
+
+    def endless(batches: Any) -> Any:
+        for batch in batches:
+            time.sleep(3600)
+            yield batch
+
+    return spark.createDataFrame([("a", "x", 1)], DDL).mapInArrow(endless, DDL)
+
+
+@pytest.mark.parametrize("job", ["running", "not started yet"])
+def test_a_lost_heartbeat_cancels_the_job(job: str, spark: Any, make_table: Make) -> None:
     table = make_table(SCHEMA)
     folder = Path(table.storage.root) / FOLDER
 
@@ -34,23 +47,44 @@ def test_a_lost_heartbeat_cancels_the_job(spark: Any, make_table: Make) -> None:
         """What another writer does that takes this one for dead."""
         while not (beats := [file for file in folder.glob("*") if file.name.isdigit()]):
             time.sleep(0.05)
-        time.sleep(1.0)
+        while job == "running" and not spark.sparkContext.statusTracker().getActiveJobsIds():
+            time.sleep(0.05)
         for file in beats:
             file.unlink(missing_ok=True)
 
-    def slow(batches: Any) -> Any:
-        for batch in batches:
-            time.sleep(SLEEP)
-            yield batch
-
-    frame = spark.createDataFrame([("a", "x", 1)], DDL).mapInArrow(slow, DDL)
     options = Options({"hoodie.client.heartbeat.interval_in_ms": 200, "hoodie.client.heartbeat.tolerable.misses": 50})
     threading.Thread(target=take_for_dead, daemon=True).start()
-    start = time.monotonic()
-    with pytest.raises(LeaseLostError, match="taken for dead"):
-        SparkWriter(table, spark, options).bulk_insert(frame)
-    assert time.monotonic() - start < SLEEP / 2
+    with pytest.raises(LeaseLostError, match=r"taken for dead by another writer, last at 20.* UTC"):
+        SparkWriter(table, spark, options).bulk_insert(endless_frame(spark))
     assert not table.reload().timeline.pending().instants
+
+
+@pytest.mark.metastore
+def test_a_lost_partition_lock_cancels_the_job(
+    spark: Any, make_table: Make, metastore: Metastore, database: str, snapshot: Callable[[HudiTable], Any]
+) -> None:
+    table = make_table(SCHEMA)
+    lock = HmsLock(metastore, database, "t", heartbeat_seconds=0.2)
+    outside = Metastore.connect(metastore.uri)
+
+    def take_away() -> None:
+        """What a metastore does to a lock whose heartbeats do not arrive, or somebody with `skep lock break`."""
+        while not spark.sparkContext.statusTracker().getActiveJobsIds():
+            time.sleep(0.05)
+        for each in outside.locks(database, "t" + PARTITIONS_SUFFIX):
+            outside.unlock(each.lock_id)
+
+    options = Options({"skep.write.lock.partitions": "x"})
+    thread = threading.Thread(target=take_away, daemon=True)
+    thread.start()
+    with pytest.raises(LeaseLostError, match=r"__partitions/x is lost: .* after 20.* UTC") as caught:
+        SparkWriter(table, spark, options, lock=lock).bulk_insert(endless_frame(spark))
+    assert caught.value.fields["since"]
+    thread.join(30)
+    assert outside.locks(database) == []
+    outside.close()
+    assert not table.reload().timeline.pending().instants
+    assert snapshot(table) == {}
 
 
 def test_the_job_group_of_the_caller_comes_back(spark: Any, make_table: Make) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 import uuid
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
@@ -35,6 +37,8 @@ from skep_writer.streamed import write_stream
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from typing_extensions import Unpack
+
+_CANCEL_SECONDS: Final = 0.5
 
 
 class SparkEngine:
@@ -89,19 +93,36 @@ class SparkWriter(TableWriter):
         options.check()
         engine = SparkEngine(check_session(spark), options)
         self._spark, self._group = spark, f"skep-{uuid.uuid4().hex}"
+        self._ended = threading.Event()  # one for each write
         setting = CommitSetting(
             lock=lock or NoLock(), clock=clock, events=events, options=options, on_lost=self._cancel_jobs
         )
         super().__init__(table, engine, setting, hooks)
 
     def write(self, operation: WriteOperation, frame: object, **how: Unpack[How]) -> WriteResult:
-        with job_group(self._spark, self._group):
+        with self._jobs():
             return super().write(operation, frame, **how)
 
     def delete_where(self, where: str, **how: Unpack[How]) -> WriteResult:
-        with job_group(self._spark, self._group):
+        with self._jobs():
             return super().delete_where(where, **how)
+
+    @contextmanager
+    def _jobs(self) -> Iterator[None]:
+        """Of one write."""
+        self._ended = threading.Event()
+        try:
+            with job_group(self._spark, self._group):
+                yield
+        finally:
+            self._ended.set()
 
     def _cancel_jobs(self, _error: LeaseLostError) -> None:
         """What still runs for a write that can't complete any more is of no use."""
-        self._spark.sparkContext.cancelJobGroup(self._group)
+        threading.Thread(target=self._cancel_until, args=(self._ended,), name="skep-cancel", daemon=True).start()
+
+    def _cancel_until(self, ended: threading.Event) -> None:
+        """Again and again: Spark cancels what runs, and a write may be about to start a job."""
+        while not ended.is_set():
+            self._spark.sparkContext.cancelJobGroup(self._group)
+            ended.wait(_CANCEL_SECONDS)

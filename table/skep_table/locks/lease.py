@@ -173,10 +173,12 @@ class LeasedLock(ABC):
 
     def lease_lost(self) -> LeaseLostError:
         """The error that says so."""
+        last = self.last_beat
         return LeaseLostError(
-            f"lock {self.lock_id} on {self.name} is lost: it expired or was broken",
+            f"lock {self.lock_id} on {self.name} is lost: it expired or was broken"
+            + (f" after {last:%Y-%m-%d %H:%M:%S} UTC" if last else ""),
             lock_id=self.lock_id,
-            since=self.last_beat,
+            since=last,
         )
 
     # -- how
