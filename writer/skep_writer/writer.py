@@ -110,12 +110,12 @@ class SparkWriter(TableWriter):
     @contextmanager
     def _jobs(self) -> Iterator[None]:
         """Of one write."""
-        self._ended = threading.Event()
+        ended = self._ended = threading.Event()
         try:
             with job_group(self._spark, self._group):
                 yield
         finally:
-            self._ended.set()
+            ended.set()
 
     def _cancel_jobs(self, _error: LeaseLostError) -> None:
         """What still runs for a write that can't complete any more is of no use."""
