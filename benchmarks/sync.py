@@ -13,7 +13,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -57,18 +57,17 @@ def measure(*, scale: float, runs: int, only: frozenset[str], say: Say) -> Repor
         long = _growth(Path(scratch, "long"), many, runs + 1)
         with EmbeddedMetastore.start_or_join(Path(scratch, "warehouse")) as server:
             bench = Bench(report, server, runs, say)
-            for name, program in contenders():
-                if only and name not in only:
-                    continue
-                try:
-                    bench.life(name, program, short)
-                    bench.growth(name, program, long)
-                except PeerMissing as reason:
-                    report.of(name, FIRST).failed = str(reason)[:200]
-            if not only or "skep" in only:
-                bench.only_column(short)
-            if not only or "bare calls" in only:
-                bench.bare_calls(short)
+            asked = [one for one in contenders() if not only or one[0] in only]
+            present = [(name, program) for name, program in asked if bench.has(name, program)]
+            for number in range(runs + 1):
+                for name, program in present:
+                    bench.life(name, program, short, warm_up=number == 0)
+                if not only or "skep" in only:
+                    bench.only_column(short, warm_up=number == 0)
+                if not only or "bare calls" in only:
+                    bench.bare_calls(short, warm_up=number == 0)
+            bench.growth(present, long)
+            bench.tell()
     aims(report)
     return report
 
@@ -167,60 +166,67 @@ def _rows(names: Sequence[str]) -> pa.Table:
 
 
 class Bench:
-    """Runs each contender once to warm up and to count its calls, then measured; each time into a new database."""
+    """Runs the contenders in turn, so that a machine's moods meet all: once to warm up and to count their calls,
+    then measured; each time into a new database."""
 
     def __init__(self, report: Report, server: EmbeddedMetastore, runs: int, say: Say) -> None:
         self.report, self.server, self.runs, self.say = report, server, runs, say
         self.metastore = Metastore.connect(server.uri)
         self._databases = 0
 
-    def life(self, name: str, program: Program, commits: Commits) -> None:
-        for number in range(self.runs + 1):
-            with self._database() as database:
-                for shown, task in ((1, FIRST), (1, NOTHING), (2, COLUMN), (3, DROP)):
-                    commits.show(shown)
-                    self._run(name, task, program, commits.path, database, warm_up=number == 0)
-                left = len(self.metastore.partition_names(database, "t"))
-                assert left == len(commits.names) - commits.dropped, (name, left)
-        self._tell(name, FIRST, NOTHING, COLUMN, DROP)
+    def has(self, name: str, program: Program) -> bool:
+        try:
+            program(Path(), "", "")
+        except PeerMissing as reason:
+            self.report.of(name, FIRST).failed = str(reason)[:200]
+            return False
+        return True
 
-    def growth(self, name: str, program: Program, commits: Commits) -> None:
+    def life(self, name: str, program: Program, commits: Commits, *, warm_up: bool) -> None:
         with self._database() as database:
+            for shown, task in ((1, FIRST), (1, NOTHING), (2, COLUMN), (3, DROP)):
+                commits.show(shown)
+                self._run(name, task, program, commits.path, database, warm_up=warm_up)
+            left = len(self.metastore.partition_names(database, "t"))
+            assert left == len(commits.names) - commits.dropped, (name, left)
+
+    def growth(self, contenders: Sequence[tuple[str, Program]], commits: Commits) -> None:
+        with ExitStack() as stack:
+            databases = {name: stack.enter_context(self._database()) for name, _ in contenders}
             commits.show(1)
-            self._process(name, program, commits.path, self.server.uri, database)
+            for name, program in contenders:
+                self._process(name, program, commits.path, self.server.uri, databases[name])
             for number in range(self.runs + 1):
                 commits.show(number + 2)
-                self._run(name, ONE, program, commits.path, database, warm_up=number == 0)
-            found = self.metastore.partition_names(database, "t")
-            assert len(found) == len(commits.names) + self.runs + 1, (name, len(found))
-        self._tell(name, ONE)
+                for name, program in contenders:
+                    self._run(name, ONE, program, commits.path, databases[name], warm_up=number == 0)
+            for name, database in databases.items():
+                found = self.metastore.partition_names(database, "t")
+                assert len(found) == len(commits.names) + self.runs + 1, (name, len(found))
 
-    def only_column(self, commits: Commits) -> None:
+    def only_column(self, commits: Commits, *, warm_up: bool) -> None:
         def program(path: Path, uri: str, database: str) -> list[str]:
             return ours(path, uri, database, "skep.sync.cascade=none")
 
-        for number in range(self.runs + 1):
-            with self._database() as database:
-                commits.show(1)
-                self._process("skep", program, commits.path, self.server.uri, database)
-                commits.show(2)
-                self._run("skep", COLUMN_NONE, program, commits.path, database, warm_up=number == 0)
-        self._tell("skep", COLUMN_NONE)
+        with self._database() as database:
+            commits.show(1)
+            self._process("skep", program, commits.path, self.server.uri, database)
+            commits.show(2)
+            self._run("skep", COLUMN_NONE, program, commits.path, database, warm_up=warm_up)
 
-    def bare_calls(self, commits: Commits) -> None:
+    def bare_calls(self, commits: Commits, *, warm_up: bool) -> None:
         """What a first sync asks of the server and nothing else: a table, its partitions, the markers."""
         commits.show(1)
-        for number in range(self.runs + 1):
-            with self._database() as database:
-                self._process("skep", ours, commits.path, self.server.uri, database)
-                entry = replace(self.metastore.table(database, "t"), origin=None)
-                names = self.metastore.partition_names(database, "t")
-                made = [replace(one, origin=None) for one in self.metastore.partitions(database, "t", names)]
-                self.metastore.drop_table(database, "t")
-                if number:
-                    self.report.of("bare calls", FIRST).run(os.getpid(), partial(self._bare, entry, made))
-                else:
-                    self._bare(entry, made)
+        with self._database() as database:
+            self._process("skep", ours, commits.path, self.server.uri, database)
+            entry = replace(self.metastore.table(database, "t"), origin=None)
+            names = self.metastore.partition_names(database, "t")
+            made = [replace(one, origin=None) for one in self.metastore.partitions(database, "t", names)]
+            self.metastore.drop_table(database, "t")
+            if warm_up:
+                self._bare(entry, made)
+            else:
+                self.report.of("bare calls", FIRST).run(os.getpid(), partial(self._bare, entry, made))
 
     def _bare(self, entry: Table, partitions: list[Partition]) -> float:
         """On as many connections, in batches as large as a sync's."""
@@ -260,9 +266,9 @@ class Bench:
         done = subprocess.run(command, capture_output=True, text=True, check=False, env=_environment())
         assert done.returncode == 0, f"{name}: {done.stderr[-2000:]}"
 
-    def _tell(self, name: str, *tasks: str) -> None:
-        for task in tasks:
-            self.say(f"{name}: {task} {self.report.of(name, task).median:.2f} s")
+    def tell(self) -> None:
+        for measured in self.report.measured:
+            self.say(f"{measured.contender}: {measured.task} {measured.median:.2f} s")
 
     @contextmanager
     def _database(self) -> Iterator[str]:
