@@ -8,30 +8,71 @@ from __future__ import annotations
 
 import gc
 import os
-from typing import Annotated, Any, TextIO
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from itertools import chain
+from typing import Annotated, Any, TextIO, cast
 
 import typer
+from typer.core import TyperGroup
 
-from skep.cli import (
-    callbacks,
-    demo,
-    doctor,
-    fsck,
-    inspect,
-    lake,
-    lock,
-    metastore,
-    read,
-    serve,
-    services,
-    settings,
-    sync,
-    write,
-)
 from skep.cli.output import Output, reported
+
+COMMANDS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
+    "Tables": {
+        "lake": ("ls", "show", "sql"),
+        "read": ("read",),
+        "write": ("write", "delete"),
+        "inspect": ("schema", "timeline", "files", "properties"),
+        "fsck": ("fsck",),
+    },
+    "Table services": {
+        "services": (
+            *("compact", "cluster", "expire", "maintain", "clean", "archive"),
+            *("rollback", "savepoint", "restore"),
+        )
+    },
+    "Metastore": {
+        "sync": ("sync",),
+        "serve": ("serve",),
+        "callbacks": ("callbacks",),
+        "metastore": ("metastore",),
+        "lock": ("lock",),
+    },
+    "Around": {"demo": ("demo",), "doctor": ("doctor",), "settings": ("config",)},
+}
+"""All commands: panel of the help, module that registers them, names."""
+
+
+class Commands(TyperGroup):
+    """Puts a command together when it is asked for: all of them at once would take longer than many a command does."""
+
+    def list_commands(self, ctx: object) -> list[str]:  # noqa: ARG002
+        return [name for modules in COMMANDS.values() for name in chain.from_iterable(modules.values())]
+
+    def get_command(self, ctx: object, cmd_name: str) -> Any:
+        if cmd_name not in self.commands:
+            mistyped = cmd_name not in self.list_commands(ctx)  # then what there is will be suggested
+            for panel, modules in COMMANDS.items():
+                for module, names in modules.items():
+                    if mistyped or cmd_name in names:
+                        self.commands.update(_registered(module, panel))
+        return self.commands.get(cmd_name)
+
+
+def _registered(module: str, panel: str) -> Iterator[tuple[str, Any]]:
+    """The commands of a module by name."""
+    own = typer.Typer()
+    import_module(f"skep.cli.{module}").register(own)
+    commands: Mapping[str, Any] = typer.main.get_group(own).commands
+    for name, command in commands.items():
+        command.rich_help_panel = panel
+        yield name, command
+
 
 app = typer.Typer(
     name="skep",
+    cls=Commands,
     no_args_is_help=True,
     add_completion=True,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -39,20 +80,6 @@ app = typer.Typer(
     epilog="Exit codes: 0 well, 1 failed or drift, 2 wrong usage, 3 changes pending (with --exit-code).",
     pretty_exceptions_enable=False,
 )
-COMMANDS = {
-    "Tables": (lake, read, write, inspect, fsck),
-    "Table services": (services,),
-    "Metastore": (sync, serve, callbacks, metastore, lock),
-    "Around": (demo, doctor, settings),
-}
-for panel, modules in COMMANDS.items():
-    commands, groups = len(app.registered_commands), len(app.registered_groups)
-    for module in modules:
-        module.register(app)
-    for command in app.registered_commands[commands:]:
-        command.rich_help_panel = panel
-    for group in app.registered_groups[groups:]:
-        group.rich_help_panel = panel
 
 
 def _print_versions(asked: bool) -> None:
@@ -83,16 +110,16 @@ def common(
     if profile is not None:
         os.environ["SKEP__PROFILE"] = profile
     if output is not None:
-        context.default_map = _everywhere(context.command, {"output": output.value})
+        name = context.invoked_subcommand or ""
+        asked = cast("Commands", context.command).get_command(context, name)
+        context.default_map = {name: _everywhere(asked, {"output": output.value})}
     _log(quiet, verbose)
 
 
-def _everywhere(group: Any, defaults: dict[str, Any]) -> dict[str, Any]:
-    """Defaults for the options of all commands, those of nested groups too."""
-    return {
-        name: _everywhere(command, defaults) if hasattr(command, "commands") else defaults
-        for name, command in group.commands.items()
-    }
+def _everywhere(command: Any, defaults: dict[str, Any]) -> dict[str, Any]:
+    """Defaults for the options of a command, or of all in a group."""
+    within = getattr(command, "commands", {})
+    return {name: _everywhere(one, defaults) for name, one in within.items()} or defaults
 
 
 def _log(quiet: bool, verbose: int) -> None:

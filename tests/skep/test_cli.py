@@ -9,15 +9,17 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+import typer
 from pyarrow import parquet
 from typer.testing import CliRunner
 
 import skep
-from skep.cli.main import app
+from skep.cli.main import COMMANDS, app
 from skep.lake import Lake
 
 Orders = Callable[..., pa.Table]
@@ -52,6 +54,29 @@ def test_version_names_what_counts(run: Run) -> None:
     code, out, _ = run("--version")
     assert code == 0
     assert [line.split()[0] for line in out.splitlines()] == ["skep", "python", "pyspark", "pyarrow", "pandas", "table"]
+
+
+def test_each_command_is_where_the_table_says() -> None:
+    for modules in COMMANDS.values():
+        for module, names in modules.items():
+            own = typer.Typer()
+            import_module(f"skep.cli.{module}").register(own)
+            assert tuple(typer.main.get_group(own).commands) == names
+
+
+def test_a_command_brings_no_other_along() -> None:
+    code = "import sys; from skep.cli.main import app; app(['config', '--help'], standalone_mode=False); "
+    shown = "print(*(name for name in sys.modules if name.startswith('skep.cli.')))"
+    done = subprocess.run([sys.executable, "-c", code + shown], capture_output=True, text=True, check=True)
+    loaded = {name.removeprefix("skep.cli.") for name in done.stdout.splitlines()[-1].split()}
+    assert "settings" in loaded
+    assert not loaded & {"sync", "serve", "services", "write", "callbacks"}
+
+
+def test_a_mistyped_command_is_guessed(run: Run) -> None:
+    code, _, err = run("synk")
+    assert code == 2
+    assert "Did you mean 'sync'?" in err
 
 
 def test_no_command_prints_help(run: Run) -> None:
