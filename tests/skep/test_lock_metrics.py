@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,7 +14,7 @@ from skep_table.commit.setting import CommitSetting
 from skep_table.errors import CommitConflictError, LockTimeoutError
 from skep_table.events import Events
 from skep_table.lock import held
-from skep_table.locks.storage import StorageLock
+from skep_table.locks.storage import LOCK_FILE, Lease, StorageLock
 from skep_table.options import Options
 from skep_table.storage import LocalStorage
 from skep_table.write.local import LocalWriter
@@ -48,3 +49,18 @@ def test_waits_holds_time_outs_and_retries(tmp_path: Path) -> None:
     assert value("skep_lock_wait_seconds_count", lock=name) == value("skep_lock_held_seconds_count", lock=name) == 5
     assert value("skep_lock_failures_total", lock=name, what="timed_out") == 1
     assert value("skep_write_conflicts_total", what="retried") == 1
+
+
+def test_a_lost_lock(tmp_path: Path) -> None:
+    from skep.lock_metrics import LockMetrics
+
+    registry, lost = prometheus_client.CollectorRegistry(), threading.Event()
+    storage = LocalStorage(str(tmp_path / "t"))
+    lock = StorageLock(
+        storage, heartbeat_seconds=0.05, events=Events(LockMetrics(registry)), on_lost=lambda _error: lost.set()
+    )
+    with held(lock, 5):
+        storage.replace_atomic(LOCK_FILE, Lease("somebody", 0, True).encode())
+        assert lost.wait(30)
+    labels = {"lock": storage.root, "what": "lost"}
+    assert registry.get_sample_value("skep_lock_failures_total", labels) == 1

@@ -112,7 +112,7 @@ INSTANT_LAG_SECONDS = option(
     10,
     "With optimistic concurrency, new instants are dated back so far, but never before one that is there; those of"
     " services wherever others share the lock: a Hudi 0.x writer dates its instant before it shows it, and must not"
-    " come to lie below ours",
+    " come to lie below ours. So long is one waited for that has shown its instant, and not looked at the table yet",
 )
 for _key in (
     "hoodie.write.lock.num_retries",

@@ -28,7 +28,7 @@ from skep_table.commit.concurrency import Concurrency
 from skep_table.commit.conflict import Ending, Group, completed_since, services_planned_after, touched_groups
 from skep_table.commit.early import refuse_early
 from skep_table.commit.heartbeat import Heart, Pulse
-from skep_table.commit.instants import request_write
+from skep_table.commit.instants import after_others_looked, request_write
 from skep_table.commit.leftovers import delete_files, delete_new_partitions, files_of_instant
 from skep_table.commit.markers import close_markers, delete_markers, open_markers
 from skep_table.commit.partition_locks import PartitionLocks
@@ -215,7 +215,7 @@ class Transaction:
 
     def _check_ahead(self, metadata: CommitMetadata, check: Callable[[HudiTable], None] | None) -> frozenset[Instant]:
         """Compares with the commits so far while others may have the lock; answers which these were."""
-        fresh = self.table.reload()
+        fresh = after_others_looked(self.table.reload(), self.instant, self._setting)
         if check is not None:
             check(fresh)
         since = completed_since(self.table, fresh)

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from types import TracebackType
 
 from skep_table.commit.heartbeat import Heart, Heartbeats, Pulse, forget_heartbeat
+from skep_table.commit.instants import after_others_looked
 from skep_table.commit.leftovers import delete_files, files_of_instant
 from skep_table.commit.markers import claimed_by, close_markers, delete_markers, open_markers
 from skep_table.commit.rollback import roll_back
@@ -89,6 +90,7 @@ class Execution:
     def complete(self, metadata: CommitMetadata, check: Check) -> Instant:
         """Makes the result visible. CommitConflictError when another executor took over, or the plan does not fit."""
         setting, time = self._setting, self.instant.requested_time
+        after_others_looked(self.table.reload(), self.instant, setting)
         with held(setting.lock, setting.lock_timeout_seconds):
             fresh = prepared(self.table, setting)
             self._heart.ensure_alive()

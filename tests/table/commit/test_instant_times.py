@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pyarrow as pa
 import pytest
 
-from skep_table.clock import SYSTEM_CLOCK
+from skep_table.clock import SYSTEM_CLOCK, SystemClock
 from skep_table.commit.create import TableSpec, create_table
+from skep_table.commit.heartbeat import Heart, Pulse, heartbeat_path
 from skep_table.commit.rollback import roll_back
 from skep_table.commit.setting import CommitSetting
 from skep_table.locks.storage import StorageLock
 from skep_table.options import Options
 from skep_table.services.clean import schedule_clean
-from skep_table.services.cluster import schedule_clustering
+from skep_table.services.cluster import cluster, schedule_clustering
 from skep_table.services.compact import compact, schedule_compaction
 from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
 from skep_table.table_config import TableType
 from skep_table.timeline.instant import Action, Instant, State
 from skep_table.timeline.timeline import format_instant_time
-from skep_table.timeline.write import create_requested
+from skep_table.timeline.write import create_requested, transition_to_inflight
 from skep_table.write.local import LocalWriter
 
 Rows = Callable[..., pa.Table]
@@ -134,3 +135,74 @@ def test_times_rise_across_writers_and_services_in_both_modes(merge_on_read: Hud
 
 def after(time: str) -> str:
     return f"{int(time) + 1:017d}"
+
+
+class Told(SystemClock):
+    """Tells when somebody sleeps, and lets that be much longer."""
+
+    def __init__(self, told: Callable[[], None]) -> None:
+        self.slept, self.told = 0.0, told
+
+    def now(self) -> datetime:
+        return super().now() + timedelta(seconds=self.slept)
+
+    def sleep(self, seconds: float) -> None:
+        self.slept += max(seconds, 1)
+        self.told()
+
+
+def shown_by_hudi(table: HudiTable, state: State = State.REQUESTED, seconds: float = 0) -> Instant:
+    """An instant and its heartbeat as a JVM writer shows them, so many seconds after its date."""
+    instant = Instant(now(table, -seconds), Action.COMMIT, State.REQUESTED)
+    table.storage.replace_atomic(heartbeat_path(instant.requested_time), b"")
+    create_requested(table, instant)
+    return transition_to_inflight(table, instant) if state is State.INFLIGHT else instant
+
+
+class TestOneThatWasOnlyJustShown:
+    """JVM writers look at the table after that, and write below what is later than theirs and complete already."""
+
+    def written(self, table: HudiTable, rows: pa.Table, clock: Told, **options: object) -> Instant:
+        setting = CommitSetting(lock=StorageLock(table.storage), clock=clock, options=Options({**SEVERAL, **options}))
+        return LocalWriter(table, setting).upsert(rows).instant
+
+    def test_is_let_look_before_a_later_one_completes(self, table: HudiTable, rows: Rows) -> None:
+        hudis = shown_by_hudi(table)
+        pending: list[str] = []
+
+        def looks() -> None:
+            pending.extend(i.requested_time for i in table.reload().timeline.pending().data())
+            transition_to_inflight(table, hudis)
+
+        done = self.written(table, rows(["a"]), Told(looks))
+        assert hudis.requested_time < done.requested_time
+        assert pending == [hudis.requested_time, done.requested_time]
+
+    def test_for_as_long_as_instants_are_dated_back(self, table: HudiTable, rows: Rows) -> None:
+        shown_by_hudi(table)
+        clock = Told(lambda: None)
+        self.written(table, rows(["a"]), clock)
+        assert 8 <= clock.slept <= 11
+        shown_by_hudi(table)
+        clock = Told(lambda: pytest.fail("it was told not to"))
+        self.written(table, rows(["a"]), clock, **{"skep.write.instant.lag.seconds": 0})
+
+    @pytest.mark.parametrize("of", ["one that has looked", "one that had its time", "a dead one", "skep's own"])
+    def test_others_are_not_waited_for(self, of: str, table: HudiTable, rows: Rows) -> None:
+        inflight = State.INFLIGHT if of == "one that has looked" else State.REQUESTED
+        hudis = shown_by_hudi(table, inflight, seconds=15 if of == "one that had its time" else 0)
+        if of in ("a dead one", "skep's own"):
+            table.storage.delete(heartbeat_path(hudis.requested_time))
+        heart = Heart(table.storage, Pulse(60, 120), SYSTEM_CLOCK)
+        if of == "skep's own":
+            heart.announce(hudis.requested_time)
+        self.written(table, rows(["a"]), Told(lambda: pytest.fail("it waits")))
+        heart.stop()
+
+    def test_before_a_clustering_completes(self, merge_on_read: HudiTable) -> None:
+        table = merge_on_read
+        hudis = shown_by_hudi(table)
+        clock = Told(lambda: None if clock.slept > 1 else transition_to_inflight(table, hudis) and None)
+        options = Options({"hoodie.clustering.plan.strategy.small.file.limit": 10**9})
+        cluster(table.reload(), CommitSetting(lock=StorageLock(table.storage), clock=clock, options=options))
+        assert clock.slept == 1
