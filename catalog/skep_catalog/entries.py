@@ -19,6 +19,8 @@ from skep_catalog.entities import Column, StorageDescriptor, Table
 from skep_catalog.type_text import hive_columns, pieces, spark_schema
 from skep_table.errors import SchemaError, UnsupportedError
 from skep_table.names import BaseFormat
+from skep_table.options import Options
+from skep_table.schema.policy import OPERATION_FIELD
 from skep_table.schema.types import Field, Schema, StringType
 from skep_table.table_config import TableConfig
 
@@ -127,7 +129,6 @@ _PRE_APACHE: Final = _Classes(
     _PARQUET_OUTPUT,
     _PARQUET_SERDE,
 )
-_OPERATION_FIELD: Final = "hoodie.allow.operation.metadata.field"
 
 
 def wanted_entries(
@@ -180,7 +181,7 @@ def _views(config: TableConfig, name: str, options: EntryOptions) -> tuple[list[
 def _all_fields(config: TableConfig, schema: Schema, options: EntryOptions) -> tuple[Field, ...]:
     if options.omit_metadata_fields:
         return schema.without_meta().fields
-    return schema.with_meta(operation=config.raw.get(_OPERATION_FIELD, "").lower() == "true").fields
+    return schema.with_meta(operation=Options(config.raw).value(OPERATION_FIELD)).fields
 
 
 def _partition_fields(config: TableConfig, fields: tuple[Field, ...], options: EntryOptions) -> tuple[Field, ...]:

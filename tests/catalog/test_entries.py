@@ -147,9 +147,13 @@ class TestCopyOnWrite:
         names = [column.name for column in entry.table.storage.columns]
         assert names == [*([] if omit else META), "id", "at", "price", "_hoodie_is_deleted", "_hoodie_mine"]
 
-    def test_the_operation_column_where_the_table_has_it(self) -> None:
-        (entry,) = entries(replace(COW, raw={"hoodie.allow.operation.metadata.field": "true"})).entries
-        assert entry.table.storage.columns[5].name == "_hoodie_operation"
+    @pytest.mark.parametrize("stated", [(), (Field("_hoodie_operation", StringType()),)])
+    def test_the_operation_column_where_the_table_has_it(self, stated: tuple[Field, ...]) -> None:
+        config = replace(COW, raw={"hoodie.allow.operation.metadata.field": "true"})
+        schema = Schema((*SCHEMA.fields, *stated))
+        (entry,) = wanted_entries(config, schema, "file:///lake/trips", "Db", "Trips").entries
+        names = [column.name for column in entry.table.storage.columns]
+        assert names == [*META, "_hoodie_operation", "id", "at", "price"]
 
     @pytest.mark.parametrize(
         ("base_format", "kind"),

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 
 from skep_table.errors import InputError, UnsupportedError
+from skep_table.options import Options
 from skep_table.query.incremental import (
     WrittenFiles,
     check_not_cleaned_away,
@@ -30,6 +31,7 @@ from skep_table.query.request import ReadRequest, instant_text
 from skep_table.query.timetravel import check_not_cleaned
 from skep_table.schema.arrow import from_arrow_type, to_arrow
 from skep_table.schema.history import SchemaVersion
+from skep_table.schema.policy import OPERATION_FIELD
 from skep_table.schema.types import Field, Schema
 from skep_table.slices.bootstrap import METADATA_BOOTSTRAP
 from skep_table.slices.history import schema_history
@@ -132,7 +134,8 @@ def scan_of(table: HudiTable, request: ReadRequest) -> Scan:
         check_not_cleaned(table, as_of)
     schema = _schema(table, as_of)
     if table.config.populate_meta_fields:
-        schema = schema.with_meta()
+        told = Options(table.config.raw).with_values(table.options).with_values(request.options)
+        schema = schema.with_meta(operation=told.value(OPERATION_FIELD))
     elif request.query is QueryType.INCREMENTAL:
         raise UnsupportedError(
             f"no incremental queries on {table.config.name}: hoodie.populate.meta.fields=false",

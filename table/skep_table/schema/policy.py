@@ -25,6 +25,13 @@ COLUMN_DROP = option(
     False,
     "Columns that the rows lack are taken out of the table's schema",
 )
+# Of reads, too: Hudi keeps the column in its files, and not in the schema that its commits state.
+OPERATION_FIELD = option(
+    "hoodie.allow.operation.metadata.field",
+    boolean,
+    False,
+    "Files have a column _hoodie_operation, also when rows came without; D and -U there are deletes",
+)
 for _key in ("hoodie.avro.schema.validate", "hoodie.datasource.write.schema.canonicalize"):
     option(_key, str, "", "schemas are always checked, and compared by what they mean", status=Status.NO_EFFECT)
 planned("hoodie.schema.on.read.enable")

@@ -213,7 +213,7 @@ class Schema:
         """Hudi's meta columns first (nullable strings), then the data columns."""
         names = ALL_META_FIELDS if operation else META_FIELDS
         meta = tuple(Field(name, StringType(), nullable=True, doc="", default=None) for name in names)
-        return replace(self, fields=meta + self.without_meta().fields)
+        return replace(self, fields=meta + self.without(names).fields)
 
 
 COMMIT_TIME: Final = "_hoodie_commit_time"

@@ -166,12 +166,6 @@ COLLECTED_BYTES = option(
 EMPTY_COMMITS = option(
     "hoodie.allow.empty.commit", boolean, True, "A write of nothing commits, too; false leaves no trace of it"
 )
-OPERATION_FIELD = option(
-    "hoodie.allow.operation.metadata.field",
-    boolean,
-    False,
-    "The table has a column _hoodie_operation, also when the rows have none; D and -U there are deletes",
-)
 
 VALIDATORS = option(
     "hoodie.precommit.validators",

@@ -16,7 +16,7 @@ from skep_table.merge import MergeRule
 from skep_table.names import META_FOLDER
 from skep_table.options import Options
 from skep_table.schema.arrow import from_arrow, to_arrow
-from skep_table.schema.policy import SchemaPolicy
+from skep_table.schema.policy import OPERATION_FIELD, SchemaPolicy
 from skep_table.schema.reconcile import reconcile
 from skep_table.schema.types import META_FIELDS, OPERATION, Field, Schema, StringType
 from skep_table.table import HudiTable
@@ -35,7 +35,6 @@ from skep_table.write.options import (
     DUPLICATES,
     DUPLICATES_DROPPED,
     MAX_FILE_BYTES,
-    OPERATION_FIELD,
     Duplicates,
 )
 from skep_table.write.settings import check_settings, merged_by

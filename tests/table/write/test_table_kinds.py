@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -288,6 +289,34 @@ def test_rows_say_by_their_operation_that_they_are_deletes(make: Make, kind: Tab
     operations = pa.array(["U", "D", "-U", "I"])
     writer(table, **told).upsert(said.append_column("_hoodie_operation", operations))
     assert content(table) == [("a", 1, 10), ("d", 1, 40)]
+
+
+@both_types
+def test_the_operation_is_a_meta_column_to_who_says_that_files_have_it(make: Make, kind: TableType) -> None:
+    """Hudi's commits leave it out of their schema, so a table may have it in files only."""
+    table = make({}, type=kind)
+    told = {"hoodie.allow.operation.metadata.field": "true"}
+    writer(table, **{key.replace(".", "__"): value for key, value in told.items()}).insert(
+        rows(("a", 1, 1, 1)).append_column("_hoodie_operation", pa.array(["I"]))
+    )
+    folder = table.storage.root
+    for commit in Path(folder, ".hoodie").glob("*commit"):
+        as_hudi_states_it(commit)
+    assert "_hoodie_operation" not in read(HudiTable.open(folder), ReadRequest()).schema.names
+    for answer in (
+        read(HudiTable.open(folder, told), ReadRequest()),
+        read(HudiTable.open(folder), ReadRequest(options=told)),
+    ):
+        assert answer.schema.names[5] == "_hoodie_operation"
+        assert answer.to_arrow()["_hoodie_operation"].to_pylist() == ["I"]
+
+
+def as_hudi_states_it(commit: Path) -> None:
+    content = json.loads(commit.read_bytes())
+    schema = json.loads(content["extraMetadata"]["schema"])
+    schema["fields"] = [field for field in schema["fields"] if field["name"] != "_hoodie_operation"]
+    content["extraMetadata"]["schema"] = json.dumps(schema)
+    commit.write_text(json.dumps(content))
 
 
 # -- commits of nothing ------------------------------------------------------------------------------------------------
