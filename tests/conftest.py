@@ -108,6 +108,22 @@ def chosen(item: pytest.Item, marker_name: str, choice: str) -> bool:
     return bool(wanted & (names | {name.partition("-")[0] for name in names}))
 
 
+REAL = ("tests/engines/", "tests/peers/")
+"""Where tests start JVMs of their own: one machine carries one of those at a time."""
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Of several workers (`./dev test` has two) one takes a file whole, and one takes all that starts real engines."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Files(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return "real" if nodeid.startswith(REAL) else nodeid.partition("::")[0]
+
+    return Files(config, log)
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     def runs(item: pytest.Item) -> bool:

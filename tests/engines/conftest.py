@@ -9,8 +9,9 @@ import functools
 import importlib.util
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 
@@ -51,6 +52,17 @@ RUNNING: pytest.StashKey[list[Running]] = pytest.StashKey()
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[TIMINGS], config.stash[RUNNING] = [], []
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if (output := getattr(session.config, "workeroutput", None)) is not None:  # a worker's, told to who prints
+        output["engine_timings"] = [asdict(timing) for timing in session.config.stash[TIMINGS]]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    timings = getattr(node, "workeroutput", {}).get("engine_timings", [])
+    node.config.stash[TIMINGS] += [Timing(**timing) for timing in timings]
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
