@@ -12,6 +12,9 @@ from skep_table.storage import Storage
 
 _SERVER_TYPE_FILE = "MARKERS.type"
 _SERVER_PREFIX = "MARKERS"
+# A writer that was killed while it made a marker left a file that was to become one: its data file is not there.
+# Hadoop's local file system lays check sums beside the markers of JVM writers.
+_NO_MARKERS = (".tmp", ".crc")
 
 
 def _sign(instant_time: str) -> str:
@@ -74,8 +77,8 @@ def list_markers(storage: Storage, instant_time: str) -> list[Marker] | None:
             if line
         ]
         return [Marker.parse(instant_time, line) for line in dict.fromkeys(lines)]
-    # A writer that was killed while it made a marker left a file that was to become one: its data file is not there.
-    return [Marker.parse(instant_time, name) for name in below if ".marker." in name and not name.endswith(".tmp")]
+    markers = [name for name in below if ".marker." in name and not name.endswith(_NO_MARKERS)]
+    return [Marker.parse(instant_time, name) for name in markers]
 
 
 def delete_markers(storage: Storage, instant_time: str) -> None:

@@ -202,15 +202,16 @@ def test_a_failed_commit_of_another_writer_is_rolled_back_first(markers: str, ta
     assert not fresh.timeline.pending().instants
 
 
-def test_a_marker_that_was_not_finished_is_none(table: HudiTable, rows: Rows) -> None:
-    """What is left of a process that was killed between writing a file and giving it its name."""
+@pytest.mark.parametrize("ending", ["0123456789abcdef.tmp", "crc"])
+def test_what_lies_beside_markers_is_none(ending: str, table: HudiTable, rows: Rows) -> None:
+    """What a process left that was killed between writing a file and giving it its name, and Hadoop's check sums."""
     LocalWriter(table).insert(rows(["a"]))
     dead = Transaction.begin(table, Action.COMMIT, CommitSetting())
     dead.inflight(CommitMetadata())
     time = dead.instant.requested_time
     folder = folder_of(table) / ".hoodie/.temp" / time / "p"
     folder.mkdir(parents=True)
-    (folder / f".f-0_0-0-0_{time}.parquet.marker.MERGE.0123456789abcdef.tmp").touch()
+    (folder / f".f-0_0-0-0_{time}.parquet.marker.MERGE.{ending}").touch()
     table.storage.delete(heartbeat_path(time))
     LocalWriter(table).insert(rows(["b"]))
     assert keys(table) == ["a", "b"]
