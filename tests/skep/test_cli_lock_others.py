@@ -106,7 +106,8 @@ def test_a_provider_that_options_name(storage: LocalStorage, zookeeper: str) -> 
 def test_a_terminal_shows_for_whom_a_writer_waits(
     storage: LocalStorage, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("FORCE_COLOR", "1")  # what makes rich take a pipe for a terminal
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "200")
     with held(StorageLock(storage, purpose="the nightly job"), 5), told("write") as listener:
         waiting = StorageLock(storage, events=Events(listener))

@@ -41,11 +41,6 @@ def test_a_bar_names_the_step_and_how_much_of_it_is_done(monkeypatch: pytest.Mon
     assert len(bar.partition("╺")[0]) == full
 
 
-def test_who_waits_for_a_lock_sees_for_whom(monkeypatch: pytest.MonkeyPatch) -> None:
-    drawn = shown(monkeypatch, "upsert", Event("lock.waiting", {"holder": "writer@host:7", "ahead": 2}))
-    assert "upsert: waiting for the lock of writer@host:7, 2 before us" in drawn
-
-
 def test_nothing_is_drawn_where_no_terminal_is(capsys: pytest.CaptureFixture[str]) -> None:
     with told("sync of demo.orders") as tell:
         tell(Event("sync.partitions", done=1, total=4))
