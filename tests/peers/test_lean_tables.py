@@ -1,4 +1,4 @@
-"""Tables that keep less in their files than others: Hudi and skep make and read the same, and write on in turn."""
+"""Tables that keep less or more in their files than others: both make and read the same, and write on in turn."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from skep_table.table import HudiTable
 
 Options = dict[str, str]
 Start = Callable[[str], Jvm]
+OPERATION = "_hoodie_operation"
 OF_THE_WRITE = ("_hoodie_commit_time", "_hoodie_commit_seqno", "_hoodie_file_name")
 SIMPLE = {"hoodie.index.type": "SIMPLE"}
 DROPPED = {"hoodie.datasource.write.drop.partition.columns": "true", **HIVE}
@@ -50,6 +51,7 @@ KINDS = {
     "dropped_numbers": Kind({**DROPPED, **SIMPLE}, "bigint", (7, -3, 2**40)),
     "dropped_dates": Kind(DROPPED, "date", ("2024-02-29", "1969-12-31")),
     "no_key_filter": Kind({"hoodie.parquet.bloom.filter.enabled": "false", **SIMPLE}),
+    "operation_field": Kind({"hoodie.allow.operation.metadata.field": "true"}),
 }
 
 
@@ -67,21 +69,28 @@ class Pair:
     folder: Path
     options: Options
     source: Source
+    unsettled: tuple[str, ...] = ()
+    hudi_writes: bool = True
 
     def write(self, operation: str, rows: list[Row], *, crossed: bool = False) -> None:
         """Each writes into its own table, or into the other's."""
         theirs, ours = ("ours", "theirs") if crossed else ("theirs", "ours")
-        self.hudi.write(self.folder / theirs, rows, self.source.ddl(), self.options, operation=operation)
+        if self.hudi_writes:
+            self.hudi.write(self.folder / theirs, rows, self.source.ddl(), self.options, operation=operation)
+        else:
+            ours = "ours"
         options = {**self.options, "hoodie.datasource.write.operation": operation}
         frame = arrow_table(rows, self.source.ddl())
         skep.write(frame).format("hudi").options(**options).mode("append").save(self.folder / ours)
 
     def agree(self, after: str) -> None:
-        theirs, ours = (self.hudi.read(self.folder / name).rows for name in ("theirs", "ours"))
-        found = difference(ours, theirs, without=OF_THE_WRITE)
-        assert not found, f"after {after}, Hudi reads other rows in skep's table than in its own: {found}"
-        for name, rows in (("ours", ours), ("theirs", theirs)):
-            found = difference(self.read(name), rows)
+        names = ("ours", "theirs") if self.hudi_writes else ("ours",)
+        by_hudi = {name: self.hudi.read(self.folder / name).rows for name in names}
+        if self.hudi_writes:
+            found = difference(by_hudi["ours"], by_hudi["theirs"], without=(*OF_THE_WRITE, *self.unsettled))
+            assert not found, f"after {after}, Hudi reads other rows in skep's table than in its own: {found}"
+        for name, rows in by_hudi.items():
+            found = difference(self.read(name), rows, without=self.unsettled)
             assert not found, f"after {after}, skep reads {name} otherwise than Hudi: {found}"
 
     def read(self, name: str) -> list[Row]:
@@ -96,6 +105,11 @@ def test_both_writers_make_and_keep_the_same_table(
     kind = KINDS[name]
     source = Source(name, FEW, kind.partitions, kind.part_type)
     pair = Pair(jvm(release), tmp_path, options_of(release, table_type, kind), source)
+    if name == "operation_field":
+        # Hudi shows the column or not by which file of the latest commit it happens to look into.
+        pair.unsettled = (OPERATION,)
+        # Spark writers of Hudi can't append to logs there: 0.15.0 fails, 1.2.0 loses the rows, in its own tables, too.
+        pair.hudi_writes = table_type == COW
     pair.write("insert", source.new(20))
     pair.write("upsert", source.mixed(10, 5))
     pair.write("delete", source.forget(source.again(4)))

@@ -24,7 +24,7 @@ from skep_table.merge import last_of_each
 from skep_table.merge.rows import Mask, as_mask, deleted, in_delete_block, ordering_columns
 from skep_table.names import LogFileName, Marker, MarkerType, join
 from skep_table.schema.avro import avro_text
-from skep_table.schema.types import IS_DELETED, PARTITION_PATH, RECORD_KEY
+from skep_table.schema.types import IS_DELETED, OPERATION, PARTITION_PATH, RECORD_KEY
 from skep_table.timeline.metadata import WriteStat
 from skep_table.write.attempt import attempt_of
 from skep_table.write.context import WriteContext, ensure_partition
@@ -98,6 +98,9 @@ def data_block(context: WriteContext, rows: pa.Table, more: Headers = _NO_HEADER
     """Rows with all meta columns. `more` are further headers."""
     schema = context.schema.with_meta()
     rows = rows if context.files.meta else without_meta_values(rows)
+    if (at := rows.schema.get_field_index(OPERATION)) >= 0:
+        # Hudi 1.2 fails at a row of a log that does not say its operation; U is none of the deleting ones
+        rows = rows.set_column(at, rows.schema.field(at), pc.fill_null(rows.column(at), "U"))
     if context.logs.block_format is DataBlockFormat.AVRO:
         return avro_block(context.instant_time, schema, rows, more=more)
     headers = {HeaderKey.INSTANT_TIME: context.instant_time, HeaderKey.SCHEMA: avro_text(schema), **more}

@@ -128,7 +128,7 @@ def plan_write(table: HudiTable, operation: WriteOperation, incoming: pa.Schema,
             hint="the same operation without the flag finds rows by their key",
             table=config.name,
         )
-    stored = table.schema()
+    stored = _with_operation(table.schema(), options)
     if traits.finds_keys and not traits.prepped and not generator.record_fields:
         raise KeyFieldError(
             f"table {config.name} has no record key, so rows can't be found by key",
@@ -152,9 +152,7 @@ def plan_write(table: HudiTable, operation: WriteOperation, incoming: pa.Schema,
                 raise KeyFieldError(
                     f"table {config.name}: ordering column {name} is not among {', '.join(given.names)}", column=name
                 )
-    incoming = from_arrow(given, stored.name, stored.namespace)
-    if options.value(OPERATION_FIELD) and OPERATION not in incoming:
-        incoming = replace(incoming, fields=(*incoming.fields, Field(OPERATION, StringType(), default=None)))
+    incoming = _with_operation(from_arrow(given, stored.name, stored.namespace), options)
     # paths are made of a dropped column as it arrives: what it is read back as does not matter
     dropped = incoming.select(tuple(name for name in config.dropped_columns if name in incoming))
     in_files = reconcile(table.without_dropped(stored), table.without_dropped(incoming), SchemaPolicy.of(options))
@@ -165,6 +163,12 @@ def plan_write(table: HudiTable, operation: WriteOperation, incoming: pa.Schema,
         arrangement.check(keyer.schema)
     rule = rule.with_defaults(in_files)
     return WritePlan(operation, table.with_dropped(in_files), in_files, keyer, rule, index, options)
+
+
+def _with_operation(schema: Schema, options: Options) -> Schema:
+    if not options.value(OPERATION_FIELD) or OPERATION in schema:
+        return schema
+    return replace(schema, fields=(*schema.fields, Field(OPERATION, StringType(), default=None)))
 
 
 def _refuse_consistent_hashing(table: HudiTable) -> None:

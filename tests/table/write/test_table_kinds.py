@@ -311,6 +311,34 @@ def test_the_operation_is_a_meta_column_to_who_says_that_files_have_it(make: Mak
         assert answer.to_arrow()["_hoodie_operation"].to_pylist() == ["I"]
 
 
+@both_types
+def test_a_delete_leaves_the_operations_of_other_rows(make: Make, kind: TableType) -> None:
+    table = make({}, type=kind)
+    told = {"hoodie__allow__operation__metadata__field": "true"}
+    said = rows(("a", 1, 1, 1), ("b", 1, 1, 1)).append_column("_hoodie_operation", pa.array(["I", "U"]))
+    writer(table, **told).insert(said)
+    for commit in Path(table.storage.root, ".hoodie").glob("*commit"):
+        as_hudi_states_it(commit)
+    table = table.reload()
+    assert writer(table, **told).delete(rows(("a", 1, 2, 0)).select(["id", "part"])).deleted == 1
+    (row,) = read(table.reload(), ReadRequest()).to_arrow().to_pylist()
+    assert (row["id"], row["_hoodie_operation"]) == ("b", "U")
+
+
+def test_rows_of_logs_say_their_operation(make: Make) -> None:
+    """Hudi 1.2 fails at those that do not."""
+    table = make({}, type=TableType.MERGE_ON_READ)
+    told = {"hoodie__allow__operation__metadata__field": "true"}
+    writer(table, **told).insert(rows(("a", 1, 1, 1), ("b", 1, 1, 1)))
+    writer(table, **told).upsert(rows(("a", 1, 2, 2)))
+    assert {
+        row["id"]: row["_hoodie_operation"] for row in read(table.reload(), ReadRequest()).to_arrow().to_pylist()
+    } == {
+        "a": "U",
+        "b": None,
+    }
+
+
 def as_hudi_states_it(commit: Path) -> None:
     content = json.loads(commit.read_bytes())
     schema = json.loads(content["extraMetadata"]["schema"])
