@@ -156,7 +156,7 @@ class Storm:
         from skep_table.write.local import LocalWriter
 
         row = {"id": "after", "part": "after", "ts": 1, "batch": "after"}
-        lock = script.make_lock(self.lock, self.table)
+        lock = script.make_lock({**self.lock, "beat": 10}, self.table)  # the storm is over: leases are long again
         LocalWriter(self.table, CommitSetting(lock=lock)).upsert(pa.Table.from_pylist([row], script.SCHEMA))
 
 
