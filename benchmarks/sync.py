@@ -230,7 +230,8 @@ class Bench:
 
     def _bare(self, entry: Table, partitions: list[Partition]) -> float:
         """On as many connections, in batches as large as a sync's."""
-        batches = [partitions[start : start + 1000] for start in range(0, len(partitions), 1000)]
+        size = min(1000, -(-len(partitions) // 4))
+        batches = [partitions[start : start + size] for start in range(0, len(partitions), size)]
         start = time.perf_counter()
         self.metastore.create_table(entry)
         with ThreadPoolExecutor(4) as pool:

@@ -1,4 +1,4 @@
-"""Takes the steps of a plan: partitions in batches on several connections, then the one alteration of each entry.
+"""Takes the steps of a plan: partitions in batches, added on several connections, then the one alteration of each entry.
 
 What was done when a step fails stays, and is well-formed: partitions are added where they are missing, columns taken to
 partitions that have others, and the marker, which comes last, is not there yet. So the next sync goes on from there.
@@ -43,6 +43,8 @@ T = TypeVar("T")
 
 _ALTERED = 250
 """Partitions in a call that alters them: a server does it one by one in one transaction; progress is told by calls."""
+_SHARE = 100
+"""Below so many partitions a call more costs as much as another connection gains."""
 
 
 class Applier:
@@ -51,8 +53,8 @@ class Applier:
     def __init__(self, metastore: Metastore, storage: Storage, options: SyncOptions, events: Events) -> None:
         self._metastore, self._storage, self._options, self._events = metastore, storage, options, events
         self.counts: Counter[str] = Counter()
-        # Servers lock one another out when two connections alter partitions of a table (seen: 2.3 on Derby).
-        self._altering = threading.Lock()
+        # A server's connections lock one another out when two alter or drop partitions of a table (seen: 2.3 on Derby).
+        self._changing = threading.Lock()
 
     def take(self, plan: SyncPlan) -> dict[str, int]:
         """Takes the steps in order; answers what was done."""
@@ -155,7 +157,8 @@ class Applier:
         )
 
     def _drop(self, table: Table, batch: Sequence[str]) -> None:
-        _all_of(self._metastore.drop_partitions(table.database, table.name, batch, batch_size=len(batch)))
+        with self._changing:
+            _all_of(self._metastore.drop_partitions(table.database, table.name, batch, batch_size=len(batch)))
 
     def _move(self, table: Table, batch: Sequence[PartitionTarget]) -> None:
         locations = {target.values: target.location for target in batch}
@@ -185,7 +188,7 @@ class Applier:
     def _write(self, table: Table, partitions: list[Partition]) -> None:
         if not partitions:
             return
-        with self._altering:
+        with self._changing:
             _all_of(
                 self._metastore.alter_partitions(table.database, table.name, partitions, batch_size=len(partitions))
             )
@@ -199,7 +202,8 @@ class Applier:
         most: int = sys.maxsize,
     ) -> None:
         """Batches on several connections. The first error is raised when those under way have ended."""
-        size = min(self._options.batch_size, most)
+        share = max(-(-len(items) // self._options.connections), _SHARE)
+        size = min(self._options.batch_size, most, share)
         batches = [items[start : start + size] for start in range(0, len(items), size)]
         done = 0
         with ThreadPoolExecutor(min(self._options.connections, len(batches) or 1), "skep-sync") as pool:

@@ -111,7 +111,7 @@ SPARK_VERSION = option("hoodie.meta_sync.spark.version", _optional_text, None, "
 CASCADE = option(
     "skep.sync.cascade", one_of(Cascade), Cascade.ALL, "Partitions that get changed columns: all, touched, none."
 )
-CONNECTIONS = option("skep.sync.connections", _count, 4, "Batches of partitions sent to the metastore at once.")
+CONNECTIONS = option("skep.sync.connections", _count, 4, "Batches of new partitions sent to the metastore at once.")
 CONDITIONAL = option(
     "hoodie.datasource.meta_sync.condition.sync",
     boolean,

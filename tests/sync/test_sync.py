@@ -311,30 +311,34 @@ class TestTogether:
                 break
         assert survived
 
-    def test_partitions_are_altered_on_one_connection_at_a_time(
-        self, metastore: Metastore, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    @pytest.mark.parametrize("change", ["alter_partitions", "drop_partitions"])
+    def test_partitions_are_changed_on_one_connection_at_a_time(
+        self, metastore: Metastore, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
     ) -> None:
-        """A server lets two alterations of a table's partitions wait for each other until one fails."""
-        days = [f"2026-01-{day:02}" for day in range(1, 29)]
-        rows = pa.table({"id": list(range(28)), "day": days})
+        """A server lets two changes of a table's partitions wait for each other until one fails, or for long."""
+        days = [f"2026-01-{day:02}" for day in range(1, 30)]
+        rows = pa.table({"id": list(range(29)), "day": days})
         spec = TableSpec(name="days", schema=rows.schema, record_key=("id",), partition_by=("day",))
         table = create_table(open_storage(tmp_path / "days"), spec)
         LocalWriter(table.reload()).upsert(rows)
         sync_table(table.reload(), metastore, database)
-        LocalWriter(table.reload()).upsert(rows.append_column("more", pa.array([1] * 28)))
-        alter, under_way, seen = metastore.alter_partitions, threading.Semaphore(1), Counter[str]()
+        if change == "alter_partitions":
+            LocalWriter(table.reload()).upsert(rows.append_column("more", pa.array([1] * 29)))
+        else:
+            LocalWriter(table.reload()).delete_partitions(days[1:])
+        call, under_way, seen = getattr(metastore, change), threading.Semaphore(1), Counter[str]()
 
-        def counted(*call: Any, **options: Any) -> Iterator[int]:
+        def counted(*words: Any, **options: Any) -> Iterator[int]:
             alone = under_way.acquire(blocking=False)
             seen["alone" if alone else "beside another"] += 1
-            yield from alter(*call, **options)
+            yield from call(*words, **options)
             if alone:
                 under_way.release()
 
-        monkeypatch.setattr(metastore, "alter_partitions", counted)
+        monkeypatch.setattr(metastore, change, counted)
         options = {"skep.sync.cascade": "all", "hoodie.datasource.hive_sync.batch_num": "2"}
         sync_table(table.reload(), metastore, database, options=options)
-        assert seen == {"alone": 14}
+        assert seen == {"alone": 15 if change == "alter_partitions" else 14}
         columns = {part.storage.columns for part in metastore.partitions(database, "days")}
         assert columns == {metastore.table(database, "days").storage.columns}
 
