@@ -1,4 +1,4 @@
-"""Takes the steps of a plan: partitions in batches, added on several connections, then the one alteration of each entry.
+"""Takes the steps of a plan: partitions in batches, new ones on several connections, then one alteration of each entry.
 
 What was done when a step fails stays, and is well-formed: partitions are added where they are missing, columns taken to
 partitions that have others, and the marker, which comes last, is not there yet. So the next sync goes on from there.
