@@ -15,12 +15,13 @@ COLUMNS = ("copy-on-write", "merge-on-read, read-optimized", SNAPSHOT)
 @dataclass(frozen=True)
 class Limit:
     """What an engine does instead of reading a view right: it refuses with an error of `pattern`, answers as skep does
-    another `query`, or gives `rows` of the right ones."""
+    another `query`, or gives `rows` of the right ones. With `settings` of its session it may read it right."""
 
     text: str
     pattern: str | None = None
     query: str | None = None
     rows: Callable[[list[Row]], list[Row]] | None = None
+    settings: tuple[str, ...] = ()
 
 
 def replaced(change: Callable[[str, Any], Any]) -> Callable[[list[Row]], list[Row]]:
@@ -41,9 +42,14 @@ HIVES_MISSING_PARTITION = Limit(
     "yes; a missing partition value reads `__HIVE_DEFAULT_PARTITION__`",
     rows=missing_partitions_as("__HIVE_DEFAULT_PARTITION__"),
 )
+ROW_BY_ROW = "spark.sql.parquet.enableVectorizedReader=false"
 # (engine, recipe or *, view or *) → why
 LIMITS: dict[tuple[str, str, str], Limit] = {
     ("hive-2.3.10", "timestamps", "*"): MILLISECONDS,
+    # Hudi's merging takes a struct of the base file for one of all members.
+    ("hive-2.3.10", "added_members", SNAPSHOT): Limit("no: an error", pattern="out of bounds"),
+    ("presto-0.287", "added_members", SNAPSHOT): Limit("no: an error", pattern="out of bounds"),
+    ("spark-3.5", "widened_within", "*"): Limit(f"yes, with `{ROW_BY_ROW}`", settings=(f"set {ROW_BY_ROW}",)),
     ("presto-0.287", "timestamps", "*"): MILLISECONDS,
     # Its Hudi takes its Hive for Hive 3, and asks for classes that are not there.
     ("presto-0.287", "dates", SNAPSHOT): Limit("no: an error", pattern="Hive3Shim"),
@@ -60,8 +66,10 @@ LIMITS: dict[tuple[str, str, str], Limit] = {
     ("hive-4.0.1", "dates", SNAPSHOT): Limit("no: an error", pattern="DateWritable"),
     ("hive-4.0.1", "two_levels", SNAPSHOT): Limit("no: an error on dates", pattern="DateWritable"),
     ("hive-4.0.1", "nested", "*"): Limit("no: an error", pattern="getAllStructFieldTypeInfos"),
-    ("hive-4.0.1", "added_columns", "*"): Limit("no: an error on structs", pattern="getAllStructFieldTypeInfos"),
-    ("hive-4.0.1", "widened_columns", "*"): Limit("no: an error on structs", pattern="getAllStructFieldTypeInfos"),
+    **{
+        ("hive-4.0.1", recipe, "*"): Limit("no: an error on structs", pattern="getAllStructFieldTypeInfos")
+        for recipe in ("added_columns", "widened_columns", "added_members", "added_containers", "widened_within")
+    },
 }
 
 

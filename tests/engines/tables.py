@@ -265,7 +265,7 @@ def two_levels(table: Table) -> None:
     table.upsert(rows(range(6, 11), 2))
 
 
-# -- evolution ---------------------------------------------------------------------------------------------------------
+# -- evolution: files of one partition keep the older columns ----------------------------------------------------------
 
 OLD = pa.schema(
     [
@@ -306,7 +306,47 @@ def added_columns(table: Table) -> None:
 
     table.insert(frame(OLD, [row(i, 1, where={"city": f"c{i}"}) for i in range(12)]))
     where = {"city": "new", "country": "nl"}
-    table.upsert(frame(ADDED, [row(i, 2, where=where, added=f"a{i}") for i in (0, 2, 5)]))
+    table.upsert(frame(ADDED, [row(i, 2, where=where, added=f"a{i}") for i in (0, 2, 4)]))
+
+
+def _within(element: pa.DataType, *more: tuple[str, pa.DataType]) -> pa.Schema:
+    """A struct, an array and a map of the same, and what comes after them."""
+    within = [
+        ("one", pa.struct([("of", element)])),
+        ("items", pa.list_(element)),
+        ("labels", pa.map_(pa.string(), element)),
+    ]
+    return pa.schema([("id", pa.string()), ("ts", pa.int64()), *within, ("part", pa.string()), *more])
+
+
+def _containing(i: int, ts: int, element: Any, **more: Any) -> dict[str, Any]:
+    within = {"one": {"of": element}, "items": [element] * (i % 3), "labels": {"k": element}}
+    return {"id": f"id-{i:03}", "ts": ts, **within, "part": _place(i), **more}
+
+
+ITEM = pa.struct([("name", pa.string())])
+MORE_OF_ITEM = pa.struct([("name", pa.string()), ("count", pa.int64())])
+
+
+@recipe("added members of structs inside of structs, arrays and maps", _within(ITEM), partition_by=("part",))
+def added_members(table: Table) -> None:
+    table.insert(frame(_within(ITEM), [_containing(i, 1, {"name": f"n{i}"}) for i in range(12)]))
+    more = [_containing(i, 2, {"name": f"m{i}", "count": i}) for i in (0, 2, 4)]
+    table.upsert(frame(_within(MORE_OF_ITEM), more))
+
+
+@recipe("added arrays and maps, and a column named `_hoodie_…`", _within(pa.int32()), partition_by=("part",))
+def added_containers(table: Table) -> None:
+    table.insert(frame(_within(pa.int32()), [_containing(i, 1, i) for i in range(12)]))
+    kinds = {"tags": pa.list_(pa.string()), "counts": pa.map_(pa.string(), pa.int64()), "_hoodie_origin": pa.string()}
+    values = {"tags": ["a", "b"], "counts": {"x": 1, "y": None}, "_hoodie_origin": "here"}
+    table.upsert(frame(_within(pa.int32(), *kinds.items()), [_containing(i, 2, -i, **values) for i in (0, 2, 4)]))
+
+
+@recipe("widened members of structs, elements of arrays, values of maps", _within(pa.int32()), partition_by=("part",))
+def widened_within(table: Table) -> None:
+    table.insert(frame(_within(pa.int32()), [_containing(i, 1, i) for i in range(12)]))
+    table.upsert(frame(_within(pa.int64()), [_containing(i, 2, 2**40 + i) for i in (0, 2, 4)]))
 
 
 @recipe("widened columns: int to bigint, float to double", OLD, partition_by=("part",))
@@ -315,7 +355,7 @@ def widened_columns(table: Table) -> None:
         return {"id": f"id-{i:03}", "ts": ts, "count": count, "ratio": i / 2, "where": {"city": "c"}, "part": _place(i)}
 
     table.insert(frame(OLD, [row(i, 1, i) for i in range(12)]))
-    table.upsert(frame(WIDENED, [row(i, 2, 2**40 + i) for i in (0, 2, 5)]))
+    table.upsert(frame(WIDENED, [row(i, 2, 2**40 + i) for i in (0, 2, 4)]))
 
 
 # -- a table's life ----------------------------------------------------------------------------------------------------
