@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from engine_asking import Answer, Engine, EngineRefused
 from engine_matrix import Matrix, known, with_section
-from engine_starting import ENGINES
+from engine_starting import ENGINES, engine_param
 from engine_tables import RECIPES, Made
 from engine_values import Row, difference, rows_answered, rows_of
 
@@ -44,6 +44,16 @@ def compared(engine: Engine, answer: Answer, schema: pa.Schema, rows: list[Row])
     """How the engine's rows differ; empty when they don't."""
     assert sorted(name.lower() for name in answer.names) == sorted(name.lower() for name in schema.names)
     return difference(rows_answered(answer.names, answer.rows, schema), rows)
+
+
+@pytest.mark.parametrize("engine", [engine_param("presto-0.287")], indirect=True)
+@pytest.mark.parametrize("kind", KINDS)
+def test_prestos_own_catalog_for_hudi_reads_the_same(engine: Engine, tables: Tables, kind: str) -> None:
+    made = tables("life", kind)
+    for view in made.views:
+        expected = made.table.read(query=view.query).to_arrow()
+        answer = engine.ask(f"select * from {engine.quote(f'hudi.{view.entry}')}")
+        assert not (found := compared(engine, answer, expected.schema, rows_of(expected))), f"{view.entry}: {found}"
 
 
 @pytest.mark.engine(*ENGINES)
