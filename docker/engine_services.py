@@ -58,6 +58,8 @@ class Service:
     through_launcher: bool = False
     members: tuple[str, ...] = ()
     """What is unpacked of the tarball among the artifacts: patterns below its one folder."""
+    plugins: tuple[str, ...] = ()
+    """Of the plug-ins unpacked those that are kept: a server loads all that it finds, which may take minutes."""
     setup: tuple[str, ...] = ()
     """Main class and arguments of a program that runs once, before the first start."""
     values: Mapping[str, str] = field(default_factory=dict)
@@ -192,7 +194,8 @@ SERVICES: Final[dict[str, Service]] = {
                 "-Dplugin.dir=@UNPACKED@/plugin",
                 "-Dcatalog.config-dir=@CONF@/catalog",
             ),
-            members=("*",),
+            members=("*",),  # the jars of a plug-in are links to those of others
+            plugins=("hive", "hudi"),
             port=8080,
         ),
     )
@@ -219,7 +222,7 @@ def parts_of(service: Service) -> Parts:
         artifacts = [path for profile in service.profiles for path in _artifacts(profile)]
         jars = [path for path in artifacts if path.suffix == ".jar"]
         tarball = next((path for path in artifacts if path.name.endswith(".tar.gz")), None)
-        home = _unpacked(tarball, service.members) if tarball is not None else None
+        home = _unpacked(tarball, service) if tarball is not None else None
         if home is not None and service.settings == "presto":
             _replace_asm(home, jars)
         if home is not None and (home / "lib").is_dir():
@@ -252,18 +255,22 @@ def _artifacts(profile: str) -> list[Path]:
     return found
 
 
-def _unpacked(tarball: Path, members: tuple[str, ...]) -> Path:
-    """The members of a tarball, unpacked once, whole or not at all."""
+def _unpacked(tarball: Path, service: Service) -> Path:
+    """What a service wants of a tarball, unpacked once, whole or not at all."""
     name = tarball.name.removesuffix(".tar.gz")
-    folder = cache() / f"{name}-{hashlib.sha256(repr(members).encode()).hexdigest()[:8]}"
+    wanted = repr((*service.members, *service.plugins))
+    folder = cache() / f"{name}-{hashlib.sha256(wanted.encode()).hexdigest()[:8]}"
     if not folder.exists():
         with tempfile.TemporaryDirectory(dir=cache()) as scratch:
             made = Path(scratch, "made")
             made.mkdir()
-            patterns = [f"*/{member}" for member in members]
+            patterns = [f"*/{member}" for member in service.members]
             subprocess.run(
                 ["tar", "-xzf", tarball, "-C", made, "--strip-components=1", "--wildcards", *patterns], check=True
             )
+            for plugin in (made / "plugin").iterdir() if service.plugins else ():
+                if plugin.name not in service.plugins:
+                    shutil.rmtree(plugin)
             made.rename(folder)
     return folder
 

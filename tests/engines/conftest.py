@@ -96,7 +96,7 @@ def processes(pytestconfig: pytest.Config, scratch: Path) -> ProcessLauncher:
 def launcher(
     pytestconfig: pytest.Config, processes: ProcessLauncher, scratch: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Launcher:
-    """As processes, unless --engines=containers asks for the images (Spark's Thrift Server stays a process)."""
+    """As processes, unless --engines=containers asks for the images."""
     if "containers" not in pytestconfig.getoption("--engines").split(","):
         return processes
     golden = Path(pytestconfig.cache.mkdir("golden"))

@@ -18,8 +18,8 @@ from engine_services import HERE, Service, ServiceMissing
 class ContainerLauncher:
     """Containers on the host's network that see the folders of the tests under their own paths.
 
-    testcontainers starts them. Its reaper, an image from a public registry, is not used: a `docker attach` under the
-    guard of the processes collects the log and ends the container when the run ends, however it does.
+    testcontainers starts them. Its reaper, an image from a public registry, is not used: `attached` under the guard of
+    the processes collects the log and ends the container when the run ends, however it does.
     """
 
     kind = "container"
@@ -27,16 +27,19 @@ class ContainerLauncher:
     def __init__(self, processes: ProcessLauncher, scratch: Path, folders: list[Path]) -> None:
         self._processes, self._scratch, self._folders = processes, scratch, folders
 
-    def start(self, service: Service, ready: Ready, values: Mapping[str, str], *, seconds: float = 240) -> Running:
-        build(service.name)
+    def start(self, service: Service, ready: Ready, values: Mapping[str, str], *, seconds: float = 300) -> Running:
+        return self.start_image(service.name, ready, values, seconds=seconds)
+
+    def start_image(self, name: str, ready: Ready, values: Mapping[str, str], *, seconds: float = 300) -> Running:
+        """Any of the images, also those of what is not made of jars alone."""
+        build(name)
         began = time.monotonic()
-        folder = new_folder(self._scratch, service.name)
+        folder = new_folder(self._scratch, name)
         port = free_port()
         told = {"HOST": "127.0.0.1", "PORT": str(port), "FOLDER": str(folder), **values}
-        container = started(tag(service.name), told, [*self._folders, folder])
-        command = ["docker", "attach", "--no-stdin", container]
+        container = started(tag(name), told, [*self._folders, folder])
         how = {"seconds": seconds, "began": began, "kind": self.kind}
-        return self._processes.run(service.name, command, port, ready, folder, {}, **how)
+        return self._processes.run(name, attached(container), port, ready, folder, {}, **how)
 
 
 def started(image: str, environment: Mapping[str, str], folders: list[Path]) -> str:
@@ -51,6 +54,12 @@ def started(image: str, environment: Mapping[str, str], folders: list[Path]) -> 
         container.with_volume_mapping(str(folder), str(folder), "rw")
     container.start()
     return str(container.get_wrapped_container().id)
+
+
+def attached(container: str) -> list[str]:
+    """Prints what a container prints; asked to end, ends it. SIGTERM would not: to a first process it is nothing."""
+    script = 'trap "docker kill $0 >/dev/null" TERM; docker attach --no-stdin --sig-proxy=false $0 & wait $!'
+    return ["sh", "-c", script, container]
 
 
 def run_in(image: str, *command: str, folders: list[Path]) -> subprocess.CompletedProcess[str]:

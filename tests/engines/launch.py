@@ -67,7 +67,7 @@ class Launcher(Protocol):
 
     kind: str
 
-    def start(self, service: Service, ready: Ready, values: Mapping[str, str], *, seconds: float = 180) -> Running: ...
+    def start(self, service: Service, ready: Ready, values: Mapping[str, str], *, seconds: float = 300) -> Running: ...
 
 
 class ProcessLauncher:
@@ -79,7 +79,7 @@ class ProcessLauncher:
         self._scratch, self._logs = scratch, logs
         self._timings, self._running = timings, running
 
-    def start(self, service: Service, ready: Ready, values: Mapping[str, str], *, seconds: float = 180) -> Running:
+    def start(self, service: Service, ready: Ready, values: Mapping[str, str], *, seconds: float = 300) -> Running:
         """ServiceMissing when it can't be had; StartFailed when it does not answer in time."""
         parts = parts_of(service)
         began = time.monotonic()
@@ -126,7 +126,7 @@ class ProcessLauncher:
         folder: Path,
         environment: Mapping[str, str],
         *,
-        seconds: float = 180,
+        seconds: float = 300,
         began: float | None = None,
         kind: str = kind,
     ) -> Running:

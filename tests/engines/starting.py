@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from engine_asking import Engine, hive_like, presto, rest_ready, trino
+from engine_containers import ContainerLauncher
 from engine_launch import Launcher, ProcessLauncher, Running, free_port, new_folder
 from engine_services import SERVICES, ServiceMissing, java
 
@@ -89,7 +90,9 @@ def start_engine(
             rest_ready(port)
         open_engine(port).ready()
 
-    if kind == "spark":
+    if isinstance(launcher, ContainerLauncher) and kind == "spark":
+        running = launcher.start_image(name, ready, {"METASTORE": metastore})
+    elif kind == "spark":
         running = _spark_thrift(processes, scratch, metastore, ready)
     else:
         running = launcher.start(SERVICES[name], ready, {"METASTORE": metastore, "WAREHOUSE": warehouse})

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from engine_asking import Engine
-from engine_containers import ContainerLauncher, build, run_in
+from engine_containers import ContainerLauncher, attached, build, run_in
 from engine_images import tag
-from engine_launch import ProcessLauncher, Running
+from engine_launch import GUARD, ProcessLauncher, Running
 from engine_services import ServiceMissing
 from engine_starting import start_engine, start_metastore
 from engine_tables import PLAIN, plain
@@ -45,13 +48,17 @@ def contained_metastore(
     running.stop()
 
 
+def place(i: int) -> str:
+    return ("north", "ü-冷")[i % 2]  # a folder's name that only a UTF-8 locale can say
+
+
 @pytest.fixture(scope="module")
 def table(contained_metastore: Running, lake_folder: Path) -> Iterator[Table]:
     with Metastore.connect(contained_metastore.uri, timeout_seconds=30, attempts=2) as client:
         lake = Lake(client, str(lake_folder / "lake"), database="contained")
         table = lake.create_table("t", PLAIN, key="id", ordering="ts", partition_by="part", type="mor")
-        table.insert(plain(range(6), 1))
-        table.upsert(plain(range(3), 2))
+        table.insert(plain(range(6), 1, place))
+        table.upsert(plain(range(3), 2, place))
         yield table
 
 
@@ -89,3 +96,21 @@ def test_skeps_image_reads_syncs_and_checks(table: Table, contained_metastore: R
     assert synced.returncode == 0, synced.stderr
     checked = run_in(image, "sync", "check", "contained.other", *to, folders=[lake_folder])
     assert (checked.returncode, checked.stdout.strip()) == (0, "contained.other: in sync"), checked.stderr
+    seen = run_in(image, "doctor", "--warehouse", str(lake_folder), *to, folders=[lake_folder])
+    assert seen.returncode == 0, seen.stdout  # without Spark, which it needs for nothing
+
+
+def test_a_container_ends_with_its_starter(containers: ContainerLauncher) -> None:
+    def docker(*words: str) -> str:
+        return subprocess.run(["docker", *words], capture_output=True, text=True, check=True).stdout
+
+    deaf = docker("run", "-d", "--rm", "--entrypoint=sleep", tag("java"), "600").strip()
+    command = [sys.executable, str(GUARD), *attached(deaf)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE) as guard:
+        assert deaf in docker("ps", "-q", "--no-trunc")
+        assert guard.stdin is not None
+        guard.stdin.close()  # as the system does for a starter that was killed
+    deadline = time.monotonic() + 60
+    while deaf in docker("ps", "-q", "--no-trunc"):
+        assert time.monotonic() < deadline, "the container lives on"
+        time.sleep(0.1)
