@@ -188,6 +188,8 @@ class HudiTable:
         return self._metadata_table
 
     def _open_metadata_table(self) -> MetadataTable | None:
+        if not self.config.metadata_partitions:
+            return None  # without what reading it needs: that takes longer to import than many a command works
         from skep_table.metadata_table import MetadataTable
 
         try:

@@ -25,6 +25,7 @@ from skep_sync.sync import sync_table
 from skep_table.lock import held
 from skep_table.options import UnknownOptionWarning
 from skep_table.table import HudiTable
+from skep_table.write.local import LocalWriter
 
 pytestmark = pytest.mark.metastore
 
@@ -213,3 +214,32 @@ def test_metastore_in_the_foreground_ends_on_a_signal(tmp_path: Path) -> None:
     _, errors = process.communicate(timeout=30)
     assert process.returncode == 0
     assert "stopped" in errors
+
+
+def test_what_rows_need_is_not_loaded(write: Callable[..., HudiTable], metastore: Metastore, database: str) -> None:
+    """Arrow, and pandas with it, take longer to load than a sync works."""
+    write("t", 1)
+    table = write("t", 2, day="2026-01-02")
+    words = ["skep", "sync", "apply", table.storage.root, "--metastore", metastore.uri, "--database", database]
+    code = f"""
+import sys
+from skep.cli.main import main
+sys.argv = {words}
+try:
+    main()
+except SystemExit:
+    print(sorted({{"pyarrow", "pandas", "pydantic"}} & sys.modules.keys()))
+"""
+
+    def loaded() -> tuple[str, str]:
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        told, modules = done.stdout.splitlines()
+        return told, modules
+
+    told, modules = loaded()
+    assert "2 partitions added" in told
+    assert modules == "[]"
+    LocalWriter(table.reload()).delete_partitions(["2026-01-02"])
+    told, modules = loaded()
+    assert "1 partitions dropped" in told
+    assert modules == "[]"
