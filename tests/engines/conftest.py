@@ -9,9 +9,8 @@ import functools
 import importlib.util
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import pytest
 
@@ -35,42 +34,23 @@ for _name in ("launch", "containers", "asking", "values", "starting", "tables", 
 
 from engine_asking import Engine  # noqa: E402 - loaded just now
 from engine_containers import ContainerLauncher  # noqa: E402
-from engine_launch import Launcher, ProcessLauncher, Running, Timing  # noqa: E402
+from engine_launch import Launcher, ProcessLauncher, Running  # noqa: E402
 from engine_matrix import Matrix  # noqa: E402
 from engine_services import ServiceMissing  # noqa: E402
 from engine_starting import ENGINES, METASTORES, engine_param, start_engine, start_metastore  # noqa: E402
 from engine_tables import RECIPES, Made  # noqa: E402
+from engine_timings import TIMINGS  # noqa: E402
 
 from skep.lake import Lake  # noqa: E402
 from skep_catalog.client import Metastore  # noqa: E402
 from skep_catalog.embedded import EmbeddedMetastore  # noqa: E402
 
 T = TypeVar("T")
-TIMINGS: pytest.StashKey[list[Timing]] = pytest.StashKey()
 RUNNING: pytest.StashKey[list[Running]] = pytest.StashKey()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.stash[TIMINGS], config.stash[RUNNING] = [], []
-
-
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    if (output := getattr(session.config, "workeroutput", None)) is not None:  # a worker's, told to who prints
-        output["engine_timings"] = [asdict(timing) for timing in session.config.stash[TIMINGS]]
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_testnodedown(node: Any) -> None:
-    timings = getattr(node, "workeroutput", {}).get("engine_timings", [])
-    node.config.stash[TIMINGS] += [Timing(**timing) for timing in timings]
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    timings = config.stash.get(TIMINGS, [])
-    if timings:
-        terminalreporter.section("engines: seconds to start")
-        for timing in timings:
-            terminalreporter.write_line(f"{timing.seconds:6.1f}  {timing.name} ({timing.kind})")
+    config.stash[RUNNING] = []
 
 
 @pytest.hookimpl(trylast=True)  # a test's own fixtures may still want them

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from engine_services import Service, command_of, fill, java, parts_of, setup_of, values_of, write_settings
+from engine_timings import Timing
 
 GUARD = Path(__file__).with_name("guard.py")
 Ready = Callable[[int], object]
@@ -22,15 +23,6 @@ Ready = Callable[[int], object]
 
 class StartFailed(Exception):
     """A service did not come up; the message ends with its log's end."""
-
-
-@dataclass(frozen=True)
-class Timing:
-    """What the end of a run prints of each start."""
-
-    name: str
-    kind: str
-    seconds: float
 
 
 @dataclass
