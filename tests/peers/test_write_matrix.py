@@ -58,6 +58,8 @@ GENERATOR: dict[str, Options] = {
     },
 }
 FROM_PATHS: dict[str, tuple[str, ...]] = {"timestamp": ("ts",), "custom": ("part", "ts")}
+# Rows that a global index keeps in their partition say in log files where they would belong, which 1.2.0 reads, too.
+KEPT: dict[str, tuple[str, ...]] = {"simple": ("part",), "complex": ("part", "seq")}
 INDEX: dict[str, Options] = {
     "bloom": {"hoodie.index.type": "BLOOM"},
     "simple": {"hoodie.index.type": "SIMPLE"},
@@ -123,9 +125,12 @@ def test_both_writers_make_the_same_table(
     release: str, kind: str, generator: str, index: str, jvm: Start, tmp_path: Path
 ) -> None:
     options = options_of(release, kind, generator, index)
-    otherwise = () if release == "0.15.0" else FROM_PATHS.get(generator, ())
-    twins = Twins(jvm(release), tmp_path, options, Source(f"{generator}{index}", COLUMNS), otherwise)
-    source, moves = twins.source, index.startswith("global")
+    otherwise = FROM_PATHS.get(generator, ())
+    if kind == MOR and index == "global_simple":
+        otherwise = KEPT.get(generator, otherwise)
+    source = Source(f"{generator}{index}", COLUMNS)
+    twins = Twins(jvm(release), tmp_path, options, source, () if release == "0.15.0" else otherwise)
+    moves = index.startswith("global")
     born_once = generator in ("complex", "timestamp", "custom") and not moves
 
     def again(count: int, **how: Any) -> list[Row]:
