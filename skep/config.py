@@ -117,13 +117,13 @@ def load(
     for layer in reversed(layers):
         for key, value in layer.values.items():
             merged[key] = {**merged.get(key, {}), **value} if isinstance(value, Mapping) else value
-    if "metastore" not in merged and (address := _told_to_syncs(merged.get("options", {}))):
+    if "metastore" not in merged and (address := metastore_of_syncs(merged.get("options", {}))):
         merged["metastore"] = address
         layers.append(Layer("options", {"metastore": address}))
     return Loaded(Settings(**merged), chosen, tuple(layers))
 
 
-def _told_to_syncs(options: Mapping[str, str]) -> str | None:
+def metastore_of_syncs(options: Mapping[str, str]) -> str | None:
     """Where Hudi's options of a sync say the metastore is."""
     if not options:
         return None

@@ -19,7 +19,6 @@ from skep.syncing import TableSyncs, open_queue
 from skep.table import Table
 from skep.writing import WriteSetting
 from skep_catalog.client import Metastore
-from skep_sync.options import URIS
 from skep_sync.planner import is_hudi
 from skep_sync.sync import SyncReport
 from skep_sync.targets import Clients, targets_of
@@ -60,7 +59,7 @@ def connect(
     needed, with `spark_conf`. What is not given comes from the settings (see the page on configuration). `listener`
     hears the events of writes and syncs.
     """
-    from skep.config import load
+    from skep.config import load, metastore_of_syncs
 
     given = {"metastore": uri, "warehouse": warehouse, "database": database}
     settings = load(given, profile=profile).settings
@@ -69,7 +68,7 @@ def connect(
     merged.check()
     holder = SparkHolder(spark, {**settings.spark, **(spark_conf or {})})
     embedded = None
-    address = settings.metastore or merged.value(URIS) or None
+    address = settings.metastore or metastore_of_syncs(merged)
     if address is None:
         from skep_catalog.embedded import EmbeddedMetastore, local_folder
 

@@ -122,12 +122,13 @@ def _connected(
     metastore: str | None, warehouse: str | None, given: list[str] | None
 ) -> Iterator[tuple[Metastore, Settings, Options, Clients]]:
     """The metastore, the settings, the options with those that the command was `given`, and clients of targets."""
+    from skep.config import metastore_of_syncs
     from skep_sync.targets import Clients
     from skep_table.options import Options
 
     flags = settings_of(given, "--set")
     _check(flags)
-    with connected(metastore or _address(flags), warehouse) as (client, settings), Clients(client) as clients:
+    with connected(metastore or metastore_of_syncs(flags), warehouse) as (client, settings), Clients(client) as clients:
         yield client, settings, Options(settings.options).with_values(flags), clients
 
 
@@ -136,14 +137,6 @@ def _check(flags: dict[str, str]) -> None:
     from skep_table.options import Options
 
     Options({key: value for key, value in flags.items() if key.startswith(_OWN)}).check()
-
-
-def _address(flags: dict[str, str]) -> str | None:
-    """Where the metastore is, as options of Hudi's tool say it."""
-    from skep_sync.options import URIS
-    from skep_table.options import Options
-
-    return Options(flags).value(URIS) or None
 
 
 def _chosen(options: Options, name: str | None) -> tuple[Target, ...]:
