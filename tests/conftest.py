@@ -45,7 +45,7 @@ def load_helper(name: str, path: Path) -> ModuleType:
 # Not in a hook: the conftest files of folders given on the command line are imported before any hook runs.
 load_helper("golden_archives", TESTS / "golden" / "archives.py")
 load_helper("golden_faults", TESTS / "golden" / "faults.py")
-load_helper("engine_timings", TESTS / "engines" / "timings.py")
+ENGINE_TIMINGS = load_helper("engine_timings", TESTS / "engines" / "timings.py")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -53,7 +53,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(load_helper("metastore_fixtures", TESTS / "catalog" / "metastore_fixtures.py"))
     config.pluginmanager.register(load_helper("storage_fixtures", TESTS / "table" / "storage_fixtures.py"))
     config.pluginmanager.register(load_helper("hdfs_fixtures", TESTS / "table" / "hdfs_fixtures.py"))
-    config.pluginmanager.register(load_helper("engine_timings", TESTS / "engines" / "timings.py"))
+    config.pluginmanager.register(ENGINE_TIMINGS)
     config.pluginmanager.register(load_helper("zookeeper_fixtures", TESTS / "locks" / "zookeeper_fixtures.py"))
 
 
