@@ -57,9 +57,9 @@ def started(image: str, environment: Mapping[str, str], folders: list[Path]) -> 
 
 
 def attached(container: str) -> list[str]:
-    """Prints what a container prints; asked to end, ends it. SIGTERM would not: to a first process it is nothing."""
-    script = 'trap "docker kill $0 >/dev/null" TERM; docker attach --no-stdin --sig-proxy=false $0 & wait $!'
-    return ["sh", "-c", script, container]
+    """For the guard: prints what a container prints, then ends it. To a first process SIGTERM is nothing."""
+    follow = ["docker", "attach", "--no-stdin", "--sig-proxy=false", container]
+    return ["--last", f"docker kill {container}", *follow]
 
 
 def run_in(image: str, *command: str, folders: list[Path]) -> subprocess.CompletedProcess[str]:

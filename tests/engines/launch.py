@@ -139,7 +139,7 @@ class ProcessLauncher:
         def end() -> None:
             assert process.stdin is not None
             process.stdin.close()
-            process.wait(timeout=30)
+            process.wait(timeout=120)
             shutil.rmtree(folder, ignore_errors=True)
 
         running = Running(name, port, log, end)

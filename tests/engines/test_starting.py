@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -49,6 +50,18 @@ def test_what_a_command_leaves_behind_ends_with_it() -> None:
     guard, grandchild = guarded(0)
     assert guard.wait(timeout=60) == 0
     wait_for_the_end_of(grandchild)
+
+
+@pytest.mark.parametrize(
+    ("command", "starter_lives", "code"), [("false", True, 1), ("sleep 600", False, 256 - signal.SIGTERM)]
+)
+def test_what_no_signal_ends_is_ended_last(tmp_path: Path, command: str, starter_lives: bool, code: int) -> None:
+    """Also when the starter ends at once, before the command has come to handle signals."""
+    done = tmp_path / "done"
+    guard = [sys.executable, str(GUARD), "--last", shlex.join(["touch", str(done)]), *shlex.split(command)]
+    with subprocess.Popen(guard, stdin=subprocess.PIPE if starter_lives else subprocess.DEVNULL) as guarding:
+        assert guarding.wait(timeout=60) == code
+    assert done.exists()
 
 
 @pytest.mark.engine("metastore-3.1.3")
