@@ -12,7 +12,7 @@ from skep_table.errors import FormatError, NotATableError, SchemaError
 from skep_table.options import Options
 from skep_table.runner import Runner, ThreadRunner
 from skep_table.schema.avro import parse_avro
-from skep_table.schema.types import Field, Schema, StringType
+from skep_table.schema.types import Schema
 from skep_table.storage import Storage, open_storage
 from skep_table.table_config import TableConfig, load_table_config
 from skep_table.timeline.archive import ArchivedLog
@@ -112,9 +112,7 @@ class HudiTable:
 
     def with_dropped(self, schema: Schema) -> Schema:
         """A schema of files as that of rows."""
-        missing = [name for name in self.config.dropped_columns if name not in schema]
-        columns = tuple(Field(name, StringType(), default=None) for name in missing)
-        return Schema(schema.fields + columns, schema.name, schema.namespace) if missing else schema
+        return schema.with_texts(self.config.dropped_columns)
 
     def commit_metadata(self, instant: Instant) -> CommitMetadata:
         """What a completed or inflight write says of itself, archived ones included. FormatError when unreadable."""

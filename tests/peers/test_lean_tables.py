@@ -18,9 +18,12 @@ import skep
 from benchmarks.peers.bundle import RELEASES
 from benchmarks.peers.jvm import Jvm
 from benchmarks.peers.spelling import difference
+from skep_table.commit.setting import CommitSetting
 from skep_table.query import ReadRequest, read
 from skep_table.query.json_text import json_lines
+from skep_table.services.compact import compact
 from skep_table.table import HudiTable
+from skep_table.timeline.instant import Action
 
 Options = dict[str, str]
 Start = Callable[[str], Jvm]
@@ -83,6 +86,18 @@ class Pair:
         frame = arrow_table(rows, self.source.ddl())
         skep.write(frame).format("hudi").options(**options).mode("append").save(self.folder / ours)
 
+    def compact(self) -> None:
+        """Each compacts the other's table; Hudi does so behind an upsert."""
+        inline = {"hoodie.compact.inline": "true", "hoodie.compact.inline.max.delta.commits": "1"}
+        rows = self.source.mixed(3, 1)
+        self.hudi.write(self.folder / "ours", rows, self.source.ddl(), {**self.options, **inline}, operation="upsert")
+        upsert = {**self.options, "hoodie.datasource.write.operation": "upsert"}
+        frame = arrow_table(rows, self.source.ddl())
+        skep.write(frame).format("hudi").options(**upsert).mode("append").save(self.folder / "theirs")
+        assert compact(HudiTable.open(str(self.folder / "theirs")), CommitSetting())
+        for name in ("ours", "theirs"):
+            assert HudiTable.open(str(self.folder / name)).timeline.completed().of(Action.COMMIT).instants
+
     def agree(self, after: str) -> None:
         names = ("ours", "theirs") if self.hudi_writes else ("ours",)
         by_hudi = {name: self.hudi.read(self.folder / name).rows for name in names}
@@ -119,6 +134,11 @@ def test_both_writers_make_and_keep_the_same_table(
     pair.write("upsert", source.mixed(6, 2))
     pair.write("delete", source.forget(source.again(4)), crossed=True)
     pair.agree("more of both")
+    if table_type == MOR and pair.hudi_writes:
+        pair.compact()
+        pair.agree("compactions of the other's logs")
+        pair.write("upsert", source.mixed(6, 2))
+        pair.agree("writes after it")
 
 
 def options_of(release: str, table_type: str, kind: Kind) -> Options:

@@ -7,7 +7,7 @@ and StructType (writer). A type that one of them can't hold is refused there by 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
@@ -200,6 +200,11 @@ class Schema:
     def select(self, names: tuple[str, ...]) -> Schema:
         """The named columns, in the order of `names`. KeyError for one that is not there."""
         return replace(self, fields=tuple(self[name] for name in names))
+
+    def with_texts(self, names: Iterable[str]) -> Schema:
+        """Those of `names` that it lacks come last, as text that may be null."""
+        missing = tuple(Field(name, StringType(), default=None) for name in names if name not in self)
+        return replace(self, fields=self.fields + missing) if missing else self
 
     def without(self, names: Collection[str]) -> Schema:
         """All other columns."""

@@ -22,6 +22,7 @@ from skep_table.commit.instants import request_plan
 from skep_table.commit.markers import list_markers
 from skep_table.commit.setting import CommitSetting
 from skep_table.errors import CommitConflictError, UnsupportedError
+from skep_table.keys.dropped import DroppedColumns
 from skep_table.lock import held
 from skep_table.logfile import HeaderKey
 from skep_table.logfile.options import LogFileOptions
@@ -173,7 +174,7 @@ def _compact_logs_of(job: _Job, task: tuple[int, FileSlice]) -> list[WriteStat]:
         kept = rows.filter(pa.array(~entries)).select(reader.schema.names()).cast(to_arrow(reader.schema))
         for part in pieces(kept, context.logs.block_bytes):
             gone = int(deleted(part, reader.rule).sum())
-            files.write(Block(data_block(context, part, more), part.num_rows - gone, gone))
+            files.write(Block(data_block(context, slice_.partition_path, part, more), part.num_rows - gone, gone))
         if entries.any() or not kept.num_rows:
             taken = rows.filter(pa.array(entries))
             files.write(Block(deletes_block(context, taken, more), deletes=taken.num_rows))
@@ -268,6 +269,7 @@ def _job(table: HudiTable, instant: Instant, setting: CommitSetting) -> _Job:
         max_file_bytes=setting.options.value(MAX_FILE_BYTES),
         combine=False,
         logs=LogFileOptions.of(setting.options),
+        dropped=DroppedColumns.of(table.config),
     )
     return _Job(table, context, dict(setting.options))
 

@@ -61,7 +61,7 @@ def _blocks(context: WriteContext, bucket: Bucket, rows: pa.Table) -> Iterator[B
     for part in pieces(kept, context.logs.block_bytes):
         table = meta.added(part, bucket.file_id)
         gone = int(deleted(table, context.rule).sum())
-        yield Block(data_block(context, table), table.num_rows - gone, gone)
+        yield Block(data_block(context, bucket.partition_path, table), table.num_rows - gone, gone)
     if entries is not None or not kept.num_rows:
         taken = rows.slice(0, 0) if entries is None else last_of_each(rows.filter(pa.array(entries)))
         yield Block(deletes_block(context, taken), deletes=taken.num_rows)
@@ -94,9 +94,10 @@ def pieces(rows: pa.Table, most_bytes: int) -> Iterator[pa.Table]:
         yield from pieces(rows.slice(start, step), most_bytes)
 
 
-def data_block(context: WriteContext, rows: pa.Table, more: Headers = _NO_HEADERS) -> bytes:
-    """Rows with all meta columns. `more` are further headers."""
-    schema = context.schema.with_meta()
+def data_block(context: WriteContext, partition_path: str, rows: pa.Table, more: Headers = _NO_HEADERS) -> bytes:
+    """Rows of one partition with all meta columns. `more` are further headers."""
+    schema = context.schema.with_meta().with_texts(context.dropped.names)
+    rows = context.dropped.filled(rows, partition_path)
     rows = rows if context.files.meta else without_meta_values(rows)
     if (at := rows.schema.get_field_index(OPERATION)) >= 0:
         # Hudi 1.2 fails at a row of a log that does not say its operation; U is none of the deleting ones

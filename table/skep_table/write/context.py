@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from skep_table.basefile import BaseFileOptions
 from skep_table.errors import AlreadyExistsError
+from skep_table.keys.dropped import DroppedColumns
 from skep_table.keys.stored import StoredKeys
 from skep_table.logfile.options import LogFileOptions
 from skep_table.merge import MergeRule
@@ -21,9 +22,10 @@ from skep_table.write.arrange import Arrangement
 class WriteContext:
     """One commit as its tasks see it.
 
-    `schema` is that of the data columns in files after the commit. `combine` asks for one row a key within a bucket.
-    `auto_keys`: rows have no key of their own and get one when they are written. `keeps_equal_keys`: an insert into a
-    file that holds its key adds a row. `arrangement` is that of a bulk_insert. `keys` tells the keys of stored rows.
+    `schema` is that of the data columns in base files after the commit, to which logs add those `dropped`. `combine`
+    asks for one row a key within a bucket. `auto_keys`: rows have no key of their own and get one when they are
+    written. `keeps_equal_keys`: an insert into a file that holds its key adds a row. `arrangement` is that of a
+    bulk_insert. `keys` tells the keys of stored rows.
     """
 
     storage: Storage
@@ -39,6 +41,7 @@ class WriteContext:
     logs: LogFileOptions = field(default_factory=LogFileOptions)
     arrangement: Arrangement | None = None
     keys: StoredKeys | None = None
+    dropped: DroppedColumns = field(default_factory=DroppedColumns)
 
     @property
     def deletes(self) -> bool:

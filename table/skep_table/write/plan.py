@@ -10,6 +10,7 @@ import pyarrow as pa
 from skep_table.basefile import BaseFileOptions, ValueFilters, read_footer
 from skep_table.errors import KeyFieldError, UnsupportedError
 from skep_table.keys import KeyGenerator, KeyGeneratorType
+from skep_table.keys.dropped import DroppedColumns
 from skep_table.keys.stored import StoredKeys
 from skep_table.logfile.options import LogFileOptions
 from skep_table.merge import MergeRule
@@ -107,6 +108,7 @@ class WritePlan:
             keeps_equal_keys=self.options.value(ALLOW_DUPLICATE_INSERTS),
             logs=LogFileOptions.of(self.options),
             keys=StoredKeys.of(table.config, self.in_files) if self.keyer.generator.record_fields else None,
+            dropped=DroppedColumns.of(table.config),
         )
 
 

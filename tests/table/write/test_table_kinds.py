@@ -16,6 +16,7 @@ from skep_table.basefile import read_footer
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.commit.setting import CommitSetting
 from skep_table.errors import KeyFieldError, OptionError, UnsupportedError
+from skep_table.logfile import read_blocks
 from skep_table.options import Options
 from skep_table.query import ReadRequest
 from skep_table.query.read import read
@@ -41,9 +42,9 @@ both_types = pytest.mark.parametrize("kind", list(TableType), ids=lambda kind: k
 @pytest.fixture
 def make(tmp_path: Path) -> Make:
     def table(properties: dict[str, str], **spec: Any) -> HudiTable:
-        wanted: dict[str, Any] = {"record_key": ("id",), "partition_by": ("part",), "ordering": "ts", **spec}
+        usual = {"schema": SCHEMA, "record_key": ("id",), "partition_by": ("part",), "ordering": "ts"}
         return create_table(
-            LocalStorage(str(tmp_path / "t")), TableSpec(name="t", schema=SCHEMA, properties=properties, **wanted)
+            LocalStorage(str(tmp_path / "t")), TableSpec(name="t", properties=properties, **{**usual, **spec})
         )
 
     return table
@@ -178,6 +179,35 @@ def test_partition_columns_that_are_in_the_paths_only(make: Make, kind: TableTyp
     cluster(table.reload(), CommitSetting())
     assert content(table) == expected
     assert all("part" not in pq.ParquetFile(file).schema_arrow.names for file in base_files(table))
+
+
+@pytest.mark.parametrize("block_format", ["avro", "parquet"])
+@pytest.mark.parametrize("styles", [{}, {"hive_style": True}, {"hive_style": True, "url_encode": True}])
+def test_rows_of_logs_keep_them_as_text(make: Make, styles: dict[str, bool], block_format: str) -> None:
+    """As Hudi 0.15 writes them: where they are missing it reads null."""
+    schema = SCHEMA.append(pa.field("city", pa.string()))
+    table = make(DROPPED, type=TableType.MERGE_ON_READ, schema=schema, partition_by=("city", "part"), **styles)
+    options = {"hoodie__logfile__data__block__format": block_format, "hoodie__log__compaction__blocks__threshold": "2"}
+    frame = rows(("a", 1, 1, 1), ("b", -2, 1, 2), ("c", 3, 1, 3))
+    city = pa.array(["K\u00f6ln: M\u00fclheim", "x=y", None])
+    writer(table, **options).insert(frame.append_column("city", city))
+    for ts in (2, 3):
+        newer = frame.set_column(2, "ts", pa.repeat(pa.scalar(ts, pa.int64()), 3)).append_column("city", city)
+        assert writer(table, **options).upsert(newer).updated == 3
+    assert compact_logs(
+        table.reload(), CommitSetting(options=Options({k.replace("__", "."): v for k, v in options.items()}))
+    )
+    held = [
+        row
+        for file in Path(table.storage.root).rglob(".*.log.*")
+        for block in read_blocks(pa.OSFile(str(file)), str(file))
+        for row in block.records(["id", "city", "part"]).to_pylist()
+    ]
+    assert len(held) == 3 * 3  # of two writes, and of the log compaction
+    expected = {"a": ("K\u00f6ln: M\u00fclheim", "1"), "b": ("x=y", "-2"), "c": (None, "3")}
+    assert {row["id"]: (row["city"], row["part"]) for row in held} == expected
+    shown = read(table.reload(), ReadRequest(columns=("id", "city", "part"))).to_arrow().to_pylist()
+    assert {row["id"]: (row["city"], row["part"]) for row in shown} == expected
 
 
 def test_a_new_column_comes_before_the_dropped_ones(make: Make) -> None:
