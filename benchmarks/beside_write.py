@@ -16,7 +16,8 @@ PLAIN = "Spark's plain parquet"
 SORTED = "sorted bulk insert"
 SORT = {"hoodie.bulkinsert.sort.mode": "GLOBAL_SORT"}
 FEW, MANY, ROWS_A_PARTITION, CHANGED = 10, 1_000, 1_000, 10_000
-ONE_FILE = {"hoodie.parquet.max.file.size": str(8 << 30)}
+# Sorted by one task: each task that reads a part of the source would write a file of its own.
+ONE_FILE = {**SORT, "hoodie.parquet.max.file.size": str(8 << 30), "hoodie.bulkinsert.shuffle.parallelism": "1"}
 DENSE_ROWS, DENSE_WIDTH = 590_000, 1_000  # more than half a gigabyte
 
 
