@@ -19,7 +19,7 @@ from skep_table.timeline.archive import ArchivedLog
 from skep_table.timeline.history import History
 from skep_table.timeline.instant import Action, Instant, State
 from skep_table.timeline.layout import Layout, layout_of
-from skep_table.timeline.metadata import CommitMetadata
+from skep_table.timeline.metadata import BaseFilesWritten, CommitMetadata
 from skep_table.timeline.timeline import Archive, Timeline, load_timeline
 from skep_table.view import FileView, Listing, StorageListing
 
@@ -29,7 +29,6 @@ if TYPE_CHECKING:  # what looking at the timeline alone does not need is importe
 
 P = TypeVar("P")
 _CACHED_COMMITS: Final = 256
-_LARGE_COMMIT: Final = 4 << 20  # bytes of its file
 _NOT_OPENED: Final = object()
 
 
@@ -136,6 +135,17 @@ class HudiTable:
         except FileNotFoundError:
             return self.commit_metadata(instant).partitions
 
+    def commit_base_files(self, instant: Instant) -> BaseFilesWritten:
+        """The base files that a completed write wrote, together. FormatError when unreadable."""
+        cached = self._commits.get(instant)
+        if cached is not None:
+            return cached.base_files
+        path = self.layout.path(instant)
+        try:
+            return self.layout.decode_base_files(self.storage.read(path), path)
+        except FileNotFoundError:
+            return self.commit_metadata(instant).base_files
+
     def plan(self, instant: Instant) -> Plan | None:
         """The plan or account in an instant's file; None for an empty one and for those that hold commit metadata."""
         from skep_table.timeline.plans import PLAN_OF, decode_plan
@@ -213,19 +223,14 @@ class HudiTable:
         return None
 
     def _schema_text(self, instant: Instant) -> str | None:
-        """Of a commit of very many files the stats are neither decoded nor kept: they would fill the memory."""
+        """Stats, of which a commit may have very many, are neither decoded nor kept for it."""
         cached = self._commits.get(instant)
-        if cached is None:
-            path = self.layout.path(instant)
-            try:
-                data = self.storage.read(path)
-            except FileNotFoundError:
-                return self.commit_metadata(instant).schema_json
-            if len(data) > _LARGE_COMMIT:
-                return self.layout.decode_extra(data, path).get("schema") or None
-            cached = self.layout.decode_commit(data, path)
-            self._commits.put(instant, cached)
-        return cached.schema_json
+        path = self.layout.path(instant)
+        try:
+            extra = cached.extra_metadata if cached else self.layout.decode_extra(self.storage.read(path), path)
+        except FileNotFoundError:
+            extra = self.commit_metadata(instant).extra_metadata
+        return extra.get("schema") or None
 
     def _created_schema(self) -> Schema | None:
         text = self.config.create_schema

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from skep_table.errors import FormatError
-from skep_table.timeline.metadata import CommitMetadata, WriteOperation, WriteStat
+from skep_table.timeline.metadata import BaseFilesWritten, CommitMetadata, WriteOperation, WriteStat, names_log
 from skep_table.timeline.ocf import read_record, write_record
 
 # Hudi's names, in the order in which 0.15.0 writes them.
@@ -71,6 +71,21 @@ def partitions_of_json(data: bytes, path: str) -> tuple[str, ...]:
         record = json.loads(data) if data else {}
         members = (record.get("partitionToWriteStats"), record.get("partitionToReplaceFileIds"))
         return tuple(sorted({partition for member in members for partition in member or ()}))
+    except (ValueError, RecursionError, AttributeError, TypeError) as error:
+        raise _broken(path, f"no commit: {error}") from error
+
+
+def base_files_of_json(data: bytes, path: str) -> BaseFilesWritten:
+    """The base files together, of what `decode_json` takes. FormatError naming `path`."""
+    try:
+        record = json.loads(data) if data else {}
+        written = [
+            (stat.get("totalWriteBytes") or 0, stat.get("numWrites") or 0)
+            for stats in (record.get("partitionToWriteStats") or {}).values()
+            for stat in stats
+            if not names_log(stat.get("path") or "", stat.get("logVersion"))
+        ]
+        return BaseFilesWritten(sum(size for size, _ in written), tuple(rows for _, rows in written))
     except (ValueError, RecursionError, AttributeError, TypeError) as error:
         raise _broken(path, f"no commit: {error}") from error
 

@@ -14,6 +14,7 @@ from skep_table.names import META_FOLDER
 from skep_table.table_config import ARCHIVE_FOLDER as ARCHIVE_FOLDER_KEY
 from skep_table.table_config import HISTORY_PATH, TIMELINE_PATH, TableConfig
 from skep_table.timeline.codec import (
+    base_files_of_json,
     decode_avro,
     decode_json,
     encode_avro,
@@ -23,7 +24,7 @@ from skep_table.timeline.codec import (
     partitions_of_json,
 )
 from skep_table.timeline.instant import Action, Instant, State
-from skep_table.timeline.metadata import CommitMetadata
+from skep_table.timeline.metadata import BaseFilesWritten, CommitMetadata
 
 _Ending = tuple[Action, State]
 
@@ -98,6 +99,10 @@ class Layout:
     def decode_partitions(self, data: bytes, path: str) -> tuple[str, ...]:
         """The partition paths of a completed instant, sorted: much cheaper than all it says. FormatError."""
         return decode_avro(data, path).partitions if self.has_completion_times else partitions_of_json(data, path)
+
+    def decode_base_files(self, data: bytes, path: str) -> BaseFilesWritten:
+        """The base files that a completed instant wrote, together: cheaper than each one's stat. FormatError."""
+        return decode_avro(data, path).base_files if self.has_completion_times else base_files_of_json(data, path)
 
     def decode_extra(self, data: bytes, path: str) -> Mapping[str, str]:
         """The extra metadata of a completed instant, its schema among them, and nothing of its files. FormatError."""

@@ -74,7 +74,20 @@ class WriteStat:
 
     @property
     def is_log(self) -> bool:
-        return self.log_version is not None or "/." in "/" + self.path
+        return names_log(self.path, self.log_version)
+
+
+def names_log(path: str, log_version: int | None) -> bool:
+    """Whether a stat of a file so named is of a log file."""
+    return log_version is not None or "/." in "/" + path
+
+
+@dataclass(frozen=True, slots=True)
+class BaseFilesWritten:
+    """The base files of a write together: their bytes, and the rows of each."""
+
+    size_bytes: int
+    rows: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +112,11 @@ class CommitMetadata:
     @property
     def stats(self) -> tuple[WriteStat, ...]:
         return tuple(stat for stats in self.partition_to_write_stats.values() for stat in stats)
+
+    @property
+    def base_files(self) -> BaseFilesWritten:
+        written = [stat for stat in self.stats if not stat.is_log]
+        return BaseFilesWritten(sum(s.total_write_bytes for s in written), tuple(s.num_writes for s in written))
 
     @property
     def partitions(self) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 from typing import Final
@@ -11,7 +12,7 @@ import pyarrow as pa
 from skep_table.basefile import BaseFileOptions, parquet_bytes
 from skep_table.logfile.options import COMPRESSION_RATIO
 from skep_table.table import HudiTable
-from skep_table.timeline.metadata import CommitMetadata
+from skep_table.timeline.metadata import BaseFilesWritten
 from skep_table.write.context import WriteContext
 from skep_table.write.files import MetaColumns
 from skep_table.write.options import (
@@ -48,7 +49,7 @@ def sizing_of(
     if inserts:
         newest_first = islice(reversed(table.timeline.data().completed().instants), _COMMITS_ASKED)
         learnt = record_bytes(
-            (table.commit_metadata(instant) for instant in newest_first),
+            map(table.commit_base_files, newest_first),
             threshold_bytes=small * given.value(RECORD_BYTES_THRESHOLD),
             files=context.files,
         )
@@ -65,18 +66,16 @@ def sizing_of(
     )
 
 
-def record_bytes(commits: Iterable[CommitMetadata], *, threshold_bytes: float, files: BaseFileOptions) -> int | None:
+def record_bytes(commits: Iterable[BaseFilesWritten], *, threshold_bytes: float, files: BaseFileOptions) -> int | None:
     """Average size of a record, from the newest commit that wrote more than `threshold_bytes`.
 
     The filters over the keys have their size whatever a file holds, which would be most of a small one.
     """
-    for metadata in commits:
-        stats = [stat for stat in metadata.stats if not stat.is_log]
-        size = sum(stat.total_write_bytes for stat in stats)
-        rows = sum(stat.num_writes for stat in stats)
-        if size > threshold_bytes and rows > 0:
-            filters = sum(files.filter_bytes(stat.num_writes) for stat in stats)
-            return max(1, -(-(size - filters) // rows))
+    for written in commits:
+        rows = sum(written.rows)
+        if written.size_bytes > threshold_bytes and rows > 0:
+            filters = sum(files.filter_bytes(count) * times for count, times in Counter(written.rows).items())
+            return max(1, -(-(written.size_bytes - filters) // rows))
     return None
 
 

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from skep_table.avro_schemas import NAMESPACE, RECORDS, RELEASES, schema_of
 from skep_table.errors import FormatError
 from skep_table.timeline.codec import (
+    base_files_of_json,
     decode_avro,
     decode_json,
     encode_avro,
@@ -247,6 +248,24 @@ def test_commit_metadata_goes_both_ways(metadata: CommitMetadata) -> None:
 def test_the_extra_metadata_alone(metadata: CommitMetadata) -> None:
     assert extra_of_json(encode_json(metadata), "p") == metadata.extra_metadata
     assert extra_of_avro(encode_avro(metadata, "1.0.2"), "p") == metadata.extra_metadata
+
+
+@given(METADATA)
+def test_base_files_without_a_stat_for_each(metadata: CommitMetadata) -> None:
+    assert base_files_of_json(encode_json(metadata), "p") == metadata.base_files
+
+
+@pytest.mark.parametrize("data", [b"", b"{}", b'{"partitionToWriteStats": {"a": [{"path": null}, {"numWrites": 3}]}}'])
+def test_base_files_of_what_says_little(data: bytes) -> None:
+    assert base_files_of_json(data, "p") == decode_json(data, "p").base_files
+
+
+@pytest.mark.parametrize(
+    "data", [b"{", b"[]", b'{"partitionToWriteStats": 3}', b'{"partitionToWriteStats": {"a": [1]}}']
+)
+def test_no_base_files_in_what_is_no_commit(data: bytes) -> None:
+    with pytest.raises(FormatError, match=r"20261121015334641\.commit"):
+        base_files_of_json(data, ".hoodie/20261121015334641.commit")
 
 
 @pytest.mark.parametrize(

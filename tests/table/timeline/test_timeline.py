@@ -272,6 +272,5 @@ def test_the_schema_of_a_commit_of_many_files_is_read_without_them(
 ) -> None:
     path = str(golden / version / "cow_upsert" / "table")
     expected = HudiTable.open(path).schema()
-    monkeypatch.setattr("skep_table.table._LARGE_COMMIT", 0)
     monkeypatch.setattr("skep_table.timeline.codec.WriteStat", None)  # nothing makes one
     assert HudiTable.open(path).schema() == expected

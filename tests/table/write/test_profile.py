@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skep_table.basefile import BaseFileOptions
-from skep_table.timeline.metadata import CommitMetadata, WriteStat
+from skep_table.timeline.metadata import BaseFilesWritten
 from skep_table.write.index import NEW_KEY, IndexFile
 from skep_table.write.profile import PartitionProfile, Sizing, pack, plan_buckets
 from skep_table.write.sizes import record_bytes
@@ -80,11 +80,7 @@ def test_keys_of_a_delete_that_are_nowhere_have_no_bucket() -> None:
 
 
 def test_the_record_size_is_that_of_the_newest_commit_large_enough() -> None:
-    def commit(size: int, rows: int) -> CommitMetadata:
-        stat = WriteStat(file_id="f", path="p/f", partition_path="p", num_writes=rows, total_write_bytes=size)
-        return CommitMetadata(partition_to_write_stats={"p": (stat,)})
-
-    commits = [commit(50, 1), commit(1001, 100), commit(5000, 10)]
+    commits = [BaseFilesWritten(50, (1,)), BaseFilesWritten(1001, (60, 40)), BaseFilesWritten(5000, (10,))]
     bare = BaseFileOptions(key_filter=False)
     assert record_bytes(commits, threshold_bytes=100, files=bare) == 11
     assert record_bytes(commits[:1], threshold_bytes=100, files=bare) is None
@@ -92,10 +88,7 @@ def test_the_record_size_is_that_of_the_newest_commit_large_enough() -> None:
 
 def test_filters_are_no_part_of_the_records_size() -> None:
     files = BaseFileOptions()
-    stat = WriteStat(
-        file_id="f", path="p/f", partition_path="p", num_writes=10, total_write_bytes=files.filter_bytes(10) + 400
-    )
-    commit = CommitMetadata(partition_to_write_stats={"p": (stat,)})
+    commit = BaseFilesWritten(2 * files.filter_bytes(10) + 800, (10, 10))
     assert record_bytes([commit], threshold_bytes=0, files=files) == 40
 
 
