@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
 from skep_table.table_config import TableType
 from skep_writer import SparkWriter
+from skep_writer.edge import frame_schema
 
 SCHEMA = pa.schema([("id", pa.string()), ("part", pa.string()), ("ts", pa.int64()), ("v", pa.int64())])
 Content = list[tuple[str, str, int]]
@@ -116,6 +118,57 @@ def test_bulk_insert_arranges_rows(table: HudiTable, spark: Any, mode: str) -> N
         assert all(keys == sorted(keys) for keys in by_file.values())
     if mode == "GLOBAL_SORT":
         assert len(by_file) <= 3 + 4 - 1, "a range lies in one partition but for its ends"
+
+
+@pytest.mark.parametrize("mode", ["GLOBAL_SORT", "PARTITION_SORT"])
+@pytest.mark.parametrize(
+    ("spec", "properties"),
+    [
+        ({"record_key": ("n",)}, {}),
+        ({"record_key": ("n", "id"), "partition_by": ("part", "flag")}, {}),
+        ({"record_key": ("id",), "partition_by": ()}, {}),
+        # what Spark has no words for is sorted in Python
+        (
+            {"record_key": ("id",), "partition_by": ("n",), "key_generator": "TIMESTAMP"},
+            {
+                "hoodie.keygen.timebased.timestamp.type": "EPOCHMILLISECONDS",
+                "hoodie.keygen.timebased.output.dateformat": "ss",
+            },
+        ),
+        ({"record_key": ("price",), "partition_by": ("part",)}, {}),
+    ],
+    ids=["number", "complex", "unpartitioned", "timestamp", "decimal"],
+)
+def test_sorted_files_are_in_the_order_of_their_keys(
+    tmp_path: Path, spark: Any, mode: str, spec: dict[str, Any], properties: dict[str, str]
+) -> None:
+    columns = "id string, n int, price decimal(9,2), part string, flag boolean, ts bigint"
+    values = [
+        (
+            None if at == 5 and len(spec["record_key"]) > 1 else f"k {at}+" if at % 2 else f"k {at}",
+            at,
+            Decimal(at),
+            f"p{at % 3}",
+            at % 2 == 0,
+            at,
+        )
+        for at in range(0, 3_000, 7)
+    ]
+    rows = spark.createDataFrame(values, columns).repartition(3)
+    wanted: dict[str, Any] = {"partition_by": ("part",), "ordering": "ts", "properties": properties, **spec}
+    table = create_table(
+        LocalStorage(str(tmp_path / "sorted")), TableSpec(name="t", schema=frame_schema(rows), **wanted)
+    )
+    options = {"hoodie.bulkinsert.sort.mode": mode, "hoodie.bulkinsert.shuffle.parallelism": 2, **properties}
+    assert write(table, spark, "bulk_insert", rows, **options).inserted == len(values)
+    stored = read(table.reload(), ReadRequest()).to_arrow()
+    by_file: dict[str, list[str]] = {}
+    for name, key in zip(
+        stored["_hoodie_file_name"].to_pylist(), stored["_hoodie_record_key"].to_pylist(), strict=True
+    ):
+        by_file.setdefault(name, []).append(key)
+    assert all(keys == sorted(keys) for keys in by_file.values())
+    assert any(len(keys) > 10 for keys in by_file.values())
 
 
 def test_bulk_insert_sorts_by_columns(table: HudiTable, spark: Any) -> None:

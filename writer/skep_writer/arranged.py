@@ -1,4 +1,4 @@
-"""bulk_insert of rows that are arranged first: one shuffle by what the arrangement says, each task sorts and writes."""
+"""bulk_insert of rows that are arranged first: by Spark where it can, else one shuffle by what the arrangement says."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ from skep_table.write.keyed import Keyer
 from skep_table.write.options import ROWS_PER_BATCH
 from skep_writer.edge import Batches, binary_column, map_frame, pack, slots, small_batches, unpack
 from skep_writer.estimate import fitting_batches
+from skep_writer.ordered import ordered
 from skep_writer.spark_rows import SparkRows
-from skep_writer.streamed import PartitionWriters
+from skep_writer.streamed import PartitionWriters, stream
 from skep_writer.tasks import RESULTS, ROUTED, arrivals, collect_results, cut_by_code, payloads_of
 
 if TYPE_CHECKING:
@@ -34,12 +35,16 @@ def write_arranged(frame: DataFrame, keyer: Keyer, context: WriteContext, option
     """What the tasks wrote. Raises what they do."""
     arrangement = context.arrangement
     assert arrangement is not None
+    count = arrangement.tasks or frame.sparkSession.sparkContext.defaultParallelism
+    by_spark = ordered(frame, keyer, arrangement, count)
+    if by_spark is not None:
+        with fitting_batches(frame, options.value(ROWS_PER_BATCH)):
+            return stream(by_spark, keyer, context)
     if not arrangement.shuffles:
         with fitting_batches(frame, options.value(ROWS_PER_BATCH)):
             return collect_results(map_frame(frame, _Keyed(keyer, context), RESULTS))
     rows = SparkRows(frame, keyer, options)
     try:
-        count = arrangement.tasks or frame.sparkSession.sparkContext.defaultParallelism
         with small_batches(frame.sparkSession):
             bounds = _bounds(rows.payloads, arrangement, count) if arrangement.by_range else None
             cut = map_frame(rows.payloads, _Cut(arrangement, slots(count), bounds), ROUTED)

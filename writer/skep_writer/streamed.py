@@ -33,7 +33,12 @@ _OPEN_FILES = 256
 def write_stream(frame: DataFrame, keyer: Keyer, context: WriteContext, options: Options) -> list[BucketResult]:
     """bulk_insert in one pass: every task writes its own new files, one open file for each partition it meets."""
     with fitting_batches(frame, options.value(ROWS_PER_BATCH)):
-        return collect_results(map_frame(frame, _Stream(keyer, context), RESULTS))
+        return stream(frame, keyer, context)
+
+
+def stream(frame: DataFrame, keyer: Keyer, context: WriteContext) -> list[BucketResult]:
+    """The same with batches as the session has them."""
+    return collect_results(map_frame(frame, _Stream(keyer, context), RESULTS))
 
 
 class _Stream:

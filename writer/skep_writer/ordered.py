@@ -1,0 +1,90 @@
+"""The order of a bulk_insert in Spark's own words: Spark then moves and sorts the rows, on disk where memory ends."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from skep_table.keys.generator import EMPTY_TEXT, NULL_TEXT
+from skep_table.schema.types import PARTITION_PATH, RECORD_KEY
+from skep_table.write.arrange import Arrangement
+from skep_table.write.keyed import Keyer
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+
+def ordered(frame: DataFrame, keyer: Keyer, arrangement: Arrangement, count: int) -> DataFrame | None:
+    """The same rows as `arrangement` has them in `count` tasks. None where Spark has no words for it."""
+    generator = keyer.generator
+    if arrangement.own or generator.own or generator.timestamps or keyer.prepped:
+        return None
+    columns: list[Column] = []
+    for name in arrangement.columns:
+        found = _columns(frame, keyer, name)
+        if found is None:
+            return None
+        columns += [column.asc_nulls_last() for column in found]
+    if arrangement.by_path:
+        paths = _columns(frame, keyer, PARTITION_PATH)
+        if paths is None:
+            return None
+        frame = frame.repartition(count, *paths) if paths else frame.repartition(1)
+    elif arrangement.by_range and columns:
+        frame = frame.repartitionByRange(count, *columns)
+    return frame.sortWithinPartitions(*columns) if columns else frame
+
+
+def _columns(frame: DataFrame, keyer: Keyer, name: str) -> list[Column] | None:
+    """What stands for a column of keyed rows: as many of the frame's, none where it is the same in all rows."""
+    generator = keyer.generator
+    if name == PARTITION_PATH:
+        return _all_of(frame, generator.partition_fields)
+    if name != RECORD_KEY:
+        return _all_of(frame, (name,))
+    if not generator.record_fields:
+        return []
+    if not all(_is_plain(frame, keyer, field) for field in generator.record_fields):
+        return None
+    return [
+        _prefixed_key(frame, generator.record_fields)
+        if generator.prefixed
+        else _text(frame, generator.record_fields[0])
+    ]
+
+
+def _all_of(frame: DataFrame, names: Sequence[str]) -> list[Column] | None:
+    return [_column(frame, name) for name in names] if set(names) <= set(frame.columns) else None
+
+
+def _is_plain(frame: DataFrame, keyer: Keyer, name: str) -> bool:
+    """Whether Spark makes the same text of a column as keys are made of."""
+    from pyspark.sql.types import ByteType, IntegerType, LongType, ShortType, StringType
+
+    if name not in frame.columns or name not in keyer.target.names:
+        return False
+    given, target = frame.schema[name].dataType, keyer.target.field(name).type
+    if isinstance(given, StringType):
+        return bool(pa.types.is_string(target))
+    return isinstance(given, (ByteType, ShortType, IntegerType, LongType)) and bool(pa.types.is_integer(target))
+
+
+def _prefixed_key(frame: DataFrame, names: Sequence[str]) -> Column:
+    from pyspark.sql import functions
+
+    pairs = []
+    for name in names:
+        text = _text(frame, name)
+        told = functions.when(text == "", EMPTY_TEXT).otherwise(functions.coalesce(text, functions.lit(NULL_TEXT)))
+        pairs.append(functions.concat(functions.lit(f"{name}:"), told))
+    return functions.concat_ws(",", *pairs)
+
+
+def _text(frame: DataFrame, name: str) -> Column:
+    return _column(frame, name).cast("string")
+
+
+def _column(frame: DataFrame, name: str) -> Column:
+    return frame["`" + name.replace("`", "``") + "`"]
