@@ -15,10 +15,10 @@ SAMPLE_SECONDS = 0.05
 
 @dataclass
 class Peak:
-    """The most memory seen, in bytes: of all processes together, and of one Python worker below the first process."""
+    """The most memory seen, in bytes: of all processes together, and of one that is Python: a worker, or the driver."""
 
     bytes: int = 0
-    worker: int = 0
+    python: int = 0
 
 
 @dataclass
@@ -50,7 +50,7 @@ def memory_of(pid: int) -> Iterator[Peak]:
     def sample() -> None:
         while not over.is_set():
             peak.bytes = max(peak.bytes, resident(root))
-            peak.worker = max(peak.worker, largest_worker(root))
+            peak.python = max(peak.python, largest_python(root))
             over.wait(SAMPLE_SECONDS)
 
     sampler = threading.Thread(target=sample, daemon=True)
@@ -71,10 +71,10 @@ def resident(root: psutil.Process) -> int:
     return total
 
 
-def largest_worker(root: psutil.Process) -> int:
+def largest_python(root: psutil.Process) -> int:
     largest = 0
     with suppress(psutil.NoSuchProcess):
-        for process in root.children(recursive=True):
+        for process in [root, *root.children(recursive=True)]:
             with suppress(psutil.NoSuchProcess):
                 if process.name().startswith("python"):
                     largest = max(largest, process.memory_info().rss)
