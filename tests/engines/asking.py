@@ -9,9 +9,15 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_fixed
+
 
 class EngineRefused(Exception):
     """The engine answered with an error."""
+
+
+class NoWorkers(EngineRefused):
+    """No worker was there to ask. On a busy machine Presto takes its own for failed, until its next heartbeat."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +62,7 @@ class Engine:
         mark = "`" if self.hive_like else '"'
         return ".".join(f"{mark}{part}{mark}" for part in name.split("."))
 
+    @retry(retry=retry_if_exception_type(NoWorkers), wait=wait_fixed(1), stop=stop_after_delay(60), reraise=True)
     def ask(self, statement: str, *settings: str) -> Answer:
         """One statement, after `settings` (`set a=b`) in a session of its own when there are any."""
         if settings:
@@ -102,7 +109,8 @@ def _run(connection: Any, statement: str) -> Answer:
         names = tuple(str(column[0]).rpartition(".")[2] for column in cursor.description)
         return Answer(names, [tuple(row) for row in cursor.fetchall()])
     except Exception as error:
-        raise EngineRefused(f"{statement}: {message(error)}") from error
+        kind = NoWorkers if "NO_NODES_AVAILABLE" in str(error) else EngineRefused
+        raise kind(f"{statement}: {message(error)}") from error
     finally:
         cursor.close()
 
