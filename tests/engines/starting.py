@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -40,7 +42,8 @@ def start_metastore(name: str, launcher: Launcher, processes: ProcessLauncher, w
     service = SERVICES[name]
     if not service.needs_database:
         return launcher.start(service, ready, {"WAREHOUSE": warehouse})
-    database = _postgresql(processes)
+    contained = isinstance(launcher, ContainerLauncher)
+    database = launcher.start_image("postgresql", _answers, {}) if contained else _postgresql(processes)
     try:
         given = {"WAREHOUSE": warehouse, "DATABASE_HOST": f"127.0.0.1:{database.port}"}
         running = launcher.start(service, ready, given)
@@ -72,6 +75,14 @@ def _postgresql(processes: ProcessLauncher) -> Running:
     command = [*other, programs / "postgres", "-D", folder / "data", "-p", str(port), "-k", folder]
     settings = ["-c", "listen_addresses=127.0.0.1", "-c", "fsync=off"]
     return processes.run("postgresql", [*map(str, command), *settings], port, ready, folder, {})
+
+
+def _answers(port: int) -> None:
+    """Whether a PostgreSQL takes sessions of `hive`, in the words of its protocol: its programs may not be here."""
+    body = struct.pack("!i", 3 << 16) + b"user\0hive\0database\0metastore\0\0"
+    with socket.create_connection(("127.0.0.1", port), 5) as connection:
+        connection.sendall(struct.pack("!i", 4 + len(body)) + body)
+        assert connection.recv(1) == b"R"
 
 
 def start_engine(

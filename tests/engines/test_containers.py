@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from engine_asking import Engine
@@ -21,6 +22,13 @@ from engine_tables import PLAIN, plain
 from skep.lake import Lake
 from skep.table import Table
 from skep_catalog.client import Metastore
+from skep_table.commit.create import TableSpec, create_table
+from skep_table.errors import LockTimeoutError
+from skep_table.locks.zookeeper import ZooKeeperLock
+from skep_table.query import ReadRequest, read
+from skep_table.storage import open_storage
+from skep_table.table import HudiTable
+from skep_table.write.local import LocalWriter
 
 pytestmark = pytest.mark.engine("containers")
 
@@ -114,3 +122,41 @@ def test_a_container_ends_with_its_starter(containers: ContainerLauncher) -> Non
     while deaf in docker("ps", "-q", "--no-trunc"):
         assert time.monotonic() < deadline, "the container lives on"
         time.sleep(0.1)
+
+
+@pytest.mark.slow
+def test_the_zookeeper_in_a_container_has_locks(containers: ContainerLauncher) -> None:
+    def look(port: int) -> None:
+        lock = ZooKeeperLock(f"127.0.0.1:{port}", "/locks/first", connect_seconds=2)
+        lock.acquire(5)
+        lock.release()
+
+    running = containers.start_image("zookeeper", look, {})
+    one, other = (ZooKeeperLock(f"127.0.0.1:{running.port}", "/locks/t") for _ in range(2))
+    one.acquire(10)
+    with pytest.raises(LockTimeoutError):
+        other.acquire(0.5)
+    one.release()
+    other.acquire(10)
+    other.release()
+    running.stop()
+
+
+@pytest.mark.slow
+def test_the_s3_server_in_a_container_keeps_a_table(containers: ContainerLauncher) -> None:
+    boto3 = pytest.importorskip("boto3")
+    keys = {"access.key": "key", "secret.key": "secret", "endpoint.region": "us-east-1", "path.style.access": "true"}
+
+    def client(port: int) -> Any:
+        told = {"aws_access_key_id": "key", "aws_secret_access_key": "secret", "region_name": "us-east-1"}
+        return boto3.client("s3", endpoint_url=f"http://127.0.0.1:{port}", **told)
+
+    running = containers.start_image("s3", lambda port: client(port).list_buckets(), {})
+    client(running.port).create_bucket(Bucket="lake")
+    options = {f"fs.s3a.{key}": value for key, value in keys.items()}
+    options["fs.s3a.endpoint"] = f"http://127.0.0.1:{running.port}"
+    spec = TableSpec(name="t", schema=PLAIN, record_key=("id",), ordering="ts", partition_by=("part",))
+    create_table(open_storage("s3a://lake/t", options), spec)
+    LocalWriter(HudiTable.open("s3a://lake/t", options)).upsert(plain(range(4), 1))
+    assert read(HudiTable.open("s3a://lake/t", options), ReadRequest()).count() == 4
+    running.stop()
