@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -126,12 +127,13 @@ def running(table: Table, *, spark: bool = False) -> Iterator[Services]:
 
         yield replace(services, runner=service_runner(services.spark.session))
         return
+    if not sys.stderr.isatty() or logging.getLogger("skep").level >= logging.ERROR:
+        yield services
+        return
     from rich.console import Console
     from rich.progress import Progress
 
-    console = Console(stderr=True)
-    quiet = not console.is_terminal or logging.getLogger("skep").level >= logging.ERROR
-    with Progress(console=console, transient=True, disable=quiet) as bars:
+    with Progress(console=Console(stderr=True), transient=True) as bars:
         yield replace(services, runner=_Watched(bars, table.name))
 
 
