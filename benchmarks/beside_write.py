@@ -15,6 +15,8 @@ from benchmarks.upsert import Say, Size
 PLAIN = "Spark's plain parquet"
 SORTED = "sorted bulk insert"
 SORT = {"hoodie.bulkinsert.sort.mode": "GLOBAL_SORT"}
+# Else the larger source is read by more tasks, and its partitions have more files.
+ONE_A_PARTITION = {"hoodie.bulkinsert.sort.mode": "PARTITION_PATH_REPARTITION"}
 FEW, MANY, ROWS_A_PARTITION, CHANGED = 10, 1_000, 1_000, 10_000
 # Sorted by one task: each task that reads a part of the source would write a file of its own.
 ONE_FILE = {**SORT, "hoodie.parquet.max.file.size": str(8 << 30), "hoodie.bulkinsert.shuffle.parallelism": "1"}
@@ -65,7 +67,9 @@ def growth(report: Report, runs: int, worker: Ours, folder: Path) -> None:
     rows = max(1, int(ROWS_A_PARTITION * min(1, report.scale)))
     for partitions in (FEW, MANY):
         whole, table = folder / f"of{partitions}", folder / "grown"
-        _write(worker, whole, str(data.inserts(rows * partitions, partitions=partitions)), "bulk_insert", {})
+        _write(
+            worker, whole, str(data.inserts(rows * partitions, partitions=partitions)), "bulk_insert", ONE_A_PARTITION
+        )
         source = str(data.one_partition(10 * rows, partitions))
         for turn in range(runs + 1):
             shutil.copytree(whole, table)
