@@ -120,6 +120,14 @@ def test_bulk_insert_arranges_rows(table: HudiTable, spark: Any, mode: str) -> N
         assert len(by_file) <= 3 + 4 - 1, "a range lies in one partition but for its ends"
 
 
+@pytest.mark.parametrize("mode", ["PARTITION_PATH_REPARTITION", "PARTITION_PATH_REPARTITION_AND_SORT"])
+def test_each_partition_has_one_file_however_many_there_are(table: HudiTable, spark: Any, mode: str) -> None:
+    rows = frame(spark, *[(f"k{at}", f"p{at % 700}", 1, at) for at in range(2_100)])
+    options = {"hoodie.bulkinsert.sort.mode": mode, "hoodie.bulkinsert.shuffle.parallelism": 2}
+    result = write(table, spark, "bulk_insert", rows, **options)
+    assert (len(result.partitions), result.files) == (700, 700)
+
+
 @pytest.mark.parametrize("mode", ["GLOBAL_SORT", "PARTITION_SORT"])
 @pytest.mark.parametrize(
     ("spec", "properties"),

@@ -32,6 +32,8 @@ def ordered(frame: DataFrame, keyer: Keyer, arrangement: Arrangement, count: int
         if paths is None:
             return None
         frame = frame.repartition(count, *paths) if paths else frame.repartition(1)
+        # in any mode: a task keeps so many files open, and ends one that it may have to begin anew
+        columns = columns or [path.asc_nulls_last() for path in paths]
     elif arrangement.by_range and columns:
         frame = frame.repartitionByRange(count, *columns)
     return frame.sortWithinPartitions(*columns) if columns else frame
