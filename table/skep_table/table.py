@@ -6,7 +6,7 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from skep_table.errors import FormatError, NotATableError, SchemaError
 from skep_table.options import Options
@@ -28,6 +28,7 @@ if TYPE_CHECKING:  # what looking at the timeline alone does not need is importe
     from skep_table.timeline.plans import Plan, SavepointMetadata
 
 P = TypeVar("P")
+T = TypeVar("T")
 _CACHED_COMMITS: Final = 256
 _NOT_OPENED: Final = object()
 
@@ -48,7 +49,8 @@ class HudiTable:
         self.timeline = timeline
         self.options = Options(options)
         self._runner = runner or ThreadRunner()
-        self._commits = _Cache(_CACHED_COMMITS)
+        self._commits: _Cache[CommitMetadata] = _Cache(_CACHED_COMMITS)
+        self._extras: _Cache[Mapping[str, str]] = _Cache(_CACHED_COMMITS)
         self._lock = threading.Lock()
         self._metadata_table: Any = _NOT_OPENED
 
@@ -77,7 +79,7 @@ class HudiTable:
     def reload(self) -> HudiTable:
         """A fresh look at the same table. What completed instants hold never changes: that stays cached."""
         fresh = HudiTable.open(self.storage, self.options)
-        fresh._runner, fresh._commits = self._runner, self._commits
+        fresh._runner, fresh._commits, fresh._extras = self._runner, self._commits, self._extras
         return fresh
 
     @property
@@ -224,12 +226,14 @@ class HudiTable:
 
     def _schema_text(self, instant: Instant) -> str | None:
         """Stats, of which a commit may have very many, are neither decoded nor kept for it."""
-        cached = self._commits.get(instant)
-        path = self.layout.path(instant)
-        try:
-            extra = cached.extra_metadata if cached else self.layout.decode_extra(self.storage.read(path), path)
-        except FileNotFoundError:
-            extra = self.commit_metadata(instant).extra_metadata
+        extra = self._extras.get(instant)
+        if extra is None:
+            path = self.layout.path(instant)
+            try:
+                extra = self.layout.decode_extra(self.storage.read(path), path)
+            except FileNotFoundError:
+                extra = self.commit_metadata(instant).extra_metadata
+            self._extras.put(instant, extra)
         return extra.get("schema") or None
 
     def _created_schema(self) -> Schema | None:
@@ -257,15 +261,15 @@ class HudiTable:
         return found
 
 
-class _Cache:
-    """The commits used last. Threads share it."""
+class _Cache(Generic[T]):
+    """What the commits used last say. Threads share it."""
 
     def __init__(self, size: int) -> None:
         self._size = size
         self._lock = threading.Lock()
-        self._kept: OrderedDict[tuple[str, Action], CommitMetadata] = OrderedDict()
+        self._kept: OrderedDict[tuple[str, Action], T] = OrderedDict()
 
-    def get(self, instant: Instant) -> CommitMetadata | None:
+    def get(self, instant: Instant) -> T | None:
         if not instant.is_completed:
             return None
         key = instant.requested_time, instant.action
@@ -275,9 +279,9 @@ class _Cache:
                 self._kept.move_to_end(key)
         return found
 
-    def put(self, instant: Instant, metadata: CommitMetadata) -> None:
+    def put(self, instant: Instant, said: T) -> None:
         with self._lock:
-            self._kept[instant.requested_time, instant.action] = metadata
+            self._kept[instant.requested_time, instant.action] = said
             while len(self._kept) > self._size:
                 self._kept.popitem(last=False)
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tenacity import Retrying, stop_after_delay, wait_fixed
 
 from skep_catalog.client import Metastore
 from skep_catalog.embedded import EmbeddedMetastore
@@ -32,4 +33,7 @@ def database(metastore: Metastore, tmp_path: Path) -> Iterator[str]:
     name = f"db_{uuid.uuid4().hex[:10]}"
     metastore.create_database(Database(name, location=f"file://{tmp_path}/{name}.db"))
     yield name
-    metastore.drop_database(name, cascade=True)
+    # a sync that a test did not wait for may come in between
+    for attempt in Retrying(wait=wait_fixed(0.5), stop=stop_after_delay(30), reraise=True):
+        with attempt:
+            metastore.drop_database(name, cascade=True)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import threading
 import uuid
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -14,8 +16,17 @@ from skep_table.storage import Storage, open_storage
 @pytest.fixture(scope="session")
 def s3_options() -> Iterator[dict[str, str]]:
     """How to reach the server, by Hadoop's names."""
-    from moto.server import ThreadedMotoServer
+    from moto.server import DomainDispatcherApplication, ThreadedMotoServer
 
+    answer, one_at_a_time = DomainDispatcherApplication.__call__, threading.Lock()
+
+    def answer_alone(self: Any, environ: Any, respond: Any) -> Any:
+        # moto looks whether an object is there, then writes it: between the two another conditional create may pass
+        with one_at_a_time:
+            return answer(self, environ, respond)
+
+    patch = pytest.MonkeyPatch()
+    patch.setattr(DomainDispatcherApplication, "__call__", answer_alone)
     logging.getLogger("werkzeug").setLevel(logging.ERROR)  # one line a request
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
@@ -28,6 +39,7 @@ def s3_options() -> Iterator[dict[str, str]]:
         "fs.s3a.path.style.access": "true",
     }
     server.stop()
+    patch.undo()
 
 
 @pytest.fixture
