@@ -154,7 +154,8 @@ def test_the_heart_beats_while_the_job_runs(table: HudiTable) -> None:
         facts = writer_facts(table.storage, transaction.instant.requested_time)
         assert ProcessName.parse(facts) == this_process()
         transaction.complete(CommitMetadata())
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("heart-")]
+    heart = f"heart-{transaction.instant.requested_time}"
+    assert not [thread for thread in threading.enumerate() if thread.name == heart]
 
 
 def test_a_heart_takes_no_time_that_is_anothers(table: HudiTable) -> None:
