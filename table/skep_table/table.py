@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from skep_table.errors import FormatError, NotATableError, SchemaError
@@ -51,6 +51,7 @@ class HudiTable:
         self._runner = runner or ThreadRunner()
         self._commits: _Cache[CommitMetadata] = _Cache(_CACHED_COMMITS)
         self._extras: _Cache[Mapping[str, str]] = _Cache(_CACHED_COMMITS)
+        self._base_files: _Cache[BaseFilesWritten] = _Cache(_CACHED_COMMITS)
         self._lock = threading.Lock()
         self._metadata_table: Any = _NOT_OPENED
 
@@ -79,7 +80,8 @@ class HudiTable:
     def reload(self) -> HudiTable:
         """A fresh look at the same table. What completed instants hold never changes: that stays cached."""
         fresh = HudiTable.open(self.storage, self.options)
-        fresh._runner, fresh._commits, fresh._extras = self._runner, self._commits, self._extras
+        fresh._runner = self._runner
+        fresh._commits, fresh._extras, fresh._base_files = self._commits, self._extras, self._base_files
         return fresh
 
     @property
@@ -131,22 +133,26 @@ class HudiTable:
 
     def commit_partitions(self, instant: Instant) -> tuple[str, ...]:
         """The partition paths that a completed write wrote to or replaced in, sorted. FormatError when unreadable."""
-        path = self.layout.path(instant)
-        try:
-            return self.layout.decode_partitions(self.storage.read(path), path)
-        except FileNotFoundError:
-            return self.commit_metadata(instant).partitions
+        return self._part_of(instant, self.layout.decode_partitions, lambda commit: commit.partitions)
 
     def commit_base_files(self, instant: Instant) -> BaseFilesWritten:
         """The base files that a completed write wrote, together. FormatError when unreadable."""
-        cached = self._commits.get(instant)
-        if cached is not None:
-            return cached.base_files
+        found = self._base_files.get(instant)
+        if found is None:
+            found = self._part_of(instant, self.layout.decode_base_files, lambda commit: commit.base_files)
+            self._base_files.put(instant, found)
+        return found
+
+    def _part_of(self, instant: Instant, decode: Callable[[bytes, str], T], part: Callable[[CommitMetadata], T]) -> T:
+        """What `decode` takes out of a commit's file, which is `part` of all it says."""
+        whole = self._commits.get(instant)
+        if whole is not None:
+            return part(whole)
         path = self.layout.path(instant)
         try:
-            return self.layout.decode_base_files(self.storage.read(path), path)
+            return decode(self.storage.read(path), path)
         except FileNotFoundError:
-            return self.commit_metadata(instant).base_files
+            return part(self.commit_metadata(instant))
 
     def plan(self, instant: Instant) -> Plan | None:
         """The plan or account in an instant's file; None for an empty one and for those that hold commit metadata."""
@@ -228,11 +234,7 @@ class HudiTable:
         """Stats, of which a commit may have very many, are neither decoded nor kept for it."""
         extra = self._extras.get(instant)
         if extra is None:
-            path = self.layout.path(instant)
-            try:
-                extra = self.layout.decode_extra(self.storage.read(path), path)
-            except FileNotFoundError:
-                extra = self.commit_metadata(instant).extra_metadata
+            extra = self._part_of(instant, self.layout.decode_extra, lambda commit: commit.extra_metadata)
             self._extras.put(instant, extra)
         return extra.get("schema") or None
 

@@ -46,6 +46,15 @@ def content(table: HudiTable) -> Content:
     return sorted((row["id"], row["_hoodie_partition_path"], row["v"]) for row in found)
 
 
+def by_file(table: HudiTable, column: str) -> dict[str, list[Any]]:
+    """The values in each file, in the order of its rows."""
+    stored = read(table.reload(), ReadRequest()).to_arrow()
+    found: dict[str, list[Any]] = {}
+    for name, value in zip(stored["_hoodie_file_name"].to_pylist(), stored[column].to_pylist(), strict=True):
+        found.setdefault(name, []).append(value)
+    return found
+
+
 def write(table: HudiTable, spark: Any, operation: str, rows: Any, *, how: Any = None, **options: Any) -> Any:
     return getattr(SparkWriter(table, spark, Options(options)), operation)(rows, **(how or {}))
 
@@ -108,16 +117,13 @@ def test_bulk_insert_arranges_rows(table: HudiTable, spark: Any, mode: str) -> N
     options = {"hoodie.bulkinsert.sort.mode": mode, "hoodie.bulkinsert.shuffle.parallelism": 4}
     result = write(table, spark, "bulk_insert", many(spark, 1, count=3_000), **options)
     assert result.inserted == 3_000
-    stored = read(table.reload(), ReadRequest()).to_arrow()
-    by_file: dict[str, list[str]] = {}
-    for name, key in zip(stored["_hoodie_file_name"].to_pylist(), stored["id"].to_pylist(), strict=True):
-        by_file.setdefault(name, []).append(key)
+    files = by_file(table, "id")
     if mode.startswith("PARTITION_PATH"):
-        assert len(by_file) == 3
+        assert len(files) == 3
     else:
-        assert all(keys == sorted(keys) for keys in by_file.values())
+        assert all(keys == sorted(keys) for keys in files.values())
     if mode == "GLOBAL_SORT":
-        assert len(by_file) <= 3 + 4 - 1, "a range lies in one partition but for its ends"
+        assert len(files) <= 3 + 4 - 1, "a range lies in one partition but for its ends"
 
 
 @pytest.mark.parametrize("mode", ["PARTITION_PATH_REPARTITION", "PARTITION_PATH_REPARTITION_AND_SORT"])
@@ -169,24 +175,16 @@ def test_sorted_files_are_in_the_order_of_their_keys(
     )
     options = {"hoodie.bulkinsert.sort.mode": mode, "hoodie.bulkinsert.shuffle.parallelism": 2, **properties}
     assert write(table, spark, "bulk_insert", rows, **options).inserted == len(values)
-    stored = read(table.reload(), ReadRequest()).to_arrow()
-    by_file: dict[str, list[str]] = {}
-    for name, key in zip(
-        stored["_hoodie_file_name"].to_pylist(), stored["_hoodie_record_key"].to_pylist(), strict=True
-    ):
-        by_file.setdefault(name, []).append(key)
-    assert all(keys == sorted(keys) for keys in by_file.values())
-    assert any(len(keys) > 10 for keys in by_file.values())
+    files = by_file(table, "_hoodie_record_key")
+    assert all(keys == sorted(keys) for keys in files.values())
+    assert any(len(keys) > 10 for keys in files.values())
 
 
 def test_bulk_insert_sorts_by_columns(table: HudiTable, spark: Any) -> None:
     options = {"hoodie.bulkinsert.user.defined.partitioner.sort.columns": "v"}
     write(table, spark, "bulk_insert", many(spark, 1, count=500), **options)
-    stored = read(table.reload(), ReadRequest()).to_arrow()
-    by_file: dict[str, list[int]] = {}
-    for name, value in zip(stored["_hoodie_file_name"].to_pylist(), stored["v"].to_pylist(), strict=True):
-        by_file.setdefault(name, []).append(value)
-    assert all(values == sorted(values) for values in by_file.values())
+    files = by_file(table, "v")
+    assert all(values == sorted(values) for values in files.values())
 
 
 @pytest.mark.parametrize("kind", [TableType.COPY_ON_WRITE, TableType.MERGE_ON_READ])

@@ -37,11 +37,10 @@ def write_arranged(frame: DataFrame, keyer: Keyer, context: WriteContext, option
     assert arrangement is not None
     count = arrangement.tasks or frame.sparkSession.sparkContext.defaultParallelism
     by_spark = ordered(frame, keyer, arrangement, count)
-    if by_spark is not None:
+    if by_spark is not None or not arrangement.shuffles:
         with fitting_batches(frame, options.value(ROWS_PER_BATCH)):
-            return stream(by_spark, keyer, context)
-    if not arrangement.shuffles:
-        with fitting_batches(frame, options.value(ROWS_PER_BATCH)):
+            if by_spark is not None:
+                return stream(by_spark, keyer, context)
             return collect_results(map_frame(frame, _Keyed(keyer, context), RESULTS))
     rows = SparkRows(frame, keyer, options)
     try:

@@ -23,7 +23,7 @@ from skep_writer.schemas import in_utc
 from skep_writer.settings import session_settings
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
 T = TypeVar("T")
@@ -60,6 +60,11 @@ def spark_ddl(schema: pa.Schema) -> str:
 def frame_schema(frame: DataFrame) -> pa.Schema:
     """The Arrow types in which Spark hands the frame's columns over. SchemaError for what it can't."""
     return arrow_schema(frame.schema)
+
+
+def column_of(frame: DataFrame, name: str) -> Column:
+    """A top-level column, whatever is in its name."""
+    return frame["`" + name.replace("`", "``") + "`"]
 
 
 def arrow_schema(struct: StructType) -> pa.Schema:

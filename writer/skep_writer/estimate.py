@@ -8,7 +8,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
-from skep_writer.edge import ROWS_PER_BATCH_KEY
+from skep_writer.edge import ROWS_PER_BATCH_KEY, column_of
 from skep_writer.settings import own_setting, session_settings
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def _width(frame: DataFrame) -> Column | None:
 
     parts = []
     for field in frame.schema.fields:
-        column = frame["`" + field.name.replace("`", "``") + "`"]
+        column = column_of(frame, field.name)
         if isinstance(field.dataType, (StringType, BinaryType)):
             parts.append(functions.coalesce(functions.octet_length(column), functions.lit(0)))
         elif isinstance(field.dataType, (ArrayType, MapType, StructType)):

@@ -11,6 +11,7 @@ from skep_table.keys.generator import EMPTY_TEXT, NULL_TEXT
 from skep_table.schema.types import PARTITION_PATH, RECORD_KEY
 from skep_table.write.arrange import Arrangement
 from skep_table.write.keyed import Keyer
+from skep_writer.edge import column_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -21,22 +22,22 @@ def ordered(frame: DataFrame, keyer: Keyer, arrangement: Arrangement, count: int
     generator = keyer.generator
     if arrangement.own or generator.own or generator.timestamps or keyer.prepped:
         return None
+    # By path in any mode of these: a task keeps so many files open, and ends one that it may have to begin anew.
+    names = (PARTITION_PATH,) if arrangement.by_path else arrangement.columns
     columns: list[Column] = []
-    for name in arrangement.columns:
+    for name in names:
         found = _columns(frame, keyer, name)
         if found is None:
             return None
-        columns += [column.asc_nulls_last() for column in found]
+        columns += found
+    if not columns:
+        return frame.repartition(1) if arrangement.by_path else frame
+    order = [column.asc_nulls_last() for column in columns]
     if arrangement.by_path:
-        paths = _columns(frame, keyer, PARTITION_PATH)
-        if paths is None:
-            return None
-        frame = frame.repartition(count, *paths) if paths else frame.repartition(1)
-        # in any mode: a task keeps so many files open, and ends one that it may have to begin anew
-        columns = columns or [path.asc_nulls_last() for path in paths]
-    elif arrangement.by_range and columns:
-        frame = frame.repartitionByRange(count, *columns)
-    return frame.sortWithinPartitions(*columns) if columns else frame
+        frame = frame.repartition(count, *columns)
+    elif arrangement.by_range:
+        frame = frame.repartitionByRange(count, *order)
+    return frame.sortWithinPartitions(*order)
 
 
 def _columns(frame: DataFrame, keyer: Keyer, name: str) -> list[Column] | None:
@@ -58,7 +59,7 @@ def _columns(frame: DataFrame, keyer: Keyer, name: str) -> list[Column] | None:
 
 
 def _all_of(frame: DataFrame, names: Sequence[str]) -> list[Column] | None:
-    return [_column(frame, name) for name in names] if set(names) <= set(frame.columns) else None
+    return [column_of(frame, name) for name in names] if set(names) <= set(frame.columns) else None
 
 
 def _is_plain(frame: DataFrame, keyer: Keyer, name: str) -> bool:
@@ -85,8 +86,4 @@ def _prefixed_key(frame: DataFrame, names: Sequence[str]) -> Column:
 
 
 def _text(frame: DataFrame, name: str) -> Column:
-    return _column(frame, name).cast("string")
-
-
-def _column(frame: DataFrame, name: str) -> Column:
-    return frame["`" + name.replace("`", "``") + "`"]
+    return column_of(frame, name).cast("string")
