@@ -1,4 +1,4 @@
-"""`./dev bench upsert | write | read | sync | services | lock`: skep, JVM Hudi and others in one run, in turn."""
+"""`./dev bench NAME`: skep, JVM Hudi and others side by side in one run."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 
 from rich.console import Console
 
-from benchmarks import lock, read, services, sync, upsert, write
+from benchmarks import lock, object_store, read, services, sync, upsert, write
 
 BENCHMARKS = {
     "upsert": upsert.measure,
@@ -16,6 +16,7 @@ BENCHMARKS = {
     "sync": sync.measure,
     "services": services.measure,
     "lock": lock.measure,
+    "object-store": object_store.measure,
 }
 
 

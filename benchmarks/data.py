@@ -10,6 +10,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -68,6 +69,20 @@ def inserts(count: int, start: int = 0, partitions: int = PARTITIONS) -> Path:
     numbers = np.arange(start, start + count)
     made = (rows(chunk, partitions=partitions) for chunk in _chunks(numbers))
     return _cached(f"inserts-{count}-{start}{_among(partitions)}", made)
+
+
+def sums(found: pa.Table) -> dict[str, Any]:
+    """What contenders' tables are compared by; the peers compute `upsert.SUMS`."""
+    return {
+        "rows": found.num_rows,
+        "keys": pc.count_distinct(found["id"]).as_py(),
+        "amount": pc.sum(found["amount"]).as_py(),
+        "ts": pc.sum(found["ts"]).as_py(),
+    }
+
+
+SUMMED = ("id", "amount", "ts")
+"""The columns that `sums` needs."""
 
 
 def key(number: int) -> str:

@@ -30,6 +30,8 @@ class Measured:
     seconds: list[float] = field(default_factory=list)
     peak_bytes: int = 0
     failed: str | None = None
+    requests: dict[str, int] = field(default_factory=dict)
+    """To an object store in the last run, by kind; empty where none was used."""
 
     @property
     def median(self) -> float | None:

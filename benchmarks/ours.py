@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from pathlib import Path
 
 from benchmarks.peers.bundle import java
@@ -23,6 +25,13 @@ class Services(Worker):
 
     def __init__(self) -> None:
         super().__init__("skep", FOLDER / "ours_services.py", [], {"OMP_NUM_THREADS": "2"})
+
+
+class Objects(Worker):
+    """skep without a JVM on an object store that `options` reach; see ours_objects.py."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        super().__init__("skep", FOLDER / "ours_objects.py", [json.dumps(dict(options))], {"OMP_NUM_THREADS": "2"})
 
 
 class Reader(Worker):

@@ -11,7 +11,6 @@ from typing import Any
 sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 import pyarrow as pa  # noqa: E402
-import pyarrow.compute as pc  # noqa: E402
 import pyarrow.parquet as pq  # noqa: E402
 from pyspark.sql import SparkSession  # noqa: E402
 
@@ -68,14 +67,8 @@ class OurWriter:
 
     def sums(self, *, path: str) -> Json:
         """What `upsert.SUMS` asks the peers for."""
-        found = read(HudiTable.open(path), ReadRequest(columns=("id", "amount", "ts"))).to_arrow()
-        row = {
-            "rows": found.num_rows,
-            "keys": pc.count_distinct(found["id"]).as_py(),
-            "amount": pc.sum(found["amount"]).as_py(),
-            "ts": pc.sum(found["ts"]).as_py(),
-        }
-        return {"rows": [spell(row)]}
+        found = read(HudiTable.open(path), ReadRequest(columns=data.SUMMED)).to_arrow()
+        return {"rows": [spell(data.sums(found))]}
 
     def rewrite(self, *, path: str, target: str) -> Json:
         """The floor of an upsert that touches every file: each is read and written again, two at a time."""

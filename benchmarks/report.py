@@ -61,6 +61,13 @@ class Report:
             return None
         return other.median / mine.median
 
+    def share_of_requests(self, contender: str, task: str, of: str = "skep") -> float | None:
+        """The requests of `of` as a share of those of `contender`. None when one of them has not run."""
+        mine, other = self._find(of, task), self._find(contender, task)
+        if mine is None or other is None or not mine.requests or not other.requests:
+            return None
+        return sum(mine.requests.values()) / sum(other.requests.values())
+
     def _find(self, contender: str, task: str) -> Measured | None:
         return next((found for found in self.measured if (found.contender, found.task) == (contender, task)), None)
 
@@ -100,6 +107,7 @@ class Report:
                     "seconds": found.seconds,
                     "peak_bytes": found.peak_bytes,
                     "times_as_long_as_skep": self.ratio(found.contender, found.task),
+                    "requests": found.requests,
                     "failed": found.failed,
                 }
                 for found in self.measured
@@ -113,11 +121,14 @@ class Report:
 
     def _table(self, task: str) -> Table:
         table = Table(title=task, title_justify="left")
-        for heading in ("", "median s", "best", "worst", "peak MiB", "× skep"):
-            table.add_column(heading, justify="left" if not heading else "right")
-        for found in self.measured:
-            if found.task == task:
-                table.add_row(found.contender, *self._cells(found))
+        rows = [found for found in self.measured if found.task == task]
+        headings = ["", "median s", "best", "worst", "peak MiB", "× skep"]
+        if any(found.requests for found in rows):
+            headings.append("requests")
+        for heading in headings:
+            table.add_column(heading, justify="left" if heading in ("", "requests") else "right")
+        for found in rows:
+            table.add_row(found.contender, *self._cells(found))
         return table
 
     def _cells(self, found: Measured) -> Sequence[str]:
@@ -130,7 +141,12 @@ class Report:
             f"{max(found.seconds):.2f}",
             f"{found.peak_bytes / 2**20:.0f}",
             f"{ratio:.2f}" if ratio else "",
+            *([_counted(found.requests)] if found.requests else []),
         ]
+
+
+def _counted(requests: dict[str, int]) -> str:
+    return f"{sum(requests.values())}: " + ", ".join(f"{count} {kind}" for kind, count in requests.items())
 
 
 def machine() -> dict[str, Any]:

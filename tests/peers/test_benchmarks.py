@@ -10,6 +10,7 @@ import pytest
 
 from benchmarks import __main__ as command
 from benchmarks import report
+from benchmarks.object_proxy import kind_of
 
 
 @pytest.fixture
@@ -74,3 +75,31 @@ def test_sync(measured: Callable[..., dict[tuple[str, str], float]]) -> None:
     both = {"first sync of all partitions", "nothing to do", "partitions dropped", "one new partition among many"}
     assert {(task, who) for task in both for who in ("skep", "Hudi 0.15.0")} <= set(seconds)
     assert ("first sync of all partitions", "bare calls") in seconds
+
+
+@pytest.mark.slow
+@pytest.mark.peer("hudi-0.15.0")
+def test_object_store(measured: Callable[..., dict[tuple[str, str], float]], tmp_path: Path) -> None:
+    seconds = measured("object-store", "skep,Hudi 0.15.0")
+    tasks = {"upsert of one row", "upsert of many rows", "snapshot count and sums", "clean"}
+    assert set(seconds) == {(task, who) for task in tasks for who in ("skep", "Hudi 0.15.0")}
+    (file,) = tmp_path.glob("object-store-*.json")
+    assert all(set(row["requests"]) >= {"GET", "LIST"} for row in json.loads(file.read_text())["measured"])
+
+
+@pytest.mark.parametrize(
+    ("method", "target", "headers", "kind"),
+    [
+        ("GET", "/lake/t/.hoodie/hoodie.properties", {}, "GET"),
+        ("GET", "/lake?list-type=2&prefix=t/", {}, "LIST"),
+        ("GET", "/lake/?prefix=t/&delimiter=/", {}, "LIST"),
+        ("PUT", "/lake/t/a.parquet", {}, "PUT"),
+        ("PUT", "/lake/t/a.parquet", {"x-amz-copy-source": "/lake/t/b.parquet"}, "COPY"),
+        ("POST", "/lake?delete", {}, "POST"),
+        ("HEAD", "/lake/t/a.parquet", {}, "HEAD"),
+    ],
+)
+def test_requests_of_an_object_store_are_counted_by_kind(
+    method: str, target: str, headers: dict[str, str], kind: str
+) -> None:
+    assert kind_of(method, target, headers) == kind
