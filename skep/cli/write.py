@@ -67,7 +67,11 @@ def write(
     warehouse: WarehouseOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Write files into a table as one commit; with --key the table is made when it is not there."""
+    """Write files into a table as one commit; with --key the table is made when it is not there.
+
+    On a merge-on-read table with the BUCKET index no key is looked up: the counts of inserted, updated and deleted rows
+    that are printed are then estimates.
+    """
     with reported(), told(f"write {table}", as_json=events) as listener:
         rows = _rows(files, listener)
         new = {

@@ -12,3 +12,10 @@ OLD_BLOOM_FILTER: Final = "com.uber.hoodie.bloomfilter"
 BLOOM_TYPE: Final = "hoodie_bloom_filter_type_code"
 MIN_RECORD_KEY: Final = "hoodie_min_record_key"
 MAX_RECORD_KEY: Final = "hoodie_max_record_key"
+
+# Which calendar the dates and timestamps of a file are in. Spark counts a file that names no version as undecided and
+# refuses dates before 1582 and times before 1900 (READ_ANCIENT_DATETIME); from 3.0 on (INT96: 3.1) a version without a
+# mark of the legacy calendar is the proleptic Gregorian one. Hive 4 has a key of its own; without it dates are legacy.
+SPARK_VERSION: Final = "org.apache.spark.version"
+HIVE_PROLEPTIC: Final = "writer.date.proleptic"
+PROLEPTIC_CALENDAR: Final = {SPARK_VERSION: "3.5.0", HIVE_PROLEPTIC: "true"}

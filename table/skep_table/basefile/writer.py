@@ -211,7 +211,7 @@ def _file_schema(schema: Schema) -> pa.Schema:
 
 
 def _schema_entries(schema: Schema) -> dict[str, str]:
-    return {keys.AVRO_SCHEMA: avro_text(schema), keys.WRITER_MODEL: "avro"}
+    return {keys.AVRO_SCHEMA: avro_text(schema), keys.WRITER_MODEL: "avro", **keys.PROLEPTIC_CALENDAR}
 
 
 def _parts(batch: pa.RecordBatch, options: BaseFileOptions) -> Iterator[pa.RecordBatch]:

@@ -14,6 +14,11 @@ class WriteResult:
     """A commit. `repeated`: the batch had been committed before under this instant, and nothing was written now.
 
     `empty`: there was nothing to write, and options forbid commits of nothing; the instant is gone again.
+
+    `inserted`, `updated` and `deleted` are what the commit's metadata counts, as Hudi counts it. They are exact
+    where the index looked every key up. With the `BUCKET` index (and `INMEMORY`) on a merge-on-read table no row is
+    looked up: all rows appended to the logs of a file group that was there count as updated, rows that begin a group as
+    inserted, and a delete counts the keys given, whether or not they were in the table.
     """
 
     instant: Instant

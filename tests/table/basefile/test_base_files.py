@@ -82,6 +82,14 @@ def test_footer_has_filter_key_range_and_avro_schema(storage):
     assert footer.schema.name == "t_record"
 
 
+def test_footer_states_the_calendar_as_spark_and_hive_look_for_it(storage):
+    write(storage, rows_of(1))
+    entries = read_footer(storage, PATH).entries
+    assert entries["org.apache.spark.version"] >= "3.1.0"  # from there on also INT96 times; compared as text by Spark
+    assert not {"org.apache.spark.legacyDateTime", "org.apache.spark.legacyINT96"} & entries.keys()
+    assert entries["writer.date.proleptic"] == "true"
+
+
 def test_a_simple_filter_has_no_type_code(storage):
     write(storage, rows_of(10), options=BaseFileOptions(bloom_type=BloomKind.SIMPLE, bloom_entries=10))
     footer = read_footer(storage, PATH)
