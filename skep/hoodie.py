@@ -88,7 +88,9 @@ def create_at(path: str | os.PathLike[str], schema: SchemaLike, options: Mapping
     given.check()
     storage = open_storage(path, given)
     name = given.value(TABLE_NAME) or storage.root.rstrip("/").rpartition("/")[2]
-    hudi = create_table(storage, table_spec(name, schema, **spec))
+    made = table_spec(name, schema, **spec)
+    check_settings(table_config(made), storage.root, given)
+    hudi = create_table(storage, made)
     return Table(hudi, _setting(hudi, given))
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from skep.background import wait_for
 from skep.locking import checked, lock_of
@@ -14,22 +14,24 @@ from skep.names import TableName
 from skep.options import SYNC
 from skep.schemas import SchemaLike
 from skep.spark import SparkHolder
-from skep.specs import Text, table_spec
+from skep.specs import Text, check_same, table_spec
 from skep.syncing import TableSyncs, open_queue
 from skep.table import Table
 from skep.writing import WriteSetting
 from skep_catalog.client import Metastore
+from skep_sync.locations import same_location
 from skep_sync.planner import is_hudi
 from skep_sync.sync import SyncReport
 from skep_sync.targets import Clients, targets_of
-from skep_table.commit.create import create_table
-from skep_table.errors import NotATableError, TableExistsError
+from skep_table.commit.create import create_table, table_config
+from skep_table.errors import NotATableError, TableExistsError, TableMismatchError
 from skep_table.events import Events, Listener
 from skep_table.lock import Lock
 from skep_table.names import META_FOLDER
 from skep_table.options import Options
 from skep_table.storage import open_storage
 from skep_table.table import HudiTable
+from skep_table.write.settings import check_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -160,9 +162,9 @@ class Lake:
         key: Text = (),
         ordering: str | None = None,
         partition_by: Text = (),
-        type: str = "cow",
+        type: str | None = None,
         location: str | None = None,
-        hive_style: bool = False,
+        hive_style: bool | None = None,
         if_not_exists: bool = False,
         properties: Mapping[str, str] | None = None,
     ) -> Table:
@@ -170,26 +172,36 @@ class Lake:
 
         `schema` is an Arrow, Spark or Avro schema, or a frame as an example. `key` names the columns that identify a
         row; of two rows with one key the one with the greater `ordering` value wins, without it the last one written.
-        `partition_by` names the columns whose values make the folders. Nothing is left behind when this fails.
+        `partition_by` names the columns whose values make the folders; `type` is cow (the default) or mor. With
+        `if_not_exists` a table that is there is taken as it is; TableMismatchError when it has another key, ordering,
+        partitioning, type or location than the one described. Nothing is left behind when this fails.
         """
         full = TableName.parse(name, self.database)
-        spec = table_spec(
-            full.name,
-            schema,
-            database=full.database,
-            key=key,
-            ordering=ordering,
-            partition_by=partition_by,
-            type=type,
-            hive_style=hive_style,
-            properties=properties,
-        )
+        described: dict[str, Any] = {
+            "key": key,
+            "ordering": ordering,
+            "partition_by": partition_by,
+            "type": type,
+            "hive_style": hive_style,
+            "properties": properties,
+        }
+        spec = table_spec(full.name, schema, database=full.database, **described)
         entry = self.metastore.find_table(full.database, full.name)
         if entry is not None:
-            if if_not_exists:
-                return self.table(str(full))
-            raise TableExistsError(f"table {full} exists, at {entry.storage.location}", table=str(full))
+            if not if_not_exists:
+                raise TableExistsError(f"table {full} exists, at {entry.storage.location}", table=str(full))
+            found = self.table(str(full))
+            if location is not None and not same_location(open_storage(location, self.options).root, found.path):
+                raise TableMismatchError(
+                    f"table {full} lies at {found.path}, not at {location}",
+                    option="location",
+                    found=found.path,
+                    expected=location,
+                )
+            check_same(found.hudi, **described)
+            return found
         storage = open_storage(location or self._default_location(full), self.options)
+        check_settings(table_config(spec), storage.root, self.options)
         hudi = create_table(storage, spec)
         try:
             self._sync(full, hudi)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,7 +17,7 @@ from skep.cli.metastore import MetastoreOption, WarehouseOption
 from skep.cli.output import Output, OutputOption, print_rows, reported
 from skep.cli.read import settings_of
 from skep.cli.tables import TableTarget, is_path, opened_table
-from skep_table.errors import InputError, NotATableError
+from skep_table.errors import InputError, NoSuchTableError, NotATableError, SkepError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -58,8 +60,12 @@ def write(
     key: Annotated[str | None, typer.Option(help="Makes the table when it is missing: key columns, by comma.")] = None,
     ordering: Annotated[str | None, typer.Option(help="Of a new table: the greater value of this column wins.")] = None,
     partition_by: Annotated[str | None, typer.Option(help="Of a new table: columns, by comma.")] = None,
-    kind: Annotated[str, typer.Option("--type", metavar="cow|mor", help="Of a new table.")] = "cow",
-    hive_style: Annotated[bool, typer.Option(help="Of a new table: folders named column=value.")] = False,
+    kind: Annotated[
+        str | None, typer.Option("--type", metavar="cow|mor", help="Of a new table.  [default: cow]")
+    ] = None,
+    hive_style: Annotated[
+        bool | None, typer.Option(help="Of a new table: folders named column=value.", show_default=False)
+    ] = None,
     batch_id: BatchId = None,
     option: Settings = None,
     events: EventsAsJson = False,
@@ -71,17 +77,20 @@ def write(
 
     On a merge-on-read table with the BUCKET index no key is looked up: the counts of inserted, updated and deleted rows
     that are printed are then estimates.
+
+    A table that is there keeps its key, ordering, partitioning and type: options that differ from them are refused.
     """
     with reported(), told(f"write {table}", as_json=events) as listener:
-        rows = _rows(files, listener)
-        new = {
-            "key": _split(key or ""),
+        described = {
+            "key": None if key is None else _split(key),
             "ordering": ordering,
             "partition_by": _split(partition_by or ""),
             "type": kind,
             "hive_style": hive_style,
         }
-        with _opened(table, rows, new if key is not None else None, option, metastore, warehouse) as target:
+        with _destination(table, described, option, metastore, warehouse) as there:
+            rows = _rows(files, listener)
+            target = there.found or there.make(rows.schema)
             target.events.listen(listener)
             result = getattr(target, operation.value)(rows, batch_id=batch_id)
         _print(result, output)
@@ -127,32 +136,51 @@ def _rows(files: Sequence[Path], listener: Listener) -> pa.Table:
     return read_files(found, done)
 
 
+@dataclass(frozen=True, slots=True)
+class _Destination:
+    """Where rows go: a table that is there, or one that is made once its columns are known."""
+
+    found: Table | None
+    make: Callable[[pa.Schema], Table]
+
+
 @contextmanager
-def _opened(
+def _destination(
     target: str,
-    rows: pa.Table,
-    new: dict[str, Any] | None,
+    described: Mapping[str, Any],
     pairs: Sequence[str] | None,
     metastore: str | None,
     warehouse: str | None,
-) -> Iterator[Table]:
-    """The table, made from `new` when it is missing and that is given."""
-    if new is None:
-        with opened_table(target, pairs, metastore, warehouse) as found:
-            yield found
-    elif is_path(target):
-        from skep.hoodie import create_at
+) -> Iterator[_Destination]:
+    """TableMismatchError when the table is there and differs from what is described; without a key none is made."""
+    from skep.hoodie import create_at
+    from skep.lake import connect
+    from skep.specs import check_same
 
+    options = settings_of(list(pairs or ()))
+    missing: type[SkepError]
+    opened: Callable[[], Table]
+    make: Callable[[pa.Schema], Table]
+    with ExitStack() as stack:
+        if is_path(target):
+            make = partial(create_at, target, options=options, **described)
+            opened = partial(stack.enter_context, opened_table(target, pairs, metastore, warehouse))
+            missing = NotATableError
+        else:
+            lake = stack.enter_context(connect(metastore, warehouse, options=options))
+            make = partial(lake.create_table, target, **described)
+            opened = partial(lake.table, target)
+            missing = NoSuchTableError
         try:
-            with opened_table(target, pairs, metastore, warehouse) as found:
-                yield found
-        except NotATableError:
-            yield create_at(target, rows.schema, settings_of(list(pairs or ())), **new)
-    else:
-        from skep.lake import connect
-
-        with connect(metastore, warehouse, options=settings_of(list(pairs or ()))) as lake:
-            yield lake.create_table(target, rows.schema, if_not_exists=True, **new)
+            found = opened()
+        except missing as error:
+            if described["key"] is None:
+                hint = "--key makes it; --key '' makes one without record key"
+                raise missing(error.message, hint=hint, **error.fields) from error
+            yield _Destination(None, make)
+        else:
+            check_same(found.hudi, **described)
+            yield _Destination(found, make)
 
 
 def _print(result: WriteResult, output: Output) -> None:

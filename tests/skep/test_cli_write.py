@@ -162,7 +162,40 @@ def test_files_that_can_not_be_read(run: Run, tmp_path: Path, name: str, content
 
 def test_a_table_that_is_not_there_needs_keys_to_be_made(run: Run, tmp_path: Path) -> None:
     as_parquet(tmp_path / "a.parquet")
-    assert "no Hudi table" in run("write", tmp_path / "t", tmp_path / "a.parquet", code=1).stderr
+    refused = run("write", tmp_path / "t", tmp_path / "a.parquet", "--partition-by", "day", code=1).stderr
+    assert "no Hudi table" in refused
+    assert "--key makes it" in refused
+
+
+@pytest.mark.parametrize(
+    ("flag", "same", "other", "said"),
+    [
+        ("--key", "id", "v", "has key id, not v"),
+        ("--key", "id", "id,v", "has key id, not id,v"),
+        ("--partition-by", "day", "v", "has partition_by day, not v"),
+        ("--ordering", "v", "id", "has ordering v, not id"),
+        ("--type", "cow", "mor", "has type COPY_ON_WRITE, not MERGE_ON_READ"),
+    ],
+)
+def test_flags_that_contradict_the_table_are_refused(
+    run: Run, tmp_path: Path, flag: str, same: str, other: str, said: str
+) -> None:
+    pyarrow.parquet.write_table(ROWS.drop_columns("v").append_column("v", pa.array([1, 2])), tmp_path / "a.parquet")
+    table = tmp_path / "t"
+    run("write", table, tmp_path / "a.parquet", "--key", "id", "--partition-by", "day", "--ordering", "v")
+    run("write", table, tmp_path / "a.parquet", flag, same)
+    assert said in run("write", table, tmp_path / "a.parquet", flag, other, code=1).stderr
+    hive_style = run("write", table, tmp_path / "a.parquet", "--hive-style", code=1).stderr
+    assert "has hive_style False, not True" in hive_style
+    assert len(skep.open_table(table).history()) == 2
+
+
+def test_a_table_is_not_made_with_other_settings_than_its_options(run: Run, tmp_path: Path) -> None:
+    as_parquet(tmp_path / "a.parquet")
+    other = ("--option", "hoodie.datasource.write.recordkey.field=day")
+    refused = run("write", tmp_path / "t", tmp_path / "a.parquet", "--key", "id", *other, code=1)
+    assert "recordkey.field id, not day" in refused.stderr
+    assert not (tmp_path / "t").exists()
 
 
 @pytest.fixture

@@ -23,6 +23,7 @@ from skep_table.errors import (
     SchemaError,
     SkepError,
     TableExistsError,
+    TableMismatchError,
 )
 from skep_table.events import Event
 
@@ -191,6 +192,29 @@ def test_a_table_is_made_once(lake: Lake, orders: Orders) -> None:
         lake.create_table("orders", orders(), **OF_ORDERS)
     again = lake.create_table("orders", orders(), if_not_exists=True, **OF_ORDERS)
     assert rows(again) == {1: "first"}
+    assert rows(lake.create_table("orders", orders(), if_not_exists=True, location=again.path)) == {1: "first"}
+
+
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        ({"key": "note"}, "has key id, not note"),
+        ({"key": ["id", "day"]}, "has key id, not id,day"),
+        ({"ordering": "id"}, "has ordering ts, not id"),
+        ({"partition_by": "note"}, "has partition_by day, not note"),
+        ({"type": "mor"}, "has type COPY_ON_WRITE, not MERGE_ON_READ"),
+        ({"hive_style": True}, "has hive_style False, not True"),
+        ({"properties": {"hoodie.populate.meta.fields": "false"}}, r"populate\.meta\.fields True, not False"),
+        ({"properties": {"team.owner": "b"}}, r"has property team\.owner a, not b"),
+        ({"location": "/elsewhere"}, "not at /elsewhere"),
+    ],
+)
+def test_a_table_that_is_there_is_not_taken_for_another_one(
+    lake: Lake, orders: Orders, other: dict[str, Any], said: str
+) -> None:
+    lake.create_table("orders", orders(), **OF_ORDERS, properties={"team.owner": "a"})
+    with pytest.raises(TableMismatchError, match=said):
+        lake.create_table("orders", orders(), if_not_exists=True, **{**OF_ORDERS, **other})
 
 
 def test_a_path_that_holds_a_table_is_left_alone(lake: Lake, orders: Orders, tmp_path: Path) -> None:

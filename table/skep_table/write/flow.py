@@ -36,7 +36,7 @@ from skep_table.write.profile import plan_buckets
 from skep_table.write.replaced import clusterings_met, live_groups, matching_partitions
 from skep_table.write.result import WriteResult
 from skep_table.write.rows import Rows
-from skep_table.write.settings import deletes_rows
+from skep_table.write.settings import check_settings, deletes_rows
 from skep_table.write.sizes import sizing_of
 from skep_table.write.source import Engine, Frame, Matching, Source, deleting
 from skep_table.write.workload import account, groups_in_clustering, index_of, profiles_of, workload
@@ -272,6 +272,7 @@ class TableWriter:
 
     def _drop(self, table: HudiTable, partitions: Sequence[str], label: Label) -> WriteResult:
         operation = WriteOperation.DELETE_PARTITION
+        check_settings(table.config, table.storage.root, self._setting.options)
         with Transaction.begin(table, TRAITS[operation].action(data_action(table)), self._setting) as transaction:
             table = transaction.table
             label.check(table)

@@ -6,9 +6,10 @@ name; what no option says is the table's own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from enum import Enum
+from types import MappingProxyType
 from typing import Any, Final
 
 from skep_table.commit.create import TableSpec
@@ -20,14 +21,17 @@ from skep_table.table_config import (
     DEFAULT_PAYLOAD,
     OVERWRITE_WITH_LATEST,
     STRATEGY_OF_MODE,
+    USER_PROVIDED,
     MergeMode,
     TableConfig,
     TableType,
     mode_of_payload,
 )
+from skep_table.table_config.keys import PARTITION_FIELDS as TABLE_PARTITION_FIELDS
 
 UNWRITTEN: Final[list[Option[str]]] = []
 _no_names: tuple[str, ...] = ()
+_own_names: Final[Mapping[str, str]] = MappingProxyType({})
 _WRITE = "hoodie.datasource.write."
 
 
@@ -130,19 +134,23 @@ LOGICAL_TIMESTAMPS = option(
     False,
     "Timestamps in keys and paths are written as times, not as numbers",
 )
-for _name in (
-    "timestamp.type",
-    "timestamp.scalar.time.unit",
-    "input.dateformat",
-    "input.dateformat.list.delimiter.regex",
-    "input.timezone",
-    "output.dateformat",
-    "output.timezone",
-    "timezone",
-):
-    # Two keys, not one with an alias: tables keep the one that they were made with.
-    for _prefix in ("hoodie.keygen.timebased.", "hoodie.deltastreamer.keygen.timebased."):
-        option(_prefix + _name, str, "", "How partition values that are times become text")
+_TIMES: Final = {
+    name: tuple(
+        # Two keys, not one with an alias: tables keep the one that they were made with.
+        option(prefix + name, str, "", "How partition values that are times become text")
+        for prefix in ("hoodie.keygen.timebased.", "hoodie.deltastreamer.keygen.timebased.")
+    )
+    for name in (
+        "timestamp.type",
+        "timestamp.scalar.time.unit",
+        "input.dateformat",
+        "input.dateformat.list.delimiter.regex",
+        "input.timezone",
+        "output.dateformat",
+        "output.timezone",
+        "timezone",
+    )
+}
 option("hoodie.keygen.datetime.parser.class", str, "", "dates are parsed by their pattern", status=Status.NO_EFFECT)
 _MODE_OF_STRATEGY: Final = {strategy: mode for mode, strategy in STRATEGY_OF_MODE.items()}
 
@@ -236,14 +244,19 @@ def _mode(options: Options) -> MergeMode | None:
     return named
 
 
-def check_settings(config: TableConfig, root: str, options: Options) -> None:
-    """TableMismatchError for the first option that says something else of the table than it is."""
+def check_settings(config: TableConfig, root: str, options: Options, names: Mapping[str, str] = _own_names) -> None:
+    """TableMismatchError for the first option that contradicts the table's own setting.
+
+    `names` holds what the caller called an option (an argument, a flag) where that is not its key.
+    """
     _check_written(options)
     for known, found, expected in _said(config, options):
         if expected != found:
+            name = names.get(known.key, known.key)
             raise TableMismatchError(
-                f"the table at {root} has {known.key} {_shown(found)}, not {_shown(expected)}",
-                option=known.key,
+                f"the table at {root} has {name} {_shown(found)}, not {_shown(expected)}",
+                hint=f"leave out {name} to use the table as it is",
+                option=name,
                 found=found,
                 expected=expected,
             )
@@ -283,6 +296,9 @@ def _said(config: TableConfig, options: Options) -> Iterator[tuple[Option[Any], 
             if known is PARTITION_FIELDS:
                 said = tuple(field.partition(":")[0] for field in said)
             yield known, found, said
+    if config.database is not None and options.is_set(DATABASE_NAME):
+        yield DATABASE_NAME, config.database, options.value(DATABASE_NAME)
+    yield from _ways_to_paths(config, options)
     generator = generator_of(config)
     if options.is_set(KEY_GENERATOR) and generator is not None:
         yield KEY_GENERATOR, generator, generator_name(options.value(KEY_GENERATOR))
@@ -291,6 +307,35 @@ def _said(config: TableConfig, options: Options) -> Iterator[tuple[Option[Any], 
     if payload is not None and config.payload_class is not None:
         known = PAYLOAD if options.is_set(PAYLOAD) else MERGE_MODE
         yield known, _simple(config.payload_class), _simple(payload)
+
+
+def _ways_to_paths(config: TableConfig, options: Options) -> Iterator[tuple[Option[Any], object, object]]:
+    """The same for settings by which values become paths and keys, where the table has stored them.
+
+    Tables of version 6 that Hudi made may have stored none: then the options have to state them, with each write.
+    """
+    given = options.value(PARTITION_FIELDS)
+    if any(":" in field for field in given):
+        texts = (config.raw.get(key, "") for key in (PARTITION_FIELDS.key, TABLE_PARTITION_FIELDS))
+        typed = next((comma_list(text) for text in texts if ":" in text), None)
+        if typed is None and config.key_generator not in (None, "CUSTOM", USER_PROVIDED):
+            every = "timestamp" if config.key_generator == "TIMESTAMP" else "simple"
+            typed = tuple(f"{field}:{every}" for field in config.partition_fields)
+        if typed is not None:
+            yield PARTITION_FIELDS, _with_types(typed), _with_types(given)
+    if LOGICAL_TIMESTAMPS.key in config.raw and options.is_set(LOGICAL_TIMESTAMPS):
+        yield LOGICAL_TIMESTAMPS, boolean(config.raw[LOGICAL_TIMESTAMPS.key]), options.value(LOGICAL_TIMESTAMPS)
+    if any(known.key in config.raw for keys in _TIMES.values() for known in keys):
+        for keys in _TIMES.values():
+            found = next((config.raw[known.key] for known in keys if config.raw.get(known.key)), "")
+            for known in keys:
+                if options.is_set(known):
+                    yield known, found, options.value(known)
+
+
+def _with_types(fields: tuple[str, ...]) -> tuple[str, ...]:
+    """Partition fields with the types that they have: `at:timestamp`, and `simple` where none is given."""
+    return tuple(f"{name}:{kind.lower() or 'simple'}" for name, _, kind in (field.partition(":") for field in fields))
 
 
 def _simple(class_name: str) -> str:

@@ -85,6 +85,52 @@ def test_options_that_contradict_the_table_are_refused_by_name(
     assert len(table.reload().timeline.instants) == 1
 
 
+TIMEBASED = {
+    f"{WRITE}partitionpath.field": "at",
+    f"{WRITE}keygenerator.type": "TIMESTAMP",
+    "hoodie.keygen.timebased.timestamp.type": "EPOCHMILLISECONDS",
+    "hoodie.keygen.timebased.output.dateformat": "yyyy",
+}
+TYPED = {f"{WRITE}partitionpath.field": "part:simple,at:simple"}
+
+
+@pytest.mark.parametrize(
+    ("made_with", "option", "wrong", "right"),
+    [
+        (TIMEBASED, "hoodie.keygen.timebased.output.dateformat", "yyyy-MM", "yyyy"),
+        (TIMEBASED, "hoodie.deltastreamer.keygen.timebased.output.dateformat", "yyyy-MM", "yyyy"),
+        (TIMEBASED, "hoodie.keygen.timebased.output.timezone", "Asia/Tokyo", ""),
+        (TYPED, f"{WRITE}partitionpath.field", "part:simple,at:timestamp", "part:simple,at:SIMPLE"),
+        ({}, f"{WRITE}partitionpath.field", "part:timestamp", "part:simple"),
+        (
+            {f"{WRITE}keygenerator.consistent.logical.timestamp.enabled": "false"},
+            f"{WRITE}keygenerator.consistent.logical.timestamp.enabled",
+            "true",
+            "false",
+        ),
+        ({"hoodie.database.name": "shop"}, "hoodie.database.name", "sales", "shop"),
+    ],
+)
+def test_ways_to_keys_and_paths_that_contradict_the_table_are_refused(
+    tmp_path: Path, made_with: dict[str, str], option: str, wrong: str, right: str
+) -> None:
+    table = make(tmp_path / "t", **{**BASE, **made_with})
+    write(table, **{option: right})
+    with pytest.raises(TableMismatchError) as refused:
+        write(table, **{option: wrong})
+    assert refused.value.fields["option"] == option
+    assert len(table.reload().timeline.instants) == 1
+
+
+def test_partitions_are_not_dropped_from_another_table_than_the_options_describe(tmp_path: Path) -> None:
+    table = make(tmp_path / "t", **BASE)
+    write(table)
+    writer = LocalWriter(table, CommitSetting(options=Options({f"{WRITE}partitionpath.field": "v"})))
+    with pytest.raises(TableMismatchError, match=r"partitionpath\.field part, not v"):
+        writer.delete_partitions(["p"])
+    assert len(table.reload().timeline.instants) == 1
+
+
 def test_what_is_not_said_is_the_tables_own(tmp_path: Path) -> None:
     table = make(tmp_path / "t", **BASE, **{f"{WRITE}hive_style_partitioning": True})
     write(table)
