@@ -129,11 +129,18 @@ class ObjectStorage:
             return bytes(self._obstore.get(self._store, path).bytes())
 
     def read_range(self, path: str, offset: int, length: int) -> bytes:
-        start, end = span(offset, length, self.size(path))
-        if end <= start:
+        """One request; more only where the range lies outside of the file, or the store knows no suffix ranges."""
+        if length <= 0:
             return b""
         with self._mapped("read_range", path):
-            return bytes(self._obstore.get_range(self._store, path, start=start, end=end))
+            try:
+                if offset < 0:
+                    tail = self._obstore.get(self._store, path, options={"range": {"suffix": -offset}})
+                    return bytes(tail.bytes())[:length]
+                return bytes(self._obstore.get_range(self._store, path, start=offset, end=offset + length))
+            except self._obstore.exceptions.BaseError:
+                start, end = span(offset, length, self.size(path))
+                return bytes(self._obstore.get_range(self._store, path, start=start, end=end)) if end > start else b""
 
     def open_input(self, path: str) -> pa.NativeFile:
         import pyarrow as pa

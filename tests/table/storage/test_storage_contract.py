@@ -23,6 +23,10 @@ class StorageContract:
         assert storage.read_range("a/b.bin", 100, 1) == b""
         assert storage.read_range("a/b.bin", -3, 3) == b"789"
         assert storage.read_range("a/b.bin", -100, 100) == b"0123456789"
+        assert storage.read_range("a/b.bin", -4, 2) == b"67"
+        assert storage.read_range("a/b.bin", 3, 0) == b""
+        storage.replace_atomic("empty", b"")
+        assert storage.read_range("empty", -5, 5) == storage.read_range("empty", 0, 5) == b""
 
     def test_what_is_not_there_is_file_not_found(self, storage):
         for call in (storage.read, storage.size, storage.open_input, lambda path: storage.read_range(path, 0, 1)):
@@ -147,6 +151,12 @@ class TestS3(StorageContract):
         assert isinstance(storage, ObjectStorage)
         assert storage.root.startswith("s3a://")
         assert storage.uri("p=1/f").endswith("/lake/table/p=1/f")
+
+    def test_a_range_inside_of_the_file_takes_no_request_for_its_size(self, storage, monkeypatch):
+        storage.replace_atomic("f", b"0123456789")
+        monkeypatch.setattr(ObjectStorage, "size", lambda *_: pytest.fail("the size was asked for"))
+        assert storage.read_range("f", -3, 3) == b"789"
+        assert storage.read_range("f", 8, 100) == b"89"
 
     def test_an_unreachable_store_is_a_storage_error(self, s3_options):
         away = open_storage("s3://b/t", {**s3_options, "fs.s3a.endpoint": "http://127.0.0.1:9", "aws_max_retries": "0"})
