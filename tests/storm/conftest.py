@@ -53,8 +53,10 @@ class Storm:
     writers: int = 8
     commits: int = 25
     services: bool = False
-    spark: bool = False
+    spark: list[int] = field(default_factory=list)
+    """The writers that are Spark sessions."""
     options: dict[str, object] = field(default_factory=dict)
+    properties: dict[str, str] = field(default_factory=dict)
     processes: dict[int, subprocess.Popen[bytes]] = field(default_factory=dict)
     lives: Counter[int] = field(default_factory=Counter)
 
@@ -71,6 +73,7 @@ class Storm:
             partition_by=("part",),
             ordering="ts",
             type=kind,
+            properties=self.properties,
         )
         self.table = create_table(LocalStorage(str(self.folder / f"storm{self.seed % 10**6}")), spec)
         self.dice = random.Random(self.seed)
@@ -93,7 +96,7 @@ class Storm:
             "commits": self.commits,
             "lock": self.lock,
             "options": self.options,
-            "spark": self.spark,
+            "spark": writer in self.spark,
             "stop": str(self.stop) if writer == SERVICES else "",
         }
         command = [sys.executable, str(HERE / "storm_writer.py"), json.dumps(job)]

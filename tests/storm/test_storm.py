@@ -17,6 +17,7 @@ from skep_table.timeline.instant import Action
 
 MakeStorm = Callable[..., Any]
 FEW = {"writers": 3, "commits": 4}
+BUCKETS = {"hoodie.index.type": "BUCKET", "hoodie.bucket.index.num.buckets": "2"}
 types = pytest.mark.parametrize("type", ["cow", "mor"])
 locks = pytest.mark.parametrize("kind", ["storage", "filesystem"])
 
@@ -47,9 +48,47 @@ def test_a_few_writers_one_of_them_killed(storm: MakeStorm) -> None:
     assert found["committed"] >= made.writers * made.commits
 
 
+@types
+def test_a_few_writers_of_a_table_of_buckets(type: str, storm: MakeStorm) -> None:
+    made = storm({"kind": "storage"}, type=type, properties=BUCKETS, **FEW)
+    found = made.run(seconds=120)
+    assert found["acknowledged"] == found["committed"] == made.writers * made.commits
+    one_group_a_bucket(made.table)
+
+
+def one_group_a_bucket(table: Any) -> None:
+    """New groups of one bucket by two writers at once would leave both on the timeline."""
+    view = table.reload().view()
+    for path in view.partitions():
+        numbers = [group.file_id[:8] for group in view.file_groups(path)]
+        assert len(numbers) == len(set(numbers)), f"{path}: {numbers}"
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 class TestStorm:
+    @types
+    def test_buckets(self, type: str, storm: MakeStorm) -> None:
+        """Killed at any time; compactions and cleans run beside the writers."""
+        made = storm(
+            {"kind": "storage"},
+            type=type,
+            properties=BUCKETS,
+            options={"hoodie.clustering.inline": "false"},
+            writers=4,
+            commits=15,
+            services=True,
+        )
+        found = made.run(kills(3))
+        assert found["committed"] >= made.writers * made.commits
+        one_group_a_bucket(made.table)
+
+    def test_buckets_on_spark_and_on_threads(self, storm: MakeStorm) -> None:
+        made = storm({"kind": "storage", "beat": 5}, properties=BUCKETS, writers=3, commits=5, spark=[0])
+        found = made.run()
+        assert found["acknowledged"] == found["committed"] == made.writers * made.commits
+        one_group_a_bucket(made.table)
+
     @types
     @locks
     def test_overlapping_and_disjoint_keys(self, kind: str, type: str, storm: MakeStorm) -> None:
@@ -93,7 +132,7 @@ class TestStorm:
         assert wanted <= {instant.action for instant in timeline.instants}
 
     def test_writers_on_spark(self, storm: MakeStorm) -> None:
-        made = storm({"kind": "storage", "beat": 5}, writers=2, commits=5, spark=True)
+        made = storm({"kind": "storage", "beat": 5}, writers=2, commits=5, spark=[0, 1])
         found = made.run()
         assert found["acknowledged"] == found["committed"] == made.writers * made.commits
 

@@ -14,6 +14,7 @@ from skep_table.commit.new_keys import keys_inserted_by_both
 from skep_table.commit.options import CONFLICT_STRATEGY
 from skep_table.commit.plans import is_clustering, planned_groups
 from skep_table.errors import CommitConflictError, OptionError
+from skep_table.keys.buckets import DIGITS, is_bucketed
 from skep_table.options import Options
 from skep_table.table import HudiTable
 from skep_table.timeline.instant import DATA_ACTIONS, Action, Instant
@@ -68,9 +69,8 @@ def prefer_writer(ending: Ending) -> None:
 
 
 def bucket(ending: Ending) -> None:
-    """As `simple`, where a file group is known by its bucket: two new files of one bucket collide, too."""
-    others = (*ending.completed, *_services_planned_later(ending))
-    _refuse_shared_groups(ending, others, same=lambda group: (group[0], group[1][:8]))
+    """As `simple` without its look for new keys: a file group is known by its bucket, which decides about new keys."""
+    _refuse_shared_groups(ending, (*ending.completed, *_services_planned_later(ending)), by_bucket)
 
 
 def strict(ending: Ending) -> None:
@@ -166,10 +166,23 @@ def services_planned_after(table: HudiTable, time: str) -> Iterator[Instant]:
             yield other
 
 
+def by_bucket(group: Group) -> Group:
+    return group[0], group[1][:DIGITS]
+
+
+def conflict_key(table: HudiTable) -> Callable[[Group], Group]:
+    """What two file groups share when writes to both collide: themselves, or the bucket of a bucketed table.
+
+    A second group of one bucket would make such a table unwritable, whatever the strategy and the writer's options.
+    """
+    return by_bucket if is_bucketed(table.config) else lambda group: group
+
+
 def _refuse_shared_groups(
-    ending: Ending, others: Iterable[Instant], same: Callable[[Group], Group] = lambda group: group
+    ending: Ending, others: Iterable[Instant], same: Callable[[Group], Group] | None = None
 ) -> None:
     table, time = ending.table, ending.instant.requested_time
+    same = same or conflict_key(table)
     if ending.metadata.operation_type in _COMPACTIONS:
         return  # delta commits go on beside a compaction: they write to the slice that it begins
     ours = {same(group) for group in groups_of(ending.metadata)}

@@ -6,7 +6,7 @@ sees the other. What Hudi's writers have not said beforehand is seen by their ma
 
 from __future__ import annotations
 
-from skep_table.commit.conflict import Group, completed_since, conflict, groups_of, touched_groups
+from skep_table.commit.conflict import Group, completed_since, conflict, conflict_key, groups_of, touched_groups
 from skep_table.commit.heartbeat import Heartbeats, Pulse
 from skep_table.commit.markers import list_markers
 from skep_table.commit.options import EARLY_COMMIT_CHECK, EARLY_DETECTION
@@ -23,22 +23,25 @@ def refuse_early(began: HudiTable, instant: Instant, profile: CommitMetadata, se
     """CommitConflictError when it is clear already that the write is going to lose. Only where options ask for it."""
     if not setting.options.value(EARLY_DETECTION):
         return
-    ours = groups_of(profile)
-    if not ours:
+    groups = groups_of(profile)
+    if not groups:
         return
     table = began.reload()
+    key = conflict_key(table)
+    ours = set(map(key, groups))
     hearts = Heartbeats(table.storage, Pulse.of(setting.options), setting.clock)
     for other in table.timeline.pending():
         if other.action not in DATA_ACTIONS or other.requested_time >= instant.requested_time:
             continue  # the later one gives way
         if is_clustering(table, other) or not hearts.is_alive(other.requested_time):
             continue
-        both = ours & (touched_groups(table, other) | _marked(table.storage, other.requested_time))
+        theirs = touched_groups(table, other) | _marked(table.storage, other.requested_time)
+        both = ours & set(map(key, theirs))
         if both:
             raise conflict(table, other, both, f"is writing {len(both)} of the file groups of this write")
     if setting.options.value(EARLY_COMMIT_CHECK):
         for done in completed_since(began, table):
-            both = ours & touched_groups(table, done)
+            both = ours & set(map(key, touched_groups(table, done)))
             if both:
                 raise conflict(table, done, both, f"changed {len(both)} of the file groups of this write first")
 

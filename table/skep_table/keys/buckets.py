@@ -32,6 +32,11 @@ BUCKET_FIELDS = option(
 )
 
 
+def is_bucketed(config: TableConfig) -> bool:
+    """Whether the table has recorded that its file groups are buckets of keys."""
+    return config.raw.get(_INDEX, "").upper() == "BUCKET"
+
+
 @dataclass(frozen=True, slots=True)
 class Buckets:
     """How the keys of a table are hashed. `keys` are the record key's fields, `fields` those that count."""

@@ -22,12 +22,13 @@ from skep_table.lock import held
 from skep_table.schema.avro import avro_text
 from skep_table.schema.types import Schema
 from skep_table.table import HudiTable
-from skep_table.table_config import update_table_config
+from skep_table.table_config import load_table_config, update_table_config
 from skep_table.timeline.metadata import CommitMetadata, WriteOperation
 from skep_table.write.again import Kept, Tries, Written
 from skep_table.write.batch import Label, NoCommit
 from skep_table.write.bucket import BucketResult
 from skep_table.write.clustered import settle_clusterings
+from skep_table.write.indexes.registry import IndexSetting
 from skep_table.write.latest import latest_files
 from skep_table.write.operation import TRAITS, Replaces, data_action, deletion_of
 from skep_table.write.options import COMMIT_METADATA_PREFIX, COMMIT_ON_ERRORS, EMPTY_COMMITS, VALIDATORS
@@ -249,6 +250,7 @@ class TableWriter:
         missing = {key: text for key, text in plan.index.recorded.items() if key not in table.config.raw}
         if missing:
             with held(self._setting.lock, self._setting.lock_timeout_seconds):
+                IndexSetting.of(load_table_config(table.storage), plan.options)  # another first writer may differ
                 update_table_config(table.storage, missing)
 
     def _searched(self, table: HudiTable, plan: WritePlan, partitions: Iterable[str]) -> Iterable[str]:

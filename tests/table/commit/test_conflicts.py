@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, ClassVar
 
 import pyarrow as pa
 import pytest
@@ -16,7 +16,7 @@ from skep_table.commit.create import TableSpec, create_table
 from skep_table.commit.heartbeat import Heart, Pulse
 from skep_table.commit.setting import CommitSetting
 from skep_table.commit.transaction import Transaction
-from skep_table.errors import CommitConflictError, OptionError
+from skep_table.errors import CommitConflictError, OptionError, TableMismatchError
 from skep_table.events import Event, Events
 from skep_table.options import Options
 from skep_table.query import ReadRequest, read
@@ -109,6 +109,52 @@ def test_one_bucket_in_two_new_groups_collides_by_its_number(table: HudiTable) -
                     one.complete(ours)
             else:
                 one.complete(ours)
+
+
+class TestBuckets:
+    """A table whose groups are buckets has one group for each, whoever writes with whatever options."""
+
+    INDEX: ClassVar[dict[str, object]] = {"hoodie.index.type": "BUCKET", "hoodie.bucket.index.num.buckets": 1}
+
+    @pytest.fixture(params=["recorded at creation", "recorded by the first write"])
+    def table(self, request: pytest.FixtureRequest, tmp_path: Path, rows: Rows) -> HudiTable:
+        at_once = request.param == "recorded at creation"
+        spec = TableSpec(
+            name="t",
+            schema=rows([]).schema,
+            record_key=("id",),
+            partition_by=("part",),
+            ordering="ts",
+            properties={key: str(value) for key, value in self.INDEX.items()} if at_once else {},
+        )
+        made = create_table(LocalStorage(str(tmp_path / "t")), spec)
+        if not at_once:
+            upsert(made, rows(["x"], part="other"), **self.INDEX)
+        return made.reload()
+
+    @pytest.mark.parametrize("strategy", ["", "simple", "prefer_writer", "bucket", "strict"])
+    def test_two_first_groups_of_one_bucket_collide(self, strategy: str, table: HudiTable, rows: Rows) -> None:
+        options = {STRATEGY: strategy} if strategy else {}
+        with pytest.raises(CommitConflictError, match="00000000"):
+            LocalWriter(table, during(options, lambda: upsert(table, rows(["b"])))).upsert(rows(["a"]))
+        upsert(table, rows(["a", "c"]))
+        assert {"a", "b", "c"} <= content(table).keys()
+        assert len(table.reload().view().file_groups("p")) == 1
+
+    def test_the_one_that_lost_writes_on_in_the_group_of_the_other(self, table: HudiTable, rows: Rows) -> None:
+        LocalWriter(table, during({RETRIES: 1}, lambda: upsert(table, rows(["b"])))).upsert(rows(["a"]))
+        assert {"a", "b"} <= content(table).keys()
+        assert len(table.reload().view().file_groups("p")) == 1
+
+    def test_first_writers_with_other_numbers_of_buckets(self, tmp_path: Path, rows: Rows) -> None:
+        spec = TableSpec(name="n", schema=rows([]).schema, record_key=("id",), partition_by=("part",), ordering="ts")
+        made = create_table(LocalStorage(str(tmp_path / "n")), spec)
+        waiting = [lambda: upsert(made, rows(["b"]), **self.INDEX)]
+        told = Events(lambda event: waiting.pop()() if event.name == "write.tag.start" and waiting else None)
+        other = {**self.INDEX, "hoodie.bucket.index.num.buckets": 2}
+        with pytest.raises(TableMismatchError, match=r"num\.buckets=1, not 2"):
+            LocalWriter(made, CommitSetting(options=Options(other), events=told)).upsert(rows(["a"]))
+        assert content(made).keys() == {"b"}
 
 
 class TestNewKeys:
