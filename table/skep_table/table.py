@@ -30,6 +30,8 @@ if TYPE_CHECKING:  # what looking at the timeline alone does not need is importe
 P = TypeVar("P")
 T = TypeVar("T")
 _CACHED_COMMITS: Final = 256
+# Of all cached commits together, at about 700 bytes each: a stream may write thousands of files in every commit.
+_CACHED_STATS: Final = 100_000
 _NOT_OPENED: Final = object()
 
 
@@ -128,7 +130,7 @@ class HudiTable:
         except FileNotFoundError:
             metadata = self._archived_commit(instant, path)
         if instant.is_completed:
-            self._commits.put(instant, metadata)
+            self._commits.put(instant, metadata, len(metadata.stats))
         return metadata
 
     def commit_partitions(self, instant: Instant) -> tuple[str, ...]:
@@ -264,12 +266,16 @@ class HudiTable:
 
 
 class _Cache(Generic[T]):
-    """What the commits used last say. Threads share it."""
+    """What the commits used last hold: at most `size` of them, and of several no more stats than `_CACHED_STATS`.
+
+    Threads share it.
+    """
 
     def __init__(self, size: int) -> None:
         self._size = size
         self._lock = threading.Lock()
-        self._kept: OrderedDict[tuple[str, Action], T] = OrderedDict()
+        self._kept: OrderedDict[tuple[str, Action], tuple[T, int]] = OrderedDict()
+        self._stats = 0
 
     def get(self, instant: Instant) -> T | None:
         if not instant.is_completed:
@@ -277,15 +283,18 @@ class _Cache(Generic[T]):
         key = instant.requested_time, instant.action
         with self._lock:
             found = self._kept.get(key)
-            if found is not None:
-                self._kept.move_to_end(key)
-        return found
+            if found is None:
+                return None
+            self._kept.move_to_end(key)
+            return found[0]
 
-    def put(self, instant: Instant, said: T) -> None:
+    def put(self, instant: Instant, content: T, stats: int = 0) -> None:
+        key = instant.requested_time, instant.action
         with self._lock:
-            self._kept[instant.requested_time, instant.action] = said
-            while len(self._kept) > self._size:
-                self._kept.popitem(last=False)
+            self._stats += stats - self._kept.pop(key, (content, 0))[1]
+            self._kept[key] = content, stats
+            while len(self._kept) > self._size or (self._stats > _CACHED_STATS and len(self._kept) > 1):
+                self._stats -= self._kept.popitem(last=False)[1][1]
 
 
 def _archive(storage: Storage, config: TableConfig) -> Archive:

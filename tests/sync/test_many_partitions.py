@@ -10,16 +10,12 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import pyarrow as pa
+import many_partitions
 import pytest
 
 from skep_catalog.client import Metastore
 from skep_catalog.embedded import EmbeddedMetastore
 from skep_catalog.entries import MARKER
-from skep_table.commit.create import TableSpec, create_table
-from skep_table.storage import open_storage
-from skep_table.table import HudiTable
-from skep_table.write.local import LocalWriter
 
 pytestmark = [pytest.mark.metastore, pytest.mark.slow]
 
@@ -45,30 +41,6 @@ print(json.dumps({"counts": report.counts, "calls": report.calls, "seconds": rep
 """
 
 
-def make(place: Path, count: int) -> HudiTable:
-    """One commit that wrote a (here empty) file to each of so many partitions."""
-    rows = pa.table({"id": pa.array([1], pa.int64()), "day": ["p0000000"]})
-    spec = TableSpec(name="many", schema=rows.schema, record_key=("id",), partition_by=("day",))
-    create_table(open_storage(place), spec)
-    LocalWriter(HudiTable.open(place)).upsert(rows)
-    (commit,) = (place / ".hoodie").glob("*.commit")
-    told = json.loads(commit.read_text())
-    (stat,) = told["partitionToWriteStats"]["p0000000"]
-    (metafile,) = (place / "p0000000").glob(".hoodie_partition_metadata*")
-    name = stat["path"].rpartition("/")[2]
-    stats = {}
-    for number in range(count):
-        partition = f"p{number:07}"
-        folder = place / partition
-        if number:
-            folder.mkdir()
-            (folder / metafile.name).write_bytes(metafile.read_bytes())
-            (folder / name).write_bytes(b"")
-        stats[partition] = [{**stat, "path": f"{partition}/{name}", "partitionPath": partition}]
-    commit.write_text(json.dumps({**told, "partitionToWriteStats": stats}))
-    return HudiTable.open(place)
-
-
 @pytest.fixture
 def own_metastore(tmp_path: Path) -> Iterator[Metastore]:
     """One that goes with the test: to drop so many partitions from the suite's takes longer than to add them."""
@@ -83,7 +55,7 @@ def own_metastore(tmp_path: Path) -> Iterator[Metastore]:
 def test_a_hundred_thousand_partitions(own_metastore: Metastore, tmp_path: Path) -> None:
     metastore, database = own_metastore, "default"
     place = tmp_path / "many"
-    make(place, PARTITIONS)
+    many_partitions.make(place, PARTITIONS, empty=True)
     command = [sys.executable, "-c", SYNC, str(place), metastore.uri, database]
     killed = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert killed.stdout is not None

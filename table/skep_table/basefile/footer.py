@@ -67,14 +67,16 @@ def read_footer(storage: Storage, path: str) -> BaseFileFooter:
     """Reads a footer only, by the file's ending. CorruptFileError names the file when there is none to be read."""
     if path.endswith("." + BaseFormat.ORC.extension):
         return _orc_footer(storage, path)
-    metadata = parquet_metadata(storage, path)
-    with damage_named(path):
-        schema = metadata.schema.to_arrow_schema().remove_metadata()
-        return BaseFileFooter(path, metadata.num_rows, schema, _texts(metadata.metadata))
+    tail = _parquet_tail(storage, path)
+    with damage_named(path), pq.ParquetFile(pa.BufferReader(tail)) as file:
+        metadata = file.metadata
+        # Not `metadata.schema`: the two would refer to each other, and the megabyte of a footer with a bloom filter
+        # would stay until a garbage collection, which so few objects don't bring about.
+        return BaseFileFooter(path, metadata.num_rows, file.schema_arrow.remove_metadata(), _texts(metadata.metadata))
 
 
-def parquet_metadata(storage: Storage, path: str) -> pq.FileMetaData:
-    """The Parquet footer through ranged reads. CorruptFileError when the file is cut or is no Parquet."""
+def _parquet_tail(storage: Storage, path: str) -> bytes:
+    """The end of the file with the whole footer. CorruptFileError when the file is cut or is no Parquet."""
     tail = storage.read_range(path, -_TAIL_BYTES, _TAIL_BYTES)
     if len(tail) < 12 or tail[-4:] != _PARQUET_MAGIC:
         raise CorruptFileError(
@@ -88,8 +90,7 @@ def parquet_metadata(storage: Storage, path: str) -> pq.FileMetaData:
                 f"{path}: a footer of {needed} bytes in a file of {size}", path=path, found=needed, expected=size
             )
         tail = storage.read_range(path, -needed, needed)
-    with damage_named(path):
-        return pq.read_metadata(pa.BufferReader(tail))
+    return tail
 
 
 def _orc_footer(storage: Storage, path: str) -> BaseFileFooter:

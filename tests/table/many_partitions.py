@@ -1,0 +1,49 @@
+"""A table of very many partitions, made fast: one file is written, and stands in every partition under a further link.
+
+All files have the footer of a real one, with a bloom filter of full size, and hold the same row.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pyarrow as pa
+
+from skep_table.commit.create import TableSpec, create_table
+from skep_table.storage import open_storage
+from skep_table.table import HudiTable
+from skep_table.write.local import LocalWriter
+
+_LINKS = 10_000  # of one file; file systems have a limit
+
+
+def make(place: Path, count: int, *, empty: bool = False) -> HudiTable:
+    """Columns `id` (1 everywhere) and `day` (`p0000000` …), in one commit. `empty`: the files have no bytes."""
+    rows = pa.table({"id": pa.array([1], pa.int64()), "day": ["p0000000"]})
+    spec = TableSpec(name="many", schema=rows.schema, record_key=("id",), partition_by=("day",))
+    create_table(open_storage(place), spec)
+    LocalWriter(HudiTable.open(place)).upsert(rows)
+    (commit,) = (place / ".hoodie").glob("*.commit")
+    account = json.loads(commit.read_text())
+    (stat,) = account["partitionToWriteStats"]["p0000000"]
+    (metafile,) = (place / "p0000000").glob(".hoodie_partition_metadata*")
+    name = stat["path"].rpartition("/")[2]
+    stats = {}
+    if empty:
+        (place / "p0000000" / name).write_bytes(b"")
+    for number in range(count):
+        partition = f"p{number:07}"
+        folder = place / partition
+        if number:
+            folder.mkdir()
+            for file in (metafile.name, name):
+                if number % _LINKS:
+                    os.link(place / f"p{number - 1:07}" / file, folder / file)
+                else:
+                    shutil.copy(place / f"p{number - 1:07}" / file, folder / file)
+        stats[partition] = [{**stat, "path": f"{partition}/{name}", "partitionPath": partition}]
+    commit.write_text(json.dumps({**account, "partitionToWriteStats": stats}))
+    return HudiTable.open(place)
