@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import pyarrow as pa
 
 from skep_table.errors import InputError
-from skep_table.schema.arrow import from_arrow
+from skep_table.query.sql import parse_columns
+from skep_table.schema.arrow import from_arrow, to_arrow
 from skep_table.schema.avro import parse_avro
 from skep_table.schema.types import Schema, record_names
 from skep_table.write.local import arrow_table
@@ -24,6 +26,20 @@ def schema_of(given: SchemaLike, table_name: str) -> Schema:
         return parse_avro(given if isinstance(given, str) else dict(given)).without_meta()
     name, namespace = record_names(table_name)
     return from_arrow(_arrow_schema(given), name, namespace).without_meta()
+
+
+def schema_text(text: str) -> pa.Schema:
+    """Columns from text: as SQL writes them (`id bigint, name string`), or the path of a file with an Avro schema.
+
+    InputError for text that is neither.
+    """
+    path = Path(text)
+    if path.suffix.lower() in (".avsc", ".json"):
+        try:
+            return to_arrow(parse_avro(path.read_text(encoding="utf-8")).without_meta())
+        except (OSError, ValueError) as error:
+            raise InputError(f"{path} can't be read as an Avro schema: {error}", path=str(path)) from error
+    return parse_columns(text)
 
 
 def _arrow_schema(given: object) -> pa.Schema:

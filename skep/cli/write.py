@@ -23,8 +23,19 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from skep.table import Table
+    from skep.text_files import Input
     from skep_table.events import Listener
     from skep_table.write.result import WriteResult
+
+
+class Format(str, Enum):
+    """Of files of rows."""
+
+    CSV = "csv"
+    JSONL = "jsonl"
+    PARQUET = "parquet"
+    AVRO = "avro"
+    ORC = "orc"
 
 
 class Operation(str, Enum):
@@ -52,7 +63,8 @@ _COLUMNS = ("instant", "operation", "inserted", "updated", "deleted", "files", "
 def write(
     table: TableTarget,
     files: Annotated[
-        list[Path], typer.Argument(metavar="FILE…", help="Parquet, CSV, JSON lines, Avro or ORC files, or folders.")
+        list[Path],
+        typer.Argument(metavar="FILE…", help="Parquet, CSV, JSON lines, Avro or ORC files, or folders; - is stdin."),
     ],
     operation: Annotated[
         Operation, typer.Option("--operation", "-p", case_sensitive=False, help="What becomes of the rows.")
@@ -65,6 +77,13 @@ def write(
     ] = None,
     hive_style: Annotated[
         bool | None, typer.Option(help="Of a new table: folders named column=value.", show_default=False)
+    ] = None,
+    format: Annotated[
+        Format | None, typer.Option("--format", case_sensitive=False, help="Of the files, whatever their endings.")
+    ] = None,
+    schema: Annotated[
+        str | None,
+        typer.Option(metavar="'NAME TYPE, …'", help="How columns are read, in SQL's types; or an Avro schema file."),
     ] = None,
     batch_id: BatchId = None,
     option: Settings = None,
@@ -79,7 +98,12 @@ def write(
     that are printed are then estimates.
 
     A table that is there keeps its key, ordering, partitioning and type: options that differ from them are refused.
+    CSV and JSON lines are read in its types; for a new table in those of --schema, else in what fits all files.
     """
+    from skep.files import inputs_of
+    from skep.schemas import schema_text
+    from skep_table.schema.arrow import to_arrow
+
     with reported(), told(f"write {table}", as_json=events) as listener:
         described = {
             "key": None if key is None else _split(key),
@@ -88,8 +112,11 @@ def write(
             "type": kind,
             "hive_style": hive_style,
         }
+        inputs = inputs_of(files, format.value if format else None)
+        told_types = schema_text(schema) if schema is not None else None
         with _destination(table, described, option, metastore, warehouse) as there:
-            rows = _rows(files, listener)
+            columns = to_arrow(there.found.schema) if there.found else None
+            rows = _rows(inputs, columns, told_types, listener)
             target = there.found or there.make(rows.schema)
             target.events.listen(listener)
             result = getattr(target, operation.value)(rows, batch_id=batch_id)
@@ -122,18 +149,17 @@ def delete(
         _print(result, output)
 
 
-def _rows(files: Sequence[Path], listener: Listener) -> pa.Table:
-    from skep.files import expanded, read_files
+def _rows(inputs: Sequence[Input], columns: pa.Schema | None, schema: pa.Schema | None, listener: Listener) -> pa.Table:
+    from skep.files import read_files
     from skep_table.events import Event
 
-    found = expanded(files)
-    read: list[Path] = []
+    read: list[str] = []
 
-    def done(path: Path) -> None:
-        read.append(path)
-        listener(Event("read.file", {"path": str(path)}, done=len(read), total=len(found)))
+    def done(name: str) -> None:
+        read.append(name)
+        listener(Event("read.file", {"path": name}, done=len(read), total=len(inputs)))
 
-    return read_files(found, done)
+    return read_files(inputs, columns, schema, done)
 
 
 @dataclass(frozen=True, slots=True)

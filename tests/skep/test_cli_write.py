@@ -167,6 +167,47 @@ def test_a_table_that_is_not_there_needs_keys_to_be_made(run: Run, tmp_path: Pat
     assert "--key makes it" in refused
 
 
+def test_text_files_are_read_in_the_types_of_the_table(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("id,zip,n\n1,01234,1\n")
+    (tmp_path / "b.csv").write_text("id,zip,n\n2,99999,2\n")
+    (tmp_path / "c.jsonl").write_text('{"id": 3, "zip": "2026-01-01", "n": 3}\n')
+    (tmp_path / "bad.csv").write_text("id,zip,n\n2,99999,two\n")
+    run("write", tmp_path / "t", tmp_path / "a.csv", "--key", "id", "--schema", "zip string, n int")
+    for name in ("b.csv", "c.jsonl"):
+        run("write", tmp_path / "t", tmp_path / name)
+    assert "bad.csv, line 2: column n" in run("write", tmp_path / "t", tmp_path / "bad.csv", code=2).stderr
+    rows = skep.load(tmp_path / "t").to_arrow().select(["id", "zip", "n"])
+    assert rows.schema.types == [pa.int64(), pa.string(), pa.int32()]
+    assert sorted(rows.column("zip").to_pylist()) == ["01234", "2026-01-01", "99999"]
+
+
+@pytest.mark.filterwarnings("default")
+def test_a_new_table_keeps_leading_zeros_and_warns(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("id,zip\n1,01234\n")
+    assert "column zip is read as text" in run("write", tmp_path / "t", tmp_path / "a.csv", "--key", "id").stderr
+    assert skep.load(tmp_path / "t").to_arrow().column("zip").to_pylist() == ["01234"]
+
+
+@pytest.mark.parametrize(("format", "make"), [("csv", as_csv), ("jsonl", as_json), ("parquet", as_parquet)])
+def test_rows_come_from_standard_input(
+    run: Run, tmp_path: Path, format: str, make: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make(tmp_path / "rows")
+    with monkeypatch.context() as here:
+        here.chdir(tmp_path)
+        given = ["write", "./t", "-", "--key", "id", "--partition-by", "day", "--format", format]
+        result = CliRunner().invoke(app, given, input=(tmp_path / "rows").read_bytes())
+    assert result.exit_code == 0, result.stderr
+    assert stored(tmp_path / "t") == ROWS.to_pylist()
+    assert "--format" in run("write", tmp_path / "t", "-", code=2).stderr
+
+
+def test_the_format_of_files_may_be_named(run: Run, tmp_path: Path) -> None:
+    as_csv(tmp_path / "rows.txt")
+    run("write", tmp_path / "t", tmp_path / "rows.txt", "--key", "id", "--format", "csv")
+    assert stored(tmp_path / "t") == ROWS.to_pylist()
+
+
 @pytest.mark.parametrize(
     ("flag", "same", "other", "said"),
     [

@@ -33,7 +33,7 @@ KEYS: dict[str, pa.Array] = {
 }
 
 
-@pytest.mark.parametrize(("keys", "kind"), zip(KEYS, itertools.cycle(TableType), strict=False))
+@pytest.mark.parametrize(("keys", "kind"), list(zip(KEYS, itertools.cycle(TableType), strict=False)))
 def test_rounds_in_turn(keys: str, kind: TableType, spark: Any, tmp_path: Path) -> None:
     """The record key is the column and a number, and the column alone is hashed."""
 

@@ -17,7 +17,7 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from skep_table.errors import PredicateError
+from skep_table.errors import InputError, PredicateError
 from skep_table.query.predicate import (
     NEGATED,
     And,
@@ -107,6 +107,50 @@ def parse_predicate(text: str, schema: pa.Schema) -> Predicate:
     if where is None or set(_given(tree)) - {"expressions", "where"}:
         raise PredicateError(f"filter {text!r} is more than one predicate", predicate=text)
     return Predicate(_Reader(text, schema).condition(where.this), text)
+
+
+def parse_columns(text: str) -> pa.Schema:
+    """Columns as Spark's SQL writes them, in Arrow's types: `id bigint, tags array<string>, price decimal(10,2)`.
+
+    Raises InputError for what does not parse, for a type that is not known, and for a column that is there twice.
+    """
+    try:
+        tree = sqlglot.parse_one(f"CREATE TABLE t ({text})", read="spark")
+    except SqlglotError as error:
+        raise InputError(f"columns {text!r} do not parse: {parse_reason(error)}", found=text) from error
+    columns = tree.this.expressions if isinstance(tree, exp.Create) and isinstance(tree.this, exp.Schema) else []
+    fields: dict[str, pa.Field] = {}
+    for column in columns:
+        kind = column.args.get("kind") if isinstance(column, exp.ColumnDef) else None
+        found = None if kind is None or column.args.get("constraints") else _arrow_type(kind)
+        if found is None or column.name in fields:
+            reason = f"{column.name} is there twice" if column.name in fields else f"{column.sql('spark')} is no column"
+            raise InputError(
+                f"columns {text!r}: {reason}",
+                hint="write each as name and type: id bigint, name string, price decimal(10,2), at timestamp",
+                found=column.sql("spark"),
+            )
+        fields[column.name] = pa.field(column.name, found)
+    if not fields:
+        raise InputError(f"{text!r} names no columns", found=text, expected="name type, name type, …")
+    return pa.schema(list(fields.values()))
+
+
+def _arrow_type(kind: exp.DataType) -> pa.DataType | None:
+    """None for a type that is not known."""
+    named = kind.this
+    if named == exp.DataType.Type.DECIMAL:
+        precision, scale = (*(int(part.name) for part in kind.expressions), *((10, 0)[len(kind.expressions) :]))
+        return pa.decimal128(precision, scale)
+    if named not in (exp.DataType.Type.ARRAY, exp.DataType.Type.MAP, exp.DataType.Type.STRUCT):
+        return _CAST_TYPES.get(named)
+    is_struct = named == exp.DataType.Type.STRUCT
+    inner = [_arrow_type(each.args["kind"] if is_struct else each) for each in kind.expressions]
+    if not inner or any(each is None for each in inner):
+        return None
+    if is_struct:
+        return pa.struct([pa.field(each.name, found) for each, found in zip(kind.expressions, inner, strict=True)])
+    return pa.list_(inner[0]) if named == exp.DataType.Type.ARRAY else pa.map_(*inner)
 
 
 def parse_reason(error: SqlglotError) -> str:
@@ -295,11 +339,8 @@ class _Reader:
             raise self.fail(f"{node.sql('spark')} is no {_named(kind)}") from error
 
     def cast_type(self, kind: exp.DataType) -> pa.DataType:
-        if kind.this == exp.DataType.Type.DECIMAL:
-            precision, scale = (*(int(part.name) for part in kind.expressions), *((10, 0)[len(kind.expressions) :]))
-            return pa.decimal128(precision, scale)
-        known = _CAST_TYPES.get(kind.this)
-        if known is None:
+        known = _arrow_type(kind)
+        if known is None or known.num_fields:
             raise self.fail(f"a cast to {kind.sql('spark')} is not supported")
         return known
 
