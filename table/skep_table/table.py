@@ -86,6 +86,10 @@ class HudiTable:
         fresh._commits, fresh._extras, fresh._base_files = self._commits, self._extras, self._base_files
         return fresh
 
+    def with_options(self, more: Mapping[str, str]) -> HudiTable:
+        """The same look at the table, with further options for its reads."""
+        return HudiTable(self.storage, self.config, self.timeline, self._runner, self.options.with_values(more))
+
     @property
     def layout(self) -> Layout:
         return self.timeline.layout

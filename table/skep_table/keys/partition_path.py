@@ -7,7 +7,8 @@ the `_hoodie_partition_path` column and the key in commit metadata.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,6 +16,10 @@ import pyarrow.compute as pc
 from skep_table.errors import FormatError, KeyFieldError
 from skep_table.escaping import ESCAPED, NEEDS_ESCAPE, unescape
 from skep_table.names import DEFAULT_PARTITION, META_FOLDER
+from skep_table.table_config import TableConfig
+
+TIMESTAMP: Final = "TIMESTAMP"
+"""The kind of key generator whose partition paths are formatted times."""
 
 _OUTSIDE = rf"(^|/)(\.{{0,2}}|{re.escape(META_FOLDER)})(/|$)|\x00"
 
@@ -60,6 +65,43 @@ def check_inside(paths: pa.Array, fields: Sequence[str]) -> None:
             rows=len(odd),
             found=odd[0].as_py(),
         )
+
+
+def folder_values(
+    path: str, fields: Sequence[str], columns: Iterable[pa.Field], *, hive_style: bool, url_encode: bool
+) -> dict[str, pa.Scalar]:
+    """The values that a partition path gives for some of its fields, in their types.
+
+    A column is missing where its text is no value of its type, and all are where the path can't be split.
+    """
+    try:
+        texts = split_path(path, fields, hive_style=hive_style, url_encode=url_encode)
+    except FormatError:
+        return {}  # values with slashes in them, more than one field: nobody can tell, the file has to
+    values = {}
+    for column in columns:
+        try:
+            values[column.name] = _value(texts[column.name], column.type)
+        except pa.ArrowException:
+            continue
+    return values
+
+
+def _value(text: str | None, kind: pa.DataType) -> pa.Scalar:
+    """A folder's text as a value; times of day in folder names are in UTC. ArrowException for what is none."""
+    value = pa.scalar(text, pa.string())
+    if pa.types.is_timestamp(kind) and kind.tz is not None:
+        value = value.cast(pa.timestamp(kind.unit))
+    return value.cast(kind)
+
+
+def formatted_times(config: TableConfig) -> frozenset[str]:
+    """Partition fields whose folder names are times formatted by the key generator."""
+    if config.key_generator == TIMESTAMP:
+        return frozenset(config.partition_fields)
+    declared = config.raw.get("hoodie.table.partition.fields", "").split(",")
+    pairs = (field.strip().partition(":") for field in declared)
+    return frozenset(name for name, _, kind in pairs if kind.upper() == TIMESTAMP)
 
 
 def split_path(path: str, fields: Sequence[str], *, hive_style: bool, url_encode: bool) -> dict[str, str | None]:

@@ -14,14 +14,12 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from skep_table.errors import FormatError
-from skep_table.keys.partition_path import split_path
+from skep_table.keys.partition_path import TIMESTAMP, folder_values, formatted_times
 from skep_table.query.options import QueryType
 from skep_table.query.predicate import Predicate
 from skep_table.table_config import TableConfig, TableType
 
 _CHANGES = (QueryType.INCREMENTAL, QueryType.CDC)
-_TIMESTAMP = "TIMESTAMP"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,17 +46,7 @@ class PartitionValues:
         return self._values(path, self.columns)
 
     def _values(self, path: str, columns: tuple[pa.Field, ...]) -> dict[str, pa.Scalar]:
-        try:
-            texts = split_path(path, self.fields, hive_style=self.hive_style, url_encode=self.decode)
-        except FormatError:
-            return {}  # values with slashes in them, more than one field: nobody can tell, the file has to
-        values = {}
-        for column in columns:
-            try:
-                values[column.name] = _value(texts[column.name], column.type)
-            except pa.ArrowException:
-                continue
-        return values
+        return folder_values(path, self.fields, columns, hive_style=self.hive_style, url_encode=self.decode)
 
     def select(self, paths: Sequence[str], predicate: Predicate | None) -> list[str]:
         """The partitions in which a row can match."""
@@ -79,14 +67,6 @@ class PartitionValues:
         return [path for path, wanted in zip(paths, matches | ~complete, strict=True) if wanted]
 
 
-def _value(text: str | None, kind: pa.DataType) -> pa.Scalar:
-    """A folder's text as a value; times of day in folder names are in UTC. ArrowException for what is none."""
-    value = pa.scalar(text, pa.string())
-    if pa.types.is_timestamp(kind) and kind.tz is not None:
-        value = value.cast(pa.timestamp(kind.unit))
-    return value.cast(kind)
-
-
 def _python(value: pa.Scalar | None) -> object:
     return None if value is None else value.as_py()
 
@@ -101,8 +81,8 @@ def partition_values(
     if not all(name in schema.names for name in fields):
         return PartitionValues(fields, (), config.hive_style, decode)
     taken = [name for name in fields if from_path or _in_path(name, config, query)]
-    told = [name for name in fields if name in taken or name not in _formatted_times(config)]
-    text = config.version >= 8 and config.key_generator == _TIMESTAMP
+    told = [name for name in fields if name in taken or name not in formatted_times(config)]
+    text = config.version >= 8 and config.key_generator == TIMESTAMP
     return PartitionValues(
         fields,
         tuple(_column(name, config, schema) for name in taken),
@@ -115,22 +95,13 @@ def partition_values(
 
 def _in_path(name: str, config: TableConfig, query: QueryType) -> bool:
     if config.version >= 8:
-        return name not in _formatted_times(config)
+        return name not in formatted_times(config)
     if config.type is TableType.MERGE_ON_READ and query is not QueryType.READ_OPTIMIZED:
         return config.drop_partition_columns
     return query not in _CHANGES
 
 
-def _formatted_times(config: TableConfig) -> frozenset[str]:
-    """Partition fields whose folder names are times formatted by the key generator."""
-    if config.key_generator == _TIMESTAMP:
-        return frozenset(config.partition_fields)
-    declared = config.raw.get("hoodie.table.partition.fields", "").split(",")
-    pairs = (field.strip().partition(":") for field in declared)
-    return frozenset(name for name, _, kind in pairs if kind.upper() == _TIMESTAMP)
-
-
 def _column(name: str, config: TableConfig, schema: pa.Schema) -> pa.Field:
     # A formatted time need not be a value of the column's type: Hudi makes the column text then.
-    kind = pa.string() if config.key_generator == _TIMESTAMP else schema.field(name).type
+    kind = pa.string() if config.key_generator == TIMESTAMP else schema.field(name).type
     return pa.field(name, kind)

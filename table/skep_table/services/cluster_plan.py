@@ -18,7 +18,7 @@ from skep_table.services.cluster_options import Curve, PartitionFilter
 from skep_table.services.metrics import slice_metrics
 from skep_table.services.row_order import can_be_sorted
 from skep_table.services.strategies import PLAN_GROUP, PlanStrategy, find_strategy
-from skep_table.slices.bootstrap import METADATA_BOOTSTRAP
+from skep_table.slices.bootstrap import source_of, with_source_size
 from skep_table.table import HudiTable
 from skep_table.timeline.instant import Action, Instant
 from skep_table.timeline.metadata import WriteOperation
@@ -71,11 +71,12 @@ def plan_clustering(table: HudiTable, setting: CommitSetting) -> RequestedReplac
     params = _params(table, options)
     strategy = _strategy(options)
     sizes = Sizes.of(options)
+    table = table.with_options(options)
     view = table.view(metadata=False)
     partitions = choose_partitions(view.partitions(), options)
     view.facts  # noqa: B018 - read once, before the threads ask for it
     ordered_by = _ordered_by(table, params)
-    found = setting.runner.map(partial(_groups_of, view, strategy, sizes, ordered_by, options), partitions)
+    found = setting.runner.map(partial(_groups_of, table, view, strategy, sizes, ordered_by, options), partitions)
     groups = [group for groups in found for group in groups][: options.value(options_of.MAX_GROUPS)]
     if not groups:
         return None
@@ -161,6 +162,7 @@ def _gains(group: Sequence[FileSlice], sizes: Sizes, ordered_by: Collection[str]
 
 
 def _groups_of(
+    table: HudiTable,
     view: FileView,
     strategy: PlanStrategy | None,
     sizes: Sizes,
@@ -169,7 +171,7 @@ def _groups_of(
     partition: str,
 ) -> list[list[FileSlice]]:
     eligible = [group.latest for group in view.file_groups(partition) if _is_free(group)]
-    slices = [each for each in eligible if each is not None and each.base_instant != METADATA_BOOTSTRAP]
+    slices = [with_source_size(table, each, table.options) for each in eligible if each is not None]
     if strategy is not None:
         return [list(group) for group in strategy(partition, slices, options)]
     return group_by_size(slices, sizes, ordered_by)
@@ -257,10 +259,11 @@ def _between(paths: Sequence[str], options: Options) -> list[str]:
 
 def _slice_info(table: HudiTable, slice_: FileSlice) -> SliceInfo:
     uri = table.storage.uri
+    source = source_of(table, slice_, table.options)
     return SliceInfo(
         data_file_path=uri(slice_.base_file.path) if slice_.base_file else "",
         delta_file_paths=tuple(uri(log.path) for log in slice_.log_files),
         file_id=slice_.file_id,
         partition_path=slice_.partition_path,
-        bootstrap_file_path="",
+        bootstrap_file_path="" if source is None else source.path,
     )

@@ -7,6 +7,7 @@ from functools import partial
 
 from skep_table.commit.setting import CommitSetting
 from skep_table.services.metrics import slice_metrics
+from skep_table.slices.bootstrap import source_of, with_source_size
 from skep_table.table import HudiTable
 from skep_table.timeline.plans import CompactionOperation, CompactionPlan
 from skep_table.view import FileSlice, FileView
@@ -27,7 +28,7 @@ def plan_compaction(table: HudiTable, setting: CommitSetting, choose: Choose = e
     """What a compaction would do now, None for nothing. Changes nothing."""
     view = table.view(metadata=False)
     view.facts  # noqa: B018 - read once, before the threads ask for it
-    look = partial(_operations_of, view, setting.options.value(MAX_FILE_BYTES))
+    look = partial(_operations_of, table.with_options(setting.options), view, setting.options.value(MAX_FILE_BYTES))
     found = setting.runner.map(look, view.partitions())
     chosen = choose([operation for operations in found for operation in operations])
     if not chosen:
@@ -35,20 +36,23 @@ def plan_compaction(table: HudiTable, setting: CommitSetting, choose: Choose = e
     return CompactionPlan(operations=tuple(chosen), extra_metadata={}, version=_PLAN_VERSION)
 
 
-def _operations_of(view: FileView, file_bytes: int, partition: str) -> list[CompactionOperation]:
+def _operations_of(table: HudiTable, view: FileView, file_bytes: int, partition: str) -> list[CompactionOperation]:
     return [
-        _operation(group.slices[0], file_bytes)
+        _operation(table, group.slices[0], file_bytes)
         for group in view.file_groups(partition)
         if group.pending_compaction is None and group.pending_clustering is None and group.slices[0].log_files
     ]
 
 
-def _operation(slice_: FileSlice, file_bytes: int) -> CompactionOperation:
+def _operation(table: HudiTable, slice_: FileSlice, file_bytes: int) -> CompactionOperation:
+    source = source_of(table, slice_, table.options)
+    whole = with_source_size(table, slice_, table.options)
     return CompactionOperation(
         base_instant_time=slice_.base_instant,
         delta_file_paths=tuple(str(log.name) for log in slice_.log_files),
         data_file_path=str(slice_.base_file.name) if slice_.base_file else None,
         file_id=slice_.file_id,
         partition_path=slice_.partition_path,
-        metrics=slice_metrics([slice_], file_bytes),
+        metrics=slice_metrics([whole], file_bytes),
+        bootstrap_file_path=None if source is None else source.path,
     )

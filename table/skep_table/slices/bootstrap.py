@@ -7,63 +7,151 @@ of the other. Sources that have moved are found by option `hoodie.bootstrap.base
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 
-from skep_table.basefile import read_base
-from skep_table.errors import CorruptFileError, FormatError
+from skep_table.basefile import read_base, read_footer
+from skep_table.errors import CorruptFileError, FormatError, StorageError
 from skep_table.hfile import HFile
+from skep_table.keys.partition_path import folder_values, formatted_times
 from skep_table.options import Options
+from skep_table.schema.arrow import to_arrow
+from skep_table.schema.evolve import SourceNames
 from skep_table.schema.types import Schema
 from skep_table.slices.options import BOOTSTRAP_BASE_PATH
 from skep_table.storage import Storage, open_storage
 from skep_table.table import HudiTable
+from skep_table.table_config import TableConfig
 from skep_table.view import FileSlice
 
 METADATA_BOOTSTRAP: Final = "00000000000001"
 """The instant of skeleton files; rows bootstrapped in full bear another and lie in ordinary base files."""
 _INDEX_FOLDER: Final = ".hoodie/.aux/.bootstrap/.fileids"
 
-_indexes: WeakKeyDictionary[HudiTable, dict[tuple[str, str], str]] = WeakKeyDictionary()
+
+@dataclass(frozen=True, slots=True)
+class BootstrapSource:
+    """The file with the data columns of a skeleton file. `path` is its full address, `size_bytes` its size.
+
+    `options` open the storage where it lies. `partition_path` gives the partition columns that the file does not hold.
+    """
+
+    path: str
+    size_bytes: int
+    partition_path: str
+    config: TableConfig
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    def storage(self) -> tuple[Storage, str]:
+        """Where it lies, and its name there."""
+        folder, _, name = self.path.rpartition("/")
+        return open_storage(folder, self.options), name
+
+    def values(self, columns: Schema) -> dict[str, pa.Scalar]:
+        """The values of `columns` in the folder, for those that it gives."""
+        config = self.config
+        given = frozenset(config.partition_fields) - formatted_times(config)
+        wanted = [column for column in to_arrow(columns) if column.name in given]
+        path, fields = self.partition_path, config.partition_fields
+        return folder_values(path, fields, wanted, hive_style=config.hive_style, url_encode=config.url_encode)
 
 
-def source_of(table: HudiTable, slice: FileSlice, options: Options) -> str | None:
-    """The full address of the file that holds the data columns of a slice; None for a slice that is whole."""
+_Entry = tuple[str, int]  # address and size in bytes
+_indexes: WeakKeyDictionary[HudiTable, dict[tuple[str, str], _Entry]] = WeakKeyDictionary()
+
+
+def source_of(table: HudiTable, slice: FileSlice, options: Options) -> BootstrapSource | None:
+    """The file that holds the data columns of a slice; None for a slice that is whole.
+
+    FormatError for a skeleton file that the bootstrap index does not have.
+    """
     if slice.base_file is None or slice.base_file.name.instant_time != METADATA_BOOTSTRAP:
         return None
     index = _indexes.get(table)
     if index is None:
         index = _indexes[table] = _load(table)
-    source = index.get((slice.partition_path, slice.file_id))
-    if source is None:
+    entry = index.get((slice.partition_path, slice.file_id))
+    if entry is None:
         raise FormatError(
             f"{slice.base_file.path} is a skeleton, and the bootstrap index has no file for it",
             path=slice.base_file.path,
             expected=f"part={slice.partition_path};fileid={slice.file_id}",
         )
-    old, new = table.config.raw.get(BOOTSTRAP_BASE_PATH), options.get(BOOTSTRAP_BASE_PATH)
-    return _moved(source, old, new) if old and new else source
+    path, size = entry
+    old, new = table.config.raw.get(BOOTSTRAP_BASE_PATH.key), options.value(BOOTSTRAP_BASE_PATH)
+    path = _moved(path, old, new) if old and new else path
+    return BootstrapSource(path, size, slice.partition_path, table.config, dict(options))
 
 
-def read_bootstrap(
-    storage: Storage, skeleton: str, source: str, wanted: Schema, batch_rows: int
+def with_source_size(table: HudiTable, slice: FileSlice, options: Options) -> FileSlice:
+    """A slice whose base file has the size that it would have as a file of its own: its source counts."""
+    source = source_of(table, slice, options)
+    if source is None or slice.base_file is None:
+        return slice
+    base = slice.base_file
+    return replace(slice, base_file=replace(base, size_bytes=base.size_bytes + source.size_bytes))
+
+
+def read_stitched(
+    storage: Storage,
+    skeleton: str,
+    source: BootstrapSource,
+    wanted: Schema,
+    batch_rows: int,
+    names: SourceNames | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Skeleton and source side by side, in batches of `wanted`."""
-    folder, _, name = source.rpartition("/")
+    """Skeleton and source side by side, in batches of `wanted`. `names` are the source's for renamed columns.
+
+    StorageError where the source is not there.
+    """
     held = read_base(storage, skeleton, schema=_part(wanted, meta=True), batch_rows=batch_rows)
-    data = read_base(open_storage(folder), name, schema=_part(wanted, meta=False), batch_rows=batch_rows)
+    data = _source_rows(skeleton, source, _part(wanted, meta=False), batch_rows, names)
     left, right = _Rows(held), _Rows(data)
     while True:
         count = min(left.ready(), right.ready())
         if not count:
             break
         rows = {**left.take(count), **right.take(count)}
-        yield pa.RecordBatch.from_pydict({field: rows[field] for field in wanted.names()})
+        yield pa.RecordBatch.from_pydict({field: rows[field] for field in wanted.names()}, schema=to_arrow(wanted))
     if left.ready() or right.ready():
-        raise CorruptFileError(f"{skeleton} and its source {source} have different numbers of rows", path=skeleton)
+        raise CorruptFileError(f"{skeleton} and its source {source.path} have different numbers of rows", path=skeleton)
+
+
+def _source_rows(
+    skeleton: str, source: BootstrapSource, wanted: Schema, batch_rows: int, names: SourceNames | None
+) -> Iterator[pa.RecordBatch]:
+    """The data columns; partition columns that the file lacks have the value of the folder."""
+    storage, name = source.storage()
+    try:
+        values = source.values(wanted)
+        if values:
+            held, named = set(read_footer(storage, name).arrow_schema.names), names or {}
+            values = {column: value for column, value in values.items() if named.get(column, column) not in held}
+        for batch in read_base(storage, name, schema=_optional(wanted, values), names=names, batch_rows=batch_rows):
+            yield _filled(batch, values)
+    except FileNotFoundError as error:
+        raise StorageError(
+            f"{skeleton} is a skeleton: its data columns lie in {source.path}, which is not there",
+            hint=f"{BOOTSTRAP_BASE_PATH.key} says where the files of the bootstrap are now",
+            path=source.path,
+        ) from error
+
+
+def _optional(schema: Schema, values: Mapping[str, pa.Scalar]) -> Schema:
+    """Columns that the folder gives are nowhere required in the file."""
+    fields = (replace(field, nullable=True) if field.name in values else field for field in schema.fields)
+    return replace(schema, fields=tuple(fields)) if values else schema
+
+
+def _filled(rows: pa.RecordBatch, values: Mapping[str, pa.Scalar]) -> pa.RecordBatch:
+    for name, value in values.items():
+        at = rows.schema.get_field_index(name)
+        rows = rows.set_column(at, rows.schema.field(at), pa.repeat(value, rows.num_rows))
+    return rows
 
 
 def _part(schema: Schema, *, meta: bool) -> Schema:
@@ -94,8 +182,8 @@ class _Rows:
         return dict(zip(rows.schema.names, rows.columns, strict=True))
 
 
-def _load(table: HudiTable) -> dict[tuple[str, str], str]:
-    index: dict[tuple[str, str], str] = {}
+def _load(table: HudiTable) -> dict[tuple[str, str], _Entry]:
+    index: dict[tuple[str, str], _Entry] = {}
     for file in table.storage.list_prefix(_INDEX_FOLDER):
         if not file.name.startswith(".") and file.name.endswith(".hfile"):
             for key, value in HFile.open(table.storage, file.path, file.size_bytes).scan():
@@ -104,13 +192,14 @@ def _load(table: HudiTable) -> dict[tuple[str, str], str]:
     return index
 
 
-def _source(value: bytes, path: str) -> str:
-    """The path in a record of type HoodieBootstrapFilePartitionInfo, which is a container file of its own."""
+def _source(value: bytes, path: str) -> _Entry:
+    """The file in a record of type HoodieBootstrapFilePartitionInfo, which is a container file of its own."""
     import fastavro
 
     try:
         record: dict[str, Any] = next(iter(fastavro.reader(io.BytesIO(value))))
-        return str(record["bootstrapFileStatus"]["path"]["uri"])
+        status = record["bootstrapFileStatus"]
+        return str(status["path"]["uri"]), int(status["length"] or 0)
     except (ValueError, KeyError, TypeError, EOFError, StopIteration) as error:
         raise CorruptFileError(f"{path}: entry of the bootstrap index can't be read: {error}", path=path) from error
 

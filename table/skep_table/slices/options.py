@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-from typing import Final
 
 from skep_table.options import option
 
@@ -19,4 +18,9 @@ SPILL_FOLDER = option(
     "",
     f"Where log rows spill to; the system's temporary folder ({tempfile.gettempdir()}) when not set.",
 )
-BOOTSTRAP_BASE_PATH: Final = "hoodie.bootstrap.base.path"
+BOOTSTRAP_BASE_PATH = option(
+    "hoodie.bootstrap.base.path",
+    str,
+    "",
+    "Where the files of a bootstrap lie now, which the table has under another path.",
+)

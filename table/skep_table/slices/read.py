@@ -15,7 +15,7 @@ from skep_table.schema.arrow import to_arrow
 from skep_table.schema.history import SchemaVersion
 from skep_table.schema.types import COMMIT_TIME, Schema
 from skep_table.slices.account import SliceAccount
-from skep_table.slices.bootstrap import read_bootstrap, source_of
+from skep_table.slices.bootstrap import read_stitched, source_of
 from skep_table.slices.context import SliceContext
 from skep_table.slices.logs import as_table, log_rows, open_blocks
 from skep_table.slices.options import MERGE_BYTES, SPILL_FOLDER
@@ -160,9 +160,9 @@ def _all_base_rows(
     if slice.base_file is None:
         return
     storage, path = context.table.storage, slice.base_file.path
+    names = context.names_at(slice.base_file.name.instant_time)
     source = source_of(context.table, slice, context.options)
     if source is not None:
-        yield from read_bootstrap(storage, path, source, wanted, batch_rows)
+        yield from read_stitched(storage, path, source, wanted, batch_rows, names)
         return
-    names = context.names_at(slice.base_file.name.instant_time)
     yield from read_base(storage, path, schema=wanted, names=names, filter=filter, batch_rows=batch_rows)

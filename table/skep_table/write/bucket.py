@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skep_table.basefile import read_base, read_footer
+from skep_table.basefile import read_footer
 from skep_table.keys.text import column_of
 from skep_table.merge import DELETED, MergeRule, Updates, latest_per_key, mark_deleted
 from skep_table.merge.rows import deleted, in_delete_block
@@ -167,7 +167,7 @@ class _BucketWriter:
         return batch if keys is None else keys.filled(batch)
 
     def _base_batches(self, base: IndexFile) -> Iterator[pa.RecordBatch]:
-        return read_base(self._context.storage, base.path, schema=self._context.schema.with_meta())
+        return base.rows(self._context.storage, self._context.schema.with_meta())
 
 
 def _batch_rows(rows: pa.Table, max_file_bytes: int) -> int:

@@ -21,6 +21,7 @@ from skep_table.hooks import CommitHook, Committed
 from skep_table.lock import held
 from skep_table.schema.avro import avro_text
 from skep_table.schema.types import Schema
+from skep_table.slices.options import BOOTSTRAP_BASE_PATH
 from skep_table.table import HudiTable
 from skep_table.table_config import load_table_config, update_table_config
 from skep_table.timeline.metadata import CommitMetadata, WriteOperation
@@ -77,9 +78,10 @@ class TableWriter:
         setting: CommitSetting | None = None,
         hooks: Sequence[CommitHook] = (),
     ) -> None:
-        self._table = table
         self._engine = engine
         self._setting = setting or CommitSetting()
+        moved = self._setting.options.value(BOOTSTRAP_BASE_PATH)
+        self._table = table.with_options({BOOTSTRAP_BASE_PATH.key: moved}) if moved else table
         self._hooks = tuple(hooks)
 
     def bulk_insert(self, frame: object, **how: Unpack[How]) -> WriteResult:

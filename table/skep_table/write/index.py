@@ -15,8 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from skep_table.basefile import BaseFileFooter, read_base, read_footer
+from skep_table.basefile.reader import BATCH_ROWS
 from skep_table.keys.stored import StoredKeys
-from skep_table.schema.types import RECORD_KEY
+from skep_table.schema.types import RECORD_KEY, Schema
+from skep_table.slices.bootstrap import BootstrapSource, read_stitched
 from skep_table.storage import Storage
 from skep_table.view import FileSlice
 
@@ -47,7 +49,7 @@ class IndexFile:
     `path` is relative to the table, empty for a slice that has log files only. `clustering` is the pending clustering
     that has the group as input: it may not be written to until that is done. `tail` is set in merge-on-read tables;
     `compaction`: the slice is to be compacted, and no base file may be written for it meanwhile; `planned` is what the
-    compaction reads.
+    compaction reads. `source` is set for a skeleton file, and `size_bytes` includes it.
     """
 
     file_id: str
@@ -58,6 +60,13 @@ class IndexFile:
     tail: LogTail | None = None
     compaction: str | None = None
     planned: FileSlice | None = None
+    source: BootstrapSource | None = None
+
+    def rows(self, storage: Storage, schema: Schema) -> Iterator[pa.RecordBatch]:
+        """The rows of the base file, which a skeleton file has together with its source."""
+        if self.source is None:
+            return read_base(storage, self.path, schema=schema)
+        return read_stitched(storage, self.path, self.source, schema, BATCH_ROWS)
 
 
 LeftOut = Callable[[IndexFile, pa.Array], npt.NDArray[np.bool_]]
@@ -94,7 +103,7 @@ def tag_keys(
         candidates = ordered.slice(low, high - low)
         if not _filter_passes(candidates, footer):
             continue
-        hits = _confirm(storage, file.path, candidates, stored)
+        hits = _confirm(storage, file, candidates, stored)
         if len(hits) and left_out is not None:
             hits = hits[~left_out(file, candidates.take(pa.array(hits)))]
         if len(hits):
@@ -137,20 +146,22 @@ def _filter_passes(candidates: pa.Array, footer: BaseFileFooter) -> bool:
     return bool(pc.any(footer.bloom.might_contain(candidates)).as_py())
 
 
-def _confirm(storage: Storage, path: str, candidates: pa.Array, stored: StoredKeys | None) -> npt.NDArray[np.int64]:
+def _confirm(
+    storage: Storage, file: IndexFile, candidates: pa.Array, stored: StoredKeys | None
+) -> npt.NDArray[np.int64]:
     """Positions of the candidates that the file's rows have as their key."""
     held: list[npt.NDArray[np.int64]] = []
-    for keys in _keys(storage, path, stored):
+    for keys in _keys(storage, file, stored):
         position = pc.index_in(keys, value_set=candidates).drop_null()
         if len(position):
             held.append(position.to_numpy().astype(np.int64))
     return np.unique(np.concatenate(held)) if held else np.zeros(0, np.int64)
 
 
-def _keys(storage: Storage, path: str, stored: StoredKeys | None) -> Iterator[pa.Array]:
+def _keys(storage: Storage, file: IndexFile, stored: StoredKeys | None) -> Iterator[pa.Array]:
     if stored is None or stored.generator is None:
-        for batch in read_base(storage, path, columns=[RECORD_KEY]):
+        for batch in read_base(storage, file.path, columns=[RECORD_KEY]):
             yield batch.column(0)
         return
-    for batch in read_base(storage, path, schema=stored.schema):
+    for batch in file.rows(storage, stored.schema):
         yield stored.of_rows(batch)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from skep_table.slices.bootstrap import source_of
 from skep_table.table import HudiTable
 from skep_table.view import FileGroup, FileSlice
 from skep_table.write.index import IndexFile, LogTail
@@ -14,25 +15,28 @@ def latest_files(table: HudiTable, partitions: Iterable[str]) -> dict[str, tuple
     view = table.view()
     is_mor = table.config.is_mor
     return {
-        path: tuple(file for group in view.file_groups(path) if (file := _index_file(group, is_mor)) is not None)
+        path: tuple(file for group in view.file_groups(path) if (file := _index_file(table, group, is_mor)) is not None)
         for path in partitions
     }
 
 
-def _index_file(group: FileGroup, is_mor: bool) -> IndexFile | None:
+def _index_file(table: HudiTable, group: FileGroup, is_mor: bool) -> IndexFile | None:
     slice_ = group.latest
     if slice_ is None or (slice_.base_file is None and not is_mor):
         return None
     base = slice_.base_file
+    source = source_of(table, slice_, table.options)
+    size = base.size_bytes if base else 0
     return IndexFile(
         group.file_id,
         base.path if base else "",
         slice_.base_instant,
-        base.size_bytes if base else 0,
+        size if source is None else size + source.size_bytes,
         group.pending_clustering,
         _tail(group) if is_mor else None,
         group.pending_compaction,
         _planned(group),
+        source,
     )
 
 
