@@ -22,6 +22,7 @@ from skep_table.errors import InputError, NotATableError, OptionError, TableExis
 from skep_table.hooks import Committed
 from skep_table.options import Options, boolean, one_of, option
 from skep_table.query.request import ReadRequest
+from skep_table.schema.untyped import DROP_UNTYPED
 from skep_table.storage import Storage, open_storage
 from skep_table.table import HudiTable
 from skep_table.write.flow import TableWriter
@@ -188,7 +189,7 @@ def _spec(options: Options, frame: object) -> TableSpec:
     name = options.value(TABLE_NAME)
     if not name:
         raise OptionError(f"a new table needs {TABLE_NAME.key}", option=TABLE_NAME.key)
-    return spec_of(options, name, schema_of(frame, name))
+    return spec_of(options, name, schema_of(frame, name, drop_untyped=options.value(DROP_UNTYPED)))
 
 
 def _setting(table: HudiTable, options: Options) -> WriteSetting:

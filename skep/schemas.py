@@ -13,19 +13,24 @@ from skep_table.query.sql import parse_columns
 from skep_table.schema.arrow import from_arrow, to_arrow
 from skep_table.schema.avro import parse_avro
 from skep_table.schema.types import Schema, record_names
+from skep_table.schema.untyped import typed
+from skep_table.write.frame import plain_schema
 from skep_table.write.local import arrow_table
 
 SchemaLike: TypeAlias = Schema | pa.Schema | str | Mapping[str, Any] | object
 
 
-def schema_of(given: SchemaLike, table_name: str) -> Schema:
-    """The data columns. InputError (SchemaError for a column's type) when `given` says none."""
+def schema_of(given: SchemaLike, table_name: str, *, drop_untyped: bool = False) -> Schema:
+    """The data columns. InputError (SchemaError for a column's type) when `given` says none.
+
+    `drop_untyped` leaves out columns whose type is null, as Arrow has it where all values are.
+    """
     if isinstance(given, Schema):
         return given.without_meta()
     if isinstance(given, (str, Mapping)):
         return parse_avro(given if isinstance(given, str) else dict(given)).without_meta()
     name, namespace = record_names(table_name)
-    return from_arrow(_arrow_schema(given), name, namespace).without_meta()
+    return from_arrow(typed(plain_schema(_arrow_schema(given)), drop=drop_untyped), name, namespace).without_meta()
 
 
 def schema_text(text: str) -> pa.Schema:

@@ -11,6 +11,7 @@
     │   └── CorruptFileError          a checksum, length or magic number says the file is damaged
     ├── InputError                the caller's rows or arguments can't be used
     │   ├── SchemaError               schemas that don't fit, or a type skep can't hold
+    │   │   └── InexactValueError         a value that the type of its column does not hold exactly
     │   ├── KeyFieldError             null or missing record key, key or ordering column not in the frame
     │   ├── DuplicateKeyError         an insert that is to fail on keys of the table met some
     │   ├── OptionError               an unknown, contradicting or badly typed option
@@ -100,6 +101,10 @@ class InputError(SkepError, ValueError):
 
 class SchemaError(InputError):
     """Schemas that don't fit each other, or a type that skep can't hold. Fields: column, found, expected."""
+
+
+class InexactValueError(SchemaError):
+    """A value that the type of its column does not hold exactly. Fields: column, found, expected, value."""
 
 
 class KeyFieldError(InputError):

@@ -132,6 +132,10 @@ def _refused(kind: pa.DataType, column: str, expected: str = "a type Hudi has", 
     )
 
 
+def _null(kind: pa.DataType, column: str) -> DataType:
+    raise _refused(kind, column, hint="all its values are null: cast it to a type, or leave it out")
+
+
 def _integer(kind: pa.DataType, column: str) -> DataType:
     signed = pa.types.is_signed_integer(kind)
     bits = kind.bit_width if signed else kind.bit_width + 1
@@ -182,6 +186,7 @@ def _any_of(*tests: Callable[[pa.DataType], bool]) -> Callable[[pa.DataType], bo
 
 _t = pa.types
 _RULES: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType, str], DataType]], ...] = (
+    (_t.is_null, _null),
     (_t.is_boolean, _constant(BooleanType())),
     (_t.is_integer, _integer),
     (_any_of(_t.is_float16, _t.is_float32), _constant(FloatType())),

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from skep_table.errors import SchemaError
+from skep_table.schema.exact import Casts
 from skep_table.schema.policy import LENIENT, NULL_FOR_MISSING, RECONCILE, Missing, SchemaPolicy
 from skep_table.schema.types import (
-    BinaryType,
     DataType,
     DateType,
     DecimalType,
@@ -28,19 +29,43 @@ from skep_table.schema.types import (
 )
 
 
-def reconcile(existing: Schema, incoming: Schema, policy: SchemaPolicy = LENIENT) -> Schema:
+def reconcile(existing: Schema, incoming: Schema, policy: SchemaPolicy = LENIENT, casts: Casts | None = None) -> Schema:
     """The table's schema after rows of `incoming` were written to a table of `existing`.
 
-    Columns keep the table's order, names and nullability; new ones follow and are nullable. A type may widen
-    (int → long → float → double → string, decimals to more digits); narrower incoming values are widened on write.
+    Columns keep the table's order, names and nullability; new ones follow and are nullable. A type may widen where no
+    stored value changes (int → long, int and float → double, numbers → string, decimals to more digits).
     `policy` says what becomes of columns that the rows lack. Raises SchemaError naming column, found and expected.
+
+    `casts` is for rows that are still to be written: their values are cast to the table's type one by one, so that a
+    column of whole numbers stays one when floats arrive, unless it is among those to be widened. None: both schemas
+    have rows that are stored.
     """
-    fields = _merge_fields(existing.fields, incoming.fields, "", policy)
+    fields = _merge_fields(existing.fields, incoming.fields, "", policy, casts)
     return replace(existing, fields=fields)
 
 
+def check_fixed(existing: Schema, incoming: Schema, names: Iterable[str]) -> None:
+    """SchemaError for columns (dotted for members of structs) of types whose values never fit those of the table."""
+    for name in names:
+        stored, given = _type_at(existing, name), _type_at(incoming, name)
+        if stored is not None and given is not None:
+            _fixed(stored, given, name)
+
+
+def _type_at(schema: Schema, name: str) -> DataType | None:
+    if name in schema:
+        return schema[name].type
+    head, *members = name.split(".")
+    kind: DataType | None = schema[head].type if head in schema else None
+    for member in members:
+        if not isinstance(kind, StructType) or member not in kind.names():
+            return None
+        kind = kind[member].type
+    return kind
+
+
 def _merge_fields(
-    existing: tuple[Field, ...], incoming: tuple[Field, ...], path: str, policy: SchemaPolicy
+    existing: tuple[Field, ...], incoming: tuple[Field, ...], path: str, policy: SchemaPolicy, casts: Casts | None
 ) -> tuple[Field, ...]:
     arriving = {field.name: field for field in incoming}
     known = {field.name.lower(): field.name for field in existing}
@@ -49,7 +74,7 @@ def _merge_fields(
         place = f"{path}{field.name}"
         other = arriving.get(field.name)
         if other is not None:
-            merged.append(replace(field, type=_unify(field.type, other.type, place, policy)))
+            merged.append(replace(field, type=_unify(field.type, other.type, place, policy, casts)))
         elif policy.missing is Missing.NULL and field.nullable:
             merged.append(field)
         elif policy.missing is not Missing.DROPPED:
@@ -85,37 +110,71 @@ def _merge_fields(
     return tuple(merged)
 
 
-def _unify(existing: DataType, incoming: DataType, path: str, policy: SchemaPolicy) -> DataType:
+def _unify(existing: DataType, incoming: DataType, path: str, policy: SchemaPolicy, casts: Casts | None) -> DataType:
+    if casts is not None and path in casts.fixed:
+        return _fixed(existing, incoming, path)
     match existing, incoming:
         case StructType(), StructType():
-            return replace(existing, fields=_merge_fields(existing.fields, incoming.fields, f"{path}.", policy))
+            fields = _merge_fields(existing.fields, incoming.fields, f"{path}.", policy, casts)
+            return replace(existing, fields=fields)
         case ListType(), ListType():
-            element = _unify(existing.element, incoming.element, f"{path}.element", policy)
+            element = _unify(existing.element, incoming.element, f"{path}.element", policy, casts)
             return replace(existing, element=element)
         case MapType(), MapType():
-            return replace(existing, value=_unify(existing.value, incoming.value, f"{path}.value", policy))
+            return replace(existing, value=_unify(existing.value, incoming.value, f"{path}.value", policy, casts))
         case DecimalType(), DecimalType():
-            return _wider_decimal(existing, incoming, path)
+            return _wider_decimal(existing, incoming, path, casts)
+        case (
+            (IntType() | LongType() | FloatType() | DoubleType()),
+            (IntType() | LongType() | FloatType() | DoubleType()),
+        ):
+            return _wider_number(existing, incoming, path, casts)
     if _holds(existing, incoming):
         return existing
-    if _widens(existing, incoming):
+    if _becomes_text(existing, incoming):
         return incoming
-    raise SchemaError(
-        f"column {path}: rows have {_spell(incoming)}, the table has {_spell(existing)}",
+    raise _refused(existing, incoming, path)
+
+
+def _refused(existing: DataType, incoming: DataType, path: str, why: str = "", hint: str | None = None) -> SchemaError:
+    return SchemaError(
+        f"column {path}: rows have {_spell(incoming)}, the table has {_spell(existing)}{why}",
+        hint=hint,
         column=path,
         found=_spell(incoming),
         expected=_spell(existing),
     )
 
 
-_RANK: dict[type[DataType], int] = {IntType: 1, LongType: 2, FloatType: 3, DoubleType: 4}
+def _fixed(existing: DataType, incoming: DataType, path: str) -> DataType:
+    """The type of a column that does not change. SchemaError where no value of `incoming` has one way to be in it."""
+    match existing, incoming:
+        case (
+            ((IntType() | LongType() | DecimalType()), (IntType() | LongType() | FloatType() | DoubleType()))
+            | ((IntType() | LongType() | DecimalType()), DecimalType())
+            | ((FloatType() | DoubleType()), (IntType() | LongType() | FloatType() | DoubleType()))
+            | ((IntType() | LongType() | DateType()), StringType())
+            | (StringType(), (IntType() | LongType() | DateType()))
+        ):
+            return existing
+        case DateType(), TimestampType(utc=False):
+            return existing
+        case StringType(), DecimalType(scale=0):
+            return existing
+    if _holds(existing, incoming) and not _becomes_text(incoming, existing):
+        return existing
+    raise _refused(
+        existing,
+        incoming,
+        path,
+        ", which it keeps: keys, partition paths and the order of rows are made of it",
+        f"cast the column to {_spell(existing)}",
+    )
 
 
 def _holds(existing: DataType, incoming: DataType) -> bool:
     """Whether every incoming value can be written as the existing type."""
     match existing, incoming:
-        case IntType(), IntType():
-            return existing.bits >= incoming.bits
         case StringType(), (EnumType() | UuidType() | StringType()):
             return True
         case ((EnumType() | UuidType()), StringType()):
@@ -124,35 +183,54 @@ def _holds(existing: DataType, incoming: DataType) -> bool:
             return existing.size == incoming.size
         case TimestampType(), TimestampType():
             return existing.utc == incoming.utc
-    if existing == incoming:
-        return True
-    return _widens(incoming, existing)
+    return existing == incoming or _becomes_text(incoming, existing)
 
 
-def _widens(narrow: DataType, wide: DataType) -> bool:
-    """Whether a column may become `wide`: Hudi's promotions."""
+def _becomes_text(kind: DataType, text: DataType) -> bool:
+    """Whether a column may become text: Hudi's promotions. Bytes need not be text."""
+    match kind, text:
+        case ((IntType() | LongType() | FloatType() | DoubleType() | DateType() | DecimalType()), StringType()):
+            return True
+    return False
+
+
+def _wider_number(existing: DataType, incoming: DataType, path: str, casts: Casts | None) -> DataType:
+    if _is_exact(incoming, existing):
+        return existing
+    if _is_whole(existing) == _is_whole(incoming):
+        return incoming
+    if casts is None:
+        if _is_exact(existing, DoubleType()) and _is_exact(incoming, DoubleType()):
+            return DoubleType()
+        raise _refused(existing, incoming, path, ", and no type holds the values of both")
+    if path in casts.widened and (casts.lossy or _is_exact(existing, DoubleType())):
+        return DoubleType()
+    return existing
+
+
+def _is_whole(kind: DataType) -> bool:
+    return isinstance(kind, (IntType, LongType))
+
+
+def _is_exact(narrow: DataType, wide: DataType) -> bool:
+    """Whether a number type holds every value of another one."""
     match narrow, wide:
         case IntType(), IntType():
             return wide.bits >= narrow.bits
-        case ((IntType() | LongType() | FloatType() | DoubleType() | DateType() | DecimalType()), StringType()):
+        case (IntType(), (LongType() | DoubleType())) | (FloatType(), DoubleType()):
             return True
-        case BinaryType(), StringType():
-            return False  # bytes need not be text
-    return _RANK.get(type(narrow), 9) < _RANK.get(type(wide), 0)
+    return narrow == wide
 
 
-def _wider_decimal(existing: DecimalType, incoming: DecimalType, path: str) -> DecimalType:
+def _wider_decimal(existing: DecimalType, incoming: DecimalType, path: str, casts: Casts | None) -> DecimalType:
     whole, scale = existing.precision - existing.scale, existing.scale
     if incoming.scale <= scale and incoming.precision - incoming.scale <= whole:
         return existing
     if scale <= incoming.scale and whole <= incoming.precision - incoming.scale:
         return replace(incoming, full_name=existing.full_name)
-    raise SchemaError(
-        f"column {path}: rows have {_spell(incoming)}, the table has {_spell(existing)}; neither holds the other",
-        column=path,
-        found=_spell(incoming),
-        expected=_spell(existing),
-    )
+    if casts is not None:
+        return existing
+    raise _refused(existing, incoming, path, "; neither holds the other")
 
 
 def _spell(kind: DataType) -> str:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypedDict
 from skep_table.commit.admission import check_writable
 from skep_table.commit.setting import CommitSetting
 from skep_table.commit.transaction import Transaction
-from skep_table.errors import CommitConflictError, InputError, RowErrors
+from skep_table.errors import CommitConflictError, InexactValueError, InputError, RowErrors
 from skep_table.hooks import CommitHook, Committed
 from skep_table.lock import held
 from skep_table.schema.avro import avro_text
@@ -182,19 +182,29 @@ class TableWriter:
     def _commit(self, table: HudiTable, operation: WriteOperation, source: Source, label: Label) -> WriteResult:
         """Tries again after conflicts, as often as the options say, with the rows that it holds already."""
         options, tries = self._setting.options, Tries(self._setting)
+        widened: frozenset[str] = frozenset()
         plan = plan_write(table, operation, source.schema(table), options)
         while True:
             try:
                 return self._attempt(table, plan, source, label, tries)
             except _ColumnsChanged:
                 pass  # nothing was written yet
+            except InexactValueError as error:
+                # a column whose type does not hold the frame's values gets one that does, where there is one
+                widened |= {str(error.fields["column"])}
+                wider = plan_write(table, operation, source.schema(table), options, widened)
+                if wider.schema == plan.schema:
+                    raise
+                source.release()
+                plan = wider
+                continue
             except CommitConflictError as error:
                 label.check(table.reload())
                 tries.again(error)
             before, table = table, table.reload()
             if _columns_differ(before, table):
                 source.release()
-                plan = plan_write(table, operation, source.schema(table), options)
+                plan = plan_write(table, operation, source.schema(table), options, widened)
 
     def _attempt(self, table: HudiTable, plan: WritePlan, source: Source, label: Label, tries: Tries) -> WriteResult:
         source.prepare(plan)

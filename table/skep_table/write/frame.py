@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from skep_table.errors import SchemaError
+from skep_table.schema.exact import EXACT, Casts, cast_exactly
 
 
 def plain_type(kind: pa.DataType) -> pa.DataType:
@@ -48,15 +49,19 @@ def plain_schema(schema: pa.Schema) -> pa.Schema:
     return pa.schema([_plain_field(field) for field in schema])
 
 
-def conform(rows: pa.RecordBatch | pa.Table, target: pa.Schema) -> pa.Table:
+def conform(rows: pa.RecordBatch | pa.Table, target: pa.Schema, casts: Casts = EXACT) -> pa.Table:
     """`rows` with exactly the columns of `target`, by name: cast, put in order, missing nullable ones null.
 
-    Columns that `target` has not are left out. SchemaError when a value does not fit or a required column has nulls.
+    Columns that `target` has not are left out. SchemaError when a value does not fit (InexactValueError where another
+    type would hold it) or a required column has nulls.
     """
     columns = []
     for field in target:
         at = rows.schema.get_field_index(field.name)
-        column = pa.nulls(rows.num_rows, field.type) if at < 0 else _cast(rows.column(at), field)
+        if at < 0:
+            column = pa.nulls(rows.num_rows, field.type)
+        else:
+            column = cast_exactly(rows.column(at), field.type, field.name, casts)
         if not field.nullable and column.null_count:
             raise SchemaError(
                 f"column {field.name} is required and null in {column.null_count} rows",
@@ -65,32 +70,6 @@ def conform(rows: pa.RecordBatch | pa.Table, target: pa.Schema) -> pa.Table:
             )
         columns.append(column)
     return pa.Table.from_arrays(columns, schema=target)
-
-
-def _cast(column: pa.Array | pa.ChunkedArray, field: pa.Field) -> pa.Array | pa.ChunkedArray:
-    if column.type == field.type:
-        return column
-    try:
-        plain = plain_type(column.type)
-        if plain != column.type:
-            # nanoseconds are cut, not refused; all else keeps its value
-            column = column.cast(plain, safe=not _has_finer_times(column.type))
-        return column if plain == field.type else column.cast(field.type)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise SchemaError(
-            f"column {field.name} of type {column.type} does not fit the table's {field.type}: {error}",
-            column=field.name,
-            found=str(column.type),
-            expected=str(field.type),
-        ) from error
-
-
-def _has_finer_times(kind: pa.DataType) -> bool:
-    if pa.types.is_timestamp(kind):
-        return bool(kind.unit == "ns")
-    if pa.types.is_dictionary(kind):
-        return _has_finer_times(kind.value_type)
-    return any(_has_finer_times(kind.field(at).type) for at in range(kind.num_fields))
 
 
 def lists_with_nulls(rows: pa.Table) -> Iterator[str]:

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from skep_table.errors import KeyFieldError
 from skep_table.keys import KeyGenerator
+from skep_table.schema.exact import EXACT, Casts
 from skep_table.schema.types import FILE_NAME, PARTITION_PATH, RECORD_KEY
 from skep_table.write.frame import conform
 
@@ -30,6 +31,7 @@ class Keyer:
     generator: KeyGenerator
     target: pa.Schema
     prepped: bool = False
+    casts: Casts = EXACT
 
     @property
     def schema(self) -> pa.Schema:
@@ -38,7 +40,7 @@ class Keyer:
     def keyed(self, rows: pa.RecordBatch | pa.Table) -> pa.Table:
         """KeyFieldError for rows without key, SchemaError for values that don't fit."""
         # Keys are made from the columns in the table's types, as a Hudi writer does.
-        data = conform(rows, self.target)
+        data = conform(rows, self.target, self.casts)
         if self.prepped:
             return pa.Table.from_arrays([*_meta_columns(rows), *data.columns], schema=self.schema)
         if self.generator.record_fields:

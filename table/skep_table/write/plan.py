@@ -8,7 +8,7 @@ from typing import Final
 import pyarrow as pa
 
 from skep_table.basefile import BaseFileOptions, ValueFilters, read_footer
-from skep_table.errors import KeyFieldError, UnsupportedError
+from skep_table.errors import KeyFieldError, SchemaError, UnsupportedError
 from skep_table.keys import KeyGenerator, KeyGeneratorType
 from skep_table.keys.dropped import DroppedColumns
 from skep_table.keys.stored import StoredKeys
@@ -17,9 +17,11 @@ from skep_table.merge import MergeRule
 from skep_table.names import META_FOLDER
 from skep_table.options import Options
 from skep_table.schema.arrow import from_arrow, to_arrow
+from skep_table.schema.exact import LOSSY, Casts
 from skep_table.schema.policy import OPERATION_FIELD, SchemaPolicy
-from skep_table.schema.reconcile import reconcile
-from skep_table.schema.types import META_FIELDS, OPERATION, Field, Schema, StringType
+from skep_table.schema.reconcile import check_fixed, reconcile
+from skep_table.schema.types import META_FIELDS, OPERATION, DoubleType, Field, FloatType, Schema, StringType
+from skep_table.schema.untyped import DROP_UNTYPED, typed
 from skep_table.table import HudiTable
 from skep_table.timeline.instant import Instant
 from skep_table.timeline.metadata import WriteOperation
@@ -112,8 +114,17 @@ class WritePlan:
         )
 
 
-def plan_write(table: HudiTable, operation: WriteOperation, incoming: pa.Schema, options: Options) -> WritePlan:
-    """Checks the frame's columns against the table. InputError for what does not fit."""
+def plan_write(
+    table: HudiTable,
+    operation: WriteOperation,
+    incoming: pa.Schema,
+    options: Options,
+    widened: frozenset[str] = frozenset(),
+) -> WritePlan:
+    """Checks the frame's columns against the table. InputError for what does not fit.
+
+    `widened` are columns that get a wider type where one holds all stored values, as the frame has others.
+    """
     config = table.config
     check_settings(config, table.storage.root, options)
     _refuse_consistent_hashing(table)
@@ -131,14 +142,18 @@ def plan_write(table: HudiTable, operation: WriteOperation, incoming: pa.Schema,
             table=config.name,
         )
     stored = _with_operation(table.schema(), options)
+    given = typed(given, to_arrow(stored), drop=traits.deletes or options.value(DROP_UNTYPED))
     if traits.finds_keys and not traits.prepped and not generator.record_fields:
         raise KeyFieldError(
             f"table {config.name} has no record key, so rows can't be found by key",
             hint="insert adds rows; delete(where=…) deletes by a predicate",
             table=config.name,
         )
+    fixed = frozenset((*generator.record_fields, *generator.partition_fields, *rule.ordering_fields))
+    casts = Casts(fixed, widened, options.value(LOSSY))
     if traits.deletes:
-        wanted = {name.partition(".")[0] for name in (*generator.record_fields, *generator.partition_fields)}
+        keys = (*generator.record_fields, *generator.partition_fields)
+        wanted = {name.partition(".")[0] for name in keys}
         columns = pa.schema(
             [
                 given.field(field.name) if field.name in config.dropped_columns else field
@@ -146,7 +161,10 @@ def plan_write(table: HudiTable, operation: WriteOperation, incoming: pa.Schema,
                 if field.name in wanted and field.name in given.names
             ]
         )
-        keyer = Keyer(generator, columns, traits.prepped)
+        found = from_arrow(pa.schema([given.field(name) for name in columns.names]))
+        check_fixed(table.without_dropped(stored), found, keys)
+        _refuse_floats(found.select(tuple(name for name in config.dropped_columns if name in found)))
+        keyer = Keyer(generator, columns, traits.prepped, casts)
         return WritePlan(operation, stored, table.without_dropped(stored), keyer, rule, index, options)
     if traits.updates:
         for name in rule.ordering_fields:
@@ -157,8 +175,12 @@ def plan_write(table: HudiTable, operation: WriteOperation, incoming: pa.Schema,
     incoming = _with_operation(from_arrow(given, stored.name, stored.namespace), options)
     # paths are made of a dropped column as it arrives: what it is read back as does not matter
     dropped = incoming.select(tuple(name for name in config.dropped_columns if name in incoming))
-    in_files = reconcile(table.without_dropped(stored), table.without_dropped(incoming), SchemaPolicy.of(options))
-    keyer = Keyer(generator, to_arrow(replace(in_files, fields=in_files.fields + dropped.fields)), traits.prepped)
+    _refuse_floats(dropped)
+    in_files = reconcile(
+        table.without_dropped(stored), table.without_dropped(incoming), SchemaPolicy.of(options), casts
+    )
+    target = to_arrow(replace(in_files, fields=in_files.fields + dropped.fields))
+    keyer = Keyer(generator, target, traits.prepped, casts)
     ValueFilters.of(options).check(to_arrow(in_files.with_meta()))
     arrangement = Arrangement.of(options) if operation is WriteOperation.BULK_INSERT else None
     if arrangement is not None:
@@ -171,6 +193,19 @@ def _with_operation(schema: Schema, options: Options) -> Schema:
     if not options.value(OPERATION_FIELD) or OPERATION in schema:
         return schema
     return replace(schema, fields=(*schema.fields, Field(OPERATION, StringType(), default=None)))
+
+
+def _refuse_floats(dropped: Schema) -> None:
+    """Nothing records the type of a partition column that files leave out: `2024` and `2024.0` would be two paths."""
+    for field in dropped.fields:
+        if isinstance(field.type, (FloatType, DoubleType)):
+            raise SchemaError(
+                f"column {field.name}: the rows have floats, of which paths such as 2024.0 are made",
+                hint="cast the column to what the partition paths say: int, or string",
+                column=field.name,
+                found="double" if isinstance(field.type, DoubleType) else "float",
+                expected="text, whole numbers or dates",
+            )
 
 
 def _refuse_consistent_hashing(table: HudiTable) -> None:

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 from skep_table.errors import SchemaError
+from skep_table.schema.exact import Casts
 from skep_table.write.frame import conform, lists_with_nulls, plain_schema, plain_type
 
 
@@ -39,9 +40,11 @@ def test_columns_go_by_name_not_by_position() -> None:
     assert conform(rows, target).to_pylist() == [{"a": "x", "b": 1, "new": None}]
 
 
-def test_nanoseconds_are_cut_and_other_losses_refused() -> None:
-    stamp = pa.table({"t": pa.array([1_500], pa.timestamp("ns"))})
-    assert conform(stamp, pa.schema([("t", pa.timestamp("us"))])).column(0).cast(pa.int64()).to_pylist() == [1]
+def test_values_that_would_change_are_refused() -> None:
+    stamp, target = pa.table({"t": pa.array([0, 1_500], pa.timestamp("ns"))}), pa.schema([("t", pa.timestamp("us"))])
+    with pytest.raises(SchemaError, match=r"column t: 1970-01-01 00:00:00.000001500 of type timestamp\[ns\]"):
+        conform(stamp, target)
+    assert conform(stamp, target, Casts(lossy=True)).column(0).cast(pa.int64()).to_pylist() == [0, 1]
     with pytest.raises(SchemaError, match="column n"):
         conform(pa.table({"n": [2**40]}), pa.schema([("n", pa.int32())]))
     with pytest.raises(SchemaError, match="column n") as caught:

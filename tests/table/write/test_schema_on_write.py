@@ -67,7 +67,6 @@ INT, LONG, FLOAT, DOUBLE, TEXT = pa.int32(), pa.int64(), pa.float32(), pa.float6
         (INT, 1, LONG, 2**40, 1),
         (INT, 1, FLOAT, 0.5, 1.0),
         (INT, 1, DOUBLE, 0.5, 1.0),
-        (LONG, 1, DOUBLE, 0.5, 1.0),
         (FLOAT, 1.5, DOUBLE, 0.1, 1.5),
         (INT, 1, TEXT, "x", "1"),
         (struct(a=INT), {"a": 1}, struct(a=LONG), {"a": 2**40}, {"a": 1}),
@@ -154,7 +153,7 @@ def test_new_columns_that_are_never_null_are_refused(tmp_path: Path, kind: Table
         (pa.list_(INT), INT),
         (struct(a=INT), TEXT),
         (struct(a=INT), struct(a=pa.bool_())),
-        (pa.decimal128(5, 4), pa.decimal128(5, 0)),
+        (INT, pa.decimal128(5, 0)),
     ],
     ids=str,
 )
@@ -211,5 +210,5 @@ def test_comments_stay(tmp_path: Path, kind: TableType) -> None:
         LocalStorage(str(tmp_path / "t")), TableSpec(name="t", schema=told, record_key=("id",), type=kind)
     )
     upsert(table, frame(LONG, 1).append_column("new", pa.array([1])))
-    upsert(table, frame(DOUBLE, 0.5).append_column("new", pa.array([1])))
+    upsert(table, frame(TEXT, "x").append_column("new", pa.array([1])))
     assert [field.doc for field in table.reload().schema().fields] == ["about id", "about x", None]

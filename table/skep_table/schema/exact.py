@@ -1,0 +1,273 @@
+"""Casts that keep every value: rows of other types in the types of a table, or an error that names the first misfit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from skep_table.errors import InexactValueError, SchemaError
+from skep_table.options import boolean, option
+from skep_table.schema.java_text import java_float
+
+LOSSY = option(
+    "skep.write.lossy.casts",
+    boolean,
+    False,
+    "Values that a column's type cannot hold exactly are rounded, and long columns become double where fractions"
+    " arrive; never key, partition and ordering columns",
+)
+
+Column: TypeAlias = pa.Array | pa.ChunkedArray
+_REFUSED = (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError)
+
+
+@dataclass(frozen=True, slots=True)
+class Casts:
+    """How one write brings rows to the types of its table. Columns are named by their dotted path.
+
+    `fixed` columns keep the table's type and exact values whatever the options say: those that make keys, partition
+    paths and the order of rows. `widened` columns get a wider type, because a value did not fit the one they had.
+    `lossy` allows rounding in all columns that are not fixed.
+    """
+
+    fixed: frozenset[str] = frozenset()
+    widened: frozenset[str] = frozenset()
+    lossy: bool = False
+
+
+EXACT = Casts()
+
+
+def cast_exactly(column: Column, target: pa.DataType, path: str, casts: Casts = EXACT) -> Column:
+    """`column` as `target`; struct members go by name, and missing ones are null.
+
+    A NaN is null in an integer column. InexactValueError for a value that `target` does not hold exactly, SchemaError
+    for types that have nothing in common; both name the member (`a.b`, `list.element`, `map.value`) by its path.
+    """
+    if column.type == target:
+        return column
+    if isinstance(column, pa.ChunkedArray):
+        return pa.chunked_array([_cast(chunk, target, path, casts) for chunk in column.chunks], target)
+    return _cast(column, target, path, casts)
+
+
+def _cast(array: pa.Array, target: pa.DataType, path: str, casts: Casts) -> pa.Array:
+    t = pa.types
+    found = array.type
+    if found == target:
+        return array
+    if t.is_null(found):
+        return pa.nulls(len(array), target)
+    if t.is_dictionary(found):
+        return _cast(array.cast(found.value_type), target, path, casts)
+    if t.is_run_end_encoded(found):
+        return _cast(pc.run_end_decode(array), target, path, casts)
+    if t.is_struct(found) and t.is_struct(target):
+        return _cast_struct(array, target, path, casts)
+    if is_any_list(found) and t.is_list(target):
+        return _cast_list(array, target, path, casts)
+    if t.is_map(found) and t.is_map(target):
+        return _cast_map(array, target, path, casts)
+    return _cast_leaf(array, target, path, casts)
+
+
+def _cast_struct(array: pa.Array, target: pa.DataType, path: str, casts: Casts) -> pa.Array:
+    members = dict(zip((field.name for field in array.type), array.flatten(), strict=True))
+    children = [
+        _cast(members[field.name], field.type, f"{path}.{field.name}", casts)
+        if field.name in members
+        else pa.nulls(len(array), field.type)
+        for field in target
+    ]
+    mask = array.is_null() if array.null_count else None
+    return pa.StructArray.from_arrays(children, fields=list(target), mask=mask)
+
+
+def _cast_list(array: pa.Array, target: pa.DataType, path: str, casts: Casts) -> pa.Array:
+    # flattened: without the elements of other slices and of null lists
+    elements = _cast(pc.list_flatten(array), target.value_type, f"{path}.element", casts)
+    lengths = pc.fill_null(pc.list_value_length(array), 0)
+    return pa.ListArray.from_arrays(_offsets(array, lengths), elements, type=target)
+
+
+def _cast_map(array: pa.Array, target: pa.DataType, path: str, casts: Casts) -> pa.Array:
+    if array.offset or array.null_count:
+        array = array.take(pa.array(np.arange(len(array))))  # without the entries of other slices and of null maps
+    keys = _cast(array.keys, target.key_type, f"{path}.key", casts)
+    items = _cast(array.items, target.item_type, f"{path}.value", casts)
+    return pa.MapArray.from_arrays(_offsets(array, np.diff(array.offsets)), keys, items, type=target)
+
+
+def _offsets(array: pa.Array, lengths: Any) -> pa.Array:
+    """Where each list begins, null for null lists."""
+    ends = np.cumsum(np.asarray(lengths))
+    missing = np.append(array.is_null().to_numpy(zero_copy_only=False), False)
+    return pa.array(np.concatenate([[0], ends]), pa.int32(), mask=missing)
+
+
+def is_any_list(kind: pa.DataType) -> bool:
+    t = pa.types
+    return (
+        t.is_list(kind)
+        or t.is_large_list(kind)
+        or t.is_fixed_size_list(kind)
+        or t.is_list_view(kind)
+        or t.is_large_list_view(kind)
+    )
+
+
+def _cast_leaf(array: pa.Array, target: pa.DataType, path: str, casts: Casts) -> pa.Array:
+    rounds = casts.lossy and path not in casts.fixed and _is_rounding(array.type, target)
+    cast = _rounded if rounds else _exact
+    try:
+        return cast(array, target)
+    except _REFUSED as error:
+        value = _first_misfit(array, lambda part: cast(part, target))
+        if value is None:
+            raise SchemaError(
+                f"column {path}: a {array.type} does not fit the table's {target}: {error}",
+                column=path,
+                found=str(array.type),
+                expected=str(target),
+            ) from error
+        raise InexactValueError(
+            f"column {path}: {value} of type {array.type} does not fit the table's {target} exactly",
+            hint=_hint(array.type, target, path, casts),
+            column=path,
+            found=str(array.type),
+            expected=str(target),
+            value=value,
+        ) from error
+
+
+def _hint(found: pa.DataType, target: pa.DataType, path: str, casts: Casts) -> str | None:
+    if path in casts.fixed:
+        return "key, partition and ordering columns keep their type; cast the column before the write"
+    if _is_rounding(found, target) or (pa.types.is_floating(found) and pa.types.is_integer(target)):
+        return f"{LOSSY.key}=true rounds values, and makes a column of whole numbers double where fractions arrive"
+    return None
+
+
+def _first_misfit(array: pa.Array, cast: Callable[[pa.Array], pa.Array]) -> str | None:
+    """The first value that does not cast, as text. None when it is the types that do not."""
+    low, high = 0, len(array)
+    if not _refuses(cast, array) or _refuses(cast, array.slice(0, 0)):
+        return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        if _refuses(cast, array.slice(low, middle - low)):
+            high = middle
+        else:
+            low = middle
+    return _shown(array.slice(low, 1))
+
+
+def _refuses(cast: Callable[[pa.Array], pa.Array], array: pa.Array) -> bool:
+    try:
+        cast(array)
+    except _REFUSED:
+        return True
+    return False
+
+
+def _shown(value: pa.Array) -> str:
+    try:
+        text = value.cast(pa.string())[0].as_py()  # instants have nanoseconds that Python has not
+    except _REFUSED:
+        text = str(value[0])
+    return repr(text) if pa.types.is_string(value.type) or pa.types.is_large_string(value.type) else str(text)
+
+
+def _is_rounding(found: pa.DataType, target: pa.DataType) -> bool:
+    """Whether a value of one type has a nearest value of the other."""
+    t = pa.types
+    number = t.is_integer(found) or t.is_floating(found)
+    return bool((number and t.is_floating(target)) or (t.is_timestamp(found) and t.is_timestamp(target)))
+
+
+def _rounded(array: pa.Array, target: pa.DataType) -> pa.Array:
+    if pa.types.is_timestamp(target):
+        return _without_zone(array, target).cast(target, safe=False)
+    return array.cast(target, safe=False)
+
+
+def _exact(array: pa.Array, target: pa.DataType) -> pa.Array:
+    """Raises an Arrow error where a value or the type does not fit."""
+    t = pa.types
+    found = array.type
+    if t.is_integer(target) and t.is_floating(found):
+        return _whole_numbers(array, target)
+    if t.is_floating(target) and t.is_integer(found):
+        return _floats(array, target)
+    if t.is_floating(target) and t.is_floating(found):
+        return _narrower_floats(array, target)
+    if t.is_floating(target) and t.is_decimal(found):
+        raise pa.ArrowNotImplementedError("few decimals are floats")
+    if t.is_decimal(target) and t.is_integer(found):
+        return array.cast(pa.decimal128(20, 0)).cast(target)
+    if t.is_decimal(target) and t.is_floating(found):
+        return _exact(_whole_numbers(array, pa.int64()), target)
+    if t.is_string(target) and t.is_floating(found):
+        return java_float(array)
+    if t.is_timestamp(target) and t.is_timestamp(found):
+        return _without_zone(array, target).cast(target)
+    if (t.is_date(target) and t.is_timestamp(found)) or (_is_text(found) and not _is_text(target)):
+        return _there_and_back(array, target)
+    return array.cast(target)
+
+
+def _without_zone(array: pa.Array, target: pa.DataType) -> pa.Array:
+    """Instants in UTC, as tables have them."""
+    if (array.type.tz is None) != (target.tz is None):
+        raise pa.ArrowNotImplementedError("only one of the two is in a time zone")
+    return array.cast(pa.timestamp(array.type.unit, target.tz))
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    t = pa.types
+    return bool(t.is_string(kind) or t.is_large_string(kind) or t.is_string_view(kind))
+
+
+def _require(holds: Any) -> None:
+    """ArrowInvalid unless all are true; null counts as true."""
+    if pc.all(holds).as_py() is False:
+        raise pa.ArrowInvalid("a value would change")
+
+
+def _whole_numbers(array: pa.Array, target: pa.DataType) -> pa.Array:
+    values = array.cast(pa.float64())
+    values = pc.if_else(pc.is_nan(values), pa.scalar(None, pa.float64()), values)
+    bits = target.bit_width - (1 if pa.types.is_signed_integer(target) else 0)
+    least = -(2.0**bits) if pa.types.is_signed_integer(target) else 0.0
+    # compared as floats: 2^63 is one, and the greatest int64 is not
+    _require(pc.and_(pc.greater_equal(values, least), pc.less(values, 2.0**bits)))
+    _require(pc.equal(pc.floor(values), values))
+    return values.cast(target)
+
+
+def _floats(array: pa.Array, target: pa.DataType) -> pa.Array:
+    whole = array.cast(pa.int64())
+    floats = whole.cast(target, safe=False)
+    back = floats.cast(pa.float64())
+    _require(pc.less(back, 2.0**63))
+    _require(pc.equal(back.cast(pa.int64(), safe=False), whole))
+    return floats
+
+
+def _narrower_floats(array: pa.Array, target: pa.DataType) -> pa.Array:
+    floats = array.cast(target, safe=False)
+    if target.bit_width < array.type.bit_width:
+        back = floats.cast(array.type)
+        _require(pc.or_(pc.equal(back, array), pc.and_(pc.is_nan(back), pc.is_nan(array))))
+    return floats
+
+
+def _there_and_back(array: pa.Array, target: pa.DataType) -> pa.Array:
+    cast = array.cast(target)
+    _require(pc.equal(cast.cast(array.type), array))
+    return cast
