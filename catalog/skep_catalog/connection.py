@@ -42,6 +42,7 @@ logging.getLogger("thrift.transport.TSocket").setLevel(logging.CRITICAL)
 logging.getLogger("thrift.transport.TSSLSocket").setLevel(logging.CRITICAL)
 
 _DEFAULT_PORT: Final = 9083
+_LONGEST_TEXT: Final = 1000  # of a server's message in one of ours
 _IDLE_CONNECTIONS: Final = 8
 _MODIFIED: Final = re.compile(r"has been (concurrently )?modified|expected_parameter", re.IGNORECASE)
 _NO_TABLE: Final = re.compile(
@@ -249,6 +250,8 @@ class Connections:
     def _refused(self, name: str, table: str | None, error: TException) -> CatalogError:
         """The server's exception as one of ours."""
         text = getattr(error, "message", None) or str(error) or type(error).__name__
+        if len(text) > _LONGEST_TEXT:  # some repeat a whole value
+            text = f"{text[:_LONGEST_TEXT]}…"
         kind: type[CatalogError] = _KINDS.get(type(error), CatalogError)
         if _MODIFIED.search(text):
             kind = EntryChangedError

@@ -11,11 +11,12 @@ copy-on-write table is one entry; a merge-on-read table has up to three views:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Final
 
 from skep_catalog.entities import Column, StorageDescriptor, Table
+from skep_catalog.lengths import COMMENT, KEY_COMMENT, with_short_comments
 from skep_catalog.type_text import hive_columns, pieces, spark_schema
 from skep_table.errors import SchemaError, UnsupportedError
 from skep_table.names import BaseFormat
@@ -153,7 +154,26 @@ def wanted_entries(
         WantedEntry(view, _entry(config, fields, keys, location, database.lower(), entry_name, view, options, owner))
         for entry_name, view in views
     )
-    return Wanted(entries, warnings)
+    return _with_fitting_comments(Wanted(entries, warnings))
+
+
+def _with_fitting_comments(wanted: Wanted) -> Wanted:
+    """Comments that no metastore would hold are cut: an entry with shorter comments is better than none."""
+    entries, cut = [], dict[str, None]()
+    for entry in wanted.entries:
+        table = entry.table
+        columns, long_ones = with_short_comments(table.storage.columns, COMMENT)
+        keys, long_keys = with_short_comments(table.partition_keys, KEY_COMMENT)
+        cut |= dict.fromkeys([*long_ones, *long_keys])
+        storage = replace(table.storage, columns=columns)
+        entries.append(replace(entry, table=replace(table, storage=storage, partition_keys=keys)))
+    if not cut:
+        return wanted
+    warning = (
+        f"the comment of column {', '.join(cut)} is longer than the {COMMENT} characters that a metastore has room for "
+        "(of a partition key, 4,000): it is shortened there, and whole in Spark's schema and in the table's own"
+    )
+    return Wanted(tuple(entries), (*wanted.warnings, warning))
 
 
 def _views(config: TableConfig, name: str, options: EntryOptions) -> tuple[list[tuple[str, View]], tuple[str, ...]]:

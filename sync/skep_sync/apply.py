@@ -11,11 +11,13 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TypeVar
 
 from skep_catalog.client import Metastore
 from skep_catalog.entities import Database, Partition, Table
+from skep_catalog.lengths import may_be_too_long
 from skep_sync import backup
 from skep_sync.columns import SETTING, refused, same_columns
 from skep_sync.options import SyncOptions
@@ -31,11 +33,18 @@ from skep_sync.steps import (
     Manifest,
     MovePartitions,
     PartitionTarget,
+    Step,
     SyncPlan,
     TouchPartitions,
     WriteManifests,
 )
-from skep_table.errors import CatalogError, EntryChangedError, StorageError
+from skep_table.errors import (
+    CatalogError,
+    EntryChangedError,
+    EntryExistsError,
+    MetastoreUnreachableError,
+    StorageError,
+)
 from skep_table.events import Events
 from skep_table.storage import Storage
 
@@ -59,39 +68,45 @@ class Applier:
     def take(self, plan: SyncPlan) -> dict[str, int]:
         """Takes the steps in order; answers what was done."""
         for step in plan.steps:
-            match step:
-                case CreateDatabase(database):
-                    self._metastore.create_database(Database(database, "made by a table sync"), if_not_exists=True)
-                    self.counts["databases created"] += 1
-                case CreateEntry(table):
-                    self._metastore.create_table(table)
-                    self.counts["tables created"] += 1
-                case DropEntry(table):
-                    self._keep(table)
-                    self._metastore.drop_table(table.database, table.name)
-                    self.counts["tables dropped"] += 1
-                case AddPartitions(table, partitions):
-                    self._in_batches("sync.add_partitions", table, partitions, self._add)
-                    self.counts["partitions added"] += len(partitions)
-                case MovePartitions(table, partitions):
-                    self._in_batches("sync.move_partitions", table, partitions, self._move, _ALTERED)
-                    self.counts["partitions moved"] += len(partitions)
-                case WriteManifests(table, lists):
-                    self._in_batches("sync.write_manifests", table, lists, self._write_lists)
-                    self.counts["lists written"] += len(lists)
-                case TouchPartitions(table, partitions):
-                    self._in_batches("sync.touch_partitions", table, partitions, self._touch, _ALTERED)
-                    self.counts["partitions touched"] += len(partitions)
-                case AlignPartitions(table, names):
-                    self._in_batches("sync.cascade", table, names, self._cascade, _ALTERED)
-                    self.counts["partitions' columns corrected"] += len(names)
-                case DropPartitions(table, names):
-                    self._in_batches("sync.drop_partitions", table, names, self._drop)
-                    self.counts["partitions dropped"] += len(names)
-                case AlterEntry():
-                    self.alter(step)
-                    self.counts["tables altered"] += 1
+            self._take(step)
         return dict(self.counts)
+
+    def _take(self, step: Step) -> None:
+        match step:
+            case CreateDatabase(database):
+                self._metastore.create_database(Database(database, "made by a table sync"), if_not_exists=True)
+                self.counts["databases created"] += 1
+            case CreateEntry(table):
+                with _naming_lengths(table):
+                    self._metastore.create_table(table)
+                self.counts["tables created"] += 1
+            case DropEntry(table):
+                self._keep(table)
+                self._metastore.drop_table(table.database, table.name)
+                self.counts["tables dropped"] += 1
+            case AddPartitions(table, partitions):
+                with _naming_lengths(table):
+                    self._in_batches("sync.add_partitions", table, partitions, self._add)
+                self.counts["partitions added"] += len(partitions)
+            case MovePartitions(table, partitions):
+                self._in_batches("sync.move_partitions", table, partitions, self._move, _ALTERED)
+                self.counts["partitions moved"] += len(partitions)
+            case WriteManifests(table, lists):
+                self._in_batches("sync.write_manifests", table, lists, self._write_lists)
+                self.counts["lists written"] += len(lists)
+            case TouchPartitions(table, partitions):
+                self._in_batches("sync.touch_partitions", table, partitions, self._touch, _ALTERED)
+                self.counts["partitions touched"] += len(partitions)
+            case AlignPartitions(table, names):
+                self._in_batches("sync.cascade", table, names, self._cascade, _ALTERED)
+                self.counts["partitions' columns corrected"] += len(names)
+            case DropPartitions(table, names):
+                self._in_batches("sync.drop_partitions", table, names, self._drop)
+                self.counts["partitions dropped"] += len(names)
+            case AlterEntry(table=table):
+                with _naming_lengths(table):
+                    self.alter(step)
+                self.counts["tables altered"] += 1
 
     def alter(self, step: AlterEntry) -> None:
         table = step.table
@@ -150,6 +165,20 @@ class Applier:
     # -- one batch each
 
     def _add(self, table: Table, batch: Sequence[PartitionTarget]) -> None:
+        """Where the metastore does not take the table's columns, partitions get those of the entry: columns that can't
+        be registered hold no partition up. (The alteration that comes after them is refused then.)"""
+        try:
+            self._add_as(table, batch)
+        except MetastoreUnreachableError:
+            raise
+        except CatalogError:
+            entry = self._metastore.table(table.database, table.name)
+            if not entry.storage.columns or same_columns(entry.storage.columns, table.storage.columns):
+                raise
+            columns = entry.storage.columns
+            self._add_as(replace(table, storage=replace(table.storage, columns=columns)), batch)
+
+    def _add_as(self, table: Table, batch: Sequence[PartitionTarget]) -> None:
         _all_of(
             self._metastore.add_partitions(
                 table.database, table.name, [_partition(table, target) for target in batch], batch_size=len(batch)
@@ -216,6 +245,24 @@ class Applier:
             except BaseException:
                 pool.shutdown(cancel_futures=True)
                 raise
+
+
+@contextmanager
+def _naming_lengths(table: Table) -> Iterator[None]:
+    """The server's message for a text that is too long is a part of an SQL statement: say which texts these may be."""
+    try:
+        yield
+    except (MetastoreUnreachableError, EntryChangedError, EntryExistsError):
+        raise
+    except CatalogError as error:
+        unfit = may_be_too_long(table)
+        if not unfit:
+            raise
+        raise CatalogError(
+            f"{table.full_name} does not fit the metastore's database: {'; '.join(unfit)} ({error.message})",
+            hint="2.3 on Derby has this limit; on another database, and from 3.0 on, there is none",
+            **error.fields,
+        ) from error
 
 
 def _without_time(parameters: Mapping[str, str]) -> dict[str, str]:

@@ -92,6 +92,7 @@ def check_table(
     with as_sync_error(database, name, table.storage.root):
         plan = planner_of(table, metastore, database, name, settings, full=True).plan()
         findings = [finding for step in plan.steps for finding in _of_step(step)]
+        findings += [Finding(plan.full_name, "lengths", f"can't be registered: {what}", _ALL) for what in plan.refused]
         for entry in plan.markers:
             actual = metastore.find_table(database, entry)
             if actual is not None:

@@ -12,6 +12,7 @@ from typing import Final
 
 from skep_catalog.entities import Column, StorageDescriptor, Table
 from skep_catalog.entries import COMPLETION_MARKER, MARKER, SCHEMA_PARTS
+from skep_catalog.lengths import COMMENT, KEY_COMMENT, is_shortened
 from skep_catalog.type_text import same_type
 from skep_sync.changes import Changes, SyncPoint
 from skep_sync.columns import SETTING, column_changes, ordered, refused
@@ -167,13 +168,20 @@ def _serde_parameters(old: StorageDescriptor, new: StorageDescriptor) -> dict[st
 def _with_comments(wanted: tuple[Column, ...], actual: tuple[Column, ...]) -> tuple[Column, ...]:
     """The table's comments win; where it has none, those in the metastore stay."""
     known = {column.name.lower(): column.comment for column in actual}
-    return tuple(c if c.comment else replace(c, comment=known.get(c.name.lower(), c.comment)) for c in wanted)
+    return tuple(replace(c, comment=_comment(c.comment, known.get(c.name.lower()), COMMENT)) for c in wanted)
+
+
+def _comment(wanted: str | None, actual: str | None, most: int) -> str | None:
+    """A comment that was shortened to fit stays whole in a metastore that holds it whole."""
+    if not wanted or (actual and is_shortened(wanted, actual, most)):
+        return actual or wanted
+    return wanted
 
 
 def _with_docs(keys: tuple[Column, ...], wanted: tuple[Column, ...]) -> tuple[Column, ...]:
     """Partition keys stay as they are; metastores let only their comments change."""
     docs = {key.name.lower(): key.comment for key in wanted}
-    return tuple(replace(key, comment=docs.get(key.name.lower()) or key.comment) for key in keys)
+    return tuple(replace(key, comment=_comment(docs.get(key.name.lower()), key.comment, KEY_COMMENT)) for key in keys)
 
 
 def differences(actual: Table, target: Table) -> list[Change]:

@@ -6,14 +6,15 @@ from dataclasses import replace
 from typing import Final
 
 from skep_catalog.client import Metastore
-from skep_catalog.entities import Column, Table
+from skep_catalog.entities import Column, StorageDescriptor, Table
 from skep_catalog.entries import MARKER, OWNED_BY, Wanted, WantedEntry, wanted_entries
-from skep_sync.changes import Changes, History
+from skep_catalog.lengths import partition_too_long, too_long
+from skep_sync.changes import Changes, History, SyncPoint
 from skep_sync.columns import same_columns
 from skep_sync.locations import registered_there
 from skep_sync.options import Cascade, SyncOptions
 from skep_sync.plan import Layout, entry_steps, marker_of, merged, partition_steps, refusals
-from skep_sync.steps import CreateDatabase, DropEntry, Step, SyncPlan
+from skep_sync.steps import AddPartitions, CreateDatabase, DropEntry, Step, SyncPlan
 from skep_sync.values import Extractor, partition_name, values_of_name
 from skep_table.errors import NoSuchTableError, TableMismatchError
 from skep_table.table import HudiTable
@@ -49,6 +50,7 @@ class Planner:
         self.database, self.name = database, name
         self.base_path = table.storage.uri("")
         self.warnings: list[str] = []
+        self.refused: list[str] = []
 
     def plan(self) -> SyncPlan:
         history, wanted = self.look()
@@ -84,6 +86,7 @@ class Planner:
             markers,
             complete,
             actual,
+            tuple(dict.fromkeys(self.refused)),
         )
 
     def look(self) -> tuple[History, Wanted]:
@@ -103,6 +106,13 @@ class Planner:
     def _entry(self, entry: WantedEntry, actual: Table | None, history: History) -> tuple[list[Step], bool]:
         marker = marker_of(actual)
         point = history.point
+        unfit = too_long(entry.table)
+        if unfit:
+            self.refused += unfit
+            if actual is None:
+                return [], False
+            # Its partitions are kept up with the columns that the metastore has.
+            entry = replace(entry, table=replace(entry.table, storage=_with_columns_of(entry.table, actual)))
         if actual is not None and self._is_ahead(actual, history):
             # Still ahead after a fresh look: that commit was rolled back or the table restored to an earlier one.
             self.warnings.append(
@@ -128,6 +138,9 @@ class Planner:
             if anew and actual is not None and entry.table.partition_keys:
                 registered, stale = self._look_at_all(actual)
             partitions, touched = self._of_partitions(entry.table, actual, changes, registered)
+            partitions, point = self._fitting(partitions, point)
+        if unfit:
+            return partitions, complete
         if actual is None and self.table.config.is_mor:
             # So that a change of strategy may take away again what was made here, and nothing else.
             owned = {**entry.table.parameters, OWNED_BY: f"{self.database}.{self.name}"}
@@ -159,6 +172,21 @@ class Planner:
         steps = partition_steps(wanted, changes, layout, registered, touch=self.options.touch)
         touched = self.options.cascade is Cascade.TOUCHED
         return steps, sorted(set().union(*map(layout.names, changes.live))) if touched else []
+
+    def _fitting(self, steps: list[Step], point: SyncPoint | None) -> tuple[list[Step], SyncPoint | None]:
+        """The steps without partitions that no metastore holds. With such the entry's marker has to stay behind."""
+        fitting: list[Step] = []
+        for step in steps:
+            if isinstance(step, AddPartitions):
+                unfit = {p.path: why for p in step.partitions if (why := partition_too_long(p.name, p.values))}
+                if unfit:
+                    self.refused += unfit.values()
+                    point = None
+                    step = replace(step, partitions=tuple(p for p in step.partitions if p.path not in unfit))
+                if not step.partitions:
+                    continue
+            fitting.append(step)
+        return fitting, point
 
     def _is_ahead(self, entry: Table | None, history: History) -> bool:
         marker, point = marker_of(entry), history.point
@@ -259,6 +287,15 @@ class Planner:
                 found=found,
                 expected=expected,
             )
+
+
+def _with_columns_of(wanted: Table, actual: Table) -> StorageDescriptor:
+    return replace(
+        wanted.storage,
+        columns=actual.storage.columns,
+        bucket_columns=actual.storage.bucket_columns,
+        num_buckets=actual.storage.num_buckets,
+    )
 
 
 def is_hudi(entry: Table) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 from skep_catalog.entities import Table
 from skep_sync.changes import Files, SyncPoint
 from skep_sync.columns import ColumnChange
+from skep_table.errors import SyncError
 
 _NAMED = 5  # so many partitions are named in a summary
 
@@ -231,7 +232,7 @@ class SyncPlan:
 
     `markers` are the entries' sync markers when the plan was made (None: no entry, or no marker): applying it to
     entries that have moved on since is refused. `complete`: partitions were compared in full. `seen`: the entries that
-    it was made from.
+    it was made from. `refused`: what no metastore holds, which is left out of the steps: an error once they are taken.
     """
 
     base_path: str
@@ -243,27 +244,41 @@ class SyncPlan:
     markers: Mapping[str, str | None] = field(default_factory=dict)
     complete: bool = False
     seen: Mapping[str, Table | None] | None = field(default=None, repr=False, compare=False)
+    refused: tuple[str, ...] = ()
 
     @property
     def full_name(self) -> str:
         return f"{self.database}.{self.name}"
 
     def __bool__(self) -> bool:
-        return bool(self.steps)
+        return bool(self.steps or self.refused)
 
     def __str__(self) -> str:
-        if not self.steps:
+        if not self:
             return f"{self.full_name}: nothing to do, in sync"
-        return "\n".join([f"{self.full_name}:", *(f"  {step.summary()}" for step in self.steps)])
+        refused = (f"  can't be registered: {what}" for what in self.refused)
+        return "\n".join([f"{self.full_name}:", *(f"  {step.summary()}" for step in self.steps), *refused])
+
+    def raise_refused(self) -> None:
+        """SyncError when something of the table can't be registered in any metastore."""
+        if self.refused:
+            raise SyncError(
+                f"sync of {self.full_name}: what fits is done; can't be registered: {'; '.join(self.refused)}",
+                hint="shorten that in the table; until then engines do not see it, and the entry's marker stays behind",
+                table=self.full_name,
+                path=self.base_path,
+                found=self.refused,
+            )
 
     def to_json(self) -> dict[str, Any]:
         return {
             "table": self.full_name,
             "base_path": self.base_path,
             "instant": self.point and self.point.requested_time,
-            "in_sync": not self.steps,
+            "in_sync": not self,
             "complete": self.complete,
             "steps": [step.to_json() for step in self.steps],
+            "refused": list(self.refused),
             "warnings": list(self.warnings),
         }
 

@@ -35,7 +35,7 @@ class SyncReport:
 
     @property
     def changed(self) -> bool:
-        return bool(self.plan.steps)
+        return bool(self.plan)
 
     def __str__(self) -> str:
         did = ", ".join(f"{count} {what}" for what, count in self.counts.items()) or "nothing to do"
@@ -100,6 +100,7 @@ def sync_table(
                         raise
     report = SyncReport(plan, time.monotonic() - start, metastore.calls - calls, counts)
     events.emit("sync.done", table=plan.full_name, calls=report.calls, seconds=report.seconds, **counts)
+    plan.raise_refused()
     return report
 
 
@@ -141,4 +142,5 @@ def apply_plan(
             given = options if isinstance(options, Mapping) else {}
             storage = open_storage(plan.base_path, {key: str(value) for key, value in given.items()})
             counts = Applier(metastore, storage, settings, events).take(plan)
+    plan.raise_refused()
     return SyncReport(plan, time.monotonic() - start, metastore.calls - calls, counts)

@@ -120,6 +120,16 @@ class TestWhatOthersPutThere:
         comments = {column.name: column.comment for column in target.storage.columns}
         assert (comments["id"], comments["x"]) == ("by hand", "from the table")
 
+    def test_a_comment_that_a_metastore_holds_whole_is_not_shortened_there(self) -> None:
+        """Some databases have room for more than others."""
+        long = "y" * 300
+        table = wanted(Field("note", StringType(), doc=long))
+        actual = synced(table)
+        whole = tuple(replace(c, comment=long) if c.name == "note" else c for c in actual.storage.columns)
+        assert whole != actual.storage.columns
+        actual = replace(actual, storage=replace(actual.storage, columns=whole))
+        assert entry_steps(table, actual, POINT, []) == []
+
     def test_stale_pieces_of_the_schema_go(self) -> None:
         actual = synced(wanted())
         stale = {"spark.sql.sources.schema.part.1": "}", "spark.sql.sources.schema.partCol.1": "q"}
