@@ -11,7 +11,7 @@ import json
 import logging
 import struct
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
 from typing import Any, Final
 
@@ -23,31 +23,17 @@ from skep_table.errors import AlreadyExistsError
 from skep_table.lock import held
 from skep_table.logfile import BlockType, HeaderKey, format_block
 from skep_table.names import LogFileName
+from skep_table.services.archive_entry import archive_entry, keeps_content
 from skep_table.services.archive_plan import ArchivePlan, check_archive_options, plan_archive
 from skep_table.services.options import ARCHIVE_BATCH
 from skep_table.services.prepare import prepared
 from skep_table.storage import FileStatus
 from skep_table.table import HudiTable
-from skep_table.timeline.codec import commit_record
-from skep_table.timeline.instant import DATA_ACTIONS, Action, Instant, State
-from skep_table.timeline.metadata import CommitMetadata, WriteOperation
-from skep_table.timeline.plans import PLAN_OF, decode_plan
-from skep_table.timeline.records import to_record
+from skep_table.timeline.instant import Action, Instant
 from skep_table.timeline.timeline import format_instant_time
 
 _ENTRY: Final = "HoodieArchivedMetaEntry"
 _CONTENT_VERSION: Final = 3
-_MEMBER: Final[Mapping[tuple[Action, State], str]] = {
-    (Action.COMPACTION, State.REQUESTED): "hoodieCompactionPlan",
-    (Action.LOG_COMPACTION, State.REQUESTED): "hoodieCompactionPlan",
-    (Action.REPLACE_COMMIT, State.REQUESTED): "hoodieRequestedReplaceMetadata",
-    (Action.REPLACE_COMMIT, State.INFLIGHT): "HoodieInflightReplaceMetadata",
-    (Action.REPLACE_COMMIT, State.COMPLETED): "hoodieReplaceCommitMetadata",
-    (Action.CLEAN, State.REQUESTED): "hoodieCleanerPlan",
-    (Action.CLEAN, State.INFLIGHT): "hoodieCleanerPlan",
-    (Action.CLEAN, State.COMPLETED): "hoodieCleanMetadata",
-    (Action.ROLLBACK, State.COMPLETED): "hoodieRollbackMetadata",
-}
 _ARCHIVE: Final = LogFileName("commits", "", 1, "1-0-1", extension="archive")
 
 log = logging.getLogger("skep.archive")
@@ -61,23 +47,32 @@ def archive(table: HudiTable, setting: CommitSetting) -> ArchivePlan:
         plan = plan_archive(table, setting.options, setting.runner)
         if not plan.instants:
             return plan
-        files = _files_of(table, plan)
-        content = _content(table, [each for _, entries in files for each in entries], setting)
-        setting.lock.ensure_held()
-        path = _write(table, content)
-        pending = [file.path for _, entries in files for state, file in entries if not state.is_completed]
-        setting.runner.map(table.storage.delete, pending)
-        for instant, _ in files:
-            table.storage.delete(table.layout.path(instant))
+        path = move_to_archive(table, plan.instants, setting)
     setting.events.emit("archive", instants=len(plan.instants), file=path)
     log.info("table %s: %d instants archived in %s", table.config.name, len(plan.instants), path)
     return plan
 
 
+def move_to_archive(table: HudiTable, instants: Sequence[Instant], setting: CommitSetting) -> str:
+    """Moves completed instants of any action, oldest first, into a new archive file, whose path it returns.
+
+    For the holder of the table's lock, who has made sure that nobody needs them on the timeline.
+    """
+    files = _files_of(table, instants)
+    content = _content(table, [each for _, entries in files for each in entries], setting)
+    setting.lock.ensure_held()
+    path = _write(table, content)
+    pending = [file.path for _, entries in files for state, file in entries if not state.is_completed]
+    setting.runner.map(table.storage.delete, pending)
+    for instant, _ in files:
+        table.storage.delete(table.layout.path(instant))
+    return path
+
+
 _Entries = list[tuple[Instant, FileStatus]]
 
 
-def _files_of(table: HudiTable, plan: ArchivePlan) -> list[tuple[Instant, _Entries]]:
+def _files_of(table: HudiTable, instants: Sequence[Instant]) -> list[tuple[Instant, _Entries]]:
     """The instants, each with its files in the order of their states."""
     layout = table.layout
     found: dict[tuple[str, Action], _Entries] = defaultdict(list)
@@ -87,7 +82,7 @@ def _files_of(table: HudiTable, plan: ArchivePlan) -> list[tuple[Instant, _Entri
             found[state.requested_time, state.action.completed_as].append((state, file))
     return [
         (instant, sorted(found[instant.requested_time, instant.action], key=lambda entry: entry[0].state.value))
-        for instant in plan.instants
+        for instant in instants
     ]
 
 
@@ -116,36 +111,9 @@ def _framed(records: Any) -> Iterator[bytes]:
 
 
 def _record(table: HudiTable, instant: Instant, file: FileStatus) -> dict[str, Any]:
-    """One instant file as an entry."""
     modified = datetime.fromtimestamp(file.modified_ms / 1000, timezone.utc)
-    record: dict[str, Any] = {
-        "commitTime": instant.requested_time,
-        "actionType": instant.action.value,
-        "actionState": instant.state.name,
-        "stateTransitionTime": format_instant_time(modified, table.config.timezone),
-        "version": None,
-    }
-    data = table.storage.read(file.path)
-    kind = PLAN_OF.get((instant.action, instant.state))
-    if kind is not None:
-        if data:
-            record[_MEMBER[instant.action, instant.state]] = to_record(decode_plan(kind, data, file.path))
-    elif instant.action in DATA_ACTIONS:
-        member = _MEMBER.get((instant.action, instant.state), "hoodieCommitMetadata")
-        metadata = table.layout.decode_commit(data, file.path) if data else _NOTHING
-        if instant.action is Action.REPLACE_COMMIT and instant.is_completed:
-            replaced = dict(metadata.partition_to_replace_file_ids or {})
-            record[member] = {**commit_record(metadata), "partitionToReplaceFileIds": _lists(replaced)}
-        else:
-            record[member] = commit_record(metadata)
-    return record
-
-
-_NOTHING: Final = CommitMetadata(operation_type=WriteOperation.UNKNOWN)
-
-
-def _lists(mapping: Mapping[str, tuple[str, ...]]) -> dict[str, list[str]]:
-    return {key: list(values) for key, values in mapping.items()}
+    data = table.storage.read(file.path) if keeps_content(instant) else b""
+    return archive_entry(table.layout, instant, data, file.path, format_instant_time(modified, table.config.timezone))
 
 
 def _write(table: HudiTable, content: bytes) -> str:
