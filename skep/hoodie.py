@@ -14,7 +14,7 @@ from skep.spark import SparkHolder
 from skep.specs import table_spec
 from skep.syncing import TableSyncs, open_queue
 from skep.table import Rows, Table
-from skep.writing import WriteSetting, writer_for
+from skep.writing import WriteSetting, held, writer_for
 from skep_sync.options import ENABLE, URIS
 from skep_sync.targets import Clients, Target, targets_of
 from skep_table.commit.create import TableSpec, create_table, table_config
@@ -137,7 +137,7 @@ class FrameWriter:
         """
         options = Options(self._options)
         options.check()
-        operation = options.value(OPERATION)
+        operation, frame = options.value(OPERATION), self._frame
         storage = open_storage(path, options)
         table = _existing(storage, options)
         if table is not None:
@@ -150,7 +150,8 @@ class FrameWriter:
                     path=storage.root,
                 )
             if self._mode is Mode.OVERWRITE and operation not in _OVERWRITE_THEMSELVES:
-                table_config(_spec(options, self._frame))  # refuses bad options while the old table is still there
+                frame = held(frame)
+                table_config(_spec(options, frame))  # refuses bad options while the old table is still there
                 storage.delete_folder("")
                 table = None
             else:
@@ -162,8 +163,9 @@ class FrameWriter:
                     table=storage.root,
                     path=storage.root,
                 )
-            table = create_table(storage, _spec(options, self._frame))
-        return _written(writer_for(self._frame, table, _setting(table, options)), self._frame, options)
+            frame = held(frame)  # some frames can be read but once, and this is a look at the columns
+            table = create_table(storage, _spec(options, frame))
+        return _written(writer_for(frame, table, _setting(table, options)), frame, options)
 
 
 def _written(writer: TableWriter, frame: object, options: Options) -> WriteResult:

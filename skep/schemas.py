@@ -8,14 +8,14 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
-from skep_table.errors import InputError
+from skep_table.errors import InputError, SchemaError
 from skep_table.query.sql import parse_columns
 from skep_table.schema.arrow import from_arrow, to_arrow
 from skep_table.schema.avro import parse_avro
 from skep_table.schema.types import Schema, record_names
 from skep_table.schema.untyped import typed
 from skep_table.write.frame import plain_schema
-from skep_table.write.local import arrow_table
+from skep_table.write.given import arrow_schema
 
 SchemaLike: TypeAlias = Schema | pa.Schema | str | Mapping[str, Any] | object
 
@@ -27,7 +27,7 @@ def schema_of(given: SchemaLike, table_name: str, *, drop_untyped: bool = False)
     """
     if isinstance(given, Schema):
         return given.without_meta()
-    if isinstance(given, (str, Mapping)):
+    if isinstance(given, str) or (isinstance(given, Mapping) and given.get("type") == "record"):
         return parse_avro(given if isinstance(given, str) else dict(given)).without_meta()
     name, namespace = record_names(table_name)
     return from_arrow(typed(plain_schema(_arrow_schema(given)), drop=drop_untyped), name, namespace).without_meta()
@@ -51,16 +51,17 @@ def _arrow_schema(given: object) -> pa.Schema:
     if isinstance(given, pa.Schema):
         return given
     if type(given).__module__.startswith("pyspark."):
-        from skep_writer import arrow_schema
+        from skep_writer import arrow_schema as schema_of_spark
 
-        return arrow_schema(given.schema if hasattr(given, "schema") else given)
-    if isinstance(given, pa.RecordBatchReader):
-        return given.schema
+        return schema_of_spark(given.schema if hasattr(given, "schema") else given)
     try:
-        return arrow_table(given).schema
+        return arrow_schema(given)
+    except SchemaError:
+        raise
     except InputError as error:
         raise InputError(
             f"a {type(given).__module__}.{type(given).__qualname__} says no schema",
+            hint=error.hint,
             found=type(given).__qualname__,
             expected="a pyarrow.Schema, a Spark StructType, an Avro schema as JSON, or a frame as an example",
         ) from error

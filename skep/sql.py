@@ -44,6 +44,9 @@ class SqlResult:
 
         return collect_arrow(self._frame)
 
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return self.to_arrow().__arrow_c_stream__(requested_schema)
+
     def to_pandas(self, **options: Any) -> pandas.DataFrame:
         return self.to_arrow().to_pandas(**options)
 

@@ -15,6 +15,7 @@ from skep_table.lock import Lock, NoLock
 from skep_table.options import Options
 from skep_table.table import HudiTable
 from skep_table.write.flow import TableWriter
+from skep_table.write.given import arrow_table
 from skep_table.write.local import LocalWriter
 
 
@@ -45,3 +46,10 @@ def writer_for(frame: object, table: HudiTable, setting: WriteSetting) -> TableW
         commit = CommitSetting(lock=setting.lock(), events=setting.events, options=setting.options)
         return LocalWriter(table, commit, hooks)
     return SparkWriter(table, session, setting.options, lock=setting.lock(), events=setting.events, hooks=hooks)
+
+
+def held(frame: object) -> object:
+    """A frame that may be looked at again and again: those of Spark as they are, others as Arrow tables."""
+    from skep_writer.session import is_spark_frame
+
+    return frame if is_spark_frame(frame) else arrow_table(frame)

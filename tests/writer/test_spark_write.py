@@ -22,6 +22,7 @@ from skep_table.write.options import COLLECTED_BYTES
 from skep_writer import SparkWriter, make_spark
 from skep_writer.edge import arrow_schema, frame_schema, small_batches
 from skep_writer.estimate import fitting_batches, is_small
+from skep_writer.settings import session_settings
 
 pytestmark = pytest.mark.spark
 
@@ -238,6 +239,20 @@ def test_frames_of_the_driver(kind: str, spark: Any, make_table: Make, snapshot:
     table = make_table(SCHEMA)
     SparkWriter(table, spark).upsert(given)
     assert values(snapshot(table)) == {"a": "1", "b": None}
+
+
+@pytest.mark.parametrize("kind", ["spark", "arrow"])
+def test_names_match_as_in_the_sql_of_the_session(kind: str, spark: Any, make_table: Make, snapshot: Snapshot) -> None:
+    table = make_table(SCHEMA)
+    given: Any = frame(spark, [("a", "x", 1, "1")], "ID string, part string, Ts long, v string")
+    if kind == "arrow":
+        given = pa.table({"ID": ["a"], "part": ["x"], "Ts": [1], "v": ["1"]})
+    SparkWriter(table, spark).upsert(given)
+    assert values(snapshot(table)) == {"a": "1"}
+    with pytest.raises(KeyFieldError, match="ID differs from it in case only"):
+        SparkWriter(table, spark, Options({"skep.write.case.sensitive": True})).upsert(given)
+    with session_settings(spark, {"spark.sql.caseSensitive": "true"}), pytest.raises(KeyFieldError, match="ID differs"):
+        SparkWriter(table, spark).upsert(given)
 
 
 def test_a_null_in_a_list_is_written_with_one_warning(spark: Any, make_table: Make) -> None:

@@ -18,11 +18,13 @@ from skep_table.hooks import CommitHook
 from skep_table.lock import Lock, NoLock
 from skep_table.options import Options
 from skep_table.runner import Runner, ThreadRunner
+from skep_table.schema.policy import CASE_SENSITIVE
 from skep_table.table import HudiTable
 from skep_table.timeline.metadata import WriteOperation
 from skep_table.write.bucket import BucketResult
 from skep_table.write.context import WriteContext
 from skep_table.write.flow import How, TableWriter
+from skep_table.write.given import matched_names
 from skep_table.write.keyed import Keyer
 from skep_table.write.local import ArrowEngine
 from skep_table.write.result import WriteResult
@@ -35,7 +37,7 @@ from skep_writer.spark_rows import frame_rows
 from skep_writer.streamed import write_stream
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
     from typing_extensions import Unpack
 
 _CANCEL_SECONDS: Final = 0.5
@@ -48,7 +50,15 @@ class SparkEngine:
         self._spark = spark
         self._options = options
         self._runner = _runner_of_driver_rows(spark)
-        self._arrow = ArrowEngine(self._runner)
+        self._case_sensitive = is_case_sensitive(spark, options)
+        self._arrow = ArrowEngine(self._runner, case_sensitive=self._case_sensitive)
+
+    def take(self, frame: object, columns: Sequence[str]) -> object:
+        if not is_spark_frame(frame):
+            return self._arrow.take(frame, columns)
+        given: DataFrame = frame
+        names = given.columns if self._case_sensitive else matched_names(given.columns, columns)
+        return given if names == given.columns else given.toDF(*names)
 
     def schema(self, frame: object) -> pa.Schema:
         return frame_schema(frame) if is_spark_frame(frame) else self._arrow.schema(frame)
@@ -66,6 +76,13 @@ class SparkEngine:
         if context.arrangement is not None:
             return write_arranged(frame, keyer, context, self._options)
         return write_stream(frame, keyer, context, self._options)
+
+
+def is_case_sensitive(spark: SparkSession, options: Options) -> bool:
+    """Whether names of columns have to agree in case: as the option says, else as the session's SQL does."""
+    if options.is_set(CASE_SENSITIVE):
+        return options.value(CASE_SENSITIVE)
+    return spark.conf.get("spark.sql.caseSensitive") == "true"
 
 
 def _runner_of_driver_rows(spark: SparkSession) -> Runner:

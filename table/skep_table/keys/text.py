@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from skep_table.errors import KeyFieldError, SchemaError
 from skep_table.schema.java_text import java_float
+from skep_table.schema.policy import hint_of_case
 
 
 def value_text(column: pa.Array, name: str, *, logical_timestamps: bool = False) -> pa.Array:
@@ -61,6 +62,7 @@ def column_of(batch: pa.RecordBatch | pa.Table, name: str) -> pa.Array:
     if column is None:
         raise KeyFieldError(
             f"key column {name} is not among the columns {', '.join(batch.schema.names)}",
+            hint=hint_of_case(name.partition(".")[0], batch.schema.names),
             column=name,
             found=tuple(batch.schema.names),
         )

@@ -37,6 +37,10 @@ class ReadResult:
     def to_reader(self) -> pa.RecordBatchReader:
         return pa.RecordBatchReader.from_batches(self.schema, self._batches())
 
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """The rows for whatever speaks Arrow's C interface: pa.table(…), polars.DataFrame(…)."""
+        return self.to_reader().__arrow_c_stream__(requested_schema)
+
     def to_arrow(self) -> pa.Table:
         return pa.Table.from_batches(self._batches(), self.schema)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
@@ -31,6 +32,12 @@ OPERATION_FIELD = option(
     boolean,
     False,
     "Files have a column _hoodie_operation, also when rows came without; D and -U there are deletes",
+)
+CASE_SENSITIVE = option(
+    "skep.write.case.sensitive",
+    boolean,
+    True,
+    "A frame's columns are the table's when their names agree in case, too; on Spark as spark.sql.caseSensitive has it",
 )
 for _key in ("hoodie.avro.schema.validate", "hoodie.datasource.write.schema.canonicalize"):
     option(_key, str, "", "schemas are always checked, and compared by what they mean", status=Status.NO_EFFECT)
@@ -62,3 +69,9 @@ class SchemaPolicy:
 
 
 LENIENT = SchemaPolicy()
+
+
+def hint_of_case(name: str, given: Iterable[str]) -> str | None:
+    """What to do about a column that is missing, where one that is given has its name in another case."""
+    other = next((each for each in given if each.lower() == name.lower() and each != name), None)
+    return other and f"{other} differs from it in case only: rename it, or {CASE_SENSITIVE.key}=false takes it"

@@ -7,7 +7,15 @@ from dataclasses import replace
 
 from skep_table.errors import SchemaError
 from skep_table.schema.exact import Casts
-from skep_table.schema.policy import LENIENT, NULL_FOR_MISSING, RECONCILE, Missing, SchemaPolicy
+from skep_table.schema.policy import (
+    CASE_SENSITIVE,
+    LENIENT,
+    NULL_FOR_MISSING,
+    RECONCILE,
+    Missing,
+    SchemaPolicy,
+    hint_of_case,
+)
 from skep_table.schema.types import (
     DataType,
     DateType,
@@ -80,7 +88,8 @@ def _merge_fields(
         elif policy.missing is not Missing.DROPPED:
             raise SchemaError(
                 f"column {place} of the table is missing in the rows",
-                hint=f"{NULL_FOR_MISSING.key}=true writes nulls" if field.nullable else "it may not be null",
+                hint=hint_of_case(field.name, arriving)
+                or (f"{NULL_FOR_MISSING.key}=true writes nulls" if field.nullable else "it may not be null"),
                 column=place,
                 found=tuple(arriving),
                 expected=_spell(field.type),
@@ -96,7 +105,7 @@ def _merge_fields(
                 column=place,
                 found=field.name,
                 expected=twin,
-                hint="metastores know columns by their lower-case names",
+                hint=f"{CASE_SENSITIVE.key}=false takes it for that one; metastores know columns in lower case only",
             )
         if not field.nullable and not policy.required_become_nullable:
             raise SchemaError(

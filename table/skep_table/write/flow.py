@@ -128,8 +128,8 @@ class TableWriter:
     def partitions_of(self, frame: object) -> list[str]:
         """The paths of the partitions that the rows of `frame` belong to."""
         table = self._table.reload()
-        plan = plan_write(table, WriteOperation.INSERT, self._engine.schema(frame), self._setting.options)
-        with Frame(self._engine, frame) as source:
+        with Frame(self._engine, frame, table) as source:
+            plan = plan_write(table, WriteOperation.INSERT, source.schema(table), self._setting.options)
             return sorted(source.rows(plan, table).partitions())
 
     def delete_where(self, where: str, **how: Unpack[How]) -> WriteResult:
@@ -148,7 +148,7 @@ class TableWriter:
             operation = deletion_of(operation)
 
         def commit(table: HudiTable, label: Label) -> WriteResult:
-            with Frame(self._engine, frame) as source:
+            with Frame(self._engine, frame, table) as source:
                 return self._commit(table, operation, source, label)
 
         return self._once(operation, commit, **how)

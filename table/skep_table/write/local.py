@@ -9,51 +9,32 @@ from functools import partial
 import pyarrow as pa
 
 from skep_table.commit.setting import CommitSetting
-from skep_table.errors import InputError
 from skep_table.hooks import CommitHook
 from skep_table.runner import Runner
+from skep_table.schema.policy import CASE_SENSITIVE
 from skep_table.table import HudiTable
 from skep_table.write.bucket import BucketResult
 from skep_table.write.context import WriteContext
 from skep_table.write.flow import TableWriter
+from skep_table.write.given import arrow_schema, arrow_table, matched_names
 from skep_table.write.keyed import Keyer, partition_codes, rows_by
 from skep_table.write.profile import Bucket, new_file_id
 from skep_table.write.rows import ArrowRows, Rows, write_task
 
-# What a frame may be; Spark's are for the engine of `skep_writer`.
-FRAMES = "a Spark, pandas or polars DataFrame, or an Arrow table"
-
-
-def arrow_table(frame: object) -> pa.Table:
-    """Arrow tables, batches and readers, pandas and polars frames, and whatever else speaks Arrow's C interface.
-
-    InputError for anything else.
-    """
-    if isinstance(frame, pa.Table):
-        return frame
-    if isinstance(frame, pa.RecordBatch):
-        return pa.Table.from_batches([frame])
-    if isinstance(frame, pa.RecordBatchReader):
-        return frame.read_all()
-    if type(frame).__module__.partition(".")[0] == "pandas":
-        return pa.Table.from_pandas(frame, preserve_index=False)
-    if hasattr(frame, "__arrow_c_stream__"):
-        return pa.table(frame)
-    raise InputError(
-        f"a {type(frame).__module__}.{type(frame).__qualname__} is no frame: expected {FRAMES}",
-        found=type(frame).__qualname__,
-        expected=FRAMES,
-    )
-
 
 class ArrowEngine:
-    """Frames in this process; the tasks go to the runner."""
+    """Frames in this process; the tasks go to the runner. See `options.CASE_SENSITIVE`."""
 
-    def __init__(self, runner: Runner) -> None:
+    def __init__(self, runner: Runner, *, case_sensitive: bool = True) -> None:
         self._runner = runner
+        self._case_sensitive = case_sensitive
+
+    def take(self, frame: object, columns: Sequence[str]) -> pa.Table:
+        rows = arrow_table(frame)
+        return rows if self._case_sensitive else rows.rename_columns(matched_names(rows.column_names, columns))
 
     def schema(self, frame: object) -> pa.Schema:
-        return frame.schema if isinstance(frame, pa.RecordBatchReader) else arrow_table(frame).schema
+        return arrow_schema(frame)
 
     def rows(self, frame: object, keyer: Keyer) -> Rows:
         return ArrowRows(keyer.keyed(arrow_table(frame)), self._runner)
@@ -78,4 +59,5 @@ class LocalWriter(TableWriter):
         self, table: HudiTable, setting: CommitSetting | None = None, hooks: Sequence[CommitHook] = ()
     ) -> None:
         setting = setting or CommitSetting()
-        super().__init__(table, ArrowEngine(setting.runner), setting, hooks)
+        engine = ArrowEngine(setting.runner, case_sensitive=setting.options.value(CASE_SENSITIVE))
+        super().__init__(table, engine, setting, hooks)

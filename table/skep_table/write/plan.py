@@ -18,7 +18,7 @@ from skep_table.names import META_FOLDER
 from skep_table.options import Options
 from skep_table.schema.arrow import from_arrow, to_arrow
 from skep_table.schema.exact import LOSSY, Casts
-from skep_table.schema.policy import OPERATION_FIELD, SchemaPolicy
+from skep_table.schema.policy import OPERATION_FIELD, SchemaPolicy, hint_of_case
 from skep_table.schema.reconcile import check_fixed, reconcile
 from skep_table.schema.types import META_FIELDS, OPERATION, DoubleType, Field, FloatType, Schema, StringType
 from skep_table.schema.untyped import DROP_UNTYPED, typed
@@ -170,7 +170,9 @@ def plan_write(
         for name in rule.ordering_fields:
             if name.partition(".")[0] not in given.names:
                 raise KeyFieldError(
-                    f"table {config.name}: ordering column {name} is not among {', '.join(given.names)}", column=name
+                    f"table {config.name}: ordering column {name} is not among {', '.join(given.names)}",
+                    hint=hint_of_case(name.partition(".")[0], given.names),
+                    column=name,
                 )
     incoming = _with_operation(from_arrow(given, stored.name, stored.namespace), options)
     # paths are made of a dropped column as it arrives: what it is read back as does not matter

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
@@ -30,8 +30,16 @@ _WHERE_A_ROW_IS = (RECORD_KEY, PARTITION_PATH, FILE_NAME)
 class Engine(Protocol):
     """Where frames live and tasks run."""
 
+    def take(self, frame: object, columns: Sequence[str]) -> object:
+        """A caller's frame as one that may be looked at again and again, for a table of these columns.
+
+        InputError for what is no frame. Columns whose names differ from the table's in case only get its names where
+        case does not count.
+        """
+        ...
+
     def schema(self, frame: object) -> pa.Schema:
-        """The frame's columns. InputError for what is no frame."""
+        """The columns of a frame that was taken."""
         ...
 
     def rows(self, frame: object, keyer: Keyer) -> Rows: ...
@@ -78,11 +86,11 @@ class Source(ABC):
 
 
 class Frame(Source):
-    """A caller's frame. Its rows are evaluated once."""
+    """A caller's frame, for a table as a write first sees it. Its rows are evaluated once."""
 
-    def __init__(self, engine: Engine, frame: object) -> None:
+    def __init__(self, engine: Engine, frame: object, table: HudiTable) -> None:
         super().__init__(engine)
-        self._frame = frame.read_all() if isinstance(frame, pa.RecordBatchReader) else frame
+        self._frame = engine.take(frame, table.schema().names())
 
     def schema(self, table: HudiTable) -> pa.Schema:  # noqa: ARG002 - the same for every look at the table
         return self._engine.schema(self._frame)
