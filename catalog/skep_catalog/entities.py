@@ -46,6 +46,7 @@ class StorageDescriptor:
     bucket_columns: tuple[str, ...] = ()
     num_buckets: int = 0
     parameters: Mapping[str, str] = field(default_factory=dict)
+    stored_as_subdirectories: bool = False
 
 
 @dataclass(frozen=True, slots=True)

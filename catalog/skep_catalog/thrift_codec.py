@@ -61,6 +61,7 @@ def storage_of(raw: Any) -> StorageDescriptor:
         bucket_columns=tuple(raw.bucketCols or ()),
         num_buckets=raw.numBuckets or 0,
         parameters=raw.parameters or {},
+        stored_as_subdirectories=bool(raw.storedAsSubDirectories),
     )
 
 
@@ -79,6 +80,7 @@ def storage_to(storage: StorageDescriptor, origin: Any = None) -> Any:
     raw.bucketCols = list(storage.bucket_columns)
     raw.numBuckets = storage.num_buckets
     raw.parameters = dict(storage.parameters)
+    raw.storedAsSubDirectories = storage.stored_as_subdirectories
     return raw
 
 

@@ -13,14 +13,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
+from itertools import takewhile
 from typing import TypeVar
 
 from skep_catalog.client import Metastore
 from skep_catalog.entities import Database, Partition, Table
 from skep_catalog.lengths import may_be_too_long
 from skep_sync import backup
-from skep_sync.columns import SETTING, refused, same_columns
-from skep_sync.options import SyncOptions
+from skep_sync.columns import SETTING, accepted, refused, same_columns
+from skep_sync.descriptors import aligned
+from skep_sync.options import Cascade, SyncOptions
 from skep_sync.plan import MARKERS
 from skep_sync.steps import (
     AddPartitions,
@@ -97,9 +100,10 @@ class Applier:
             case TouchPartitions(table, partitions):
                 self._in_batches("sync.touch_partitions", table, partitions, self._touch, _ALTERED)
                 self.counts["partitions touched"] += len(partitions)
-            case AlignPartitions(table, names):
-                self._in_batches("sync.cascade", table, names, self._cascade, _ALTERED)
-                self.counts["partitions' columns corrected"] += len(names)
+            case AlignPartitions(table, partitions, columns):
+                work = partial(self._align, columns=columns)
+                self._in_batches("sync.cascade", table, step.names, work, _ALTERED)
+                self.counts[_corrected(step.aspects)] += len(partitions)
             case DropPartitions(table, names):
                 self._in_batches("sync.drop_partitions", table, names, self._drop)
                 self.counts["partitions dropped"] += len(names)
@@ -118,14 +122,30 @@ class Applier:
             before = self._metastore.table(table.database, table.name)
             self._check_marker(before, step)
             self._keep(before)
+            if step.reorder:
+                self._reorder(step, before, table)
+                return
             if step.cascade and refused(before.storage.columns, table.storage.columns):
                 # Whether it takes the columns the server has to say before any partition is touched: it does both.
                 self._alter(step, table, cascade=True)
                 return
+        self._cascade(step, table)
+        self._alter(step, table, cascade=False)
+
+    def _cascade(self, step: AlterEntry, table: Table) -> None:
         if step.cascade or step.cascade_to:
             names = list(step.cascade_to) or self._metastore.partition_names(table.database, table.name)
-            self._in_batches("sync.cascade", table, names, self._cascade, _ALTERED)
+            self._in_batches("sync.cascade", table, names, self._align, _ALTERED)
+
+    def _reorder(self, step: AlterEntry, before: Table, table: Table) -> None:
+        """Columns in another order: a metastore compares old and new ones place by place and refuses, but takes fewer
+        columns, and then more. Cut between the two, the next sync adds what is missing."""
+        pairs = zip(before.storage.columns, table.storage.columns, strict=False)
+        same = sum(1 for _ in takewhile(lambda pair: accepted(pair[0].type, pair[1].type), pairs))
+        fewer = replace(before, storage=replace(before.storage, columns=table.storage.columns[:same]))
+        self._alter(step, fewer, cascade=False)
         self._alter(step, table, cascade=False)
+        self._cascade(step, table)
 
     def _check_marker(self, before: Table, step: AlterEntry) -> None:
         """Servers that know of no expected parameter would write over what another sync did meanwhile."""
@@ -190,9 +210,12 @@ class Applier:
             _all_of(self._metastore.drop_partitions(table.database, table.name, batch, batch_size=len(batch)))
 
     def _move(self, table: Table, batch: Sequence[PartitionTarget]) -> None:
+        """To their locations, and in line with the table's descriptor: one writing for both."""
         locations = {target.values: target.location for target in batch}
         found = self._metastore.partitions(table.database, table.name, [target.name for target in batch])
-        self._write(table, [replace(p, storage=replace(p.storage, location=locations[p.values])) for p in found])
+        columns = self._options.cascade is Cascade.ALL
+        moved = [(p, aligned(p.storage, table.storage, columns=columns)) for p in found]
+        self._write(table, [replace(p, storage=replace(s, location=locations[p.values])) for p, s in moved])
 
     def _write_lists(self, _: Table, batch: Sequence[Manifest]) -> None:
         for one in batch:
@@ -202,17 +225,11 @@ class Applier:
         found = self._metastore.partitions(table.database, table.name, [target.name for target in batch])
         self._write(table, [replace(p, parameters=_without_time(p.parameters)) for p in found])
 
-    def _cascade(self, table: Table, batch: Sequence[str]) -> None:
-        """The table's columns for those of the batch that have others: a cascade that was cut goes on."""
-        columns = table.storage.columns
-        self._write(
-            table,
-            [
-                replace(partition, storage=replace(partition.storage, columns=columns))
-                for partition in self._metastore.partitions(table.database, table.name, batch)
-                if not same_columns(partition.storage.columns, columns)
-            ],
-        )
+    def _align(self, table: Table, batch: Sequence[str], *, columns: bool = True) -> None:
+        """The table's descriptor for those of the batch that have another: a cascade that was cut goes on."""
+        found = self._metastore.partitions(table.database, table.name, batch)
+        pairs = [(partition, aligned(partition.storage, table.storage, columns=columns)) for partition in found]
+        self._write(table, [replace(p, storage=storage) for p, storage in pairs if storage != p.storage])
 
     def _write(self, table: Table, partitions: list[Partition]) -> None:
         if not partitions:
@@ -263,6 +280,10 @@ def _naming_lengths(table: Table) -> Iterator[None]:
             hint="2.3 on Derby has this limit; on another database, and from 3.0 on, there is none",
             **error.fields,
         ) from error
+
+
+def _corrected(aspects: Sequence[str]) -> str:
+    return f"partitions' {aspects[0] if len(aspects) == 1 else 'descriptors'} corrected"
 
 
 def _without_time(parameters: Mapping[str, str]) -> dict[str, str]:

@@ -7,14 +7,14 @@ that list folders when the two differ.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from skep_catalog.client import Metastore
 from skep_catalog.entities import Table
 from skep_sync.changes import History
-from skep_sync.columns import same_columns
+from skep_sync.descriptors import Drifted
 from skep_sync.manifest import planner_of
 from skep_sync.options import SyncOptions
 from skep_sync.plan import marker_of
@@ -97,7 +97,7 @@ def check_table(
             actual = metastore.find_table(database, entry)
             if actual is not None:
                 findings += _of_timeline(actual, History.of(table))
-                findings += _of_partitions(actual, metastore)
+                findings += _of_partitions(actual, plan.drifted.get(entry, ()))
         findings += _of_files(table, f"{database}.{name}")
     return CheckReport(plan, tuple(findings))
 
@@ -144,17 +144,12 @@ def _of_timeline(actual: Table, history: History) -> Iterator[Finding]:
     yield Finding(actual.full_name, "timeline", what, _ALL)
 
 
-def _of_partitions(actual: Table, metastore: Metastore) -> Iterator[Finding]:
-    """Columns of the partitions' own entries, whatever the policy is by which a sync takes columns to them."""
-    if not actual.partition_keys:
-        return
-    others = [
-        "/".join(partition.values)
-        for partition in metastore.partitions(actual.database, actual.name)
-        if not same_columns(partition.storage.columns, actual.storage.columns)
-    ]
-    if others:
-        yield Finding(actual.full_name, "partition columns", f"not the table's: {some_partitions(others)}", ("Hive",))
+def _of_partitions(actual: Table, drifted: Sequence[Drifted]) -> Iterator[Finding]:
+    """The partitions' own descriptors, whatever the policy is by which a sync takes columns to them."""
+    for aspect in dict.fromkeys(aspect for one in drifted for aspect in one.aspects):
+        others = some_partitions([one.name for one in drifted if aspect in one.aspects])
+        engines = _HIVE_LIKE if aspect == "input format" else ("Hive",)
+        yield Finding(actual.full_name, f"partition {aspect}", f"not the table's: {others}", engines)
 
 
 def _of_files(table: HudiTable, name: str) -> Iterator[Finding]:

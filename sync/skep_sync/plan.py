@@ -16,6 +16,7 @@ from skep_catalog.lengths import COMMENT, KEY_COMMENT, is_shortened
 from skep_catalog.type_text import same_type
 from skep_sync.changes import Changes, SyncPoint
 from skep_sync.columns import SETTING, column_changes, ordered, refused
+from skep_sync.descriptors import COLUMNS, Drifted
 from skep_sync.locations import registered_there
 from skep_sync.options import Cascade
 from skep_sync.steps import (
@@ -33,8 +34,19 @@ from skep_sync.steps import (
 from skep_sync.values import Extractor, canonical_value, has_spellings, partition_name, partition_values
 from skep_table.errors import FormatError
 
+EXTERNAL: Final = "EXTERNAL_TABLE"
 MARKERS: Final = frozenset({f"parameter {MARKER}", f"parameter {COMPLETION_MARKER}"})
 """What of an entry's changes says only up to where it is synced."""
+
+
+@dataclass(frozen=True, slots=True)
+class Anew:
+    """What is put right in an entry only where everything is compared: its partition keys get the types of the table.
+
+    `reorder`: its columns get the table's order, although the metastore takes that in two alterations only.
+    """
+
+    reorder: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,27 +93,33 @@ def entry_steps(
     *,
     cascade: Cascade = Cascade.ALL,
     touched: Sequence[str] = (),
-    stale: Sequence[str] = (),
+    stale: Sequence[Drifted] = (),
     conditional: bool = False,
+    anew: Anew | None = None,
 ) -> list[Step]:
     """The steps of one entry around those of its partitions. `touched`: partitions written since the last sync;
-    `stale`: partitions that are known to have other columns than the entry.
+    `stale`: partitions whose own descriptors are known not to be the entry's.
 
-    `conditional`: an alteration that would move nothing but the markers is left out.
+    `conditional`: an alteration that would move nothing but the markers is left out. `anew`: see `merged`.
     """
     marked = _markers(point)
     if actual is None:
         created = replace(wanted, parameters={**wanted.parameters, **({} if partitions else marked)})
         return [CreateEntry(created), *partitions, *([_alter_new(wanted, marked)] if partitions and marked else [])]
-    target = merged(wanted, actual, marked)
+    target = merged(wanted, actual, marked, anew)
     changes = differences(actual, target)
     columns = column_changes(actual.storage.columns, target.storage.columns)
-    dropped = {name for step in partitions if isinstance(step, DropPartitions) for name in step.names}
-    if not columns and cascade is Cascade.ALL and (kept := [name for name in stale if name not in dropped]):
-        partitions = [*partitions, AlignPartitions(target, tuple(kept))]
+    cascading = bool(columns) and bool(target.partition_keys)
+    if not (cascading and cascade is Cascade.ALL):  # else the alteration brings all partitions in line
+        seen_to = {name for step in partitions if isinstance(step, DropPartitions) for name in step.names}
+        seen_to |= {p.name for step in partitions if isinstance(step, MovePartitions) for p in step.partitions}
+        mended = [
+            one for one in stale if one.name not in seen_to and (cascade is Cascade.ALL or one.aspects != (COLUMNS,))
+        ]
+        if mended:
+            partitions = [*partitions, AlignPartitions(target, tuple(mended), columns=cascade is Cascade.ALL)]
     if not changes or (conditional and not partitions and all(change.what in MARKERS for change in changes)):
         return partitions
-    cascading = bool(columns) and bool(target.partition_keys)
     before = actual.parameters.get(MARKER)
     alter = AlterEntry(
         target,
@@ -110,6 +128,7 @@ def entry_steps(
         expected=(MARKER, before) if before is not None else None,
         columns=tuple(columns),
         cascade_to=tuple(touched) if cascading and cascade is Cascade.TOUCHED else (),
+        reorder=anew is not None and anew.reorder,
     )
     return [*partitions, alter]
 
@@ -128,23 +147,29 @@ def _markers(point: SyncPoint | None) -> dict[str, str]:
     return markers
 
 
-def merged(wanted: Table, actual: Table, marked: Mapping[str, str]) -> Table:
-    """`actual` as it should be: what skep has a say in from `wanted`, all else as it is."""
+def merged(wanted: Table, actual: Table, marked: Mapping[str, str], anew: Anew | None = None) -> Table:
+    """`actual` as it should be: what skep has a say in from `wanted`, all else as it is.
+
+    A sync takes from an entry the right to delete the table's data with a DROP, and never gives it. `anew`: what is
+    done only where everything is compared.
+    """
     parameters = {key: value for key, value in actual.parameters.items() if not key.startswith(SCHEMA_PARTS)}
     parameters |= {**wanted.parameters, **marked}
-    if actual.table_type != wanted.table_type:
-        # Managed or external was decided when the entry was made; a sync does not hand out the right to delete data.
-        parameters.pop("EXTERNAL", None)
-        if "EXTERNAL" in actual.parameters:
-            parameters["EXTERNAL"] = actual.parameters["EXTERNAL"]
+    table_type = actual.table_type
+    if wanted.table_type == EXTERNAL:
+        table_type = EXTERNAL
+    elif actual.table_type == EXTERNAL and "EXTERNAL" in actual.parameters:
+        parameters["EXTERNAL"] = actual.parameters["EXTERNAL"]
     old, new = actual.storage, wanted.storage
     location = old.location if registered_there(old.location, new.location) else new.location
+    columns = _with_comments(new.columns, old.columns)
     return replace(
         actual,
+        table_type=table_type,
         parameters=parameters,
         storage=replace(
             old,
-            columns=ordered(old.columns, _with_comments(new.columns, old.columns)),
+            columns=columns if anew is not None and anew.reorder else ordered(old.columns, columns),
             location=location,
             input_format=new.input_format,
             output_format=new.output_format,
@@ -152,8 +177,9 @@ def merged(wanted: Table, actual: Table, marked: Mapping[str, str]) -> Table:
             serde_parameters=_serde_parameters(old, new),
             bucket_columns=new.bucket_columns or old.bucket_columns,
             num_buckets=new.num_buckets or old.num_buckets,
+            stored_as_subdirectories=new.stored_as_subdirectories,
         ),
-        partition_keys=_with_docs(actual.partition_keys, wanted.partition_keys),
+        partition_keys=_with_docs(actual.partition_keys, wanted.partition_keys, types=anew is not None),
     )
 
 
@@ -178,8 +204,13 @@ def _comment(wanted: str | None, actual: str | None, most: int) -> str | None:
     return wanted
 
 
-def _with_docs(keys: tuple[Column, ...], wanted: tuple[Column, ...]) -> tuple[Column, ...]:
-    """Partition keys stay as they are; metastores let only their comments change."""
+def _with_docs(keys: tuple[Column, ...], wanted: tuple[Column, ...], *, types: bool) -> tuple[Column, ...]:
+    """Partition keys keep their names; their comments follow the table, their types where asked for."""
+    if types:
+        known = {key.name.lower(): key.type for key in wanted}
+        keys = tuple(
+            k if same_type(k.type, known[k.name.lower()]) else replace(k, type=known[k.name.lower()]) for k in keys
+        )
     docs = {key.name.lower(): key.comment for key in wanted}
     return tuple(replace(key, comment=_comment(docs.get(key.name.lower()), key.comment, KEY_COMMENT)) for key in keys)
 
@@ -192,7 +223,14 @@ def differences(actual: Table, target: Table) -> list[Change]:
         for old, new in zip(actual.partition_keys, target.partition_keys, strict=True)
         if (old.comment or "") != (new.comment or "")
     ]
-    for what in ("location", "input_format", "output_format", "serde_library", "buckets"):
+    changes += [
+        Change(f"type of partition key {new.name}", old.type, new.type)
+        for old, new in zip(actual.partition_keys, target.partition_keys, strict=True)
+        if not same_type(old.type, new.type)
+    ]
+    if actual.table_type != target.table_type:
+        changes.append(Change("table type", actual.table_type, target.table_type))
+    for what in ("location", "input_format", "output_format", "serde_library", "stored_as_subdirectories", "buckets"):
         old, new = _aspect(actual.storage, what), _aspect(target.storage, what)
         if old != new:
             changes.append(Change(what.replace("_", " "), old, new))
@@ -202,8 +240,8 @@ def differences(actual: Table, target: Table) -> list[Change]:
 
 def _aspect(storage: StorageDescriptor, what: str) -> str | None:
     if what != "buckets":
-        found: str | None = getattr(storage, what)
-        return found
+        found = getattr(storage, what)
+        return found if found is None else str(found)
     return f"{', '.join(storage.bucket_columns)} into {storage.num_buckets}" if storage.bucket_columns else None
 
 

@@ -10,13 +10,15 @@ from skep_catalog.entities import Column, StorageDescriptor, Table
 from skep_catalog.entries import MARKER, OWNED_BY, Wanted, WantedEntry, wanted_entries
 from skep_catalog.lengths import partition_too_long, too_long
 from skep_sync.changes import Changes, History, SyncPoint
-from skep_sync.columns import same_columns
+from skep_sync.columns import refused
+from skep_sync.descriptors import Drifted, drift
 from skep_sync.locations import registered_there
 from skep_sync.options import Cascade, SyncOptions
-from skep_sync.plan import Layout, entry_steps, marker_of, merged, partition_steps, refusals
+from skep_sync.plan import Anew, Layout, entry_steps, marker_of, merged, partition_steps, refusals
 from skep_sync.steps import AddPartitions, CreateDatabase, DropEntry, Step, SyncPlan
 from skep_sync.values import Extractor, partition_name, values_of_name
 from skep_table.errors import NoSuchTableError, TableMismatchError
+from skep_table.schema.types import META_FIELDS
 from skep_table.table import HudiTable
 
 SYMLINKS: Final = "org.apache.hadoop.hive.ql.io.SymlinkTextInputFormat"
@@ -51,6 +53,7 @@ class Planner:
         self.base_path = table.storage.uri("")
         self.warnings: list[str] = []
         self.refused: list[str] = []
+        self.drifted: dict[str, tuple[Drifted, ...]] = {}
 
     def plan(self) -> SyncPlan:
         history, wanted = self.look()
@@ -86,6 +89,7 @@ class Planner:
             markers,
             complete,
             actual,
+            self.drifted,
             tuple(dict.fromkeys(self.refused)),
         )
 
@@ -122,7 +126,7 @@ class Planner:
         partitions: list[Step] = []
         complete = False
         touched: list[str] = []
-        stale: list[str] = []
+        stale: tuple[Drifted, ...] = ()
         anew = self.full
         if actual is not None and not registered_there(actual.storage.location, entry.table.storage.location):
             anew = True
@@ -130,14 +134,18 @@ class Planner:
                 f"{actual.full_name} is registered at {actual.storage.location}: it and all its partitions will be at "
                 f"{entry.table.storage.location}"
             )
+        compared = Anew(self._is_disordered(actual, entry.table)) if anew and actual is not None else None
         news = anew or marker != point or (marker is not None and bool(history.beside(marker, _LATELY)))
         if self._needs_changes(entry.table) and point is not None and news:
             changes = history.changes_since(None if anew else marker)
             complete = changes.complete
+            # Partitions get the descriptor that the entry will have: where it keeps an order of its own, they do, too.
+            shown = entry.table if actual is None else merged(entry.table, actual, {}, compared)
             registered = None
             if anew and actual is not None and entry.table.partition_keys:
-                registered, stale = self._look_at_all(actual)
-            partitions, touched = self._of_partitions(entry.table, actual, changes, registered)
+                registered, stale = self._look_at_all(actual, shown)
+                self.drifted[actual.name] = stale
+            partitions, touched = self._of_partitions(shown, actual, changes, registered)
             partitions, point = self._fitting(partitions, point)
         if unfit:
             return partitions, complete
@@ -145,7 +153,8 @@ class Planner:
             # So that a change of strategy may take away again what was made here, and nothing else.
             owned = {**entry.table.parameters, OWNED_BY: f"{self.database}.{self.name}"}
             entry = replace(entry, table=replace(entry.table, parameters=owned))
-        if actual is not None and (warning := refusals(actual, merged(entry.table, actual, {}))):
+        in_steps = compared is not None and compared.reorder
+        if actual is not None and not in_steps and (warning := refusals(actual, merged(entry.table, actual, {}))):
             self.warnings.append(warning)
         steps = entry_steps(
             entry.table,
@@ -156,8 +165,29 @@ class Planner:
             touched=touched,
             stale=stale,
             conditional=self.options.conditional,
+            anew=compared,
         )
         return steps, complete
+
+    def _is_disordered(self, actual: Table, wanted: Table) -> bool:
+        """Whether an entry's columns stand in an order that no sync left: one of columns that came later stand last.
+
+        What the table began with is known by its first commit; where that was archived, by its meta columns and keys.
+        """
+        names = [column.name.lower() for column in actual.storage.columns]
+        new = [column.name for column in wanted.storage.columns]
+        if not refused(actual.storage.columns, wanted.storage.columns):
+            return False
+        first = self.table.timeline.data().completed().instants[:1]
+        config = self.table.config
+        began = {*META_FIELDS, *config.record_key_fields}
+        archive = self.table.timeline.layout.archive_folder
+        if first and not any(True for _ in self.table.storage.list_prefix(archive)):
+            began |= {field.name for field in self.table.schema(first[0].requested_time).fields}
+        began = {name.lower() for name in began}
+        return [name for name in names if name in began and name in new] != [
+            name for name in new if name in began and name in names
+        ]
 
     def _needs_changes(self, wanted: Table) -> bool:
         """Whether it matters which partitions were written."""
@@ -198,16 +228,16 @@ class Planner:
         extractor = self.options.extractor or Extractor.fitting(len(keys), hive_style=config.hive_style)
         return Layout(self.base_path, keys, extractor, config.url_encode, types)
 
-    def _look_at_all(self, actual: Table) -> tuple[Registered, list[str]]:
-        """All partitions with their locations, and the names of those whose columns are not the entry's."""
+    def _look_at_all(self, actual: Table, target: Table) -> tuple[Registered, tuple[Drifted, ...]]:
+        """All partitions with their locations, and those that are not as an entry like `target` has them."""
         keys = [key.name for key in actual.partition_keys]
         registered: Registered = {}
-        stale: list[str] = []
+        stale: list[Drifted] = []
         for partition in self.metastore.partitions(actual.database, actual.name):
             registered[partition.values] = partition.storage.location
-            if not same_columns(partition.storage.columns, actual.storage.columns):
-                stale.append(partition_name(keys, partition.values))
-        return registered, stale
+            if aspects := drift(partition.storage, target.storage):
+                stale.append(Drifted(partition_name(keys, partition.values), aspects))
+        return registered, tuple(stale)
 
     def _registered(self, actual: Table | None, changes: Changes, layout: Layout) -> Registered:
         """The entry's partitions: names of all for a full comparison, else those of the paths in question."""

@@ -9,6 +9,7 @@ from typing import Any
 from skep_catalog.entities import Table
 from skep_sync.changes import Files, SyncPoint
 from skep_sync.columns import ColumnChange
+from skep_sync.descriptors import COLUMNS, Drifted
 from skep_table.errors import SyncError
 
 _NAMED = 5  # so many partitions are named in a summary
@@ -142,16 +143,32 @@ class TouchPartitions:
 
 @dataclass(frozen=True, slots=True)
 class AlignPartitions:
-    """Partitions whose own columns are not the table's: Hive reads them by these."""
+    """Partitions whose own descriptors are not the table's: Hive reads them by these. `columns`: these, too."""
 
     table: Table
-    names: tuple[str, ...]
+    partitions: tuple[Drifted, ...]
+    columns: bool = True
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(partition.name for partition in self.partitions)
+
+    @property
+    def aspects(self) -> tuple[str, ...]:
+        """What is corrected in one partition or another."""
+        found = dict.fromkeys(aspect for partition in self.partitions for aspect in partition.aspects)
+        return tuple(aspect for aspect in found if self.columns or aspect != COLUMNS)
 
     def summary(self) -> str:
-        return f"correct the columns of {_counted(list(self.names))} of {self.table.full_name}"
+        return f"correct the {', '.join(self.aspects)} of {_counted(list(self.names))} of {self.table.full_name}"
 
     def to_json(self) -> dict[str, Any]:
-        return {"step": "align_partitions", "table": self.table.full_name, "partitions": list(self.names)}
+        return {
+            "step": "align_partitions",
+            "table": self.table.full_name,
+            "aspects": list(self.aspects),
+            "partitions": list(self.names),
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +200,8 @@ class DropEntry:
 class AlterEntry:
     """The one alteration of an entry, its last step, marker included. `expected`: the marker that must still stand.
 
-    Changed columns go to all partitions (`cascade`), or to those named by `cascade_to`.
+    Changed columns go to all partitions (`cascade`), or to those named by `cascade_to`. `reorder`: into an order that
+    the metastore would refuse in one step.
     """
 
     table: Table
@@ -192,6 +210,7 @@ class AlterEntry:
     expected: tuple[str, str] | None = None
     columns: tuple[ColumnChange, ...] = ()
     cascade_to: tuple[str, ...] = ()
+    reorder: bool = False
 
     def summary(self) -> str:
         which = "all" if self.cascade else str(len(self.cascade_to))
@@ -232,7 +251,9 @@ class SyncPlan:
 
     `markers` are the entries' sync markers when the plan was made (None: no entry, or no marker): applying it to
     entries that have moved on since is refused. `complete`: partitions were compared in full. `seen`: the entries that
-    it was made from. `refused`: what no metastore holds, which is left out of the steps: an error once they are taken.
+    it was made from. `drifted`: by entry the partitions whose own descriptors are not the entry's, whatever of that the
+    steps put right; known where all were looked at. `refused`: what no metastore holds, which is left out of the steps:
+    an error once they are taken.
     """
 
     base_path: str
@@ -244,6 +265,7 @@ class SyncPlan:
     markers: Mapping[str, str | None] = field(default_factory=dict)
     complete: bool = False
     seen: Mapping[str, Table | None] | None = field(default=None, repr=False, compare=False)
+    drifted: Mapping[str, tuple[Drifted, ...]] = field(default_factory=dict, repr=False)
     refused: tuple[str, ...] = ()
 
     @property

@@ -41,6 +41,10 @@ def synced(table: Table, point: SyncPoint = POINT) -> Table:
     )
 
 
+def parameters_of_managed(table: Table) -> Mapping[str, str]:
+    return {key: value for key, value in table.parameters.items() if key != "EXTERNAL"}
+
+
 class TestEntries:
     def test_nothing_changed_is_nothing_to_do(self) -> None:
         assert entry_steps(wanted(), synced(wanted()), POINT, []) == []
@@ -144,10 +148,19 @@ class TestWhatOthersPutThere:
         storage = replace(actual.storage, location="s3a://lake/t", serde_parameters=parameters)
         assert entry_steps(wanted(), replace(actual, storage=storage), POINT, []) == []
 
-    def test_a_managed_table_stays_managed(self) -> None:
-        actual = replace(synced(wanted()), table_type="MANAGED_TABLE")
-        parameters = {key: value for key, value in actual.parameters.items() if key != "EXTERNAL"}
-        assert entry_steps(wanted(), replace(actual, parameters=parameters), POINT, []) == []
+    def test_the_right_to_delete_data_is_taken_and_never_given(self) -> None:
+        external = synced(wanted())
+        managed = replace(external, table_type="MANAGED_TABLE", parameters=parameters_of_managed(external))
+        (step,) = entry_steps(wanted(), managed, POINT, [])
+        assert isinstance(step, AlterEntry)
+        assert step.table.table_type == "EXTERNAL_TABLE"
+        assert [str(change) for change in step.changes] == [
+            "~ table type: MANAGED_TABLE → EXTERNAL_TABLE",
+            "+ parameter EXTERNAL = TRUE",
+        ]
+        asked = replace(wanted(), table_type="MANAGED_TABLE", parameters=parameters_of_managed(wanted()))
+        assert entry_steps(asked, managed, POINT, []) == []
+        assert entry_steps(asked, external, POINT, []) == []
 
     def test_another_location_is_corrected_in_place(self) -> None:
         actual = synced(wanted())
