@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from skep.syncing import SyncWarning
     from skep.table import Commit, Rows, Table
     from skep_table.errors import SkepError
+    from skep_table.signals import exit_on_sigterm
     from skep_table.write.result import WriteResult
 
 __version__ = "0.1.0"
@@ -38,6 +39,7 @@ __all__ = [
     "WriteResult",
     "__version__",
     "connect",
+    "exit_on_sigterm",
     "load",
     "maintain",
     "open_table",
@@ -56,6 +58,7 @@ _HOMES = {
     "Table": "skep.table",
     "WriteResult": "skep_table.write.result",
     "connect": "skep.lake",
+    "exit_on_sigterm": "skep_table.signals",
     "load": "skep.hoodie",
     "maintain": "skep.maintenance",
     "open_table": "skep.hoodie",

@@ -1,7 +1,7 @@
 """`skep`: the commands put together, with the options that all of them share, and errors as people read them.
 
 Data goes to stdout, everything else to stderr. Exit codes: 0 well; 1 it failed, or the metastore drifted; 2 wrong
-usage; 3 changes are pending (where --exit-code asks for it).
+usage; 3 changes are pending (where --exit-code asks for it); 130 and 143 interrupted by Ctrl-C or SIGTERM.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import typer
 from typer.core import TyperGroup
 
 from skep.cli.output import Output, reported
+from skep_table.signals import exit_on_sigterm
 
 COMMANDS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "Tables": {
@@ -77,7 +78,8 @@ app = typer.Typer(
     add_completion=True,
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Apache Hudi tables in a Hive Metastore: write, sync, lock, read. No Hudi jar, no Spark where none is needed.",
-    epilog="Exit codes: 0 well, 1 failed or drift, 2 wrong usage, 3 changes pending (with --exit-code).",
+    epilog="Exit codes: 0 well, 1 failed or drift, 2 wrong usage, 3 changes pending (with --exit-code), 130 or 143"
+    " interrupted (Ctrl-C, SIGTERM).",
     pretty_exceptions_enable=False,
 )
 
@@ -151,6 +153,7 @@ def _show_warning(
 def main() -> None:
     """The console script: an error of skep that no command has reported becomes one clear block on stderr."""
     gc.set_threshold(50_000)  # else importing what a command needs spends a tenth of its time looking for garbage
+    exit_on_sigterm()
     try:
         with reported():
             app()

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 FAILED = 1
 WRONG_USAGE = 2
+INTERRUPTED = 130
 ROWS_IN_A_TABLE = 1000
 
 
@@ -37,16 +38,33 @@ OutputOption = Annotated[Output, typer.Option("--output", "-o", help="How rows a
 
 @contextlib.contextmanager
 def reported() -> Iterator[None]:
-    """Errors of skep go to stderr: exit code 2 where the arguments were at fault, else 1."""
+    """Errors of skep and of the system go to stderr: exit code 2 where the arguments were at fault, else 1.
+
+    Ctrl-C ends with 130; what an interrupted write does about it was reported by then.
+    """
     try:
         yield
+        sys.stdout.flush()
     except SkepError as error:
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(WRONG_USAGE if isinstance(error, InputError) else FAILED) from error
     except BrokenPipeError:
         # The reader of the pipe has seen enough. Nothing more may be written, at exit neither.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _write_no_more()
         raise typer.Exit(0) from None
+    except OSError as error:
+        typer.echo(f"error: {error}", err=True)
+        _write_no_more()  # a full disk may be the one that the output goes to
+        raise typer.Exit(FAILED) from error
+    except KeyboardInterrupt:
+        typer.echo("interrupted", err=True)
+        raise typer.Exit(INTERRUPTED) from None
+
+
+def _write_no_more() -> None:
+    """What is left in the buffer of stdout would fail again at exit."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def print_rows(rows: Sequence[Mapping[str, Any]], output: Output, columns: Sequence[str]) -> None:

@@ -41,6 +41,11 @@ Every error carries `fields`, the facts as data (table, path, instant, found, ex
 
 from __future__ import annotations
 
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
 
 class SkepError(Exception):
     """Root of all errors that skep raises on purpose.
@@ -157,6 +162,47 @@ class LockTimeoutError(LockError):
 
 class StorageError(SkepError, OSError):
     """Storage can't be reached or refused a call. Fields: path, call. The cause is chained."""
+
+
+def storage_error(call: str, path: str, where: object, cause: OSError) -> StorageError:
+    """The error for a call that the system refused. `where` is the full address; `errno` is the cause's."""
+    error = StorageError(
+        f"{call} failed on {where}: {cause.strerror or cause}",
+        hint=_STORAGE_HINTS.get(cause.errno or 0),
+        path=path,
+        call=call,
+    )
+    error.errno = cause.errno
+    return error
+
+
+def storage_failure(subject: str, cause: OSError) -> StorageError:
+    """The error for a failure of the system, wherever it came up; `subject` names what failed of it."""
+    error = StorageError(f"{subject} failed: {cause}", hint=_STORAGE_HINTS.get(cause.errno or 0))
+    error.errno = cause.errno
+    return error
+
+
+@contextmanager
+def os_errors_named(subject: str) -> Iterator[None]:
+    """Failures of the system within the block as StorageError, which names the subject."""
+    try:
+        yield
+    except SkepError:
+        raise
+    except OSError as error:
+        raise storage_failure(subject, error) from error
+
+
+_STORAGE_HINTS: Final = {
+    errno.ENOSPC: "free some space, then try again",
+    errno.EDQUOT: "the quota is used up: free some space, then try again",
+    errno.EFBIG: "the file system, or a limit of this process (ulimit -f), allows no file of this size",
+    errno.EACCES: "check the permissions, and who owns the folder",
+    errno.EPERM: "check the permissions, and who owns the folder",
+    errno.EROFS: "the file system is mounted read-only",
+    errno.EMFILE: "raise the limit of open files (ulimit -n)",
+}
 
 
 class AlreadyExistsError(StorageError, FileExistsError):

@@ -31,7 +31,9 @@ from skep_table.storage import LocalStorage, Storage
 HOLDER = """
 import os, signal, sys, time
 from skep_table.lock import held
+from skep_table.signals import exit_on_sigterm
 {imports}
+exit_on_sigterm()
 lock = {code}
 lock.acquire(10)
 print("held", flush=True)

@@ -21,6 +21,7 @@ from skep_table.write.attempt import Attempt, attempt_scope
 from skep_table.write.frame import conform
 from skep_writer.schemas import in_utc
 from skep_writer.settings import session_settings
+from skep_writer.task_errors import carrying_errors, errors_of_tasks
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -107,7 +108,8 @@ class SparkRunner:
                     except InputError as error:
                         yield error
 
-        results = self._spark.sparkContext.parallelize(listed, len(listed)).mapPartitions(run).collect()
+        with errors_of_tasks():
+            results = self._spark.sparkContext.parallelize(listed, len(listed)).mapPartitions(run).collect()
         for result in results:
             if isinstance(result, InputError):
                 raise result
@@ -122,7 +124,10 @@ def task_scope() -> Iterator[None]:
     context = TaskContext.get()
     assert context is not None
     try:
-        with attempt_scope(Attempt(context.partitionId(), context.stageId(), context.taskAttemptId())):
+        with (
+            carrying_errors(),
+            attempt_scope(Attempt(context.partitionId(), context.stageId(), context.taskAttemptId())),
+        ):
             yield
     finally:
         forget_zip_finders()

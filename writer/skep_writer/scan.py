@@ -21,6 +21,7 @@ from skep_writer.executors import ensure_executors
 from skep_writer.native import native_frame, split
 from skep_writer.schemas import spark_arrow, spark_type
 from skep_writer.session import check_session
+from skep_writer.task_errors import carrying_errors
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -57,9 +58,10 @@ def _python_frame(spark: SparkSession, tasks: Sequence[Task], target: pa.Schema)
     payloads = [(bytearray(share),) for share in task_shares(tasks, spark.sparkContext.defaultParallelism)]
 
     def run(batches: Batches) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for payload in batch.column(0):
-                yield from rows_of_share(payload.as_buffer(), target)
+        with carrying_errors():
+            for batch in batches:
+                for payload in batch.column(0):
+                    yield from rows_of_share(payload.as_buffer(), target)
 
     parts = spark.sparkContext.parallelize(payloads, max(1, len(payloads)))
     return spark.createDataFrame(parts, "payload binary").mapInArrow(run, spark_type(target))

@@ -35,6 +35,7 @@ from skep_writer.executors import ensure_executors
 from skep_writer.session import check_session, is_spark_frame, job_group
 from skep_writer.spark_rows import frame_rows
 from skep_writer.streamed import write_stream
+from skep_writer.task_errors import errors_of_tasks
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -129,14 +130,23 @@ class SparkWriter(TableWriter):
         """Of one write."""
         ended = self._ended = threading.Event()
         try:
-            with job_group(self._spark, self._group):
+            with errors_of_tasks(), job_group(self._spark, self._group):
                 yield
+        except BaseException as error:
+            if not isinstance(error, Exception):  # interrupted: the answer to the running call is never read
+                canceling = threading.Thread(target=self._cancel_once, name="skep-cancel", daemon=True)
+                canceling.start()
+                canceling.join(_CANCEL_SECONDS)
+            raise
         finally:
             ended.set()
 
     def _cancel_jobs(self, _error: LeaseLostError) -> None:
         """What still runs for a write that can't complete any more is of no use."""
         threading.Thread(target=self._cancel_until, args=(self._ended,), name="skep-cancel", daemon=True).start()
+
+    def _cancel_once(self) -> None:
+        self._spark.sparkContext.cancelJobGroup(self._group)
 
     def _cancel_until(self, ended: threading.Event) -> None:
         """Again and again: Spark cancels what runs, and a write may be about to start a job."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
@@ -25,6 +26,8 @@ from skep_table.storage import Storage
 R = TypeVar("R", pa.RecordBatch, pa.Table)
 # What a byte of Arrow data takes in a file before the first row group tells: a high guess, so that one comes early.
 _FIRST_RATIO = 1.0
+
+log = logging.getLogger("skep.write")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +77,13 @@ class BaseFileWriter(AbstractContextManager["BaseFileWriter"]):
         if problem[0] is None:
             self.close()
         else:
-            if self._file is not None:
-                self._file.close()
-            self._stack.__exit__(*problem)  # type: ignore[arg-type]
+            try:
+                if self._file is not None:
+                    self._file.close()
+            except Exception:  # what made the body fail, a full disk say, makes the footer fail as well
+                log.debug("%s is given up", self._path, exc_info=True)
+            finally:
+                self._stack.__exit__(*problem)  # type: ignore[arg-type]
 
     def continue_keys(self, footer: BaseFileFooter) -> bool:
         """Starts from the filter and key range of a file whose rows come again, before any row is written.

@@ -11,6 +11,7 @@ import logging
 import threading
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -72,7 +73,12 @@ class Heart:
     def announce(self, instant_time: str) -> None:
         """The first beat, for an instant that is about to be requested. AlreadyExistsError: the time is another's."""
         self._forget()
-        self._storage.create_exclusive(heartbeat_path(instant_time), self._content)
+        try:
+            self._storage.create_exclusive(heartbeat_path(instant_time), self._content)
+        except BaseException as error:
+            if not isinstance(error, Exception):  # interrupted, perhaps after it was created
+                self._forget_own(instant_time)
+            raise
         self._time = instant_time
         self._note()
         _beating.add(self._id)
@@ -137,6 +143,11 @@ class Heart:
             instant=self._time,
             since=self._last,
         )
+
+    def _forget_own(self, instant_time: str) -> None:
+        with suppress(StorageError, FileNotFoundError):
+            if self._storage.read(heartbeat_path(instant_time)) == self._content:
+                self._storage.delete(heartbeat_path(instant_time))
 
     def _forget(self) -> None:
         if self._time is not None:

@@ -16,9 +16,12 @@ commit, and takes it back when it collides with what completed meanwhile.
 
 from __future__ import annotations
 
+import atexit
 import logging
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from types import TracebackType
 from typing import Final
@@ -77,6 +80,7 @@ class Transaction:
         self._heart = heart
         self._partitions = partitions
         self._done = False
+        _begun(self)
 
     @classmethod
     def begin(cls, table: HudiTable, action: Action, setting: CommitSetting) -> Transaction:
@@ -85,6 +89,7 @@ class Transaction:
         heart = Heart(table.storage, Pulse.of(setting.options), setting.clock, setting.on_lost)
         partitions = PartitionLocks(setting)
         partitions.acquire()
+        instant: Instant | None = None
         try:
             with _exclusive(table, setting) as (table, _):
                 check_writable(table.config, table.storage.root)
@@ -95,6 +100,9 @@ class Transaction:
                 content = RequestedReplaceMetadata() if action is Action.REPLACE_COMMIT else None
                 instant = request_write(table, action, content, setting, heart.announce)
         except BaseException:
+            if instant is not None:  # it is this write's for certain
+                with suppress(Exception):
+                    delete_pending(table, instant)
             heart.stop()
             partitions.release()
             raise
@@ -114,6 +122,10 @@ class Transaction:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._done:
+            if self.committed is not None and error is not None and not isinstance(error, Exception):
+                self._report_standing("was interrupted")
+                self._heart.stop()
+                self._partitions.release()
             return
         self.abort(error)
         if isinstance(error, Exception) and not isinstance(error, SkepError):
@@ -157,7 +169,8 @@ class Transaction:
             losing = [path for path in files_of_instant(fresh, time, setting) if path not in written]
             delete_files(storage, losing, setting)
             self.instant = self._complete_file(fresh, metadata)
-            self.committed, self._done = metadata, True
+            self.committed = metadata
+            self._ended()
         self._heart.stop()
         try:
             delete_markers(storage, time)
@@ -189,29 +202,64 @@ class Transaction:
 
         A write that failed for its input leaves no trace; any other leaves the rollback on the timeline.
         """
-        self._done = True
-        time = self.instant.requested_time
+        self._ended()
+        name, time = self.table.config.name, self.instant.requested_time
+        interrupted = error is not None and not isinstance(error, Exception)
+        what = "was interrupted" if interrupted else "failed"
         try:
-            fresh = self.table.reload()
-            if self._completed(fresh) is not None:
-                return  # storage could not tell before, but the completed file is there: it is a commit
-            close_markers(fresh.storage, time)
-            files = files_of_instant(fresh, time, self._setting)
-            upgraded = fresh.config.version != self.table.config.version
-            taken = not self._is_pending(fresh)
-            if files and not upgraded and not taken and not isinstance(error, InputError):
-                roll_back(fresh, self.instant, self._setting)
-            else:
-                delete_files(fresh.storage, files, self._setting)
-                delete_pending(self.table, self.instant)  # where it was written: an upgrade moves the timeline
-                delete_markers(fresh.storage, time)
-            delete_new_partitions(fresh.storage, files, time)
-        except Exception:
-            log.exception("table %s: %s could not be rolled back, the next write will", self.table.config.name, time)
+            if not self._take_back(error):
+                self._report_standing(what)
+                return
+        except Exception as problem:
+            log.error(
+                "table %s: write %s %s and could not be rolled back (%s); readers ignore it, and the next write"
+                " rolls it back",
+                *(name, time, what, problem),
+                exc_info=log.isEnabledFor(logging.DEBUG),
+            )
+        else:
+            level = logging.WARNING if interrupted or isinstance(error, OSError) else logging.INFO
+            log.log(level, "table %s: write %s %s and is rolled back; the table reads as before it", name, time, what)
         finally:
             self._heart.stop()
             self._partitions.release()
         self._setting.events.emit("write.rolled_back", instant=time, error=repr(error))
+
+    def _report_standing(self, what: str) -> None:
+        name, time = self.table.config.name, self.instant.requested_time
+        log.warning("table %s: what follows commit %s %s; the commit stands", name, time, what)
+
+    def _take_back(self, error: BaseException | None) -> bool:
+        """False when the completed file is there: storage could not tell before, but it is a commit."""
+        time, setting = self.instant.requested_time, self._setting
+        fresh = self.table.reload()
+        if self._completed(fresh) is not None:
+            return False
+        close_markers(fresh.storage, time)
+        files = files_of_instant(fresh, time, setting)
+        upgraded = fresh.config.version != self.table.config.version
+        if not files or upgraded or not self._is_pending(fresh) or isinstance(error, InputError):
+            self._forget(fresh, files)
+        else:
+            try:
+                roll_back(fresh, self.instant, setting)
+            except OSError as problem:  # on a full disk: a rollback takes room, deleting gives room
+                log.info("table %s: no rollback of %s on the timeline: %s", fresh.config.name, time, problem)
+                self._forget(fresh, files)
+                for rollback in _rollbacks_of(self.table.reload(), time):
+                    delete_pending(self.table, rollback)
+        delete_new_partitions(fresh.storage, files, time)
+        return True
+
+    def _forget(self, fresh: HudiTable, files: Sequence[str]) -> None:
+        """Without a trace on the timeline."""
+        delete_files(fresh.storage, files, self._setting)
+        delete_pending(self.table, self.instant)  # where it was written: an upgrade moves the timeline
+        delete_markers(fresh.storage, self.instant.requested_time)
+
+    def _ended(self) -> None:
+        self._done = True
+        _of_main_thread.pop(id(self), None)
 
     def _check_ahead(self, metadata: CommitMetadata, check: Callable[[HudiTable], None] | None) -> frozenset[Instant]:
         """Compares with the commits so far while others may have the lock; answers which these were."""
@@ -286,10 +334,8 @@ class Transaction:
     def _is_pending(self, fresh: HudiTable) -> bool:
         """Whether the instant is there, and nobody has begun to roll it back."""
         time = self.instant.requested_time
-        for rollback in fresh.timeline.pending().of(Action.ROLLBACK):
-            plan = pending_rollback_plan(fresh, rollback)
-            if plan is not None and plan.instant_to_rollback and plan.instant_to_rollback.commit_time == time:
-                return False
+        if any(_rollbacks_of(fresh, time)):
+            return False
         return any(i.requested_time == time and not i.is_completed for i in fresh.timeline.data())
 
     def _ensure_pending(self, fresh: HudiTable) -> None:
@@ -301,6 +347,30 @@ class Transaction:
                 table=fresh.config.name,
                 instant=self.instant.requested_time,
             )
+
+
+def _rollbacks_of(fresh: HudiTable, time: str) -> Iterator[Instant]:
+    """The pending rollbacks of an instant."""
+    for rollback in fresh.timeline.pending().of(Action.ROLLBACK):
+        plan = pending_rollback_plan(fresh, rollback)
+        if plan is not None and plan.instant_to_rollback and plan.instant_to_rollback.commit_time == time:
+            yield rollback
+
+
+# An interrupt may come between the begin of a transaction and the block that would abort it.
+_of_main_thread: dict[int, tuple[int, Transaction]] = {}
+
+
+def _begun(transaction: Transaction) -> None:
+    if threading.current_thread() is threading.main_thread():
+        _of_main_thread[id(transaction)] = os.getpid(), transaction
+
+
+@atexit.register
+def _abort_all() -> None:
+    for process, transaction in list(_of_main_thread.values()):
+        if process == os.getpid():
+            transaction.abort(None)
 
 
 @contextmanager

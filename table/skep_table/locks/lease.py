@@ -6,7 +6,6 @@ import atexit
 import logging
 import os
 import random
-import signal
 import threading
 import weakref
 from abc import ABC, abstractmethod
@@ -14,8 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from types import FrameType
-from typing import Any, Final
+from typing import Final
 
 from skep_table.clock import SYSTEM_CLOCK, Clock
 from skep_table.errors import LeaseLostError, LockError, LockTimeoutError, SkepError
@@ -118,7 +116,6 @@ class LeasedLock(ABC):
             raise LockError(f"lock on {self.name} is held already, with id {self.lock_id}", lock_id=self.lock_id)
         start = self._clock.monotonic()
         self._process = os.getpid()
-        _terminated_in_order()
         _in_use.add(self)
         try:
             granted = self._enter()
@@ -278,14 +275,3 @@ def _release_all() -> None:
     for lock in list(_in_use):
         with suppress(Exception):
             lock.release()
-
-
-def _terminated_in_order() -> None:
-    """SIGTERM ends a process at once, unless somebody has a way for it: from the first lock on it leaves in order."""
-    if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-        signal.signal(signal.SIGTERM, _leave_in_order)
-
-
-def _leave_in_order(number: int, _frame: FrameType | None) -> Any:
-    signal.signal(number, signal.SIG_DFL)  # a second one is meant
-    raise SystemExit(128 + number)

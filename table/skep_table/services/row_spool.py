@@ -6,8 +6,8 @@ Only the columns they are ordered by stay in memory in any case.
 from __future__ import annotations
 
 import shutil
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Final
@@ -16,9 +16,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from skep_table.errors import StorageError
 from skep_table.keys.text import column_of
-from skep_table.slices.options import SPILL_FOLDER
+from skep_table.slices.spill import spill_folder, spilling
 
 _CHUNK_ROWS: Final = 65_536
 
@@ -44,7 +43,8 @@ class RowSpool:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._writer is not None:
-            self._writer.close()
+            with suppress(OSError):  # the file goes anyway
+                self._writer.close()
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -62,7 +62,8 @@ class RowSpool:
         if self._writer is None:
             self._held.append(rows)
         else:
-            self._writer.write_batch(rows)
+            with spilling(self._folder):
+                self._writer.write_batch(rows)
 
     def ordered(self, order_of: Callable[[pa.Table], npt.NDArray[np.int64]]) -> Iterator[pa.RecordBatch]:
         """All rows, in the order that `order_of` says of the key columns."""
@@ -82,22 +83,19 @@ class RowSpool:
         return max(_CHUNK_ROWS, int(self._limit / 8 * self.rows / max(1, self._size)))
 
     def _spill(self, schema: pa.Schema) -> None:
-        try:
-            if self._parent is not None:
-                Path(self._parent).mkdir(parents=True, exist_ok=True)
-            self._folder = Path(tempfile.mkdtemp(prefix="skep-sort-", dir=self._parent))
+        self._folder = spill_folder("skep-sort-", self._parent)
+        with spilling(self._folder):
             self._writer = pa.ipc.new_file(str(self._folder / "rows.arrow"), schema)
             while self._held:
                 self._writer.write_batch(self._held.pop(0))
-        except OSError as error:
-            raise StorageError(f"can't spill to {self._parent}: {error}", option=SPILL_FOLDER.key) from error
 
     def _batches(self) -> list[pa.RecordBatch]:
         if self._writer is None:
             return pa.Table.from_batches(self._held).combine_chunks().to_batches()
         assert self._folder is not None
-        self._writer.close()
-        self._writer = None
+        writer, self._writer = self._writer, None
+        with spilling(self._folder):
+            writer.close()
         reader = pa.ipc.open_file(pa.memory_map(str(self._folder / "rows.arrow")))
         return [reader.get_batch(number) for number in range(reader.num_record_batches)]
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Final
@@ -20,9 +21,34 @@ import pyarrow as pa
 from skep_table.bloom import HashKind, KeyHashes
 from skep_table.errors import StorageError
 from skep_table.schema.types import RECORD_KEY
+from skep_table.slices.options import SPILL_FOLDER
 
 _PART_BITS: Final = 6
 _PARTS: Final = 1 << _PART_BITS
+
+
+@contextmanager
+def spilling(folder: object) -> Iterator[None]:
+    """Failures to write temporary files in `folder` as StorageError, which names the option of that folder."""
+    try:
+        yield
+    except StorageError:
+        raise
+    except OSError as error:
+        raise StorageError(
+            f"can't spill to {folder}: {error.strerror or error}",
+            hint=f"{SPILL_FOLDER.key} names a folder with more room",
+            path=str(folder),
+            option=SPILL_FOLDER.key,
+        ) from error
+
+
+def spill_folder(prefix: str, parent: str | None) -> Path:
+    """A new temporary folder in `parent`, which is made when missing; None is the system's place for them."""
+    with spilling(parent or tempfile.gettempdir()):
+        if parent is not None:
+            Path(parent).mkdir(parents=True, exist_ok=True)
+        return Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
 
 
 class Spill:
@@ -42,14 +68,7 @@ class Spill:
         self._known: npt.NDArray[np.uint64] | None = None
 
     def __enter__(self) -> Spill:
-        try:
-            if self._parent is not None:
-                Path(self._parent).mkdir(parents=True, exist_ok=True)
-            self._folder = Path(tempfile.mkdtemp(prefix="skep-spill-", dir=self._parent))
-        except OSError as error:
-            raise StorageError(
-                f"can't spill to {self._parent}: {error}", path=self._parent, option="hoodie.memory.spillable.map.path"
-            ) from error
+        self._folder = spill_folder("skep-spill-", self._parent)
         self._entries = [_Part(self._folder / f"entries-{number}.arrow") for number in range(_PARTS)]
         self._base = [_Part(self._folder / f"base-{number}.arrow") for number in range(_PARTS)]
         return self
@@ -58,7 +77,8 @@ class Spill:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         for part in (*self._entries, *self._base):
-            part.close()
+            with suppress(OSError):  # the files go anyway
+                part.close()
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def add_entries(self, rows: pa.RecordBatch) -> None:
@@ -118,17 +138,18 @@ class _Part:
         self._writer: pa.RecordBatchStreamWriter | None = None
 
     def write(self, rows: pa.RecordBatch) -> None:
-        if self._writer is None:
-            self._file = pa.OSFile(str(self._path), "wb")
-            self._writer = pa.ipc.new_stream(self._file, rows.schema)
-        self._writer.write_batch(rows)
+        with spilling(self._path.parent):
+            if self._writer is None:
+                self._file = pa.OSFile(str(self._path), "wb")
+                self._writer = pa.ipc.new_stream(self._file, rows.schema)
+            self._writer.write_batch(rows)
         self.bytes += rows.nbytes
 
     def close(self) -> None:
-        if self._writer is not None and self._file is not None:
-            self._writer.close()
-            self._file.close()
-            self._writer = self._file = None
+        writer, file, self._writer, self._file = self._writer, self._file, None, None
+        if writer is not None and file is not None:
+            with spilling(self._path.parent), file:
+                writer.close()
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         self.close()

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import io
 import os
 import shutil
 import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Final
+from typing import IO, TYPE_CHECKING, Any, Final
 
-from skep_table.errors import AlreadyExistsError, StorageError
+from skep_table.errors import AlreadyExistsError, StorageError, storage_error
 from skep_table.storage.base import FileStatus, StorageFlags
 from skep_table.storage.versioned import Versioned
 
@@ -28,14 +29,20 @@ except ImportError:  # not on POSIX
 _GUARD_SECONDS: Final = 30.0
 
 
-@contextlib.contextmanager
-def _mapped(call: str, path: str) -> Iterator[None]:
-    try:
-        yield
-    except (StorageError, FileNotFoundError):
-        raise
-    except OSError as error:
-        raise StorageError(f"{call} failed on {path}: {error}", call=call, path=path) from error
+class _Output(io.FileIO):
+    """A file that is being written, whose failures are the storage's. Buffered by its user."""
+
+    def __init__(self, storage: LocalStorage, path: str) -> None:
+        self._storage, self._path = storage, path
+        super().__init__(storage.local_path(path), "wb")
+
+    def write(self, data: Any) -> int:
+        with self._storage.mapped("write", self._path):
+            return super().write(data)
+
+    def close(self) -> None:
+        with self._storage.mapped("write", self._path):
+            super().close()
 
 
 class LocalStorage:
@@ -64,10 +71,20 @@ class LocalStorage:
     def local_path(self, path: str) -> Path:
         return self._folder / path if path else self._folder
 
+    @contextlib.contextmanager
+    def mapped(self, call: str, path: str) -> Iterator[None]:
+        """Failures of the system as StorageError; that a file is not there stays FileNotFoundError."""
+        try:
+            yield
+        except (StorageError, FileNotFoundError):
+            raise
+        except OSError as error:
+            raise storage_error(call, path, self.local_path(path), error) from error
+
     def list_prefix(self, path: str, *, recursive: bool = False) -> list[FileStatus]:
         found: list[FileStatus] = []
         folders = [path]
-        with _mapped("list", path):
+        with self.mapped("list", path):
             while folders:
                 folder = folders.pop()
                 try:
@@ -90,7 +107,7 @@ class LocalStorage:
         return found
 
     def list_folders(self, path: str) -> list[str]:
-        with _mapped("list", path):
+        with self.mapped("list", path):
             try:
                 with os.scandir(self.local_path(path)) as entries:
                     return sorted(entry.name for entry in entries if entry.is_dir())
@@ -98,18 +115,19 @@ class LocalStorage:
                 return []
 
     def exists(self, path: str) -> bool:
-        return self.local_path(path).exists()
+        with self.mapped("exists", path):
+            return self.local_path(path).exists()
 
     def size(self, path: str) -> int:
-        with _mapped("size", path):
+        with self.mapped("size", path):
             return self.local_path(path).stat().st_size
 
     def read(self, path: str) -> bytes:
-        with _mapped("read", path):
+        with self.mapped("read", path):
             return self.local_path(path).read_bytes()
 
     def read_range(self, path: str, offset: int, length: int) -> bytes:
-        with _mapped("read_range", path), self.local_path(path).open("rb") as file:
+        with self.mapped("read_range", path), self.local_path(path).open("rb") as file:
             if offset < 0:
                 file.seek(max(0, os.fstat(file.fileno()).st_size + offset))
             else:
@@ -119,30 +137,33 @@ class LocalStorage:
     def open_input(self, path: str) -> pa.NativeFile:
         import pyarrow as pa  # not with the module: whoever only looks at a timeline does without
 
-        with _mapped("open_input", path):
+        with self.mapped("open_input", path):
             return pa.OSFile(str(self.local_path(path)), "rb")
 
     @contextlib.contextmanager
     def open_write(self, path: str) -> Iterator[IO[bytes]]:
         target = self.local_path(path)
-        with _mapped("open_write", path):
+        with self.mapped("open_write", path):
             target.parent.mkdir(parents=True, exist_ok=True)
-            file = target.open("wb")
+            file = io.BufferedWriter(_Output(self, path))
         try:
             yield file
-            with _mapped("open_write", path):
+            with self.mapped("open_write", path):
                 file.flush()
                 os.fsync(file.fileno())
                 file.close()
         except BaseException:
-            file.close()
-            target.unlink(missing_ok=True)
+            with contextlib.suppress(OSError, ValueError):  # what is still in the buffer meets the same fault
+                file.close()
+            with contextlib.suppress(OSError):
+                target.unlink(missing_ok=True)
             raise
-        self._drop_crc(target)
+        with self.mapped("open_write", path):
+            self._drop_crc(target)
 
     def create_exclusive(self, path: str, data: bytes) -> None:
         target = self.local_path(path)
-        with _mapped("create_exclusive", path), self._staged(target, data) as staged:
+        with self.mapped("create_exclusive", path), self._staged(target, data) as staged:
             try:
                 os.link(staged, target)  # fails when the name is taken, unlike rename
             except FileExistsError as error:
@@ -152,7 +173,7 @@ class LocalStorage:
 
     def replace_atomic(self, path: str, data: bytes) -> None:
         target = self.local_path(path)
-        with _mapped("replace_atomic", path), self._staged(target, data) as staged:
+        with self.mapped("replace_atomic", path), self._staged(target, data) as staged:
             self._drop_crc(target)
             try:
                 staged.replace(target)
@@ -161,7 +182,7 @@ class LocalStorage:
 
     def rename(self, source: str, target: str) -> None:
         old, new = self.local_path(source), self.local_path(target)
-        with _mapped("rename", source):
+        with self.mapped("rename", source):
             new.parent.mkdir(parents=True, exist_ok=True)
             try:
                 os.link(old, new)
@@ -172,7 +193,7 @@ class LocalStorage:
 
     def delete(self, path: str) -> bool:
         target = self.local_path(path)
-        with _mapped("delete", path):
+        with self.mapped("delete", path):
             self._drop_crc(target)
             try:
                 target.unlink()
@@ -181,7 +202,7 @@ class LocalStorage:
             return True
 
     def delete_folder(self, path: str) -> None:
-        with _mapped("delete_folder", path):
+        with self.mapped("delete_folder", path):
             shutil.rmtree(self.local_path(path), ignore_errors=False, onerror=_ignore_missing)
 
     def read_versioned(self, path: str) -> Versioned | None:
@@ -195,7 +216,7 @@ class LocalStorage:
         if fcntl is None:
             raise StorageError(f"swap failed on {path}: only POSIX systems have file locks", call="swap", path=path)
         target = self.local_path(path)
-        with _mapped("swap", path):
+        with self.mapped("swap", path):
             target.parent.mkdir(parents=True, exist_ok=True)
             with target.with_name(f".{target.name}.guard").open("ab") as guard:
                 _lock_file(guard, path)
@@ -218,7 +239,8 @@ class LocalStorage:
                 os.fsync(file.fileno())
             yield staged
         finally:
-            staged.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # a dot file is in nobody's way
+                staged.unlink(missing_ok=True)
 
     @staticmethod
     def _drop_crc(target: Path) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import IO, TYPE_CHECKING, Any
 
-from skep_table.errors import AlreadyExistsError, EnvironmentMissingError, StorageError
+from skep_table.errors import AlreadyExistsError, EnvironmentMissingError, StorageError, storage_error
 from skep_table.storage.base import FileStatus, StorageFlags
 from skep_table.storage.ranged import RangedFile, span
 from skep_table.storage.versioned import Versioned
@@ -34,6 +34,16 @@ _HADOOP_OPTIONS: Mapping[str, str] = {
 _PREFIXES = ("aws_", "google_", "azure_")
 # Output is held in memory up to this size, then in a temporary file, until it is complete.
 _SPOOL_BYTES = 64 << 20
+
+
+class _Spool(tempfile.SpooledTemporaryFile[bytes]):
+    """Output that is not sent yet. A temporary folder without room is a failure of storage."""
+
+    def write(self, data: Any) -> int:
+        try:
+            return super().write(data)
+        except OSError as error:
+            raise storage_error("write", "", tempfile.gettempdir(), error) from error
 
 
 class ObjectStorage:
@@ -156,7 +166,7 @@ class ObjectStorage:
 
     @contextlib.contextmanager
     def open_write(self, path: str) -> Iterator[IO[bytes]]:
-        with tempfile.SpooledTemporaryFile(max_size=_SPOOL_BYTES) as spool:
+        with _Spool(max_size=_SPOOL_BYTES) as spool:
             yield spool
             spool.seek(0)
             with self._mapped("open_write", path):

@@ -79,9 +79,14 @@ def request_instant(
         except AlreadyExistsError:
             created = False
             ahead = instant.requested_time
+        except BaseException as error:
+            if announce is not None and not isinstance(error, Exception):  # interrupted, perhaps after it was created
+                with contextlib.suppress(StorageError):
+                    table.storage.delete(timeline.layout.path(instant))
+            raise
         try:
             timeline = load_timeline(table.storage, table.config, timeline.archive)
-        except StorageError:
+        except BaseException:  # interrupts as well
             if created:
                 with contextlib.suppress(StorageError):
                     table.storage.delete(timeline.layout.path(instant))

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypedDict
 from skep_table.commit.admission import check_writable
 from skep_table.commit.setting import CommitSetting
 from skep_table.commit.transaction import Transaction
-from skep_table.errors import CommitConflictError, InexactValueError, InputError, RowErrors
+from skep_table.errors import CommitConflictError, InexactValueError, InputError, RowErrors, os_errors_named
 from skep_table.hooks import CommitHook, Committed
 from skep_table.lock import held
 from skep_table.schema.avro import avro_text
@@ -169,7 +169,10 @@ class TableWriter:
         label = Label({**extra, **(extra_metadata or {})}, batch_id)
         try:
             label.check(table)
-            with setting.events.step("write", table=table.config.name, operation=operation.value) as found:
+            with (
+                os_errors_named(f"table {table.config.name}: {operation.value}"),
+                setting.events.step("write", table=table.config.name, operation=operation.value) as found,
+            ):
                 result = replace(commit(table, label), seconds=setting.clock.monotonic() - start)
                 found.update(instant=result.instant.requested_time, **result.counts)
         except NoCommit as done:
@@ -355,6 +358,12 @@ class TableWriter:
             except Exception as error:
                 log.exception("table %s: a hook failed after %s", config.name, result.instant.requested_time)
                 self._setting.events.emit("write.hook_failed", instant=result.instant.requested_time, error=repr(error))
+            except BaseException:
+                log.warning(
+                    "table %s: what follows commit %s (syncs, services, callbacks) was interrupted; the commit stands",
+                    *(config.name, result.instant.requested_time),
+                )
+                raise
 
 
 class _ColumnsChanged(InputError):

@@ -1,0 +1,22 @@
+"""SIGTERM as an exception, for programs that ask for it: skep's command line does. The library installs no handlers."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from types import FrameType
+
+
+def exit_on_sigterm() -> None:
+    """From now on SIGTERM raises SystemExit(143) in the main thread, as Ctrl-C raises KeyboardInterrupt.
+
+    Writes in progress are then rolled back and locks released before the process ends. A second SIGTERM ends it at
+    once. To be called from the main thread (else ValueError), once, by whoever owns the process: it replaces the
+    handler that is there.
+    """
+    signal.signal(signal.SIGTERM, _exit)
+
+
+def _exit(number: int, _frame: FrameType | None) -> None:
+    signal.signal(number, signal.SIG_DFL)
+    sys.exit(128 + number)
