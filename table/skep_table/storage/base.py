@@ -39,6 +39,9 @@ class StorageFlags:
 class Storage(Protocol):
     """Files below one root, the table's base path. Paths are relative to it and `/` separated; `""` is the root.
 
+    What a method has written or deleted when it returns stays so, whatever happens to the machines then: on local disks
+    it is synced, object stores and HDFS keep copies.
+
     Every method raises StorageError (with path, call and the cause) when storage fails, FileNotFoundError when a file
     to be read or renamed is not there. Instances pickle: they travel to executors with their options.
     """

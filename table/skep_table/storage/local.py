@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import io
+import itertools
 import os
 import shutil
 import time
@@ -27,6 +29,11 @@ except ImportError:  # not on POSIX
 
 
 _GUARD_SECONDS: Final = 30.0
+# Folders whose entries in the folders above them this process has synced. Only ever spares a sync.
+_synced: Final[set[str]] = set()
+_SYNCED_MOST: Final = 10_000
+# Of a folder: it may be written to and not opened, or its file system has no sync of folders.
+_NO_SYNC: Final = (errno.EACCES, errno.EINVAL, errno.ENOTSUP)
 
 
 class _Output(io.FileIO):
@@ -50,6 +57,9 @@ class LocalStorage:
 
     Whole files are written under a temporary dot name in the same folder, flushed, and then linked (exclusive) or
     renamed (replacing), so no reader ever sees a part of one and a crash leaves only a dot file.
+
+    What a method has done when it returns survives a power loss: files are synced before they get their names, and then
+    the folders that hold the names, those of new folders and of deleted files included.
     """
 
     flags = StorageFlags(atomic_rename=True, conditional_put=True)
@@ -144,7 +154,7 @@ class LocalStorage:
     def open_write(self, path: str) -> Iterator[IO[bytes]]:
         target = self.local_path(path)
         with self.mapped("open_write", path):
-            target.parent.mkdir(parents=True, exist_ok=True)
+            self._make_folder(target.parent)
             file = io.BufferedWriter(_Output(self, path))
         try:
             yield file
@@ -152,24 +162,26 @@ class LocalStorage:
                 file.flush()
                 os.fsync(file.fileno())
                 file.close()
+                self._drop_crc(target)
+                _sync_folder(target.parent)
         except BaseException:
             with contextlib.suppress(OSError, ValueError):  # what is still in the buffer meets the same fault
                 file.close()
             with contextlib.suppress(OSError):
                 target.unlink(missing_ok=True)
             raise
-        with self.mapped("open_write", path):
-            self._drop_crc(target)
 
     def create_exclusive(self, path: str, data: bytes) -> None:
         target = self.local_path(path)
-        with self.mapped("create_exclusive", path), self._staged(target, data) as staged:
-            try:
-                os.link(staged, target)  # fails when the name is taken, unlike rename
-            except FileExistsError as error:
-                raise AlreadyExistsError(f"{path} exists already below {self._root}", path=path) from error
-            except FileNotFoundError as error:
-                raise _taken_away("create_exclusive", path) from error
+        with self.mapped("create_exclusive", path):
+            with self._staged(target, data) as staged:
+                try:
+                    os.link(staged, target)  # fails when the name is taken, unlike rename
+                except FileExistsError as error:
+                    raise AlreadyExistsError(f"{path} exists already below {self._root}", path=path) from error
+                except FileNotFoundError as error:
+                    raise _taken_away("create_exclusive", path) from error
+            _sync_name(target)
 
     def replace_atomic(self, path: str, data: bytes) -> None:
         target = self.local_path(path)
@@ -179,17 +191,20 @@ class LocalStorage:
                 staged.replace(target)
             except FileNotFoundError as error:
                 raise _taken_away("replace_atomic", path) from error
+            _sync_folder(target.parent)
 
     def rename(self, source: str, target: str) -> None:
         old, new = self.local_path(source), self.local_path(target)
         with self.mapped("rename", source):
-            new.parent.mkdir(parents=True, exist_ok=True)
+            self._make_folder(new.parent)
             try:
                 os.link(old, new)
             except FileExistsError as error:
                 raise AlreadyExistsError(f"{target} exists already below {self._root}", path=target) from error
+            _sync_name(new)
             old.unlink()
             self._drop_crc(old)
+            _sync_folder(old.parent)
 
     def delete(self, path: str) -> bool:
         target = self.local_path(path)
@@ -199,11 +214,20 @@ class LocalStorage:
                 target.unlink()
             except FileNotFoundError:
                 return False
+            with contextlib.suppress(FileNotFoundError):  # somebody deleted the folder, too
+                _sync_folder(target.parent)
             return True
 
     def delete_folder(self, path: str) -> None:
+        folder = self.local_path(path)
         with self.mapped("delete_folder", path):
-            shutil.rmtree(self.local_path(path), ignore_errors=False, onerror=_ignore_missing)
+            if not folder.exists():
+                return
+            inside = f"{folder}/"
+            _synced.difference_update([known for known in tuple(_synced) if f"{known}/".startswith(inside)])
+            shutil.rmtree(folder, ignore_errors=False, onerror=_ignore_missing)
+            with contextlib.suppress(FileNotFoundError):
+                _sync_folder(folder.parent)
 
     def read_versioned(self, path: str) -> Versioned | None:
         try:
@@ -217,7 +241,7 @@ class LocalStorage:
             raise StorageError(f"swap failed on {path}: only POSIX systems have file locks", call="swap", path=path)
         target = self.local_path(path)
         with self.mapped("swap", path):
-            target.parent.mkdir(parents=True, exist_ok=True)
+            self._make_folder(target.parent)
             with target.with_name(f".{target.name}.guard").open("ab") as guard:
                 _lock_file(guard, path)
                 if self.read_versioned(path) != seen:
@@ -230,7 +254,7 @@ class LocalStorage:
 
     @contextlib.contextmanager
     def _staged(self, target: Path, data: bytes) -> Iterator[Path]:
-        target.parent.mkdir(parents=True, exist_ok=True)
+        self._make_folder(target.parent)
         staged = target.with_name(f".{target.name}.{uuid.uuid4().hex}.tmp")
         try:
             with staged.open("xb") as file:
@@ -242,10 +266,52 @@ class LocalStorage:
             with contextlib.suppress(OSError):  # a dot file is in nobody's way
                 staged.unlink(missing_ok=True)
 
+    def _make_folder(self, folder: Path) -> None:
+        """A folder and those above it that are missing, each of them synced into the one above.
+
+        Below the table's base path that is done for folders that are there, too: whoever made them may not be done.
+        """
+        if str(folder) in _synced and folder.is_dir():
+            return
+        missing = set(itertools.takewhile(lambda each: not each.is_dir(), (folder, *folder.parents)))
+        folder.mkdir(parents=True, exist_ok=True)
+        for each in (folder, *folder.parents):
+            if each not in missing and (str(each) in _synced or not each.is_relative_to(self._folder)):
+                break
+            _sync_folder(each.parent)
+            if len(_synced) >= _SYNCED_MOST:
+                _synced.clear()
+            _synced.add(str(each))
+
     @staticmethod
     def _drop_crc(target: Path) -> None:
         # Hadoop's checksum side file of an earlier version would make its readers refuse the new bytes.
         target.with_name(f".{target.name}.crc").unlink(missing_ok=True)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Puts a folder's entries on the disk."""
+    if os.name == "nt":
+        return  # folders can't be opened; NTFS keeps a journal of its own
+    handle: int | None = None
+    try:
+        handle = os.open(folder, os.O_RDONLY)
+        os.fsync(handle)
+    except OSError as error:
+        if error.errno not in _NO_SYNC:
+            raise
+    finally:
+        if handle is not None:
+            os.close(handle)
+
+
+def _sync_name(target: Path) -> None:
+    """Puts the new name of a file on the disk, or takes it back: callers look for it to learn if a call succeeded."""
+    try:
+        _sync_folder(target.parent)
+    except OSError:
+        target.unlink(missing_ok=True)
+        raise
 
 
 def _taken_away(call: str, path: str) -> StorageError:
