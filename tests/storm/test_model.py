@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
@@ -190,19 +190,22 @@ class Files:
         yield out
         self._do(lambda: self._put(path, out.getvalue()))
 
-    def create_exclusive(self, path: str, data: bytes) -> None:
+    def sync(self, paths: Collection[str]) -> None:
+        self._do(lambda: None)
+
+    def create_exclusive(self, path: str, data: bytes, **how: Any) -> None:
         self._do(lambda: self._create(path, data))
 
-    def replace_atomic(self, path: str, data: bytes) -> None:
+    def replace_atomic(self, path: str, data: bytes, **how: Any) -> None:
         self._do(lambda: self._put(path, data))
 
     def rename(self, source: str, target: str) -> None:
         self._do(lambda: self._move(source, target), "rename")
 
-    def delete(self, path: str) -> bool:
+    def delete(self, path: str, **how: Any) -> bool:
         return self._do(lambda: self.files.pop(path, None) is not None)
 
-    def delete_folder(self, path: str) -> None:
+    def delete_folder(self, path: str, **how: Any) -> None:
         def call() -> None:
             for name in [name for name in self.files if name.startswith(path + "/")]:
                 del self.files[name]
@@ -226,6 +229,16 @@ class Files:
         return self._do(call, "swap")
 
 
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    """What writers log while they are killed is of no use to anybody."""
+    logger = logging.getLogger("skep")
+    before = logger.level
+    logger.setLevel(logging.CRITICAL)
+    yield
+    logger.setLevel(before)
+
+
 def slices(table: HudiTable) -> list[Any]:
     return [each for each in table.view(metadata=False).slices("") if each.base_file is not None]
 
@@ -233,7 +246,6 @@ def slices(table: HudiTable) -> list[Any]:
 class Lake(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
-        logging.getLogger("skep").setLevel(logging.CRITICAL)
         self.clock = Clock()
         self.files = Files(self.clock)
         self.acknowledged: list[str] = []

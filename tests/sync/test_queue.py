@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -156,17 +157,17 @@ class Dying(LocalStorage):
         if self.left < 0:
             raise StorageError("dead")
 
-    def create_exclusive(self, path: str, data: bytes) -> None:
+    def create_exclusive(self, path: str, data: bytes, **how: Any) -> None:
         self._live()
-        super().create_exclusive(path, data)
+        super().create_exclusive(path, data, **how)
 
-    def replace_atomic(self, path: str, data: bytes) -> None:
+    def replace_atomic(self, path: str, data: bytes, **how: Any) -> None:
         self._live()
-        super().replace_atomic(path, data)
+        super().replace_atomic(path, data, **how)
 
-    def delete(self, path: str) -> bool:
+    def delete(self, path: str, **how: Any) -> bool:
         self._live()
-        return super().delete(path)
+        return super().delete(path, **how)
 
 
 @pytest.mark.parametrize("calls", range(8))

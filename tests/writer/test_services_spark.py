@@ -100,7 +100,7 @@ def dying(table: HudiTable, at: str) -> HudiTable:
             return LocalStorage, (self.root,)
 
     def method(name: str) -> Any:
-        def call(self: Dying, path: str, *args: Any, **named: Any) -> Any:
+        def call(self: Dying, path: str | list[str], *args: Any, **named: Any) -> Any:
             self.dead = self.dead or at in path
             if self.dead:
                 raise StorageError(f"gone at {name} {path}")
@@ -108,7 +108,7 @@ def dying(table: HudiTable, at: str) -> HudiTable:
 
         return call
 
-    for name in ("create_exclusive", "replace_atomic", "rename", "delete", "delete_folder"):
+    for name in ("sync", "create_exclusive", "replace_atomic", "rename", "delete", "delete_folder"):
         setattr(Dying, name, method(name))
     return HudiTable(Dying(table.storage.root), table.config, table.timeline, ThreadRunner(1))
 

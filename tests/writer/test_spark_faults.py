@@ -50,25 +50,25 @@ class DyingStorage(LocalStorage):
         with super().open_write(path) as file:
             yield file
 
-    def create_exclusive(self, path: str, data: bytes) -> None:
+    def create_exclusive(self, path: str, data: bytes, **how: Any) -> None:
         self._count("create_exclusive", path)
-        super().create_exclusive(path, data)
+        super().create_exclusive(path, data, **how)
 
-    def replace_atomic(self, path: str, data: bytes) -> None:
+    def replace_atomic(self, path: str, data: bytes, **how: Any) -> None:
         self._count("replace_atomic", path)
-        super().replace_atomic(path, data)
+        super().replace_atomic(path, data, **how)
 
     def rename(self, source: str, target: str) -> None:
         self._count("rename", source)
         super().rename(source, target)
 
-    def delete(self, path: str) -> bool:
+    def delete(self, path: str, **how: Any) -> bool:
         self._count("delete", path)
-        return super().delete(path)
+        return super().delete(path, **how)
 
-    def delete_folder(self, path: str) -> None:
+    def delete_folder(self, path: str, **how: Any) -> None:
         self._count("delete_folder", path)
-        super().delete_folder(path)
+        super().delete_folder(path, **how)
 
 
 def frame(spark: Any, *rows: tuple[str, str, int, str]) -> Any:

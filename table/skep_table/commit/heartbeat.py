@@ -151,7 +151,7 @@ class Heart:
 
     def _forget(self) -> None:
         if self._time is not None:
-            self._storage.delete(heartbeat_path(self._time))
+            self._storage.delete(heartbeat_path(self._time), durable=False)
             self._time = None
 
 

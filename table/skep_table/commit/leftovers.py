@@ -35,7 +35,8 @@ def _bearing(storage: Storage, instant_time: str, partition: str) -> list[str]:
 def delete_files(storage: Storage, paths: Iterable[str], setting: CommitSetting) -> list[str]:
     """Deletes what is there of `paths` and answers it."""
     listed = list(paths)
-    there = setting.runner.map(storage.delete, listed)
+    there = setting.runner.map(partial(storage.delete, durable=False), listed)
+    storage.sync(listed)
     return [path for path, deleted in zip(listed, there, strict=True) if deleted]
 
 

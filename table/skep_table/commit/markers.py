@@ -2,6 +2,7 @@
 
 Format guide 4.5. Direct markers are written; those of Hudi's timeline server (`MARKERS0` …) are read too. Beside the
 marker folder (inside it, Hudi would take every file for a marker) lies a sign that the commit still takes files.
+Markers are durable before the files that they announce may be; the sign is not, since no writer outlives a power loss.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ def _sign(instant_time: str) -> str:
 
 def open_markers(storage: Storage, instant_time: str, claim: str = "") -> None:
     """Before the first task starts. `claim` says who is at it, where several may be."""
-    storage.create_exclusive(_sign(instant_time), claim.encode())
+    storage.create_exclusive(_sign(instant_time), claim.encode(), durable=False)
 
 
 def claimed_by(storage: Storage, instant_time: str) -> str | None:
@@ -36,7 +37,7 @@ def claimed_by(storage: Storage, instant_time: str) -> str | None:
 
 def close_markers(storage: Storage, instant_time: str) -> None:
     """After this no task opens a file any more, and one that did finds out when it closes it."""
-    storage.delete(_sign(instant_time))
+    storage.delete(_sign(instant_time), durable=False)
 
 
 def ensure_open(storage: Storage, instant_time: str, data_path: str) -> None:
@@ -82,5 +83,5 @@ def list_markers(storage: Storage, instant_time: str) -> list[Marker] | None:
 
 
 def delete_markers(storage: Storage, instant_time: str) -> None:
-    storage.delete(_sign(instant_time))
-    storage.delete_folder(marker_folder(instant_time))
+    storage.delete(_sign(instant_time), durable=False)
+    storage.delete_folder(marker_folder(instant_time), durable=False)

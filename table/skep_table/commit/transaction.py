@@ -29,6 +29,7 @@ from typing import Final
 from skep_table.commit.admission import check_writable, drop_metadata_table
 from skep_table.commit.concurrency import Concurrency
 from skep_table.commit.conflict import Ending, Group, completed_since, services_planned_after, touched_groups
+from skep_table.commit.durability import sync_written
 from skep_table.commit.early import refuse_early
 from skep_table.commit.heartbeat import Heart, Pulse
 from skep_table.commit.instants import after_others_looked, request_write
@@ -149,6 +150,7 @@ class Transaction:
         """
         storage, setting, time = self.table.storage, self._setting, self.instant.requested_time
         close_markers(storage, time)
+        sync_written(storage, metadata)
         optimistic = Concurrency.of(setting.options).is_optimistic
         checked = self._check_ahead(metadata, check) if optimistic else frozenset()
         with _exclusive(self.table, setting) as (fresh, lock_id):

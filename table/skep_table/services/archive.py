@@ -13,6 +13,7 @@ import struct
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
+from functools import partial
 from typing import Any, Final
 
 import fastavro
@@ -63,9 +64,13 @@ def move_to_archive(table: HudiTable, instants: Sequence[Instant], setting: Comm
     setting.lock.ensure_held()
     path = _write(table, content)
     pending = [file.path for _, entries in files for state, file in entries if not state.is_completed]
-    setting.runner.map(table.storage.delete, pending)
-    for instant, _ in files:
-        table.storage.delete(table.layout.path(instant))
+    # A pending instant must not come back without its completion, nor be there longer than an older one.
+    setting.runner.map(partial(table.storage.delete, durable=False), pending)
+    table.storage.sync(pending)
+    completed = [table.layout.path(instant) for instant, _ in files]
+    for done in completed:
+        table.storage.delete(done, durable=False)
+    table.storage.sync(completed)
     return path
 
 

@@ -209,7 +209,9 @@ def execute_clean(table: HudiTable, instant: Instant, setting: CommitSetting) ->
         for partition, files in (plan.file_paths_to_be_deleted_per_partition or {}).items()
     }
     # A file that is gone was deleted by an executor before this one.
-    setting.runner.map(table.storage.delete, [path for paths in planned.values() for path in paths])
+    paths = [path for listed in planned.values() for path in listed]
+    setting.runner.map(partial(table.storage.delete, durable=False), paths)
+    table.storage.sync(paths)
     emptied = {name for name in plan.partitions_to_be_deleted or () if _delete_if_empty(table.storage, name)}
     account = _account(instant, plan, planned, emptied, setting.clock.monotonic() - start)
     try:

@@ -15,6 +15,7 @@ import uuid
 from collections.abc import Callable
 from types import TracebackType
 
+from skep_table.commit.durability import sync_written
 from skep_table.commit.heartbeat import Heart, Heartbeats, Pulse, forget_heartbeat
 from skep_table.commit.instants import after_others_looked
 from skep_table.commit.leftovers import delete_files, files_of_instant
@@ -90,6 +91,7 @@ class Execution:
     def complete(self, metadata: CommitMetadata, check: Check) -> Instant:
         """Makes the result visible. CommitConflictError when another executor took over, or the plan does not fit."""
         setting, time = self._setting, self.instant.requested_time
+        sync_written(self.table.storage, metadata)
         after_others_looked(self.table.reload(), self.instant, setting)
         with held(setting.lock, setting.lock_timeout_seconds):
             fresh = prepared(self.table, setting)

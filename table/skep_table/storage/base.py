@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Protocol, runtime_checkable
@@ -39,8 +40,8 @@ class StorageFlags:
 class Storage(Protocol):
     """Files below one root, the table's base path. Paths are relative to it and `/` separated; `""` is the root.
 
-    What a method has written or deleted when it returns stays so, whatever happens to the machines then: on local disks
-    it is synced, object stores and HDFS keep copies.
+    What a method has written or deleted when it returns survives a power loss: on local disks it is synced, object
+    stores and HDFS keep copies. Files of `open_write`, and calls with `durable=False`, do so after `sync` only.
 
     Every method raises StorageError (with path, call and the cause) when storage fails, FileNotFoundError when a file
     to be read or renamed is not there. Instances pickle: they travel to executors with their options.
@@ -85,12 +86,19 @@ class Storage(Protocol):
     def open_write(self, path: str) -> AbstractContextManager[IO[bytes]]:
         """A new file for streaming output, folders made as needed; an existing one is replaced.
 
-        On a clean exit the file is complete; when the body raises, nothing stays under `path` where the storage allows
-        it (object stores drop the upload, file systems delete).
+        On a clean exit the file is complete, and durable after `sync`; when the body raises, nothing stays under `path`
+        where the storage allows it (object stores drop the upload, file systems delete).
         """
         ...
 
-    def create_exclusive(self, path: str, data: bytes) -> None:
+    def sync(self, paths: Collection[str]) -> None:
+        """Makes durable what was done to these files: their bytes, names, and folders, or that they were deleted.
+
+        One call for many files takes far less time than each on its own.
+        """
+        ...
+
+    def create_exclusive(self, path: str, data: bytes, *, durable: bool = True) -> None:
         """Creates a whole file, visible at once or not at all. AlreadyExistsError when the name is taken."""
         ...
 
@@ -102,10 +110,10 @@ class Storage(Protocol):
         """Moves a file. AlreadyExistsError when the target is there (where the storage can tell)."""
         ...
 
-    def delete(self, path: str) -> bool:
+    def delete(self, path: str, *, durable: bool = True) -> bool:
         """Deletes a file; False when it was not there."""
         ...
 
-    def delete_folder(self, path: str) -> None:
+    def delete_folder(self, path: str, *, durable: bool = True) -> None:
         """Deletes everything below a folder and the folder itself. No error when it is not there."""
         ...

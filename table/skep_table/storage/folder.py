@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import IO, TYPE_CHECKING
@@ -61,8 +62,11 @@ class FolderStorage:
     def open_write(self, path: str) -> AbstractContextManager[IO[bytes]]:
         return self._storage.open_write(self._outer(path))
 
-    def create_exclusive(self, path: str, data: bytes) -> None:
-        self._storage.create_exclusive(self._outer(path), data)
+    def sync(self, paths: Collection[str]) -> None:
+        self._storage.sync([self._outer(path) for path in paths])
+
+    def create_exclusive(self, path: str, data: bytes, *, durable: bool = True) -> None:
+        self._storage.create_exclusive(self._outer(path), data, durable=durable)
 
     def replace_atomic(self, path: str, data: bytes) -> None:
         self._storage.replace_atomic(self._outer(path), data)
@@ -70,8 +74,8 @@ class FolderStorage:
     def rename(self, source: str, target: str) -> None:
         self._storage.rename(self._outer(source), self._outer(target))
 
-    def delete(self, path: str) -> bool:
-        return self._storage.delete(self._outer(path))
+    def delete(self, path: str, *, durable: bool = True) -> bool:
+        return self._storage.delete(self._outer(path), durable=durable)
 
-    def delete_folder(self, path: str) -> None:
-        self._storage.delete_folder(self._outer(path))
+    def delete_folder(self, path: str, *, durable: bool = True) -> None:
+        self._storage.delete_folder(self._outer(path), durable=durable)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from functools import cached_property
 from typing import IO, TYPE_CHECKING, Any, Final, cast
 
@@ -149,7 +149,10 @@ class HdfsStorage:
                 self.delete(path)
             raise
 
-    def create_exclusive(self, path: str, data: bytes) -> None:
+    def sync(self, paths: Collection[str]) -> None:
+        """Nothing: what was written has copies on other machines."""
+
+    def create_exclusive(self, path: str, data: bytes, *, durable: bool = True) -> None:  # noqa: ARG002
         with self._mapped("create_exclusive", path), self._staged(path, data) as staged:
             try:
                 self._client.rename(staged, self._at(path))
@@ -168,11 +171,11 @@ class HdfsStorage:
             except FileExistsError as error:
                 raise AlreadyExistsError(f"{target} exists already below {self._root}", path=target) from error
 
-    def delete(self, path: str) -> bool:
+    def delete(self, path: str, *, durable: bool = True) -> bool:  # noqa: ARG002
         with self._mapped("delete", path):
             return bool(self._client.delete(self._at(path)))
 
-    def delete_folder(self, path: str) -> None:
+    def delete_folder(self, path: str, *, durable: bool = True) -> None:  # noqa: ARG002
         with self._mapped("delete_folder", path):
             self._client.delete(self._at(path), True)
 

@@ -11,7 +11,8 @@ import os
 import shutil
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
 
@@ -32,6 +33,7 @@ _GUARD_SECONDS: Final = 30.0
 # Folders whose entries in the folders above them this process has synced. Only ever spares a sync.
 _synced: Final[set[str]] = set()
 _SYNCED_MOST: Final = 10_000
+_SYNCS_AT_ONCE: Final = 16
 # Of a folder: it may be written to and not opened, or its file system has no sync of folders.
 _NO_SYNC: Final = (errno.EACCES, errno.EINVAL, errno.ENOTSUP)
 
@@ -58,8 +60,9 @@ class LocalStorage:
     Whole files are written under a temporary dot name in the same folder, flushed, and then linked (exclusive) or
     renamed (replacing), so no reader ever sees a part of one and a crash leaves only a dot file.
 
-    What a method has done when it returns survives a power loss: files are synced before they get their names, and then
-    the folders that hold the names, those of new folders and of deleted files included.
+    What a durable call has done when it returns survives a power loss: files are synced before they get their names,
+    then the folders that hold the names, those of new folders and of deleted files included. `sync` does that for many
+    files at once, from several threads: the journal of a file system takes their requests together.
     """
 
     flags = StorageFlags(atomic_rename=True, conditional_put=True)
@@ -154,16 +157,13 @@ class LocalStorage:
     def open_write(self, path: str) -> Iterator[IO[bytes]]:
         target = self.local_path(path)
         with self.mapped("open_write", path):
-            self._make_folder(target.parent)
+            target.parent.mkdir(parents=True, exist_ok=True)
             file = io.BufferedWriter(_Output(self, path))
         try:
             yield file
             with self.mapped("open_write", path):
-                file.flush()
-                os.fsync(file.fileno())
                 file.close()
                 self._drop_crc(target)
-                _sync_folder(target.parent)
         except BaseException:
             with contextlib.suppress(OSError, ValueError):  # what is still in the buffer meets the same fault
                 file.close()
@@ -171,17 +171,29 @@ class LocalStorage:
                 target.unlink(missing_ok=True)
             raise
 
-    def create_exclusive(self, path: str, data: bytes) -> None:
+    def sync(self, paths: Collection[str]) -> None:
+        files = [self.local_path(path) for path in paths]
+        folders = [found for folder in {file.parent for file in files} for found in self._folders_above(folder)]
+        entries = {file.parent for file in files} | {above for above, _ in folders}
+        with self.mapped("sync", ""), ThreadPoolExecutor(_SYNCS_AT_ONCE) as pool:
+            for wanted in (files, entries):
+                for _ in pool.map(_sync_if_there, wanted):
+                    pass
+        for _, folder in folders:
+            _note_synced(folder)
+
+    def create_exclusive(self, path: str, data: bytes, *, durable: bool = True) -> None:
         target = self.local_path(path)
         with self.mapped("create_exclusive", path):
-            with self._staged(target, data) as staged:
+            with self._staged(target, data, durable) as staged:
                 try:
                     os.link(staged, target)  # fails when the name is taken, unlike rename
                 except FileExistsError as error:
                     raise AlreadyExistsError(f"{path} exists already below {self._root}", path=path) from error
                 except FileNotFoundError as error:
                     raise _taken_away("create_exclusive", path) from error
-            _sync_name(target)
+            if durable:
+                _sync_name(target)
 
     def replace_atomic(self, path: str, data: bytes) -> None:
         target = self.local_path(path)
@@ -191,7 +203,7 @@ class LocalStorage:
                 staged.replace(target)
             except FileNotFoundError as error:
                 raise _taken_away("replace_atomic", path) from error
-            _sync_folder(target.parent)
+            _sync(target.parent)
 
     def rename(self, source: str, target: str) -> None:
         old, new = self.local_path(source), self.local_path(target)
@@ -204,9 +216,9 @@ class LocalStorage:
             _sync_name(new)
             old.unlink()
             self._drop_crc(old)
-            _sync_folder(old.parent)
+            _sync(old.parent)
 
-    def delete(self, path: str) -> bool:
+    def delete(self, path: str, *, durable: bool = True) -> bool:
         target = self.local_path(path)
         with self.mapped("delete", path):
             self._drop_crc(target)
@@ -214,11 +226,12 @@ class LocalStorage:
                 target.unlink()
             except FileNotFoundError:
                 return False
-            with contextlib.suppress(FileNotFoundError):  # somebody deleted the folder, too
-                _sync_folder(target.parent)
+            if durable:
+                with contextlib.suppress(FileNotFoundError):  # somebody deleted the folder, too
+                    _sync(target.parent)
             return True
 
-    def delete_folder(self, path: str) -> None:
+    def delete_folder(self, path: str, *, durable: bool = True) -> None:
         folder = self.local_path(path)
         with self.mapped("delete_folder", path):
             if not folder.exists():
@@ -226,8 +239,9 @@ class LocalStorage:
             inside = f"{folder}/"
             _synced.difference_update([known for known in tuple(_synced) if f"{known}/".startswith(inside)])
             shutil.rmtree(folder, ignore_errors=False, onerror=_ignore_missing)
-            with contextlib.suppress(FileNotFoundError):
-                _sync_folder(folder.parent)
+            if durable:
+                with contextlib.suppress(FileNotFoundError):
+                    _sync(folder.parent)
 
     def read_versioned(self, path: str) -> Versioned | None:
         try:
@@ -253,14 +267,18 @@ class LocalStorage:
                 return True
 
     @contextlib.contextmanager
-    def _staged(self, target: Path, data: bytes) -> Iterator[Path]:
-        self._make_folder(target.parent)
+    def _staged(self, target: Path, data: bytes, durable: bool = True) -> Iterator[Path]:
+        if durable:
+            self._make_folder(target.parent)
+        else:
+            target.parent.mkdir(parents=True, exist_ok=True)
         staged = target.with_name(f".{target.name}.{uuid.uuid4().hex}.tmp")
         try:
             with staged.open("xb") as file:
                 file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
+                if durable and data:
+                    file.flush()
+                    os.fsync(file.fileno())
             yield staged
         finally:
             with contextlib.suppress(OSError):  # a dot file is in nobody's way
@@ -278,10 +296,15 @@ class LocalStorage:
         for each in (folder, *folder.parents):
             if each not in missing and (str(each) in _synced or not each.is_relative_to(self._folder)):
                 break
-            _sync_folder(each.parent)
-            if len(_synced) >= _SYNCED_MOST:
-                _synced.clear()
-            _synced.add(str(each))
+            _sync(each.parent)
+            _note_synced(each)
+
+    def _folders_above(self, folder: Path) -> Iterator[tuple[Path, Path]]:
+        """The folders up to the base path whose names are not known to be on the disk, each with the one above it."""
+        for each in (folder, *folder.parents):
+            if str(each) in _synced or not each.is_relative_to(self._folder):
+                return
+            yield each.parent, each
 
     @staticmethod
     def _drop_crc(target: Path) -> None:
@@ -289,13 +312,13 @@ class LocalStorage:
         target.with_name(f".{target.name}.crc").unlink(missing_ok=True)
 
 
-def _sync_folder(folder: Path) -> None:
-    """Puts a folder's entries on the disk."""
-    if os.name == "nt":
+def _sync(place: Path) -> None:
+    """Puts a file's bytes, or a folder's entries, on the disk."""
+    if os.name == "nt" and place.is_dir():
         return  # folders can't be opened; NTFS keeps a journal of its own
     handle: int | None = None
     try:
-        handle = os.open(folder, os.O_RDONLY)
+        handle = os.open(place, os.O_RDWR if os.name == "nt" else os.O_RDONLY)
         os.fsync(handle)
     except OSError as error:
         if error.errno not in _NO_SYNC:
@@ -305,10 +328,21 @@ def _sync_folder(folder: Path) -> None:
             os.close(handle)
 
 
+def _sync_if_there(place: Path) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        _sync(place)
+
+
+def _note_synced(folder: Path) -> None:
+    if len(_synced) >= _SYNCED_MOST:
+        _synced.clear()
+    _synced.add(str(folder))
+
+
 def _sync_name(target: Path) -> None:
     """Puts the new name of a file on the disk, or takes it back: callers look for it to learn if a call succeeded."""
     try:
-        _sync_folder(target.parent)
+        _sync(target.parent)
     except OSError:
         target.unlink(missing_ok=True)
         raise

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from functools import cached_property
 from typing import IO, TYPE_CHECKING, Any
 
@@ -172,7 +172,10 @@ class ObjectStorage:
             with self._mapped("open_write", path):
                 self._obstore.put(self._store, path, spool)
 
-    def create_exclusive(self, path: str, data: bytes) -> None:
+    def sync(self, paths: Collection[str]) -> None:
+        """Nothing: what was written has copies on other machines."""
+
+    def create_exclusive(self, path: str, data: bytes, *, durable: bool = True) -> None:  # noqa: ARG002
         with self._mapped("create_exclusive", path):
             try:
                 self._obstore.put(self._store, path, data, mode="create")
@@ -209,7 +212,7 @@ class ObjectStorage:
         self.create_exclusive(target, self.read(source))
         self.delete(source)
 
-    def delete(self, path: str) -> bool:
+    def delete(self, path: str, *, durable: bool = True) -> bool:  # noqa: ARG002
         try:
             self.size(path)
         except FileNotFoundError:
@@ -218,7 +221,7 @@ class ObjectStorage:
             self._obstore.delete(self._store, path)
         return True
 
-    def delete_folder(self, path: str) -> None:
+    def delete_folder(self, path: str, *, durable: bool = True) -> None:  # noqa: ARG002
         with self._mapped("delete_folder", path):
             for chunk in self._obstore.list(self._store, path + "/" if path else None):
                 self._obstore.delete(self._store, [meta["path"] for meta in chunk])

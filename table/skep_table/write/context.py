@@ -61,6 +61,6 @@ def ensure_partition(storage: Storage, partition_path: str, instant_time: str) -
     depth = len(partition_path.split("/")) if partition_path else 0
     text = format_properties({"commitTime": instant_time, "partitionDepth": str(depth)}, ["partition metadata"])
     try:
-        storage.create_exclusive(path, text)
+        storage.create_exclusive(path, text, durable=False)
     except AlreadyExistsError:
         return  # another task was first

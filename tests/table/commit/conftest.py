@@ -13,7 +13,7 @@ import pytest
 from skep_table.errors import StorageError
 from skep_table.storage import LocalStorage
 
-CHANGES = {"open_write", "create_exclusive", "replace_atomic", "rename", "delete", "delete_folder"}
+CHANGES = {"open_write", "sync", "create_exclusive", "replace_atomic", "rename", "delete", "delete_folder"}
 READS = {"list_prefix", "list_folders", "exists", "size", "read", "read_range", "open_input"}
 
 

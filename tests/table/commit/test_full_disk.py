@@ -53,13 +53,13 @@ class FullDisk(LocalStorage):
             yield file
             self._take_room(path)
 
-    def create_exclusive(self, path: str, data: bytes) -> None:
+    def create_exclusive(self, path: str, data: bytes, **how: Any) -> None:
         self._take_room(path)
-        super().create_exclusive(path, data)
+        super().create_exclusive(path, data, **how)
 
-    def replace_atomic(self, path: str, data: bytes) -> None:
+    def replace_atomic(self, path: str, data: bytes, **how: Any) -> None:
         self._take_room(path)
-        super().replace_atomic(path, data)
+        super().replace_atomic(path, data, **how)
 
     def rename(self, source: str, target: str) -> None:
         self._take_room(target)

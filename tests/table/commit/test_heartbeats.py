@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -96,9 +97,9 @@ def test_an_instant_is_never_seen_without_its_heartbeat(table: HudiTable, monkey
     seen: list[str] = []
     create = LocalStorage.create_exclusive
 
-    def watched(self: LocalStorage, path: str, data: bytes) -> None:
+    def watched(self: LocalStorage, path: str, data: bytes, **how: Any) -> None:
         seen.append(path)
-        create(self, path, data)
+        create(self, path, data, **how)
 
     monkeypatch.setattr(LocalStorage, "create_exclusive", watched)
     with begun(table) as transaction:

@@ -56,14 +56,14 @@ class Signalled(LocalStorage):
 
 
 def _signalling(name: str) -> Any:
-    def method(self: Signalled, *args: Any) -> Any:
+    def method(self: Signalled, *args: Any, **named: Any) -> Any:
         with self._signal():
-            return getattr(LocalStorage, name)(self, *args)
+            return getattr(LocalStorage, name)(self, *args, **named)
 
     return method
 
 
-for _name in ("create_exclusive", "replace_atomic", "rename", "delete", "delete_folder"):
+for _name in ("sync", "create_exclusive", "replace_atomic", "rename", "delete", "delete_folder"):
     setattr(Signalled, _name, _signalling(_name))
 
 

@@ -165,10 +165,10 @@ def failing(maker: Any) -> None:
 
 
 class Refusing(LocalStorage):
-    def create_exclusive(self, path: str, data: bytes) -> None:
+    def create_exclusive(self, path: str, data: bytes, **how: Any) -> None:
         if path.endswith("commit"):
             raise StorageError("refused", path=path)
-        super().create_exclusive(path, data)
+        super().create_exclusive(path, data, **how)
 
 
 CHANGES: dict[str, Callable[[Any], Any]] = {
@@ -282,12 +282,15 @@ def test_a_setting_of_the_table_is_the_old_or_the_new(
 
 
 def write(storage: LocalStorage) -> None:
-    with storage.open_write("new/deep/file") as file:
-        file.write(b"new")
+    for path in ("new/deep/file", "new/deeper/one"):
+        with storage.open_write(path) as file:
+            file.write(b"new")
+    storage.delete("a/file", durable=False)
+    storage.sync(["new/deep/file", "new/deeper/one", "a/file"])
 
 
 STEPS: dict[str, tuple[Callable[[LocalStorage], Any], Tree]] = {
-    "open_write": (write, {"new/deep/file": b"new"}),
+    "sync": (write, {"new/deep/file": b"new", "new/deeper/one": b"new", "a/file": None}),
     "create_exclusive": (lambda s: s.create_exclusive("new/deep/file", b"new"), {"new/deep/file": b"new"}),
     "replace_atomic": (lambda s: s.replace_atomic("a/file", b"new"), {"a/file": b"new"}),
     "rename": (lambda s: s.rename("a/file", "new/deep/file"), {"a/file": None, "new/deep/file": b"old"}),
@@ -332,11 +335,12 @@ def test_a_name_that_may_not_be_on_the_disk_is_taken_back(tmp_path: Path, monkey
     for call in (
         lambda: storage.create_exclusive("file", b"new"),
         lambda: storage.rename("staged", "file"),
-        lambda: write(storage),
     ):
         with pytest.raises(StorageError, match="Input/output"):
             call()
         assert [file.path for file in storage.list_prefix("", recursive=True)] == ["staged"]
+    with pytest.raises(StorageError, match="Input/output"):
+        storage.sync(["staged"])
     monkeypatch.undo()
     storage.create_exclusive("file", b"new")
     with pytest.raises(AlreadyExistsError):

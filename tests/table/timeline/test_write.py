@@ -8,6 +8,7 @@ import sys
 import time
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -125,7 +126,7 @@ def test_nobody_ends_up_below_an_instant_that_was_there_first(table: HudiTable) 
 
 
 def test_who_is_never_first_gives_up(table: HudiTable, monkeypatch: pytest.MonkeyPatch) -> None:
-    def taken(path: str, data: bytes) -> None:
+    def taken(path: str, data: bytes, **how: Any) -> None:
         raise AlreadyExistsError("taken", path=path)
 
     monkeypatch.setattr(table.storage, "create_exclusive", taken)

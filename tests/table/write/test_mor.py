@@ -326,9 +326,9 @@ class Announced(LocalStorage):
         super().__init__(root)
         self.paths: list[str] = []
 
-    def create_exclusive(self, path: str, data: bytes) -> None:
+    def create_exclusive(self, path: str, data: bytes, **how: Any) -> None:
         self.paths.append(path)
-        super().create_exclusive(path, data)
+        super().create_exclusive(path, data, **how)
 
     def open_write(self, path: str) -> Any:
         self.paths.append(path)

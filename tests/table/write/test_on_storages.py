@@ -81,12 +81,12 @@ def test_what_a_dead_writer_left_is_rolled_back(storage: Storage, monkeypatch: p
     LocalWriter(table).upsert(rows(("a", "x", 1, 1)))
     real = type(storage).create_exclusive
 
-    def dies_at_the_commit(self: Any, path: str, data: bytes) -> None:
+    def dies_at_the_commit(self: Any, path: str, data: bytes, **how: Any) -> None:
         if path.endswith(".commit"):
             monkeypatch.setattr(type(storage), "delete", _dead)
             monkeypatch.setattr(type(storage), "read", _dead)
             raise StorageError("the writer is dead", path=path)
-        real(self, path, data)
+        real(self, path, data, **how)
 
     monkeypatch.setattr(type(storage), "create_exclusive", dies_at_the_commit)
     with pytest.raises(StorageError, match="dead"):
