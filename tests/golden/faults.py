@@ -132,6 +132,11 @@ def _after_restore(case: archives.Case, _query: archives.Query) -> list[Row]:
     return case.expected("snapshot_after_restore.jsonl")
 
 
+def _all_rows(case: archives.Case, _query: archives.Query) -> list[Row]:
+    """Every row of the table was written within the range."""
+    return case.expected("snapshot.jsonl")
+
+
 def _images(case: archives.Case, query: archives.Query) -> list[Row]:
     """Images that Hudi took from data files, with the values that its row queries show for the same row.
 
@@ -202,6 +207,7 @@ _RIGHT: dict[str, Callable[[archives.Case, archives.Query], list[Row]]] = {
     "without begin": _without_begin,
     "with the hidden commit": _with_hidden_commit,
     "after the restore": _after_restore,
+    "all rows": _all_rows,
     "images": _images,
     "as 1.1.1": _as_in_next_release,
     "newest in range": _newest_in_range,

@@ -25,7 +25,14 @@ if TYPE_CHECKING:
 _SCHEMES: Final = ("file:", "hdfs:")
 _GLOB: Final = re.compile(r"([\[\]{}*?\\])")
 # Files of Hudi do not say which calendar their writer used: all of them the one of today.
-_OPTIONS: Final = {"datetimeRebaseMode": "CORRECTED", "int96RebaseMode": "CORRECTED", "mergeSchema": "false"}
+# A file that is not there, or can't be read, is an error whatever the session says.
+_OPTIONS: Final = {
+    "datetimeRebaseMode": "CORRECTED",
+    "int96RebaseMode": "CORRECTED",
+    "mergeSchema": "false",
+    "ignoreMissingFiles": "false",
+    "ignoreCorruptFiles": "false",
+}
 
 
 def split(tasks: Sequence[ReadTask]) -> tuple[list[ReadTask], list[ReadTask]]:

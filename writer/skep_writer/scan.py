@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import pyarrow as pa
 
 from skep_table.query import cdc, execute
+from skep_table.query.cleaned import files_there
 from skep_table.query.options import QueryType
 from skep_table.query.plan import ReadTask, plan
 from skep_table.query.read import read_schema
@@ -75,8 +76,10 @@ def task_shares(tasks: Sequence[Task], cores: int) -> list[bytes]:
 def rows_of_share(share: bytes | pa.Buffer, target: pa.Schema) -> Iterator[pa.RecordBatch]:
     """The rows of some tasks, in exactly the columns of `target`."""
     for task in pickle.loads(share):
-        for rows in (cdc if isinstance(task, cdc.ChangeTask) else execute).run(task):
-            yield from conform(rows, target).combine_chunks().to_batches()
+        is_cdc = isinstance(task, cdc.ChangeTask)
+        with files_there(task.table if is_cdc else task.scan.table):
+            for rows in (cdc if is_cdc else execute).run(task):
+                yield from conform(rows, target).combine_chunks().to_batches()
 
 
 def _shares(tasks: Sequence[Task], count: int) -> list[list[Task]]:

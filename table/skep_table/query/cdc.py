@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from skep_table.errors import FormatError, InputError
 from skep_table.logfile import BlockType, read_blocks
 from skep_table.names import BaseFileName
-from skep_table.query.incremental import instants_between
+from skep_table.query.incremental import check_known, instants_between
 from skep_table.query.json_text import AVRO, COMPACT, json_rows, json_values
 from skep_table.query.plan import predicate_of
 from skep_table.query.predicate import Predicate
@@ -80,7 +80,9 @@ def plan_changes(table: HudiTable, request: ReadRequest) -> list[ChangeTask]:
 def _tasks(table: HudiTable, request: ReadRequest) -> list[ChangeTask]:
     slices = _Slices(table, table.view(metadata=request.metadata))
     tasks: list[ChangeTask] = []
-    for instant in instants_between(table, request):
+    instants = instants_between(table, request)
+    check_known(table, instants, request)
+    for instant in instants:
         metadata = table.commit_metadata(instant)
         if metadata.operation_type in _NO_CHANGES:
             continue
@@ -89,8 +91,8 @@ def _tasks(table: HudiTable, request: ReadRequest) -> list[ChangeTask]:
             if task is not None:
                 tasks.append(task)
         for partition, file_ids in (metadata.partition_to_replace_file_ids or {}).items():
-            gone = slices.as_of_before(instant, partition, frozenset(file_ids))
-            tasks += (ChangeTask(table, instant.requested_time, before=found) for found in gone)
+            before = slices.as_of_before(instant, partition, frozenset(file_ids))
+            tasks += (ChangeTask(table, instant.requested_time, before=found) for found in before)
     return tasks
 
 
@@ -166,7 +168,10 @@ class _Slices:
         if last is None:
             return []
         view = self._table.view(as_of=last.requested_time)
-        return [found for found in view.slices(partition) if found.file_id in file_ids]
+        found = [slice_ for slice_ in view.slices(partition) if slice_.file_id in file_ids]
+        for file_id in sorted(file_ids - {slice_.file_id for slice_ in found}):
+            raise _cleaned(f"file group {file_id} in partition {partition!r}, which {instant.requested_time} replaced")
+        return found
 
 
 def _cleaned(what: str) -> InputError:

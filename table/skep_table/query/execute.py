@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from skep_table.basefile import read_footer
 from skep_table.logfile import read_blocks
@@ -73,7 +72,7 @@ def _columns_of_files(scan: Scan, constants: dict[str, pa.Scalar]) -> tuple[str,
 def _of_commits(rows: pa.RecordBatch, scan: Scan) -> pa.RecordBatch:
     if scan.commit_times is None:
         return rows
-    return rows.filter(pc.is_in(rows.column(COMMIT_TIME), pa.array(scan.commit_times, pa.string())))
+    return rows.filter(scan.commit_times.mask(rows.column(COMMIT_TIME)))
 
 
 def _with_constants(rows: pa.RecordBatch, constants: dict[str, pa.Scalar], scan: Scan) -> pa.RecordBatch:

@@ -1,24 +1,25 @@
 """Incremental queries: the commits of a range, the files they wrote, and the newest version of each row within the
 range.
 
-The range is open at its begin and closed at its end: requested times in layout 1, completion times in layout 2. As in
-Hudi, layout 1 answers from the active timeline alone and layout 2 from the archived part too; only files that commits
-of the range wrote are read, so a row that an older slice would have beaten shows up; replaced file groups are left out.
+The range is open at its begin and closed at its end: requested times in layout 1, completion times in layout 2. It may
+begin in the archived part of the timeline. Only files that commits of the range wrote are read, so a row that an older
+slice would have beaten shows up; replaced file groups are left out. A range from an archived begin to the present is
+answered from the table as it is, which has the newest version of each row.
 """
 
 from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from skep_table.errors import InputError
 from skep_table.query.options import FALL_BACK_TO_FULL_SCAN
 from skep_table.query.request import BEGINNING, ReadRequest, instant_text
 from skep_table.runner import ThreadRunner
+from skep_table.slices.commit_times import CommitTimes
 from skep_table.storage import FileStatus
 from skep_table.table import HudiTable
-from skep_table.table_config import TableType
 from skep_table.timeline.instant import DATA_ACTIONS, Instant
 from skep_table.timeline.metadata import CommitMetadata
 from skep_table.view import FileSlice, FileView
@@ -30,24 +31,54 @@ def instants_between(table: HudiTable, request: ReadRequest) -> tuple[Instant, .
     since, until = _range(table, request)
     timeline = table.timeline.data().completed()
     instants = list(timeline)
-    if timeline.layout.has_completion_times and since < min(map(_moment, instants), default=since + "~"):
+    if since < min(map(_moment, instants), default=since + "~"):
         instants += filter(_writes, table.timeline.archived())
     chosen = (instant for instant in instants if _inside(instant, since, until))
     return tuple(sorted(chosen, key=lambda instant: instant.requested_time))
 
 
-def commits_of_rows(table: HudiTable, request: ReadRequest, instants: Sequence[Instant]) -> tuple[str, ...]:
-    """The requested times of the commits whose rows are answered, of those that the files of `instants` hold.
+def commits_of_rows(table: HudiTable, request: ReadRequest, instants: Sequence[Instant]) -> CommitTimes:
+    """The commits whose rows are answered, of those that the files of `instants` hold.
 
-    On merge-on-read tables of version 6 these are all of the range, also those whose instants are archived.
+    In layout 1 whatever lies before the start of the active timeline, also commits that the archive has lost.
     """
-    times = {instant.requested_time for instant in instants}
-    if not table.timeline.layout.has_completion_times and table.config.type is TableType.MERGE_ON_READ:
-        since, until = _range(table, request)
-        if table.timeline.is_archived(since):
-            archived = filter(_writes, table.timeline.archived())
-            times.update(instant.requested_time for instant in archived if _inside(instant, since, until))
-    return tuple(sorted(times))
+    times = (instant.requested_time for instant in instants)
+    if table.timeline.layout.has_completion_times:
+        return CommitTimes.of(times)
+    return CommitTimes.of(times, *_archived_range(table, request))
+
+
+def _archived_range(table: HudiTable, request: ReadRequest) -> tuple[str, str]:
+    """The part of the range before the start of the active timeline, exclusive at both ends."""
+    since, until = _range(table, request)
+    start = table.timeline.first_time or ""
+    return since, start if until is None else min(start, f"{until}~")
+
+
+def check_known(table: HudiTable, instants: Sequence[Instant], request: ReadRequest) -> None:
+    """InputError for files that commits of the range wrote of which neither timeline nor archive knows."""
+    after, before = _archived_range(table, request)
+    if table.timeline.layout.has_completion_times or after >= before:
+        return
+    known = {instant.requested_time for instant in instants}
+    unknown = _unknown_files(table, request, known, after, before)
+    if unknown:
+        raise InputError(
+            f"the archive has no commit that wrote {unknown[0]}, within the range of the query; ask for a later range",
+            hint=f"{FALL_BACK_TO_FULL_SCAN.key}=true answers an incremental query from the table as it is",
+            path=unknown[0],
+            found=len(unknown),
+        )
+
+
+def _unknown_files(
+    table: HudiTable, request: ReadRequest, known: Collection[str], after: str, before: str
+) -> list[str]:
+    """The base files of instants between two that are not known."""
+    view = table.view(metadata=request.metadata)
+    slices = (slice_ for path in view.partitions() for slice_ in view.all_slices(path))
+    times = ((slice_.base_file.path, slice_.base_file.name.instant_time) for slice_ in slices if slice_.base_file)
+    return [path for path, time in times if after < time < before and time not in known]
 
 
 def _range(table: HudiTable, request: ReadRequest) -> tuple[str, str | None]:
@@ -96,13 +127,27 @@ def view_of_changes(table: HudiTable, instants: Sequence[Instant], request: Read
 
     Where these files are not all there any more (archived instants, cleaned files), and the request or the table's
     release says so, the whole table as it is now stands in: rows that were changed since are missing from the answer.
+    Raises InputError for commits that are lost.
     """
-    listing = WrittenFiles(map(table.commit_metadata, instants))
     fall_back = request.full_scan if request.full_scan is not None else table.timeline.layout.has_completion_times
-    if fall_back and (_start_is_archived(table, instants, request) or not _all_there(table, listing, request)):
+    if fall_back and _start_is_archived(table, instants, request):
+        return table.view(metadata=request.metadata)
+    if not table.timeline.layout.has_completion_times and _start_is_archived(table, instants, request):
+        if request.until is None and _has_archived(table, instants, request):
+            return table.view(metadata=request.metadata)  # nothing was changed after the range
+        check_known(table, instants, request)
+    listing = WrittenFiles(map(table.commit_metadata, instants))
+    if fall_back and not _all_there(table, listing, request):
         return table.view(metadata=request.metadata)
     last = instants[-1].requested_time if instants else ""
     return FileView(listing, lambda: load_facts(table, last, ThreadRunner()))
+
+
+def _has_archived(table: HudiTable, instants: Sequence[Instant], request: ReadRequest) -> bool:
+    """Whether commits of the range are archived, be they known or lost."""
+    if any(table.timeline.is_archived(instant.requested_time) for instant in instants):
+        return True
+    return bool(_unknown_files(table, request, (), *_archived_range(table, request)))
 
 
 def _start_is_archived(table: HudiTable, instants: Sequence[Instant], request: ReadRequest) -> bool:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 import pyarrow as pa
 
-from skep_table.errors import InputError, UnsupportedError
+from skep_table.errors import InputError, SkepError, UnsupportedError
 from skep_table.options import Options
+from skep_table.query.cleaned import check_not_cleaned, gone, is_outdated
 from skep_table.query.incremental import (
     WrittenFiles,
     check_not_cleaned_away,
@@ -28,15 +30,17 @@ from skep_table.query.pruning import (
     record_keys,
 )
 from skep_table.query.request import ReadRequest, instant_text
-from skep_table.query.timetravel import check_not_cleaned
 from skep_table.schema.arrow import from_arrow_type, to_arrow
 from skep_table.schema.history import SchemaVersion
 from skep_table.schema.policy import OPERATION_FIELD
 from skep_table.schema.types import Field, Schema
 from skep_table.slices.bootstrap import METADATA_BOOTSTRAP
+from skep_table.slices.commit_times import CommitTimes
 from skep_table.slices.history import schema_history
 from skep_table.table import HudiTable
 from skep_table.view import FileSlice, FileView
+
+_ATTEMPTS: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +60,7 @@ class Scan:
     partitions: PartitionValues
     predicate: Predicate | None = None
     as_of: str | None = None
-    commit_times: tuple[str, ...] | None = None
+    commit_times: CommitTimes | None = None
     options: Mapping[str, str] = field(default_factory=dict)
     history: tuple[SchemaVersion, ...] = ()
     commits_after_merge: bool = False
@@ -100,14 +104,44 @@ class ReadTask:
 
 
 def plan(table: HudiTable, request: ReadRequest) -> list[ReadTask]:
-    """The file slices that can hold rows of the answer, partition by partition. CDC has its own plan (cdc.py)."""
+    """The file slices that can hold rows of the answer, partition by partition. CDC has its own plan (cdc.py).
+
+    Where the table was cleaned since it was opened, so that its files may be gone, it is planned as it is now.
+    StorageError where it is cleaned faster than planned, or has got other columns.
+    """
+    now = table
+    for _ in range(_ATTEMPTS):
+        try:
+            tasks = _plan(now, request)
+        except (SkepError, FileNotFoundError):
+            if not is_outdated(now, _moment(now, request)):
+                raise
+        else:
+            if not is_outdated(now, _moment(now, request)):
+                _check_columns(table, now, request)
+                return tasks
+        now = now.reload()
+    raise gone(table, "it is cleaned faster than it can be listed")
+
+
+def _moment(table: HudiTable, request: ReadRequest) -> str | None:
+    return None if request.as_of is None else instant_text(request.as_of, table.config.timezone.value)
+
+
+def _check_columns(then: HudiTable, now: HudiTable, request: ReadRequest) -> None:
+    """What a read said that its columns are is what they are."""
+    if now is not then and scan_of(now, request).arrow_schema != scan_of(then, request).arrow_schema:
+        raise gone(then, "since then the table has got other columns")
+
+
+def _plan(table: HudiTable, request: ReadRequest) -> list[ReadTask]:
     scan = scan_of(table, request)
     if request.query is QueryType.INCREMENTAL:
         instants = instants_between(table, request)
         scan = replace(scan, commit_times=commits_of_rows(table, request, instants))
         view = view_of_changes(table, instants, request)
         if isinstance(view.listing, WrittenFiles):
-            scan = replace(scan, as_of=max(scan.commit_times or (), default=None))
+            scan = replace(scan, as_of=scan.commit_times.last if scan.commit_times else None)
             return _with_complete_slices(scan, _slices(scan, view, request), request)
         # The table stands in as it is now. Hudi 0.15 leaves out the log blocks of other commits all the same.
         scan = replace(scan, commits_after_merge=table.layout.has_completion_times)

@@ -6,9 +6,9 @@ from collections.abc import Generator, Iterator
 
 import pyarrow as pa
 
-from skep_table.errors import StorageError
 from skep_table.query import cdc, execute
 from skep_table.query.ahead import in_order
+from skep_table.query.cleaned import files_there
 from skep_table.query.options import QueryType
 from skep_table.query.plan import plan, scan_of
 from skep_table.query.request import ReadRequest
@@ -45,32 +45,23 @@ def read_batches(table: HudiTable, request: ReadRequest = SNAPSHOT) -> Iterator[
         return
     # A limit is likely met by the first slice: reading ahead would be for nothing.
     workers = 1 if left is not None else None
-    batches: Generator[pa.RecordBatch, None, None]
-    if request.query is QueryType.CDC:
-        batches = in_order(cdc.plan_changes(table, request), cdc.run, workers)
-    else:
-        batches = in_order(plan(table, request), execute.run, workers)
-    for batch in _as_planned(batches, table):
-        if left is not None and batch.num_rows >= left:
-            yield batch.slice(0, left)
-            batches.close()
-            return
-        yield batch
-        left = None if left is None else left - batch.num_rows
-
-
-def _as_planned(batches: Iterator[pa.RecordBatch], table: HudiTable) -> Iterator[pa.RecordBatch]:
-    try:
-        yield from batches
-    except FileNotFoundError as error:
-        raise StorageError(
-            f"table {table.config.name}: a file of this read is gone, a clean took it meanwhile: {error}",
-            hint="read again; hoodie.cleaner.commits.retained has to outlast the longest read",
-            path=table.storage.root,
-        ) from error
+    with files_there(table):
+        batches: Generator[pa.RecordBatch, None, None]
+        if request.query is QueryType.CDC:
+            batches = in_order(cdc.plan_changes(table, request), cdc.run, workers)
+        else:
+            batches = in_order(plan(table, request), execute.run, workers)
+        for batch in batches:
+            if left is not None and batch.num_rows >= left:
+                yield batch.slice(0, left)
+                batches.close()
+                return
+            yield batch
+            left = None if left is None else left - batch.num_rows
 
 
 def _count(table: HudiTable, request: ReadRequest, runner: Runner) -> int:
     if request.query is QueryType.CDC or request.limit is not None:
         return sum(batch.num_rows for batch in read_batches(table, request))
-    return sum(runner.map(execute.count, plan(table, request)))
+    with files_there(table):
+        return sum(runner.map(execute.count, plan(table, request)))

@@ -17,6 +17,7 @@ from skep_table.schema.evolve import SourceNames
 from skep_table.schema.history import SchemaVersion, source_names, version_at
 from skep_table.schema.types import RECORD_KEY, Field, Schema, StringType
 from skep_table.slices.account import SliceAccount
+from skep_table.slices.commit_times import CommitTimes
 from skep_table.slices.history import schema_history
 from skep_table.table import HudiTable
 
@@ -30,7 +31,7 @@ class SliceContext:
     columns: tuple[str, ...]
     as_of: str | None
     options: Options
-    commit_times: frozenset[str] | None = None
+    commit_times: CommitTimes | None = None
     known_history: tuple[SchemaVersion, ...] | None = None
     account: SliceAccount = field(default_factory=SliceAccount)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 import pyarrow as pa
@@ -16,6 +16,7 @@ from skep_table.schema.history import SchemaVersion
 from skep_table.schema.types import COMMIT_TIME, Schema
 from skep_table.slices.account import SliceAccount
 from skep_table.slices.bootstrap import read_stitched, source_of
+from skep_table.slices.commit_times import CommitTimes
 from skep_table.slices.context import SliceContext
 from skep_table.slices.logs import as_table, log_rows, open_blocks
 from skep_table.slices.options import MERGE_BYTES, SPILL_FOLDER
@@ -35,7 +36,7 @@ def read_slice(
     schema: Schema | None = None,
     as_of: str | None = None,
     filter: pc.Expression | None = None,
-    commit_times: Collection[str] | None = None,
+    commit_times: CommitTimes | None = None,
     options: Mapping[str, str] | None = None,
     history: tuple[SchemaVersion, ...] | None = None,
     account: SliceAccount | None = None,
@@ -52,9 +53,8 @@ def read_slice(
         schema = table.schema(as_of)
         schema = schema.with_meta() if table.config.populate_meta_fields else schema
     wanted = schema.names() if columns is None else tuple(columns)
-    times = None if commit_times is None else frozenset(commit_times)
     every = table.options.with_values(options or {})
-    context = SliceContext(table, schema, wanted, as_of, every, times, history, account or SliceAccount())
+    context = SliceContext(table, schema, wanted, as_of, every, commit_times, history, account or SliceAccount())
     if not slice.log_files:
         yield from _base_rows(context, slice, context.answer, filter, BATCH_ROWS)
         return
@@ -149,9 +149,8 @@ def _base_rows(
         return
     names = list(wanted.names())
     read = wanted if COMMIT_TIME in wanted else context.schema.select((*names, COMMIT_TIME))
-    times = pa.array(sorted(context.commit_times), pa.string())
     for batch in _all_base_rows(context, slice, read, filter, batch_rows):
-        yield batch.filter(pc.is_in(batch.column(COMMIT_TIME), value_set=times)).select(names)
+        yield batch.filter(context.commit_times.mask(batch.column(COMMIT_TIME))).select(names)
 
 
 def _all_base_rows(

@@ -19,6 +19,7 @@ from skep_table.logfile import BlockType, HeaderKey, format_block
 from skep_table.merge import latest_per_key
 from skep_table.schema.arrow import from_arrow
 from skep_table.slices import read_slice
+from skep_table.slices.commit_times import CommitTimes
 
 MERGE_BYTES = "hoodie.memory.merge.max.size"
 SPILL_FOLDER = "hoodie.memory.spillable.map.path"
@@ -117,8 +118,8 @@ def test_cdc_logs_hold_no_rows(hand):
 def test_reading_the_commits_of_a_range_merges_no_others(hand):
     """The late update of c loses in the snapshot, but is what commit 4 wrote."""
     table, found = hand.open(), hand.slice()
-    assert {r["id"]: r["v"] for r in read(table, found, commit_times=[hand.instant(4)])} == {"c": "c4"}
-    assert {r["id"]: r["v"] for r in read(table, found, commit_times=[hand.instant(1)])} == {
+    assert {r["id"]: r["v"] for r in read(table, found, commit_times=CommitTimes.of([hand.instant(4)]))} == {"c": "c4"}
+    assert {r["id"]: r["v"] for r in read(table, found, commit_times=CommitTimes.of([hand.instant(1)]))} == {
         "a": "a1", "b": "b1", "c": "c1",
     }  # fmt: skip
 

@@ -1,0 +1,40 @@
+"""Of which commits a read wants rows: some by name, and all that were archived within a range."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+
+@dataclass(frozen=True, slots=True)
+class CommitTimes:
+    """The requested times of commits: `named` ones, and those after `after` and before `before`, both exclusive.
+
+    Whatever was written before the start of the active timeline is committed, also where the archive has lost it.
+    """
+
+    named: frozenset[str]
+    after: str = ""
+    before: str = ""
+
+    @classmethod
+    def of(cls, times: Iterable[str], after: str = "", before: str = "") -> CommitTimes:
+        return cls(frozenset(times), after, before)
+
+    @property
+    def last(self) -> str | None:
+        """The latest of the named ones."""
+        return max(self.named, default=None)
+
+    def __contains__(self, time: object) -> bool:
+        return time in self.named or (isinstance(time, str) and self.after < time < self.before)
+
+    def mask(self, times: pa.Array) -> pa.Array:
+        """Row by row whether a commit time is one of them."""
+        found = pc.is_in(times, value_set=pa.array(sorted(self.named), pa.string()))
+        if self.after < self.before:
+            found = pc.or_(found, pc.and_(pc.greater(times, self.after), pc.less(times, self.before)))
+        return pc.fill_null(found, False)

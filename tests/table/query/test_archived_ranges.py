@@ -1,0 +1,176 @@
+"""Incremental and CDC queries that begin in the archived part of the timeline: whole, or an error."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from skep_table.commit.create import TableSpec, create_table
+from skep_table.commit.setting import CommitSetting
+from skep_table.errors import InputError
+from skep_table.options import Options
+from skep_table.query import ReadRequest, read
+from skep_table.services.archive import archive
+from skep_table.services.clean import clean
+from skep_table.services.compact import compact
+from skep_table.storage import LocalStorage
+from skep_table.table import HudiTable
+from skep_table.table_config import TableType
+from skep_table.write.local import LocalWriter
+
+SCHEMA = pa.schema([("id", pa.int64()), ("part", pa.string()), ("ts", pa.int64())])
+FALL_BACK = "hoodie.datasource.read.incr.fallback.fulltablescan.enable"
+OPTIONS = {
+    "hoodie.clean.automatic": "false",
+    "hoodie.cleaner.commits.retained": "2",
+    "hoodie.keep.min.commits": "4",
+    "hoodie.keep.max.commits": "5",
+}
+COMMITS = 12
+
+
+class Aged:
+    """Commit n writes row n; those with an even number go to one partition, the others to another."""
+
+    def __init__(self, folder: Path, kind: TableType) -> None:
+        self.folder = folder
+        spec = TableSpec(name="t", schema=SCHEMA, record_key=("id",), partition_by=("part",), ordering="ts", type=kind)
+        create_table(LocalStorage(str(folder)), spec)
+        self.setting = CommitSetting(options=Options(OPTIONS))
+        self.instants = [self.upsert(at) for at in range(COMMITS)]
+
+    @property
+    def table(self) -> HudiTable:
+        return HudiTable.open(str(self.folder))
+
+    def upsert(self, *ids: int, ts: int = 1) -> str:
+        rows = pa.Table.from_pylist([{"id": at, "part": "ab"[at % 2], "ts": ts} for at in ids], SCHEMA)
+        return LocalWriter(self.table, self.setting).upsert(rows).instant.requested_time
+
+    def archive(self) -> None:
+        assert clean(self.table, self.setting) is not None
+        archive(self.table, self.setting)
+        assert self.table.timeline.is_archived(self.instants[COMMITS // 2])
+
+    def ids(self, **request: Any) -> list[int]:
+        rows = read(self.table, ReadRequest(**{"query": "incremental", **request}))
+        found = sorted(row["id"] for row in rows.to_arrow().to_pylist())
+        assert rows.count() == len(found)
+        return found
+
+
+@pytest.fixture
+def cow(tmp_path: Path) -> Aged:
+    aged = Aged(tmp_path / "t", TableType.COPY_ON_WRITE)
+    aged.archive()
+    return aged
+
+
+@pytest.fixture
+def mor(tmp_path: Path) -> Aged:
+    """One partition has its newest rows in a log, the other one only rows of archived commits."""
+    aged = Aged(tmp_path / "t", TableType.MERGE_ON_READ)
+    aged.upsert(0, ts=2)
+    compact(aged.table, aged.setting)
+    for ts in range(3, 9):
+        aged.upsert(0, ts=ts)
+    compact(aged.table, aged.setting)
+    aged.upsert(2, ts=9)
+    aged.archive()
+    return aged
+
+
+@pytest.mark.parametrize("begin", [1, 3, COMMITS - 2])
+def test_a_range_that_begins_in_the_archive_is_whole(cow: Aged, begin: int) -> None:
+    assert cow.ids(since=cow.instants[begin]) == list(range(begin + 1, COMMITS))
+
+
+@pytest.mark.parametrize("since", ["000", "20200101000000000"])
+def test_the_beginning_is_that_of_the_table(cow: Aged, since: str) -> None:
+    assert cow.ids(since=since) == list(range(COMMITS))
+
+
+def test_rows_that_changed_since_are_in_the_newest_of_their_commits(cow: Aged) -> None:
+    cow.upsert(3, ts=2)
+    assert cow.ids(since=cow.instants[1]) == list(range(2, COMMITS))
+    assert cow.ids(since=cow.instants[-1]) == [3]
+
+
+@pytest.mark.parametrize("begin", [1, 3, 7])
+def test_a_merge_on_read_table_is_whole_too(mor: Aged, begin: int) -> None:
+    assert mor.ids(since=mor.instants[begin]) == sorted({0, 2, *range(begin + 1, COMMITS)})
+
+
+def test_a_range_whose_files_were_cleaned_names_the_way_out(cow: Aged) -> None:
+    with pytest.raises(InputError) as error:
+        cow.ids(since=cow.instants[1], until=cow.instants[4])
+    assert FALL_BACK in str(error.value.hint)
+
+
+def test_the_way_out_answers_from_the_table_as_it_is(cow: Aged) -> None:
+    assert cow.ids(since=cow.instants[1], until=cow.instants[4], full_scan=True) == [2, 3, 4]
+    assert cow.ids(since=cow.instants[1], full_scan=True) == list(range(2, COMMITS))
+    request = ReadRequest.of(
+        Options({
+            "hoodie.datasource.query.type": "incremental",
+            "hoodie.datasource.read.begin.instanttime": cow.instants[1],
+            "hoodie.datasource.read.end.instanttime": cow.instants[4],
+            FALL_BACK: "true",
+        })
+    )  # fmt: skip
+    assert read(cow.table, request).count() == 3
+
+
+def test_the_way_out_of_a_merge_on_read_table(mor: Aged) -> None:
+    assert mor.ids(since=mor.instants[0], until=mor.instants[5], full_scan=True) == [1, 2, 3, 4, 5]
+
+
+def test_a_range_that_ends_in_the_archive_is_whole_where_its_files_are_there(tmp_path: Path) -> None:
+    aged = Aged(tmp_path / "t", TableType.COPY_ON_WRITE)
+    archive(aged.table, aged.setting)
+    assert aged.table.timeline.is_archived(aged.instants[4])
+    assert aged.ids(since=aged.instants[1], until=aged.instants[4]) == [2, 3, 4]
+
+
+def test_what_a_lost_archive_knew_is_answered_by_the_files(cow: Aged) -> None:
+    shutil.rmtree(cow.folder / ".hoodie" / "archived")
+    assert cow.ids(since=cow.instants[1]) == list(range(2, COMMITS))
+    assert cow.ids(since=cow.instants[1], until=cow.instants[4], full_scan=True) == [2, 3, 4]
+
+
+def test_a_lost_archive_is_an_error_where_the_files_do_not_tell(cow: Aged) -> None:
+    """A file of an archived commit that nobody rewrote since."""
+    for at in range(100, 106):
+        cow.upsert(at * 2 + 1)
+    archive(cow.table, cow.setting)
+    shutil.rmtree(cow.folder / ".hoodie" / "archived")
+    start = cow.table.timeline.first_time
+    assert start is not None
+    with pytest.raises(InputError) as error:
+        cow.ids(since="000", until=start)
+    assert FALL_BACK in str(error.value.hint)
+    assert 0 in cow.ids(since="000", until=start, full_scan=True)
+    with pytest.raises(InputError):
+        read(cow.table, ReadRequest(query="cdc", since="000")).to_arrow()  # type: ignore[arg-type]
+
+
+def test_a_new_table_has_nothing_archived(tmp_path: Path) -> None:
+    create_table(LocalStorage(str(tmp_path)), TableSpec(name="t", schema=SCHEMA, record_key=("id",)))
+    table = HudiTable.open(str(tmp_path))
+    for since in ("000", "20200101000000000"):
+        request = ReadRequest(query="incremental", since=since)  # type: ignore[arg-type]
+        assert read(table, request).count() == 0
+    LocalWriter(table).insert(pa.Table.from_pylist([{"id": 1, "part": "a", "ts": 1}], SCHEMA))
+    assert read(table.reload(), request).count() == 1
+
+
+def test_changes_of_archived_commits_are_told_or_refused(cow: Aged) -> None:
+    """Their files before the change are cleaned: a part of the changes would be no answer."""
+    with pytest.raises(InputError, match="clean"):
+        read(cow.table, ReadRequest(query="cdc", since=cow.instants[1])).to_arrow()  # type: ignore[arg-type]
+    late = ReadRequest(query="cdc", since=cow.instants[-2])  # type: ignore[arg-type]
+    assert [row["op"] for row in read(cow.table, late).to_arrow().to_pylist()] == ["i"]
