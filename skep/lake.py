@@ -19,6 +19,7 @@ from skep.syncing import TableSyncs, open_queue
 from skep.table import Table
 from skep.writing import WriteSetting
 from skep_catalog.client import Metastore
+from skep_catalog.entries import View, view_of
 from skep_sync.locations import same_location
 from skep_sync.planner import is_hudi
 from skep_sync.sync import SyncReport
@@ -29,6 +30,7 @@ from skep_table.events import Events, Listener
 from skep_table.lock import Lock
 from skep_table.names import META_FOLDER
 from skep_table.options import Options
+from skep_table.query.options import QueryType
 from skep_table.storage import open_storage
 from skep_table.table import HudiTable
 from skep_table.write.settings import check_settings
@@ -149,10 +151,29 @@ class Lake:
             yield from (known[entry] for entry in sorted(known.keys() - views))
 
     def table(self, name: str) -> Table:
-        """A table by its name. NoSuchTableError when the metastore has none; NotATableError when it is not Hudi's."""
+        """A table by its name. NoSuchTableError when the metastore has none; NotATableError when it is not Hudi's.
+
+        By the name of a view (`t_ro`, `t_rt`) it is the same table; reads of `t_ro` are read-optimized unless they say
+        otherwise.
+        """
         full = TableName.parse(name, self.database)
         entry = self.metastore.table(full.database, full.name)
-        return self._table(full, HudiTable.open(self._location(full, entry), self.options))
+        hudi = HudiTable.open(self._location(full, entry), self.options)
+        own = self._own_name(full, entry, hudi)
+        if own != full and view_of(entry, hudi.config) is View.READ_OPTIMIZED:
+            return self._table(own, hudi, QueryType.READ_OPTIMIZED)
+        return self._table(own, hudi)
+
+    def _own_name(self, name: TableName, entry: Entry, hudi: HudiTable) -> TableName:
+        """That of the table whose view an entry is: locks and syncs go by it."""
+        own = next((name.name.removesuffix(view) for view in _VIEWS if name.name.endswith(view)), name.name)
+        if own == name.name or not hudi.config.is_mor:
+            return name
+        if own != hudi.config.name.lower():
+            other = self.metastore.find_table(name.database, own)
+            if other is None or other.storage.location != entry.storage.location:
+                return name
+        return replace(name, name=own)
 
     def create_table(
         self,
@@ -255,11 +276,11 @@ class Lake:
 
     # -- how
 
-    def _table(self, name: TableName, hudi: HudiTable) -> Table:
+    def _table(self, name: TableName, hudi: HudiTable, query: QueryType = QueryType.SNAPSHOT) -> Table:
         sync = partial(self._sync_now, name, hudi)
         hooks = [self._syncs.after_commit(str(name))] if self.options.value(SYNC) else []
         setting = WriteSetting(self._spark, self.options, self._lock_of(name, hudi), self.events, hooks)
-        return Table(hudi, setting, name=str(name), sync=sync)
+        return Table(hudi, setting, name=str(name), sync=sync, query=query)
 
     def _lock_of(self, name: TableName, hudi: HudiTable) -> Callable[[], Lock]:
         make = partial(

@@ -14,6 +14,7 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from skep.names import TableName
+from skep_catalog.entries import View, view_of
 from skep_table.errors import InputError, UnsupportedError
 from skep_table.query.sql import parse_reason
 
@@ -74,7 +75,8 @@ def run(query: str, lake: Lake) -> SqlResult:
         name = TableName.parse(f"{node.db}.{node.name}" if node.db else node.name, lake.database)
         if name not in views:
             views[name] = f"skep_{name.name}_{uuid.uuid4().hex[:8]}"
-            _frame(lake.table(str(name)), used).createOrReplaceTempView(views[name])
+            table = lake.table(str(name))
+            _frame(table, _query(lake, name, table), used).createOrReplaceTempView(views[name])
         if not node.alias:
             node.set("alias", exp.TableAlias(this=exp.to_identifier(node.name, quoted=node.this.quoted)))
         node.set("this", exp.to_identifier(views[name]))
@@ -100,13 +102,20 @@ def names_used(tree: exp.Query) -> frozenset[str] | None:
     return frozenset(identifier.name.lower() for identifier in tree.find_all(exp.Identifier))
 
 
-def _frame(table: Table, used: frozenset[str] | None) -> DataFrame:
+def _query(lake: Lake, name: TableName, table: Table) -> str:
+    """What engines answer under a name: the read-optimized view of a merge-on-read table, or the snapshot."""
+    entry = lake.metastore.table(name.database, name.name)
+    view = view_of(entry, table.hudi.config)
+    return "read_optimized" if view is View.READ_OPTIMIZED else "snapshot"
+
+
+def _frame(table: Table, query: str, used: frozenset[str] | None) -> DataFrame:
     """The table's rows with the columns that a query can mean; one at least, for rows are counted by it."""
-    rows = table.read()
+    rows = table.read(query=query)
     if used is not None:
         names = rows.schema.names
         columns = [name for name in names if name.lower() in used] or names[:1]
-        rows = table.read(columns=columns)
+        rows = table.read(columns=columns, query=query)
     return rows.to_spark()
 
 

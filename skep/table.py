@@ -14,6 +14,7 @@ from skep.writing import WriteSetting, writer_for
 from skep_table.errors import InputError
 from skep_table.events import Events
 from skep_table.options import Options
+from skep_table.query.options import QueryType
 from skep_table.query.read import read
 from skep_table.query.request import ReadRequest
 from skep_table.query.result import ReadResult
@@ -67,7 +68,9 @@ class Table(ServiceMethods):
         *,
         name: str | None = None,
         sync: Callable[[], SyncReport] | None = None,
+        query: QueryType = QueryType.SNAPSHOT,
     ) -> None:
+        self._query = query
         self._hudi = hudi
         self._setting = setting
         self._sync = sync
@@ -186,7 +189,7 @@ class Table(ServiceMethods):
 
         Times are instants, dates or ISO times. `query`: snapshot, read_optimized, incremental or cdc.
         """
-        kind = query or ("incremental" if since is not None or until is not None else "snapshot")
+        kind = query or ("incremental" if since is not None or until is not None else self._query)
         request = ReadRequest(
             query=kind,  # type: ignore[arg-type]
             as_of=as_of,

@@ -198,6 +198,19 @@ def _views(config: TableConfig, name: str, options: EntryOptions) -> tuple[list[
     )
 
 
+def view_of(entry: Table, config: TableConfig) -> View:
+    """How the readers of a registered entry see the table, as Spark and Hive decide it: by its serde property, else by
+    its input format.
+    """
+    if not config.is_mor:
+        return View.COPY_ON_WRITE
+    told = entry.storage.serde_parameters.get(READ_OPTIMIZED, "").lower()
+    if told in ("true", "false"):
+        return View.READ_OPTIMIZED if told == "true" else View.SNAPSHOT
+    is_realtime = "realtime" in (entry.storage.input_format or "").lower()
+    return View.SNAPSHOT if is_realtime else View.READ_OPTIMIZED
+
+
 def _all_fields(config: TableConfig, schema: Schema, options: EntryOptions) -> tuple[Field, ...]:
     if options.omit_metadata_fields:
         return schema.without_meta().fields

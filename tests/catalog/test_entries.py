@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from skep_catalog.entities import Column
-from skep_catalog.entries import EntryOptions, Strategy, View, wanted_entries
+from skep_catalog.entries import EntryOptions, Strategy, View, view_of, wanted_entries
 from skep_catalog.type_text import hive_columns, hive_type, pieces, same_type, spark_schema
 from skep_table.errors import SchemaError, UnsupportedError
 from skep_table.names import BaseFormat
@@ -256,6 +257,24 @@ TYPES: list[tuple[DataType, str, object]] = [
         },
     ),
 ]
+
+
+STRATEGIES = [
+    {},
+    {"strategy": Strategy.RO},
+    {"strategy": Strategy.RT},
+    {"skip_ro_suffix": True},
+    {"pre_apache_input_format": True},
+]
+
+
+class TestViews:
+    @pytest.mark.parametrize("as_datasource", [True, False])
+    @pytest.mark.parametrize("options", STRATEGIES, ids=str)
+    @pytest.mark.parametrize("config", [COW, MOR], ids=["cow", "mor"])
+    def test_an_entry_tells_its_view(self, config: TableConfig, options: dict[str, Any], as_datasource: bool) -> None:
+        for entry in entries(config, as_datasource=as_datasource, **options).entries:
+            assert view_of(entry.table, config) is entry.view
 
 
 class TestTypes:

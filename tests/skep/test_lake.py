@@ -338,3 +338,30 @@ def test_close_stops_only_what_connect_started(metastore: Metastore, tmp_path: P
     lake.close()
     assert spark.range(3).count() == 3
     assert "default" in metastore.databases()
+
+
+def test_a_view_of_a_merge_on_read_table_is_the_same_table(lake: Lake, database: str, orders: Orders) -> None:
+    table = lake.create_table("orders", orders(), **OF_ORDERS, type="mor")
+    table.bulk_insert(orders(1, 2))
+    table.upsert(orders(2, ts=2, note="second"))
+    base = {1: "first", 2: "first"}
+    assert rows(lake.table("orders_ro")) == rows(lake.table(f"`{database}`.`ORDERS_RO`")) == base
+    assert rows(lake.table("orders_rt")) == rows(lake.table("orders")) == {1: "first", 2: "second"}
+    assert lake.table("orders_ro").read(query="snapshot", columns=["note"]).to_arrow()["note"].to_pylist() == [
+        "first", "second",
+    ]  # fmt: skip
+    before = {entry.name for entry in lake.metastore.tables_of(database)}
+    lake.table("orders_ro").upsert(orders(1, ts=3, note="third"))
+    assert lake.table("orders_ro").name == lake.table("orders_rt").name == f"{database}.orders"
+    assert {entry.name for entry in lake.metastore.tables_of(database)} == before  # no views of a view
+    assert rows(lake.table("orders")) == {1: "third", 2: "second"}
+
+
+def test_a_table_may_be_called_like_a_view(lake: Lake, database: str, orders: Orders) -> None:
+    lake.create_table("orders_ro", orders(), **OF_ORDERS).upsert(orders(1))
+    assert lake.table("orders_ro").name == f"{database}.orders_ro"
+    mor = lake.create_table("visits_ro", orders(), **OF_ORDERS, type="mor")
+    mor.bulk_insert(orders(1))
+    mor.upsert(orders(1, ts=2, note="second"))
+    assert lake.table("visits_ro").name == f"{database}.visits_ro"
+    assert rows(lake.table("visits_ro")) == {1: "second"}

@@ -106,6 +106,23 @@ def test_a_query_sees_the_table_as_it_is_when_asked(tables: Lake) -> None:
     assert ask(tables, "select count(*) n from names") == [{"n": 3}]
 
 
+def test_each_name_of_a_merge_on_read_table_shows_its_view(
+    spark_lake: Lake, database: str, orders: Callable[..., pa.Table]
+) -> None:
+    mor = spark_lake.create_table("m", orders(), key="id", ordering="ts", partition_by="day", type="mor")
+    mor.bulk_insert(orders(1, 2))
+    mor.upsert(pa.concat_tables([orders(2, ts=2), orders(1, ts=5)]))
+    for name in ("m_ro", "`m_ro`", f"{database}.m_ro", f"`{database}`.`M_RO`"):
+        assert ask(spark_lake, f"select sum(ts) n from {name}") == [{"n": 2}]
+    for name in ("m", "m_rt", f"{database}.`m_rt`"):
+        assert ask(spark_lake, f"select sum(ts) n from {name}") == [{"n": 7}]
+    both = "select sum(m_rt.ts - m_ro.ts) n from m_ro join m_rt on m_ro.id = m_rt.id"
+    assert ask(spark_lake, both) == [{"n": 5}]
+    spark_lake.create_table("c", orders(), key="id").upsert(orders(1))
+    with pytest.raises(CatalogError, match="c_ro"):
+        spark_lake.sql("select * from c_ro")
+
+
 @pytest.mark.parametrize(
     ("query", "error", "message"),
     [
