@@ -110,10 +110,10 @@ def _task(
     if operation in _DELETES and stat.num_writes == 0 and stat.num_deletes:
         return ChangeTask(table, time, before=slices.at(partition, stat.file_id, stat.prev_commit, needed=True))
     if stat.num_update_writes == 0 and stat.num_deletes == 0 and stat.num_writes == stat.num_inserts:
-        return ChangeTask(table, time, after=_base_slice(stat))
+        return ChangeTask(table, time, after=slices.written(stat))
     # A table without change data capture: the two base files tell, as long as the older one is there.
     before = slices.at(partition, stat.file_id, stat.prev_commit, needed=True)
-    return ChangeTask(table, time, (), before, _base_slice(stat))
+    return ChangeTask(table, time, (), before, slices.written(stat))
 
 
 def _base_slice(stat: WriteStat) -> FileSlice:
@@ -131,6 +131,7 @@ class _Slices:
         self._table = table
         self._view = view
         self._groups: dict[str, dict[str, FileGroup]] = {}
+        self._names: dict[str, frozenset[str]] = {}
 
     def group(self, partition: str, file_id: str) -> FileGroup | None:
         if partition not in self._groups:
@@ -145,6 +146,15 @@ class _Slices:
         if found is None and needed:
             raise _cleaned(f"the slice {base_instant} of file group {file_id} in partition {partition!r}")
         return found
+
+    def written(self, stat: WriteStat) -> FileSlice:
+        """The base file that a commit wrote."""
+        partition = stat.partition_path
+        if partition not in self._names:
+            self._names[partition] = frozenset(file.name for file in self._view.listing.files(partition))
+        if stat.path.rpartition("/")[2] not in self._names[partition]:
+            raise _cleaned(stat.path)
+        return _base_slice(stat)
 
     def around(self, partition: str, file_id: str, log_path: str) -> tuple[FileSlice, FileSlice]:
         """The slice without and with a log file, both without later ones."""
