@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from enum import Enum
 from functools import partial
 from typing import Any
@@ -20,11 +21,13 @@ from skep_sync.targets import Clients, Target, targets_of
 from skep_table.commit.create import TableSpec, create_table, table_config
 from skep_table.errors import InputError, NotATableError, OptionError, TableExistsError
 from skep_table.hooks import Committed
+from skep_table.names import META_FOLDER
 from skep_table.options import Options, boolean, one_of, option
 from skep_table.query.request import ReadRequest
 from skep_table.schema.untyped import DROP_UNTYPED
 from skep_table.storage import Storage, open_storage
 from skep_table.table import HudiTable
+from skep_table.timeline.instant import DATA_ACTIONS
 from skep_table.write.flow import TableWriter
 from skep_table.write.options import DUPLICATES_DROPPED, PARTITIONS_TO_DELETE
 from skep_table.write.result import WriteResult
@@ -89,7 +92,7 @@ def create_at(path: str | os.PathLike[str], schema: SchemaLike, options: Mapping
     given.check()
     storage = open_storage(path, given)
     name = given.value(TABLE_NAME) or storage.root.rstrip("/").rpartition("/")[2]
-    made = table_spec(name, schema, **spec)
+    made = table_spec(name, schema, drop_untyped=given.value(DROP_UNTYPED), **spec)
     check_settings(table_config(made), storage.root, given)
     hudi = create_table(storage, made)
     return Table(hudi, _setting(hudi, given))
@@ -165,7 +168,20 @@ class FrameWriter:
                 )
             frame = held(frame)  # some frames can be read but once, and this is a look at the columns
             table = create_table(storage, _spec(options, frame))
+            with _removed_when_refused(table):
+                return _written(writer_for(frame, table, _setting(table, options)), frame, options)
         return _written(writer_for(frame, table, _setting(table, options)), frame, options)
+
+
+@contextmanager
+def _removed_when_refused(table: HudiTable) -> Iterator[None]:
+    """Takes a new table away when its first rows are refused, unless another writer uses it already."""
+    try:
+        yield
+    except InputError:
+        if not any(instant.action in DATA_ACTIONS for instant in table.reload().timeline):
+            table.storage.delete_folder(META_FOLDER)
+        raise
 
 
 def _written(writer: TableWriter, frame: object, options: Options) -> WriteResult:

@@ -31,6 +31,7 @@ from skep_table.lock import Lock
 from skep_table.names import META_FOLDER
 from skep_table.options import Options
 from skep_table.query.options import QueryType
+from skep_table.schema.untyped import DROP_UNTYPED
 from skep_table.storage import open_storage
 from skep_table.table import HudiTable
 from skep_table.write.settings import check_settings
@@ -206,7 +207,6 @@ class Lake:
             "hive_style": hive_style,
             "properties": properties,
         }
-        spec = table_spec(full.name, schema, database=full.database, **described)
         entry = self.metastore.find_table(full.database, full.name)
         if entry is not None:
             if not if_not_exists:
@@ -221,6 +221,8 @@ class Lake:
                 )
             check_same(found.hudi, **described)
             return found
+        drop_untyped = self.options.value(DROP_UNTYPED)
+        spec = table_spec(full.name, schema, database=full.database, drop_untyped=drop_untyped, **described)
         storage = open_storage(location or self._default_location(full), self.options)
         check_settings(table_config(spec), storage.root, self.options)
         hudi = create_table(storage, spec)

@@ -52,8 +52,9 @@ def _arrow_schema(given: object) -> pa.Schema:
         return given
     if type(given).__module__.startswith("pyspark."):
         from skep_writer import arrow_schema as schema_of_spark
+        from skep_writer import frame_schema
 
-        return schema_of_spark(given.schema if hasattr(given, "schema") else given)
+        return frame_schema(given) if hasattr(given, "mapInArrow") else schema_of_spark(given)
     try:
         return arrow_schema(given)
     except SchemaError:

@@ -35,12 +35,13 @@ def table_spec(
     type: str | None = None,
     hive_style: bool | None = None,
     properties: Mapping[str, str] | None = None,
+    drop_untyped: bool = False,
 ) -> TableSpec:
     """InputError for a type that is neither cow nor mor, and for a schema that can't be understood."""
     return TableSpec(
         name=name,
         database=database,
-        schema=schema_of(schema, name),
+        schema=schema_of(schema, name, drop_untyped=drop_untyped),
         record_key=texts(key or ()),
         partition_by=texts(partition_by),
         ordering=ordering,

@@ -11,7 +11,14 @@ import pytest
 
 import skep
 from skep_catalog.client import Metastore
-from skep_table.errors import InputError, NotATableError, OptionError, TableExistsError, TableMismatchError
+from skep_table.errors import (
+    InputError,
+    NotATableError,
+    OptionError,
+    SchemaError,
+    TableExistsError,
+    TableMismatchError,
+)
 from skep_table.options import UnknownOptionWarning
 from skep_table.table import HudiTable
 
@@ -193,3 +200,25 @@ def test_kinds_of_tables_that_are_not_written_are_refused_by_name(
         save(orders(1), tmp_path / "t", **{option: value})
     assert refused.value.fields["option"] == option
     assert not (tmp_path / "t").exists()
+
+
+@pytest.mark.parametrize("operation", ["upsert", "bulk_insert"])
+def test_no_table_stays_behind_when_its_first_rows_are_refused(tmp_path: Path, orders: Orders, operation: str) -> None:
+    rows = orders(1)
+    rows = rows.set_column(rows.schema.get_field_index("id"), "id", pa.nulls(1, pa.int64()))
+    with pytest.raises(InputError, match="record key column id is null"):
+        save(rows, tmp_path / "t", **{"hoodie.datasource.write.operation": operation})
+    with pytest.raises(NotATableError):
+        HudiTable.open(tmp_path / "t")
+    save(orders(1), tmp_path / "t")
+    assert ids(tmp_path / "t") == [1]
+
+
+def test_a_new_table_has_no_columns_without_a_type(tmp_path: Path, orders: Orders) -> None:
+    rows = orders(1).append_column("nothing", pa.nulls(1))
+    with pytest.raises(SchemaError, match="column nothing has no type") as refused:
+        save(rows, tmp_path / "t")
+    assert "skep.write.drop.untyped.columns=true" in str(refused.value)
+    assert not (tmp_path / "t").exists()
+    save(rows, tmp_path / "t", **{"skep.write.drop.untyped.columns": True})
+    assert "nothing" not in skep.load(tmp_path / "t").to_arrow().column_names

@@ -195,6 +195,15 @@ def test_a_table_is_made_once(lake: Lake, orders: Orders) -> None:
     assert rows(lake.create_table("orders", orders(), if_not_exists=True, location=again.path)) == {1: "first"}
 
 
+def test_a_frame_of_nulls_describes_a_table_that_is_there(lake: Lake, orders: Orders) -> None:
+    lake.create_table("orders", orders(), **OF_ORDERS).upsert(orders(1))
+    rows_of_nulls = orders(1)
+    at = rows_of_nulls.schema.get_field_index("note")
+    rows_of_nulls = rows_of_nulls.set_column(at, "note", pa.nulls(1))
+    lake.create_table("orders", rows_of_nulls, if_not_exists=True, **OF_ORDERS).upsert(rows_of_nulls)
+    assert rows(lake.table("orders")) == {1: None}
+
+
 @pytest.mark.parametrize(
     ("other", "said"),
     [

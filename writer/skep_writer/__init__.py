@@ -9,7 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from skep_writer.edge import arrow_schema, collect_arrow
+    from skep_writer.edge import arrow_schema, collect_arrow, frame_schema
     from skep_writer.scan import to_spark
     from skep_writer.session import active_spark, make_spark
     from skep_writer.writer import SparkWriter
@@ -19,11 +19,12 @@ _MODULES = {
     "active_spark": "session",
     "arrow_schema": "edge",
     "collect_arrow": "edge",
+    "frame_schema": "edge",
     "make_spark": "session",
     "to_spark": "scan",
 }
 
-__all__ = ["SparkWriter", "active_spark", "arrow_schema", "collect_arrow", "make_spark", "to_spark"]
+__all__ = ["SparkWriter", "active_spark", "arrow_schema", "collect_arrow", "frame_schema", "make_spark", "to_spark"]
 
 
 def __getattr__(name: str) -> Any:

@@ -11,7 +11,7 @@ import inspect
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from zipimport import zipimporter
 
 import pyarrow as pa
@@ -46,38 +46,95 @@ _SPARK_TYPES = {
 def map_frame(frame: DataFrame, function: Callable[[Batches], Iterable[pa.Table]], schema: pa.Schema) -> DataFrame:
     """`function` over each task's batches; its tables come back with exactly the columns of `schema`."""
 
+    names = frame.columns
+    if any(set(name) & set(".`") for name in names):
+        frame = frame.toDF(*(f"c{at}" for at in range(len(names))))  # mapInArrow takes such names apart
+    else:
+        names = []
+
     def run(batches: Batches) -> Batches:
         with task_scope():
-            for table in function(batches):
+            for table in function(_renamed(batches, names) if names else batches):
                 yield from conform(table, schema).combine_chunks().to_batches()
 
     return frame.mapInArrow(run, spark_ddl(schema))
 
 
+def _renamed(batches: Batches, names: Sequence[str]) -> Batches:
+    for batch in batches:
+        fields = [field.with_name(name) for field, name in zip(batch.schema, names, strict=True)]
+        yield pa.RecordBatch.from_arrays(batch.columns, schema=pa.schema(fields))
+
+
 def spark_ddl(schema: pa.Schema) -> str:
-    return ", ".join(f"`{field.name}` {_SPARK_TYPES[field.type]}" for field in schema)
+    return ", ".join(f"{quoted(field.name)} {_SPARK_TYPES[field.type]}" for field in schema)
 
 
 def frame_schema(frame: DataFrame) -> pa.Schema:
-    """The Arrow types in which Spark hands the frame's columns over. SchemaError for what it can't."""
-    return arrow_schema(frame.schema)
+    """The Arrow types in which Spark hands the frame's columns over. SchemaError names the column that it can't."""
+    try:
+        struct = frame.schema
+    except Exception as error:  # types that PySpark has no class for
+        raise _refused(*_unknown_column(frame)) from error
+    return arrow_schema(struct)
+
+
+def _unknown_column(frame: DataFrame) -> tuple[str, str]:
+    """Name and type of the first column whose type PySpark can't parse."""
+    from pyspark.sql.types import _parse_datatype_json_string
+
+    for field in frame._jdf.schema().fields():
+        try:
+            _parse_datatype_json_string(field.dataType().json())
+        except Exception:
+            return field.name(), field.dataType().simpleString()
+    return "?", "unknown"
+
+
+def _refused(column: str, found: str) -> SchemaError:
+    return SchemaError(
+        f"column {column}: a table can't hold Spark's type {found}",
+        hint="cast it to a type that Hudi has, or leave it out",
+        column=column,
+        found=found,
+        expected="a type Hudi has",
+    )
 
 
 def column_of(frame: DataFrame, name: str) -> Column:
     """A top-level column, whatever is in its name."""
-    return frame["`" + name.replace("`", "``") + "`"]
+    return frame[quoted(name)]
+
+
+def quoted(name: str) -> str:
+    """A column's name as Spark's expressions take it, whatever is in it."""
+    return "`" + name.replace("`", "``") + "`"
 
 
 def arrow_schema(struct: StructType) -> pa.Schema:
     """A Spark schema in Arrow types, instants in UTC whatever the session's zone. SchemaError for what has none."""
     from pyspark.sql.pandas.types import to_arrow_schema
+    from pyspark.sql.types import StructType
 
     zone = {"timezone": "UTC"} if "timezone" in inspect.signature(to_arrow_schema).parameters else {}  # from Spark 4 on
-    try:
-        schema: pa.Schema = to_arrow_schema(struct, **zone)
-    except Exception as error:
-        raise SchemaError(f"a column that Spark can't hand over as Arrow: {error}") from error
-    return schema
+    fields = []
+    for field in struct.fields:
+        if any(type(kind).__name__ == "VariantType" for kind in _kinds(field.dataType)):
+            raise _refused(field.name, field.dataType.simpleString())
+        try:
+            fields += to_arrow_schema(StructType([field]), **zone)
+        except Exception as error:
+            raise _refused(field.name, field.dataType.simpleString()) from error
+    return pa.schema(fields)
+
+
+def _kinds(kind: Any) -> Iterator[Any]:
+    """A Spark type and those within it."""
+    yield kind
+    inner = [field.dataType for field in getattr(kind, "fields", ())]
+    inner += [getattr(kind, name) for name in ("elementType", "keyType", "valueType") if hasattr(kind, name)]
+    for each in inner:
+        yield from _kinds(each)
 
 
 def collect_arrow(frame: DataFrame) -> pa.Table:

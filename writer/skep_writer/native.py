@@ -16,6 +16,7 @@ from skep_table.schema.avro import parse_avro
 from skep_table.schema.types import META_FIELDS, PARTITION_PATH, Schema
 from skep_table.slices.bootstrap import METADATA_BOOTSTRAP
 from skep_table.timeline.instant import DATA_ACTIONS
+from skep_writer.edge import quoted
 from skep_writer.schemas import spark_arrow, spark_type
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ def native_frame(spark: SparkSession, tasks: Sequence[ReadTask]) -> DataFrame:
         folders = pa.schema([(_FOLDER, pa.string()), *told])
         listed = functions.broadcast(spark.createDataFrame(rows, spark_type(folders)))
         frame = frame.join(listed, frame[PARTITION_PATH] == listed[_FOLDER], "left")
-    return frame.select([f"`{name}`" for name in scan.columns])
+    return frame.select([quoted(name) for name in scan.columns])
 
 
 _FOLDER: Final = "_skep_folder"

@@ -44,9 +44,9 @@ def _columns(frame: DataFrame, keyer: Keyer, name: str) -> list[Column] | None:
     """What stands for a column of keyed rows: as many of the frame's, none where it is the same in all rows."""
     generator = keyer.generator
     if name == PARTITION_PATH:
-        return _all_of(frame, generator.partition_fields)
+        return _all_of(frame, keyer, generator.partition_fields)
     if name != RECORD_KEY:
-        return _all_of(frame, (name,))
+        return _all_of(frame, keyer, (name,))
     if not generator.record_fields:
         return []
     if not all(_is_plain(frame, keyer, field) for field in generator.record_fields):
@@ -58,8 +58,19 @@ def _columns(frame: DataFrame, keyer: Keyer, name: str) -> list[Column] | None:
     ]
 
 
-def _all_of(frame: DataFrame, names: Sequence[str]) -> list[Column] | None:
-    return [column_of(frame, name) for name in names] if set(names) <= set(frame.columns) else None
+def _all_of(frame: DataFrame, keyer: Keyer, names: Sequence[str]) -> list[Column] | None:
+    if not set(names) <= set(frame.columns) or any(_is_text_of_numbers(frame, keyer, name) for name in names):
+        return None
+    return [column_of(frame, name) for name in names]
+
+
+def _is_text_of_numbers(frame: DataFrame, keyer: Keyer, name: str) -> bool:
+    """Whether a column is text in the frame and something else in the table: text is in another order."""
+    from pyspark.sql.types import StringType
+
+    if not isinstance(frame.schema[name].dataType, StringType) or name not in keyer.target.names:
+        return False
+    return not pa.types.is_string(keyer.target.field(name).type)
 
 
 def _is_plain(frame: DataFrame, keyer: Keyer, name: str) -> bool:

@@ -13,7 +13,8 @@ from skep_table.keys.own import has_own
 from skep_table.options import boolean
 from skep_table.schema.arrow import from_arrow, to_arrow
 from skep_table.schema.avro import avro_text
-from skep_table.schema.types import Schema, record_names
+from skep_table.schema.reconcile import check_own_name
+from skep_table.schema.types import META_FIELDS, Schema, record_names
 from skep_table.storage import Storage
 from skep_table.table import HudiTable
 from skep_table.table_config import (
@@ -62,6 +63,16 @@ def create_table(storage: Storage, spec: TableSpec) -> HudiTable:
 def table_config(spec: TableSpec) -> TableConfig:
     """The settings that `spec` comes to; nothing is written. InputError when it makes no sense."""
     schema = _schema_of(spec)
+    for column in schema.fields:
+        check_own_name(column.name)
+    for name in (*spec.record_key, *spec.partition_by, *filter(None, (spec.ordering,))):
+        if name.partition(":")[0] in META_FIELDS:
+            raise KeyFieldError(
+                f"table {spec.name}: {name} is one of Hudi's meta columns, which each write fills; it can't be a key,"
+                " partition or ordering column",
+                hint="rename the column",
+                column=name,
+            )
     config = _config_of(spec, schema)
     arrow = to_arrow(schema)
     for name in config.ordering_fields:

@@ -17,6 +17,7 @@ from skep_table.schema.policy import (
     hint_of_case,
 )
 from skep_table.schema.types import (
+    META_FIELDS,
     DataType,
     DateType,
     DecimalType,
@@ -33,6 +34,7 @@ from skep_table.schema.types import (
     StringType,
     StructType,
     TimestampType,
+    TimeType,
     UuidType,
 )
 
@@ -50,6 +52,18 @@ def reconcile(existing: Schema, incoming: Schema, policy: SchemaPolicy = LENIENT
     """
     fields = _merge_fields(existing.fields, incoming.fields, "", policy, casts)
     return replace(existing, fields=fields)
+
+
+def check_own_name(name: str) -> None:
+    """SchemaError for a data column that differs from one of Hudi's meta columns only in case."""
+    if name not in META_FIELDS and name.lower() in META_FIELDS:
+        raise SchemaError(
+            f"column {name} differs from Hudi's meta column {name.lower()} only in case",
+            hint="metastores know columns by their lower-case names: rename the column",
+            column=name,
+            found=name,
+            expected="another name",
+        )
 
 
 def check_fixed(existing: Schema, incoming: Schema, names: Iterable[str]) -> None:
@@ -98,6 +112,8 @@ def _merge_fields(
         if field.name in known.values():
             continue
         place = f"{path}{field.name}"
+        if not path:
+            check_own_name(field.name)
         twin = known.get(field.name.lower())
         if twin is not None:
             raise SchemaError(
@@ -192,6 +208,8 @@ def _holds(existing: DataType, incoming: DataType) -> bool:
             return existing.size == incoming.size
         case TimestampType(), TimestampType():
             return existing.utc == incoming.utc
+        case TimeType(), TimeType():
+            return True
     return existing == incoming or _becomes_text(incoming, existing)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -41,6 +43,11 @@ from skep_table.write.options import (
     Duplicates,
 )
 from skep_table.write.settings import check_settings, merged_by
+
+
+class MetaColumnWarning(UserWarning):
+    """Columns of a frame were left out because they bear the names of Hudi's meta columns."""
+
 
 _BUCKET_INDEX: Final = f"{META_FOLDER}/.bucket_index"
 _CONSISTENT_HASHING: Final = "consistent_hashing_metadata"
@@ -132,6 +139,8 @@ def plan_write(
     rule = MergeRule.of(merged_by(config, options), options)
     given = plain_schema(pa.schema([field for field in incoming if field.name not in META_FIELDS]))
     traits = TRAITS[operation]
+    if not (traits.deletes or traits.prepped):
+        _warn_of_meta_columns(incoming.names)
     index = IndexSetting.of(config, options)
     if not traits.prepped:
         generator.check(given)
@@ -195,6 +204,18 @@ def _with_operation(schema: Schema, options: Options) -> Schema:
     if not options.value(OPERATION_FIELD) or OPERATION in schema:
         return schema
     return replace(schema, fields=(*schema.fields, Field(OPERATION, StringType(), default=None)))
+
+
+def _warn_of_meta_columns(names: Sequence[str]) -> None:
+    """All of them come with rows that were read from a Hudi table; a few may be a user's own columns."""
+    given = [name for name in META_FIELDS if name in names]
+    if given and len(given) < len(META_FIELDS):
+        warnings.warn(
+            f"{', '.join(given)} of the rows: not written, as Hudi's meta columns have these names; rename the columns"
+            " to keep them",
+            MetaColumnWarning,
+            stacklevel=6,
+        )
 
 
 def _refuse_floats(dropped: Schema) -> None:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.commit.setting import CommitSetting
-from skep_table.errors import SchemaError
+from skep_table.errors import KeyFieldError, SchemaError
 from skep_table.options import Options
 from skep_table.query import ReadRequest
 from skep_table.query.read import read
@@ -24,6 +24,7 @@ from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
 from skep_table.table_config import TableType
 from skep_table.write.local import LocalWriter
+from skep_table.write.plan import MetaColumnWarning
 
 LOSSY = {"skep.write.lossy.casts": True}
 NULLS = {"hoodie.write.set.null.for.missing.columns": True}
@@ -182,6 +183,14 @@ def test_whole_numbers_given_as_floats_stay_whole(tmp_path: Path, kind: TableTyp
     assert rows_of(table, "id", "x") == [("a", wrap(EDGE)), ("b", wrap(5)), ("c", wrap(None))]
 
 
+def test_times_take_the_unit_of_the_table(tmp_path: Path) -> None:
+    table = make(tmp_path, pa.table({"id": ["a"], "x": pa.array([1], pa.time64("us"))}))
+    writer(table).upsert(pa.table({"id": ["b"], "x": pa.array([1], pa.time32("ms"))}))
+    assert rows_of(table, "id", "x") == [("a", dt.time(microsecond=1)), ("b", dt.time(microsecond=1000))]
+    with pytest.raises(SchemaError, match="column x: "):
+        writer(table).upsert(pa.table({"id": ["b"], "x": pa.array([1], pa.time64("ns"))}))
+
+
 def test_missing_values_of_pandas_do_not_change_a_column(tmp_path: Path) -> None:
     table = make(tmp_path, pa.table({"id": ["a"], "x": [EDGE]}))
     writer(table).upsert(pd.DataFrame({"id": ["b", "c"], "x": [7, None]}))
@@ -320,3 +329,39 @@ def test_a_key_of_nulls_is_a_null_key(tmp_path: Path) -> None:
     table = make(tmp_path, pa.table({"id": [1], "x": [1]}))
     with pytest.raises(Exception, match="column id is null or empty in 1 row"):
         writer(table).upsert(pa.table({"id": pa.nulls(1), "x": [1]}))
+
+
+# -- Hudi's own names -------------------------------------------------------------------------------------------------
+
+
+def test_rows_that_were_read_are_written_on_as_they_are(tmp_path: Path) -> None:
+    table = make(tmp_path, pa.table({"id": ["a"], "x": [1]}))
+    rows = read(table.reload(), ReadRequest()).to_arrow()
+    assert writer(table).upsert(rows).updated == 1  # a warning would be an error here
+
+
+def test_columns_named_like_some_meta_columns_are_left_out_with_a_warning(tmp_path: Path) -> None:
+    table = make(tmp_path, pa.table({"id": ["a"], "x": [1]}))
+    rows = pa.table({"id": ["a"], "x": [2], "_hoodie_file_name": ["mine"], "_hoodie_note": ["kept"]})
+    with pytest.warns(MetaColumnWarning, match="^_hoodie_file_name of the rows: not written"):
+        writer(table).upsert(rows)
+    assert rows_of(table, "id", "x", "_hoodie_note") == [("a", 2, "kept")]
+
+
+@pytest.mark.parametrize("role", ["record_key", "partition_by", "ordering"])
+def test_meta_columns_are_no_keys(tmp_path: Path, role: str) -> None:
+    schema = pa.schema([("id", pa.string()), ("_hoodie_record_key", pa.string())])
+    spec: dict[str, Any] = {"record_key": ("id",)}
+    spec[role] = "_hoodie_record_key" if role == "ordering" else ("_hoodie_record_key",)
+    with pytest.raises(KeyFieldError, match="_hoodie_record_key is one of Hudi's meta columns"):
+        create_table(LocalStorage(str(tmp_path / "t")), TableSpec(name="t", schema=schema, **spec))
+    assert not (tmp_path / "t").exists()
+
+
+def test_names_that_metastores_take_for_meta_columns_are_refused(tmp_path: Path) -> None:
+    rows = pa.table({"id": ["a"], "_Hoodie_Commit_Time": [1]})
+    with pytest.raises(SchemaError, match="column _Hoodie_Commit_Time differs from Hudi's meta column"):
+        make(tmp_path, rows)
+    table = make(tmp_path, rows.select(["id"]))
+    with pytest.raises(SchemaError, match="column _Hoodie_Commit_Time differs from Hudi's meta column"):
+        writer(table).upsert(rows)
