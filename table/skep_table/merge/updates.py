@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 from skep_table.merge.combine import combine, newer_of_pairs
 from skep_table.merge.rows import DELETED, HAS, ORDERING, Mask, deleted, without_helpers
 from skep_table.merge.rule import Fill, MergeRule
+from skep_table.schema.exact import cast_exactly
 from skep_table.schema.types import RECORD_KEY
 
 
@@ -129,7 +130,7 @@ def _replace(
         if pa.types.is_nested(field.type):
             positions = np.arange(batch.num_rows)
             positions[places] = batch.num_rows + np.arange(len(places))
-            columns.append(pa.concat_arrays([old, new.cast(old.type)]).take(pa.array(positions)))
+            columns.append(pa.concat_arrays([old, cast_exactly(new, old.type, field.name)]).take(pa.array(positions)))
         else:
             columns.append(pc.replace_with_mask(old, arrow_mask, new))
     return pa.RecordBatch.from_arrays(columns, schema=batch.schema)

@@ -10,6 +10,7 @@ import pyarrow as pa
 from skep_table.basefile import read_footer
 from skep_table.logfile import read_blocks
 from skep_table.query.plan import ReadTask, Scan
+from skep_table.schema.exact import cast_exactly
 from skep_table.schema.types import COMMIT_TIME, RECORD_KEY
 from skep_table.slices import read_slice
 from skep_table.view import FileSlice
@@ -81,7 +82,7 @@ def _with_constants(rows: pa.RecordBatch, constants: dict[str, pa.Scalar], scan:
     columns = [
         pa.repeat(constants[field.name], rows.num_rows)
         if field.name in constants
-        else rows.column(field.name).cast(field.type)  # costs nothing where the type is the file's
+        else cast_exactly(rows.column(field.name), field.type, field.name)  # costs nothing where the type is the file's
         for field in schema
     ]
     return pa.RecordBatch.from_arrays(columns, schema=schema)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -49,7 +50,7 @@ def cast_exactly(column: Column, target: pa.DataType, path: str, casts: Casts = 
     A NaN is null in an integer column. InexactValueError for a value that `target` does not hold exactly, SchemaError
     for types that have nothing in common; both name the member (`a.b`, `list.element`, `map.value`) by its path.
     """
-    if column.type == target:
+    if column.type == target and not _has_required(target):
         return column
     if isinstance(column, pa.ChunkedArray):
         return pa.chunked_array([_cast(chunk, target, path, casts) for chunk in column.chunks], target)
@@ -59,7 +60,7 @@ def cast_exactly(column: Column, target: pa.DataType, path: str, casts: Casts = 
 def _cast(array: pa.Array, target: pa.DataType, path: str, casts: Casts) -> pa.Array:
     t = pa.types
     found = array.type
-    if found == target:
+    if found == target and not _has_required(target):
         return array
     if t.is_null(found):
         return pa.nulls(len(array), target)
@@ -78,12 +79,14 @@ def _cast(array: pa.Array, target: pa.DataType, path: str, casts: Casts) -> pa.A
 
 def _cast_struct(array: pa.Array, target: pa.DataType, path: str, casts: Casts) -> pa.Array:
     members = dict(zip((field.name for field in array.type), array.flatten(), strict=True))
-    children = [
-        _cast(members[field.name], field.type, f"{path}.{field.name}", casts)
-        if field.name in members
-        else pa.nulls(len(array), field.type)
-        for field in target
-    ]
+    children = []
+    for field in target:
+        place = f"{path}.{field.name}"
+        if field.name in members:
+            child = _cast(members[field.name], field.type, place, casts)
+        else:
+            child = pa.nulls(len(array), field.type)
+        children.append(child if field.nullable else _required(child, array, place))
     mask = array.is_null() if array.null_count else None
     return pa.StructArray.from_arrays(children, fields=list(target), mask=mask)
 
@@ -91,6 +94,8 @@ def _cast_struct(array: pa.Array, target: pa.DataType, path: str, casts: Casts) 
 def _cast_list(array: pa.Array, target: pa.DataType, path: str, casts: Casts) -> pa.Array:
     # flattened: without the elements of other slices and of null lists
     elements = _cast(pc.list_flatten(array), target.value_type, f"{path}.element", casts)
+    if not target.value_field.nullable:
+        elements = _required(elements, None, f"{path}.element")
     lengths = pc.fill_null(pc.list_value_length(array), 0)
     return pa.ListArray.from_arrays(_offsets(array, lengths), elements, type=target)
 
@@ -100,6 +105,8 @@ def _cast_map(array: pa.Array, target: pa.DataType, path: str, casts: Casts) -> 
         array = array.take(pa.array(np.arange(len(array))))  # without the entries of other slices and of null maps
     keys = _cast(array.keys, target.key_type, f"{path}.key", casts)
     items = _cast(array.items, target.item_type, f"{path}.value", casts)
+    if not target.item_field.nullable:
+        items = _required(items, None, f"{path}.value")
     return pa.MapArray.from_arrays(_offsets(array, np.diff(array.offsets)), keys, items, type=target)
 
 
@@ -108,6 +115,38 @@ def _offsets(array: pa.Array, lengths: Any) -> pa.Array:
     ends = np.cumsum(np.asarray(lengths))
     missing = np.append(array.is_null().to_numpy(zero_copy_only=False), False)
     return pa.array(np.concatenate([[0], ends]), pa.int32(), mask=missing)
+
+
+@lru_cache(maxsize=1024)
+def _has_required(kind: pa.DataType) -> bool:
+    """Whether a value within values of this type may not be null."""
+    t = pa.types
+    if t.is_struct(kind):
+        return any(not field.nullable or _has_required(field.type) for field in kind)
+    if t.is_map(kind):
+        return not kind.item_field.nullable or _has_required(kind.item_type)
+    if t.is_list(kind):
+        return not kind.value_field.nullable or _has_required(kind.value_type)
+    return False
+
+
+def _required(values: pa.Array, structs: pa.Array | None, path: str) -> pa.Array:
+    """`values` of a member that is never null, without the nulls that stand below null structs."""
+    if not values.null_count:
+        return values
+    wrong = values.is_null() if structs is None else pc.and_(values.is_null(), structs.is_valid())
+    rows = pc.sum(wrong).as_py()
+    if rows:
+        raise SchemaError(f"column {path} is required and null in {rows} rows", column=path, rows=rows)
+    kind = values.type
+    if pa.types.is_struct(kind):
+        children = [values.field(at) for at in range(kind.num_fields)]
+        return pa.StructArray.from_arrays(children, fields=list(kind))
+    if pa.types.is_map(kind):
+        return pa.MapArray.from_arrays(values.offsets, values.keys, values.items, type=kind)
+    if pa.types.is_list(kind):
+        return pa.ListArray.from_arrays(values.offsets, values.values, type=kind)
+    return pa.Array.from_buffers(kind, len(values), [None, *values.buffers()[1:]], 0, values.offset)
 
 
 def is_any_list(kind: pa.DataType) -> bool:

@@ -99,7 +99,7 @@ def _merge_fields(
             merged.append(replace(field, type=_unify(field.type, other.type, place, policy, casts)))
         elif policy.missing is Missing.NULL and field.nullable:
             merged.append(field)
-        elif policy.missing is not Missing.DROPPED:
+        elif policy.missing is not Missing.DROPPED or _is_fixed(place, casts):
             raise SchemaError(
                 f"column {place} of the table is missing in the rows",
                 hint=hint_of_case(field.name, arriving)
@@ -133,6 +133,11 @@ def _merge_fields(
         known[field.name.lower()] = field.name
         merged.append(replace(field, nullable=True))
     return tuple(merged)
+
+
+def _is_fixed(place: str, casts: Casts | None) -> bool:
+    """Whether keys, partition paths or the order of rows are made of a column, or of a member of it."""
+    return casts is not None and any(name == place or name.startswith(f"{place}.") for name in casts.fixed)
 
 
 def _unify(existing: DataType, incoming: DataType, path: str, policy: SchemaPolicy, casts: Casts | None) -> DataType:

@@ -152,3 +152,37 @@ def test_rounding_is_for_columns_that_are_not_fixed() -> None:
     assert cast_exactly(column, pa.float64(), "x", casts).to_pylist() == [2.0**53]
     with pytest.raises(InexactValueError, match="column id"):
         cast_exactly(column, pa.float64(), "id", casts)
+
+
+REQUIRED = [
+    (pa.struct([pa.field("a", pa.float64())]), pa.struct([pa.field("a", pa.int64(), False)]), {"a": 1}, {"a": None}),
+    (
+        pa.struct([("s", pa.struct([("l", pa.list_(pa.string()))]))]),
+        pa.struct([pa.field("s", pa.struct([pa.field("l", pa.list_(pa.string()), False)]), False)]),
+        {"s": {"l": ["x", None]}},
+        {"s": {"l": None}},
+    ),
+    (pa.list_(pa.int64()), pa.list_(pa.field("element", pa.int64(), False)), [1, 2], [None]),
+    (
+        pa.map_(pa.string(), pa.int64()),
+        pa.map_(pa.string(), pa.field("value", pa.int64(), False)),
+        [("k", 1)],
+        [("k", None)],
+    ),
+]
+
+
+@pytest.mark.parametrize("same", [False, True])
+@pytest.mark.parametrize(("found", "target", "fits", "misfit"), REQUIRED, ids=str)
+def test_members_that_are_never_null(
+    found: pa.DataType, target: pa.DataType, fits: Any, misfit: Any, same: bool
+) -> None:
+    found = target if same else found
+    column = pa.array([misfit, fits, None, fits], found)
+    cast = cast_exactly(column.slice(1), target, "x")
+    cast.validate(full=True)
+    assert cast.to_pylist() == [fits, None, fits]
+    inner = cast.items if pa.types.is_map(target) else cast.flatten() if pa.types.is_list(target) else cast.field(0)
+    assert not inner.null_count
+    with pytest.raises(SchemaError, match=r"column x\.\S+ is required and null in 1 rows"):
+        cast_exactly(column, target, "x")

@@ -298,6 +298,26 @@ def test_what_is_read_is_what_was_written(tmp_path_factory: pytest.TempPathFacto
     assert found == expected
 
 
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "properties", [{}, {"hoodie.datasource.write.drop.partition.columns": "true"}], ids=["", "dropped"]
+)
+def test_null_structs_whose_members_are_never_null(tmp_path: Path, kind: TableType, properties: dict[str, str]) -> None:
+    strict = pa.struct([pa.field("a", pa.int64(), nullable=False)])
+
+    def frame(column: pa.Array) -> pa.Table:
+        return pa.table({"id": ["a", "b"], "part": ["p", "p"], "x": column})
+
+    table = make(
+        tmp_path, frame(pa.array([{"a": 1}, None], strict)), kind, partition_by=("part",), properties=properties
+    )
+    writer(table).upsert(frame(pa.array([None, {"a": 2}])))
+    assert rows_of(table, "id", "x", "part") == [("a", None, "p"), ("b", {"a": 2}, "p")]
+    with pytest.raises(SchemaError, match=r"column x\.a is required and null in 1 rows"):
+        writer(table).upsert(frame(pa.array([{"a": None}, {"a": 2}])))
+    assert rows_of(table, "id", "x", "part") == [("a", None, "p"), ("b", {"a": 2}, "p")]
+
+
 # -- columns without a type -------------------------------------------------------------------------------------------
 
 

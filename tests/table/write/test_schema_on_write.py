@@ -10,7 +10,7 @@ import pytest
 
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.commit.setting import CommitSetting
-from skep_table.errors import SchemaError
+from skep_table.errors import InputError, SchemaError
 from skep_table.options import Options
 from skep_table.query import ReadRequest
 from skep_table.query.read import read
@@ -188,6 +188,20 @@ def test_missing_columns_are_dropped_when_told_so(tmp_path: Path, kind: TableTyp
     upsert(table, frame(LONG, 2, keys="b"), **DROP)
     assert stored(table) == {"a": {"x": 1}, "b": {"x": 2}}
     assert table.reload().schema().names() == ("id", "x")
+
+
+@pytest.mark.parametrize("role", ["ordering", "partition_by"])
+def test_columns_that_place_or_order_rows_are_not_dropped(tmp_path: Path, role: str) -> None:
+    rows = two_columns().append_column("who", pa.array([{"y": 1, "z": 1}] * 2))
+    spec = {"ordering": "who.y"} if role == "ordering" else {"partition_by": ("y",)}
+    table = create_table(
+        LocalStorage(str(tmp_path / "t")), TableSpec(name="t", schema=rows.schema, record_key=("id",), **spec)
+    )
+    writer = LocalWriter(table, CommitSetting(options=Options(DROP)))
+    writer.insert(rows)
+    with pytest.raises(InputError, match="who" if role == "ordering" else "y"):
+        writer.insert(rows.select(["id", "x", "y"] if role == "ordering" else ["id", "x", "who"]))
+    assert table.reload().schema().names() == ("id", "x", "y", "who")
 
 
 def test_nested_members_go_the_way_of_columns(tmp_path: Path, kind: TableType) -> None:
