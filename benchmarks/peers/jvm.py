@@ -147,6 +147,11 @@ class Jvm(Worker):
         """Runs a statement under `settings`, which hold for this statement only."""
         return _answer(self.request("sql", text=text, settings=dict(settings or {})))
 
+    def archived(self, path: str | Path) -> dict[str, str | None]:
+        """Time → what the archive of a table keeps of the instant, as JSON. Of release 0.15.0."""
+        contents: dict[str, str | None] = self.request("archived", path=str(path))["contents"]
+        return contents
+
     def sync(self, uri: str, options: Mapping[str, str]) -> float:
         """Syncs a table with Hudi's own tool and gives the seconds it took."""
         return float(self.request("sync", uri=uri, options=dict(options))["seconds"])

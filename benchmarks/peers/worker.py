@@ -193,6 +193,21 @@ class Peer:
         finally:
             client.close()
 
+    def archived(self, *, path: str) -> Json:
+        """Time → what the archive of a table of version 6 keeps of the instant, as Hudi 0.15 decodes it."""
+        java = self._spark._jvm
+        settings = java.org.apache.hudi.storage.hadoop.HadoopStorageConfiguration(
+            self._spark._jsc.hadoopConfiguration()
+        )
+        builder = java.org.apache.hudi.common.table.HoodieTableMetaClient.builder()
+        timeline = builder.setConf(settings).setBasePath(path).build().getArchivedTimeline()
+        timeline.loadCompletedInstantDetailsInMemory()
+        contents = {}
+        for instant in timeline.getInstants():
+            details = timeline.getInstantDetails(instant)
+            contents[instant.getTimestamp()] = bytes(details.get()).decode() if details.isPresent() else None
+        return {"contents": contents}
+
     def _frame(self, path: str, options: Json) -> DataFrame:
         return self._spark.read.format("hudi").options(**options).load(path)
 

@@ -71,23 +71,6 @@ def archived_as_hudi_sees(hudi: Jvm, shared: Shared) -> set[str]:
     return {str(value) for row in rows for value in row.values()}
 
 
-def exported_by_hudi(hudi: Jvm, shared: Shared) -> set[str]:
-    """The archived instants whose content 0.15 decodes; it looks for archives where the first releases kept them."""
-    copy = shared.path.with_name(f"{shared.path.name}_to_export")
-    shutil.copytree(shared.path, copy)
-    name = f"export_{abs(hash(str(copy)))}"
-    hudi.sql(f"create table {name} using hudi location '{copy}'")
-    for file in (copy / ".hoodie" / "archived").glob(".commits_*"):
-        file.rename(copy / ".hoodie" / file.name)
-    exported = copy.with_name(f"{copy.name}_as_json")
-    exported.mkdir()
-    actions = "clean,commit,deltacommit,replacecommit,rollback"
-    hudi.sql(
-        f"call export_instants(table => '{name}', local_folder => '{exported}', limit => 1000, actions => '{actions}')"
-    )
-    return {file.name.partition(".")[0] for file in exported.glob("[0-9]*") if json.loads(file.read_text())}
-
-
 def newer(hudi: Jvm) -> dict[str, str]:
     if hudi.release == "0.15.0":
         return {}
@@ -219,9 +202,14 @@ def test_hudi_reads_an_archive_of_rollbacks_cleans_and_replaced_files(
     known = archived_as_hudi_sees(hudi, shared)
     commits = {i.requested_time for i in archived if i.action in (Action.COMMIT, Action.DELTA_COMMIT)}
     assert commits <= known
-    if release == "0.15.0":  # later ones export no archives of version 6
-        assert {i.requested_time for i in archived if i.action is Action.ROLLBACK} <= exported_by_hudi(hudi, shared)
-    shared.crash(shared.source.again(3))
+    if release == "0.15.0":  # 1.x has another class for it
+        contents = hudi.archived(shared.path)
+        assert all(contents[instant.requested_time] for instant in archived)
+        rollbacks = [instant.requested_time for instant in archived if instant.action is Action.ROLLBACK]
+        assert all(json.loads(contents[time])["startRollbackTime"] == time for time in rollbacks)
+    if release != "0.15.0" or shape.type.value == "COPY_ON_WRITE":
+        # 0.15 dates its rollback after the delta commit that goes with it, whose log blocks its own reader then misses.
+        shared.crash(shared.source.again(3))
     for _ in range(4):
         shared.theirs(hudi, "upsert", shared.source.mixed(6, 1), **SERVICES)
         agree(shared, hudi)
