@@ -17,7 +17,7 @@ from typing import Final
 from skep_catalog.client import Metastore
 from skep_catalog.entities import LockAnswer, LockInfo, LockState
 from skep_table.clock import SYSTEM_CLOCK, Clock
-from skep_table.errors import LeaseLostError, LockError, MetastoreUnreachableError, NoSuchLockError
+from skep_table.errors import CatalogError, LeaseLostError, LockError, MetastoreUnreachableError, NoSuchLockError
 from skep_table.events import NO_EVENTS, Events
 from skep_table.locks.agent import agent_facts, agent_text, is_gone
 from skep_table.locks.agent import describe as describe_facts
@@ -28,6 +28,8 @@ log = logging.getLogger("skep.lock")
 # A metastore that restarts is waited for so long; what it was told before, it knows after that.
 _PATIENCE_SECONDS: Final = 30.0
 _RETRY_SECONDS: Final = 0.5
+_LONGEST_RETRY_SECONDS: Final = 10.0
+_KEPT_SECONDS: Final = 900.0  # longer than servers keep locks that send no heartbeats (300 s by default)
 _AGENT_CHARACTERS: Final = 128  # the width of the column in the metastore's database
 
 PARTITIONS_SUFFIX: Final = "__partitions"
@@ -150,7 +152,7 @@ class HmsLock(LeasedLock):
         try:
             found = next((lock for lock in self.locks() if lock.agent_info == agent), None)
         except MetastoreUnreachableError:
-            _abandoned.add(agent)  # it may be there: whoever meets it gives it up
+            self._abandon(agent)  # it may be there
             return None
         if found is not None:
             log.info("the answer to a lock request on %s was lost; lock %s is ours", self.name, found.lock_id)
@@ -209,8 +211,15 @@ class HmsLock(LeasedLock):
         except NoSuchLockError as error:
             raise LeaseLostError(f"lock {lock_id} on {self.name} was gone", lock_id=lock_id) from error
         except MetastoreUnreachableError:
-            _abandoned.add(self._agent)
+            self._abandon(self._agent)
             raise
+
+    def _abandon(self, agent: str) -> None:
+        """A lock that could not be given up would exclude others as long as its server keeps it: it is given up when
+        the metastore answers again, or by whoever of this process meets it before that."""
+        _abandoned.add(agent)
+        arguments = (self._metastore.own_connection(), self._database, self._table, agent)
+        threading.Thread(target=_give_up_later, args=arguments, name="lock-abandoned", daemon=True).start()
 
     def _look(self) -> None:
         assert self._lock_id is not None
@@ -251,8 +260,10 @@ class HmsLock(LeasedLock):
             return Queue()
         ahead = [lock for lock in locks if lock.lock_id < ours and self._excludes(lock)]
         for lock in ahead:
-            if lock.agent_info in _abandoned or is_gone(lock.agent_info):
-                self._break(lock)
+            if lock.agent_info in _abandoned:
+                self._break(lock, "this process has done with it and could not give it up")
+            elif is_gone(lock.agent_info):
+                self._break(lock, "its process is gone")
         blocked_by = next((lock.blocked_by for lock in locks if lock.lock_id == ours), None)
         held = [lock for lock in ahead if lock.state is LockState.ACQUIRED]
         holder = next((lock for lock in held if lock.lock_id == blocked_by), held[0] if held else None)
@@ -265,16 +276,36 @@ class HmsLock(LeasedLock):
             return True
         return self._partition.lower() == lock.partition.lower()
 
-    def _break(self, lock: LockInfo) -> None:
+    def _break(self, lock: LockInfo, why: str) -> None:
         with suppress(NoSuchLockError):
             self._metastore.unlock(lock.lock_id)
         _abandoned.discard(lock.agent_info or "")
-        log.warning("lock %s on %s was broken: its process is gone: %s", lock.lock_id, self.name, describe(lock))
+        log.warning("lock %s on %s was broken: %s: %s", lock.lock_id, self.name, why, describe(lock))
         self._events.emit("lock.broken", lock=self.name, lock_id=lock.lock_id, holder=describe(lock))
 
     def locks(self) -> list[LockInfo]:
         """Who has the lock, and who waits for it: the oldest first."""
         return self._metastore.locks(self._database, self._table)
+
+
+def _give_up_later(metastore: Metastore, database: str, table: str, agent: str) -> None:
+    """Asks the metastore until it answers, for as long as it may keep a lock without heartbeats."""
+    pause, ended = _RETRY_SECONDS, threading.Event()
+    deadline = SYSTEM_CLOCK.monotonic() + _KEPT_SECONDS
+    with metastore:
+        while agent in _abandoned and SYSTEM_CLOCK.monotonic() < deadline:
+            ended.wait(pause)
+            pause = min(2 * pause, _LONGEST_RETRY_SECONDS)
+            try:
+                for lock in metastore.locks(database, table):
+                    if lock.agent_info == agent:
+                        metastore.unlock(lock.lock_id)
+                        log.info("lock %s on %s.%s, left over, is given up", lock.lock_id, database, table)
+            except MetastoreUnreachableError:
+                continue
+            except CatalogError as error:  # gone meanwhile, or not to be had
+                log.info("what is left of a lock on %s.%s: %s", database, table, error.message)
+            _abandoned.discard(agent)
 
 
 def describe(lock: LockInfo) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from skep_catalog.client import Metastore
-from skep_catalog.entities import LockInfo
+from skep_catalog.entities import LockInfo, LockState
 from skep_catalog.lock import HmsLock, describe
 from skep_table.clock import SYSTEM_CLOCK, Clock
 from skep_table.errors import CatalogError, LockError, NoSuchLockError
@@ -17,6 +17,7 @@ from skep_table.locks.agent import is_gone
 FRESH_SECONDS: Final = 120.0
 """Hudi's writers beat once a minute, skep's every fifteen seconds: who has beaten in this time may live."""
 
+_NAMED: Final = 3
 _DRIFT_SECONDS: Final = 2.0
 _DEFAULT_TIMEOUT_SECONDS: Final = 300.0
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
@@ -67,6 +68,7 @@ def examine_locks(metastore: Metastore, clock: Clock = SYSTEM_CLOCK) -> list[Loc
     probe = _probe(metastore, clock)
     found += probe
     if all(each.well for each in probe):
+        found.append(_holders(metastore, clock))
         found.append(_house_keeping(metastore, clock))
     return found
 
@@ -108,6 +110,21 @@ def _probe(metastore: Metastore, clock: Clock) -> list[LockFinding]:
             "ages of locks are off by as much",
         ),
     ]
+
+
+def _holders(metastore: Metastore, clock: Clock) -> LockFinding:
+    """Locks whose owners are dead, or have been silent for long: others wait for them until the time-out."""
+    left = [each for each in metastore.locks() if each.state is LockState.ACQUIRED and not may_live(each, clock)]
+    if not left:
+        return LockFinding("holders", True, "all have sent a heartbeat lately")
+    shown = "; ".join(
+        f"{describe(each)}, "
+        + ("whose process is gone" if is_gone(each.agent_info) else f"silent for {silent_seconds(each, clock):.0f} s")
+        for each in left[:_NAMED]
+    )
+    more = f"; and {len(left) - _NAMED} more" if len(left) > _NAMED else ""
+    hint = f"skep lock break --lock-id {left[0].lock_id}"
+    return LockFinding("holders", False, f"{len(left)} of them left: {shown}{more}", hint)
 
 
 def _house_keeping(metastore: Metastore, clock: Clock) -> LockFinding:

@@ -55,6 +55,8 @@ def show(
         with connected(metastore, warehouse) as (client, settings):
             database, name = _parts(table, settings.database)
             found = [*client.locks(database, name), *_of_partitions(client, database, name)]
+            if name and not found:
+                _check_known(client, database or "", name)
             print_rows([_row(lock) for lock in found], output, _COLUMNS)
 
 
@@ -84,6 +86,7 @@ def wait(
                 from skep_table.events import Events
 
                 database, name = _parts(table, settings.database)
+                _check_known(client, database or "", name or "")
                 told = Events(_tell_wait())
                 with held(HmsLock(client, database or "", name or "", purpose="skep lock wait", events=told), timeout):
                     pass
@@ -126,6 +129,12 @@ def _of_partitions(client: Any, database: str | None, name: str | None) -> list[
     from skep_catalog.lock import PARTITIONS_SUFFIX
 
     return client.locks(database, name + PARTITIONS_SUFFIX) if name else []
+
+
+def _check_known(client: Any, database: str, name: str) -> None:
+    """NoSuchTableError for a table that is not in the metastore and that nobody has a lock on: a name mistyped."""
+    if not client.locks(database, name):
+        client.table(database, name)
 
 
 def _break_in(client: Any, lock_id: str, output: Output, *, force: bool) -> None:

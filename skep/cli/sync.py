@@ -97,25 +97,30 @@ def apply(
 
 
 def _all_targets(opened: Opened, full: bool) -> list[Outcome]:
+    from skep.syncing import queue_if_any, settling
     from skep_sync.planner import target_of
     from skep_sync.targets import each_target, sync_target
 
     entry = ".".join(target_of(opened.table, *opened.names))
+    queue = queue_if_any(opened.targets[0].options, opened.warehouse)
 
     with told("sync") as listener:
 
         def sync(target: Target) -> Any:
-            return sync_target(target, opened.clients, opened.table, entry, full=full, events=Events(listener))
+            with settling(queue, target.name, opened.table.storage.root, entry):
+                return sync_target(target, opened.clients, opened.table, entry, full=full, events=Events(listener))
 
         return each_target(opened.targets, sync)
 
 
 def _each(many: Many, *, full: bool) -> Iterator[tuple[str, Outcome]]:
+    from skep.syncing import queue_if_any
     from skep_sync.pending import KnownTables, sync_all
 
+    queue = queue_if_any(many.options, many.warehouse)
     tables = KnownTables(many.metastore, many.database)()
     with told("sync") as listener:
-        yield from sync_all(tables, many.targets, many.clients, full=full, events=Events(listener))
+        yield from sync_all(tables, many.targets, many.clients, full=full, queue=queue, events=Events(listener))
 
 
 def _pending(many: Many) -> Iterator[tuple[str, Outcome]]:
@@ -128,7 +133,8 @@ def _pending(many: Many) -> Iterator[tuple[str, Outcome]]:
         if queue is not None:
             yield from sync_queued(queue, many.targets, many.clients, events=Events(listener))
         tables = KnownTables(many.metastore, many.database)()
-        yield from sync_all(tables, many.targets, many.clients, only_behind=True, events=Events(listener))
+        events = Events(listener)
+        yield from sync_all(tables, many.targets, many.clients, only_behind=True, queue=queue, events=events)
 
 
 @app.command()
@@ -242,7 +248,9 @@ def watch(
     ] = None,
     everything: AllOption = False,
     interval: Annotated[float, typer.Option(help="Seconds between two looks.", min=0.1)] = 5.0,
-    refresh: Annotated[float, typer.Option(help="Seconds after which --all looks for new tables.", min=1.0)] = 60.0,
+    refresh: Annotated[
+        float, typer.Option(help="Seconds after which new tables and dropped entries are looked for.", min=1.0)
+    ] = 60.0,
     metastore: MetastoreOption = None,
     warehouse: WarehouseOption = None,
     database: DatabaseOption = None,

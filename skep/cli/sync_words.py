@@ -62,6 +62,7 @@ class Opened:
     names: tuple[str | None, str | None]
     targets: tuple[Target, ...]
     clients: Clients
+    warehouse: str
 
     @property
     def metastore(self) -> Metastore:
@@ -106,7 +107,7 @@ def one_table(
         targets = _chosen(options, target)
         if is_path(table):
             names = database or options.value(DATABASE), name or options.value(TABLE)
-            yield Opened(HudiTable.open(table, options), names, targets, clients)
+            yield Opened(HudiTable.open(table, options), names, targets, clients, settings.warehouse)
             return
         of_database, _, of_name = table.rpartition(".")
         entry = client.table(of_database or settings.database, of_name)
@@ -114,7 +115,7 @@ def one_table(
             raise InputError(f"{entry.full_name} has no location: it is a view", table=entry.full_name)
         hudi = HudiTable.open(entry.storage.location, options)
         base = table_of_view(entry.full_name, hudi.config.name).rpartition(".")[2]
-        yield Opened(hudi, (database or entry.database, name or base), targets, clients)
+        yield Opened(hudi, (database or entry.database, name or base), targets, clients, settings.warehouse)
 
 
 @contextmanager

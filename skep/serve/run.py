@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from skep.syncing import open_queue
 from skep_catalog.client import Metastore
 from skep_sync.allowed import AllowedPaths
+from skep_sync.pending import DroppedEntries
 from skep_sync.service import AfterSync, SyncService
 from skep_sync.targets import Clients, Target, targets_of
 from skep_sync.watch import News, WatchedTable, Watcher
@@ -126,6 +127,7 @@ def _watcher(service: SyncService, settings: WatchSettings, options: Options, ev
         settings.tables,
         submit,
         options,
+        dropped=DroppedEntries(tuple(service.targets.values()), service.clients),
         interval_seconds=settings.interval_seconds,
         refresh_seconds=settings.refresh_seconds,
         events=events,

@@ -133,9 +133,12 @@ class Applier:
         self._alter(step, table, cascade=False)
 
     def _cascade(self, step: AlterEntry, table: Table) -> None:
-        if step.cascade or step.cascade_to:
-            names = list(step.cascade_to) or self._metastore.partition_names(table.database, table.name)
-            self._in_batches("sync.cascade", table, names, self._align, _ALTERED)
+        if step.cascade:
+            names = self._metastore.partition_names(table.database, table.name)
+            work = partial(self._align, columns=self._options.cascade is Cascade.ALL)
+            self._in_batches("sync.cascade", table, names, work, _ALTERED)
+        if step.cascade_to:
+            self._in_batches("sync.cascade", table, step.cascade_to, self._align, _ALTERED)
 
     def _reorder(self, step: AlterEntry, before: Table, table: Table) -> None:
         """Columns in another order: a metastore compares old and new ones place by place and refuses, but takes fewer

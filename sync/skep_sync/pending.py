@@ -7,6 +7,7 @@ whether its sync failed, its writer was killed, or nobody ever tried. The queue 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from functools import partial
 from itertools import groupby
 from operator import itemgetter
@@ -19,7 +20,7 @@ from skep_sync.status import sync_status
 from skep_sync.sync import SyncReport
 from skep_sync.targets import Clients, Outcome, Target, each_target, sync_target
 from skep_sync.watch import WatchedTable, table_of_view
-from skep_table.errors import NotATableError, SkepError
+from skep_table.errors import NoSuchTableError, NotATableError, SkepError
 from skep_table.events import NO_EVENTS, Events
 from skep_table.table import HudiTable
 
@@ -57,6 +58,39 @@ class KnownTables:
                 yield database, name
 
 
+class DroppedEntries:
+    """Which watched tables have lost an entry: one that was there at an earlier look, or all of a table's.
+
+    A database's names are asked for once a look, and nothing else.
+    """
+
+    def __init__(self, targets: Sequence[Target], clients: Clients) -> None:
+        self._targets, self._clients = targets, clients
+        self._there: dict[tuple[str, str], frozenset[str]] = {}
+
+    def __call__(self, tables: Sequence[tuple[WatchedTable, str | None, str]]) -> list[WatchedTable]:
+        lost: dict[str, WatchedTable] = {}
+        for target in self._targets:
+            names: dict[str, frozenset[str]] = {}
+            for watched, own_database, own_name in tables:
+                database, name = target.names(watched.entry)
+                database, name = (database or own_database or "default").lower(), (name or own_name).lower()
+                if database not in names:
+                    names[database] = self._names(target, database)
+                key = target.name, table_key(watched.base_path)
+                there = names[database] & {name, f"{name}_ro", f"{name}_rt"}
+                if not there or not there >= self._there.get(key, frozenset()):
+                    lost[key[1]] = watched
+                self._there[key] = there
+        return list(lost.values())
+
+    def _names(self, target: Target, database: str) -> frozenset[str]:
+        try:
+            return frozenset(self._clients.of(target).tables(database))
+        except NoSuchTableError:  # the database has gone, too
+            return frozenset()
+
+
 def _watched(entry: Table) -> WatchedTable | None:
     location = entry.storage.location
     if not location or not is_hudi(entry) or entry.storage.input_format == SYMLINKS:
@@ -71,9 +105,11 @@ def sync_all(
     *,
     only_behind: bool = False,
     full: bool = False,
+    queue: SyncQueue | None = None,
     events: Events = NO_EVENTS,
 ) -> Iterator[tuple[str, Outcome]]:
-    """Syncs tables one by one, each to all targets. One that fails stops no other. `only_behind`: where a marker is."""
+    """Syncs tables one by one, each to all targets. One that fails stops no other. `only_behind`: where a marker is.
+    `queue`: what it has of a table is settled by a sync of it."""
     for watched in tables:
         entry = watched.entry or watched.base_path
         try:
@@ -82,14 +118,23 @@ def sync_all(
             yield entry, Outcome(targets[0].name, error)
             continue
         entry = table_of_view(entry, table.config.name) if watched.entry else table.config.name
-        sync = partial(_sync, clients=clients, table=table, entry=entry, full=full, events=events)
+        sync = partial(_sync, clients=clients, table=table, entry=entry, full=full, queue=queue, events=events)
         behind = [target for target in targets if not only_behind or _is_behind(target, clients, table, entry)]
         for outcome in each_target(behind, sync) if behind else ():
             yield entry, outcome
 
 
-def _sync(target: Target, clients: Clients, table: HudiTable, entry: str, full: bool, events: Events) -> SyncReport:
-    return sync_target(target, clients, table, entry, full=full, events=events)
+def _sync(
+    target: Target,
+    clients: Clients,
+    table: HudiTable,
+    entry: str,
+    full: bool,
+    queue: SyncQueue | None,
+    events: Events,
+) -> SyncReport:
+    with nullcontext() if queue is None else queue.settling(target.name, table.storage.root, entry):
+        return sync_target(target, clients, table, entry, full=full, events=events)
 
 
 def _is_behind(target: Target, clients: Clients, table: HudiTable, entry: str) -> bool:

@@ -16,7 +16,7 @@ from skep_catalog.lengths import COMMENT, KEY_COMMENT, is_shortened
 from skep_catalog.type_text import same_type
 from skep_sync.changes import Changes, SyncPoint
 from skep_sync.columns import SETTING, column_changes, ordered, refused
-from skep_sync.descriptors import COLUMNS, Drifted
+from skep_sync.descriptors import COLUMNS, Drifted, drift
 from skep_sync.locations import registered_there
 from skep_sync.options import Cascade
 from skep_sync.steps import (
@@ -120,11 +120,15 @@ def entry_steps(
             partitions = [*partitions, AlignPartitions(target, tuple(mended), columns=cascade is Cascade.ALL)]
     if not changes or (conditional and not partitions and all(change.what in MARKERS for change in changes)):
         return partitions
+    # Other classes, by another strategy say, are the partitions', too; where all were looked at, each is known.
+    classes = (
+        anew is None and bool(target.partition_keys) and bool({*drift(actual.storage, target.storage)} - {COLUMNS})
+    )
     before = actual.parameters.get(MARKER)
     alter = AlterEntry(
         target,
         tuple(changes),
-        cascade=cascading and cascade is Cascade.ALL,
+        cascade=(cascading and cascade is Cascade.ALL) or classes,
         expected=(MARKER, before) if before is not None else None,
         columns=tuple(columns),
         cascade_to=tuple(touched) if cascading and cascade is Cascade.TOUCHED else (),

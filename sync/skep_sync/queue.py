@@ -16,7 +16,8 @@ import random
 import re
 import uuid
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -129,6 +130,27 @@ class SyncQueue:
                 names[parts[0], parts[1]].append(parts[2])
         found = ThreadRunner().map(lambda item: self._pending(*item[0], item[1]), list(names.items()))
         return sorted(filter(None, found), key=lambda one: one.events[0])
+
+    def of_table(self, target: str, base_path: str) -> Pending | None:
+        """What is left of one table at one target: one listing where nothing is."""
+        folder = f"{_checked(target)}/{table_key(base_path)}"
+        names = [file.name for file in self._storage.list_prefix(folder) if file.name.endswith(".json")]
+        return self._pending(target, table_key(base_path), names) if names else None
+
+    @contextmanager
+    def settling(self, target: str, base_path: str, entry: str | None = None) -> Iterator[None]:
+        """Around a sync of a table by whoever: one that goes well makes up for all that was left before it began.
+        `entry`: as which it is synced; what is left of it under another name stays.
+
+        A queue that can't be read or written fails no sync; what is left in it is tried once more, and does nothing.
+        """
+        left = None
+        with suppress(SkepError, OSError):
+            left = self.of_table(target, base_path)
+        yield
+        if left is not None and (entry is None or left.latest.entry in (None, entry)):
+            with suppress(SkepError, OSError):
+                self.done(left)
 
     def done(self, pending: Pending) -> None:
         """Forgets the events that `pending` names, and its failures."""

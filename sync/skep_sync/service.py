@@ -101,6 +101,10 @@ class SyncService:
                     self._changed.wait(min(left, 0.1))
         return True
 
+    @property
+    def clients(self) -> Clients:
+        return self._clients
+
     def __enter__(self) -> SyncService:
         self.start()
         return self

@@ -200,8 +200,8 @@ class DropEntry:
 class AlterEntry:
     """The one alteration of an entry, its last step, marker included. `expected`: the marker that must still stand.
 
-    Changed columns go to all partitions (`cascade`), or to those named by `cascade_to`. `reorder`: into an order that
-    the metastore would refuse in one step.
+    Changed columns and classes go to all partitions (`cascade`), or columns to those named by `cascade_to`. `reorder`:
+    into an order that the metastore would refuse in one step.
     """
 
     table: Table
@@ -214,7 +214,8 @@ class AlterEntry:
 
     def summary(self) -> str:
         which = "all" if self.cascade else str(len(self.cascade_to))
-        also = f", columns of {which} partitions too" if self.cascade or self.cascade_to else ""
+        what = "columns" if self.columns else "descriptors"
+        also = f", {what} of {which} partitions too" if self.cascade or self.cascade_to else ""
         lines = [f"alter table {self.table.full_name}{also}", *(f"    {change}" for change in self.columns)]
         return "\n".join([*lines, *(f"    {change}" for change in self.changes)])
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from skep_sync.queue import table_key
@@ -43,6 +43,7 @@ class _Look:
     table: WatchedTable
     storage: Storage
     name: str = ""
+    database: str | None = None
     layout: Layout | None = None
     seen: set[str] | None = None
     failed: bool = False
@@ -60,9 +61,14 @@ class News:
 Submit = Callable[[News], None]
 
 
+Dropped = Callable[[Sequence[tuple[WatchedTable, str | None, str]]], list[WatchedTable]]
+"""Of tables that were looked at, each with its own database and name, those that have lost an entry in a metastore."""
+
+
 @dataclass
 class Watcher:
-    """Looks at tables in rounds. `tables` says which there are, and is asked again each `refresh_seconds`."""
+    """Looks at tables in rounds. `tables` says which there are, and is asked again each `refresh_seconds`; so is
+    `dropped`, whose tables are news again."""
 
     tables: Callable[[], Iterable[WatchedTable]]
     submit: Submit
@@ -71,6 +77,7 @@ class Watcher:
     refresh_seconds: float = 60.0
     runner: Runner = field(default_factory=lambda: ThreadRunner(16))
     events: Events = NO_EVENTS
+    dropped: Dropped | None = None
     _looks: dict[str, _Look] = field(default_factory=dict, init=False)
 
     def run(self, ended: threading.Event) -> None:
@@ -95,6 +102,11 @@ class Watcher:
         for key, table in wanted.items():
             if key not in self._looks:
                 self._looks[key] = _Look(table, open_storage(table.base_path, self.options))
+        if self.dropped is not None:
+            looked = [look for look in self._looks.values() if look.seen is not None]
+            for table in self.dropped([(look.table, look.database, look.name) for look in looked]):
+                log.warning("%s has lost an entry in a metastore: it is synced again", table.entry or table.base_path)
+                self._looks[table_key(table.base_path)].seen = None
 
     def round(self) -> list[News]:
         """One look at each table; what is new is submitted, and counts as seen only when that went well."""
@@ -116,7 +128,7 @@ class Watcher:
         try:
             if look.layout is None:
                 config = load_table_config(look.storage)
-                look.layout, look.name = layout_of(config), config.name
+                look.layout, look.name, look.database = layout_of(config), config.name, config.database
                 if look.table.entry is not None:
                     look.table = replace(look.table, entry=table_of_view(look.table.entry, config.name))
             completed = _completed(look.storage, look.layout)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -152,6 +153,56 @@ class TestLosses:
 
         monkeypatch.setattr(metastore, "unlock", lose_the_answer)
         lock.release()
+
+    def test_a_lock_that_could_not_be_given_up_is_given_up_later(
+        self, metastore: Metastore, name: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The process lives on, so nobody else may take the lock for left: it looks after that itself."""
+        lock = HmsLock(metastore, "d", name)
+        lock.acquire(5)
+        monkeypatch.setattr(metastore, "unlock", _unreachable)
+        lock.release()
+        _until(lambda: metastore.locks("d", name) == [])
+
+    def test_whoever_of_this_process_meets_it_before_gives_it_up_and_says_why(
+        self, metastore: Metastore, name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        lock = HmsLock(metastore, "d", name, purpose="the first")
+        lock.acquire(5)
+        nowhere = Metastore.connect("thrift://127.0.0.1:1", attempts=1)
+        with monkeypatch.context() as patched:
+            patched.setattr(metastore, "unlock", _unreachable)
+            patched.setattr(metastore, "own_connection", lambda: nowhere)
+            lock.release()
+        with held(HmsLock(metastore, "d", name), 10):
+            pass
+        assert "was broken: this process has done with it and could not give it up" in caplog.text
+        assert "its process is gone" not in caplog.text
+
+    def test_a_forgotten_lock_is_released(
+        self, metastore: Metastore, name: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        HmsLock(metastore, "d", name, heartbeat_seconds=0.05).acquire(5)
+        gc.collect()
+        assert metastore.locks("d", name) == []
+        assert "was forgotten by its owner" in caplog.text
+
+    def test_a_time_out_says_how_to_break_the_lock(self, metastore: Metastore, name: str) -> None:
+        with held(HmsLock(metastore, "d", name), 5) as lock_id:
+            with pytest.raises(LockTimeoutError) as error:
+                HmsLock(metastore, "d", name).acquire(0.3)
+            assert f"skep lock break --lock-id {lock_id}" in (error.value.hint or "")
+
+
+def _unreachable(lock_id: int) -> None:
+    raise MetastoreUnreachableError("the metastore restarts", call="unlock")
+
+
+def _until(true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not true() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert true()
 
 
 @pytest.mark.usefixtures("no_locks_left")

@@ -43,7 +43,8 @@ import os, sys
 from skep_catalog.client import Metastore
 from skep_catalog.lock import HmsLock
 
-HmsLock(Metastore.connect(sys.argv[1]), sys.argv[2], "t", purpose="a job that died").acquire(10)
+lock = HmsLock(Metastore.connect(sys.argv[1]), sys.argv[2], "t", purpose="a job that died")
+lock.acquire(10)
 os._exit(9)
 """
 
@@ -101,12 +102,30 @@ def test_wait_gives_up(metastore: Metastore, database: str) -> None:
     assert "was not granted" in waited.stderr
 
 
+@pytest.mark.parametrize("words", [("wait", "--timeout", "1"), ("show",)])
+def test_a_table_that_nobody_knows(metastore: Metastore, database: str, words: tuple[str, ...]) -> None:
+    answer = run(words[0], f"{database}.mistyped", *words[1:], "-m", metastore.uri)
+    assert answer.exit_code == 1
+    assert f"{database}.mistyped" in answer.stderr
+    with held(HmsLock(metastore, database, "mistyped"), 5):
+        assert f"{database}.mistyped" in run("show", f"{database}.mistyped", "-m", metastore.uri).output
+
+
 class TestDoctor:
     def test_a_metastore_that_is_well(self, metastore: Metastore) -> None:
         answer = run("doctor", "-m", metastore.uri, "-o", "json")
         assert answer.exit_code == 0, answer.output
         found = {row["what"]: row["state"] for row in json.loads(answer.stdout)}
-        assert found == {"metastore": "ok", "lock tables": "ok", "clock": "ok", "house-keeper": "ok"}
+        assert found == dict.fromkeys(("metastore", "lock tables", "clock", "holders", "house-keeper"), "ok")
+
+    def test_a_lock_that_a_dead_process_left(self, metastore: Metastore, database: str) -> None:
+        lock_id = dead_lock(metastore, database)
+        answer = run("doctor", "-m", metastore.uri, "-o", "json")
+        assert answer.exit_code == 1
+        (found,) = [row for row in json.loads(answer.stdout) if row["what"] == "holders"]
+        assert "whose process is gone" in found["found"]
+        assert found["hint"] == f"skep lock break --lock-id {lock_id}"
+        assert run("break", "--lock-id", str(lock_id), "-m", metastore.uri).exit_code == 0
 
     def test_a_clock_that_goes_wrong(self, metastore: Metastore) -> None:
         @dataclass

@@ -74,7 +74,7 @@ def test_locks_in_the_tables_own_folder(
 def test_the_lock_of_a_dead_process_needs_no_force(storage: LocalStorage) -> None:
     script = (
         "import os, sys; from skep_table.locks.storage import StorageLock; from skep_table.storage import LocalStorage;"
-        " StorageLock(LocalStorage(sys.argv[1])).acquire(5); os._exit(9)"
+        " lock = StorageLock(LocalStorage(sys.argv[1])); lock.acquire(5); os._exit(9)"
     )
     subprocess.run([sys.executable, "-c", script, storage.root], check=False)
     (row,) = shown(storage.root)

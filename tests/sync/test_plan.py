@@ -162,6 +162,15 @@ class TestWhatOthersPutThere:
         assert entry_steps(asked, managed, POINT, []) == []
         assert entry_steps(asked, external, POINT, []) == []
 
+    def test_other_classes_are_taken_to_the_partitions_whatever_is_done_with_columns(self) -> None:
+        actual = synced(wanted())
+        other = replace(actual, storage=replace(actual.storage, input_format="org.apache.hudi.hadoop.Other"))
+        for cascade in Cascade:
+            (step,) = entry_steps(wanted(), other, POINT, [], cascade=cascade)
+            assert isinstance(step, AlterEntry)
+            assert (step.cascade, step.columns) == (True, ())
+            assert "descriptors of all partitions too" in step.summary()
+
     def test_another_location_is_corrected_in_place(self) -> None:
         actual = synced(wanted())
         actual = replace(actual, storage=replace(actual.storage, location="s3://old/t"))

@@ -9,7 +9,9 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -18,10 +20,12 @@ from typer.testing import CliRunner, Result
 from skep.cli import lock as lock_commands
 from skep.cli import metastore as metastore_commands
 from skep.cli import sync as sync_commands
-from skep.syncing import open_queue
+from skep.syncing import TableSyncs, open_queue
 from skep_catalog.client import Metastore
 from skep_catalog.lock import HmsLock
 from skep_sync.sync import sync_table
+from skep_sync.targets import Clients, targets_of
+from skep_table.errors import SyncError
 from skep_table.lock import held
 from skep_table.options import UnknownOptionWarning
 from skep_table.table import HudiTable
@@ -157,6 +161,36 @@ class TestMany:
         assert run("sync", "apply", "--pending", *words).exit_code == 0
         assert metastore.tables(database) == ["new"]
         assert queue.pending() == []
+
+    def test_what_a_later_sync_made_up_for_is_pending_no_more(
+        self, write: Callable[..., HudiTable], words: list[str], metastore: Metastore, database: str, tmp_path: Path
+    ) -> None:
+        table, queue = write("t", 1), open_queue({}, str(tmp_path))
+        assert queue is not None
+
+        def fails() -> None:
+            assert queue is not None
+            pending = queue.add("main", table.storage.root, "t", "1", f"{database}.t")
+            queue.note(queue.failed(pending, SyncError("the metastore was down")))
+
+        def pending() -> list[Any]:
+            rows: list[Any] = json.loads(run("sync", "status", "--pending", *words, "-o", "json").stdout)
+            return rows
+
+        syncs = TableSyncs(targets_of({}, metastore.uri), Clients(metastore), lambda: queue)
+        by_commit = partial(syncs.outcomes, table.storage.root, f"{database}.t")
+        by_hand = partial(run, "sync", "apply", f"{database}.t", *words)
+        by_all = partial(run, "sync", "apply", "--all", *words)
+        for sync in (by_commit, by_hand, by_all):
+            fails()
+            assert [row["error"] for row in pending()] == ["the metastore was down"]
+            sync()
+            assert pending() == []
+        down = TableSyncs(targets_of({}), Clients(Metastore.connect("thrift://127.0.0.1:1", attempts=1)), lambda: queue)
+        fails()
+        (outcome,) = down.outcomes(table.storage.root, f"{database}.t")
+        assert outcome.error is not None
+        assert len(pending()) == 1, "one that failed settles nothing"
 
     def test_each_target_is_synced_and_a_failure_is_told(
         self, write: Callable[..., HudiTable], words: list[str], metastore: Metastore, database: str

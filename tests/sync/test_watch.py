@@ -10,6 +10,10 @@ from typing import Any
 
 import pytest
 
+from skep_catalog.client import Metastore
+from skep_sync.pending import DroppedEntries
+from skep_sync.sync import sync_table
+from skep_sync.targets import Clients, targets_of
 from skep_sync.watch import News, WatchedTable, Watcher, table_of_view
 from skep_table.errors import StorageError
 from skep_table.runner import ThreadRunner
@@ -109,6 +113,45 @@ def test_an_upgraded_table_is_watched_on(golden_copy: Callable[..., HudiTable], 
     Path(new.storage.root).rename(place)
     assert len(watch.round()) == 1
     assert watch.round() == []
+
+
+def test_a_table_that_lost_its_entry_is_news_again(write: Write) -> None:
+    table = write("t", 1)
+    heard: list[News] = []
+    lost: list[WatchedTable] = []
+    watched = WatchedTable(table.storage.root, "d.t")
+    watch = Watcher(lambda: [watched], heard.append, runner=ThreadRunner(1), dropped=lambda _: lost)
+    watch.refresh()
+    watch.round()
+    watch.refresh()
+    assert watch.round() == []
+    lost.append(watched)
+    watch.refresh()
+    assert len(watch.round()) == 1, "without any commit"
+
+
+@pytest.mark.metastore
+def test_entries_that_were_dropped(
+    write: Write, golden_copy: Callable[..., HudiTable], metastore: Metastore, database: str
+) -> None:
+    (main,) = targets_of({})
+    dropped = DroppedEntries([main], Clients(metastore))
+    plain, views = write("t", 1), golden_copy("0.15.0", "mor_upsert")
+    tables = [
+        (WatchedTable(plain.storage.root, f"{database}.t"), None, "t"),
+        (WatchedTable(views.storage.root), database, "mor_upsert"),
+    ]
+    for table in (plain, views):
+        sync_table(table, metastore, database)
+    calls = metastore.calls
+    assert dropped(tables) == []
+    assert metastore.calls - calls == 1, "one call a database"
+    metastore.drop_table(database, "t")
+    metastore.drop_table(database, "mor_upsert_rt")
+    assert {table.base_path for table in dropped(tables)} == {plain.storage.root, views.storage.root}
+    for table in (plain, views):
+        sync_table(table, metastore, database)
+    assert dropped(tables) == []
 
 
 def test_what_could_not_be_submitted_is_news_again(write: Write) -> None:

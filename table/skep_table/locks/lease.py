@@ -149,6 +149,14 @@ class LeasedLock(ABC):
         held = None if since is None else self._clock.monotonic() - since
         self._events.emit("lock.released", lock=self.name, lock_id=lock_id, held_seconds=held)
 
+    def __del__(self) -> None:
+        """A lock that its owner has forgotten is given up: it would keep others out as long as this process lives."""
+        if getattr(self, "_heart", None) is None or self.lock_id is None or self._process != os.getpid():
+            return
+        with suppress(Exception):
+            log.warning("lock %s on %s was forgotten by its owner: it is released", self.lock_id, self.name)
+            self.release()
+
     def ensure_held(self) -> None:
         """Asks the provider. LeaseLostError when the lock is gone, or when nobody can say that it is there."""
         if self.lock_id is None:
@@ -225,6 +233,13 @@ class LeasedLock(ABC):
             holder=queue.holder,
             lock_id=queue.lock_id,
             waited_seconds=waited,
+            hint=self._how_to_break(queue) if queue.holder else None,
+        )
+
+    def _how_to_break(self, queue: Queue) -> str:
+        return (
+            f"`skep lock show` tells whether its holder lives; `skep lock break --lock-id {queue.lock_id}` takes it "
+            "away from one that does not"
         )
 
     def _lost(self) -> None:
@@ -235,12 +250,12 @@ class LeasedLock(ABC):
 
 
 class _Heart:
-    """Beats until stopped or told that the lock is gone."""
+    """Beats until stopped, told that the lock is gone, or left alone: the lock's own life is not prolonged by it."""
 
     def __init__(self, beat: Callable[[], None], interval_seconds: float, on_lost: Callable[[], None]) -> None:
-        self._beat = beat
+        self._beat = weakref.WeakMethod(beat)
         self._interval = interval_seconds
-        self._on_lost = on_lost
+        self._on_lost = weakref.WeakMethod(on_lost)
         self._stopped = threading.Event()
         self.last_beat = SYSTEM_CLOCK.now()
         self._thread = threading.Thread(target=self._run, name="lock-heart", daemon=True)
@@ -248,16 +263,21 @@ class _Heart:
 
     def _run(self) -> None:
         while not self._stopped.wait(self._interval):
+            beat, on_lost = self._beat(), self._on_lost()
+            if beat is None or on_lost is None:
+                return
             try:
-                self._beat()
+                beat()
                 self.last_beat = SYSTEM_CLOCK.now()
             except LeaseLostError:
                 if not self._stopped.is_set():
-                    self._on_lost()
+                    on_lost()
                 return
             except Exception as error:
                 # One missed beat is none: the provider waits several intervals.
                 log.warning("heartbeat failed: %s", error)
+            finally:
+                del beat, on_lost  # not held while it waits
 
     def stop(self) -> None:
         self._stopped.set()
