@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
@@ -12,10 +14,11 @@ from skep.background import wait_for
 from skep.locking import checked, lock_of
 from skep.names import TableName
 from skep.options import SYNC
+from skep.registration import Registration
 from skep.schemas import SchemaLike
 from skep.spark import SparkHolder
 from skep.specs import Text, check_same, table_spec
-from skep.syncing import TableSyncs, open_queue
+from skep.syncing import SyncWarning, TableSyncs, open_queue
 from skep.table import Table
 from skep.writing import WriteSetting
 from skep_catalog.client import Metastore
@@ -25,9 +28,11 @@ from skep_sync.planner import is_hudi
 from skep_sync.sync import SyncReport
 from skep_sync.targets import Clients, targets_of
 from skep_table.commit.create import create_table, table_config
-from skep_table.errors import NotATableError, TableExistsError, TableMismatchError
+from skep_table.commit.setting import CommitSetting
+from skep_table.errors import InputError, NotATableError, SkepError, TableExistsError, TableMismatchError
 from skep_table.events import Events, Listener
-from skep_table.lock import Lock
+from skep_table.hooks import CommitHook, Committed
+from skep_table.lock import GuardedLock, Lock, held
 from skep_table.names import META_FOLDER
 from skep_table.options import Options
 from skep_table.query.options import QueryType
@@ -84,7 +89,10 @@ def connect(
     else:
         location = settings.warehouse
     # How other metastores are spoken to (TLS, Kerberos) does not concern the embedded one.
-    client = Metastore.connect(address, merged if embedded is None else None)
+    if embedded is None:
+        client = Metastore.connect(address, merged)
+    else:
+        client = Metastore.connect(address, revived=embedded.revived)
     lake = Lake(client, location, holder, settings.database, merged, events)
     lake._embedded = embedded
     return lake
@@ -109,6 +117,7 @@ class Lake:
         self.events = events or Events()
         self._spark = spark or SparkHolder()
         self._embedded: EmbeddedMetastore | None = None
+        self._closed = False
         queue = partial(open_queue, self.options, self.warehouse)
         self._syncs = TableSyncs(targets_of(self.options), Clients(metastore), queue, self.events)
 
@@ -125,17 +134,28 @@ class Lake:
 
     def close(self) -> None:
         """Stops the Spark session and the metastore that this lake started, once the services that run beside writes
-        have ended. Calling it again is no error."""
-        wait_for()
-        self._spark.stop()
-        self._syncs.clients.close()
-        self.metastore.close()
-        if self._embedded is not None:
-            self._embedded.stop()
+        have ended. Calling it again is no error.
+
+        Its tables can still be read here, without Spark; everything else is then an InputError. A write that another
+        thread has under way fails and is rolled back.
+        """
+        with ExitStack() as stack:  # whatever fails of it, or is interrupted, the rest is done
+            if self._embedded is not None:
+                stack.callback(self._embedded.stop)
+            stack.callback(self.metastore.close)
+            stack.callback(self._syncs.clients.close)
+            stack.callback(self._spark.stop)
+            stack.callback(setattr, self, "_closed", True)
+            wait_for()
+
+    def _ensure_open(self) -> None:
+        if self._closed:
+            raise InputError(f"the lake at {self.warehouse} is closed", hint="connect again: skep.connect(…)")
 
     @property
     def spark(self) -> SparkSession:
         """The session that was given, else one that is started now."""
+        self._ensure_open()
         return self._spark.session
 
     # -- tables
@@ -146,6 +166,7 @@ class Lake:
 
     def entries(self, database: str | None = None) -> Iterator[Entry]:
         """The metastore's entries of these tables, in the order of their names."""
+        self._ensure_open()
         for name in [database.lower()] if database else self.metastore.databases():
             known = {entry.name: entry for entry in self.metastore.tables_of(name) if is_hudi(entry)}
             views = {entry + view for entry in known for view in _VIEWS}
@@ -157,13 +178,14 @@ class Lake:
         By the name of a view (`t_ro`, `t_rt`) it is the same table; reads of `t_ro` are read-optimized unless they say
         otherwise.
         """
+        self._ensure_open()
         full = TableName.parse(name, self.database)
         entry = self.metastore.table(full.database, full.name)
         hudi = HudiTable.open(self._location(full, entry), self.options)
         own = self._own_name(full, entry, hudi)
         if own != full and view_of(entry, hudi.config) is View.READ_OPTIMIZED:
-            return self._table(own, hudi, QueryType.READ_OPTIMIZED)
-        return self._table(own, hudi)
+            return self._table(own, hudi, query=QueryType.READ_OPTIMIZED)
+        return self._table(own, hudi, registered=True if own == full else None)
 
     def _own_name(self, name: TableName, entry: Entry, hudi: HudiTable) -> TableName:
         """That of the table whose view an entry is: locks and syncs go by it."""
@@ -198,6 +220,7 @@ class Lake:
         `if_not_exists` a table that is there is taken as it is; TableMismatchError when it has another key, ordering,
         partitioning, type or location than the one described. Nothing is left behind when this fails.
         """
+        self._ensure_open()
         full = TableName.parse(name, self.database)
         described: dict[str, Any] = {
             "key": key,
@@ -235,6 +258,7 @@ class Lake:
 
     def register(self, path: str, name: str | None = None) -> Table:
         """Puts a Hudi table that lies at `path` into the metastore, under its own name or another."""
+        self._ensure_open()
         hudi = HudiTable.open(path, self.options)
         own = f"{hudi.config.database or self.database}.{hudi.config.name}"
         full = TableName.parse(name or own, self.database)
@@ -243,6 +267,7 @@ class Lake:
 
     def drop_table(self, name: str, *, purge: bool = False) -> None:
         """Takes a table out of the metastore, its views too. `purge` also deletes its files, which can't be undone."""
+        self._ensure_open()
         full = TableName.parse(name, self.database)
         entry = self.metastore.table(full.database, full.name)
         location = self._location(full, entry)
@@ -256,44 +281,94 @@ class Lake:
             storage.delete_folder("")
 
     def rename_table(self, name: str, new_name: str) -> Table:
-        """Renames the metastore's entry (and views). The files stay where they are, under the table's own name."""
+        """Renames the metastore's entry (and views). The files stay where they are, under the table's own name.
+
+        Whoever has the table in hand under the old name can't write with it any more.
+        """
+        self._ensure_open()
         old, new = TableName.parse(name, self.database), TableName.parse(new_name, self.database)
         entry = self.metastore.table(old.database, old.name)
         if self.metastore.find_table(new.database, new.name) is not None:
             raise TableExistsError(f"table {new} exists", table=str(new))
-        for view in ("", *_VIEWS):
-            found = self.metastore.find_table(old.database, old.name + view)
-            if found is not None and found.storage.location == entry.storage.location:
-                renamed = replace(found, database=new.database, name=new.name + view)
-                self.metastore.alter_table(old.database, old.name + view, renamed)
+        hudi = HudiTable.open(self._location(old, entry), self.options)
+        # Writers lock the name: no commit is completed under the old one while the new one comes up.
+        lock = self._lock_of(old, hudi, self._check_of(old, hudi))()
+        with held(lock, CommitSetting(options=self.options).lock_timeout_seconds):
+            for view in ("", *_VIEWS):
+                found = self.metastore.find_table(old.database, old.name + view)
+                if found is not None and found.storage.location == entry.storage.location:
+                    renamed = replace(found, database=new.database, name=new.name + view)
+                    self.metastore.alter_table(old.database, old.name + view, renamed)
         return self.table(str(new))
 
     # -- SQL
 
     def sql(self, query: str) -> SqlResult:
         """The answer of a SELECT over tables of the metastore, run by Spark. Evaluated when it is asked for rows."""
+        self._ensure_open()
         from skep.sql import run
 
         return run(query, self)
 
     # -- how
 
-    def _table(self, name: TableName, hudi: HudiTable, query: QueryType = QueryType.SNAPSHOT) -> Table:
-        sync = partial(self._sync_now, name, hudi)
-        hooks = [self._syncs.after_commit(str(name))] if self.options.value(SYNC) else []
-        setting = WriteSetting(self._spark, self.options, self._lock_of(name, hudi), self.events, hooks)
-        return Table(hudi, setting, name=str(name), sync=sync, query=query)
+    def _table(
+        self,
+        name: TableName,
+        hudi: HudiTable,
+        *,
+        registered: bool | None = None,
+        query: QueryType = QueryType.SNAPSHOT,
+    ) -> Table:
+        """`registered`: whether the metastore has an entry of this name, None when it has to be asked: options of the
+        sync may leave it at the views of a merge-on-read table."""
+        if registered is None:
+            registered = self.metastore.find_table(name.database, name.name) is not None
+        check = self._check_of(name, hudi) if registered else self._ensure_open
+        hooks = [self._after_commit(name, check)] if self.options.value(SYNC) else []
+        setting = WriteSetting(self._spark, self.options, self._lock_of(name, hudi, check), self.events, hooks)
+        return Table(hudi, setting, name=str(name), sync=partial(self._sync_now, name, hudi, check), query=query)
 
-    def _lock_of(self, name: TableName, hudi: HudiTable) -> Callable[[], Lock]:
+    def _check_of(self, name: TableName, hudi: HudiTable) -> Callable[[], None]:
+        """For whoever has the table in hand under this name: as long as that is its name, and the lake is open."""
+        registration = Registration(self.metastore, name, hudi)
+
+        def check() -> None:
+            self._ensure_open()
+            registration.ensure()
+
+        return check
+
+    def _lock_of(self, name: TableName, hudi: HudiTable, check: Callable[[], None]) -> Callable[[], Lock]:
         make = partial(
             lock_of, hudi.storage, name, self.options, metastore=self.metastore, default="metastore", events=self.events
         )
-        return checked(make)
+
+        def guarded() -> Lock:
+            self._ensure_open()
+            return GuardedLock(make(), check)
+
+        return checked(guarded)
+
+    def _after_commit(self, name: TableName, check: Callable[[], None]) -> CommitHook:
+        sync = self._syncs.after_commit(str(name))
+
+        def hook(committed: Committed) -> None:
+            try:
+                check()
+            except SkepError as error:
+                what = f"commit {committed.instant.requested_time} of {name} stands, and is not synced"
+                warnings.warn(f"{what}: {error.message}", SyncWarning, stacklevel=2)
+                return
+            sync(committed)
+
+        return hook
 
     def _sync(self, name: TableName, hudi: HudiTable) -> SyncReport:
         return self._syncs.sync(hudi, str(name))
 
-    def _sync_now(self, name: TableName, hudi: HudiTable) -> SyncReport:
+    def _sync_now(self, name: TableName, hudi: HudiTable, check: Callable[[], None]) -> SyncReport:
+        check()
         return self._sync(name, hudi.reload())
 
     def _default_location(self, name: TableName) -> str:

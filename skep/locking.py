@@ -44,13 +44,17 @@ def lock_of(
     def of_metastore(request: LockRequest) -> Lock:
         from skep_catalog.client import Metastore
         from skep_catalog.lock import HmsLock
+        from skep_sync.options import URIS as SYNC_URIS
 
         uris, client = request.options.value(METASTORE_URIS), metastore
+        if not uris and client is None:
+            uris = request.options.value(SYNC_URIS)
         if uris:
             client = Metastore.connect(uris, request.options)
         if not isinstance(client, Metastore):
             raise OptionError(
-                f"the lock provider {request.options.value(LOCK_PROVIDER)} needs {METASTORE_URIS.key}",
+                f"the lock provider {request.options.value(LOCK_PROVIDER)} needs {METASTORE_URIS.key}"
+                f" or {SYNC_URIS.key}",
                 option=METASTORE_URIS.key,
             )
         beat = request.options.value(HEARTBEAT_MILLISECONDS) / 1000

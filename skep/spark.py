@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from skep_table.errors import UnsupportedError
+from skep_table.errors import InputError, UnsupportedError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -39,12 +39,15 @@ class SparkHolder:
         self.given = given
         self._conf = dict(conf or {})
         self._made: SparkSession | None = None
+        self._stopped = False
 
     @property
     def session(self) -> SparkSession:
-        """EnvironmentMissingError when pyspark or a Java is missing or Spark does not start."""
+        """EnvironmentMissingError when pyspark or Java is missing or Spark does not start. InputError when stopped."""
         if self.given is not None:
             return self.given
+        if self._stopped:
+            raise InputError("the lake is closed, and its Spark session with it", hint="connect again: skep.connect(…)")
         if self._made is None:
             from skep_catalog.java import find_java
             from skep_writer.session import active_spark, make_spark
@@ -60,6 +63,6 @@ class SparkHolder:
         return self._made
 
     def stop(self) -> None:
-        made, self._made = self._made, None
+        made, self._made, self._stopped = self._made, None, True
         if made is not None:
             made.stop()

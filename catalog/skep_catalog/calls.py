@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -49,11 +49,13 @@ class Calls:
         connect_timeout_seconds: float | None = None,
         attempts: int | None = None,
         user: str | None = None,
+        revived: Callable[[], str] | None = None,
     ) -> C:
         """`uris`: `thrift://host:port`, several separated by commas. No connection is opened before the first call.
 
         `settings` may be option keys (`skep.metastore.*`); what is given beside them wins. `attempts` counts the tries
-        of calls that may be repeated.
+        of calls that may be repeated. `revived` is called when no server answers, and returns the address of one that
+        it brought up (see EmbeddedMetastore.revived).
         """
         from skep_catalog.connection import Connections, parse_addresses
 
@@ -66,7 +68,7 @@ class Calls:
             "user": user,
         }
         wins = {name: value for name, value in given.items() if value is not None}
-        return cls(Connections(parse_addresses(uris), replace(known, **wins)))
+        return cls(Connections(parse_addresses(uris), replace(known, **wins), revived))
 
     @property
     def uri(self) -> str:
@@ -97,7 +99,8 @@ class Calls:
         """A client of the same servers that shares no connection with this one: for heartbeats."""
         from skep_catalog.connection import Connections
 
-        return type(self)(Connections(self._connections.addresses, self._connections.settings))
+        mine = self._connections
+        return type(self)(Connections(mine.addresses, mine.settings, mine.revived))
 
     def close(self) -> None:
         self._connections.close()

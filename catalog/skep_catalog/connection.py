@@ -119,9 +119,13 @@ class Connections:
     `calls` counts what was sent; good enough for reports, not exact under threads.
     """
 
-    def __init__(self, addresses: Sequence[Address], settings: ConnectionSettings) -> None:
+    def __init__(
+        self, addresses: Sequence[Address], settings: ConnectionSettings, revived: Callable[[], str] | None = None
+    ) -> None:
+        """`revived` is called when no server answers: it brings one up, or raises, and returns its address."""
         self.addresses = tuple(addresses)
         self.settings = settings
+        self.revived = revived
         self._idle: list[_Connection] = []
         self._preferred = 0
         self._guard = threading.Lock()
@@ -204,7 +208,25 @@ class Connections:
                     return connection
                 connection.close()
             first = self._preferred
-        errors = []
+        found = self._opened(first, name, table)
+        if isinstance(found, list) and self.revived is not None:
+            self.addresses = parse_addresses(self.revived())
+            found = self._opened(0, name, table)
+        if isinstance(found, _Connection):
+            return found
+        errors = found
+        if len(errors) == 1:
+            raise errors[0]
+        raise MetastoreUnreachableError(
+            f"{_subject(table)}none of {len(errors)} metastores answers: " + "; ".join(e.message for e in errors),
+            uri=self.uri,
+            call=name,
+            table=table,
+        ) from errors[-1]
+
+    def _opened(self, first: int, name: str, table: str | None) -> _Connection | list[MetastoreUnreachableError]:
+        """A connection to the first server that answers, else why each did not."""
+        errors: list[MetastoreUnreachableError] = []
         for step in range(len(self.addresses)):
             index = (first + step) % len(self.addresses)
             try:
@@ -215,14 +237,7 @@ class Connections:
                 continue
             self._preferred = index
             return connection
-        if len(errors) == 1:
-            raise errors[0]
-        raise MetastoreUnreachableError(
-            f"{_subject(table)}none of {len(errors)} metastores answers: " + "; ".join(e.message for e in errors),
-            uri=self.uri,
-            call=name,
-            table=table,
-        ) from errors[-1]
+        return errors
 
     def _give_back(self, connection: _Connection) -> None:
         with self._guard:
@@ -243,6 +258,11 @@ class Connections:
             what, hint = f"{address} does not speak the metastore's protocol", "is it SASL, TLS or another service?"
         elif kind == TTransport.TTransportException.NOT_OPEN:
             what, hint = f"no metastore answers at {address}", "is it running, and is the address right?"
+            if self.revived is not None:
+                what, hint = (
+                    f"the embedded metastore does not answer at {address}",
+                    "see its log: .metastore/metastore.log",
+                )
         else:
             what, hint = f"{address} closed the connection during {name}: {error}", None
         return MetastoreUnreachableError(_subject(table) + what, hint=hint, uri=str(address), call=name, table=table)

@@ -16,6 +16,7 @@ from __future__ import annotations
 import atexit
 import errno
 import json
+import logging
 import os
 import signal
 import socket
@@ -33,7 +34,14 @@ from xml.sax.saxutils import escape
 
 from skep_catalog.java import find_java
 from skep_catalog.spark import find_spark
-from skep_table.errors import EnvironmentMissingError, InputError, MetastoreStartError, UnsupportedError
+from skep_table.errors import (
+    CatalogError,
+    EnvironmentMissingError,
+    InputError,
+    MetastoreStartError,
+    SkepError,
+    UnsupportedError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,6 +50,8 @@ try:
     import fcntl
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
+
+log = logging.getLogger("skep.metastore")
 
 FOLDER: Final = ".metastore"
 _HOST: Final = "127.0.0.1"
@@ -116,7 +126,7 @@ class EmbeddedMetastore:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise MetastoreStartError(f"can't make the metastore's folder: {error}", path=folder) from error
-        with _starting(folder):
+        with _owned(folder), _starting(folder):
             membership = _join(folder)
             try:
                 server = _settled(folder, timeout_seconds)
@@ -144,6 +154,29 @@ class EmbeddedMetastore:
     def is_alive(self) -> bool:
         """Whether the server process lives. When it was killed, `start_or_join` starts it again with its data."""
         return _is_locked(self.server.folder / "server.lock")
+
+    def revived(self, timeout_seconds: float = 90) -> str:
+        """The address of the server that serves this use now: when its process has died, it is started anew, or that
+        joined which another process has started since.
+
+        CatalogError when the use has ended, MetastoreStartError when the server does not come up.
+        """
+        folder = self.server.folder
+        if not self._open or self._membership.pid != os.getpid():
+            raise CatalogError(
+                f"the embedded metastore of {folder.parent} is not in use any more: the lake was closed",
+                hint="connect again",
+                uri=self.uri,
+            )
+        with _owned(folder), _starting(folder):
+            server = _settled(folder, timeout_seconds)
+            if server is None:
+                log.warning("the embedded metastore of %s (process %d) died", folder.parent, self.server.pid)
+                server = _start(folder, folder.parent, None, timeout_seconds)
+                self.started = True
+                log.warning("it was started anew: process %d, %s", server.pid, server.uri)
+            self.server = server
+        return server.uri
 
     def stop(self, timeout_seconds: float = 20) -> bool:
         """Ends this use; calling it again is no error. Answers whether the server was stopped: it runs on while others
@@ -224,6 +257,41 @@ def _settled(folder: Path, timeout_seconds: float) -> ServerInfo | None:
 
 
 # -------------------------------------------------------------------------------- who is there
+
+
+@contextmanager
+def _owned(folder: Path) -> Iterator[None]:
+    """Files of the metastore that can't be used as MetastoreStartError, which names their owner."""
+    try:
+        yield
+    except OSError as error:
+        if isinstance(error, SkepError):
+            raise
+        owner = _owner(folder)
+        others = f", which belongs to {owner}" if owner else ""
+        raise MetastoreStartError(
+            f"the embedded metastore of {folder.parent} can't be used: {error.strerror or error}:"
+            f" {error.filename or folder}{others}",
+            hint="one user at a time has the embedded metastore of a warehouse: choose another warehouse, or give the"
+            " URI of a metastore that all share",
+            path=folder,
+        ) from error
+
+
+def _owner(folder: Path) -> str | None:
+    """Whose the metastore is, where it is another user's."""
+    try:
+        found = folder.stat().st_uid
+    except OSError:
+        return None
+    if found == os.geteuid():
+        return None
+    import pwd
+
+    try:
+        return f"user {pwd.getpwuid(found).pw_name}"
+    except KeyError:
+        return f"user id {found}"
 
 
 @contextmanager
@@ -354,7 +422,7 @@ def _terminate(server: ServerInfo, timeout_seconds: float) -> None:
     """Ends the server in order, and by force when it does not go. The caller holds the start lock."""
     lock = server.folder / "server.lock"
     for signal_number in (signal.SIGTERM, signal.SIGKILL):
-        with suppress(ProcessLookupError):
+        with suppress(ProcessLookupError, PermissionError):  # another user's ends by itself, when nobody uses it
             os.kill(server.pid, signal_number)
         deadline = time.monotonic() + timeout_seconds
         while time.monotonic() < deadline:

@@ -37,13 +37,14 @@ def locks_of(
     from skep_catalog.lock import HmsLock
     from skep_table.errors import InputError
     from skep_table.events import Events
+    from skep_table.lock import unguarded
     from skep_table.locks.filesystem import FileSystemLock
     from skep_table.locks.storage import StorageLock
     from skep_table.storage import LocalStorage
     from skep_table.storage.versioned import VersionedStorage
 
     with opened_table(target, pairs, metastore, warehouse) as table:
-        lock, storage = table.services().lock(), table.hudi.storage
+        lock, storage = unguarded(table.services().lock()), table.hudi.storage
         if isinstance(lock, Inspected | HmsLock):
             yield [lock]
             return

@@ -65,13 +65,15 @@ def connected(metastore: str | None, warehouse: str | None) -> Iterator[tuple[Me
 
     settings = load({"metastore": metastore, "warehouse": warehouse}).settings
     with ExitStack() as stack:
-        uri, how = settings.metastore, settings.options
-        if uri is None:
+        if settings.metastore is not None:
+            client = Metastore.connect(settings.metastore, settings.options)
+        else:
             from skep_catalog.embedded import EmbeddedMetastore
 
             # How other metastores are spoken to (TLS, Kerberos) does not concern it.
-            uri, how = stack.enter_context(EmbeddedMetastore.start_or_join(settings.warehouse)).uri, {}
-        yield stack.enter_context(Metastore.connect(uri, how)), settings
+            embedded = stack.enter_context(EmbeddedMetastore.start_or_join(settings.warehouse))
+            client = Metastore.connect(embedded.uri, revived=embedded.revived)
+        yield stack.enter_context(client), settings
 
 
 def register(app: typer.Typer) -> None:

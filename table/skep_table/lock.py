@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Protocol, runtime_checkable
 
@@ -40,6 +40,39 @@ def held(lock: Lock, timeout_seconds: float) -> Iterator[str]:
         yield lock_id
     finally:
         lock.release()
+
+
+class GuardedLock:
+    """A lock that is granted only if `check` passes once it is held. `inner` is the provider's."""
+
+    def __init__(self, inner: Lock, check: Callable[[], None]) -> None:
+        self.inner = inner
+        self._check = check
+
+    @property
+    def leased(self) -> bool:
+        return self.inner.leased
+
+    def acquire(self, timeout_seconds: float) -> str:
+        """Raises what `check` raises, the lock then not held."""
+        lock_id = self.inner.acquire(timeout_seconds)
+        try:
+            self._check()
+        except BaseException:
+            self.inner.release()
+            raise
+        return lock_id
+
+    def release(self) -> None:
+        self.inner.release()
+
+    def ensure_held(self) -> None:
+        self.inner.ensure_held()
+
+
+def unguarded(lock: Lock) -> Lock:
+    """The provider's lock, which may be able to do more than the protocol says."""
+    return lock.inner if isinstance(lock, GuardedLock) else lock
 
 
 class NoLock:

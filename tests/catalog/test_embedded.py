@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import textwrap
 import time
 from collections.abc import Callable
@@ -206,3 +207,20 @@ class TestLeftovers:
     ) -> None:
         location = metastore.database("default").location
         assert location == f"file:{metastore_server.server.folder.parent}"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="takes another user")
+def test_a_warehouse_whose_metastore_is_another_users_is_refused_with_its_name(tmp_path: Path) -> None:
+    folder = tmp_path / ".metastore"
+    folder.mkdir(mode=0o755)
+    (folder / "start.lock").touch(mode=0o644)
+    for parent in (folder, *folder.parents[:-1]):
+        if parent.stat().st_mode & 0o055 != 0o055 and parent.is_relative_to(tempfile.gettempdir()):
+            parent.chmod(0o755)
+    os.seteuid(65534)
+    try:
+        with pytest.raises(MetastoreStartError, match=r"Permission denied.*belongs to user root") as raised:
+            EmbeddedMetastore.start_or_join(tmp_path)
+    finally:
+        os.seteuid(0)
+    assert "choose another warehouse" in str(raised.value)

@@ -128,3 +128,22 @@ def test_a_lock_that_is_named_by_the_tables_path(tmp_path: Path) -> None:
     assert isinstance(dynamodb, DynamoDbLock)
     assert zookeeper.name == f"zoo:2181/tmp/{name_of(str(tmp_path))}/lock_key"
     assert dynamodb.name == f"dynamodb:locks/{name_of(str(tmp_path))}"
+
+
+def test_by_path_the_metastore_of_the_sync_is_taken(tmp_path: Path) -> None:
+    """As the documents have it: database and table of the lock, and the address of the sync."""
+    options = {
+        "hoodie.write.lock.hivemetastore.database": "d",
+        "hoodie.write.lock.hivemetastore.table": "visits",
+        "hoodie.datasource.hive_sync.metastore.uris": "thrift://sync:9083",
+    }
+    named = "org.apache.hudi.hive.HiveMetastoreBasedLockProvider"
+    lock = made(tmp_path, named, **options)
+    assert isinstance(lock, HmsLock)
+    assert (lock.metastore.uri, lock.name) == ("thrift://sync:9083", "d.visits")
+    own = made(tmp_path, named, **options, **{"hoodie.write.lock.hivemetastore.uris": "thrift://own:9083"})
+    assert isinstance(own, HmsLock)
+    assert own.metastore.uri == "thrift://own:9083"
+    of_lake = made(tmp_path, named, Metastore.connect("thrift://lake:9083"), **options)
+    assert isinstance(of_lake, HmsLock)
+    assert of_lake.metastore.uri == "thrift://lake:9083"

@@ -14,6 +14,7 @@ import pytest
 import skep
 from skep.lake import Lake
 from skep_catalog.client import Metastore
+from skep_catalog.embedded import EmbeddedMetastore
 from skep_table.errors import (
     CatalogError,
     InputError,
@@ -306,23 +307,24 @@ def test_a_table_that_is_not_hudis_is_refused(lake: Lake, database: str, tmp_pat
 
 def test_a_commit_stands_when_the_metastore_is_gone(tmp_path: Path, orders: Orders) -> None:
     """The write warns, and the next sync makes up for it: also in another process, after a restart."""
-    lake = skep.connect(warehouse=str(tmp_path / "lake"), options={"skep.lock": "process"})
-    with lake:
+    warehouse = str(tmp_path / "lake")
+    server = EmbeddedMetastore.start_or_join(tmp_path / "elsewhere")
+    with skep.connect(server.uri, warehouse, options={"skep.lock": "process", "skep.metastore.attempts": 1}) as lake:
         table = lake.create_table("orders", orders(), key="id")
         first = table.upsert(orders(1))
-        assert lake._embedded is not None
-        os.kill(lake._embedded.server.pid, signal.SIGKILL)
+        os.kill(server.server.pid, signal.SIGKILL)
         with pytest.warns(skep.SyncWarning, match="stands, but the metastore does not know it yet"):
             second = table.upsert(orders(2))
         assert sorted(rows(table)) == [1, 2]
         with pytest.raises(SkepError, match="metastore"):
             lake.tables()
-    with skep.connect(warehouse=str(tmp_path / "lake")) as lake:
+    with skep.connect(server.revived(), warehouse) as lake:
         entry = lake.metastore.table("default", "orders")
         assert entry.parameters["last_commit_time_sync"] == first.instant.requested_time
         lake.table("orders").sync()
         entry = lake.metastore.table("default", "orders")
         assert entry.parameters["last_commit_time_sync"] == second.instant.requested_time
+    server.stop()
 
 
 def test_an_address_where_nobody_answers_is_told(tmp_path: Path, orders: Orders) -> None:

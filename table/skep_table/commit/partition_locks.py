@@ -12,7 +12,7 @@ from typing import Protocol, runtime_checkable
 from skep_table.commit.options import LOCK_PARTITIONS
 from skep_table.commit.setting import CommitSetting
 from skep_table.errors import InputError, LeaseLostError, OptionError
-from skep_table.lock import Lock
+from skep_table.lock import Lock, unguarded
 from skep_table.timeline.metadata import CommitMetadata
 
 
@@ -35,7 +35,8 @@ class PartitionLocks:
         # Everybody takes several in the same order: so nobody waits in a circle.
         self._partitions = tuple(sorted(set(named)))
         self._locks: list[Lock] = []
-        if self._partitions and not isinstance(setting.lock, HasPartitions):
+        self._provider = unguarded(setting.lock)
+        if self._partitions and not isinstance(self._provider, HasPartitions):
             raise OptionError(
                 f"{LOCK_PARTITIONS.key} needs the lock provider metastore: others lock whole tables",
                 option=LOCK_PARTITIONS.key,
@@ -44,8 +45,8 @@ class PartitionLocks:
     def acquire(self) -> None:
         try:
             for partition in self._partitions:
-                assert isinstance(self._setting.lock, HasPartitions)
-                lock = self._setting.lock.of_partition(partition, self._on_lost)
+                assert isinstance(self._provider, HasPartitions)
+                lock = self._provider.of_partition(partition, self._on_lost)
                 lock.acquire(self._setting.lock_timeout_seconds)
                 self._locks.append(lock)
         except BaseException:
