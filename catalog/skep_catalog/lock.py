@@ -67,6 +67,7 @@ class HmsLock(LeasedLock):
     certainly gone is given up for it by whoever waits: not every metastore does that by itself.
     """
 
+    provider = "metastore"
     _in_turns = True
 
     def __init__(
@@ -92,6 +93,10 @@ class HmsLock(LeasedLock):
         self._beating: Metastore | None = None
         self._unreachable_since: float | None = None
         self._turns_seen = 0
+
+    @property
+    def target(self) -> str:
+        return f"{self._database}.{self._table}"
 
     @property
     def metastore(self) -> Metastore:
@@ -253,11 +258,11 @@ class HmsLock(LeasedLock):
     def _queue(self) -> Queue:
         try:
             locks = self.locks()
-        except MetastoreUnreachableError:
-            return Queue()
+        except MetastoreUnreachableError as error:
+            return Queue(unknown=f"the metastore does not answer: {error.message}")
         ours = self._lock_id
-        if ours is None:  # not even asked for: the server did not answer
-            return Queue()
+        if ours is None:
+            return Queue(unknown="the metastore has not answered the request for it")
         ahead = [lock for lock in locks if lock.lock_id < ours and self._excludes(lock)]
         for lock in ahead:
             if lock.agent_info in _abandoned:
@@ -268,7 +273,8 @@ class HmsLock(LeasedLock):
         held = [lock for lock in ahead if lock.state is LockState.ACQUIRED]
         holder = next((lock for lock in held if lock.lock_id == blocked_by), held[0] if held else None)
         if holder is None:
-            return Queue(None, max(1, len(ahead)))
+            first = f", {describe(ahead[0])} first" if ahead else ""
+            return Queue(None, max(1, len(ahead)), unknown=f"nobody holds it, {len(ahead)} wait before us{first}")
         return Queue(describe(holder), max(1, len(ahead)), holder.lock_id)
 
     def _excludes(self, lock: LockInfo) -> bool:
@@ -310,7 +316,8 @@ def _give_up_later(metastore: Metastore, database: str, table: str, agent: str) 
 
 def describe(lock: LockInfo) -> str:
     """A lock's holder in words."""
-    return f"{describe_facts(facts_of(lock), user=lock.user, host=lock.host)} (lock {lock.lock_id})"
+    since = None if lock.acquired_at_ms is None else lock.acquired_at_ms / 1000
+    return f"{describe_facts(facts_of(lock), user=lock.user, host=lock.host, since=since)} (lock {lock.lock_id})"
 
 
 def facts_of(lock: LockInfo) -> dict[str, object]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import datetime, timezone
 from typing import Protocol, runtime_checkable
 
 from skep_table.errors import LockTimeoutError
@@ -89,6 +90,7 @@ class NoLock:
 
 
 _process_locks: dict[str, threading.Lock] = {}
+_process_holders: dict[str, str] = {}  # by base path, in words
 _process_locks_guard = threading.Lock()
 
 
@@ -105,17 +107,24 @@ class InProcessLock:
 
     def acquire(self, timeout_seconds: float) -> str:
         if not self._lock.acquire(timeout=timeout_seconds):
+            holder = _process_holders.get(self._base_path)
             raise LockTimeoutError(
-                f"table {self._base_path}: another thread of this process held the lock for {timeout_seconds:g} s",
+                f"the lock on {self._base_path} was not granted in {timeout_seconds:g} s; held by a thread of this"
+                " process" + (f", {holder}" if holder else ""),
+                hint="it is given up when the write of that thread ends",
                 table=self._base_path,
+                holder=holder,
                 waited_seconds=timeout_seconds,
             )
         self._held = True
+        now = datetime.now(timezone.utc)
+        _process_holders[self._base_path] = f"{threading.current_thread().name}, since {now:%Y-%m-%d %H:%M:%S} UTC"
         return f"in-process:{id(self._lock)}"
 
     def release(self) -> None:
         if self._held:
             self._held = False
+            _process_holders.pop(self._base_path, None)
             self._lock.release()
 
     def ensure_held(self) -> None: ...

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -10,6 +12,7 @@ import time
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +22,7 @@ from skep_catalog.client import Metastore
 from skep_catalog.lock import HmsLock
 from skep_table.errors import LeaseLostError, LockError, LockTimeoutError, UnsupportedError
 from skep_table.events import Event, Events
-from skep_table.lock import Lock, held
+from skep_table.lock import InProcessLock, Lock, held
 from skep_table.locks.agent import agent_facts
 from skep_table.locks.dynamodb import DynamoDbLock
 from skep_table.locks.filesystem import FileSystemLock
@@ -109,8 +112,15 @@ class Contract(ABC):
         told: list[Event] = []
         with held(self.make(name, purpose="the nightly job"), 5):
             waiting = self.make(name, events=Events(told.append))
-            with pytest.raises(LockTimeoutError, match="the nightly job"):
+            with pytest.raises(LockTimeoutError, match="the nightly job") as raised:
                 waiting.acquire(0.4)
+            for told_of in (
+                f"{socket.gethostname()}, process {os.getpid()}",
+                f"since {datetime.now(timezone.utc):%Y-%m-%d}",
+                f"`skep lock break {waiting.target} ",
+                f"--lock-id {raised.value.fields['lock_id']}`",
+            ):
+                assert told_of in str(raised.value)
             assert waiting.lock_id is None
         progress = next(event for event in told if event.name == "lock.waiting")
         assert "the nightly job" in str(progress.facts["holder"])
@@ -285,7 +295,10 @@ class TestFileSystemLock(Contract):
         folder = self.folder / name
         file = folder / ".hoodie/lock"
         file.parent.mkdir(parents=True)
-        file.touch()
+        file.write_text('{"lockCreateTime": "2026-01-02 03:04:05", "lockThreadName": "main"}')
+        with pytest.raises(LockTimeoutError, match=r"another client, thread main, since 2026-01-02 03:04:05 by"):
+            self.make(name).acquire(0.2)
+        file.write_text("")
         with pytest.raises(LockTimeoutError, match="another client"):
             self.make(name).acquire(0.2)
         with held(self.make(name, expire_seconds=0.5), 10):
@@ -389,3 +402,16 @@ class TestMetastoreLock(Contract):
         assert isinstance(lock, HmsLock)
         assert lock.lock_id is not None
         self.metastore.unlock(lock.lock_id)
+
+
+def test_between_threads_the_holder_is_named_too() -> None:
+    with held(InProcessLock("/a/table"), 1), pytest.raises(LockTimeoutError, match=r"MainThread, since \d{4}-.* UTC"):
+        InProcessLock("/a/table").acquire(0.05)
+
+
+def test_nobody_is_not_named_as_the_holder() -> None:
+    """No server answers, so nobody knows who has the lock."""
+    nowhere = Metastore.connect("thrift://127.0.0.1:1", attempts=1)
+    with pytest.raises(LockTimeoutError, match=r"the metastore does not answer: .*127\.0\.0\.1:1") as raised:
+        HmsLock(nowhere, "d", "t").acquire(0.3)
+    assert "None" not in str(raised.value)

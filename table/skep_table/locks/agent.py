@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import time
 import uuid
 from collections.abc import Mapping
+from datetime import datetime, timezone
 from typing import Final
 
 from skep_table.process import ProcessName, this_process
@@ -13,13 +15,15 @@ _PREFIX: Final = "skep "
 
 
 def agent_text(purpose: str | None, *, most: int | None = None) -> str:
-    """Process, purpose, and an id that no other lock bears.
+    """Process, purpose, time, and an id that no other lock bears.
 
-    `most`: characters there is room for, at least 110; then the host is left out, and the purpose cut.
+    `most`: characters there is room for, at least 110; then host and time are left out, and the purpose cut.
     """
     facts: dict[str, object] = {**this_process().as_dict(), "id": uuid.uuid4().hex[:16]}
     if most is not None:
         del facts["host"]
+    else:
+        facts["since"] = int(time.time())
     if purpose is not None:
         room = len(purpose) if most is None else most - len(_text({**facts, "purpose": ""}))
         facts["purpose"] = purpose[:room]
@@ -47,12 +51,18 @@ def is_gone(text: str | None) -> bool:
     return process is not None and process.is_gone
 
 
-def describe(facts: Mapping[str, object], *, user: str | None = None, host: str | None = None) -> str:
-    """A holder in words."""
+def describe(
+    facts: Mapping[str, object], *, user: str | None = None, host: str | None = None, since: float | None = None
+) -> str:
+    """A holder in words. `since`: epoch seconds, where its own text does not say."""
     host = host or str(facts.get("host", "")) or "another client"
     parts = [f"{user}@{host}" if user else host]
     if "pid" in facts:
         parts.append(f"process {facts['pid']}")
     if facts.get("purpose"):
         parts.append(str(facts["purpose"]))
+    told = facts.get("since")
+    began = since if since is not None else told if isinstance(told, int | float) else None
+    if began is not None:
+        parts.append(f"since {datetime.fromtimestamp(began, timezone.utc):%Y-%m-%d %H:%M:%S} UTC")
     return ", ".join(parts)

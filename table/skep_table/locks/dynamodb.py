@@ -31,6 +31,8 @@ _Item = dict[str, dict[str, Any]]
 class DynamoDbLock(LeasedLock):
     """The item `key` of the table `table`, which is made when it is not there."""
 
+    provider = "dynamodb"
+
     def __init__(
         self,
         table: str,

@@ -6,6 +6,7 @@ options allow. A holder deletes its own file only.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Final
 
@@ -25,6 +26,8 @@ _NAME: Final = "lock"
 class FileSystemLock(LeasedLock):
     """The lock file in `.hoodie`, or in `folder`. UnsupportedError on object stores: they have StorageLock."""
 
+    provider = "filesystem"
+
     def __init__(
         self,
         storage: Storage,
@@ -43,6 +46,7 @@ class FileSystemLock(LeasedLock):
                 f"{storage.root}: a lock file needs a file system", hint="use the provider storage", path=storage.root
             )
         self._storage = place
+        self._root = storage.root
         self._path = f"{META_FOLDER}/{_NAME}" if folder is None else _NAME
         super().__init__(
             place.uri(self._path), heartbeat_seconds=heartbeat_seconds, clock=clock, events=events, on_lost=on_lost
@@ -50,6 +54,10 @@ class FileSystemLock(LeasedLock):
         self._expire_seconds = expire_seconds
         self._purpose = purpose
         self._owner: str | None = None
+
+    @property
+    def target(self) -> str:
+        return self._root
 
     @property
     def lock_id(self) -> object | None:
@@ -107,7 +115,7 @@ class FileSystemLock(LeasedLock):
         seen = self._storage.read_versioned(self._path)
         if seen is None:
             return Queue()
-        return Queue(_holder(seen), 1, agent_facts(seen.data.decode(errors="replace")).get("id"))
+        return Queue(f"{_holder(seen)} by the file {self.name}", 1, _id_of(seen))
 
     def holders(self) -> list[Holder]:
         seen = self._storage.read_versioned(self._path)
@@ -124,8 +132,18 @@ class FileSystemLock(LeasedLock):
 
 
 def _holder(seen: Versioned) -> str:
-    facts = agent_facts(seen.data.decode(errors="replace"))
-    return describe(facts) if facts else "another client"
+    text = seen.data.decode(errors="replace")
+    facts = agent_facts(text)
+    return describe(facts) if facts else _of_hudi(text) or "another client"
+
+
+def _of_hudi(text: str) -> str | None:
+    """What a file of Hudi's provider says: its thread, and when the lock was taken."""
+    try:
+        facts = json.loads(text)
+        return f"another client, thread {facts['lockThreadName']}, since {facts['lockCreateTime']}"
+    except (ValueError, KeyError, TypeError):
+        return None
 
 
 def _id_of(seen: Versioned) -> str:

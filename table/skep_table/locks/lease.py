@@ -18,6 +18,7 @@ from typing import Final
 from skep_table.clock import SYSTEM_CLOCK, Clock
 from skep_table.errors import LeaseLostError, LockError, LockTimeoutError, SkepError
 from skep_table.events import NO_EVENTS, Events
+from skep_table.locks.options import LOCK_PROVIDER
 
 log = logging.getLogger("skep.lock")
 
@@ -32,11 +33,19 @@ _TELL_SECONDS: Final = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """Who has the lock, in words, and how many come before a waiting one (the holder counts)."""
+    """Who has the lock, in words, and how many come before a waiting one (the holder counts).
+
+    `unknown`: why there is no holder to name.
+    """
 
     holder: str | None = None
     ahead: int = 1
     lock_id: object = None
+    unknown: str = "its holder has just changed"
+
+    @property
+    def words(self) -> str:
+        return f"held by {self.holder}" if self.holder else self.unknown
 
 
 class LeasedLock(ABC):
@@ -47,6 +56,8 @@ class LeasedLock(ABC):
     """
 
     leased: Final = True
+    provider: str
+    """The short name by which the options name it."""
     _in_turns = False  # whether the provider keeps a queue that it has to be asked about
 
     def __init__(
@@ -210,7 +221,7 @@ class LeasedLock(ABC):
                 self._tell(queue, now - start, timeout_seconds)
                 if now - told >= _TELL_SECONDS:
                     told = now
-                    log.warning("waiting for the lock on %s for %d s: held by %s", self.name, now - start, queue.holder)
+                    log.warning("waiting for the lock on %s for %d s: %s", self.name, now - start, queue.words)
             if not self._in_turns:
                 pause = min(pause * random.uniform(1.2, 1.8), _LONGEST_POLL_SECONDS)
             elif ahead > 1:
@@ -223,13 +234,15 @@ class LeasedLock(ABC):
         self._events.progress("lock.waiting", int(waited), int(timeout_seconds), **facts)
 
     def _timed_out(self, waited: float) -> LockTimeoutError:
-        queue = Queue()
-        with suppress(SkepError):
+        try:
             queue = self._queue()
+        except SkepError as error:
+            queue = Queue(unknown=f"its holder can't be asked for: {error.message}")
         self._events.emit("lock.timed_out", lock=self.name, waited_seconds=waited, holder=queue.holder)
-        by = f"; held by {queue.holder}" if queue.holder else ""
         return LockTimeoutError(
-            f"the lock on {self.name} was not granted in {waited:.1f} s{by}",
+            f"the lock on {self.name} was not granted in {waited:.1f} s; {queue.words}",
+            hint=self._how_to_break(queue.lock_id),
+            lock=self.name,
             holder=queue.holder,
             lock_id=queue.lock_id,
             waited_seconds=waited,
@@ -241,6 +254,22 @@ class LeasedLock(ABC):
             f"`skep lock show` tells whether its holder lives; `skep lock break --lock-id {queue.lock_id}` takes it "
             "away from one that does not"
         )
+
+    def _how_to_break(self, lock_id: object) -> str | None:
+        if lock_id is None:
+            return None
+        target = self.target
+        if self.provider != "metastore":
+            target += f" --option {LOCK_PROVIDER.key}={self.provider}"
+        return (
+            f"`skep lock show {target}` tells more of it; once that process has ended, or is to lose it,"
+            f" `skep lock break {target} --lock-id {lock_id}` takes the lock from it"
+        )
+
+    @property
+    def target(self) -> str:
+        """How the command line names the table whose lock it is."""
+        return "TABLE"
 
     def _lost(self) -> None:
         error = self.lease_lost()

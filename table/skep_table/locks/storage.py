@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from datetime import datetime, timezone
 from typing import Final
 
 from skep_table.clock import SYSTEM_CLOCK, Clock
@@ -49,6 +50,8 @@ class Lease:
 class StorageLock(LeasedLock):
     """The lock of the table in `storage`. UnsupportedError where that can't compare and swap."""
 
+    provider = "storage"
+
     def __init__(
         self,
         storage: Storage,
@@ -70,6 +73,10 @@ class StorageLock(LeasedLock):
         self._purpose = purpose
         self._owner: str | None = None
         self._seen: Versioned | None = None
+
+    @property
+    def target(self) -> str:
+        return self.name
 
     @property
     def lock_id(self) -> object | None:
@@ -119,8 +126,9 @@ class StorageLock(LeasedLock):
         lease = Lease.parse(seen.data, LOCK_FILE) if seen else None
         if lease is None or lease.expired:
             return Queue()
-        facts = agent_facts(lease.owner)
-        return Queue(describe(facts) if facts else lease.owner, 1, facts.get("id", lease.owner))
+        until = datetime.fromtimestamp(lease.valid_until / 1000, timezone.utc)
+        holder = describe(agent_facts(lease.owner)) if agent_facts(lease.owner) else lease.owner
+        return Queue(f"{holder}, whose lease lasts until {until:%Y-%m-%d %H:%M:%S} UTC", 1, _id_of(lease))
 
     def holders(self) -> list[Holder]:
         seen = self._storage.read_versioned(LOCK_FILE)

@@ -10,6 +10,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from datetime import datetime, timezone
 from typing import Any, Final
 
 from skep_table.clock import SYSTEM_CLOCK, Clock
@@ -24,6 +25,8 @@ _LOCK: Final = "lock-"  # what comes before the number in the names of Curator's
 
 class ZooKeeperLock(LeasedLock):
     """The lock node `path` on the servers `hosts` (`host:port,…`)."""
+
+    provider = "zookeeper"
 
     def __init__(
         self,
@@ -138,11 +141,11 @@ class ZooKeeperLock(LeasedLock):
             if not names or names[0] == own:
                 return Queue()
             try:
-                data, _ = self._client.get(f"{self._path}/{names[0]}")
+                data, status = self._client.get(f"{self._path}/{names[0]}")
             except NoNodeError:
                 return Queue()
         facts = agent_facts(data.decode(errors="replace"))
-        holder = describe(facts) if facts else data.decode(errors="replace") or "another client"
+        holder = describe(facts, since=status.ctime / 1000) if facts else f"another client, {_of_node(data, status)}"
         return Queue(holder, names.index(own) if own in names else len(names), names[0])
 
     def holders(self) -> list[Holder]:
@@ -194,6 +197,12 @@ class ZooKeeperLock(LeasedLock):
                 client.close()
                 raise
         return client
+
+
+def _of_node(data: bytes, status: Any) -> str:
+    """What Curator's node says, the address of its client, and since when it waits or holds."""
+    began = datetime.fromtimestamp(status.ctime / 1000, timezone.utc)
+    return f"{data.decode(errors='replace') or 'unnamed'}, since {began:%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _deleted(client: Any, node: str) -> bool:
