@@ -109,7 +109,12 @@ class Marker:
     @property
     def path(self) -> str:
         """Relative to the table's base."""
-        return join(marker_folder(self.instant_time), self.partition_path, f"{self.file_name}.marker.{self.type.value}")
+        return join(marker_folder(self.instant_time), self.line)
+
+    @property
+    def line(self) -> str:
+        """Relative to the instant's marker folder, as the lists of Hudi's timeline server have it."""
+        return join(self.partition_path, f"{self.file_name}.marker.{self.type.value}")
 
     @classmethod
     def parse(cls, instant_time: str, relative_path: str) -> Marker:

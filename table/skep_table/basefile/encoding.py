@@ -20,6 +20,8 @@ _WORTH = 0.8
 def dictionary_columns(rows: pa.Table) -> list[str]:
     """Parquet paths of the columns that a dictionary makes smaller; those within nested ones all get one."""
     count = rows.num_rows
+    if count == 1:
+        return []
     if count > _SAMPLED_ROWS:
         sample = rows.take(pa.array(np.linspace(0, count - 1, _SAMPLED_ROWS).astype(np.int64)))
     else:

@@ -20,7 +20,7 @@ from skep_table.basefile.options import BaseFileOptions
 from skep_table.bloom import BloomBuilder
 from skep_table.schema.arrow import to_arrow
 from skep_table.schema.avro import avro_text
-from skep_table.schema.types import META_FIELDS, RECORD_KEY, Schema
+from skep_table.schema.types import META_FIELDS, RECORD_KEY, Schema, cached_by_schema
 from skep_table.storage import Storage
 
 R = TypeVar("R", pa.RecordBatch, pa.Table)
@@ -213,6 +213,7 @@ def _parquet_writer(sink: Any, rows: pa.Table, options: BaseFileOptions) -> pq.P
     )
 
 
+@cached_by_schema
 def _file_schema(schema: Schema) -> pa.Schema:
     return pa.schema([_physical(field) for field in to_arrow(schema)])
 

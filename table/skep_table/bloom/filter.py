@@ -24,6 +24,7 @@ _INT: Final = struct.Struct(">i")
 _HEADER: Final = struct.Struct(">iibi")  # version, k, hash type, m
 _UNVERSIONED: Final = struct.Struct(">ii")  # k, m
 _GROWTH: Final = struct.Struct(">iii")  # row capacity, keys in the last row, rows
+_FEW_BITS: Final = 4_096  # that are set in a row: up to here they are kept by themselves
 _BATCH: Final = 65_536  # keys hashed at once where nobody keeps the hashes: the passes stay in the cache
 # The smallest false-positive rate a double can hold needs 1,075 hash functions; a greater number is damage.
 _MAX_HASHES: Final = 1_100
@@ -61,10 +62,14 @@ class BloomRow:
         found[left] = True
         return found
 
-    def to_bytes(self) -> bytes:
+    def header(self) -> bytes:
+        """What comes before the bits."""
         if not self.versioned:
-            return _UNVERSIONED.pack(self.k, self.m) + self.bits.tobytes()
-        return _HEADER.pack(_VERSION, self.k, self.hash, self.m) + self.bits.tobytes()
+            return _UNVERSIONED.pack(self.k, self.m)
+        return _HEADER.pack(_VERSION, self.k, self.hash, self.m)
+
+    def to_bytes(self) -> bytes:
+        return self.header() + self.bits.tobytes()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -114,15 +119,14 @@ class BloomFilter:
         return base64.b64encode(self.to_bytes()).decode("ascii")
 
     def to_bytes(self) -> bytes:
-        rows = b"".join(row.to_bytes() for row in self.rows)
-        if self.kind is BloomKind.SIMPLE:
-            return rows
-        first = self.rows[0]
-        return (
-            _HEADER.pack(_VERSION, first.k, first.hash, first.m)
-            + _GROWTH.pack(self.capacity, self.last_row_keys, len(self.rows))
-            + rows
-        )
+        parts: list[bytes | memoryview] = []
+        if self.kind is not BloomKind.SIMPLE:
+            first = self.rows[0]
+            parts.append(_HEADER.pack(_VERSION, first.k, first.hash, first.m))
+            parts.append(_GROWTH.pack(self.capacity, self.last_row_keys, len(self.rows)))
+        for row in self.rows:
+            parts += row.header(), row.bits.data
+        return b"".join(parts)
 
     @property
     def type_code(self) -> str | None:
@@ -197,6 +201,34 @@ def hashes_for(entries: int, bits: int) -> int:
     return math.ceil(math.log(2) * bits / entries)
 
 
+class _Row:
+    """The bits of a row while keys are added: a byte each, or only those that are set while these are few."""
+
+    def __init__(self, bits: int, packed: Bits | None = None) -> None:
+        self._size, self._packed = bits, packed
+        self._few: list[npt.NDArray[np.uint32]] = []
+        self._left = _FEW_BITS
+        self._every: npt.NDArray[np.bool_] | None = None
+
+    def set(self, positions: npt.NDArray[np.uint32]) -> None:
+        self._left -= len(positions)
+        if self._left >= 0:
+            self._few.append(positions)
+            return
+        if self._every is None:
+            self._every = np.unpackbits(self.packed(), count=self._size, bitorder="little").view(np.bool_)
+        self._every[positions] = True
+
+    def packed(self) -> Bits:
+        if self._every is not None:
+            return np.packbits(self._every, bitorder="little")
+        packed = np.zeros(-(-self._size // 8), np.uint8) if self._packed is None else self._packed.copy()
+        if self._few:
+            set_ = np.concatenate(self._few)
+            np.bitwise_or.at(packed, set_ >> np.uint32(3), np.uint8(1) << (set_ & np.uint32(7)).astype(np.uint8))
+        return packed
+
+
 @dataclass(slots=True)
 class BloomBuilder:
     """Fills a filter batch by batch. A dynamic filter gets a new row each `entries` keys, up to `max_entries`; then
@@ -207,7 +239,7 @@ class BloomBuilder:
     entries: int = 60_000
     fpp: float = 1e-9
     max_entries: int = 100_000
-    _rows: list[npt.NDArray[np.bool_]] = field(default_factory=list, init=False)
+    _rows: list[_Row] = field(default_factory=list, init=False)
     _last_row_keys: int = field(default=0, init=False)
     _overflow: int = field(default=0, init=False)  # keys that came after the last row was full
     _m: int = field(default=0, init=False)
@@ -226,7 +258,7 @@ class BloomBuilder:
                 f"a bloom filter of {self._m} bits is too large", option="hoodie.index.bloom.num_entries",
                 found=self.entries,
             )  # fmt: skip
-        self._rows.append(np.zeros(self._m, np.bool_))
+        self._rows.append(_Row(self._m))
 
     def resume(self, filter: BloomFilter) -> bool:
         """Goes on where `filter` was left, before any key is added: the filter of both, without hashing its keys again.
@@ -242,7 +274,7 @@ class BloomBuilder:
             if filter.capacity != self.entries or filter.last_row_keys > self.entries:
                 return False
             self._last_row_keys = filter.last_row_keys
-        self._rows = [np.unpackbits(row.bits, count=self._m, bitorder="little").view(np.bool_) for row in filter.rows]
+        self._rows = [_Row(self._m, row.bits) for row in filter.rows]
         return True
 
     def add(self, keys: pa.Array | pa.ChunkedArray) -> None:
@@ -253,7 +285,7 @@ class BloomBuilder:
             for number in range(self._k):
                 positions = hashes.positions(HashKind.MURMUR, number, self._m)
                 for row, some in rows:
-                    self._rows[row][positions[some]] = True
+                    self._rows[row].set(positions[some])
 
     def _rows_of(self, count: int) -> list[tuple[int, slice | npt.NDArray[np.int64]]]:
         """Which rows the next `count` keys go to, in parts: (row, the keys' places in the batch)."""
@@ -265,7 +297,7 @@ class BloomBuilder:
             if self._last_row_keys >= self.entries:
                 if len(self._rows) * self.entries >= self.max_entries:
                     break
-                self._rows.append(np.zeros(self._m, np.bool_))
+                self._rows.append(_Row(self._m))
                 self._last_row_keys = 0
             some = min(count - at, self.entries - self._last_row_keys)
             parts.append((len(self._rows) - 1, slice(at, at + some)))
@@ -280,7 +312,7 @@ class BloomBuilder:
         return parts
 
     def finish(self) -> BloomFilter:
-        rows = tuple(BloomRow(self._k, self._m, np.packbits(row, bitorder="little")) for row in self._rows)
+        rows = tuple(BloomRow(self._k, self._m, row.packed()) for row in self._rows)
         if self.kind is BloomKind.SIMPLE:
             return BloomFilter(self.kind, rows)
         return BloomFilter(self.kind, rows, self.entries, self._last_row_keys)

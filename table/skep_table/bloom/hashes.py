@@ -7,7 +7,9 @@ are sorted by their number of words: those that have a word j are then the first
 
 from __future__ import annotations
 
+import struct
 from enum import IntEnum
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -19,6 +21,9 @@ from skep_table.errors import KeyFieldError
 U32 = npt.NDArray[np.uint32]
 
 _M = np.uint32(0x5BD1E995)
+_MASK = 0xFFFFFFFF
+# Of so few keys a loop is faster than a kernel for each step: a filter has 30 rounds.
+_FEW_KEYS = 8
 _GOLDEN = np.uint32(0xDEADBEEF)
 
 
@@ -40,7 +45,7 @@ class KeyHashes:
         offsets, data = _string_buffers(keys)
         self._offsets, self._data = offsets, data
         self._rounds: dict[HashKind, list[U32]] = {}
-        self._mixers: dict[HashKind, _Murmur | _Jenkins] = {}
+        self._mixers: dict[HashKind, _Murmur | _MurmurOfFew | _Jenkins] = {}
         if len(offsets) > 1 and int(np.diff(offsets).min()) == 0:
             raise KeyFieldError("a bloom filter can't hold an empty record key", column="_hoodie_record_key")
 
@@ -52,10 +57,15 @@ class KeyHashes:
         rounds = self._rounds.setdefault(kind, [])
         while len(rounds) <= number:
             if kind not in self._mixers:
-                self._mixers[kind] = (_Murmur if kind is HashKind.MURMUR else _Jenkins)(self._offsets, self._data)
+                self._mixers[kind] = self._mixer(kind)
             seeds = rounds[-1] if rounds else np.zeros(len(self), np.uint32)
             rounds.append(self._mixers[kind].hash(seeds))
         return rounds[number]
+
+    def _mixer(self, kind: HashKind) -> _Murmur | _MurmurOfFew | _Jenkins:
+        if kind is HashKind.JENKINS:
+            return _Jenkins(self._offsets, self._data)
+        return (_MurmurOfFew if len(self) <= _FEW_KEYS else _Murmur)(self._offsets, self._data)
 
     def positions(self, kind: HashKind, number: int, bits: int) -> U32:
         """The bit that round `number` sets for each key: `abs(h % bits)` on Java's signed integers."""
@@ -146,6 +156,38 @@ class _Murmur:
         result = np.empty_like(h)
         result[self._order] = h
         return result
+
+
+class _MurmurOfFew:
+    """What `_Murmur` computes, key by key in Python."""
+
+    def __init__(self, offsets: npt.NDArray[np.int64], data: npt.NDArray[np.uint8]) -> None:
+        text, bounds = data.tobytes(), offsets.tolist()
+        self._keys = [self._prepared(text[low:high]) for low, high in pairwise(bounds)]
+
+    @staticmethod
+    def _prepared(key: bytes) -> tuple[int, list[int], int, int]:
+        """Length, mixed words, tail, and the factor after the tail."""
+        length, factor, words = len(key), int(_M), []
+        for (word,) in struct.iter_unpack("<I", key[: length & ~3]):
+            word = word * factor & _MASK
+            words.append((word ^ word >> 24) * factor & _MASK)
+        tail = 0
+        for i in range(1, (length & 3) + 1):
+            byte = key[-i] - 256 if key[-i] >= 128 else key[-i]
+            tail ^= byte << 8 * (i - 1) & _MASK
+        return length, words, tail, factor if length & 3 else 1
+
+    def hash(self, seeds: U32) -> U32:
+        factor, found = int(_M), []
+        for h, (length, words, tail, last) in zip(seeds.tolist(), self._keys, strict=True):
+            h ^= length
+            for word in words:
+                h = h * factor & _MASK ^ word
+            h = (h ^ tail) * last & _MASK
+            h = (h ^ h >> 13) * factor & _MASK
+            found.append(h ^ h >> 15)
+        return np.array(found, np.uint32)
 
 
 class _Jenkins:

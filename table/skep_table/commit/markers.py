@@ -1,11 +1,16 @@
 """Markers: an empty file announces each data file before it is opened, so that nothing of a failed write is overlooked.
 
-Format guide 4.5. Direct markers are written; those of Hudi's timeline server (`MARKERS0` …) are read too. Beside the
-marker folder (inside it, Hudi would take every file for a marker) lies a sign that the commit still takes files.
-Markers are durable before the files that they announce may be; the sign is not, since no writer outlives a power loss.
+Format guide 4.5. A commit of few files has direct markers, one of many lists them in files as Hudi's timeline server
+does (`MARKERS0` …): those of one commit are of one form, since readers look for one. Beside the marker folder (inside
+it, Hudi would take every file for a marker) lies a sign that the commit still takes files. Markers are durable before
+the files that they announce may be; the sign is not, since no writer outlives a power loss.
 """
 
 from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import Sequence
 
 from skep_table.errors import AlreadyExistsError, LeaseLostError
 from skep_table.names import Marker, MarkerType, marker_folder
@@ -13,6 +18,7 @@ from skep_table.storage import Storage
 
 _SERVER_TYPE_FILE = "MARKERS.type"
 _SERVER_PREFIX = "MARKERS"
+_SERVER_TYPE = b"TIMELINE_SERVER_BASED"
 # A writer that was killed while it made a marker left a file that was to become one: its data file is not there.
 # Hadoop's local file system lays check sums beside the markers of JVM writers.
 _NO_MARKERS = (".tmp", ".crc")
@@ -50,16 +56,47 @@ def ensure_open(storage: Storage, instant_time: str, data_path: str) -> None:
         )
 
 
-def create_marker(storage: Storage, marker: Marker) -> None:
-    """Announces a data file. LeaseLostError when the commit has ended."""
+def create_marker(storage: Storage, marker: Marker, *, listed: bool = False) -> None:
+    """Announces a data file; `listed`: of a commit that lists its markers. LeaseLostError when the commit has ended."""
     ensure_open(storage, marker.instant_time, marker.data_path)
-    try:
-        storage.create_exclusive(marker.path, b"")
-    except AlreadyExistsError:
-        if marker.type is not MarkerType.APPEND:
-            raise
+    if listed:
+        _write_list(storage, [marker])
+    else:
+        try:
+            storage.create_exclusive(marker.path, b"")
+        except AlreadyExistsError:
+            if marker.type is not MarkerType.APPEND:
+                raise
     # Once more: whoever ends the commit takes the sign away first and lists the markers after that.
     ensure_open(storage, marker.instant_time, marker.data_path)
+
+
+def can_be_listed(marker: Marker) -> bool:
+    """Whether it is one line for whoever reads the list."""
+    return marker.line.splitlines() == [marker.line]
+
+
+def list_ahead(storage: Storage, markers: Sequence[Marker]) -> None:
+    """Announces many data files of one instant in one go. All others of the instant are to be listed from then on.
+
+    LeaseLostError when the commit has ended.
+    """
+    first = markers[0]
+    ensure_open(storage, first.instant_time, first.data_path)
+    _write_list(storage, markers)
+    with contextlib.suppress(AlreadyExistsError):
+        storage.create_exclusive(f"{marker_folder(first.instant_time)}/{_SERVER_TYPE_FILE}", _SERVER_TYPE)
+    ensure_open(storage, first.instant_time, first.data_path)
+
+
+def _write_list(storage: Storage, markers: Sequence[Marker]) -> None:
+    text = "".join(f"{marker.line}\n" for marker in markers).encode()
+    while True:
+        number = random.randrange(2**31)  # Hudi's server numbers its files
+        try:
+            return storage.create_exclusive(f"{marker_folder(markers[0].instant_time)}/{_SERVER_PREFIX}{number}", text)
+        except AlreadyExistsError:
+            continue
 
 
 def list_markers(storage: Storage, instant_time: str) -> list[Marker] | None:

@@ -8,7 +8,6 @@ name. Comments travel in the field metadata key `comment`, where Spark keeps the
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
 
 import pyarrow as pa
 
@@ -33,23 +32,17 @@ from skep_table.schema.types import (
     TimestampType,
     TimeType,
     UuidType,
+    cached_by_schema,
 )
 
 _COMMENT = b"comment"
 _LIST_ELEMENT = "element"  # the name Parquet's standard three-level list gives it
 
 
-@lru_cache(maxsize=256)
-def _simple_schema(fields: tuple[Field, ...]) -> pa.Schema:
-    return pa.schema([_to_field(field) for field in fields])
-
-
+@cached_by_schema
 def to_arrow(schema: Schema) -> pa.Schema:
     """The Arrow schema of a table's rows: plain types, one for each of ours, nullability and comments kept."""
-    try:
-        return _simple_schema(schema.fields)
-    except TypeError:  # an Avro default that is a list or a record can't be hashed
-        return pa.schema([_to_field(field) for field in schema.fields])
+    return pa.schema([_to_field(field) for field in schema.fields])
 
 
 def arrow_type(kind: DataType) -> pa.DataType:

@@ -33,6 +33,7 @@ from skep_table.schema.types import (
     TimestampType,
     TimeType,
     UuidType,
+    cached_by_schema,
 )
 
 _PRIMITIVES: dict[str, DataType] = {
@@ -92,6 +93,7 @@ def to_avro(schema: Schema, *, meta: bool = False) -> dict[str, Any]:
     return printed
 
 
+@cached_by_schema
 def avro_text(schema: Schema, *, meta: bool = False) -> str:
     """`to_avro` as compact JSON: the text of footers, log headers and commit metadata."""
     return json.dumps(to_avro(schema, meta=meta), separators=(",", ":"), ensure_ascii=False)

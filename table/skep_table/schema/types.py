@@ -7,9 +7,13 @@ and StructType (writer). A type that one of them can't hold is refused there by 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
-from typing import Final, Literal
+from functools import lru_cache, wraps
+from typing import Concatenate, Final, Literal, ParamSpec, TypeVar
+
+R = TypeVar("R")
+P = ParamSpec("P")
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,9 +220,7 @@ class Schema:
 
     def with_meta(self, *, operation: bool = False) -> Schema:
         """Hudi's meta columns first (nullable strings), then the data columns."""
-        names = ALL_META_FIELDS if operation else META_FIELDS
-        meta = tuple(Field(name, StringType(), nullable=True, doc="", default=None) for name in names)
-        return replace(self, fields=meta + self.without(names).fields)
+        return _with_meta(self, ALL_META_FIELDS if operation else META_FIELDS)
 
 
 COMMIT_TIME: Final = "_hoodie_commit_time"
@@ -231,6 +233,27 @@ IS_DELETED: Final = "_hoodie_is_deleted"
 
 META_FIELDS: Final = (COMMIT_TIME, COMMIT_SEQNO, RECORD_KEY, PARTITION_PATH, FILE_NAME)
 ALL_META_FIELDS: Final = (*META_FIELDS, OPERATION)
+
+
+def cached_by_schema(function: Callable[Concatenate[Schema, P], R]) -> Callable[Concatenate[Schema, P], R]:
+    """Keeps the answers about the schemas asked about last. A commit asks the same for each of its files."""
+    cached = lru_cache(maxsize=64)(function)
+
+    @wraps(function)
+    def answer(schema: Schema, /, *args: P.args, **named: P.kwargs) -> R:
+        try:
+            hash(schema)
+        except TypeError:  # an Avro default that is a list or a record can't be hashed
+            return function(schema, *args, **named)
+        return cached(schema, *args, **named)  # type: ignore[arg-type]
+
+    return answer
+
+
+@cached_by_schema
+def _with_meta(schema: Schema, names: tuple[str, ...]) -> Schema:
+    meta = tuple(Field(name, StringType(), nullable=True, doc="", default=None) for name in names)
+    return replace(schema, fields=meta + schema.without(names).fields)
 
 
 def record_names(table: str) -> tuple[str, str]:

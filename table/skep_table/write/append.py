@@ -177,7 +177,8 @@ class LogFiles:
         version = tail.version + 1 + len(self._names)
         name = LogFileName(bucket.file_id, tail.base_instant, version, self._token)
         path = join(partition, str(name))
-        create_marker(context.storage, Marker(context.instant_time, partition, str(name), MarkerType.APPEND))
+        marker = Marker(context.instant_time, partition, str(name), MarkerType.APPEND)
+        create_marker(context.storage, marker, listed=context.announced is not None)
         if self._is_new:
             ensure_partition(context.storage, partition, context.instant_time)
         self._names.append(str(name))

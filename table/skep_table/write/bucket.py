@@ -22,7 +22,7 @@ from skep_table.names import MarkerType
 from skep_table.timeline.metadata import WriteStat
 from skep_table.write.append import append_rows
 from skep_table.write.context import WriteContext
-from skep_table.write.files import BaseFiles, OpenFile, RowNumbers, renamed
+from skep_table.write.files import BaseFiles, OpenFile, RowNumbers, file_id_of, renamed
 from skep_table.write.frame import lists_with_nulls
 from skep_table.write.index import IndexFile
 from skep_table.write.profile import OVER, Bucket
@@ -50,8 +50,14 @@ class InsertWriter:
     Rows come in as they are; `close` answers the stats of all files. Leaving it unclosed drops the open file.
     """
 
-    def __init__(self, context: WriteContext, bucket: Bucket, numbers: RowNumbers | None = None) -> None:
-        self._files = BaseFiles(context, bucket, numbers)
+    def __init__(
+        self,
+        context: WriteContext,
+        bucket: Bucket,
+        numbers: RowNumbers | None = None,
+        files: BaseFiles | None = None,
+    ) -> None:
+        self._files = files or BaseFiles(context, bucket, numbers)
         self._context = context
         self._bucket = bucket
         self._stats: list[WriteStat] = []
@@ -87,7 +93,7 @@ class InsertWriter:
 
     def _next_file(self) -> OpenFile:
         self._open = ExitStack()
-        file_id = f"{self._bucket.file_id.rpartition('-')[0]}-{len(self._stats)}"
+        file_id = file_id_of(self._bucket, len(self._stats))
         self._file = self._open.enter_context(self._files.open(file_id, MarkerType.CREATE))
         return self._file
 
@@ -115,7 +121,7 @@ class _BucketWriter:
         if self._bucket.to_log:
             stats = append_rows(context, self._bucket, rows)
         elif base is None:
-            with InsertWriter(context, self._bucket) as inserts:
+            with InsertWriter(context, self._bucket, files=self._files) as inserts:
                 kept = _kept(rows, context.rule)
                 inserts.write(context.arrangement.sort(kept) if context.arrangement else kept)
                 stats = inserts.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from skep_table.basefile import BaseFileOptions
@@ -10,12 +11,21 @@ from skep_table.keys.dropped import DroppedColumns
 from skep_table.keys.stored import StoredKeys
 from skep_table.logfile.options import LogFileOptions
 from skep_table.merge import MergeRule
-from skep_table.names import PARTITION_METAFILE, join
+from skep_table.names import PARTITION_METAFILE, Marker, join
 from skep_table.properties import format_properties
 from skep_table.schema.types import Schema
 from skep_table.storage import Storage
 from skep_table.timeline.metadata import WriteOperation
 from skep_table.write.arrange import Arrangement
+from skep_table.write.attempt import Attempt
+
+
+@dataclass(frozen=True, slots=True)
+class Announced:
+    """The attempt as which a task runs, and the marker of the file that it begins with."""
+
+    attempt: Attempt
+    marker: Marker
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +35,8 @@ class WriteContext:
     `schema` is that of the data columns in base files after the commit, to which logs add those `dropped`. `combine`
     asks for one row a key within a bucket. `auto_keys`: rows have no key of their own and get one when they are
     written. `keeps_equal_keys`: an insert into a file that holds its key adds a row. `arrangement` is that of a
-    bulk_insert. `keys` tells the keys of stored rows.
+    bulk_insert. `keys` tells the keys of stored rows. `announced`, by bucket number: the first file of each, where the
+    driver has announced these; all markers of such a commit are listed.
     """
 
     storage: Storage
@@ -42,6 +53,7 @@ class WriteContext:
     arrangement: Arrangement | None = None
     keys: StoredKeys | None = None
     dropped: DroppedColumns = field(default_factory=DroppedColumns)
+    announced: Mapping[int, Announced] | None = None
 
     @property
     def deletes(self) -> bool:

@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from skep_table.basefile import BaseFileWriter
-from skep_table.commit.markers import create_marker, ensure_open
+from skep_table.commit.markers import can_be_listed, create_marker, ensure_open, list_ahead
 from skep_table.errors import LeaseLostError
 from skep_table.names import BaseFileName, Marker, MarkerType, join
 from skep_table.schema.arrow import to_arrow
 from skep_table.schema.types import COMMIT_SEQNO, COMMIT_TIME, FILE_NAME, PARTITION_PATH, RECORD_KEY
 from skep_table.timeline.metadata import WriteStat
 from skep_table.write.attempt import attempt_of
-from skep_table.write.context import WriteContext, ensure_partition
+from skep_table.write.context import Announced, WriteContext, ensure_partition
 from skep_table.write.index import IndexFile
 from skep_table.write.profile import Bucket
+
+# From so many on they are announced together.
+MANY_FILES: Final = 100
 
 
 @dataclass(slots=True)
@@ -33,6 +37,31 @@ class OpenFile:
     writer: BaseFileWriter
     size: int = 0
     rows: int = 0
+
+
+def file_id_of(bucket: Bucket, number: int) -> str:
+    """The file group of a bucket's file: further files of a new group have the UUID of the first."""
+    return bucket.base.file_id if bucket.base is not None else f"{bucket.file_id.rpartition('-')[0]}-{number}"
+
+
+def announce(context: WriteContext, buckets: Sequence[Bucket], *, again: bool = False) -> WriteContext:
+    """Announces the first files of all buckets in one go where these are many; the context for their tasks.
+
+    For tasks of this process, which run once. `again`: that was done before for the same instant.
+    """
+    ahead = {}
+    for bucket in buckets:
+        if not bucket.to_log:
+            attempt = attempt_of(bucket.number)
+            name = str(BaseFileName(file_id_of(bucket, 0), attempt.write_token, context.instant_time))
+            kind = MarkerType.CREATE if bucket.base is None else MarkerType.MERGE
+            ahead[bucket.number] = Announced(attempt, Marker(context.instant_time, bucket.partition_path, name, kind))
+    markers = [each.marker for each in ahead.values()]
+    if not again and (len(markers) < MANY_FILES or not all(map(can_be_listed, markers))):
+        return context
+    if markers:
+        list_ahead(context.storage, markers)
+    return replace(context, announced=ahead)
 
 
 class RowNumbers:
@@ -86,7 +115,7 @@ class BaseFiles:
         context, partition = self._context, self._partition
         name = str(BaseFileName(file_id, self._attempt.write_token, context.instant_time))
         path = join(partition, name)
-        create_marker(context.storage, Marker(context.instant_time, partition, name, kind))
+        self._announce(Marker(context.instant_time, partition, name, kind))
         ensure_partition(context.storage, partition, context.instant_time)
         with BaseFileWriter(context.storage, path, context.schema.with_meta(), context.files) as writer:
             file = OpenFile(file_id, name, path, writer)
@@ -98,6 +127,14 @@ class BaseFiles:
         except LeaseLostError:
             context.storage.delete(path)
             raise
+
+    def _announce(self, marker: Marker) -> None:
+        context, announced = self._context, self._context.announced
+        ahead = announced.get(self._attempt.task) if announced is not None else None
+        if ahead is not None and ahead.marker == marker:
+            ensure_open(context.storage, context.instant_time, marker.data_path)
+        else:
+            create_marker(context.storage, marker, listed=announced is not None)
 
     def new(self, rows: pa.Table, file_name: str) -> pa.Table:
         """Keyed rows with all meta columns, as this commit writes them."""

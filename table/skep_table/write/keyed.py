@@ -74,10 +74,13 @@ def _chunked(array: pa.Array | pa.ChunkedArray) -> pa.ChunkedArray:
 def rows_by(codes: npt.NDArray[np.int32], count: int) -> Iterator[tuple[int, npt.NDArray[np.int64]]]:
     """(code, positions of its rows in their order) for each code below `count` that occurs."""
     order = np.argsort(codes, kind="stable")
-    bounds = np.searchsorted(codes[order], np.arange(count + 1))
-    for code in range(count):
-        if bounds[code] < bounds[code + 1]:
-            yield code, order[bounds[code] : bounds[code + 1]]
+    ordered = codes[order]
+    ends = np.flatnonzero(np.diff(ordered, append=count))  # what the rows are, not `count`, is walked over
+    start = 0
+    for end, code in zip((ends + 1).tolist(), ordered[ends].tolist(), strict=True):
+        if 0 <= code < count:
+            yield code, order[start:end]
+        start = end
 
 
 def partition_codes(keyed: pa.Table) -> tuple[list[str], npt.NDArray[np.int32]]:

@@ -6,6 +6,7 @@ Where the rows are meanwhile (this process, Spark's block manager) is the engine
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from functools import partial
 from typing import Protocol
@@ -13,10 +14,12 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
-from skep_table.runner import Runner
+from skep_table.runner import Runner, ThreadRunner
 from skep_table.schema.types import RECORD_KEY
+from skep_table.write.attempt import attempt_scope
 from skep_table.write.bucket import BucketResult, write_bucket
 from skep_table.write.context import WriteContext
+from skep_table.write.files import announce
 from skep_table.write.hashing import key_hashes
 from skep_table.write.index import NEW_KEY
 from skep_table.write.indexes.base import Index
@@ -59,6 +62,7 @@ class ArrowRows:
     def __init__(self, keyed: pa.Table, runner: Runner) -> None:
         self._given = self._keyed = keyed
         self._runner = runner
+        self._announced = ""  # the instant whose files were announced together
         self._split()
         self._tags = [np.full(len(positions), NEW_KEY, np.int32) for positions in self._rows]
 
@@ -101,6 +105,11 @@ class ArrowRows:
             parts = chosen.get(bucket.number)
             if parts is not None:
                 tasks.append((bucket, self._keyed.take(pa.array(np.concatenate(parts))).combine_chunks()))
+        if isinstance(self._runner, ThreadRunner):
+            again = self._announced == context.instant_time
+            context = announce(context, [bucket for bucket, _ in tasks], again=again)
+            if context.announced is not None:
+                self._announced = context.instant_time
         return list(self._runner.map(partial(write_task, context), tasks))
 
     def release(self) -> None:
@@ -113,4 +122,6 @@ def count_tags(tags: np.ndarray) -> dict[int, int]:
 
 
 def write_task(context: WriteContext, task: tuple[Bucket, pa.Table]) -> BucketResult:
-    return write_bucket(context, *task)
+    ahead = context.announced.get(task[0].number) if context.announced is not None else None
+    with contextlib.nullcontext() if ahead is None else attempt_scope(ahead.attempt):
+        return write_bucket(context, *task)

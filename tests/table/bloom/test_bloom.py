@@ -156,6 +156,22 @@ class TestDynamic:
         assert [row.to_bytes() for row in built.rows] == expected
         assert (built.capacity, built.last_row_keys) == (10, 80)
 
+    @given(st.lists(KEYS, min_size=9, max_size=12))
+    def test_few_keys_are_hashed_as_many(self, keys: list[str]) -> None:
+        many = KeyHashes(pa.array(keys))
+        for at, key in enumerate(keys):
+            alone = KeyHashes(pa.array([key]))
+            assert [int(alone.round(HashKind.MURMUR, n)[0]) for n in range(3)] == [
+                int(many.round(HashKind.MURMUR, n)[at]) for n in range(3)
+            ]
+
+    def test_a_filter_is_the_same_whatever_the_batches_in_which_its_keys_come(self) -> None:
+        keys = pa.array([f"k{number}" for number in range(400)])
+        one_by_one = BloomBuilder(entries=300, max_entries=600)
+        for at in range(len(keys)):
+            one_by_one.add(keys.slice(at, 1))
+        assert one_by_one.finish().to_bytes() == build_bloom(keys, entries=300, max_entries=600).to_bytes()
+
     @given(st.lists(st.integers(0, 40), max_size=8), st.integers(1, 30), st.integers(1, 60))
     def test_batches_do_not_matter(self, sizes: list[int], entries: int, maximum: int) -> None:
         keys = pa.array([f"k{i}" for i in range(sum(sizes))])

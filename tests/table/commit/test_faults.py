@@ -113,18 +113,8 @@ def each_call(seeded: Path, tmp_path: Path, faulty: Any, **how: bool) -> Iterato
         at += 1
 
 
-@pytest.mark.parametrize(
-    ("seeded", "how"), cases({}, {"dies": True}, {"dies": True, "after": True}, {"after": True}), indirect=["seeded"]
-)
-def test_a_fault_at_any_call_leaves_the_table_before_or_after(
-    how: dict[str, bool],
-    seeded: Path,
-    tmp_path: Path,
-    rows: Callable[..., pa.Table],
-    faulty: Any,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    caplog.set_level(logging.CRITICAL, "skep")
+def before_or_after(seeded: Path, tmp_path: Path, rows: Callable[..., pa.Table], faulty: Any, **how: bool) -> int:
+    """The number of calls that the change makes; at each it failed, and the table read as it must."""
     runs = 0
     for folder, storage in each_call(seeded, tmp_path, faulty, **how):
         failed: SkepError | None = None
@@ -141,7 +131,38 @@ def test_a_fault_at_any_call_leaves_the_table_before_or_after(
         assert snapshot(folder) == {**found, **NEXT}, where
         assert_clean(folder)
         runs += 1
-    assert runs > 40
+    return runs
+
+
+@pytest.mark.parametrize(
+    ("seeded", "how"), cases({}, {"dies": True}, {"dies": True, "after": True}, {"after": True}), indirect=["seeded"]
+)
+def test_a_fault_at_any_call_leaves_the_table_before_or_after(
+    how: dict[str, bool],
+    seeded: Path,
+    tmp_path: Path,
+    rows: Callable[..., pa.Table],
+    faulty: Any,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.CRITICAL, "skep")
+    assert before_or_after(seeded, tmp_path, rows, faulty, **how) > 40
+
+
+@pytest.mark.parametrize("seeded", TableType, ids=["cow", "mor"], indirect=True)
+@pytest.mark.parametrize("how", [{}, pytest.param({"dies": True, "after": True}, marks=pytest.mark.slow)], ids=str)
+def test_so_does_a_fault_of_a_write_that_lists_its_markers(
+    how: dict[str, bool],
+    seeded: Path,
+    tmp_path: Path,
+    rows: Callable[..., pa.Table],
+    faulty: Any,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    caplog.set_level(logging.CRITICAL, "skep")
+    monkeypatch.setattr("skep_table.write.files.MANY_FILES", 1)
+    assert before_or_after(seeded, tmp_path, rows, faulty, **how) > 40
 
 
 @pytest.mark.parametrize("seeded", TableType, ids=["cow", "mor"], indirect=True)

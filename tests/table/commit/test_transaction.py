@@ -15,7 +15,7 @@ import pytest
 from skep_table.commit.admission import has_metadata_table
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.commit.heartbeat import heartbeat_path
-from skep_table.commit.markers import create_marker, list_markers
+from skep_table.commit.markers import create_marker, list_ahead, list_markers
 from skep_table.commit.setting import CommitSetting
 from skep_table.commit.transaction import Transaction
 from skep_table.errors import (
@@ -163,6 +163,32 @@ def test_files_of_losing_attempts_are_deleted_before_the_commit(table: HudiTable
         with pytest.raises(LeaseLostError, match="has ended"):
             create_marker(table.storage, Marker(time, "p", "late", MarkerType.CREATE))
     assert list_markers(table.storage, time) is None
+
+
+def test_markers_of_many_files_are_listed_together(table: HudiTable, rows: Rows) -> None:
+    """In the files of Hudi's timeline server; a file that comes on top is in one more."""
+    with Transaction.begin(table, Action.COMMIT, CommitSetting()) as transaction:
+        transaction.inflight(CommitMetadata())
+        time = transaction.instant.requested_time
+        markers = [
+            Marker(time, f"p{number}", f"f-0_0-0-{number}_{time}.parquet", MarkerType.CREATE) for number in range(3)
+        ]
+        list_ahead(table.storage, markers)
+        more = Marker(time, "p1", f"f-1_0-0-1_{time}.parquet", MarkerType.CREATE)
+        create_marker(table.storage, more, listed=True)
+        assert sorted(map(str, list_markers(table.storage, time) or ())) == sorted(map(str, [*markers, more]))
+        temp = folder_of(table) / ".hoodie/.temp" / time
+        assert (temp / "MARKERS.type").read_text() == "TIMELINE_SERVER_BASED"
+        lists = [file.read_text() for file in temp.glob("MARKERS[0-9]*")]
+        assert sorted(lists, key=len) == [
+            f"p1/{more.file_name}.marker.CREATE\n",
+            "".join(f"{marker.data_path}.marker.CREATE\n" for marker in markers),
+        ]
+        transaction.complete(CommitMetadata())
+        with pytest.raises(LeaseLostError, match="has ended"):
+            list_ahead(table.storage, markers)
+    assert list_markers(table.storage, time) is None
+    assert not temp.exists()
 
 
 @pytest.mark.parametrize("markers", ["direct", "server", "none"])

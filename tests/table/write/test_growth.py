@@ -76,3 +76,41 @@ def test_partitions_that_a_commit_leaves_alone_cost_nothing(
     few, many = (cost(tmp_path / str(count), kind, operation, index, count) for count in (3, 15))
     assert few.total() > 10
     assert many == few
+
+
+def first_write(folder: Path, partitions: int) -> Counter[str]:
+    """The calls of a commit that begins so many partitions with a row each."""
+    storage = CountingStorage(str(folder))
+    numbers = list(range(partitions))
+    rows = pa.table({"id": [f"k{n}" for n in numbers], "part": [f"p{n}" for n in numbers], "ts": numbers})
+    spec = TableSpec(name="t", schema=rows.schema, record_key=("id",), partition_by=("part",), ordering="ts")
+    table = create_table(storage, spec)
+    storage.calls.clear()
+    result = LocalWriter(table, CommitSetting(options=Options(SMALL_FILTERS))).upsert(rows)
+    assert (result.files, result.inserted) == (partitions, partitions)
+    return storage.calls
+
+
+def test_partitions_that_would_be_two_lines_are_announced_one_by_one(tmp_path: Path) -> None:
+    days = [f"d{number}" for number in range(150)] + ["a\u2028b"]
+    rows = pa.table({"id": days, "part": days, "ts": [1] * 151})
+    spec = TableSpec(name="t", schema=rows.schema, record_key=("id",), partition_by=("part",), ordering="ts")
+    storage = CountingStorage(str(tmp_path / "t"))
+    table = create_table(storage, spec)
+    storage.calls.clear()
+    LocalWriter(table, CommitSetting(options=Options(SMALL_FILTERS))).bulk_insert(rows)
+    assert storage.calls["create_exclusive"] > 2 * 151
+    assert HudiTable.open(str(tmp_path / "t")).view().partitions() == sorted(days)
+
+
+@pytest.mark.parametrize("partitions", [400, pytest.param(20_000, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])])
+def test_each_file_of_a_commit_of_many_costs_the_same_few_calls(partitions: int, tmp_path: Path) -> None:
+    few, many = first_write(tmp_path / "few", 200), first_write(tmp_path / "many", partitions)
+    files = partitions - 200
+    each = {name: (many[name] - few[name]) / files for name in CALLS if many[name] != few[name]}
+    assert each == {
+        "list_prefix": 1,  # the partition's files: may the key be there?
+        "exists": 3,  # of the metafile; whether the commit still takes files, before and after
+        "create_exclusive": 1,  # the metafile
+        "open_write": 1,
+    }

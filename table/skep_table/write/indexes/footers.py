@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import ClassVar
 
 import numpy as np
@@ -52,8 +52,14 @@ class FooterIndex(Index):
         return by_partition(keyed, self._tag)
 
     def _tag(self, path: str, rows: pa.Table) -> Tags:
-        keys = single(rows.column(RECORD_KEY))
-        return tag_keys(self.table.storage, keys, self.files.get(path, ()), self._left_out, stored_keys(self.table))
+        files = self.files.get(path, ())
+        if not files:
+            return np.full(rows.num_rows, NEW_KEY, np.int32)
+        return tag_keys(self.table.storage, single(rows.column(RECORD_KEY)), files, self._left_out, self._stored)
+
+    @cached_property
+    def _stored(self) -> StoredKeys:
+        return stored_keys(self.table)
 
     def _left_out(self, file: IndexFile, keys: pa.Array) -> np.ndarray:
         if file.planned is None or not _may_delete(self.table, file.planned):
