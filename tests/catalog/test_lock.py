@@ -191,7 +191,7 @@ class TestLosses:
         with held(HmsLock(metastore, "d", name), 5) as lock_id:
             with pytest.raises(LockTimeoutError) as error:
                 HmsLock(metastore, "d", name).acquire(0.3)
-            assert f"skep lock break --lock-id {lock_id}" in (error.value.hint or "")
+            assert f"--lock-id {lock_id}" in (error.value.hint or "")
 
 
 def _unreachable(lock_id: int) -> None:

@@ -93,11 +93,14 @@ _STRATEGIES: Final[dict[str, Strategy]] = {
 }
 
 
-def strategy_of(options: Options) -> Strategy:
-    """OptionError for an unknown one. Hudi's default: by bucket where the index is one of buckets, else simple."""
+def strategy_of(options: Options, *, bucketed: bool = False) -> Strategy:
+    """OptionError for an unknown one. Hudi's default: by bucket where the index is one of buckets, else simple.
+
+    `bucketed`: the table has recorded such an index, whatever the options of this write are.
+    """
     named = options.value(CONFLICT_STRATEGY)
     if not named:
-        return bucket if options.get("hoodie.index.type", "").upper() == "BUCKET" else simple
+        return bucket if bucketed or options.get("hoodie.index.type", "").upper() == "BUCKET" else simple
     try:
         return _STRATEGIES[named]
     except KeyError:

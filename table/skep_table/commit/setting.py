@@ -10,6 +10,7 @@ from skep_table.commit.conflict import Ending, Strategy, strategy_of
 from skep_table.commit.options import LOCK_TIMEOUT_SECONDS
 from skep_table.errors import LeaseLostError
 from skep_table.events import NO_EVENTS, Events
+from skep_table.keys.buckets import is_bucketed
 from skep_table.lock import Lock, NoLock
 from skep_table.locks.options import LOCK_RETRIES, LOCK_WAIT_MILLISECONDS
 from skep_table.options import Options
@@ -44,4 +45,5 @@ class CommitSetting:
 
     def check_conflicts(self, ending: Ending) -> None:
         """CommitConflictError when the write lost against another one."""
-        (self.conflict_check or strategy_of(self.options))(ending)
+        bucketed = is_bucketed(ending.table.config)
+        (self.conflict_check or strategy_of(self.options, bucketed=bucketed))(ending)

@@ -246,13 +246,6 @@ class LeasedLock(ABC):
             holder=queue.holder,
             lock_id=queue.lock_id,
             waited_seconds=waited,
-            hint=self._how_to_break(queue) if queue.holder else None,
-        )
-
-    def _how_to_break(self, queue: Queue) -> str:
-        return (
-            f"`skep lock show` tells whether its holder lives; `skep lock break --lock-id {queue.lock_id}` takes it "
-            "away from one that does not"
         )
 
     def _how_to_break(self, lock_id: object) -> str | None:
