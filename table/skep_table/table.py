@@ -86,6 +86,10 @@ class HudiTable:
         fresh._commits, fresh._extras, fresh._base_files = self._commits, self._extras, self._base_files
         return fresh
 
+    def timeline_now(self) -> Timeline:
+        """The active timeline by a fresh listing."""
+        return load_timeline(self.storage, self.config)
+
     def with_options(self, more: Mapping[str, str]) -> HudiTable:
         """The same look at the table, with further options for its reads."""
         return HudiTable(self.storage, self.config, self.timeline, self._runner, self.options.with_values(more))

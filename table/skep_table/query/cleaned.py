@@ -13,7 +13,7 @@ from skep_table.errors import InputError, StorageError
 from skep_table.table import HudiTable
 from skep_table.timeline.instant import Action, Instant
 from skep_table.timeline.plans import CleanerPlan, CleanMetadata
-from skep_table.timeline.timeline import Timeline, load_timeline
+from skep_table.timeline.timeline import Timeline
 
 
 def check_not_cleaned(table: HudiTable, as_of: str) -> None:
@@ -57,7 +57,7 @@ def is_outdated(table: HudiTable, as_of: str | None = None) -> bool:
 
     One listing of the timeline, and a read of each clean that was not known yet.
     """
-    now = load_timeline(table.storage, table.config)
+    now = table.timeline_now()
     completed = [instant.requested_time for instant in table.timeline.data().completed()]
     if not completed:
         return False

@@ -19,15 +19,19 @@ class Preview(HudiTable):
 
     def __init__(self, table: HudiTable, instant: Instant, metadata: CommitMetadata) -> None:
         done = replace(instant, action=instant.action.completed_as, state=State.COMPLETED)
-        others = [each for each in table.timeline if each.requested_time != instant.requested_time]
-        timeline = Timeline([*others, done], table.layout, table.timeline.archive)
-        super().__init__(table.storage, table.config, timeline, options=table.options)
+        super().__init__(table.storage, table.config, _with(table.timeline, done), options=table.options)
         self._before = table
         self._instant = done
         self._metadata = metadata
 
     def __reduce__(self) -> tuple[object, ...]:
         return Preview, (self._before, self._instant, self._metadata)
+
+    def reload(self) -> Preview:
+        return Preview(self._before.reload(), self._instant, self._metadata)
+
+    def timeline_now(self) -> Timeline:
+        return _with(super().timeline_now(), self._instant)
 
     def commit_metadata(self, instant: Instant) -> CommitMetadata:
         if instant.requested_time == self._instant.requested_time:
@@ -37,6 +41,12 @@ class Preview(HudiTable):
     def view(self, *, as_of: str | None = None, metadata: bool = True) -> FileView:
         listing = _Listed(self._listing(metadata), self._instant.requested_time, self._metadata)
         return FileView(listing, lambda: load_facts(self, as_of, self._runner))
+
+
+def _with(timeline: Timeline, done: Instant) -> Timeline:
+    """A timeline on which an instant is completed."""
+    others = [each for each in timeline if each.requested_time != done.requested_time]
+    return Timeline([*others, done], timeline.layout, timeline.archive)
 
 
 class _Listed:

@@ -203,12 +203,18 @@ def test_columns_that_changed_since_are_an_error(cow: Fleeting) -> None:
 
 
 @pytest.mark.parametrize("request_", [ReadRequest(), ReadRequest(columns=("v",)), ReadRequest(where="id = 0")])
-@pytest.mark.parametrize("pattern", ["*.parquet", ".*.log.*"])
+@pytest.mark.parametrize(
+    ("fleeting", "pattern"),
+    [
+        (TableType.COPY_ON_WRITE, "*.parquet"),
+        (TableType.MERGE_ON_READ, "*.parquet"),
+        (TableType.MERGE_ON_READ, ".*.log.*"),
+    ],
+    indirect=["fleeting"],
+)
 def test_a_file_that_goes_after_the_plan_is_an_error(
     fleeting: Fleeting, request_: ReadRequest, pattern: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if not fleeting.table.config.is_mor and pattern != "*.parquet":
-        pytest.skip("a copy-on-write table has no logs")
     fleeting.writer().upsert(fleeting.rows([0]))
     tasks = plan(fleeting.table, request_)
     for file in fleeting.folder.glob(f"a/{pattern}"):
