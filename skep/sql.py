@@ -16,7 +16,7 @@ from sqlglot.errors import SqlglotError
 from skep.names import TableName
 from skep_catalog.entries import View, view_of
 from skep_table.errors import InputError, UnsupportedError
-from skep_table.query.sql import parse_reason
+from skep_table.query.sql import SqlDialect, parse_reason
 
 if TYPE_CHECKING:
     import pandas
@@ -121,7 +121,7 @@ def _frame(table: Table, query: str, used: frozenset[str] | None) -> DataFrame:
 
 def _parsed(query: str) -> exp.Query:
     try:
-        trees = [tree for tree in sqlglot.parse(query, read="spark") if tree is not None]
+        trees = [tree for tree in sqlglot.parse(query, read=SqlDialect) if tree is not None]
     except SqlglotError as error:
         raise InputError(f"the query can't be parsed: {parse_reason(error)}", found=query) from error
     if len(trees) != 1:

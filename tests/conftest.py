@@ -58,6 +58,14 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(load_helper("zookeeper_fixtures", TESTS / "locks" / "zookeeper_fixtures.py"))
 
 
+@pytest.fixture(autouse=True)
+def _no_option_was_warned_of() -> None:
+    """A process warns of an unknown option once; so does each test."""
+    from skep_table import options
+
+    options._WARNED.clear()
+
+
 @pytest.fixture(scope="session")
 def golden(pytestconfig: pytest.Config) -> Iterator[Path]:
     """The folder of the golden tables, `<hudi version>/<case>/table`: shared by all tests, so never write into it."""

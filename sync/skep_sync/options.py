@@ -39,7 +39,7 @@ def properties(text: str) -> Mapping[str, str]:
     for line in filter(None, map(str.strip, text.splitlines())):
         key, separator, value = line.partition("=")
         if not separator:
-            raise ValueError(f"lines of key=value; {line!r} has no =")
+            raise ValueError("lines of key=value: one has no =")
         found[key.strip()] = value.strip()
     return found
 

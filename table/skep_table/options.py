@@ -1,7 +1,7 @@
 """Options: every package registers its keys once, with Hudi's names, type, default and status; reads are typed.
 
 A key that is registered and supported is taken verbatim; one that is known and not built yet is refused by name; an
-unknown one gets a warning that names the nearest known key.
+unknown one gets one warning, which names the known key that is near.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def boolean(text: str) -> bool:
         return True
     if value in ("false", "0", "no"):
         return False
-    raise ValueError(text)
+    raise ValueError("true or false")
 
 
 def comma_list(text: str) -> tuple[str, ...]:
@@ -111,14 +111,24 @@ class Registry:
         return self._options.get(key)
 
     def nearest(self, key: str) -> str | None:
-        close = difflib.get_close_matches(key, self._options, n=1, cutoff=0.6)
-        return close[0] if close else None
+        """The key that is meant most likely; None when none is near, but for what both begin with."""
+        close = difflib.get_close_matches(key, self._options, n=5, cutoff=0.8)
+        return next((other for other in close if _is_near(key, other)), None)
 
     def __iter__(self) -> Iterator[Option[Any]]:
         return iter({option.key: option for option in self._options.values()}.values())
 
 
+def _is_near(one: str, other: str) -> bool:
+    parts, others = one.split("."), other.split(".")
+    while parts and others and parts[0] == others[0]:
+        parts, others = parts[1:], others[1:]
+    return not parts or not others or difflib.SequenceMatcher(None, ".".join(parts), ".".join(others)).ratio() >= 0.75
+
+
 REGISTRY = Registry()
+_WARNED: set[str] = set()
+"""Unknown keys that this process has warned of."""
 
 
 def option(
@@ -182,7 +192,7 @@ class Options(Mapping[str, str]):
         try:
             return option.parse(text)
         except ValueError as error:
-            expected = option.accepts or str(error) or option.parse.__name__
+            expected = option.accepts or _expected(error)
             raise OptionError(
                 f"option {option.key}: {text!r} is not {expected}", option=option.key, found=text, expected=expected
             ) from error
@@ -197,11 +207,15 @@ class Options(Mapping[str, str]):
         return Options(changed)
 
     def check(self) -> None:
-        """Refuses known keys that are not built yet (UnsupportedError); warns of unknown `hoodie.` and `skep.` keys."""
+        """Refuses known keys that are not built yet (UnsupportedError).
+
+        Warns of an unknown `hoodie.` or `skep.` key, once for all calls of this process.
+        """
         for key in self._given:
             known = REGISTRY.find(key)
             if known is None:
-                if key.startswith(("hoodie.", "skep.")) and not REGISTRY.in_family(key):
+                if key.startswith(("hoodie.", "skep.")) and not REGISTRY.in_family(key) and key not in _WARNED:
+                    _WARNED.add(key)
                     nearest = REGISTRY.nearest(key)
                     hint = f"; did you mean {nearest}?" if nearest else ""
                     warnings.warn(f"unknown option {key}{hint}", UnknownOptionWarning, stacklevel=3)
@@ -211,6 +225,16 @@ class Options(Mapping[str, str]):
     def masked(self) -> dict[str, str]:
         """What may be shown: secrets replaced by `****`."""
         return {key: mask(key, value) for key, value in self._given.items()}
+
+
+def _expected(error: ValueError) -> str:
+    """What a parser wanted: its own words, and for those of Python's numbers words of ours."""
+    reason = str(error)
+    if reason.startswith("invalid literal for int()"):
+        return "a whole number"
+    if reason.startswith("could not convert string to float"):
+        return "a number"
+    return reason
 
 
 def mask(key: str, value: str) -> str:

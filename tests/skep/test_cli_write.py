@@ -121,6 +121,15 @@ def test_rows_and_partitions_are_deleted(run: Run, tmp_path: Path) -> None:
     assert "one of them" in run("delete", table, code=2).stderr
 
 
+def test_quotes_in_predicates(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"id": 1, "name": "O\'Brien"}\n{"id": 2, "name": "OBrien"}\n')
+    table, where = tmp_path / "t", ("--where", "name = 'O''Brien'")
+    run("write", table, tmp_path / "a.jsonl", "--key", "id")
+    assert [json.loads(row)["id"] for row in run("read", table, *where, "-o", "jsonl").stdout.splitlines()] == [1]
+    assert json.loads(run("delete", table, *where, "-o", "json").stdout)[0]["deleted"] == 1
+    assert skep.load(table).to_arrow().column("name").to_pylist() == ["OBrien"]
+
+
 def test_a_batch_is_written_once(run: Run, tmp_path: Path) -> None:
     as_parquet(tmp_path / "a.parquet")
     batch = ("write", tmp_path / "t", tmp_path / "a.parquet", "--key", "id", "-p", "insert", "--batch-id", "b1")

@@ -99,6 +99,21 @@ def test_executors_without_skep_get_it(master: str, python_without_skep: Path, t
     ]
 
 
+def test_a_local_session_of_another_python_is_told_of_pyspark_python(tmp_path: Path) -> None:
+    """Spark starts `python3` of the path where nothing names another one, whatever Python the driver runs."""
+    script = tmp_path / "python"
+    script.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S "$@"\n')
+    script.chmod(0o755)
+    environment = {**os.environ, "PYSPARK_PYTHON": str(script), "PYSPARK_DRIVER_PYTHON": sys.executable}
+    job = tmp_path / "job.py"
+    job.write_text(textwrap.dedent(JOB))
+    command = [sys.executable, str(job), str(tmp_path / "table"), "local[2]"]
+    ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=500, check=False)
+    assert "has no pyarrow" in ran.stderr, ran.stderr[-4000:]
+    assert f"hint: set PYSPARK_PYTHON={sys.executable} before the session starts" in ran.stderr
+    assert "venv-pack" not in ran.stderr
+
+
 class DyingStorage(LocalStorage):
     """The first base file of an instant is begun and then its process dies; a flag on disk remembers that it did."""
 

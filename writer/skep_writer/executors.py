@@ -6,6 +6,7 @@ sent.
 
 from __future__ import annotations
 
+import sys
 import tempfile
 import zipfile
 from pathlib import Path
@@ -89,11 +90,19 @@ def _ask(context: Any) -> dict[str, str | None]:
         if found[name] is None:
             raise EnvironmentMissingError(
                 f"the executors' Python ({found['executable']}) has no {name}",
-                hint="ship an environment: `venv-pack -o environment.tar.gz`, then"
-                " spark.archives=environment.tar.gz#environment and PYSPARK_PYTHON=./environment/bin/python",
+                hint=_how_to_bring_packages(context.master),
                 missing=name,
             )
     return dict(found)
+
+
+def _how_to_bring_packages(master: str) -> str:
+    if master.startswith("local"):
+        return f"set PYSPARK_PYTHON={sys.executable} before the session starts, so that its tasks run in this Python"
+    return (
+        "ship an environment: `venv-pack -o environment.tar.gz`, then"
+        " spark.archives=environment.tar.gz#environment and PYSPARK_PYTHON=./environment/bin/python"
+    )
 
 
 def _same(found: dict[str, str | None], wanted: dict[str, str | None]) -> bool:

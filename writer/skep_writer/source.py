@@ -60,10 +60,13 @@ class Asked:
             raise OptionError('format("skep") needs the path of a table: load(path)', option="path")
         told = {key: value for key, value in options.items() if key not in ("path", "where", "limit")}
         table = HudiTable.open(path, told)
-        limit = options.get("limit")
-        request = ReadRequest.of(
-            Options(told), where=options.get("where"), limit=int(limit) if limit is not None else None
-        )
+        try:
+            limit = int(options["limit"]) if "limit" in options else None
+        except ValueError as error:
+            raise OptionError(
+                f"option limit: {options['limit']!r} is not a whole number", option="limit", found=options["limit"]
+            ) from error
+        request = ReadRequest.of(Options(told), where=options.get("where"), limit=limit)
         return cls(table, request, spark_arrow(read_schema(table, request)))
 
 

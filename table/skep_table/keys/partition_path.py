@@ -50,17 +50,21 @@ def join_values(
         level = escape_column(filled) if url_encode else filled
         levels.append(pc.binary_join_element_wise(f"{field}=", level, "") if hive_style else level)
     paths = levels[0] if len(levels) == 1 else pc.binary_join_element_wise(*levels, "/")
-    check_inside(paths, fields)
+    check_inside(paths, fields, may_encode=not url_encode)
     return paths
 
 
-def check_inside(paths: pa.Array, fields: Sequence[str]) -> None:
-    """KeyFieldError for paths that lead out of the table's folder, or into Hudi's own."""
+def check_inside(paths: pa.Array, fields: Sequence[str], *, may_encode: bool = False) -> None:
+    """KeyFieldError for paths that lead out of the table's folder, or into Hudi's own.
+
+    `may_encode`: the values could be URL-encoded and are not, which helps where a slash is the trouble.
+    """
     odd = pc.filter(paths, pc.match_substring_regex(paths, _OUTSIDE))
     if len(odd):
+        encode = "make the table with hoodie.datasource.write.partitionpath.urlencode=true, or "
         raise KeyFieldError(
             f"partition column {','.join(fields)}: {odd[0].as_py()!r} can't be a folder of the table",
-            hint="set hoodie.datasource.write.partitionpath.urlencode=true, or use other partition values",
+            hint=f"{encode if may_encode and '/' in odd[0].as_py() else ''}use other partition values",
             column=",".join(fields),
             rows=len(odd),
             found=odd[0].as_py(),

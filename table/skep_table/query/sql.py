@@ -1,8 +1,9 @@
 """SQL predicates (`WHERE` without the word) parsed with sqlglot into a `Predicate`, checked against a table's columns.
 
-Spark's dialect: text in single or double quotes, names bare or in backticks, `struct.member` for nested fields. Names
-are matched as written first, then in any case. Literals take the type of what they are compared with, so `ship_date
->= '2024-01-01'` compares dates.
+Spark's dialect: text in single or double quotes, names bare or in backticks, `struct.member` for nested fields. A quote
+within text is doubled, as the SQL standard and Spark 4 have it, or follows a backslash. Names are matched as written
+first, then in any case. Literals take the type of what they are compared with, so `ship_date >= '2024-01-01'` compares
+dates.
 """
 
 from __future__ import annotations
@@ -10,11 +11,12 @@ from __future__ import annotations
 import datetime as dt
 import re
 from decimal import Decimal, InvalidOperation
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import pyarrow as pa
 import sqlglot
 from sqlglot import exp
+from sqlglot.dialects.spark import Spark
 from sqlglot.errors import SqlglotError
 
 from skep_table.errors import InputError, PredicateError
@@ -35,6 +37,14 @@ from skep_table.query.predicate import (
     Truth,
     Value,
 )
+
+
+class SqlDialect(Spark):
+    """Spark's SQL where `''` within a text is a quote; before release 4 Spark read two texts one after the other."""
+
+    class Tokenizer(Spark.Tokenizer):
+        STRING_ESCAPES: ClassVar[list[str]] = ["'", '"', "\\"]
+
 
 Node = Any  # sqlglot's nodes: their base class has different names in different releases
 
@@ -100,7 +110,7 @@ def parse_predicate(text: str, schema: pa.Schema) -> Predicate:
     every function or construct that is not supported.
     """
     try:
-        tree = sqlglot.parse_one(f"SELECT 1 WHERE {text}", read="spark")
+        tree = sqlglot.parse_one(f"SELECT 1 WHERE {text}", read=SqlDialect)
     except SqlglotError as error:
         raise PredicateError(f"filter {text!r} does not parse: {parse_reason(error)}", predicate=text) from error
     where = tree.args.get("where") if isinstance(tree, exp.Select) else None
@@ -115,7 +125,7 @@ def parse_columns(text: str) -> pa.Schema:
     Raises InputError for what does not parse, for a type that is not known, and for a column that is there twice.
     """
     try:
-        tree = sqlglot.parse_one(f"CREATE TABLE t ({text})", read="spark")
+        tree = sqlglot.parse_one(f"CREATE TABLE t ({text})", read=SqlDialect)
     except SqlglotError as error:
         raise InputError(f"columns {text!r} do not parse: {parse_reason(error)}", found=text) from error
     columns = tree.this.expressions if isinstance(tree, exp.Create) and isinstance(tree.this, exp.Schema) else []

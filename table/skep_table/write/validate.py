@@ -19,7 +19,7 @@ from skep_table.errors import EnvironmentMissingError, OptionError, UnsupportedE
 from skep_table.options import Option, Options
 from skep_table.query import ReadRequest
 from skep_table.query.read import read
-from skep_table.query.sql import parse_reason
+from skep_table.query.sql import SqlDialect, parse_reason
 from skep_table.schema.types import META_FIELDS
 from skep_table.table import HudiTable
 from skep_table.timeline.instant import Instant
@@ -112,7 +112,7 @@ def _ask(table: HudiTable, query: str) -> list[tuple[Any, ...]]:
             "SQL validators need DuckDB", hint="pip install 'skep[duckdb]'", package="duckdb"
         ) from error
     try:
-        tree = sqlglot.parse_one(query.replace(_PLACEHOLDER, _TABLE), dialect="spark")
+        tree = sqlglot.parse_one(query.replace(_PLACEHOLDER, _TABLE), dialect=SqlDialect)
     except SqlglotError as error:
         raise OptionError(
             f"validator query {query!r} is no SQL: {parse_reason(error)}", option=VALIDATORS.key, found=query

@@ -76,3 +76,15 @@ def test_a_single_field_takes_the_whole_path() -> None:
 def test_a_path_with_other_levels_than_fields_is_an_error() -> None:
     with pytest.raises(FormatError, match="3 levels"):
         split_path("a/b/c", ["f", "g"], hive_style=False, url_encode=False)
+
+
+@pytest.mark.parametrize(
+    ("value", "url_encode", "helps"),
+    [("../x", False, True), ("..", False, False), ("..", True, False), (".hoodie", True, False), ("a//b", False, True)],
+)
+def test_encoding_is_advised_only_where_it_helps(value: str, url_encode: bool, helps: bool) -> None:
+    with pytest.raises(KeyFieldError, match="can't be a folder") as error:
+        join_values([pa.array([value])], ["day"], hive_style=False, url_encode=url_encode, rows=1)
+    assert ("urlencode=true" in str(error.value)) == helps
+    if helps:
+        join_values([pa.array([value])], ["day"], hive_style=False, url_encode=True, rows=1)

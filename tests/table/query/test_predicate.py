@@ -39,6 +39,8 @@ ROWS = pa.table(
 
 T, F, N = True, False, None
 MEANINGS = [
+    ("s = 'O''Brien' OR s = 'x'", [T, F, N, F]),
+    ("st.name IN ('p''', 'p')", [T, N, F, N]),
     ("a > 1", [F, T, N, T]),
     ("1 < a", [F, T, N, T]),
     ("a = -1 OR a >= +4", [F, F, N, T]),
@@ -137,6 +139,26 @@ REFUSED = [
 def test_refused(text: str, reason: str) -> None:
     with pytest.raises(PredicateError, match=reason):
         parse_predicate(text, ROWS.schema)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        (r"'O''Brien'", "O'Brien"),
+        (r"'O\'Brien'", "O'Brien"),
+        ('"O\'Brien"', "O'Brien"),
+        ("''''", "'"),
+        ("''", ""),
+        ("'a''''b'", "a''b"),
+        ('"a""b"', 'a"b'),
+        ("'a\"\"b'", 'a""b'),
+        ("'it''s; -- /* no */'", "it's; -- /* no */"),
+    ],
+)
+def test_quotes_within_text(text: str, value: str) -> None:
+    rows = pa.table({"s": [value, "other"]})
+    for where in (f"s = {text}", f"s IN ({text})", f"s <=> {text}", f"s LIKE {text}"):
+        assert parse_predicate(where, rows.schema).mask(rows).to_pylist() == [True, False], where
 
 
 def test_a_bad_cast_is_the_filters_error() -> None:

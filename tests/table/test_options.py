@@ -1,0 +1,80 @@
+"""Options: what the errors of values say, and which unknown keys are warned of."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+
+import pytest
+
+import skep.hoodie  # noqa: F401 - with it all packages register their options
+import skep_sync.options
+import skep_writer  # noqa: F401
+from skep_table.errors import OptionError
+from skep_table.options import REGISTRY, Options, Status, UnknownOptionWarning, at_least, boolean, option
+
+NO_VALUE = "@no value@"
+
+
+def checked(*keys: str) -> list[str]:
+    """The warnings of one check."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        Options(dict.fromkeys(keys, "1")).check()
+    return [str(warning.message) for warning in caught if warning.category is UnknownOptionWarning]
+
+
+@pytest.mark.parametrize(
+    ("parse", "default", "said"),
+    [
+        (int, 1, "is not a whole number"),
+        (float, 1.0, "is not a number"),
+        (at_least(2), 2, "is not a whole number"),
+        (boolean, True, "is not true or false"),
+    ],
+)
+def test_a_value_of_the_wrong_kind_is_named_in_plain_words(
+    parse: Callable[[str], object], default: object, said: str
+) -> None:
+    key = f"skep.test.{said.replace(' ', '.')}.{default}"
+    known = REGISTRY.find(key) or option(key, parse, default)
+    with pytest.raises(OptionError) as error:
+        Options({key: "abc"}).value(known)
+    assert str(error.value) == f"option {key}: 'abc' {said}"
+
+
+@pytest.mark.parametrize(
+    "known", [each for each in REGISTRY if each.status is Status.SUPPORTED], ids=lambda known: known.key
+)
+def test_no_option_answers_in_pythons_words(known: object) -> None:
+    assert isinstance(known, type(skep_sync.options.ENABLE))
+    try:
+        Options({known.key: NO_VALUE}).value(known)
+    except OptionError as error:
+        _, _, expected = str(error).partition(f"'{NO_VALUE}' is not ")
+        assert expected
+        for word in (NO_VALUE, "invalid", "literal", "could not", "convert", "parse_", "<"):
+            assert word not in expected
+
+
+def test_an_unknown_option_is_warned_of_once() -> None:
+    assert len(checked("hoodie.test.nobody.knows.one")) == 1
+    assert checked("hoodie.test.nobody.knows.one") == []
+    assert len(checked("hoodie.test.nobody.knows.one", "hoodie.test.nobody.knows.other")) == 1
+
+
+@pytest.mark.parametrize(
+    ("key", "meant"),
+    [
+        ("hoodie.datasource.write.operatoin", "hoodie.datasource.write.operation"),
+        ("hoodie.datasource.write.partitionpath.fields", "hoodie.datasource.write.partitionpath.field"),
+        ("hoodie.parquet.small.file.limits", "hoodie.parquet.small.file.limit"),
+        ("hoodie.datasource.write.colour", None),
+        ("hoodie.datasource.write.streaming.thing", None),
+        ("hoodie.metadata.nobody.knows", None),
+        ("skep.nothing", None),
+    ],
+)
+def test_only_what_is_near_is_suggested(key: str, meant: str | None) -> None:
+    (warning,) = checked(key)
+    assert warning == f"unknown option {key}" + (f"; did you mean {meant}?" if meant else "")
