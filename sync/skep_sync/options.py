@@ -136,16 +136,22 @@ BUCKET_SPEC = option(
 )
 LOCK_WAIT = option("skep.sync.lock.wait_seconds", float, 120.0, "How long a sync waits for another one.")
 
-# Accepted, and without effect: skep speaks to the metastore only, never drops a table, asks for partitions by name.
-for _key in ("username", "password", "jdbcurl", "use_jdbc", "filter_pushdown_enabled", "filter_pushdown_max_size"):
-    option(_HIVE + _key, str, "", status=Status.NO_EFFECT)
-for _key in ("hoodie.meta.sync.decode_partition", "hoodie.meta.sync.metadata_file_listing"):
-    option(_key, str, "", status=Status.NO_EFFECT)
-option(_HIVE + "recreate_table_on_error", boolean, False, status=Status.NO_EFFECT)
-option(_HIVE + "ignore_exceptions", boolean, False, status=Status.NO_EFFECT)  # a failed sync is never a failed write
-option(_HIVE + "base_file_format", str, "", status=Status.NO_EFFECT)
-option("hoodie.datasource.meta.sync.base.path", str, "", status=Status.NO_EFFECT)  # a table knows where it is
-option("hoodie.meta.sync.client.tool.class", sync_tools, _no_names, "HiveSyncTool, whose work skep does.")
+for _key, (_anyway, _doc) in {
+    _HIVE + "username": ("", "skep speaks to the metastore, not to HiveServer2"),
+    _HIVE + "password": ("", "skep speaks to the metastore, not to HiveServer2"),
+    _HIVE + "jdbcurl": ("", "skep speaks to the metastore, not to HiveServer2"),
+    _HIVE + "use_jdbc": ("false", "skep speaks to the metastore, not to HiveServer2"),
+    _HIVE + "filter_pushdown_enabled": ("", "partitions are asked for by name"),
+    _HIVE + "filter_pushdown_max_size": ("", "partitions are asked for by name"),
+    "hoodie.meta.sync.decode_partition": ("", "the table says whether its paths are encoded"),
+    "hoodie.meta.sync.metadata_file_listing": ("false", "the timeline says which partitions there are"),
+    _HIVE + "recreate_table_on_error": ("false", "tables are never dropped"),
+    _HIVE + "ignore_exceptions": ("true", "a failed sync is never a failed write: it is reported, and tried again"),
+    _HIVE + "base_file_format": ("PARQUET", "the table says it"),
+    "hoodie.datasource.meta.sync.base.path": ("", "the table's own path is synced"),
+}.items():
+    option(_key, str, _anyway, _doc, status=Status.NO_EFFECT)
+TOOLS = option("hoodie.meta.sync.client.tool.class", sync_tools, _no_names, "HiveSyncTool, whose work skep does.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,6 +179,7 @@ class SyncOptions:
         options = given if isinstance(given, Options) else Options(given)
         if (mode := options.value(MODE).lower()) != "hms":
             raise OptionError(f"option {MODE.key}: only hms is supported, not {mode}", option=MODE.key, found=mode)
+        options.value(TOOLS)  # another tool than Hudi's own is an error
         return cls(
             entry=EntryOptions(
                 strategy=options.value(STRATEGY),

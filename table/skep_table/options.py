@@ -1,7 +1,8 @@
 """Options: every package registers its keys once, with Hudi's names, type, default and status; reads are typed.
 
-A key that is registered and supported is taken verbatim; one that is known and not built yet is refused by name; an
-unknown one gets one warning, which names the known key that is near.
+A key that is registered and supported is taken verbatim; one that is known and not built yet is refused by name; one
+without effect gets a warning by name, on the whole or for the operation at hand; an unknown one gets one warning, which
+names the known key that is near.
 """
 
 from __future__ import annotations
@@ -11,9 +12,13 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from skep_table.errors import OptionError, UnsupportedError
+
+INSERTS: Final = ("insert", "bulk_insert", "insert_overwrite", "insert_overwrite_table")
+WRITES_OF_ROWS: Final = ("upsert", *INSERTS)
+"""Write operations, for `Option.only`."""
 
 T = TypeVar("T")
 E = TypeVar("E", bound=Enum)
@@ -24,11 +29,17 @@ class Status(Enum):
 
     SUPPORTED = "supported"
     PLANNED = "planned"  # known, not built: refused by name when set
-    NO_EFFECT = "no effect"  # accepted: there is nothing in skep that it would change
+    NO_EFFECT = (
+        "no effect"  # there is nothing in skep that it would change: a warning, unless it asks for what skep does
+    )
 
 
 class UnknownOptionWarning(UserWarning):
     """An option key that skep does not know."""
+
+
+class IneffectiveOptionWarning(UserWarning):
+    """An option that changes nothing where it was given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +47,8 @@ class Option(Generic[T]):
     """One key. `parse` turns text into the value (ValueError when it can't); `default` is the value when not set.
 
     `key` is Hudi's name where Hudi has one; `aliases` are older and alternative spellings. `secret` values are masked
-    wherever they would be shown.
+    wherever they would be shown. `only` are the write operations that read it, by Hudi's names; all when empty. Without
+    effect, `default` is the value that describes what skep does anyway.
     """
 
     key: str
@@ -47,6 +59,7 @@ class Option(Generic[T]):
     status: Status = Status.SUPPORTED
     secret: bool = False
     accepts: str = ""  # what an error says was expected
+    only: tuple[str, ...] = ()
 
 
 def boolean(text: str) -> bool:
@@ -140,9 +153,10 @@ def option(
     status: Status = Status.SUPPORTED,
     secret: bool = False,
     accepts: str = "",
+    only: tuple[str, ...] = (),
 ) -> Option[T]:
     """Registers a key; see Option."""
-    return REGISTRY.add(Option(key, parse, default, doc, aliases, status, secret, accepts))
+    return REGISTRY.add(Option(key, parse, default, doc, aliases, status, secret, accepts, only))
 
 
 def planned(*keys: str) -> None:
@@ -209,7 +223,7 @@ class Options(Mapping[str, str]):
     def check(self) -> None:
         """Refuses known keys that are not built yet (UnsupportedError).
 
-        Warns of an unknown `hoodie.` or `skep.` key, once for all calls of this process.
+        Warns, once a process for each, of unknown `hoodie.` and `skep.` keys and of keys that have no effect.
         """
         for key in self._given:
             known = REGISTRY.find(key)
@@ -221,6 +235,16 @@ class Options(Mapping[str, str]):
                     warnings.warn(f"unknown option {key}{hint}", UnknownOptionWarning, stacklevel=3)
             elif known.status is Status.PLANNED:
                 raise UnsupportedError(f"option {key} is known but not supported yet", option=key)
+            elif known.status is Status.NO_EFFECT and self._given[key].lower() != str(known.default).lower():
+                warn_ineffective(f"option {key} has no effect" + (f": {known.doc}" if known.doc else ""))
+
+    def check_operation(self, operation: str) -> None:
+        """Warns, once a process each, of options that only other write operations than `operation` read."""
+        operation = operation.removesuffix("_prepped")
+        for key in self._given:
+            known = REGISTRY.find(key)
+            if known and known.only and operation not in known.only and self.value(known) != known.default:
+                warn_ineffective(f"option {key} has no effect on {operation}: it is for {', '.join(known.only)}")
 
     def masked(self) -> dict[str, str]:
         """What may be shown: secrets replaced by `****`."""
@@ -235,6 +259,16 @@ def _expected(error: ValueError) -> str:
     if reason.startswith("could not convert string to float"):
         return "a number"
     return reason
+
+
+_warned: set[str] = set()
+
+
+def warn_ineffective(message: str) -> None:
+    """An IneffectiveOptionWarning, once a process for one message: writers are opened for every batch of a stream."""
+    if message not in _warned:
+        warnings.warn(message, IneffectiveOptionWarning, stacklevel=4)
+        _warned.add(message)
 
 
 def mask(key: str, value: str) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from skep_table.errors import FormatError, NotATableError, SchemaError
-from skep_table.options import Options
+from skep_table.options import Options, boolean, option
 from skep_table.runner import Runner, ThreadRunner
 from skep_table.schema.avro import parse_avro
 from skep_table.schema.types import Schema
@@ -29,6 +29,12 @@ if TYPE_CHECKING:  # what looking at the timeline alone does not need is importe
 
 P = TypeVar("P")
 T = TypeVar("T")
+METADATA_ENABLE = option(
+    "hoodie.metadata.enable",
+    boolean,
+    False,
+    "Writes keep no metadata table: true is a warning. Reads list files by a table's metadata table unless it is false",
+)
 _CACHED_COMMITS: Final = 256
 # Of all cached commits together, at about 700 bytes each: a stream may write thousands of files in every commit.
 _CACHED_STATS: Final = 100_000
@@ -200,7 +206,8 @@ class HudiTable:
     def view(self, *, as_of: str | None = None, metadata: bool = True) -> FileView:
         """The files of the table, or those it had when nothing after the instant time `as_of` had been requested.
 
-        `metadata`: list by the metadata table where there is one and it is current.
+        `metadata`: list by the metadata table where there is one and it is current, unless the option
+        hoodie.metadata.enable is false.
         """
         from skep_table.view.facts import load_facts
 
@@ -225,7 +232,8 @@ class HudiTable:
         return opened if opened is not None and opened.is_current() else None
 
     def _listing(self, metadata: bool) -> Listing:
-        listed = self.metadata_table() if metadata else None
+        wanted = metadata and (self.options.value(METADATA_ENABLE) or not self.options.is_set(METADATA_ENABLE))
+        listed = self.metadata_table() if wanted else None
         return StorageListing(self.storage, self._runner) if listed is None else listed
 
     def _completed_commits(self, at: str | None) -> Iterator[Instant]:

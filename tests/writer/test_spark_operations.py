@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -10,12 +11,14 @@ import pyarrow as pa
 import pytest
 
 from skep_table.commit.create import TableSpec, create_table
+from skep_table.errors import KeyFieldError
 from skep_table.options import Options
 from skep_table.query import ReadRequest
 from skep_table.query.read import read
 from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
 from skep_table.table_config import TableType
+from skep_table.write.flow import EmptyPartitionWarning
 from skep_writer import SparkWriter
 from skep_writer.edge import frame_schema
 
@@ -202,3 +205,19 @@ def test_tables_that_keep_neither_keys_nor_partition_columns(tmp_path: Path, spa
     assert sorted(map(tuple, found.select(["id", "part", "ts", "v"]).to_pandas().itertuples(index=False))) == [
         (f"k{at:03d}", f"p{at % 3}", 2, at) for at in range(10, 80)
     ]
+
+
+@pytest.mark.parametrize("operation", ["bulk_insert", "upsert"])
+def test_keys_that_can_not_be_told_apart_are_refused_in_tasks(operation: str, tmp_path: Path, spark: Any) -> None:
+    spec = TableSpec(name="t", schema=SCHEMA, record_key=("id", "part"), partition_by=("part",), ordering="ts")
+    table = create_table(LocalStorage(str(tmp_path / "t")), spec)
+    two = frame(spark, ("x,part:y", "z", 1, 1), ("x", "y,part:z", 1, 2))
+    with pytest.raises(KeyFieldError, match=r"column id: 'x,part:y'"):
+        write(table, spark, operation, two)
+    assert not table.reload().timeline.completed().instants
+    write(table, spark, operation, two, **{"skep.write.ambiguous.keys": "allow"})
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        write(table, spark, operation, frame(spark, ("a", "", 1, 1)))
+    (found,) = [each for each in caught if each.category is EmptyPartitionWarning]
+    assert "partition column part" in str(found.message)

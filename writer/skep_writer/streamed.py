@@ -14,7 +14,7 @@ from skep_table.options import Options
 from skep_table.write.bucket import BucketResult, InsertWriter
 from skep_table.write.context import WriteContext
 from skep_table.write.files import RowNumbers
-from skep_table.write.frame import lists_with_nulls
+from skep_table.write.frame import empty_partitions, lists_with_nulls
 from skep_table.write.keyed import Keyer, partition_codes, rows_by
 from skep_table.write.options import ROWS_PER_BATCH
 from skep_table.write.profile import Bucket, new_file_id
@@ -76,17 +76,19 @@ class PartitionWriters:
         self._numbers = RowNumbers()
         self._open: dict[str, InsertWriter] = {}
         self._odd: set[str] = set()
+        self._empty: set[str] = set()
         self._results: list[BucketResult] = []
 
     def write(self, keyed: pa.Table) -> None:
         self._odd.update(lists_with_nulls(keyed))
         paths, codes = partition_codes(keyed)
+        self._empty.update(empty_partitions(keyed, self._context.partition_fields, paths))
         for code, rows in rows_by(codes, len(paths)):
             self._writer(paths[code]).write(keyed if len(paths) == 1 else keyed.take(pa.array(rows)))
 
     def close(self) -> list[BucketResult]:
-        odd = tuple(sorted(self._odd))
-        self._results += [BucketResult(tuple(writer.close()), odd) for writer in self._open.values()]
+        odd, empty = tuple(sorted(self._odd)), tuple(sorted(self._empty))
+        self._results += [BucketResult(tuple(writer.close()), odd, empty) for writer in self._open.values()]
         return self._results
 
     def _writer(self, path: str) -> InsertWriter:

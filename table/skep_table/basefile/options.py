@@ -40,7 +40,7 @@ KEY_FILTER = option(
 BLOOM_MAX_ENTRIES = option(
     "hoodie.bloom.index.filter.dynamic.max.entries", int, 100_000, "A dynamic filter grows up to this many keys"
 )
-option("hoodie.parquet.compression.ratio", float, 0.1, "", status=Status.NO_EFFECT)
+option("hoodie.parquet.compression.ratio", float, 0.1, "sizes are measured", status=Status.NO_EFFECT)
 
 
 @dataclass(frozen=True, slots=True)

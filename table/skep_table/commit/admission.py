@@ -8,9 +8,9 @@ from skep_table.commit.options import CONCURRENCY_MODE, METADATA_TABLE_POLICY, C
 from skep_table.errors import MetadataTableError, TableVersionError, UnsupportedError
 from skep_table.events import Events
 from skep_table.names import META_FOLDER, BaseFormat
-from skep_table.options import Options
+from skep_table.options import Options, warn_ineffective
 from skep_table.storage import Storage
-from skep_table.table import HudiTable
+from skep_table.table import METADATA_ENABLE, HudiTable
 from skep_table.table_config import (
     METADATA_PARTITIONS,
     METADATA_PARTITIONS_INFLIGHT,
@@ -62,6 +62,11 @@ def drop_metadata_table(table: HudiTable, options: Options, events: Events) -> H
 
     To be called with the lock held. MetadataTableError when the options forbid it.
     """
+    if options.value(METADATA_ENABLE):
+        warn_ineffective(
+            f"option {METADATA_ENABLE.key}=true has no effect on writes: skep does not write metadata tables yet. The"
+            " table is written without one, one that it has is dropped, and readers list its files in the storage"
+        )
     if not has_metadata_table(table.config):
         return table
     name = table.config.name

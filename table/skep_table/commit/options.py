@@ -31,21 +31,12 @@ class FailedWritesPolicy(Enum):
     NEVER = "NEVER"
 
 
-def _metadata_enable(text: str) -> bool:
-    if boolean(text):
-        raise ValueError("false: skep does not write metadata tables yet")
-    return False
-
-
 METADATA_TABLE_POLICY = option(
     "skep.write.metadata.table",
     one_of(MetadataTablePolicy),
     MetadataTablePolicy.DROP,
     "A table's metadata table is dropped before the write, as Hudi does when a writer runs without it; or the write is"
     " refused",
-)
-METADATA_ENABLE = option(
-    "hoodie.metadata.enable", _metadata_enable, False, "Only false: metadata tables are not written"
 )
 CONCURRENCY_MODE = option(
     "hoodie.write.concurrency.mode",

@@ -6,25 +6,28 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
-from skep_table.options import Options, Status, boolean, option, planned
+from skep_table.options import WRITES_OF_ROWS, Options, Status, boolean, option, planned
 
 RECONCILE = option(
     "hoodie.datasource.write.reconcile.schema",
     boolean,
     False,
     "Rows are brought to the table's schema: columns that they lack are null, new ones become nullable",
+    only=WRITES_OF_ROWS,
 )
 NULL_FOR_MISSING = option(
     "hoodie.write.set.null.for.missing.columns",
     boolean,
     False,
     "Nullable columns that the rows lack are null; else a write without them is refused",
+    only=WRITES_OF_ROWS,
 )
 COLUMN_DROP = option(
     "hoodie.datasource.write.schema.allow.auto.evolution.column.drop",
     boolean,
     False,
     "Columns that the rows lack are taken out of the table's schema",
+    only=WRITES_OF_ROWS,
 )
 # Of reads, too: Hudi keeps the column in its files, and not in the schema that its commits state.
 OPERATION_FIELD = option(

@@ -124,10 +124,11 @@ for key, doc in {
     "hoodie.layout.optimize.enable": "the strategy says it",
     "hoodie.layout.optimize.curve.build.method": "curves go through the exact ranks of the values",
     "hoodie.layout.optimize.build.curve.sample.size": "curves go through the exact ranks of the values",
-    "hoodie.layout.optimize.data.skipping.enable": "",
+    "hoodie.layout.optimize.data.skipping.enable": "reads skip files by hoodie.enable.data.skipping",
     "hoodie.clustering.plan.generation.use.local.engine.context": "clusterings are planned on threads",
     "hoodie.clustering.max.parallelism": "one task a group",
     "hoodie.clustering.group.read.parallelism": "one task a group",
     "hoodie.clustering.preserve.commit.metadata": "rows keep their commit time",
 }.items():
-    option(key, str, "", doc, status=Status.NO_EFFECT)
+    anyway = "true" if key == "hoodie.clustering.preserve.commit.metadata" else ""
+    option(key, str, anyway, doc, status=Status.NO_EFFECT)

@@ -67,19 +67,19 @@ CLEAN_COMMITS = option(
 AUTO_ARCHIVE = option("hoodie.archive.automatic", boolean, True, "Archive after a commit")
 ASYNC_ARCHIVE = option("hoodie.archive.async", boolean, False, "Archive beside the writes that follow")
 
-for key, doc in {
-    "hoodie.clean.trigger.strategy": "NUM_COMMITS is the only one",
-    "hoodie.cleaner.parallelism": "deletes run on threads",
-    "hoodie.clean.parallelism": "deletes run on threads",
-    "hoodie.clean.allow.multiple": "a clean finishes those that are pending first",
-    "hoodie.clean.multiple.enabled": "a clean finishes those that are pending first",
-    "hoodie.clean.optimize.using.local.engine.context": "cleans are planned on threads",
-    "hoodie.archive.merge.enable": "archive files are not merged",
-    "hoodie.archive.merge.files.batch.size": "",
-    "hoodie.archive.merge.small.file.limit.bytes": "",
-    "hoodie.archive.delete.parallelism": "deletes run on threads",
+for key, (anyway, doc) in {
+    "hoodie.clean.trigger.strategy": ("NUM_COMMITS", "NUM_COMMITS is the only one"),
+    "hoodie.cleaner.parallelism": ("", "deletes run on threads"),
+    "hoodie.clean.parallelism": ("", "deletes run on threads"),
+    "hoodie.clean.allow.multiple": ("false", "a clean finishes those that are pending first"),
+    "hoodie.clean.multiple.enabled": ("false", "a clean finishes those that are pending first"),
+    "hoodie.clean.optimize.using.local.engine.context": ("true", "cleans are planned on threads"),
+    "hoodie.archive.merge.enable": ("false", "archive files are not merged"),
+    "hoodie.archive.merge.files.batch.size": ("", "archive files are not merged"),
+    "hoodie.archive.merge.small.file.limit.bytes": ("", "archive files are not merged"),
+    "hoodie.archive.delete.parallelism": ("", "deletes run on threads"),
 }.items():
-    option(key, str, "", doc, status=Status.NO_EFFECT)
+    option(key, str, anyway, doc, status=Status.NO_EFFECT)
 planned(
     "hoodie.archive.beyond.savepoint",
     "hoodie.cleaner.delete.bootstrap.base.file",

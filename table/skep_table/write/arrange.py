@@ -38,22 +38,32 @@ class SortMode(str, Enum):
     PARTITION_PATH_REPARTITION_AND_SORT = "PARTITION_PATH_REPARTITION_AND_SORT"
 
 
+_BULK_INSERT = ("bulk_insert",)
+
 SORT_MODE = option(
-    "hoodie.bulkinsert.sort.mode", one_of(SortMode), SortMode.NONE, "How bulk_insert arranges rows: as they come, or …"
+    "hoodie.bulkinsert.sort.mode",
+    one_of(SortMode),
+    SortMode.NONE,
+    "How bulk_insert arranges rows: as they come, or …",
+    only=_BULK_INSERT,
 )
 PARTITIONER = option(
     "hoodie.bulkinsert.user.defined.partitioner.class",
     str,
     "",
     "Hudi's RowCustomColumnsSortPartitioner, or the name of an entry point of group skep.partitioners",
+    only=_BULK_INSERT,
 )
 SORT_COLUMNS = option(
     "hoodie.bulkinsert.user.defined.partitioner.sort.columns",
     comma_list,
     _no_columns,
     "bulk_insert sorts by partition path and then by these columns",
+    only=_BULK_INSERT,
 )
-PARALLELISM = option("hoodie.bulkinsert.shuffle.parallelism", int, 0, "Tasks of a bulk_insert that arranges rows")
+PARALLELISM = option(
+    "hoodie.bulkinsert.shuffle.parallelism", int, 0, "Tasks of a bulk_insert that arranges rows", only=_BULK_INSERT
+)
 
 
 class Partitioner(Protocol):

@@ -23,7 +23,7 @@ from skep_table.timeline.metadata import WriteStat
 from skep_table.write.append import append_rows
 from skep_table.write.context import WriteContext
 from skep_table.write.files import BaseFiles, OpenFile, RowNumbers, file_id_of, renamed
-from skep_table.write.frame import lists_with_nulls
+from skep_table.write.frame import empty_partitions, lists_with_nulls
 from skep_table.write.index import IndexFile
 from skep_table.write.profile import OVER, Bucket
 
@@ -33,10 +33,14 @@ _BATCH_SHARE = 0.1
 
 @dataclass(frozen=True, slots=True)
 class BucketResult:
-    """The files a bucket became, and the list columns with null elements, of which the driver warns."""
+    """The files a bucket became.
+
+    The driver warns of list columns with null elements, and of partition columns with empty text.
+    """
 
     stats: tuple[WriteStat, ...]
     lists_with_nulls: tuple[str, ...] = ()
+    empty_partitions: tuple[str, ...] = ()
 
 
 def write_bucket(context: WriteContext, bucket: Bucket, rows: pa.Table) -> BucketResult:
@@ -117,6 +121,7 @@ class _BucketWriter:
         if context.combine and not context.deletes:
             rows = latest_per_key(rows, context.rule)
         odd = tuple(lists_with_nulls(rows))
+        empty = tuple(empty_partitions(rows, context.partition_fields, (self._bucket.partition_path,)))
         base = self._bucket.base
         if self._bucket.to_log:
             stats = append_rows(context, self._bucket, rows)
@@ -130,7 +135,7 @@ class _BucketWriter:
         else:
             stats = [self._merge(base, rows)]
         stats[0] = replace(stats[0], total_write_errors=errors)
-        return BucketResult(tuple(stats), odd)
+        return BucketResult(tuple(stats), odd, empty)
 
     def _append(self, base: IndexFile, rows: pa.Table) -> WriteStat:
         """`insert` into a small file: what it holds stays, equal keys too."""

@@ -52,6 +52,7 @@ class WriteContext:
     logs: LogFileOptions = field(default_factory=LogFileOptions)
     arrangement: Arrangement | None = None
     keys: StoredKeys | None = None
+    partition_fields: tuple[str, ...] = ()
     dropped: DroppedColumns = field(default_factory=DroppedColumns)
     announced: Mapping[int, Announced] | None = None
 

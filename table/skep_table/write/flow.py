@@ -19,6 +19,7 @@ from skep_table.commit.transaction import Transaction
 from skep_table.errors import CommitConflictError, InexactValueError, InputError, RowErrors, os_errors_named
 from skep_table.hooks import CommitHook, Committed
 from skep_table.lock import held
+from skep_table.names import DEFAULT_PARTITION
 from skep_table.schema.avro import avro_text
 from skep_table.schema.types import Schema
 from skep_table.slices.options import BOOTSTRAP_BASE_PATH
@@ -51,6 +52,10 @@ log = logging.getLogger("skep.write")
 
 class NullInListWarning(UserWarning):
     """Lists with null elements were written, which a JVM Hudi writer refuses to rewrite by default."""
+
+
+class EmptyPartitionWarning(UserWarning):
+    """Rows with an empty partition value were written into the default partition, whose value is null."""
 
 
 class How(TypedDict, total=False):
@@ -121,7 +126,16 @@ class TableWriter:
         """
 
         def commit(table: HudiTable, label: Label) -> WriteResult:
-            return self._drop(table, partitions, label)
+            check_settings(table.config, table.storage.root, self._setting.options)
+            self._setting.options.check_operation(WriteOperation.DELETE_PARTITION.value.lower())
+            tries = Tries(self._setting)
+            while True:
+                try:
+                    return self._drop(table, partitions, label)
+                except CommitConflictError as error:
+                    table = table.reload()
+                    label.check(table)
+                    tries.again(error)
 
         return self._once(WriteOperation.DELETE_PARTITION, commit, **how)
 
@@ -187,6 +201,7 @@ class TableWriter:
         options, tries = self._setting.options, Tries(self._setting)
         widened: frozenset[str] = frozenset()
         plan = plan_write(table, operation, source.schema(table), options)
+        options.check_operation(operation.value.lower())
         while True:
             try:
                 return self._attempt(table, plan, source, label, tries)
@@ -334,6 +349,7 @@ class TableWriter:
         with self._setting.events.step("write.commit"):
             instant = transaction.complete(metadata, label.check)
         _warn_of_nulls({name for result in results for name in result.lists_with_nulls})
+        _warn_of_empty({name for result in results for name in result.empty_partitions})
         return WriteResult(instant, transaction.committed or metadata, plan.schema)
 
     def _refuse_empty(self, transaction: Transaction, metadata: CommitMetadata, schema: Schema) -> None:
@@ -385,5 +401,15 @@ def _warn_of_nulls(columns: set[str]) -> None:
             f"null elements in the lists of {', '.join(sorted(columns))}: a JVM Hudi writer rewrites such rows"
             " only with parquet.avro.write-old-list-structure=false in its Hadoop configuration",
             NullInListWarning,
+            stacklevel=5,
+        )
+
+
+def _warn_of_empty(columns: set[str]) -> None:
+    if columns:
+        warnings.warn(
+            f"empty text in partition column {', '.join(sorted(columns))}: the rows are in the default partition"
+            f" ({DEFAULT_PARTITION}), and engines that take partition values from paths read null",
+            EmptyPartitionWarning,
             stacklevel=5,
         )

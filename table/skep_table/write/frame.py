@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from skep_table.errors import SchemaError
+from skep_table.names import DEFAULT_PARTITION
 from skep_table.schema.exact import EXACT, Casts, cast_exactly
 
 
@@ -77,6 +78,20 @@ def lists_with_nulls(rows: pa.Table) -> Iterator[str]:
     for field, column in zip(rows.schema, rows.columns, strict=True):
         if _nested(field.type):
             yield from dict.fromkeys(name for chunk in column.chunks for name in _null_elements(chunk, field.name))
+
+
+def empty_partitions(rows: pa.Table, fields: Sequence[str], paths: Iterable[str]) -> Iterator[str]:
+    """Partition columns that hold empty text, or the name of Hudi's default partition, in rows of these partitions.
+
+    Both have the path of null.
+    """
+    if any(DEFAULT_PARTITION in path for path in paths):
+        for name in fields:
+            texts = rows.column(name) if name in rows.column_names else None
+            if texts is None or not pa.types.is_string(texts.type):
+                continue
+            if pc.any(pc.is_in(texts, pa.array(["", DEFAULT_PARTITION]))).as_py():
+                yield name
 
 
 def _nested(kind: pa.DataType) -> bool:

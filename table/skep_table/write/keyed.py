@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from skep_table.errors import KeyFieldError
 from skep_table.keys import KeyGenerator
+from skep_table.keys.ambiguous import check_unambiguous
 from skep_table.schema.exact import EXACT, Casts
 from skep_table.schema.types import FILE_NAME, PARTITION_PATH, RECORD_KEY
 from skep_table.write.frame import conform
@@ -25,24 +26,28 @@ class Keyer:
     """Turns batches of the caller's rows into keyed rows of the table: `target` are the data columns to be kept.
 
     Without record fields keys are made when the rows are written, and are null until then. `prepped` rows bring key,
-    partition path and the name of their file in the meta columns with which they were read.
+    partition path and the name of their file in the meta columns with which they were read. `ambiguous`: takes values
+    whose key or path other values may have, too.
     """
 
     generator: KeyGenerator
     target: pa.Schema
     prepped: bool = False
     casts: Casts = EXACT
+    ambiguous: bool = False
 
     @property
     def schema(self) -> pa.Schema:
         return pa.schema([*_KEY_FIELDS, *((_PLACE_FIELD,) if self.prepped else ()), *self.target])
 
     def keyed(self, rows: pa.RecordBatch | pa.Table) -> pa.Table:
-        """KeyFieldError for rows without key, SchemaError for values that don't fit."""
+        """KeyFieldError for rows without key or with an ambiguous one, SchemaError for values that don't fit."""
         # Keys are made from the columns in the table's types, as a Hudi writer does.
         data = conform(rows, self.target, self.casts)
         if self.prepped:
             return pa.Table.from_arrays([*_meta_columns(rows), *data.columns], schema=self.schema)
+        if not self.ambiguous:
+            check_unambiguous(self.generator, data)
         if self.generator.record_fields:
             keys = self.generator.record_keys(data)
         else:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from enum import Enum
+from typing import Final
 
-from skep_table.options import Status, at_least, boolean, comma_list, one_of, option, planned
+from skep_table.keys.ambiguous import ALLOW_AMBIGUOUS
+from skep_table.options import INSERTS, WRITES_OF_ROWS, Status, at_least, boolean, comma_list, one_of, option, planned
 
 
 class StorageLevel(str, Enum):
@@ -22,6 +24,13 @@ class Duplicates(str, Enum):
     NONE = "none"
     DROP = "drop"
     FAIL = "fail"
+
+
+class AmbiguousKeys(str, Enum):
+    """What a write does about values whose record key or partition path other values may have, too."""
+
+    REFUSE = "refuse"
+    ALLOW = "allow"
 
 
 class IndexType(str, Enum):
@@ -69,7 +78,10 @@ def _queries(text: str) -> tuple[str, ...]:
 _nothing: tuple[str, ...] = ()
 
 SMALL_FILE_BYTES = option(
-    "hoodie.parquet.small.file.limit", int, 104_857_600, "Inserts fill up base files smaller than this, in bytes"
+    "hoodie.parquet.small.file.limit",
+    int,
+    104_857_600,
+    "Inserts fill up base files smaller than this, in bytes",
 )
 SMALL_GROUPS = option(
     "hoodie.merge.small.file.group.candidates.limit",
@@ -92,32 +104,47 @@ RECORD_BYTES_THRESHOLD = option(
     float,
     1.0,
     "A commit tells the size of records when it wrote more than this share of the small file limit",
+    only=WRITES_OF_ROWS,
 )
-COMBINE_UPSERT = option("hoodie.combine.before.upsert", boolean, True, "One row a key, by the merge rule")
-COMBINE_INSERT = option("hoodie.combine.before.insert", boolean, False, "The same for insert and bulk_insert")
+COMBINE_UPSERT = option(
+    "hoodie.combine.before.upsert", boolean, True, "One row a key, by the merge rule", only=("upsert", "delete")
+)
+COMBINE_INSERT = option(
+    "hoodie.combine.before.insert", boolean, False, "The same for insert and bulk_insert", only=INSERTS
+)
 DUPLICATES_DROPPED = option(
     "hoodie.datasource.write.insert.drop.duplicates",
     boolean,
     False,
     "An insert leaves out rows whose key is in the table, or was in the batch before",
+    only=("insert",),
 )
 DUPLICATES = option(
     "hoodie.datasource.insert.dup.policy",
     one_of(Duplicates),
     Duplicates.NONE,
     "What an insert does about keys that are in the table: none (adds rows), drop (leaves them out), fail",
+    only=("insert",),
 )
 ALLOW_DUPLICATE_INSERTS = option(
     "hoodie.merge.allow.duplicate.on.inserts",
     boolean,
     True,
     "An insert that fills up a file adds rows for keys that the file holds; false updates these",
+    only=("insert",),
+)
+AMBIGUOUS_KEYS = option(
+    ALLOW_AMBIGUOUS,
+    one_of(AmbiguousKeys),
+    AmbiguousKeys.REFUSE,
+    "Values that make the record key or partition path of others by Hudi's encoding: refuse, or allow as Hudi does",
 )
 PARTITIONS_TO_DELETE = option(
     "hoodie.datasource.write.partitions.to.delete",
     comma_list,
     _nothing,
     "delete_partition: partition paths, * for any text; without it the partitions of the frame's rows",
+    only=("delete_partition",),
 )
 COMMIT_METADATA_PREFIX = option(
     "hoodie.datasource.write.commitmeta.key.prefix", str, "_", "Options with this prefix go into the commit's metadata"
@@ -137,10 +164,17 @@ BLOOM_MOVES = option(
     boolean,
     True,
     "GLOBAL_BLOOM: a row that arrives for another partition moves there; false leaves it where it is",
+    only=("upsert", "delete"),
 )
-SIMPLE_MOVES = option("hoodie.simple.index.update.partition.path", boolean, True, "The same for GLOBAL_SIMPLE")
+SIMPLE_MOVES = option(
+    "hoodie.simple.index.update.partition.path", boolean, True, "The same for GLOBAL_SIMPLE", only=("upsert", "delete")
+)
 HBASE_MOVES = option(
-    "hoodie.hbase.index.update.partition.path", boolean, False, "The same for HBASE, where rows stay by default"
+    "hoodie.hbase.index.update.partition.path",
+    boolean,
+    False,
+    "The same for HBASE, where rows stay by default",
+    only=("upsert", "delete"),
 )
 HBASE_GATEWAY = option("skep.hbase.thrift", str, "", "HBASE: host:port of HBase's Thrift gateway")
 HBASE_QUORUM = option(
@@ -192,6 +226,20 @@ SINGLE_VALUE = option(
     "query#value: what a query answers after a write, by ;",
 )
 
+# The values that ask for what skep does in any case.
+_ANYWAY: Final = {
+    "hoodie.bloom.index.prune.by.ranges": "true",
+    "hoodie.datasource.write.row.writer.enable": "true",
+    "hoodie.merge.data.validation.enabled": "false",
+    "hoodie.parquet.writelegacyformat.enabled": "false",
+    "hoodie.parquet.field_id.write.enabled": "false",
+    "hoodie.auto.commit": "true",
+    "hoodie.consistency.check.enabled": "false",
+    "hoodie.write.markers.type": "DIRECT",
+    "hoodie.embed.timeline.server": "false",
+    "hoodie.combine.before.delete": "true",
+}
+
 for key, doc in {
     "hoodie.upsert.shuffle.parallelism": "tasks are balanced by bytes",
     "hoodie.insert.shuffle.parallelism": "tasks are balanced by bytes",
@@ -231,7 +279,7 @@ for key, doc in {
     "hoodie.datasource.overwrite.mode": "insert_overwrite replaces partitions, insert_overwrite_table all of them",
     "hoodie.combine.before.delete": "a key that is deleted twice counts once",
 }.items():
-    option(key, str, "", doc, status=Status.NO_EFFECT)
+    option(key, str, _ANYWAY.get(key, ""), doc, status=Status.NO_EFFECT)
 
 planned(
     "hoodie.fileid.prefix.provider.class",

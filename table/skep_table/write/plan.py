@@ -5,19 +5,19 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 
 from skep_table.basefile import BaseFileOptions, ValueFilters, read_footer
-from skep_table.errors import KeyFieldError, SchemaError, UnsupportedError
+from skep_table.errors import KeyFieldError, OptionError, SchemaError, UnsupportedError
 from skep_table.keys import KeyGenerator, KeyGeneratorType
 from skep_table.keys.dropped import DroppedColumns
 from skep_table.keys.stored import StoredKeys
 from skep_table.logfile.options import LogFileOptions
 from skep_table.merge import MergeRule
 from skep_table.names import META_FOLDER
-from skep_table.options import Options
+from skep_table.options import Option, Options
 from skep_table.schema.arrow import from_arrow, to_arrow
 from skep_table.schema.exact import LOSSY, Casts
 from skep_table.schema.policy import OPERATION_FIELD, SchemaPolicy, hint_of_case
@@ -35,11 +35,13 @@ from skep_table.write.keyed import Keyer
 from skep_table.write.operation import TRAITS, Traits
 from skep_table.write.options import (
     ALLOW_DUPLICATE_INSERTS,
+    AMBIGUOUS_KEYS,
     COMBINE_INSERT,
     COMBINE_UPSERT,
     DUPLICATES,
     DUPLICATES_DROPPED,
     MAX_FILE_BYTES,
+    AmbiguousKeys,
     Duplicates,
 )
 from skep_table.write.settings import check_settings, merged_by
@@ -116,6 +118,7 @@ class WritePlan:
             arrangement=self.arrangement,
             keeps_equal_keys=self.options.value(ALLOW_DUPLICATE_INSERTS),
             logs=LogFileOptions.of(self.options),
+            partition_fields=self.keyer.generator.partition_fields,
             keys=StoredKeys.of(table.config, self.in_files) if self.keyer.generator.record_fields else None,
             dropped=DroppedColumns.of(table.config),
         )
@@ -141,7 +144,9 @@ def plan_write(
     traits = TRAITS[operation]
     if not (traits.deletes or traits.prepped):
         _warn_of_meta_columns(incoming.names)
+    _refuse_unasked_duplicates(operation, options)
     index = IndexSetting.of(config, options)
+    ambiguous = options.value(AMBIGUOUS_KEYS) is AmbiguousKeys.ALLOW
     if not traits.prepped:
         generator.check(given)
     if traits.prepped and not config.populate_meta_fields:
@@ -173,7 +178,7 @@ def plan_write(
         found = from_arrow(pa.schema([given.field(name) for name in columns.names]))
         check_fixed(table.without_dropped(stored), found, keys)
         _refuse_floats(found.select(tuple(name for name in config.dropped_columns if name in found)))
-        keyer = Keyer(generator, columns, traits.prepped, casts)
+        keyer = Keyer(generator, columns, traits.prepped, casts, ambiguous)
         return WritePlan(operation, stored, table.without_dropped(stored), keyer, rule, index, options)
     if traits.updates:
         for name in rule.ordering_fields:
@@ -191,13 +196,28 @@ def plan_write(
         table.without_dropped(stored), table.without_dropped(incoming), SchemaPolicy.of(options), casts
     )
     target = to_arrow(replace(in_files, fields=in_files.fields + dropped.fields))
-    keyer = Keyer(generator, target, traits.prepped, casts)
+    keyer = Keyer(generator, target, traits.prepped, casts, ambiguous)
     ValueFilters.of(options).check(to_arrow(in_files.with_meta()))
     arrangement = Arrangement.of(options) if operation is WriteOperation.BULK_INSERT else None
     if arrangement is not None:
         arrangement.check(keyer.schema)
     rule = rule.with_defaults(in_files)
     return WritePlan(operation, table.with_dropped(in_files), in_files, keyer, rule, index, options)
+
+
+def _refuse_unasked_duplicates(operation: WriteOperation, options: Options) -> None:
+    """A bulk insert looks for no keys, so it can't leave out or refuse those that are in the table."""
+    if operation is not WriteOperation.BULK_INSERT:
+        return
+    asked: tuple[Option[Any], ...] = (DUPLICATES_DROPPED, DUPLICATES)
+    for option in asked:
+        if options.value(option) != option.default:
+            raise OptionError(
+                f"{option.key}={options[option.key]}: bulk_insert does not look for keys that are in the table",
+                hint=f"insert does; {COMBINE_INSERT.key}=true keeps one row a key of the batch",
+                option=option.key,
+                found=options[option.key],
+            )
 
 
 def _with_operation(schema: Schema, options: Options) -> Schema:

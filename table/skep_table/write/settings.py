@@ -109,7 +109,7 @@ for _key, _doc in {
     "hoodie.write.complex.keygen.validation.enable": "keys are written as those are that are there",
     "hoodie.write.complex.keygen.new.encoding": "keys are written as those are that are there",
 }.items():
-    option(_key, str, "", _doc, status=Status.NO_EFFECT)
+    option(_key, str, "false" if _key == "hoodie.write.auto.upgrade" else "", _doc, status=Status.NO_EFFECT)
 
 
 def _only(value: str, why: str) -> Callable[[str], str]:

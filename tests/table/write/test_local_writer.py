@@ -23,6 +23,7 @@ from skep_table.hooks import Committed
 from skep_table.options import Options
 from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
+from skep_table.write.flow import EmptyPartitionWarning
 from skep_table.write.index import IndexFile, tag_keys
 from skep_table.write.local import LocalWriter
 
@@ -175,7 +176,8 @@ def test_a_table_without_partitions(make: Make) -> None:
 
 def test_partition_folders_are_hive_style_and_escaped_by_setting(make: Make) -> None:
     table = make(hive_style=True, url_encode=True)
-    LocalWriter(table).upsert(rows(("a", "x/y=z", 1, 1), ("b", "", 1, 1)))
+    with pytest.warns(EmptyPartitionWarning):
+        LocalWriter(table).upsert(rows(("a", "x/y=z", 1, 1), ("b", "", 1, 1)))
     assert table.reload().view().partitions() == ["part=__HIVE_DEFAULT_PARTITION__", "part=x%2Fy%3Dz"]
 
 
