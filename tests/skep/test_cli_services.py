@@ -25,6 +25,13 @@ from skep_table.timeline.write import transition_to_inflight
 from skep_table.write.local import LocalWriter
 
 LAST = "20261121020658630"
+AUTOMATIC = ("hoodie.clean.automatic", "hoodie.archive.automatic")
+BUSY = {
+    "hoodie.cleaner.commits.retained": "1",
+    "hoodie.keep.min.commits": "2",
+    "hoodie.keep.max.commits": "3",
+    "hoodie.compact.inline.max.delta.commits": "2",
+}
 RETAIN_ONE = ("--option", "hoodie.cleaner.commits.retained=1")
 
 
@@ -245,3 +252,36 @@ def test_tables_of_a_metastore_by_name_and_all_of_them(
     assert result.exit_code == 1
     assert f"error: {name}: " in result.stderr
     assert [row["table"] for row in json.loads(result.stdout)] == [tables[1].name], "one that is broken stops no other"
+
+
+@pytest.mark.metastore
+def test_maintain_all_does_what_it_can_of_a_mixed_lake(
+    lake: Lake, orders: Any, golden: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SKEP__METASTORE", lake.metastore.uri)
+    monkeypatch.setenv("SKEP__WAREHOUSE", lake.warehouse)
+    monkeypatch.setenv("SKEP__OPTIONS", json.dumps(BUSY))
+    command = ("maintain", "--all", "--database", lake.database)
+    assert run(*command) == [], "a database without tables"
+    made = {}
+    for name, kind in (("cow", "cow"), ("mor", "mor"), ("gone", "cow"), ("odd", "cow")):
+        made[name] = lake.create_table(name, orders(1), key="id", ordering="ts", partition_by="day", type=kind)
+        for number in range(5):
+            made[name].upsert(orders(1, ts=number), **dict.fromkeys(AUTOMATIC, "false"))
+    for release, name in (("1.0.2", "eight"), ("1.1.1", "nine")):
+        shutil.copytree(golden / release / "cow_upsert" / "table", tmp_path / "lake" / name)
+        lake.register(str(tmp_path / "lake" / name), name)
+    shutil.rmtree(made["gone"].path)
+    Path(made["odd"].path, ".hoodie", "hoodie.properties").write_bytes(b"\x00")
+    Path(made["odd"].path, ".hoodie", "hoodie.properties.backup").unlink(missing_ok=True)
+    result = CliRunner().invoke(app, [*command, "-o", "json"])
+    assert result.exit_code == 1
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    errors = [line for line in result.stderr.splitlines() if line.startswith("error: ")]
+    assert len(errors) == 4, result.stderr
+    assert {line.split(": ")[1].partition(".")[2] for line in errors} == {"gone", "odd", "eight", "nine"}
+    assert "has version 8, skep writes version 6" in result.stderr
+    done = {(row["table"].partition(".")[2], row["service"]) for row in json.loads(result.stdout)}
+    assert done == {*((name, each) for name in ("cow", "mor") for each in ("clean", "archive")), ("mor", "compact")}
+    for name in ("cow", "mor"):
+        assert made[name].read().to_arrow().column("ts").to_pylist() == [4]

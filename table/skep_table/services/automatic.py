@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
+from skep_table.commit.admission import check_writable
 from skep_table.commit.setting import CommitSetting
 from skep_table.errors import CommitConflictError, OptionError
 from skep_table.options import Option, Options
@@ -94,6 +95,7 @@ def after_commit(table: HudiTable, setting: CommitSetting) -> Iterator[Step]:
 def maintain(table: HudiTable, setting: CommitSetting) -> Iterator[Step]:
     """All that is due: plans that wait, compaction by its trigger, clustering and expiry where the options ask for
     them, clean, archive."""
+    check_writable(table.config, table.storage.root)
     check_archive_options(setting.options)
     if table.config.is_mor:
         yield Step("log-compact", partial(_execute_log_compactions, table, setting))
