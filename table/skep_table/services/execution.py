@@ -14,6 +14,7 @@ import logging
 import uuid
 from collections.abc import Callable
 from types import TracebackType
+from typing import Final
 
 from skep_table.commit.durability import sync_written
 from skep_table.commit.heartbeat import Heart, Heartbeats, Pulse, forget_heartbeat
@@ -22,7 +23,7 @@ from skep_table.commit.leftovers import delete_files, files_of_instant
 from skep_table.commit.markers import claimed_by, close_markers, delete_markers, open_markers
 from skep_table.commit.rollback import roll_back
 from skep_table.commit.setting import CommitSetting
-from skep_table.errors import CommitConflictError, SkepError, StorageError
+from skep_table.errors import CommitConflictError, SkepError, StorageError, storage_failure
 from skep_table.lock import held
 from skep_table.names import BaseFileName
 from skep_table.services.prepare import prepared
@@ -32,6 +33,8 @@ from skep_table.timeline.metadata import CommitMetadata
 from skep_table.timeline.write import complete, complete_staged, delete_pending, stage, transition_to_inflight
 
 log = logging.getLogger("skep.services")
+
+_GRACE_SECONDS: Final = 5.0  # after an interrupt: whoever sent it does not wait for long
 
 Check = Callable[[HudiTable], None]
 """Raises CommitConflictError where the plan does not fit the table any more: it is then taken off the timeline."""
@@ -85,8 +88,11 @@ class Execution:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if not self._done:
-            self.give_back(error)
+        if self._done:
+            return
+        self.give_back(error)
+        if isinstance(error, OSError) and not isinstance(error, SkepError):
+            raise storage_failure(f"table {self.table.config.name}: {self.instant.action.value}", error) from error
 
     def complete(self, metadata: CommitMetadata, check: Check) -> Instant:
         """Makes the result visible. CommitConflictError when another executor took over, or the plan does not fit."""
@@ -115,15 +121,26 @@ class Execution:
         """Takes away what this attempt wrote. What goes wrong here is logged: the next executor takes over."""
         self._done = True
         setting, time = self._setting, self.instant.requested_time
+        name, action = self.table.config.name, self.instant.action.value
+        interrupted = error is not None and not isinstance(error, Exception)
+        what = "was interrupted" if interrupted else "failed"
+        patience = min(setting.lock_timeout_seconds, _GRACE_SECONDS) if interrupted else setting.lock_timeout_seconds
         try:
-            with held(setting.lock, setting.lock_timeout_seconds):
+            with held(setting.lock, patience):
                 fresh = self.table.reload()
                 if pending_instant(fresh, self.instant) is None or claimed_by(fresh.storage, time) != self._claim:
                     return
                 _delete_written(fresh, self.instant, setting)
                 delete_pending(fresh, self.instant, keep_requested=True)
-        except Exception:
-            log.exception("table %s: %s stays as it is, the next executor goes on", self.table.config.name, time)
+        except Exception as problem:
+            log.error(
+                "table %s: %s %s %s and could not be taken back (%s); it stays as it is, the next executor goes on",
+                *(name, action, time, what, problem),
+                exc_info=log.isEnabledFor(logging.DEBUG),
+            )
+        else:
+            level = logging.WARNING if interrupted or isinstance(error, OSError) else logging.INFO
+            log.log(level, "table %s: %s %s %s; what it wrote is taken away, the plan stays", name, action, time, what)
         finally:
             self._heart.stop()
         setting.events.emit("service.given_back", instant=time, error=repr(error))

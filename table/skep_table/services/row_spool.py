@@ -33,6 +33,7 @@ class RowSpool:
         self._size = 0
         self._keys: list[list[pa.Array]] = [[] for _ in columns]
         self._folder: Path | None = None
+        self._file: pa.NativeFile | None = None
         self._writer: pa.RecordBatchFileWriter | None = None
         self.rows = 0
 
@@ -42,9 +43,12 @@ class RowSpool:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._writer is not None:
-            with suppress(OSError):  # the file goes anyway
+        with suppress(OSError):  # the file goes anyway
+            if self._writer is not None:
                 self._writer.close()
+        if self._file is not None:
+            with suppress(OSError):
+                self._file.close()
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -85,7 +89,8 @@ class RowSpool:
     def _spill(self, schema: pa.Schema) -> None:
         self._folder = spill_folder("skep-sort-", self._parent)
         with spilling(self._folder):
-            self._writer = pa.ipc.new_file(str(self._folder / "rows.arrow"), schema)
+            self._file = pa.OSFile(str(self._folder / "rows.arrow"), "wb")
+            self._writer = pa.ipc.new_file(self._file, schema)
             while self._held:
                 self._writer.write_batch(self._held.pop(0))
 
@@ -96,6 +101,8 @@ class RowSpool:
         writer, self._writer = self._writer, None
         with spilling(self._folder):
             writer.close()
+            if self._file is not None:
+                self._file.close()
         reader = pa.ipc.open_file(pa.memory_map(str(self._folder / "rows.arrow")))
         return [reader.get_batch(number) for number in range(reader.num_record_batches)]
 

@@ -23,6 +23,7 @@ from skep_table.commit.setting import CommitSetting
 from skep_table.errors import StorageError
 from skep_table.query import ReadRequest, read
 from skep_table.runner import ThreadRunner
+from skep_table.services.row_spool import RowSpool
 from skep_table.storage import LocalStorage, Storage
 from skep_table.table import HudiTable
 from skep_table.table_config import TableType
@@ -161,6 +162,17 @@ def test_on_a_disk_that_is_really_full(kind: TableType, operation: str, small_di
     assert read(table, ReadRequest()).count() == 10
     writer(str(folder)).upsert(large(20))  # there is room again
     assert read(HudiTable.open(str(folder)), ReadRequest()).count() == 20
+
+
+def test_rows_that_are_sorted_beside_memory_and_find_no_room(small_disk: Path) -> None:
+    rows = large(40_000).combine_chunks().to_batches()[0]
+    with (
+        pytest.raises(StorageError, match=r"can't spill to .*No space left") as raised,
+        RowSpool(["id"], limit_bytes=1000, folder=str(small_disk)) as spool,
+    ):
+        spool.add(rows)
+    assert raised.value.fields["option"] == "hoodie.memory.spillable.map.path"
+    assert not list(small_disk.iterdir())
 
 
 LIMITED = """

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import logging
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pyarrow as pa
@@ -12,7 +13,7 @@ import pytest
 
 from skep_table.basefile import read_footer
 from skep_table.commit.transaction import Transaction
-from skep_table.errors import CommitConflictError, InputError, SkepError
+from skep_table.errors import CommitConflictError, InputError, SkepError, StorageError
 from skep_table.names import BaseFileName
 from skep_table.query import ReadRequest, read
 from skep_table.services.compact import (
@@ -24,6 +25,7 @@ from skep_table.services.compact import (
 )
 from skep_table.services.compact_plan import plan_compaction
 from skep_table.services.rollback import roll_back_instant
+from skep_table.storage import LocalStorage
 from skep_table.timeline.instant import Action, State
 from skep_table.timeline.metadata import WriteOperation
 from skep_table.timeline.plans import CompactionPlan
@@ -335,3 +337,38 @@ def test_an_attempt_that_fails_gives_the_plan_back(
         execute_pending_compactions(copied.table, copied.setting())
         assert copied.rows(query="read_optimized") == maker.rows()
     assert given_back > 5
+
+
+@pytest.mark.parametrize(
+    ("raised", "expected"),
+    [
+        pytest.param(KeyboardInterrupt(), KeyboardInterrupt, id="interrupt"),
+        pytest.param(OSError(errno.ENOSPC, "No space left on device"), StorageError, id="full disk"),
+    ],
+)
+def test_an_attempt_that_is_ended_gives_the_plan_back_and_reports_it(
+    raised: BaseException,
+    expected: type[BaseException],
+    mor_maker: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    maker = with_logs(mor_maker)
+    planned = schedule_compaction(maker.table, maker.setting())
+    assert planned is not None
+    files = maker.files()
+
+    @contextmanager
+    def opened(self: LocalStorage, path: str) -> Iterator[Any]:
+        with open_write(self, path) as file:
+            yield file
+            raise raised
+
+    open_write = LocalStorage.open_write
+    with monkeypatch.context() as patched:
+        patched.setattr(LocalStorage, "open_write", opened)
+        with pytest.raises(expected):
+            execute_compaction(maker.table, planned, maker.setting())
+    assert "what it wrote is taken away, the plan stays" in caplog.text
+    assert [instant.state for instant in pending_compactions(maker.table)] == [State.REQUESTED]
+    assert maker.files() == files
