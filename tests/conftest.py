@@ -60,10 +60,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(autouse=True)
 def _no_option_was_warned_of() -> None:
-    """A process warns of an unknown option once; so does each test."""
+    """A process warns of an option once; so does each test."""
     from skep_table import options
 
-    options._WARNED.clear()
+    options._warned.clear()
 
 
 @pytest.fixture(scope="session")

@@ -140,8 +140,8 @@ def _is_near(one: str, other: str) -> bool:
 
 
 REGISTRY = Registry()
-_WARNED: set[str] = set()
-"""Unknown keys that this process has warned of."""
+_warned: set[str] = set()
+"""The warnings that this process has given: writers are opened for every batch of a stream."""
 
 
 def option(
@@ -228,11 +228,10 @@ class Options(Mapping[str, str]):
         for key in self._given:
             known = REGISTRY.find(key)
             if known is None:
-                if key.startswith(("hoodie.", "skep.")) and not REGISTRY.in_family(key) and key not in _WARNED:
-                    _WARNED.add(key)
+                if key.startswith(("hoodie.", "skep.")) and not REGISTRY.in_family(key):
                     nearest = REGISTRY.nearest(key)
                     hint = f"; did you mean {nearest}?" if nearest else ""
-                    warnings.warn(f"unknown option {key}{hint}", UnknownOptionWarning, stacklevel=3)
+                    _warn_once(f"unknown option {key}{hint}", UnknownOptionWarning)
             elif known.status is Status.PLANNED:
                 raise UnsupportedError(f"option {key} is known but not supported yet", option=key)
             elif known.status is Status.NO_EFFECT and self._given[key].lower() != str(known.default).lower():
@@ -261,14 +260,15 @@ def _expected(error: ValueError) -> str:
     return reason
 
 
-_warned: set[str] = set()
-
-
 def warn_ineffective(message: str) -> None:
-    """An IneffectiveOptionWarning, once a process for one message: writers are opened for every batch of a stream."""
+    """An IneffectiveOptionWarning, once a process for one message."""
+    _warn_once(message, IneffectiveOptionWarning)
+
+
+def _warn_once(message: str, category: type[Warning]) -> None:
     if message not in _warned:
-        warnings.warn(message, IneffectiveOptionWarning, stacklevel=4)
         _warned.add(message)
+        warnings.warn(message, category, stacklevel=5)
 
 
 def mask(key: str, value: str) -> str:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import pyarrow as pa
 
 from skep_table.errors import SchemaError
-from skep_table.options import boolean, option
+from skep_table.options import WRITES_OF_ROWS, boolean, option
 
 DROP_UNTYPED = option(
     "skep.write.drop.untyped.columns",
     boolean,
     False,
     "New columns, and members of structs, whose values are all null and have no type are left out; else refused",
+    only=WRITES_OF_ROWS,
 )
 
 
