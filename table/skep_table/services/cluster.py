@@ -23,12 +23,11 @@ from skep_table.lock import held
 from skep_table.merge import MergeRule
 from skep_table.names import join
 from skep_table.options import Options
-from skep_table.schema.avro import avro_text
 from skep_table.services.cluster_files import ClusterJob, GroupTask, cluster_group
 from skep_table.services.cluster_options import EXECUTION_STRATEGY, SORT_COLUMNS, TARGET_FILE_BYTES, known_class
 from skep_table.services.cluster_plan import check_sort_columns, plan_clustering
 from skep_table.services.execution import Execution
-from skep_table.services.prepare import prepared
+from skep_table.services.prepare import extra_of, prepared
 from skep_table.services.strategies import EXECUTION_GROUP, find_strategy
 from skep_table.table import HudiTable
 from skep_table.timeline.instant import Action, Instant
@@ -119,7 +118,9 @@ def execute_clustering(table: HudiTable, instant: Instant, setting: CommitSettin
         job = _job(execution.table, execution.instant, plan, setting)
         tasks = _tasks(execution.table, plan)
         stats = setting.runner.map(partial(cluster_group, job), tasks)
-        metadata = _metadata(plan, [stat for written in stats for stat in written], avro_text(job.context.schema))
+        metadata = _metadata(
+            plan, [stat for written in stats for stat in written], extra_of(execution.table, job.context.schema)
+        )
         done = execution.complete(metadata, check)
         clustered = Clustered(done, metadata)
         found.update(replaced=clustered.replaced, files=len(metadata.stats))
@@ -219,13 +220,13 @@ def _tasks_of_group(
     return [GroupTask(number, partition, tuple(slices), outputs) for partition, slices in found.items()]
 
 
-def _metadata(plan: ClusteringPlan, stats: list[WriteStat], schema: str) -> CommitMetadata:
+def _metadata(plan: ClusteringPlan, stats: list[WriteStat], extra: Mapping[str, str]) -> CommitMetadata:
     written: dict[str, list[WriteStat]] = defaultdict(list)
     for stat in stats:
         written[stat.partition_path].append(stat)
     return CommitMetadata(
         partition_to_write_stats={path: tuple(found) for path, found in sorted(written.items())},
         operation_type=WriteOperation.CLUSTER,
-        extra_metadata={"schema": schema},
+        extra_metadata=extra,
         partition_to_replace_file_ids={path: tuple(ids) for path, ids in sorted(_slices_of(plan).items())},
     )

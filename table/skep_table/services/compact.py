@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -21,11 +21,10 @@ from skep_table.commit.setting import CommitSetting
 from skep_table.errors import CommitConflictError, InputError
 from skep_table.lock import held
 from skep_table.merge import MergeRule
-from skep_table.schema.avro import avro_text
 from skep_table.services.compact_plan import Choose, every_slice, plan_compaction
 from skep_table.services.compact_slice import CompactionJob, compact_slice
 from skep_table.services.execution import Execution
-from skep_table.services.prepare import prepared
+from skep_table.services.prepare import extra_of, prepared
 from skep_table.table import HudiTable
 from skep_table.timeline.instant import Action, Instant
 from skep_table.timeline.metadata import CommitMetadata, WriteOperation, WriteStat
@@ -101,7 +100,7 @@ def execute_compaction(table: HudiTable, instant: Instant, setting: CommitSettin
     with execution, setting.events.step("compact", instant=instant.requested_time) as found:
         job = _job(execution.table, execution.instant, setting)
         stats = setting.runner.map(partial(compact_slice, job), list(enumerate(plan.operations)))
-        metadata = _metadata(stats, avro_text(job.context.schema))
+        metadata = _metadata(stats, extra_of(execution.table, job.context.schema))
         compacted = Compacted(execution.complete(metadata, check_compactable), metadata)
         found.update(slices=compacted.slices)
     log.info("table %s: %s compacted %d slices", table.config.name, instant.requested_time, compacted.slices)
@@ -153,7 +152,7 @@ def _job(table: HudiTable, instant: Instant, setting: CommitSetting) -> Compacti
     return CompactionJob(table, context, dict(setting.options))
 
 
-def _metadata(stats: Sequence[WriteStat], schema: str) -> CommitMetadata:
+def _metadata(stats: Sequence[WriteStat], extra: Mapping[str, str]) -> CommitMetadata:
     written: dict[str, list[WriteStat]] = defaultdict(list)
     for stat in stats:
         written[stat.partition_path].append(stat)
@@ -161,5 +160,5 @@ def _metadata(stats: Sequence[WriteStat], schema: str) -> CommitMetadata:
         partition_to_write_stats={path: tuple(found) for path, found in sorted(written.items())},
         operation_type=WriteOperation.COMPACT,
         compacted=True,
-        extra_metadata={"schema": schema},
+        extra_metadata=extra,
     )

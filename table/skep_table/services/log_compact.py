@@ -32,12 +32,11 @@ from skep_table.merge.rule import Fill
 from skep_table.names import join
 from skep_table.options import Options
 from skep_table.schema.arrow import to_arrow
-from skep_table.schema.avro import avro_text
 from skep_table.services.compact import Compacted, check_compactable, refuse_running_writes
 from skep_table.services.compact_options import LOG_COMPACT_FILES
 from skep_table.services.execution import Execution
 from skep_table.services.metrics import slice_metrics
-from skep_table.services.prepare import prepared
+from skep_table.services.prepare import extra_of, prepared
 from skep_table.slices.context import SliceContext
 from skep_table.slices.logs import as_table, log_rows, open_blocks
 from skep_table.slices.options import MERGE_BYTES
@@ -136,7 +135,7 @@ def execute_log_compaction(table: HudiTable, instant: Instant, setting: CommitSe
         job = _job(execution.table, execution.instant, setting)
         tasks = list(enumerate(_slices(execution.table, plan, instant)))
         stats = [stat for written in setting.runner.map(partial(_compact_logs_of, job), tasks) for stat in written]
-        metadata = _metadata(stats, avro_text(job.context.schema))
+        metadata = _metadata(stats, extra_of(execution.table, job.context.schema))
         compacted = Compacted(execution.complete(metadata, check), metadata)
         found.update(slices=compacted.slices)
     log.info("table %s: %s made the logs of %d slices one", table.config.name, instant.requested_time, len(tasks))
@@ -274,12 +273,12 @@ def _job(table: HudiTable, instant: Instant, setting: CommitSetting) -> _Job:
     return _Job(table, context, dict(setting.options))
 
 
-def _metadata(stats: Sequence[WriteStat], schema: str) -> CommitMetadata:
+def _metadata(stats: Sequence[WriteStat], extra: Mapping[str, str]) -> CommitMetadata:
     written: dict[str, list[WriteStat]] = defaultdict(list)
     for stat in stats:
         written[stat.partition_path].append(stat)
     return CommitMetadata(
         partition_to_write_stats={path: tuple(found) for path, found in sorted(written.items())},
         operation_type=WriteOperation.LOG_COMPACT,
-        extra_metadata={"schema": schema},
+        extra_metadata=extra,
     )

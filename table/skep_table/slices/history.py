@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 from weakref import WeakKeyDictionary
 
-from skep_table.schema.history import LATEST_SCHEMA_KEYS, SchemaVersion, parse_history
+from skep_table.schema.evolve import SourceNames
+from skep_table.schema.history import LATEST_SCHEMA_KEYS, SchemaVersion, parse_history, source_names, version_at
 from skep_table.table import HudiTable
 
 FOLDER: Final = ".hoodie/.schema"
@@ -39,3 +41,26 @@ def _load(table: HudiTable) -> tuple[SchemaVersion, ...]:
             version = SchemaVersion.parse(latest, table.layout.path(last))
             versions[version.version_id] = version
     return tuple(versions[number] for number in sorted(versions))
+
+
+def names_in_file(history: Sequence[SchemaVersion], instant_time: str) -> SourceNames:
+    """Under which names a file of this instant holds the columns of today, where they were renamed."""
+    file = version_at(history, instant_time)
+    if file is None or file == history[-1]:
+        return {}
+    return source_names(file, history[-1])
+
+
+def schema_with_ids(table: HudiTable) -> dict[str, str]:
+    """What a commit that does not change the columns has to repeat of them in its extra metadata.
+
+    Hudi's readers take the ids of columns from the last commit.
+    """
+    if not schema_history(table):
+        return {}
+    for instant in reversed(table.timeline.data().completed().instants):
+        extra = table.commit_metadata(instant).extra_metadata
+        found = {key: extra[key] for key in LATEST_SCHEMA_KEYS if extra.get(key)}
+        if found:
+            return found
+    return {}

@@ -22,6 +22,7 @@ from skep_table.lock import held
 from skep_table.names import DEFAULT_PARTITION
 from skep_table.schema.avro import avro_text
 from skep_table.schema.types import Schema
+from skep_table.slices.history import schema_with_ids
 from skep_table.slices.options import BOOTSTRAP_BASE_PATH
 from skep_table.table import HudiTable
 from skep_table.table_config import load_table_config, update_table_config
@@ -315,7 +316,11 @@ class TableWriter:
             schema = table.schema()
             metadata = CommitMetadata(
                 operation_type=operation,
-                extra_metadata={**label.extra, "schema": avro_text(table.without_dropped(schema))},
+                extra_metadata={
+                    **schema_with_ids(table),
+                    **label.extra,
+                    "schema": avro_text(table.without_dropped(schema)),
+                },
                 partition_to_replace_file_ids=replaced,
             )
             self._refuse_empty(transaction, metadata, schema)
@@ -330,7 +335,8 @@ class TableWriter:
         label: Label,
         replaced: Mapping[str, tuple[str, ...]] | None = None,
     ) -> WriteResult:
-        metadata = replace(account(plan, results, label.extra), partition_to_replace_file_ids=replaced)
+        extra = {**schema_with_ids(transaction.table), **label.extra}
+        metadata = replace(account(plan, results, extra), partition_to_replace_file_ids=replaced)
         errors = sum(stat.total_write_errors for stat in metadata.stats)
         if errors and not self._setting.options.value(COMMIT_ON_ERRORS):
             raise RowErrors(

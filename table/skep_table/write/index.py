@@ -7,7 +7,7 @@ of the files that are left. Nothing is trusted without that last look, so a tag 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from skep_table.basefile import BaseFileFooter, read_base, read_footer
 from skep_table.basefile.reader import BATCH_ROWS
 from skep_table.keys.stored import StoredKeys
+from skep_table.schema.evolve import SourceNames
 from skep_table.schema.types import RECORD_KEY, Schema
 from skep_table.slices.bootstrap import BootstrapSource, read_stitched
 from skep_table.storage import Storage
@@ -50,6 +51,7 @@ class IndexFile:
     that has the group as input: it may not be written to until that is done. `tail` is set in merge-on-read tables;
     `compaction`: the slice is to be compacted, and no base file may be written for it meanwhile; `planned` is what the
     compaction reads. `source` is set for a skeleton file, and `size_bytes` includes it.
+    `names` are the file's for columns that were renamed since.
     """
 
     file_id: str
@@ -61,12 +63,13 @@ class IndexFile:
     compaction: str | None = None
     planned: FileSlice | None = None
     source: BootstrapSource | None = None
+    names: SourceNames = field(default_factory=dict)
 
     def rows(self, storage: Storage, schema: Schema) -> Iterator[pa.RecordBatch]:
         """The rows of the base file, which a skeleton file has together with its source."""
         if self.source is None:
-            return read_base(storage, self.path, schema=schema)
-        return read_stitched(storage, self.path, self.source, schema, BATCH_ROWS)
+            return read_base(storage, self.path, schema=schema, names=self.names)
+        return read_stitched(storage, self.path, self.source, schema, BATCH_ROWS, self.names)
 
 
 LeftOut = Callable[[IndexFile, pa.Array], npt.NDArray[np.bool_]]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from skep_table.slices.bootstrap import source_of
+from skep_table.slices.history import names_in_file, schema_history
 from skep_table.table import HudiTable
 from skep_table.view import FileGroup, FileSlice
 from skep_table.write.index import IndexFile, LogTail
@@ -37,6 +38,7 @@ def _index_file(table: HudiTable, group: FileGroup, is_mor: bool) -> IndexFile |
         group.pending_compaction,
         _planned(group),
         source,
+        names_in_file(schema_history(table), slice_.base_instant) if base else {},
     )
 
 

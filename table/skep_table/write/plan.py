@@ -24,6 +24,7 @@ from skep_table.schema.policy import OPERATION_FIELD, SchemaPolicy, hint_of_case
 from skep_table.schema.reconcile import check_fixed, reconcile
 from skep_table.schema.types import META_FIELDS, OPERATION, DoubleType, Field, FloatType, Schema, StringType
 from skep_table.schema.untyped import DROP_UNTYPED, typed
+from skep_table.slices.history import schema_history
 from skep_table.table import HudiTable
 from skep_table.timeline.instant import Instant
 from skep_table.timeline.metadata import WriteOperation
@@ -195,6 +196,7 @@ def plan_write(
     in_files = reconcile(
         table.without_dropped(stored), table.without_dropped(incoming), SchemaPolicy.of(options), casts
     )
+    _refuse_new_columns_without_id(table, to_arrow(table.without_dropped(stored)), to_arrow(in_files))
     target = to_arrow(replace(in_files, fields=in_files.fields + dropped.fields))
     keyer = Keyer(generator, target, traits.prepped, casts, ambiguous)
     ValueFilters.of(options).check(to_arrow(in_files.with_meta()))
@@ -218,6 +220,23 @@ def _refuse_unasked_duplicates(operation: WriteOperation, options: Options) -> N
                 option=option.key,
                 found=options[option.key],
             )
+
+
+def _refuse_new_columns_without_id(table: HudiTable, stored: pa.Schema, wanted: pa.Schema) -> None:
+    """Where Hudi has given the columns ids, it finds none but those."""
+    changed = [
+        field.name
+        for field in wanted
+        if stored.get_field_index(field.name) < 0 or stored.field(field.name).type != field.type
+    ]
+    if changed and schema_history(table):
+        raise UnsupportedError(
+            f"table {table.config.name}: Hudi keeps its columns by id (schema on read), a write can't add or change"
+            f" {', '.join(changed)}",
+            hint="ALTER TABLE in a Hudi session",
+            table=table.config.name,
+            column=changed[0],
+        )
 
 
 def _with_operation(schema: Schema, options: Options) -> Schema:

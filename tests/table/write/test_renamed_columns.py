@@ -1,0 +1,119 @@
+"""Writing to tables whose columns Hudi renamed: older files hold them under the names of then."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from skep_table.commit.create import TableSpec, create_table
+from skep_table.commit.setting import CommitSetting
+from skep_table.errors import UnsupportedError
+from skep_table.options import Options
+from skep_table.query import read
+from skep_table.schema.arrow import from_arrow
+from skep_table.schema.avro import avro_text
+from skep_table.services.cluster import cluster
+from skep_table.services.compact import compact
+from skep_table.storage import LocalStorage
+from skep_table.table import HudiTable
+from skep_table.table_config import TableType
+from skep_table.write.local import LocalWriter
+
+BEFORE = pa.schema([("id", pa.string()), ("ts", pa.int64()), ("w", pa.string())])
+AFTER = pa.schema([("id", pa.string()), ("ts", pa.int64()), ("v", pa.string())])
+
+
+def version(number: str, name: str) -> dict[str, Any]:
+    types = {"id": "string", "ts": "long", name: "string"}
+    fields = [
+        {"id": at, "name": field, "optional": True, "type": kind, "doc": ""}
+        for at, (field, kind) in enumerate(types.items())
+    ]
+    return {"max_column_id": 2, "version_id": int(number), "type": "record", "fields": fields}
+
+
+def rows(schema: pa.Schema, *values: tuple[str, int, str]) -> pa.Table:
+    return pa.Table.from_pylist([dict(zip(schema.names, row, strict=True)) for row in values], schema)
+
+
+def values(table: HudiTable) -> dict[str, str]:
+    return {row["id"]: row["v"] for row in read(table.reload()).to_arrow().to_pylist()}
+
+
+@pytest.fixture(params=[TableType.COPY_ON_WRITE, TableType.MERGE_ON_READ], ids=["cow", "mor"])
+def renamed(request: pytest.FixtureRequest, tmp_path: Path) -> HudiTable:
+    """Three rows written with a column `w`, which Hudi's ALTER TABLE has named `v` since."""
+    spec = TableSpec(name="t", schema=BEFORE, record_key=("id",), ordering="ts", type=request.param)
+    table = create_table(LocalStorage(str(tmp_path / "t")), spec)
+    LocalWriter(table).bulk_insert(rows(BEFORE, ("a", 1, "a1"), ("b", 1, "b1"), ("c", 1, "c1")))
+    last = table.reload().timeline.data().completed().last()
+    assert last is not None
+    moment = f"{int(last.requested_time) + 1}"
+    meta = tmp_path / "t" / ".hoodie"
+    schema = avro_text(from_arrow(AFTER, "t_record", "hoodie.t"))
+    commit = {
+        "partitionToWriteStats": {},
+        "compacted": False,
+        "extraMetadata": {"schema": schema, "latest_schema": json.dumps(version(moment, "v"))},
+        "operationType": "ALTER_SCHEMA",
+    }
+    action = last.action.value
+    (meta / f"{moment}.{action}.requested").touch()
+    (meta / f"{moment}.{'inflight' if action == 'commit' else action + '.inflight'}").touch()
+    (meta / f"{moment}.{action}").write_text(json.dumps(commit))
+    (meta / ".schema").mkdir(exist_ok=True)
+    history = {"schemas": [version(moment, "v"), version("0", "w")]}
+    (meta / ".schema" / f"{moment}.schemacommit").write_text(json.dumps(history))
+    table = table.reload()
+    assert values(table) == {"a": "a1", "b": "b1", "c": "c1"}
+    return table
+
+
+def latest_schema(table: HudiTable) -> str | None:
+    last = table.reload().timeline.data().completed().last()
+    assert last is not None
+    return table.commit_metadata(last).extra_metadata.get("latest_schema")
+
+
+def test_rows_that_stay_keep_their_values(renamed: HudiTable) -> None:
+    LocalWriter(renamed).upsert(rows(AFTER, ("b", 2, "b2")))
+    assert values(renamed) == {"a": "a1", "b": "b2", "c": "c1"}
+    LocalWriter(renamed).insert(rows(AFTER, ("d", 1, "d1")))
+    assert values(renamed) == {"a": "a1", "b": "b2", "c": "c1", "d": "d1"}
+    LocalWriter(renamed).delete(rows(AFTER, ("a", 3, "")).select(["id"]))
+    assert values(renamed) == {"b": "b2", "c": "c1", "d": "d1"}
+
+
+def test_services_keep_them_too(renamed: HudiTable) -> None:
+    LocalWriter(renamed).upsert(rows(AFTER, ("b", 2, "b2")))
+    if renamed.config.is_mor:
+        compact(renamed, CommitSetting())
+    else:
+        cluster(renamed, CommitSetting(options=Options({"hoodie.clustering.plan.strategy.sort.columns": "v"})))
+    assert values(renamed) == {"a": "a1", "b": "b2", "c": "c1"}
+    assert latest_schema(renamed) is not None
+
+
+def test_commits_pass_the_columns_ids_on(renamed: HudiTable) -> None:
+    """Hudi's readers take them from the last commit."""
+    before = latest_schema(renamed)
+    assert before is not None
+    LocalWriter(renamed).upsert(rows(AFTER, ("b", 2, "b2")))
+    assert latest_schema(renamed) == before
+    LocalWriter(renamed).insert_overwrite_table(rows(AFTER, ("z", 2, "z2")))
+    assert latest_schema(renamed) == before
+    LocalWriter(renamed).delete_partitions([""])
+    assert latest_schema(renamed) == before
+
+
+def test_columns_with_ids_are_changed_by_hudi_alone(renamed: HudiTable) -> None:
+    wider = rows(AFTER, ("b", 2, "b2")).append_column("new", pa.array([1], pa.int64()))
+    before = len(renamed.reload().timeline.instants)
+    with pytest.raises(UnsupportedError, match="new"):
+        LocalWriter(renamed).upsert(wider)
+    assert len(renamed.reload().timeline.instants) == before
+    assert values(renamed) == {"a": "a1", "b": "b1", "c": "c1"}
