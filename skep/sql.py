@@ -7,7 +7,9 @@ tables that a caller's session has are never touched.
 from __future__ import annotations
 
 import uuid
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
 
 import sqlglot
 from sqlglot import exp
@@ -15,7 +17,7 @@ from sqlglot.errors import SqlglotError
 
 from skep.names import TableName
 from skep_catalog.entries import View, view_of
-from skep_table.errors import InputError, UnsupportedError
+from skep_table.errors import InputError, StorageError, UnsupportedError
 from skep_table.query.sql import SqlDialect, parse_reason
 
 if TYPE_CHECKING:
@@ -43,7 +45,8 @@ class SqlResult:
     def to_arrow(self) -> pa.Table:
         from skep_writer import collect_arrow
 
-        return collect_arrow(self._frame)
+        with _files_there():
+            return collect_arrow(self._frame)
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         return self.to_arrow().__arrow_c_stream__(requested_schema)
@@ -58,7 +61,26 @@ class SqlResult:
 
     def show(self, limit: int = 20) -> None:
         """Prints the first rows."""
-        self._frame.show(limit, truncate=False)
+        with _files_there():
+            self._frame.show(limit, truncate=False)
+
+
+@contextmanager
+def _files_there() -> Iterator[None]:
+    """StorageError where files of the answer were cleaned after the query was asked."""
+    try:
+        yield
+    except Exception as error:
+        if not any(sign in str(error) for sign in _GONE):
+            raise
+        raise StorageError(
+            "a file that the query reads is gone, a clean took it meanwhile",
+            hint="ask again; hoodie.cleaner.commits.retained has to outlast the longest query",
+        ) from error
+
+
+# What Spark's reader and skep's tasks say of a file that is gone.
+_GONE: Final = ("FileNotFoundException", "FILE_NOT_EXIST", "a clean took it meanwhile")
 
 
 def run(query: str, lake: Lake) -> SqlResult:

@@ -13,7 +13,7 @@ import sqlglot
 
 from skep.lake import Lake
 from skep.sql import names_used
-from skep_table.errors import CatalogError, InputError, UnsupportedError
+from skep_table.errors import CatalogError, InputError, StorageError, UnsupportedError
 from skep_table.schema.types import META_FIELDS
 
 pytestmark = [pytest.mark.metastore, pytest.mark.spark]
@@ -104,6 +104,19 @@ def test_the_callers_views_are_left_alone(tables: Lake, spark: Any) -> None:
 def test_a_query_sees_the_table_as_it_is_when_asked(tables: Lake) -> None:
     tables.table("names").upsert(pa.table({"id": [4], "name": ["eve"]}))
     assert ask(tables, "select count(*) n from names") == [{"n": 3}]
+
+
+def test_an_answer_whose_files_were_cleaned_is_an_error(tables: Lake, orders: Callable[..., pa.Table]) -> None:
+    table = tables.table("orders")
+    native, merged = tables.sql("select id from orders"), tables.sql("select id from orders")
+    merged._frame = table.read(where="id > 0").to_spark()
+    for ts in (2, 3, 4):
+        table.upsert(orders(1, ts=ts))
+    assert table.clean(**{"hoodie.cleaner.commits.retained": 1}) is not None
+    for answer in (native, merged):
+        with pytest.raises(StorageError, match="clean"):
+            answer.to_arrow()
+    assert len(ask(tables, "select id from orders")) == 3
 
 
 def test_each_name_of_a_merge_on_read_table_shows_its_view(
