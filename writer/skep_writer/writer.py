@@ -58,8 +58,9 @@ class SparkEngine:
         if not is_spark_frame(frame):
             return self._arrow.take(frame, columns)
         given: DataFrame = frame
-        names = given.columns if self._case_sensitive else matched_names(given.columns, columns)
-        return given if names == given.columns else given.toDF(*names)
+        listed = frame_schema(given).names  # PySpark can't list the columns of types that it does not know
+        names = listed if self._case_sensitive else matched_names(listed, columns)
+        return given if names == listed else given.toDF(*names)
 
     def schema(self, frame: object) -> pa.Schema:
         return frame_schema(frame) if is_spark_frame(frame) else self._arrow.schema(frame)
