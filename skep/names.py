@@ -1,11 +1,13 @@
-"""Names of tables as users write them."""
+"""Names of tables as users write them, and what tells them from paths."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from pathlib import Path
 
 from skep_table.errors import InputError
+from skep_table.names import META_FOLDER
 
 _PART = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -33,3 +35,15 @@ class TableName:
             )
         *database, name = (part.lower() for part in parts)
         return cls(database[0] if database else default_database.lower(), name)
+
+
+def is_path(text: str) -> bool:
+    """Whether a table is given by its place rather than by its name in the metastore.
+
+    A path has a slash or a colon (`./orders`, `s3://…`), is `.` or `..`, or can be no name (`my-orders`); so is a word
+    that could be either (`orders`) where a Hudi table lies in a folder of that name here. Else it is a name.
+    """
+    parts = [part.strip("`") for part in text.split(".")]
+    if "/" in text or ":" in text or len(parts) > 2 or not all(map(_PART.fullmatch, parts)):
+        return True
+    return (Path(text) / META_FOLDER).is_dir()

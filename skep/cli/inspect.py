@@ -7,8 +7,12 @@ from typing import Annotated, Any
 
 import typer
 
+from skep.cli import progress
+from skep.cli.metastore import MetastoreOption, WarehouseOption
 from skep.cli.output import Output, OutputOption, print_rows, reported
-from skep.cli.read import NoMetadata, Settings, TablePath, settings_of
+from skep.cli.read import NoMetadata, Settings
+from skep.cli.settings_of import settings_of
+from skep.cli.tables import TableTarget, located, looked_at
 
 _INSTANT_COLUMNS = ("requested_time", "completion_time", "action", "state")
 _DETAIL_COLUMNS = ("operation", "partitions", "files", "rows_written", "rows_deleted", "bytes_written")
@@ -23,10 +27,12 @@ def register(app: typer.Typer) -> None:
 
 
 def schema(
-    path: TablePath,
+    table: TableTarget,
     as_of: Annotated[str | None, typer.Option(metavar="TIME", help="The schema as of this time.")] = None,
     avro: Annotated[bool, typer.Option("--avro", help="Print the Avro schema instead.")] = False,
     option: Settings = None,
+    metastore: MetastoreOption = None,
+    warehouse: WarehouseOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Print the columns of a table."""
@@ -34,11 +40,11 @@ def schema(
         from skep_table.query.request import instant_text
         from skep_table.schema.arrow import to_arrow
         from skep_table.schema.avro import to_avro
-        from skep_table.table import HudiTable
 
-        table = HudiTable.open(path, settings_of(option))
-        found = table.schema(instant_text(as_of, table.config.timezone.value) if as_of else None)
+        opened = looked_at(table, option, metastore, warehouse)
+        found = opened.schema(instant_text(as_of, opened.config.timezone.value) if as_of else None)
         if avro:
+            progress.make_way()
             typer.echo(json.dumps(to_avro(found), indent=2))
             return
         types = to_arrow(found)
@@ -55,20 +61,20 @@ def schema(
 
 
 def timeline(
-    path: TablePath,
+    table: TableTarget,
     details: Annotated[bool, typer.Option("--details", "-d", help="Also what each commit wrote.")] = False,
     archived: Annotated[bool, typer.Option("--archived", help="Archived instants too.")] = False,
     limit: Annotated[int | None, typer.Option(metavar="N", help="Only the last N instants.")] = None,
     option: Settings = None,
+    metastore: MetastoreOption = None,
+    warehouse: WarehouseOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Print the instants of a table, oldest first."""
     with reported():
-        from skep_table.table import HudiTable
-
-        table = HudiTable.open(path, settings_of(option))
-        past = table.timeline.archived() if archived else ()
-        instants = [*past, *table.timeline.instants]
+        opened = looked_at(table, option, metastore, warehouse)
+        past = opened.timeline.archived() if archived else ()
+        instants = [*past, *opened.timeline.instants]
         rows = []
         for instant in instants[-limit:] if limit else instants:
             row: dict[str, Any] = {
@@ -77,7 +83,7 @@ def timeline(
                 "action": instant.action.value,
                 "state": instant.state.name.lower(),
             }
-            rows.append(row | (_details(table, instant) if details else {}))
+            rows.append(row | (_details(opened, instant) if details else {}))
         print_rows(rows, output, _INSTANT_COLUMNS + (_DETAIL_COLUMNS if details else ()))
 
 
@@ -99,21 +105,22 @@ def _details(table: Any, instant: Any) -> dict[str, Any]:
 
 
 def files(
-    path: TablePath,
+    table: TableTarget,
     partition: Annotated[str | None, typer.Option(metavar="PATH", help="Only this partition path.")] = None,
     as_of: Annotated[str | None, typer.Option(metavar="TIME", help="The files as of this time.")] = None,
     no_metadata: NoMetadata = False,
     option: Settings = None,
+    metastore: MetastoreOption = None,
+    warehouse: WarehouseOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Print the latest file slice of each file group."""
     with reported():
         from skep_table.query.request import instant_text
-        from skep_table.table import HudiTable
 
-        table = HudiTable.open(path, settings_of(option))
-        moment = instant_text(as_of, table.config.timezone.value) if as_of else None
-        view = table.view(as_of=moment, metadata=not no_metadata)
+        opened = looked_at(table, option, metastore, warehouse)
+        moment = instant_text(as_of, opened.config.timezone.value) if as_of else None
+        view = opened.view(as_of=moment, metadata=not no_metadata)
         partitions = view.partitions() if partition is None else [partition]
         rows = []
         for name in partitions:
@@ -133,13 +140,19 @@ def files(
         print_rows(rows, output, _FILE_COLUMNS)
 
 
-def properties(path: TablePath, option: Settings = None, output: OutputOption = Output.TABLE) -> None:
+def properties(
+    table: TableTarget,
+    option: Settings = None,
+    metastore: MetastoreOption = None,
+    warehouse: WarehouseOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
     """Print the table's properties (.hoodie/hoodie.properties)."""
     with reported():
         from skep_table.storage import open_storage
         from skep_table.table_config import load_table_config
 
-        config = load_table_config(open_storage(path, settings_of(option)))
+        config = load_table_config(open_storage(*located(table, settings_of(option), metastore, warehouse)))
         print_rows(
             [{"key": key, "value": value} for key, value in sorted(config.raw.items())], output, ("key", "value")
         )

@@ -10,11 +10,10 @@ import typer
 
 from skep.cli.metastore import MetastoreOption, WarehouseOption
 from skep.cli.output import Output, OutputOption, print_batches, print_rows, reported
+from skep.cli.tables import ServiceSettings, TableTarget, opened_tables
 
 if TYPE_CHECKING:
     from skep.lake import Lake
-
-TableName = Annotated[str, typer.Argument(metavar="TABLE", help="table or database.table.")]
 
 
 @contextmanager
@@ -45,17 +44,16 @@ def ls(
 
 
 def show(
-    table: TableName,
+    table: TableTarget,
+    option: ServiceSettings = None,
     metastore: MetastoreOption = None,
     warehouse: WarehouseOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Print what a table is: where, keys, columns, views in the metastore, last commits."""
-    with lake(metastore, warehouse) as found:
-        one = found.table(table)
-        database, _, name = one.name.partition(".")
-        views = [view for view in ("", "_ro", "_rt") if found.metastore.find_table(database, name + view)]
-        entry = found.metastore.table(database, name)
+    """Print what a table is: where, keys, columns, last commits, and its views where the metastore knows it."""
+    with reported(), opened_tables(table, option, metastore, warehouse) as chosen:
+        (opened,) = chosen.openers.values()
+        one = opened()
         hudi = one.hudi
         config = hudi.config
         facts: dict[str, Any] = {
@@ -67,15 +65,27 @@ def show(
             "ordering": ", ".join(config.ordering_fields) or "none: the last write wins",
             "partitioned by": ", ".join(config.partition_fields) or "nothing",
             "columns": ", ".join(hudi.schema().names()),
-            "registered as": ", ".join(name + view for view in views),
-            "owner": entry.owner or "nobody",
-            "synced to": entry.parameters.get("last_commit_time_sync", "never"),
-            "partitions": len(found.metastore.partition_names(database, name)) if entry.partition_keys else "none",
+            **(_registered(chosen.lake, one.name) if chosen.lake is not None else {}),
             "rows": one.read().count(),
             **{f"commit {one.instant}": _told(one) for one in one.history(5)},
         }
         rows = [{"fact": key, "value": str(value)} for key, value in facts.items()]
         print_rows(rows, output, ("fact", "value"))
+
+
+def _registered(lake: Lake, table: str) -> dict[str, Any]:
+    """What the metastore says of a table; nothing of one that it does not know."""
+    database, _, name = table.rpartition(".")
+    entry = lake.metastore.find_table(database, name) if database else None
+    if entry is None:
+        return {}
+    views = [view for view in ("", "_ro", "_rt") if lake.metastore.find_table(database, name + view)]
+    return {
+        "registered as": ", ".join(name + view for view in views),
+        "owner": entry.owner or "nobody",
+        "synced to": entry.parameters.get("last_commit_time_sync", "never"),
+        "partitions": len(lake.metastore.partition_names(database, name)) if entry.partition_keys else "none",
+    }
 
 
 def _told(commit: Any) -> str:

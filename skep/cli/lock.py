@@ -197,8 +197,10 @@ def _hint(finding: Any) -> str:
 def _parts(table: str | None, default: str) -> tuple[str | None, str | None]:
     if table is None:
         return None, None
-    database, _, name = table.lower().rpartition(".")
-    return database or default, name
+    from skep.names import TableName
+
+    name = TableName.parse(table, default)
+    return name.database, name.name
 
 
 def _tell_wait() -> Any:

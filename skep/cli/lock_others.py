@@ -16,8 +16,8 @@ COLUMNS = (
 
 def is_elsewhere(target: str | None, pairs: Sequence[str] | None, options: Mapping[str, str]) -> bool:
     """Whether the lock of a table is to be looked for where its options say, and not in the metastore alone."""
-    from skep.cli.read import settings_of
-    from skep.cli.tables import is_path
+    from skep.cli.settings_of import settings_of
+    from skep.names import is_path
     from skep_table.locks.options import LOCK_PROVIDER
     from skep_table.locks.providers import provider_name
     from skep_table.options import Options

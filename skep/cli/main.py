@@ -17,6 +17,7 @@ import typer
 from typer.core import TyperGroup
 
 from skep.cli.output import Output, reported
+from skep.cli.progress import with_bar
 from skep_table.signals import exit_on_sigterm
 
 COMMANDS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
@@ -67,6 +68,7 @@ def _registered(module: str, panel: str) -> Iterator[tuple[str, Any]]:
     import_module(f"skep.cli.{module}").register(own)
     commands: Mapping[str, Any] = typer.main.get_group(own).commands
     for name, command in commands.items():
+        with_bar(command, name)
         command.rich_help_panel = panel
         yield name, command
 

@@ -12,6 +12,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from skep.cli import progress
 from skep_table.errors import InputError, SkepError
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ def reported() -> Iterator[None]:
         yield
         sys.stdout.flush()
     except SkepError as error:
+        progress.stop()
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(WRONG_USAGE if isinstance(error, InputError) else FAILED) from error
     except BrokenPipeError:
@@ -83,6 +85,7 @@ def print_batches(schema: pa.Schema, batches: Iterable[pa.RecordBatch], output: 
     if output is Output.TABLE:
         _print_table(schema, batches)
         return
+    progress.make_way()
     stream = sys.stdout.buffer
     if output is Output.JSONL:
         _write_json_lines(batches, stream)
@@ -153,6 +156,7 @@ def _print_table(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
     rows = (row for batch in batches for row in zip(*(text.to_pylist() for text in plain_texts(batch)), strict=True))
     for row in itertools.islice(rows, ROWS_IN_A_TABLE):
         table.add_row(*(Text("" if cell is None else cell) for cell in row))
+    progress.make_way()
     # A pipe is no terminal with a width: nothing is cut or folded there.
     Console(width=None if sys.stdout.isatty() else 10_000).print(table, soft_wrap=not sys.stdout.isatty())
     if next(rows, None) is not None:

@@ -1,4 +1,4 @@
-"""`skep read`: the rows of any Hudi table by its path, without Spark, Java or a metastore."""
+"""`skep read`: the rows of any Hudi table, by its path without Spark, Java or a metastore."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from typing import Annotated
 
 import typer
 
+from skep.cli.metastore import MetastoreOption, WarehouseOption
 from skep.cli.output import Output, OutputOption, print_batches, reported
-from skep_table.errors import InputError
+from skep.cli.settings_of import settings_of
+from skep.cli.tables import TableTarget, looked_at
 
-TablePath = Annotated[str, typer.Argument(metavar="PATH", help="The table's base path.")]
 NoMetadata = Annotated[bool, typer.Option("--no-metadata", help="List storage, whatever the metadata table says.")]
 Settings = Annotated[
     list[str] | None,
@@ -21,19 +22,8 @@ def register(app: typer.Typer) -> None:
     app.command("read")(read)
 
 
-def settings_of(pairs: list[str] | None, flag: str = "--option") -> dict[str, str]:
-    """`KEY=VALUE` arguments of a flag as a mapping. InputError for one without `=`."""
-    settings = {}
-    for pair in pairs or ():
-        key, separator, value = pair.partition("=")
-        if not separator or not key.strip():
-            raise InputError(f"{flag} takes KEY=VALUE, not {pair!r}", option=flag, found=pair)
-        settings[key.strip()] = value
-    return settings
-
-
 def read(
-    path: TablePath,
+    table: TableTarget,
     query: Annotated[
         str | None,
         typer.Option(metavar="snapshot|read_optimized|incremental|cdc", help="What to answer. [default: snapshot]"),
@@ -51,6 +41,8 @@ def read(
     ] = None,
     no_metadata: NoMetadata = False,
     option: Settings = None,
+    metastore: MetastoreOption = None,
+    warehouse: WarehouseOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Print the rows of a Hudi table.
@@ -61,10 +53,8 @@ def read(
         # Arrow is loaded when a table is read, not when help is printed.
         from skep_table.options import Options
         from skep_table.query import ReadRequest, read
-        from skep_table.table import HudiTable
 
         settings = Options(settings_of(option))
-        settings.check()
         incremental = since is not None or until is not None
         request = ReadRequest.of(
             settings,
@@ -78,5 +68,5 @@ def read(
             path_glob=path_glob,
             metadata=False if no_metadata else None,
         )
-        result = read(HudiTable.open(path, settings), request)
+        result = read(looked_at(table, option, metastore, warehouse), request)
         print_batches(result.schema, result.to_batches(), output)

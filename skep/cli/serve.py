@@ -12,7 +12,7 @@ import typer
 
 from skep.cli.metastore import MetastoreOption, WarehouseOption, connected
 from skep.cli.output import FAILED, reported
-from skep.cli.read import settings_of
+from skep.cli.settings_of import settings_of
 from skep_table.errors import InputError
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from skep.cli.output import Output, OutputOption, print_rows, reported
 
 def config(
     origin: Annotated[bool, typer.Option("--origin", help="Also where each value is from.")] = False,
-    table: Annotated[str | None, typer.Option(metavar="PATH", help="Also the properties of this table.")] = None,
+    table: Annotated[str | None, typer.Option(metavar="TABLE", help="Also the properties of this table.")] = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Print the settings: flag > SKEP__… environment > project's skep.toml > user's > table > default."""
@@ -26,14 +26,15 @@ def config(
         print_rows([{name: row[name] for name in columns} for row in rows], output, columns)
 
 
-def _of_table(path: str, overridden: set[str]) -> list[dict[str, str]]:
+def _of_table(table: str, overridden: set[str]) -> list[dict[str, str]]:
+    from skep.cli.tables import located
     from skep_table.options import mask
     from skep_table.storage import open_storage
     from skep_table.table_config import load_table_config
 
-    properties = load_table_config(open_storage(path)).raw
+    properties = load_table_config(open_storage(*located(table, {}, None, None))).raw
     return [
-        {"key": f"options.{key}", "value": mask(key, value), "origin": f"table {path}"}
+        {"key": f"options.{key}", "value": mask(key, value), "origin": f"table {table}"}
         for key, value in sorted(properties.items())
         if key not in overridden
     ]

@@ -27,7 +27,7 @@ from skep.cli.sync_words import (
     many_tables,
     one_table,
 )
-from skep.cli.tables import is_path
+from skep.names import TableName, is_path
 from skep_table.errors import InputError, SkepError
 from skep_table.events import Events
 
@@ -291,8 +291,8 @@ def _watched(many: Many, tables: list[str]) -> Callable[[], list[WatchedTable]]:
         if is_path(table):
             found.append(WatchedTable(table))
             continue
-        of_database, _, of_name = table.rpartition(".")
-        entry = many.metastore.table(of_database or many.database or many.default_database, of_name)
+        named = TableName.parse(table, many.database or many.default_database)
+        entry = many.metastore.table(named.database, named.name)
         found.append(WatchedTable(entry.storage.location or "", entry.full_name))
     return lambda: found
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import typer
 
+from skep.cli import progress
 from skep.cli.output import Output
 from skep_table.errors import InputError, SkepError
 
@@ -29,6 +30,7 @@ def check_output(output: Output) -> None:
 
 def print_result(result: Result, output: Output, warnings: Iterable[str] = ()) -> None:
     if output is Output.TABLE:
+        progress.make_way()
         typer.echo(str(result))
     else:
         _print_json(result.to_json(), output)
@@ -64,6 +66,7 @@ def print_outcomes(
             continue
         told = {"target": outcome.target, **result.to_json()}
         if output is Output.TABLE:
+            progress.make_way()
             typer.echo(str(result))
         elif output is Output.JSONL or single:
             _print_json(told, output)
@@ -79,4 +82,5 @@ def print_outcomes(
 
 
 def _print_json(told: Mapping[str, Any] | list[dict[str, Any]], output: Output) -> None:
+    progress.make_way()
     typer.echo(json.dumps(told, indent=2 if output is Output.JSON else None, ensure_ascii=False))

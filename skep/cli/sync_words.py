@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from skep.cli.metastore import connected
-from skep.cli.read import settings_of
-from skep.cli.tables import is_path
+from skep.cli.settings_of import settings_of
+from skep.names import TableName, is_path
 from skep_table.errors import InputError
 
 if TYPE_CHECKING:
@@ -109,8 +109,8 @@ def one_table(
             names = database or options.value(DATABASE), name or options.value(TABLE)
             yield Opened(HudiTable.open(table, options), names, targets, clients, settings.warehouse)
             return
-        of_database, _, of_name = table.rpartition(".")
-        entry = client.table(of_database or settings.database, of_name)
+        named = TableName.parse(table, settings.database)
+        entry = client.table(named.database, named.name)
         if entry.storage.location is None:
             raise InputError(f"{entry.full_name} has no location: it is a view", table=entry.full_name)
         hudi = HudiTable.open(entry.storage.location, options)

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-import logging
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from skep.cli.metastore import connected
 from skep.cli.output import FAILED, Output, print_rows
-from skep.cli.read import settings_of
-from skep_table.errors import InputError, SkepError
+from skep.cli.settings_of import settings_of
+from skep.names import TableName, is_path
+from skep_table.errors import InputError, NotATableError, SkepError
 
 if TYPE_CHECKING:
     from skep.lake import Lake
     from skep.services import Services
     from skep.table import Table
+    from skep_table.table import HudiTable
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -44,6 +44,7 @@ class Chosen:
 
     openers: Mapping[str, Callable[[], Table]]
     every: bool = False
+    lake: Lake | None = None
 
     def print_each(
         self, work: Callable[[Table], Iterable[Mapping[str, Any]]], output: Output, columns: Sequence[str]
@@ -96,17 +97,18 @@ def opened_tables(
 
         if target is None:
             found = lake()
-            yield Chosen({name: partial(found.table, name) for name in found.tables(database)}, every=True)
+            yield Chosen({name: partial(found.table, name) for name in found.tables(database)}, every=True, lake=found)
             return
-        if not is_path(target):
-            table = lake().table(target)
-        elif configured.metastore is None:
+        if is_path(target) and configured.metastore is None:
             from skep.hoodie import open_table
 
-            table = open_table(target, **{**configured.options, **options})
-        else:
-            table = _by_location(lake(), target, {**configured.options, **options})
-        yield Chosen({target: lambda: table})
+            by_path = open_table(target, **{**configured.options, **options})
+            yield Chosen({target: lambda: by_path})
+            return
+        found = lake()
+        given = {**configured.options, **options}
+        table = _by_location(found, target, given) if is_path(target) else found.table(target)
+        yield Chosen({target: lambda: table}, lake=found)
 
 
 @contextmanager
@@ -118,6 +120,30 @@ def opened_table(
         yield opened()
 
 
+def located(
+    target: str, options: Mapping[str, str], metastore: str | None, warehouse: str | None
+) -> tuple[str, dict[str, str]]:
+    """Where a table lies, and the options to open it with. Given by its path, no metastore and no settings count."""
+    if is_path(target):
+        return target, dict(options)
+    with connected(metastore, warehouse) as (client, settings):
+        name = TableName.parse(target, settings.database)
+        location = client.table(name.database, name.name).storage.location
+        if not location:
+            raise NotATableError(f"table {name} has no location in the metastore", table=str(name))
+        return location, {**settings.options, **options}
+
+
+def looked_at(target: str, pairs: list[str] | None, metastore: str | None, warehouse: str | None) -> HudiTable:
+    """A table for commands that only look at its files."""
+    from skep_table.options import Options
+    from skep_table.table import HudiTable
+
+    given = Options(settings_of(pairs))
+    given.check()
+    return HudiTable.open(*located(target, given, metastore, warehouse))
+
+
 @contextmanager
 def running(table: Table, *, spark: bool = False) -> Iterator[Services]:
     """The table's services on threads, with a bar on a terminal, or on Spark."""
@@ -127,14 +153,17 @@ def running(table: Table, *, spark: bool = False) -> Iterator[Services]:
 
         yield replace(services, runner=service_runner(services.spark.session))
         return
-    if not sys.stderr.isatty() or logging.getLogger("skep").level >= logging.ERROR:
+    from skep.cli import progress
+
+    if not progress.is_wanted():
         yield services
         return
-    from rich.console import Console
-    from rich.progress import Progress
-
-    with Progress(console=Console(stderr=True), transient=True) as bars:
-        yield replace(services, runner=_Watched(bars, table.name))
+    with progress.shown(table.name) as display:
+        forget = table.events.listen(display.listen)
+        try:
+            yield replace(services, runner=_Watched(display.bars, table.name))
+        finally:
+            forget()
 
 
 class _Watched:
@@ -159,11 +188,6 @@ class _Watched:
             return ThreadRunner().map(watched, listed)
         finally:
             self._bars.remove_task(bar)
-
-
-def is_path(target: str) -> bool:
-    """Whether a word names a place rather than an entry of the metastore; a folder that is there is a place."""
-    return "/" in target or ":" in target or target in (".", "..") or Path(target).is_dir()
 
 
 def _by_location(lake: Lake, path: str, options: Mapping[str, str]) -> Table:

@@ -15,8 +15,9 @@ import typer
 from skep.cli.events import told
 from skep.cli.metastore import MetastoreOption, WarehouseOption
 from skep.cli.output import Output, OutputOption, print_rows, reported
-from skep.cli.read import settings_of
-from skep.cli.tables import TableTarget, is_path, opened_table
+from skep.cli.settings_of import settings_of
+from skep.cli.tables import TableTarget, opened_table
+from skep.names import is_path
 from skep_table.errors import InputError, NoSuchTableError, NotATableError, SkepError
 
 if TYPE_CHECKING:

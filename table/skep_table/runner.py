@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -31,3 +32,22 @@ class ThreadRunner:
             return [function(task) for task in listed]
         with ThreadPoolExecutor(min(self.threads, len(listed)), thread_name_prefix="skep") as pool:
             return list(pool.map(function, listed))
+
+
+class ReportingRunner:
+    """Reports after each task how many of them have ended, and of how many. Functions stay in this process."""
+
+    def __init__(self, runner: Runner, report: Callable[[int, int], object]) -> None:
+        self._runner = runner
+        self._report = report
+
+    def map(self, function: Callable[[T], R], tasks: Iterable[T]) -> Sequence[R]:
+        listed = list(tasks)
+        ended = itertools.count(1)
+
+        def run(task: T) -> R:
+            result = function(task)
+            self._report(next(ended), len(listed))
+            return result
+
+        return self._runner.map(run, listed)

@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
+import logging
+import os
+import pty
 import re
+import subprocess
 import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
+import click
+import pyarrow as pa
+import pyarrow.csv
 import pytest
+import typer
 
+from skep.cli import progress
 from skep.cli.events import told
+from skep.cli.main import app
 from skep_table.events import Event
 
 
@@ -45,3 +59,85 @@ def test_nothing_is_drawn_where_no_terminal_is(capsys: pytest.CaptureFixture[str
     with told("sync of demo.orders") as tell:
         tell(Event("sync.partitions", done=1, total=4))
     assert capsys.readouterr().err == ""
+
+
+# -- every command
+
+
+def commands(group: Any = None, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """All commands by what is typed."""
+    group = group or typer.main.get_command(app)
+    for name in group.list_commands(click.Context(group)):
+        command = group.get_command(click.Context(group), name)
+        if hasattr(command, "commands"):
+            yield from commands(command, f"{prefix}{name} ")
+        else:
+            yield prefix + name, command
+
+
+COMMANDS = dict(commands())
+
+
+def at_terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    """In place of stderr, for a command that draws at once. No fixture: pytest sets stderr anew before a test."""
+    terminal = Terminal()
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setattr(progress, "DELAY_SECONDS", 0)
+    return terminal
+
+
+@pytest.mark.parametrize("name", sorted(set(COMMANDS) - set(progress.WITHOUT)))
+def test_every_command_has_a_bar(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = at_terminal(monkeypatch)
+    drawn: list[str] = []
+
+    def work(*_: object, **__: object) -> None:
+        drawn.append(terminal.getvalue())
+
+    command = COMMANDS[name]
+    monkeypatch.setattr(command.callback, "run", work)
+    command.callback(**{each.name: None for each in command.params})
+    assert f"skep {name}" in drawn[0]
+    assert progress._current is None
+
+
+def test_commands_without_a_bar_are_named_with_the_reason() -> None:
+    assert set(progress.WITHOUT) <= set(COMMANDS)
+    assert all(progress.WITHOUT.values())
+
+
+def test_there_is_no_bar_with_quiet_or_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = at_terminal(monkeypatch)
+    (tmp_path / "a.csv").write_text("id\n1\n")
+    try:
+        for flag in ("--quiet", "-v"):
+            with pytest.raises(SystemExit) as end:
+                app([flag, "write", str(tmp_path / flag), str(tmp_path / "a.csv"), "--key", "id", "-o", "json"])
+            assert end.value.code == 0
+            assert "\x1b" not in terminal.getvalue()
+    finally:
+        logging.getLogger("skep").setLevel(logging.NOTSET)
+
+
+def test_a_write_on_a_terminal_shows_how_far_it_is(tmp_path: Path) -> None:
+    """As a process with a terminal of its own, which takes longer than the delay."""
+    rows = 1_500_000
+    table = pa.table({"id": range(rows), "day": pa.array([f"d{at % 8}" for at in range(rows)])})
+    pyarrow.csv.write_csv(table, tmp_path / "a.csv")
+    skep = [sys.executable, "-c", "from skep.cli.main import main; main()"]
+    command = [*skep, "write", "./t", "a.csv", "--key", "id", "--partition-by", "day"]
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=theirs) as process:
+        os.close(theirs)
+        drawn = b""
+        with contextlib.suppress(OSError):  # the other end is closed
+            while part := os.read(ours, 65536):
+                drawn += part
+    os.close(ours)
+    assert process.returncode == 0
+    text = drawn.decode()
+    assert "write ./t" in text
+    assert "write.files" in text
+    assert "\x1b" in text

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from skep_table.commit.setting import CommitSetting
 from skep_table.hooks import CommitHook
-from skep_table.runner import Runner
+from skep_table.runner import ReportingRunner, Runner
 from skep_table.schema.policy import CASE_SENSITIVE
 from skep_table.table import HudiTable
 from skep_table.write.bucket import BucketResult
@@ -59,5 +59,6 @@ class LocalWriter(TableWriter):
         self, table: HudiTable, setting: CommitSetting | None = None, hooks: Sequence[CommitHook] = ()
     ) -> None:
         setting = setting or CommitSetting()
-        engine = ArrowEngine(setting.runner, case_sensitive=setting.options.value(CASE_SENSITIVE))
+        runner = ReportingRunner(setting.runner, partial(setting.events.progress, "write.tasks"))
+        engine = ArrowEngine(runner, case_sensitive=setting.options.value(CASE_SENSITIVE))
         super().__init__(table, engine, setting, hooks)
