@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import signal
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from types import FrameType
+
+_callbacks: list[Callable[[], None]] = []
 
 
 def exit_on_sigterm() -> None:
@@ -17,6 +21,22 @@ def exit_on_sigterm() -> None:
     signal.signal(signal.SIGTERM, _exit)
 
 
+@contextmanager
+def before_exit(callback: Callable[[], None]) -> Iterator[None]:
+    """While the block runs, SIGTERM calls `callback` before it raises: to end what the main thread waits for.
+
+    It must return at once.
+    """
+    _callbacks.append(callback)
+    try:
+        yield
+    finally:
+        _callbacks.remove(callback)
+
+
 def _exit(number: int, _frame: FrameType | None) -> None:
     signal.signal(number, signal.SIG_DFL)
+    for callback in _callbacks:
+        with suppress(Exception):
+            callback()
     sys.exit(128 + number)

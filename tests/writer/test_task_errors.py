@@ -39,6 +39,15 @@ def test_an_error_arrives_with_its_facts(error: SkepError) -> None:
     assert list(raised.value.fields) == list(error.fields)
 
 
+def test_an_interrupt_wins_over_what_fails_for_it() -> None:
+    """A call of Spark that was interrupted has its answer unread, and the next one takes that for its own."""
+    with pytest.raises(SystemExit, match="143"), errors_of_tasks():
+        try:
+            sys.exit(143)
+        finally:
+            {}["an answer to another call"]
+
+
 def test_errors_of_others_pass() -> None:
     with pytest.raises(ZeroDivisionError), errors_of_tasks(), carrying_errors():
         raise ZeroDivisionError

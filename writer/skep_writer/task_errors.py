@@ -39,11 +39,22 @@ def errors_of_tasks() -> Iterator[None]:
     except SkepError:
         raise
     except Exception as error:
+        interrupt = _interrupt_behind(error)
+        if interrupt is not None:
+            raise interrupt from None
         found = _error_in(str(error))
         if found is None:
             raise
         log.debug("a task failed", exc_info=error)
         raise found from None
+
+
+def _interrupt_behind(error: BaseException) -> BaseException | None:
+    """An interrupt leaves the answer to a call unread, and the calls made on the way out fail for it in some way."""
+    behind = error.__context__
+    while behind is not None and not isinstance(behind, KeyboardInterrupt | SystemExit):
+        behind = behind.__context__
+    return behind
 
 
 def _text(error: SkepError) -> str:

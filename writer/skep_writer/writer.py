@@ -19,6 +19,7 @@ from skep_table.lock import Lock, NoLock
 from skep_table.options import Options
 from skep_table.runner import Runner, ThreadRunner
 from skep_table.schema.policy import CASE_SENSITIVE
+from skep_table.signals import before_exit
 from skep_table.table import HudiTable
 from skep_table.timeline.metadata import WriteOperation
 from skep_table.write.bucket import BucketResult
@@ -131,7 +132,8 @@ class SparkWriter(TableWriter):
         """Of one write."""
         ended = self._ended = threading.Event()
         try:
-            with errors_of_tasks(), job_group(self._spark, self._group):
+            # Leaving a call of Spark waits for its answer: it has to come soon.
+            with errors_of_tasks(), before_exit(self._cancel), job_group(self._spark, self._group):
                 yield
         except BaseException as error:
             if not isinstance(error, Exception):  # interrupted: the answer to the running call is never read
@@ -144,6 +146,9 @@ class SparkWriter(TableWriter):
 
     def _cancel_jobs(self, _error: LeaseLostError) -> None:
         """What still runs for a write that can't complete any more is of no use."""
+        self._cancel()
+
+    def _cancel(self) -> None:
         threading.Thread(target=self._cancel_until, args=(self._ended,), name="skep-cancel", daemon=True).start()
 
     def _cancel_once(self) -> None:

@@ -220,7 +220,8 @@ class Transaction:
                 exc_info=log.isEnabledFor(logging.DEBUG),
             )
         else:
-            level = logging.WARNING if interrupted or isinstance(error, OSError) else logging.INFO
+            expected = isinstance(error, SkepError) and not isinstance(error, OSError)
+            level = logging.INFO if expected else logging.WARNING
             log.log(level, "table %s: write %s %s and is rolled back; the table reads as before it", name, time, what)
         finally:
             self._heart.stop()
