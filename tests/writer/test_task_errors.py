@@ -41,11 +41,15 @@ def test_an_error_arrives_with_its_facts(error: SkepError) -> None:
 
 def test_an_interrupt_wins_over_what_fails_for_it() -> None:
     """A call of Spark that was interrupted has its answer unread, and the next one takes that for its own."""
-    with pytest.raises(SystemExit, match="143"), errors_of_tasks():
+
+    def interrupted() -> None:
         try:
             sys.exit(143)
         finally:
-            {}["an answer to another call"]
+            raise KeyError("an answer to another call")
+
+    with pytest.raises(SystemExit, match="143"), errors_of_tasks():
+        interrupted()
 
 
 def test_errors_of_others_pass() -> None:
