@@ -17,5 +17,8 @@ MAX_RECORD_KEY: Final = "hoodie_max_record_key"
 # refuses dates before 1582 and times before 1900 (READ_ANCIENT_DATETIME); from 3.0 on (INT96: 3.1) a version without a
 # mark of the legacy calendar is the proleptic Gregorian one. Hive 4 has a key of its own; without it dates are legacy.
 SPARK_VERSION: Final = "org.apache.spark.version"
+LEGACY_DATETIME: Final = "org.apache.spark.legacyDateTime"
+LEGACY_INT96: Final = "org.apache.spark.legacyINT96"
+SPARK_ZONE: Final = "org.apache.spark.timeZone"
 HIVE_PROLEPTIC: Final = "writer.date.proleptic"
 PROLEPTIC_CALENDAR: Final = {SPARK_VERSION: "3.5.0", HIVE_PROLEPTIC: "true"}

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from skep_table.basefile.calendars import LegacyCalendar
 from skep_table.basefile.footer import damage_named
 from skep_table.names import BaseFormat
 from skep_table.schema.arrow import to_arrow
@@ -63,7 +64,9 @@ def _parquet_batches(
     with damage_named(path):
         # Java's INT96 times have nanoseconds and overflow before 1677; microseconds hold all that Hudi can.
         file = pq.ParquetFile(source, coerce_int96_timestamp_unit="us", pre_buffer=True)
-        prunes = filter is not None and (target is None or _same_types(file.schema_arrow, target))
+        calendar = LegacyCalendar.of(file.metadata, path)
+        # statistics are in the file's calendar, too
+        prunes = filter is not None and calendar is None and (target is None or _same_types(file.schema_arrow, target))
         groups = _groups_left(source, filter) if prunes else range(file.num_row_groups)
         columns = wanted
         if wanted is not None:
@@ -73,7 +76,8 @@ def _parquet_batches(
         for group in groups:  # one at a time: Arrow would keep the bytes of all of them until the last is read
             for batch in file.iter_batches(batch_size=batch_rows, row_groups=[group], columns=columns):
                 seen = True
-                yield _without_metadata(batch)
+                plain = _without_metadata(batch)
+                yield plain if calendar is None else calendar.proleptic(plain)
         if not seen:
             schema = file.schema_arrow.remove_metadata()
             yield _empty(schema if columns is None else pa.schema([schema.field(name) for name in columns]))

@@ -218,7 +218,7 @@ class LogBlock:
         wanted = [f for f in self._record().fields if columns is None or f.name in columns]
         target = pa.schema([arrow_field(field) for field in wanted])
         try:
-            file = pq.ParquetFile(pa.BufferReader(self.content()))
+            file = pq.ParquetFile(pa.BufferReader(self.content()), coerce_int96_timestamp_unit="us")
             rows = file.read(columns=[field.name for field in wanted])
             table = pa.table([rows[field.name].cast(field.type) for field in target], schema=target)
         except (pa.ArrowException, OSError, KeyError) as error:
