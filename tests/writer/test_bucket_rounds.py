@@ -1,72 +1,116 @@
-"""Spark and threads write one bucketed table in turn: each finds the other's file groups, whatever the keys are."""
+"""Tables with a bucket index, written by Spark and by threads in turn: a key goes to the same file group by both."""
 
 from __future__ import annotations
 
-import datetime as dt
-import itertools
-import uuid
+from collections.abc import Callable
+from datetime import date, datetime, timezone
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
-from skep_table.commit.create import TableSpec, create_table
+from skep_table.commit.setting import CommitSetting
+from skep_table.options import Options
 from skep_table.query import ReadRequest, read
-from skep_table.storage import LocalStorage
+from skep_table.services.compact import compact
+from skep_table.table import HudiTable
 from skep_table.table_config import TableType
 from skep_table.write.local import LocalWriter
 from skep_writer import SparkWriter
 
-BUCKETS = 4
-NUMBERS = range(40)
-UTC = dt.timezone.utc
-KEYS: dict[str, pa.Array] = {
-    "texts": pa.array([f"k{n}é" if n % 2 else f"k{n}" for n in NUMBERS]),
-    "longs": pa.array([n * 10**15 - 7 for n in NUMBERS], pa.int64()),
-    "decimals": pa.array([Decimal(n * 7).scaleb(-2) for n in NUMBERS], pa.decimal128(12, 2)),
-    "dates": pa.array([dt.date(1970, 1, 1) + dt.timedelta(days=n * 9) for n in NUMBERS]),
-    "times": pa.array([dt.datetime(2024, 1, 1, n % 24, n, tzinfo=UTC) for n in NUMBERS], pa.timestamp("us", "UTC")),
-    "truths": pa.array([bool(n % 2) for n in NUMBERS]),
+pytestmark = pytest.mark.spark
+
+INDEX = Options({"hoodie.index.type": "BUCKET", "hoodie.bucket.index.num.buckets": "4"})
+COUNT = 24
+KEYS: dict[str, tuple[pa.DataType, Callable[[int], Any]]] = {
+    "string": (pa.string(), lambda at: ("", "é", "a,b:c", "x y", "\U0001f41d")[at % 5] + str(at)),
+    "int": (pa.int32(), lambda at: at - 12),
+    "long": (pa.int64(), lambda at: (at - 12) * 10**15),
+    "double": (pa.float64(), lambda at: at / 3),
+    "float": (pa.float32(), lambda at: at / 4),
+    "boolean": (pa.bool_(), lambda at: at % 2 == 0),
+    "date": (pa.date32(), lambda at: date(1960 + at, 2, 1 + at)),
+    "timestamp": (
+        pa.timestamp("us", "UTC"),
+        lambda at: datetime(1969 + at, 3, 1, at, 30, 0, at * 1001, tzinfo=timezone.utc),
+    ),
+    "decimal": (pa.decimal128(12, 3), lambda at: Decimal(at - 12) / 8),
+    "binary": (pa.binary(), lambda at: bytes([at, 255 - at])),
 }
 
 
-@pytest.mark.parametrize(("keys", "kind"), list(zip(KEYS, itertools.cycle(TableType), strict=False)))
-def test_rounds_in_turn(keys: str, kind: TableType, spark: Any, tmp_path: Path) -> None:
-    """The record key is the column and a number, and the column alone is hashed."""
+def rows_of(schema: pa.Schema, keys: dict[str, list[Any]], ts: int, some: range) -> pa.Table:
+    columns = {name: [values[at] for at in some] for name, values in keys.items()}
+    return pa.table({**columns, "part": [f"p{at % 2}" for at in some], "ts": [ts] * len(some)}, schema)
 
-    def rows(value: int) -> pa.Table:
-        return pa.table({"k": KEYS[keys], "n": pa.array(NUMBERS, pa.int32()), "v": pa.array([value] * len(NUMBERS))})
 
-    spec = TableSpec(
-        name="t",
-        schema=rows(0).schema,
-        record_key=("k", "n"),
-        type=kind,
-        properties={
-            "hoodie.index.type": "BUCKET",
-            "hoodie.bucket.index.num.buckets": str(BUCKETS),
-            "hoodie.bucket.index.hash.field": "k",
-        },
-    )
-    table = create_table(LocalStorage(str(tmp_path / "t")), spec)
+def groups(table: HudiTable) -> tuple[dict[str, int], frozenset[str]]:
+    """The `ts` of each key, and the file groups; a key twice, or a bucket with two groups, is a failure."""
+    found: dict[str, int] = {}
+    for row in read(table.reload(), ReadRequest()).to_arrow().select(list(META)).to_pylist():
+        key = row["_hoodie_record_key"] + "@" + row["part"]
+        assert key not in found, "a key twice"
+        found[key] = row["ts"]
+    buckets: dict[tuple[str, str], str] = {}
+    for partition in table.reload().view().partitions():
+        for slice_ in table.reload().view().slices(partition):
+            number = slice_.file_id[:8]
+            assert (partition, number) not in buckets, "a bucket with two file groups"
+            buckets[partition, number] = slice_.file_id
+    return found, frozenset(buckets.values())
 
-    def frame(made: pa.Table) -> Any:
-        """Through Parquet, so that no value passes through Python and its time zone."""
-        place = tmp_path / f"{uuid.uuid4()}.parquet"
-        pq.write_table(made, place)
-        return spark.read.parquet(str(place))
 
-    threads, sparks = LocalWriter(table), SparkWriter(table, spark)
-    threads.upsert(rows(1).slice(0, 20))
-    sparks.upsert(frame(rows(2).slice(10)))
-    threads.upsert(rows(3).slice(0, 5))
-    sparks.delete(frame(rows(0).slice(35).select(["k", "n"])))
-    now = table.reload()
-    found = read(now, ReadRequest(columns=("k", "n", "v"))).to_arrow().sort_by("n")
-    assert found["v"].to_pylist() == [3] * 5 + [1] * 5 + [2] * 25
-    assert found["k"].combine_chunks().equals(KEYS[keys].slice(0, 35))
-    groups = [group.file_id[:8] for group in now.view().file_groups("")]
-    assert len(groups) == len(set(groups)) <= BUCKETS
+META = ("_hoodie_record_key", "part", "ts")
+
+
+@pytest.mark.parametrize("kind", list(TableType), ids=["cow", "mor"])
+@pytest.mark.parametrize(
+    "names",
+    [
+        pytest.param(("string", "long", "date", "timestamp", "decimal", "boolean"), id="composite"),
+        *(
+            pytest.param((name,), id=name, marks=[] if name == "timestamp" else [pytest.mark.slow])
+            for name in KEYS
+            if name not in ("boolean", "binary")
+        ),
+    ],
+)
+def test_rounds_of_both_engines(
+    names: tuple[str, ...], kind: TableType, spark: Any, make_table: Callable[..., HudiTable]
+) -> None:
+    schema = pa.schema([*((f"k_{name}", KEYS[name][0]) for name in names), ("part", pa.string()), ("ts", pa.int64())])
+    keys = {f"k_{name}": [KEYS[name][1](at) for at in range(COUNT)] for name in names}
+    table = make_table(schema, record_key=tuple(keys), type=kind)
+    setting = CommitSetting(options=INDEX)
+
+    def by_spark(rows: pa.Table) -> None:
+        frame = spark.createDataFrame(rows.to_pandas(date_as_object=True), _ddl(names)).repartition(3)
+        SparkWriter(table, spark, INDEX).upsert(frame)
+
+    def by_threads(rows: pa.Table) -> None:
+        LocalWriter(table.reload(), setting).upsert(rows)
+
+    expected: dict[int, int] = {}
+    known: frozenset[str] = frozenset()
+    rounds = [(by_spark, range(COUNT)), (by_threads, range(0, COUNT, 2)), (by_spark, range(0, COUNT, 3))]
+    for ts, (write, some) in enumerate(rounds, 1):
+        write(rows_of(schema, keys, ts, some))
+        expected.update(dict.fromkeys(some, ts))
+        found, now = groups(table)
+        assert sorted(found.values()) == sorted(expected.values())
+        assert not known or now == known, "a key went to another group"
+        known = now
+    if kind is TableType.MERGE_ON_READ:
+        compact(table.reload(), setting)
+    stored = read(table.reload(), ReadRequest(columns=(*keys, "part", "ts"))).to_arrow().to_pylist()
+    wanted = rows_of(schema, keys, 0, range(COUNT)).to_pylist()
+    for at, row in enumerate(wanted):
+        row["ts"] = expected[at]
+    order = lambda row: str(sorted(row.items()))  # noqa: E731
+    assert sorted(stored, key=order) == sorted(wanted, key=order)
+
+
+def _ddl(names: tuple[str, ...]) -> str:
+    spelled = {"decimal": "decimal(12,3)"}
+    return ", ".join(f"k_{name} {spelled.get(name, name)}" for name in names) + ", part string, ts bigint"
