@@ -7,6 +7,7 @@ its base file: the logs may hold others.
 from __future__ import annotations
 
 import itertools
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
@@ -120,6 +121,7 @@ def prune_by_keys(
     """
     names = [_base_name(found) for found in slices if found.base_file is not None]
     filters = (metadata.bloom(names) if metadata is not None else None) or {}
+    sought = _Sought(keys)
 
     def may_hold(found: FileSlice) -> bool:
         if found.base_file is None:
@@ -127,7 +129,7 @@ def prune_by_keys(
         bloom = filters.get(_base_name(found))
         if bloom is not None:
             return bool(pc.any(bloom.might_contain(keys)).as_py())
-        return footer_may_hold(read_footer(storage, found.base_file.path), keys)
+        return sought.may_be_in(read_footer(storage, found.base_file.path))
 
     kept = ThreadRunner().map(may_hold, slices)
     left = (found if wanted else replace(found, base_file=None) for found, wanted in zip(slices, kept, strict=True))
@@ -138,20 +140,29 @@ def _base_name(found: FileSlice) -> tuple[str, str]:
     return found.partition_path, found.base_file.path.rpartition("/")[2] if found.base_file else ""
 
 
-def footer_may_hold(footer: BaseFileFooter, keys: pa.Array) -> bool:
-    """Whether one of the keys may be in the file."""
-    low, high = footer.min_key, footer.max_key
-    if low is not None and high is not None and _in_plain_order(keys, low, high):
-        keys = keys.filter(pc.and_(pc.greater_equal(keys, low), pc.less_equal(keys, high)))
-    if not len(keys):
-        return False
-    return footer.bloom is None or bool(pc.any(footer.bloom.might_contain(keys)).as_py())
+class _Sought:
+    """The record keys that are looked for, arranged once for the key ranges of many files."""
+
+    def __init__(self, keys: pa.Array) -> None:
+        self._keys = keys.cast(pa.string()).drop_null()
+        self._texts = sorted(self._keys.to_pylist())
+        self._plain = _in_plain_order(*self._texts)
+
+    def may_be_in(self, footer: BaseFileFooter) -> bool:
+        """Whether one of the keys may be in the file."""
+        keys, low, high = self._keys, footer.min_key, footer.max_key
+        if low is not None and high is not None and self._plain and _in_plain_order(low, high):
+            start, end = bisect_left(self._texts, low), bisect_right(self._texts, high)
+            if end - start < len(keys):
+                keys = pa.array(self._texts[start:end], pa.string())
+        if not len(keys):
+            return False
+        return footer.bloom is None or bool(pc.any(footer.bloom.might_contain(keys)).as_py())
 
 
-def _in_plain_order(keys: pa.Array, low: str, high: str) -> bool:
-    # Java writers compare keys by UTF-16 units: beyond U+D7FF that is another order than that of the bytes.
-    texts = pa.concat_arrays([keys.cast(pa.string()), pa.array([low, high])])
-    return not pc.any(pc.match_substring_regex(texts, _BEYOND_PLAIN_ORDER)).as_py()
+def _in_plain_order(*texts: str) -> bool:
+    # Java writers compare keys by UTF-16 units: beyond U+D7FF that is another order than that of the characters.
+    return all(text.isascii() or max(text) < "\ud800" for text in texts)
 
 
 def record_keys(predicate: Predicate, config: TableConfig) -> pa.Array | None:
