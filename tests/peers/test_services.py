@@ -261,3 +261,55 @@ def files(shared: Shared) -> list[str]:
     view = shared.open().view()
     slices = [slice_ for partition in view.partitions() for slice_ in view.slices(partition)]
     return [slice_.base_file.path for slice_ in slices if slice_.base_file]
+
+
+@hudi_releases
+@pytest.mark.parametrize("shape", SHAPES[:1], ids=str)
+def test_both_write_clean_archive_and_roll_back_in_turn(release: str, shape: Shape, jvm: Start, tmp_path: Path) -> None:
+    """After each step both read the whole table as it was written: after failed writes too."""
+    hudi, shared = jvm(release), Shared.make(tmp_path / shape.name, shape)
+    source = shared.source
+
+    def theirs(operation: str, rows: list[dict[str, Any]], **more: str) -> None:
+        shared.theirs(hudi, operation, rows, **more)
+
+    def failed(rows: list[dict[str, Any]]) -> str:
+        """Hudi's upsert without its last step, as after a driver's death."""
+        rows_before, born = dict(shared.rows), dict(source.born)
+        theirs("upsert", rows)
+        last = shared.open().timeline.data().completed().last()
+        assert last is not None
+        Path(shared.path, shared.open().layout.path(last)).unlink()
+        shared.rows, source.born = rows_before, born
+        return last.requested_time
+
+    shared.ours("insert", source.new(15))
+    agree(shared, hudi)
+    theirs("insert", source.new(15))
+    agree(shared, hudi)
+    for turn in range(3):
+        shared.ours("upsert", source.mixed(6, 2))
+        agree(shared, hudi)
+        theirs("upsert", source.mixed(6, 2))
+        agree(shared, hudi)
+        shared.ours("delete", source.forget(source.again(2)))
+        agree(shared, hudi)
+        theirs("delete", source.forget(source.again(2)))
+        agree(shared, hudi)
+        shared.crash(source.again(3))
+        theirs("upsert", source.mixed(4, 1))  # rolls ours back
+        agree(shared, hudi)
+        time = failed(source.again(3))
+        agree(shared, hudi)
+        shared.ours("upsert", source.mixed(4, 1))  # rolls Hudi's back
+        assert not shared.open().timeline.contains(time)
+        agree(shared, hudi)
+        if turn % 2:
+            theirs("upsert", source.mixed(4, 1), **SERVICES)
+        else:
+            assert clean(shared.open(), setting(**ONE_COMMIT))
+            assert archive(shared.open(), setting(**SHORT)).instants
+        agree(shared, hudi)
+    timeline = shared.open().timeline
+    assert len(timeline.of(Action.ROLLBACK)) + sum(i.action is Action.ROLLBACK for i in timeline.archived()) >= 6
+    assert not timeline.pending().instants
