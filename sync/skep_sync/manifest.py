@@ -8,6 +8,7 @@ metastore hears of it, so readers of one partition see one state of it.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
@@ -23,6 +24,7 @@ from skep_table.errors import UnsupportedError
 from skep_table.names import BaseFormat
 from skep_table.storage import Storage
 from skep_table.table import HudiTable
+from skep_table.view import FileSlice
 
 FOLDER: Final = ".hoodie/.skep/manifest"
 _FILE: Final = "files"
@@ -91,16 +93,41 @@ class ManifestPlanner(Planner):
 
     def _lists(self, changes: Changes) -> tuple[Manifest, ...]:
         """Of the partitions in question those whose lists are not as they should be; emptied ones get empty lists."""
+        from skep_table.query.cleaned import gone, is_outdated
+
         view, storage = self.table.view(), self.table.storage
         _ = view.facts  # read once, before threads ask for it
 
         def wanted(path: str) -> Manifest | None:
             slices = view.slices(path) if path in changes.live else []
+            self._refuse_parts(slices)
             files = sorted(slice_.base_file.path for slice_ in slices if slice_.base_file is not None)
             made = Manifest(manifest_path(path), tuple(map(storage.uri, files)))
             return None if _known(storage, made.path) == made.files else made
 
-        return tuple(filter(None, each_path(wanted, sorted(changes.live | changes.emptied))))
+        lists = tuple(filter(None, each_path(wanted, sorted(changes.live | changes.emptied))))
+        if is_outdated(self.table):
+            raise gone(self.table, "lists of its files would lack some")
+        return lists
+
+    def _refuse_parts(self, slices: Iterable[FileSlice]) -> None:
+        """UnsupportedError for files that do not tell their rows by themselves."""
+        from skep_table.slices.bootstrap import METADATA_BOOTSTRAP
+        from skep_table.slices.history import names_in_file, schema_history
+
+        history = schema_history(self.table)
+        for base in (slice_.base_file for slice_ in slices):
+            if base is None:
+                continue
+            skeleton = base.name.instant_time == METADATA_BOOTSTRAP
+            if skeleton or names_in_file(history, base.name.instant_time):
+                what = "a skeleton of a bootstrap" if skeleton else "a file with columns that were renamed since"
+                raise UnsupportedError(
+                    f"table {self.table.config.name}: {base.path} is {what}, which lists of files can't say to engines",
+                    hint="cluster the table, which rewrites its files",
+                    table=self.table.config.name,
+                    path=base.path,
+                )
 
     def _is_own_kind(self, actual: Table) -> bool:
         """Over lists of skep's: this table's, or those it had before it moved."""

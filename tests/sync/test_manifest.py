@@ -20,9 +20,11 @@ from skep_sync.status import sync_status
 from skep_sync.steps import WriteManifests
 from skep_sync.sync import plan_sync, sync_table
 from skep_table.commit.create import TableSpec, create_table
+from skep_table.commit.setting import CommitSetting
 from skep_table.errors import StorageError, SyncError, TableMismatchError
 from skep_table.options import Options
 from skep_table.query import ReadRequest, read
+from skep_table.services.clean import clean
 from skep_table.storage import open_storage
 from skep_table.storage.local import LocalStorage
 from skep_table.table import HudiTable
@@ -173,3 +175,29 @@ def test_cut_while_lists_are_written_the_metastore_knows_of_none_that_is_not_the
     sync_table(table, metastore, database, options=OPTIONS)
     assert metastore.table(database, "t").parameters[MARKER]
     assert as_engines_read(metastore, database, "t") == as_skep_reads(table)
+
+
+def test_a_skeleton_of_a_bootstrap_is_no_file_for_engines(
+    golden: Path, metastore: Metastore, database: str, tmp_path: Path
+) -> None:
+    """Its data columns lie elsewhere: engines would read nulls."""
+    shutil.copytree(golden / "0.15.0" / "cow_bootstrap_metadata_only" / "table", tmp_path / "t")
+    table = HudiTable.open(str(tmp_path / "t"))
+    with pytest.raises(SyncError, match="skeleton"):
+        sync_table(table, metastore, database, options=OPTIONS)
+    assert metastore.find_table(database, table.config.name) is None
+
+
+def test_lists_are_not_made_from_a_look_that_a_clean_has_overtaken(
+    write: Write, metastore: Metastore, database: str
+) -> None:
+    early = write("t", 1, 2)
+    for note in ("a", "b", "c"):
+        table = write("t", 1, note=note)
+    setting = CommitSetting(options=Options({"hoodie.cleaner.commits.retained": "1"}))
+    assert clean(table, setting) is not None
+    with pytest.raises(SyncError, match="clean"):
+        plan_sync(early, metastore, database, options=OPTIONS)
+    sync_table(table, metastore, database, options=OPTIONS)
+    rows = as_engines_read(metastore, database, "t")
+    assert [row["_hoodie_record_key"] for row in rows] == ["1", "2"]
