@@ -263,7 +263,13 @@ def files(shared: Shared) -> list[str]:
     return [slice_.base_file.path for slice_ in slices if slice_.base_file]
 
 
-@hudi_releases
+@pytest.mark.parametrize(
+    "release",
+    [
+        pytest.param("0.15.0", marks=[pytest.mark.peer("hudi-0.15.0"), pytest.mark.slow]),
+        pytest.param("1.2.0", marks=pytest.mark.peer("hudi-1.2.0")),
+    ],
+)
 @pytest.mark.parametrize("shape", SHAPES[:1], ids=str)
 def test_both_write_clean_archive_and_roll_back_in_turn(release: str, shape: Shape, jvm: Start, tmp_path: Path) -> None:
     """After each step both read the whole table as it was written: after failed writes too."""
@@ -287,7 +293,7 @@ def test_both_write_clean_archive_and_roll_back_in_turn(release: str, shape: Sha
     agree(shared, hudi)
     theirs("insert", source.new(15))
     agree(shared, hudi)
-    for turn in range(3):
+    for turn in range(2):
         shared.ours("upsert", source.mixed(6, 2))
         agree(shared, hudi)
         theirs("upsert", source.mixed(6, 2))
@@ -311,5 +317,5 @@ def test_both_write_clean_archive_and_roll_back_in_turn(release: str, shape: Sha
             assert archive(shared.open(), setting(**SHORT)).instants
         agree(shared, hudi)
     timeline = shared.open().timeline
-    assert len(timeline.of(Action.ROLLBACK)) + sum(i.action is Action.ROLLBACK for i in timeline.archived()) >= 6
+    assert len(timeline.of(Action.ROLLBACK)) + sum(i.action is Action.ROLLBACK for i in timeline.archived()) >= 4
     assert not timeline.pending().instants
