@@ -79,7 +79,8 @@ class DroppedEntries:
                     names[database] = self._names(target, database)
                 key = target.name, table_key(watched.base_path)
                 there = names[database] & {name, f"{name}_ro", f"{name}_rt"}
-                if not there or not there >= self._there.get(key, frozenset()):
+                # What is submitted once is tried again by the queue: it is not submitted at each look.
+                if (key not in self._there and not there) or not there >= self._there.get(key, frozenset()):
                     lost[key[1]] = watched
                 self._there[key] = there
         return list(lost.values())
