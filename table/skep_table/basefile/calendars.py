@@ -51,9 +51,14 @@ class LegacyCalendar:
         # versions are compared as text, as Spark does
         dates = version < b"3.0.0" or keys.LEGACY_DATETIME.encode() in entries
         int96 = version < b"3.1.0" or keys.LEGACY_INT96.encode() in entries
-        columns = (metadata.schema.column(at) for at in range(metadata.num_columns))
-        stored = frozenset(column.path.partition(".")[0] for column in columns if column.physical_type == "INT96")
-        if not dates and not (int96 and stored):
+        if not dates and not int96:
+            return None
+        # not by `metadata.schema`, which would keep the footer in memory: see `footer.read_footer`
+        chunks = [
+            metadata.row_group(0).column(at) for at in range(metadata.num_columns if metadata.num_row_groups else 0)
+        ]
+        stored = frozenset(chunk.path_in_schema.partition(".")[0] for chunk in chunks if chunk.physical_type == "INT96")
+        if not dates and not stored:
             return None
         zone = entries.get(keys.SPARK_ZONE.encode(), b"").decode("utf-8", "replace")
         return cls(path, dates, int96, stored, zone)

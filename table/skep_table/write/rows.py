@@ -14,7 +14,7 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
-from skep_table.runner import Runner, ThreadRunner
+from skep_table.runner import ReportingRunner, Runner, ThreadRunner
 from skep_table.schema.types import RECORD_KEY
 from skep_table.write.attempt import attempt_scope
 from skep_table.write.bucket import BucketResult, write_bucket
@@ -105,7 +105,7 @@ class ArrowRows:
             parts = chosen.get(bucket.number)
             if parts is not None:
                 tasks.append((bucket, self._keyed.take(pa.array(np.concatenate(parts))).combine_chunks()))
-        if isinstance(self._runner, ThreadRunner):
+        if isinstance(self._runner, (ThreadRunner, ReportingRunner)):  # tasks of this process, which run once
             again = self._announced == context.instant_time
             context = announce(context, [bucket for bucket, _ in tasks], again=again)
             if context.announced is not None:
