@@ -9,7 +9,7 @@ import typer
 from skep.cli.metastore import MetastoreOption, WarehouseOption
 from skep.cli.output import Output, OutputOption, print_batches, reported
 from skep.cli.settings_of import settings_of
-from skep.cli.tables import TableTarget, looked_at
+from skep.cli.tables import TableTarget, looked_at_as
 
 NoMetadata = Annotated[bool, typer.Option("--no-metadata", help="List storage, whatever the metadata table says.")]
 Settings = Annotated[
@@ -47,18 +47,25 @@ def read(
 ) -> None:
     """Print the rows of a Hudi table.
 
-    --since and --until make the query incremental. They are instants; from table version 8 on, completion times.
+    --since and --until make the query incremental. They are instants; from table version 8 on, completion times. The
+    name of a read-optimized view (t_ro) is answered read-optimized unless --query asks for something else.
     """
     with reported():
         # Arrow is loaded when a table is read, not when help is printed.
+        from skep_catalog.entries import View
         from skep_table.options import Options
         from skep_table.query import ReadRequest, read
+        from skep_table.query.options import QUERY_TYPE
 
         settings = Options(settings_of(option))
-        incremental = since is not None or until is not None
+        opened, view = looked_at_as(table, option, metastore, warehouse)
+        if query is None and (since is not None or until is not None) and as_of is None:
+            query = "incremental"
+        elif query is None and view is View.READ_OPTIMIZED and not settings.is_set(QUERY_TYPE):
+            query = "read_optimized"
         request = ReadRequest.of(
             settings,
-            query=query or ("incremental" if incremental and as_of is None else None),
+            query=query,
             as_of=as_of,
             since=since,
             until=until,
@@ -68,5 +75,5 @@ def read(
             path_glob=path_glob,
             metadata=False if no_metadata else None,
         )
-        result = read(looked_at(table, option, metastore, warehouse), request)
+        result = read(opened, request)
         print_batches(result.schema, result.to_batches(), output)

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from skep.lake import Lake
     from skep.services import Services
     from skep.table import Table
+    from skep_catalog.entities import Table as Entry
+    from skep_catalog.entries import View
     from skep_table.table import HudiTable
 
 T = TypeVar("T")
@@ -124,24 +126,41 @@ def located(
     target: str, options: Mapping[str, str], metastore: str | None, warehouse: str | None
 ) -> tuple[str, dict[str, str]]:
     """Where a table lies, and the options to open it with. Given by its path, no metastore and no settings count."""
+    location, found, _ = _registered(target, options, metastore, warehouse)
+    return location, found
+
+
+def _registered(
+    target: str, options: Mapping[str, str], metastore: str | None, warehouse: str | None
+) -> tuple[str, dict[str, str], Entry | None]:
     if is_path(target):
-        return target, dict(options)
+        return target, dict(options), None
     with connected(metastore, warehouse) as (client, settings):
         name = TableName.parse(target, settings.database)
-        location = client.table(name.database, name.name).storage.location
-        if not location:
+        entry = client.table(name.database, name.name)
+        if not entry.storage.location:
             raise NotATableError(f"table {name} has no location in the metastore", table=str(name))
-        return location, {**settings.options, **options}
+        return entry.storage.location, {**settings.options, **options}, entry
 
 
 def looked_at(target: str, pairs: list[str] | None, metastore: str | None, warehouse: str | None) -> HudiTable:
     """A table for commands that only look at its files."""
+    return looked_at_as(target, pairs, metastore, warehouse)[0]
+
+
+def looked_at_as(
+    target: str, pairs: list[str] | None, metastore: str | None, warehouse: str | None
+) -> tuple[HudiTable, View | None]:
+    """The same, with the view that the name stands for in the metastore; None for a path."""
+    from skep_catalog.entries import view_of
     from skep_table.options import Options
     from skep_table.table import HudiTable
 
     given = Options(settings_of(pairs))
     given.check()
-    return HudiTable.open(*located(target, given, metastore, warehouse))
+    location, options, entry = _registered(target, given, metastore, warehouse)
+    table = HudiTable.open(location, options)
+    return table, None if entry is None else view_of(entry, table.config)
 
 
 @contextmanager

@@ -139,3 +139,23 @@ def test_looks_at_a_table_by_name_path_and_folder(
         registered = run(command, path, "-m", metastore.uri, "-o", "json")
         assert json.loads(registered.stdout) == rows
         assert {"fact": "registered as", "value": "orders"} in rows
+
+
+@pytest.mark.metastore
+def test_the_name_of_a_view_reads_what_the_view_shows(
+    lake: Lake, metastore: Metastore, database: str, orders: Orders
+) -> None:
+    table = lake.create_table("m", orders(), key="id", ordering="ts", partition_by="day", type="mor")
+    table.bulk_insert(orders(1))
+    table.upsert(orders(1, ts=9))
+
+    def times(*arguments: str) -> list[int]:
+        result = run("read", *arguments, "--columns", "ts", "-m", metastore.uri, "-o", "json")
+        assert result.exit_code == 0, result.stderr
+        return [row["ts"] for row in json.loads(result.stdout)]
+
+    assert times(f"{database}.m_ro") == times(f"{database}.m", "--query", "read_optimized") == [1]
+    assert (
+        times(f"{database}.m") == times(f"{database}.m_rt") == times(f"{database}.m_ro", "--query", "snapshot") == [9]
+    )
+    assert times(f"{database}.m_ro", "--since", "000") == times(f"{database}.m", "--since", "000")
