@@ -156,7 +156,7 @@ def test_a_spark_schema_serves_too(lake: Lake, orders: Orders, spark: Any) -> No
         ("orders", {"key": "nix"}, KeyFieldError, "nix"),
         ("orders", {"key": "id", "ordering": "nix"}, KeyFieldError, "nix"),
         ("orders", {"key": "id", "partition_by": "nix"}, KeyFieldError, "nix"),
-        ("orders", {"key": "id", "type": "row"}, InputError, "unknown type 'row'"),
+        ("orders", {"key": "id", "type": "row"}, InputError, "unknown table type 'row'"),
     ],
 )
 def test_a_wrong_table_leaves_nothing_behind(
