@@ -168,18 +168,23 @@ class FrameWriter:
                 )
             frame = held(frame)  # some frames can be read but once, and this is a look at the columns
             table = create_table(storage, _spec(options, frame))
-            with _removed_when_refused(table):
+            with removed_when_refused(table):
                 return _written(writer_for(frame, table, _setting(table, options)), frame, options)
         return _written(writer_for(frame, table, _setting(table, options)), frame, options)
 
 
 @contextmanager
-def _removed_when_refused(table: HudiTable) -> Iterator[None]:
-    """Takes a new table away when its first rows are refused, unless another writer uses it already."""
+def removed_when_refused(table: HudiTable, unregister: Callable[[], object] | None = None) -> Iterator[None]:
+    """Removes a new table when its first rows are refused, unless another writer uses it already.
+
+    `unregister` removes its entry from the metastore, where it has one.
+    """
     try:
         yield
     except InputError:
         if not any(instant.action in DATA_ACTIONS for instant in table.reload().timeline):
+            if unregister is not None:
+                unregister()
             table.storage.delete_folder(META_FOLDER)
         raise
 

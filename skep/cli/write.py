@@ -118,9 +118,9 @@ def write(
         with _destination(table, described, option, metastore, warehouse) as there:
             columns = to_arrow(there.found.schema) if there.found else None
             rows = _rows(inputs, columns, told_types, listener)
-            target = there.found or there.make(rows.schema)
-            target.events.listen(listener)
-            result = getattr(target, operation.value)(rows, batch_id=batch_id)
+            with there.table(rows.schema) as target:
+                target.events.listen(listener)
+                result = getattr(target, operation.value)(rows, batch_id=batch_id)
         _print(result, output)
 
 
@@ -169,6 +169,19 @@ class _Destination:
 
     found: Table | None
     make: Callable[[pa.Schema], Table]
+    unregister: Callable[[], object] | None
+
+    @contextmanager
+    def table(self, schema: pa.Schema) -> Iterator[Table]:
+        """One that was made is removed again when its first rows are refused."""
+        from skep.hoodie import removed_when_refused
+
+        if self.found is not None:
+            yield self.found
+            return
+        made = self.make(schema)
+        with removed_when_refused(made.hudi, self.unregister):
+            yield made
 
 
 @contextmanager
@@ -188,6 +201,7 @@ def _destination(
     missing: type[SkepError]
     opened: Callable[[], Table]
     make: Callable[[pa.Schema], Table]
+    unregister: Callable[[], object] | None = None
     with ExitStack() as stack:
         if is_path(target):
             make = partial(create_at, target, options=options, **described)
@@ -196,6 +210,7 @@ def _destination(
         else:
             lake = stack.enter_context(connect(metastore, warehouse, options=options))
             make = partial(lake.create_table, target, **described)
+            unregister = partial(lake.drop_table, target)
             opened = partial(lake.table, target)
             missing = NoSuchTableError
         try:
@@ -204,10 +219,10 @@ def _destination(
             if described["key"] is None:
                 hint = "--key makes it; --key '' makes one without record key"
                 raise missing(error.message, hint=hint, **error.fields) from error
-            yield _Destination(None, make)
+            yield _Destination(None, make, unregister)
         else:
             check_same(found.hudi, **described)
-            yield _Destination(found, make)
+            yield _Destination(found, make, unregister)
 
 
 def _print(result: WriteResult, output: Output) -> None:

@@ -159,3 +159,14 @@ def test_the_name_of_a_view_reads_what_the_view_shows(
         times(f"{database}.m") == times(f"{database}.m_rt") == times(f"{database}.m_ro", "--query", "snapshot") == [9]
     )
     assert times(f"{database}.m_ro", "--since", "000") == times(f"{database}.m", "--since", "000")
+
+
+@pytest.mark.metastore
+def test_a_new_table_is_taken_out_again_when_its_first_rows_are_refused(
+    metastore: Metastore, database: str, tmp_path: Path
+) -> None:
+    (tmp_path / "rows.csv").write_text("id,v\n1,2\n,3\n")
+    found = run("write", f"{database}.orders", "rows.csv", "--key", "id", "-m", metastore.uri, "--warehouse", tmp_path)
+    assert found.exit_code == 2, found.output
+    assert metastore.find_table(database, "orders") is None
+    assert not list(tmp_path.rglob("hoodie.properties"))

@@ -240,6 +240,17 @@ def test_flags_that_contradict_the_table_are_refused(
     assert len(skep.open_table(table).history()) == 2
 
 
+def test_a_new_table_does_not_outlive_the_refusal_of_its_first_rows(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("id,v\n1,2\n,3\n")
+    assert "id" in run("write", tmp_path / "t", tmp_path / "rows.csv", "--key", "id", code=2).stderr
+    assert not (tmp_path / "t/.hoodie").exists()
+    (tmp_path / "rows.csv").write_text("id,v\n1,2\n")
+    run("write", tmp_path / "t", tmp_path / "rows.csv", "--key", "id")
+    (tmp_path / "rows.csv").write_text("id,v\n,3\n")
+    run("write", tmp_path / "t", tmp_path / "rows.csv", code=2)
+    assert len(skep.open_table(tmp_path / "t").history()) == 1
+
+
 def test_a_table_is_not_made_with_other_settings_than_its_options(run: Run, tmp_path: Path) -> None:
     as_parquet(tmp_path / "a.parquet")
     other = ("--option", "hoodie.datasource.write.recordkey.field=day")
