@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 # The session's file systems need no credentials of the table's for these.
 _SCHEMES: Final = ("file:", "hdfs:")
 _GLOB: Final = re.compile(r"([\[\]{}*?\\])")
-# Files of Hudi do not say which calendar their writer used: all of them the one of today.
-# A file that is not there, or can't be read, is an error whatever the session says.
+# What holds for these reads whatever the session's settings are: files that do not state their calendar are in the
+# proleptic Gregorian one, as skep's reader takes them; a file that is missing or damaged is an error.
 _OPTIONS: Final = {
     "datetimeRebaseMode": "CORRECTED",
     "int96RebaseMode": "CORRECTED",
@@ -34,6 +34,13 @@ _OPTIONS: Final = {
     "ignoreMissingFiles": "false",
     "ignoreCorruptFiles": "false",
 }
+# Shifts INT96 times of some writers by the session's time zone; no option of a read can turn it off.
+_SHIFTS: Final = "spark.sql.parquet.int96TimestampConversion"
+
+
+def reads_alike(spark: SparkSession) -> bool:
+    """Whether this session's reader gives the values that skep's does."""
+    return (spark.conf.get(_SHIFTS, None) or "false").lower() != "true"
 
 
 def split(tasks: Sequence[ReadTask]) -> tuple[list[ReadTask], list[ReadTask]]:
