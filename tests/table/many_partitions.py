@@ -13,6 +13,8 @@ from pathlib import Path
 import pyarrow as pa
 
 from skep_table.commit.create import TableSpec, create_table
+from skep_table.commit.setting import CommitSetting
+from skep_table.options import Options
 from skep_table.storage import open_storage
 from skep_table.table import HudiTable
 from skep_table.write.local import LocalWriter
@@ -25,7 +27,8 @@ def make(place: Path, count: int, *, empty: bool = False) -> HudiTable:
     rows = pa.table({"id": pa.array([1], pa.int64()), "day": ["p0000000"]})
     spec = TableSpec(name="many", schema=rows.schema, record_key=("id",), partition_by=("day",))
     create_table(open_storage(place), spec)
-    LocalWriter(HudiTable.open(place)).upsert(rows)
+    full_size = CommitSetting(options=Options({"hoodie.index.bloom.num_entries": 60_000}))
+    LocalWriter(HudiTable.open(place), full_size).upsert(rows)
     (commit,) = (place / ".hoodie").glob("*.commit")
     account = json.loads(commit.read_text())
     (stat,) = account["partitionToWriteStats"]["p0000000"]

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from skep_table.basefile.value_filters import ValueFilters
-from skep_table.bloom import BloomKind, bits_for
+from skep_table.bloom import BloomKind, bits_for, fitted
 from skep_table.options import Options, Status, boolean, one_of, option
 
 _CODECS: Final = {"snappy", "gzip", "zstd", "lz4", "brotli", "none"}
@@ -47,8 +47,9 @@ option("hoodie.parquet.compression.ratio", float, 0.1, "sizes are measured", sta
 class BaseFileOptions:
     """How a base file is written. `block_bytes` bounds the Arrow data that a writer holds before it writes it out.
 
-    `key_filter`: the footer has the filter over record keys and their range. Without `meta` the meta columns are null,
-    as the table has it that computes keys anew (`hoodie.populate.meta.fields=false`).
+    `key_filter`: the footer has the filter over record keys and their range; `filter_fits`: the filter of a file with
+    few keys is sized for these. Without `meta` the meta columns are null, as the table has it that computes keys anew
+    (`hoodie.populate.meta.fields=false`).
     """
 
     codec: str = CODEC.default
@@ -60,6 +61,7 @@ class BaseFileOptions:
     bloom_fpp: float = BLOOM_FPP.default
     bloom_max_entries: int = BLOOM_MAX_ENTRIES.default
     key_filter: bool = KEY_FILTER.default
+    filter_fits: bool = True
     meta: bool = True
     value_filters: ValueFilters = field(default_factory=ValueFilters)
 
@@ -75,6 +77,7 @@ class BaseFileOptions:
             bloom_fpp=options.value(BLOOM_FPP),
             bloom_max_entries=options.value(BLOOM_MAX_ENTRIES),
             key_filter=meta and options.value(KEY_FILTER),
+            filter_fits=not options.is_set(BLOOM_ENTRIES),
             meta=meta,
             value_filters=ValueFilters.of(options),
         )
@@ -83,8 +86,9 @@ class BaseFileOptions:
         """What the filter over so many keys takes in a footer, where it is written as text."""
         if not self.key_filter:
             return 0
-        rows = 1 if self.bloom_type is BloomKind.SIMPLE else -(-min(keys, self.bloom_max_entries) // self.bloom_entries)
-        return max(1, rows) * bits_for(self.bloom_entries, self.bloom_fpp) // 6
+        entries = fitted(keys, self.bloom_entries) if self.filter_fits else self.bloom_entries
+        rows = 1 if self.bloom_type is BloomKind.SIMPLE else -(-min(keys, self.bloom_max_entries) // entries)
+        return max(1, rows) * bits_for(entries, self.bloom_fpp) // 6
 
     def room(self, size: int, keys: int) -> int:
         """What a file of `size` bytes has for its records. At least half: a target may be smaller than the filter."""

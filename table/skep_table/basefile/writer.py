@@ -58,6 +58,7 @@ class BaseFileWriter(AbstractContextManager["BaseFileWriter"]):
             self._options.bloom_entries,
             self._options.bloom_fpp,
             self._options.bloom_max_entries,
+            self._options.filter_fits,
         )
         self._range: tuple[str, str] | None = None
         self._held: list[pa.RecordBatch] = []

@@ -24,6 +24,8 @@ _INT: Final = struct.Struct(">i")
 _HEADER: Final = struct.Struct(">iibi")  # version, k, hash type, m
 _UNVERSIONED: Final = struct.Struct(">ii")  # k, m
 _GROWTH: Final = struct.Struct(">iii")  # row capacity, keys in the last row, rows
+_FEW_OF: Final = 8  # few keys are at most this part of the entries
+_LEAST_ENTRIES: Final = 100
 _FEW_BITS: Final = 4_096  # that are set in a row: up to here they are kept by themselves
 _BATCH: Final = 65_536  # keys hashed at once where nobody keeps the hashes: the passes stay in the cache
 # The smallest false-positive rate a double can hold needs 1,075 hash functions; a greater number is damage.
@@ -201,6 +203,14 @@ def hashes_for(entries: int, bits: int) -> int:
     return math.ceil(math.log(2) * bits / entries)
 
 
+def fitted(keys: int, entries: int) -> int:
+    """For how many entries a filter over `keys` is made that may be smaller than one for `entries`.
+
+    That of a file with few keys would be hundreds of times as large as its rows. Any reader takes a filter of any size.
+    """
+    return max(keys, _LEAST_ENTRIES) if keys <= entries // _FEW_OF else entries
+
+
 class _Row:
     """The bits of a row while keys are added: a byte each, or only those that are set while these are few."""
 
@@ -233,12 +243,17 @@ class _Row:
 class BloomBuilder:
     """Fills a filter batch by batch. A dynamic filter gets a new row each `entries` keys, up to `max_entries`; then
     further keys go round the rows in turn, in Hudi's order, so that the bytes are the same as Hudi's.
+
+    `fits`: a filter over few keys is made for as many entries; see `fitted`.
     """
 
     kind: BloomKind = BloomKind.DYNAMIC_V0
     entries: int = 60_000
     fpp: float = 1e-9
     max_entries: int = 100_000
+    fits: bool = False
+    _held: list[KeyHashes] | None = field(default=None, init=False)  # the keys so far, while they are few
+    _held_keys: int = field(default=0, init=False)
     _rows: list[_Row] = field(default_factory=list, init=False)
     _last_row_keys: int = field(default=0, init=False)
     _overflow: int = field(default=0, init=False)  # keys that came after the last row was full
@@ -259,6 +274,7 @@ class BloomBuilder:
                 found=self.entries,
             )  # fmt: skip
         self._rows.append(_Row(self._m))
+        self._held = [] if self.fits else None
 
     def resume(self, filter: BloomFilter) -> bool:
         """Goes on where `filter` was left, before any key is added: the filter of both, without hashing its keys again.
@@ -275,17 +291,31 @@ class BloomBuilder:
                 return False
             self._last_row_keys = filter.last_row_keys
         self._rows = [_Row(self._m, row.bits) for row in filter.rows]
+        self._held = None
         return True
 
     def add(self, keys: pa.Array | pa.ChunkedArray) -> None:
         """Adds record keys; one that is there already counts again."""
         for at in range(0, len(keys), _BATCH):
-            hashes = KeyHashes(keys[at : at + _BATCH])
-            rows = self._rows_of(len(hashes))
-            for number in range(self._k):
-                positions = hashes.positions(HashKind.MURMUR, number, self._m)
-                for row, some in rows:
-                    self._rows[row].set(positions[some])
+            self._hold_or_set(KeyHashes(keys[at : at + _BATCH]))
+
+    def _hold_or_set(self, hashes: KeyHashes) -> None:
+        if self._held is None:
+            self._set(hashes)
+            return
+        self._held.append(hashes)
+        self._held_keys += len(hashes)
+        if fitted(self._held_keys, self.entries) == self.entries:
+            held, self._held = self._held, None
+            for each in held:
+                self._set(each)
+
+    def _set(self, hashes: KeyHashes) -> None:
+        rows = self._rows_of(len(hashes))
+        for number in range(self._k):
+            positions = hashes.positions(HashKind.MURMUR, number, self._m)
+            for row, some in rows:
+                self._rows[row].set(positions[some])
 
     def _rows_of(self, count: int) -> list[tuple[int, slice | npt.NDArray[np.int64]]]:
         """Which rows the next `count` keys go to, in parts: (row, the keys' places in the batch)."""
@@ -312,6 +342,12 @@ class BloomBuilder:
         return parts
 
     def finish(self) -> BloomFilter:
+        if self._held is not None:
+            entries = fitted(self._held_keys, self.entries)
+            small = BloomBuilder(self.kind, entries, self.fpp, max(entries, self.max_entries))
+            for hashes in self._held:
+                small._set(hashes)
+            return small.finish()
         rows = tuple(BloomRow(self._k, self._m, row.packed()) for row in self._rows)
         if self.kind is BloomKind.SIMPLE:
             return BloomFilter(self.kind, rows)

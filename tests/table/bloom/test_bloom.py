@@ -165,6 +165,21 @@ class TestDynamic:
                 int(many.round(HashKind.MURMUR, n)[at]) for n in range(3)
             ]
 
+    @pytest.mark.parametrize("kind", list(BloomKind))
+    @pytest.mark.parametrize("batch", [1, 7, 1000])
+    @pytest.mark.parametrize("count", [0, 1, 100, 125, 126, 1000, 1001])
+    def test_few_keys_may_have_a_filter_of_their_size(self, count: int, batch: int, kind: BloomKind) -> None:
+        """At the same rate of false positives; from an eighth of the entries on it is Hudi's."""
+        keys = pa.array([f"key-{at}" for at in range(count)], pa.string())
+        builder = BloomBuilder(kind, entries=1000, fits=True)
+        for at in range(0, count, batch):
+            builder.add(keys[at : at + batch])
+        made = BloomFilter.parse(builder.finish().to_text(), kind.value, path="a file")
+        wanted = build_bloom(keys, kind.value, entries=max(count, 100) if count <= 125 else 1000)
+        assert made.to_bytes() == wanted.to_bytes()
+        assert made.might_contain(keys).to_pylist() == [True] * count
+        assert not BloomBuilder(kind, entries=1000).resume(made) or count > 125
+
     def test_a_filter_is_the_same_whatever_the_batches_in_which_its_keys_come(self) -> None:
         keys = pa.array([f"k{number}" for number in range(400)])
         one_by_one = BloomBuilder(entries=300, max_entries=600)
