@@ -58,9 +58,10 @@ from skep_table.query import ReadRequest
 from skep_writer import SparkWriter, make_spark, to_spark
 import pyspark
 
-folder, master = sys.argv[1:]
+folder, master, conf = sys.argv[1:]
 java = find_java(pyspark.__version__)
-spark = make_spark({"JAVA_HOME": str(java.home)}, master=master, conf={"spark.executor.memory": "1g"})
+conf = {"spark.executor.memory": "1g", **json.loads(conf)}
+spark = make_spark({"JAVA_HOME": str(java.home)}, master=master, conf=conf)
 spark.sparkContext.setLogLevel("OFF")
 schema = pa.schema([("id", pa.string()), ("part", pa.string()), ("ts", pa.int64()), ("v", pa.string())])
 table = create_table(
@@ -80,12 +81,18 @@ spark.stop()
 """
 
 
-@pytest.mark.parametrize("master", ["local-cluster[2,1,1024]", "local[2]"])
-def test_executors_without_skep_get_it(master: str, python_without_skep: Path, tmp_path: Path) -> None:
+# One task for everything, and copies of it where it is slow.
+ALONE = {"spark.default.parallelism": "1", "spark.sql.shuffle.partitions": "1", "spark.speculation": "true"}
+
+
+@pytest.mark.parametrize(("master", "conf"), [("local-cluster[2,1,1024]", {}), ("local[2]", {}), ("local[1]", ALONE)])
+def test_executors_without_skep_get_it(
+    master: str, conf: dict[str, str], python_without_skep: Path, tmp_path: Path
+) -> None:
     environment = {**os.environ, "PYSPARK_PYTHON": str(python_without_skep), "PYSPARK_DRIVER_PYTHON": sys.executable}
     job = tmp_path / "job.py"
     job.write_text(textwrap.dedent(JOB))
-    command = [sys.executable, str(job), str(tmp_path / "table"), master]
+    command = [sys.executable, str(job), str(tmp_path / "table"), master, json.dumps(conf)]
     ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=500, check=False)
     lines = [line for line in ran.stdout.splitlines() if line.startswith("RESULT")]
     assert lines, ran.stderr[-4000:]
@@ -107,7 +114,7 @@ def test_a_local_session_of_another_python_is_told_of_pyspark_python(tmp_path: P
     environment = {**os.environ, "PYSPARK_PYTHON": str(script), "PYSPARK_DRIVER_PYTHON": sys.executable}
     job = tmp_path / "job.py"
     job.write_text(textwrap.dedent(JOB))
-    command = [sys.executable, str(job), str(tmp_path / "table"), "local[2]"]
+    command = [sys.executable, str(job), str(tmp_path / "table"), "local[2]", "{}"]
     ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=500, check=False)
     assert "has no pyarrow" in ran.stderr, ran.stderr[-4000:]
     assert f"hint: set PYSPARK_PYTHON={sys.executable} before the session starts" in ran.stderr
