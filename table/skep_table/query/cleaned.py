@@ -6,12 +6,13 @@ missing from a plan without a trace.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from skep_table.errors import InputError, StorageError
+from skep_table.names import BaseFileName, LogFileName, join
 from skep_table.table import HudiTable
-from skep_table.timeline.instant import Action, Instant
+from skep_table.timeline.instant import Action, Instant, State
 from skep_table.timeline.plans import CleanerPlan, CleanMetadata
 from skep_table.timeline.timeline import Timeline
 
@@ -19,21 +20,73 @@ from skep_table.timeline.timeline import Timeline
 def check_not_cleaned(table: HudiTable, as_of: str) -> None:
     """Raises InputError when files that the table had at `as_of` were cleaned away, or are about to be.
 
-    A clean says which instant is the earliest that it leaves whole; a clean by file versions says none, and then the
-    start of the active timeline stands in. What a savepoint keeps stays whole before that, too.
+    A clean records which instant is the earliest that it leaves whole; one by file versions records none, and then the
+    files that it deleted decide. What a savepoint keeps stays whole before that, too.
     """
-    cleans = table.timeline.of(Action.CLEAN)
-    last = cleans.completed().last()
-    found = [*([last] if last is not None else []), *cleans.pending()]
-    earliest = max((_earliest_left(table, clean) or table.timeline.first_time or "" for clean in found), default="")
-    if as_of < earliest and not _is_kept(table, as_of):
+    if _is_kept(table, as_of):
+        return
+    problem = not_whole(table, as_of)
+    if problem is not None:
         raise InputError(
-            f"the cleaner has removed files that the table had at {as_of}; it can be read as of {earliest} or later",
+            f"the cleaner has removed files that the table had at {as_of}; {problem}",
             hint="clean less eagerly (hoodie.cleaner.commits.retained), or savepoint what must stay readable",
             option="as_of",
             found=as_of,
-            expected=f"≥ {earliest}",
         )
+
+
+def not_whole(table: HudiTable, as_of: str) -> str | None:
+    """Why the files that the table had at `as_of` are not all there; None where they are, savepoints aside."""
+    cleans = _deleting(table.timeline)
+    last = next((clean for clean in reversed(cleans) if clean.is_completed), None)
+    found = [*([last] if last is not None else []), *(clean for clean in cleans if not clean.is_completed)]
+    earliest = max((_earliest_left(table, clean) or table.timeline.first_time or "" for clean in found), default="")
+    if as_of < earliest:
+        return f"it can be read as of {earliest} or later"
+    gone_file = _deleted_by_versions(table, cleans, as_of)
+    return None if gone_file is None else f"{gone_file} is among them"
+
+
+def _deleting(timeline: Timeline) -> list[Instant]:
+    """The cleans that have begun to delete: a requested one has not."""
+    return [clean for clean in timeline.of(Action.CLEAN) if clean.state is not State.REQUESTED]
+
+
+def _deleted_by_versions(table: HudiTable, cleans: Sequence[Instant], as_of: str) -> str | None:
+    """A deleted file of a slice that was the newest of its group at `as_of`."""
+    newest: dict[tuple[str, str], tuple[str, str]] = {}  # group → base instant and path of what was deleted
+    for clean in cleans:
+        for path in _deleted_files(table, clean):
+            partition, _, file = path.rpartition("/")
+            name = BaseFileName.parse(file) or LogFileName.parse(file)
+            if name is not None and name.instant_time <= as_of:
+                group = partition, name.file_id
+                newest[group] = max(newest.get(group, ("", "")), (name.instant_time, path))
+    if not newest:
+        return None
+    view = table.view(as_of=as_of)
+    for partition in {partition for partition, _ in newest}:
+        left = {slice_.file_id: slice_.base_instant for slice_ in view.slices(partition)}
+        for (of, file_id), (instant, path) in newest.items():
+            if of == partition and (of, file_id) not in view.facts.replaced and left.get(file_id, "") < instant:
+                return path
+    return None
+
+
+def _deleted_files(table: HudiTable, clean: Instant) -> Iterator[str]:
+    """The files of a clean that records no earliest instant, relative to the table."""
+    if clean.is_completed:
+        account = table.plan(clean)
+        if isinstance(account, CleanMetadata) and not account.earliest_commit_to_retain:
+            for partition, part in (account.partition_metadata or {}).items():
+                for file in part.success_delete_files or ():
+                    yield join(partition, file.rpartition("/")[2])
+        return
+    plan = table.requested_plan(CleanerPlan, clean)
+    if plan is not None and not (plan.earliest_instant_to_retain and plan.earliest_instant_to_retain.timestamp):
+        for partition, files in (plan.file_paths_to_be_deleted_per_partition or {}).items():
+            for planned in files:
+                yield join(partition, (planned.file_path or "").rpartition("/")[2])
 
 
 def _earliest_left(table: HudiTable, clean: Instant) -> str | None:
@@ -67,18 +120,18 @@ def is_outdated(table: HudiTable, as_of: str | None = None) -> bool:
     needed = as_of if as_of is not None else min([completed[-1], *_times(table.timeline.data().pending())])
     if now.is_archived(needed) and not table.timeline.is_archived(needed):
         return True  # the account of what was cleaned since may be archived, too
-    known = set(_times(table.timeline.of(Action.CLEAN)))
+    known = set(_times(_deleting(table.timeline)))
     try:
         return any(
             needed < (_earliest_left(table, clean) or "~")
-            for clean in now.of(Action.CLEAN)
+            for clean in _deleting(now)
             if clean.requested_time not in known
         )
     except FileNotFoundError:
         return True  # it has completed meanwhile
 
 
-def _times(timeline: Timeline) -> Iterator[str]:
+def _times(timeline: Iterable[Instant]) -> Iterator[str]:
     return (instant.requested_time for instant in timeline)
 
 

@@ -8,9 +8,9 @@ from skep_table.commit.recovery import finish_begun
 from skep_table.commit.setting import CommitSetting
 from skep_table.errors import AlreadyExistsError, InputError
 from skep_table.lock import held
+from skep_table.query.cleaned import not_whole
 from skep_table.services.clean import finish_cleans
 from skep_table.services.prepare import prepared
-from skep_table.services.retention import last_clean
 from skep_table.table import HudiTable
 from skep_table.timeline.instant import Action, Instant, State
 from skep_table.timeline.plans import SavepointMetadata, SavepointPartitionMetadata
@@ -69,14 +69,9 @@ def check_savepoint(table: HudiTable, time: str | None) -> Instant:
     time = instant.requested_time
     if table.timeline.completed().of(Action.SAVEPOINT).contains(time):
         raise InputError(f"table {name}: {time} has a savepoint already", instant=time)
-    cleaned = last_clean(table)
-    earliest = cleaned and (cleaned.earliest_commit_to_retain or table.timeline.first_time)
-    if earliest and time < earliest:
-        raise InputError(
-            f"table {name}: the cleaner has removed files of {time}; {earliest} is the earliest commit that is whole",
-            instant=time,
-            found=earliest,
-        )
+    cleaned = not_whole(table, time)
+    if cleaned is not None:
+        raise InputError(f"table {name}: the cleaner has removed files of {time}; {cleaned}", instant=time)
     return instant
 
 

@@ -235,7 +235,7 @@ def test_what_may_not_be_kept(maker: Any) -> None:
     with pytest.raises(InputError, match="no completed commit 1"):
         create_savepoint(maker.table, maker.setting(), "1")
     clean(maker.table, maker.setting(cleaner__commits__retained=1))
-    with pytest.raises(InputError, match=f"{times[-1]} is the earliest"):
+    with pytest.raises(InputError, match=f"as of {times[-1]} or later"):
         create_savepoint(maker.table, maker.setting(), times[0])
     with pytest.raises(InputError, match="there is no savepoint 1"):
         delete_savepoint(maker.table, "1", maker.setting())

@@ -100,5 +100,5 @@ def test_what_a_dead_writer_left_is_rolled_back(storage: Storage, monkeypatch: p
     assert [i for i in table.reload().timeline.instants if not i.is_completed] == []
 
 
-def _dead(*_: Any) -> Any:
+def _dead(*_: Any, **__: Any) -> Any:
     raise StorageError("the writer is dead")
