@@ -224,6 +224,21 @@ def test_savepoints_are_those_of_hudi(golden_copy: Callable[[str], Any]) -> None
     assert isinstance(created, SavepointMetadata)
 
 
+def test_what_a_clean_by_versions_took_files_of_is_neither_read_nor_kept(maker: Any) -> None:
+    """It records no earliest instant: the files that it deleted decide, group by group."""
+    first, second, third = maker.upsert(1, "p/a", "q/a"), maker.upsert(2, "p/a"), maker.upsert(3, "p/a")
+    by_versions = maker.setting(cleaner__policy="KEEP_LATEST_FILE_VERSIONS", cleaner__fileversions__retained=2)
+    assert schedule_clean(maker.table, by_versions) is not None
+    assert maker.rows(as_of=first) == {"p/a": 1, "q/a": 1}, "planned is not deleted"
+    clean(maker.table, by_versions)
+    for call in (lambda: maker.rows(as_of=first), lambda: create_savepoint(maker.table, maker.setting(), first)):
+        with pytest.raises(InputError, match=rf"cleaner has removed files .* p/.*{first}\.parquet is among them"):
+            call()
+    assert maker.rows(as_of=second) == {"p/a": 2, "q/a": 1}
+    assert maker.rows(as_of=third) == {"p/a": 3, "q/a": 1}
+    create_savepoint(maker.table, maker.setting(), second)
+
+
 def test_what_may_not_be_kept(maker: Any) -> None:
     with pytest.raises(InputError, match="no commit is completed"):
         create_savepoint(maker.table, maker.setting())
