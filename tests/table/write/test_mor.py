@@ -133,8 +133,8 @@ def test_so_many_small_files_of_a_partition_take_inserts(limit: int, rewritten: 
         LocalWriter(table).bulk_insert(rows((name, "p", 1, 1)))
     sizes = setting(
         merge__small__file__group__candidates__limit=limit,
-        parquet__small__file__limit=600_000,
-        parquet__max__file__size=600_000,
+        parquet__small__file__limit=200_000,
+        parquet__max__file__size=200_000,
         copyonwrite__record__size__estimate=50_000,
     )
     result = LocalWriter(table, sizes).insert(rows(*[(f"n{at}", "p", 1, 1) for at in range(6)]))
