@@ -132,7 +132,9 @@ def check_engines(
     table: HudiTable, metastore: Metastore, plan: SyncPlan, engines: Sequence[EngineAddress]
 ) -> tuple[Finding, ...]:
     """Asks each engine for each entry of a plan that is registered. What an engine answers with an error is a finding
-    too."""
+    too. Without engines nothing is read: what partitions hold takes a look into all files."""
+    if not engines:
+        return ()
     entries = [metastore.find_table(plan.database, name) for name in plan.markers]
     found: list[Finding] = []
     held: dict[QueryType, dict[str, _Held]] = {}

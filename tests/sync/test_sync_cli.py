@@ -28,6 +28,7 @@ from skep_sync.targets import Clients, targets_of
 from skep_table.errors import SyncError
 from skep_table.lock import held
 from skep_table.options import UnknownOptionWarning
+from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
 from skep_table.write.local import LocalWriter
 
@@ -277,3 +278,17 @@ except SystemExit:
     told, modules = loaded()
     assert "1 partitions dropped" in told
     assert modules == "[]"
+
+
+def test_a_check_opens_no_data_file_where_no_engine_is_asked(place: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run("sync", "apply", *place).exit_code == 0
+    opened: list[str] = []
+    real = LocalStorage.open_input
+
+    def watched(self: LocalStorage, path: str) -> Any:
+        opened.append(path)
+        return real(self, path)
+
+    monkeypatch.setattr(LocalStorage, "open_input", watched)
+    assert "in sync" in run("sync", "check", *place).stdout
+    assert not [path for path in opened if path.endswith(".parquet")]
