@@ -49,10 +49,17 @@ def delete(table):
     options = Options({"hoodie.index.type": "GLOBAL_BLOOM"})
     return len(LocalWriter(table, CommitSetting(options=options)).delete(keys).partitions)
 
+def show(table):
+    # What `skep show` prints, and how it finds it.
+    from typer.testing import CliRunner
+    from skep.cli.main import app
+    printed = CliRunner().invoke(app, ["show", table.storage.root, "-o", "json"])
+    return int(next(row["value"] for row in json.loads(printed.stdout) if row["fact"] == "rows"))
+
 small, large = sys.argv[1:]
 process = psutil.Process()
 found = {}
-for look in (count, rows, look_up, fsck_, clean, delete):
+for look in (count, rows, look_up, fsck_, clean, delete, show):
     look(HudiTable.open(small))
     gc.collect()
     gc.disable()
@@ -79,7 +86,7 @@ def test_footers_are_given_back(files: int, tmp_path: Path) -> None:
     found = growth(tmp_path, 100, files)
     print(files, {name: round(grown / 2**20, 1) for name, (_, grown) in found.items()})
     assert {name: answer for name, (answer, _) in found.items()} == {
-        "count": files, "rows": files, "look_up": files, "fsck_": 0, "clean": 0, "delete": 0,
+        "count": files, "rows": files, "look_up": files, "fsck_": 0, "clean": 0, "delete": 0, "show": files,
     }  # fmt: skip
     # A footer is 0.43 MB, and was twice that in memory. What a plan says of 5,000 files is a few kB each.
     assert {name: grown for name, (_, grown) in found.items() if grown > (40 << 20) + files * 10_000} == {}
