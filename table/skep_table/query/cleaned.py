@@ -54,21 +54,21 @@ def _deleting(timeline: Timeline) -> list[Instant]:
 
 def _deleted_by_versions(table: HudiTable, cleans: Sequence[Instant], as_of: str) -> str | None:
     """A deleted file of a slice that was the newest of its group at `as_of`."""
-    newest: dict[tuple[str, str], tuple[str, str]] = {}  # group → base instant and path of what was deleted
+    newest: dict[str, dict[str, tuple[str, str]]] = {}  # by partition and file id: base instant, path
     for clean in cleans:
         for path in _deleted_files(table, clean):
             partition, _, file = path.rpartition("/")
             name = BaseFileName.parse(file) or LogFileName.parse(file)
             if name is not None and name.instant_time <= as_of:
-                group = partition, name.file_id
-                newest[group] = max(newest.get(group, ("", "")), (name.instant_time, path))
+                groups = newest.setdefault(partition, {})
+                groups[name.file_id] = max(groups.get(name.file_id, ("", "")), (name.instant_time, path))
     if not newest:
         return None
     view = table.view(as_of=as_of)
-    for partition in {partition for partition, _ in newest}:
+    for partition, groups in newest.items():
         left = {slice_.file_id: slice_.base_instant for slice_ in view.slices(partition)}
-        for (of, file_id), (instant, path) in newest.items():
-            if of == partition and (of, file_id) not in view.facts.replaced and left.get(file_id, "") < instant:
+        for file_id, (instant, path) in groups.items():
+            if (partition, file_id) not in view.facts.replaced and left.get(file_id, "") < instant:
                 return path
     return None
 

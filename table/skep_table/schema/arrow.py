@@ -45,6 +45,18 @@ def to_arrow(schema: Schema) -> pa.Schema:
     return pa.schema([_to_field(field) for field in schema.fields])
 
 
+def is_any_list(kind: pa.DataType) -> bool:
+    """Whether it is one of Arrow's forms of a list."""
+    t = pa.types
+    return (
+        t.is_list(kind)
+        or t.is_large_list(kind)
+        or t.is_fixed_size_list(kind)
+        or t.is_list_view(kind)
+        or t.is_large_list_view(kind)
+    )
+
+
 def arrow_type(kind: DataType) -> pa.DataType:
     """The Arrow type that holds `kind`. Enums and UUIDs are strings there."""
     match kind:

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from skep_table.errors import SchemaError
-from skep_table.schema.arrow import arrow_type, to_arrow
+from skep_table.schema.arrow import arrow_type, is_any_list, to_arrow
 from skep_table.schema.java_text import java_float
 from skep_table.schema.types import NO_DEFAULT, DataType, Field, ListType, MapType, Schema, StructType
 
@@ -103,7 +103,7 @@ def _cast(array: pa.Array, kind: DataType, path: str, names: SourceNames) -> pa.
     match kind:
         case StructType() if pa.types.is_struct(found):
             return _cast_struct(array, kind, target, path, names)
-        case ListType() if _is_any_list(found):
+        case ListType() if is_any_list(found):
             return _cast_list(array, kind, target, path, names)
         case MapType() if pa.types.is_map(found):
             return _cast_map(array, kind, target, path, names)
@@ -141,17 +141,6 @@ def _cast_map(array: pa.Array, kind: MapType, target: pa.DataType, path: str, na
 def _rebuilt(array: pa.Array, target: pa.DataType, child: pa.Array) -> pa.Array:
     validity, offsets = array.buffers()[:2]
     return pa.Array.from_buffers(target, len(array), [validity, offsets], array.null_count, array.offset, [child])
-
-
-def _is_any_list(kind: pa.DataType) -> bool:
-    t = pa.types
-    return (
-        t.is_list(kind)
-        or t.is_large_list(kind)
-        or t.is_fixed_size_list(kind)
-        or t.is_list_view(kind)
-        or t.is_large_list_view(kind)
-    )
 
 
 def _cast_leaf(array: pa.Array, target: pa.DataType, path: str) -> pa.Array:

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from skep_table.errors import InexactValueError, SchemaError
 from skep_table.options import boolean, option
+from skep_table.schema.arrow import is_any_list
 from skep_table.schema.java_text import java_float
 
 LOSSY = option(
@@ -147,17 +148,6 @@ def _required(values: pa.Array, structs: pa.Array | None, path: str) -> pa.Array
     if pa.types.is_list(kind):
         return pa.ListArray.from_arrays(values.offsets, values.values, type=kind)
     return pa.Array.from_buffers(kind, len(values), [None, *values.buffers()[1:]], 0, values.offset)
-
-
-def is_any_list(kind: pa.DataType) -> bool:
-    t = pa.types
-    return (
-        t.is_list(kind)
-        or t.is_large_list(kind)
-        or t.is_fixed_size_list(kind)
-        or t.is_list_view(kind)
-        or t.is_large_list_view(kind)
-    )
 
 
 def _cast_leaf(array: pa.Array, target: pa.DataType, path: str, casts: Casts) -> pa.Array:
