@@ -7,7 +7,7 @@ import sys
 
 from rich.console import Console
 
-from benchmarks import lock, object_store, read, services, sync, upsert, write
+from benchmarks import lock, look_up, object_store, read, services, sync, upsert, write
 
 BENCHMARKS = {
     "upsert": upsert.measure,
@@ -16,6 +16,7 @@ BENCHMARKS = {
     "sync": sync.measure,
     "services": services.measure,
     "lock": lock.measure,
+    "look-up": look_up.measure,
     "object-store": object_store.measure,
 }
 
@@ -26,10 +27,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--scale", type=float, default=1.0, help="rows as a share of the full size; 0.01 is a try")
     parser.add_argument("--runs", type=int, default=3, help="measured runs of each, after one to warm up")
     parser.add_argument("--only", default="", metavar="NAMES", help="contenders, by comma, as the result names them")
-    told = parser.parse_args(arguments)
+    parsed = parser.parse_args(arguments)
     console = Console(stderr=True)
-    only = frozenset(name.strip() for name in told.only.split(",") if name.strip())
-    report = BENCHMARKS[told.benchmark](scale=told.scale, runs=told.runs, only=only, say=console.log)
+    only = frozenset(name.strip() for name in parsed.only.split(",") if name.strip())
+    report = BENCHMARKS[parsed.benchmark](scale=parsed.scale, runs=parsed.runs, only=only, progress=console.log)
     report.show(Console())
     console.print(f"written to {report.save()}")
     return 0

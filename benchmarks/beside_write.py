@@ -11,7 +11,7 @@ from benchmarks import data
 from benchmarks.measure import Measured, memory_of
 from benchmarks.ours import Ours
 from benchmarks.report import Report
-from benchmarks.upsert import Say, Size
+from benchmarks.upsert import Progress, Size
 
 PLAIN = "Spark's plain parquet"
 SORTED = "sorted bulk insert"
@@ -24,16 +24,16 @@ ONE_FILE = {**SORT, "hoodie.parquet.max.file.size": str(8 << 30), "hoodie.bulkin
 DENSE_ROWS, DENSE_WIDTH = 590_000, 1_000  # more than half a gigabyte
 
 
-def beside(report: Report, runs: int, only: frozenset[str], size: Size, folder: Path, say: Say) -> None:
+def beside(report: Report, runs: int, only: frozenset[str], size: Size, folder: Path, progress: Progress) -> None:
     if only and "skep" not in only:
         return
     with Ours() as worker:
-        say("Spark's plain write of the same rows")
+        progress("Spark's plain write of the same rows")
         plain(report, runs, worker, size, folder)
-        say(f"commits into one partition of {FEW} and of {MANY}")
+        progress(f"commits into one partition of {FEW} and of {MANY}")
         growth(report, runs, worker, folder)
     with Ours() as worker:  # one that holds nothing of what came before
-        say("memory of a worker")
+        progress("memory of a worker")
         memory(report, worker, folder)
 
 

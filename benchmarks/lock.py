@@ -1,6 +1,6 @@
 """The metastore's lock: skep beside bare calls and beside Hudi's own provider, on one embedded metastore.
 
-Hudi's provider does not wait in the server's queue: it asks again after the pause that its client's defaults say.
+Hudi's provider does not wait in the server's queue: it retries after the pause of its client's defaults.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ ALONE, CONTENDED, DEAD, KILLED = (
 )
 TIMES, CONTENDERS, TURNS, HELD_SECONDS = 50, 8, 3, 0.05
 SERVER_TIMEOUT_SECONDS = 60  # hive.txn.timeout of the embedded metastore
-Say = Callable[[str], None]
+Progress = Callable[[str], None]
 
 
-def measure(*, scale: float, runs: int, only: frozenset[str], say: Say) -> Report:
+def measure(*, scale: float, runs: int, only: frozenset[str], progress: Progress) -> Report:
     report = Report("lock", scale, runs)
     with (
         tempfile.TemporaryDirectory(prefix="skep-lock-") as scratch,
@@ -40,7 +40,7 @@ def measure(*, scale: float, runs: int, only: frozenset[str], say: Say) -> Repor
         Metastore.connect(server.uri) as hms,
     ):
         for number in range(runs + 1):
-            say(f"run {number}")
+            progress(f"run {number}")
             bare, ours, waiting = alone_bare(hms), alone(hms), contended(hms)
             if number:
                 report.of("bare calls", ALONE).seconds.append(bare)
@@ -48,20 +48,20 @@ def measure(*, scale: float, runs: int, only: frozenset[str], say: Say) -> Repor
                 report.of("skep", CONTENDED).seconds.append(waiting)
         report.of("skep", KILLED).seconds.append(killed(hms))
         if not only or "hudi" in " ".join(only):
-            theirs(report, server.uri, runs, say)
+            theirs(report, server.uri, runs, progress)
         if scale >= 1:
-            say("a holder goes silent: the metastore's time-out is waited for")
+            progress("a holder goes silent: the metastore's time-out is waited for")
             report.of("skep", DEAD).seconds.append(silent(hms))
     aims(report)
     return report
 
 
-def theirs(report: Report, uri: str, runs: int, say: Say) -> None:
+def theirs(report: Report, uri: str, runs: int, progress: Progress) -> None:
     name = f"hudi-{RELEASES[0]}"
     try:
         with Jvm(RELEASES[0]) as hudi:
             for number in range(runs):
-                say(f"{name}, run {number + 1}")
+                progress(f"{name}, run {number + 1}")
                 done = hudi.request(
                     "contend", uri=uri, writers=CONTENDERS, turns=TURNS, held_seconds=HELD_SECONDS, table=f"jvm{number}"
                 )

@@ -23,7 +23,7 @@ class Peak:
 
 @dataclass
 class Measured:
-    """Runs of one contender at one task. `failed` says why there are none."""
+    """Runs of one contender at one task. `failed`: why there are none."""
 
     contender: str
     task: str

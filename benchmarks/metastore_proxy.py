@@ -1,4 +1,4 @@
-"""A metastore's calls, counted on the way: a proxy on loopback that passes everything on."""
+"""Proxies on loopback before a metastore: what all share, and one that counts calls by name."""
 
 from __future__ import annotations
 
@@ -13,16 +13,18 @@ from typing_extensions import Self
 _CALL = 0x80010001  # Thrift's strict binary protocol, version 1: a call
 
 
-class CountingProxy:
-    """Listens while it is entered. `calls` counts the calls that went through, by name."""
+class LoopbackProxy:
+    """Forwards each connection to the server at `uri` (thrift://host:port), as `serve` does it. A context manager."""
 
-    def __init__(self, port: int) -> None:
-        self.calls: Counter[str] = Counter()
-        self._target = ("127.0.0.1", port)
+    def __init__(self, uri: str) -> None:
+        host, _, port = uri.removeprefix("thrift://").rpartition(":")
+        self._target = host, int(port)
         self._listener = socket.create_server(("127.0.0.1", 0))
+        self._open: list[socket.socket] = []
 
     @property
     def uri(self) -> str:
+        """The proxy's own address."""
         return f"thrift://127.0.0.1:{self._listener.getsockname()[1]}"
 
     def __enter__(self) -> Self:
@@ -30,7 +32,28 @@ class CountingProxy:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._listener.close()
+        for each in (self._listener, *self._open):
+            with suppress(OSError):
+                each.close()
+
+    def serve(self, client: socket.socket, server: socket.socket) -> None:
+        """Forwards in both directions until one side closes; runs in a thread per connection."""
+        back = threading.Thread(target=self._forward, args=(server, client, client, True), daemon=True)
+        back.start()
+        self._forward(client, server, client, False)
+        back.join()
+
+    def passes(self, client: socket.socket, data: bytes, *, answer: bool) -> bool:  # noqa: ARG002
+        """Called before a piece of a call, or of an answer, is forwarded; False ends the connection."""
+        return True
+
+    def _forward(self, source: socket.socket, target: socket.socket, client: socket.socket, answer: bool) -> None:
+        with suppress(OSError):
+            while (data := source.recv(1 << 16)) and self.passes(client, data, answer=answer):
+                target.sendall(data)
+        for each in (source, target):
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
 
     def _accept(self) -> None:
         while True:
@@ -38,32 +61,38 @@ class CountingProxy:
                 client, _ = self._listener.accept()
             except OSError:
                 return
-            threading.Thread(target=self._serve, args=(client,), daemon=True).start()
-
-    def _serve(self, client: socket.socket) -> None:
-        """A client says nothing until it was answered: what comes first after an answer begins a call."""
-        with client, socket.create_connection(self._target) as server:
+            try:
+                server = socket.create_connection(self._target, timeout=10)
+            except OSError:
+                client.close()
+                continue
+            server.settimeout(None)
             for end in (client, server):
                 end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            turn = threading.Event()
-            turn.set()
-            back = threading.Thread(target=_answers, args=(server, client, turn), daemon=True)
-            back.start()
-            with suppress(OSError):
-                while data := client.recv(1 << 16):
-                    if turn.is_set():
-                        turn.clear()
-                        self.calls[_name(data)] += 1
-                    server.sendall(data)
-                server.shutdown(socket.SHUT_RDWR)
-            back.join()
+            self._open += [client, server]
+            threading.Thread(target=self._handle, args=(client, server), daemon=True).start()
+
+    def _handle(self, client: socket.socket, server: socket.socket) -> None:
+        with client, server, suppress(OSError, EOFError):
+            self.serve(client, server)
 
 
-def _answers(server: socket.socket, client: socket.socket, turn: threading.Event) -> None:
-    with suppress(OSError):
-        while data := server.recv(1 << 16):
-            turn.set()
-            client.sendall(data)
+class CountingProxy(LoopbackProxy):
+    """`calls` counts the calls that were forwarded, by name."""
+
+    def __init__(self, uri: str) -> None:
+        super().__init__(uri)
+        self.calls: Counter[str] = Counter()
+        self._waiting: set[socket.socket] = set()
+
+    def passes(self, client: socket.socket, data: bytes, *, answer: bool) -> bool:
+        """Thrift clients send no call before the last one is answered: data that follows an answer begins a call."""
+        if answer:
+            self._waiting.discard(client)
+        elif client not in self._waiting:
+            self._waiting.add(client)
+            self.calls[_name(data)] += 1
+        return True
 
 
 def _name(data: bytes) -> str:

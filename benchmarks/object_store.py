@@ -19,7 +19,7 @@ from benchmarks.ours import Objects
 from benchmarks.peers.bundle import PeerMissing, bundle, fetched
 from benchmarks.peers.jvm import HudiRefused, Jvm, Worker
 from benchmarks.report import Report
-from benchmarks.upsert import HUDI_OPTIONS, SUMS, Say, Size
+from benchmarks.upsert import HUDI_OPTIONS, SUMS, Progress, Size
 from benchmarks.write import NO_SERVICES
 
 DELAY_SECONDS = 0.030
@@ -109,7 +109,7 @@ class Sizes:
         return data.small(1, self.partitions * 10, self.partitions, 1)
 
 
-def measure(*, scale: float, runs: int, only: frozenset[str], say: Say) -> Report:
+def measure(*, scale: float, runs: int, only: frozenset[str], progress: Progress) -> Report:
     sizes, report = Sizes.of(scale), Report("object-store", scale, runs)
     rows: dict[str, dict[str, Any]] = {}
     with ObjectStore() as store, ExitStack() as workers:
@@ -117,13 +117,13 @@ def measure(*, scale: float, runs: int, only: frozenset[str], say: Say) -> Repor
         contenders = list(started(store, only, report, workers))
         for contender in contenders:
             store.delay = 0.0
-            say(f"{contender.name}: its tables of 10 and of {sizes.partitions} partitions")
+            progress(f"{contender.name}: its tables of 10 and of {sizes.partitions} partitions")
             contender.write(path_of(contender, "few"), sizes.usual.inserts(), "bulk_insert")
             contender.write(path_of(contender, "many"), sizes.many(), "bulk_insert")
         store.delay = DELAY_SECONDS
         for turn in range(runs + 1):
             for contender in contenders:
-                say(f"{contender.name}: {f'run {turn}' if turn else 'a run to warm up'}")
+                progress(f"{contender.name}: {f'run {turn}' if turn else 'a run to warm up'}")
                 rows[contender.name] = one_turn(report if turn else None, contender, store, sizes)
     if len({repr(sorted(found.items())) for found in rows.values()}) > 1:
         raise AssertionError(f"the contenders' tables hold different rows: {rows}")

@@ -40,3 +40,12 @@ class Reader(Worker):
     def __init__(self, kind: str) -> None:
         threads = {"OMP_NUM_THREADS": "2", "POLARS_MAX_THREADS": "2", "TOKIO_WORKER_THREADS": "2"}
         super().__init__(kind, FOLDER / "readers.py", [kind], threads)
+
+
+class ArrowWriter(Worker):
+    """A writer of rows in memory without a JVM: skep by table type, or delta-rs; see arrow_writers.py."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__(
+            kind, FOLDER / "arrow_writers.py", [kind], {"OMP_NUM_THREADS": "2", "TOKIO_WORKER_THREADS": "2"}
+        )

@@ -29,7 +29,7 @@ SPEC = TableSpec(name="measured", schema=data.SCHEMA, record_key=("id",), orderi
 
 
 class OurObjects:
-    """The requests, as `object_store.Contender` has them. `options` say how the store is reached."""
+    """The requests, as `object_store.Contender` has them. `options` are those of the store."""
 
     def __init__(self, options: Json) -> None:
         self._options = options
@@ -39,7 +39,7 @@ class OurObjects:
             table = HudiTable.open(path, self._options)
         except NotATableError:
             table = create_table(open_storage(path, self._options), SPEC)
-        result = getattr(LocalWriter(table, setting({})), operation)(pq.read_table(source))
+        result = getattr(LocalWriter(table.with_context(**setting({}))), operation)(pq.read_table(source))
         return {"files": result.files}
 
     def sums(self, *, path: str) -> Json:
@@ -47,7 +47,7 @@ class OurObjects:
         return {"rows": [spell(data.sums(found))]}
 
     def clean(self, *, path: str, options: Json) -> Json:
-        return {"done": len(clean(HudiTable.open(path, self._options), setting(options)))}
+        return {"done": len(clean(HudiTable.open(path, self._options).with_context(**setting(options))))}
 
 
 if __name__ == "__main__":

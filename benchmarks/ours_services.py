@@ -11,7 +11,6 @@ sys.path[0] = str(Path(__file__).resolve().parents[1])
 import pyarrow as pa  # noqa: E402
 
 from benchmarks.peers.worker import serve  # noqa: E402
-from skep_table.commit.setting import CommitSetting  # noqa: E402
 from skep_table.options import Options  # noqa: E402
 from skep_table.runner import ThreadRunner  # noqa: E402
 from skep_table.services.clean import execute_pending_cleans, schedule_clean  # noqa: E402
@@ -26,20 +25,20 @@ class OurServices:
     """The requests, as `services.Contender` has them."""
 
     def compact(self, *, path: str) -> Json:
-        return {"done": len(execute_pending_compactions(HudiTable.open(path), setting({})))}
+        return {"done": len(execute_pending_compactions(HudiTable.open(path).with_context(**setting({}))))}
 
     def cluster(self, *, path: str) -> Json:
-        return {"done": len(execute_pending_clusterings(HudiTable.open(path), setting({})))}
+        return {"done": len(execute_pending_clusterings(HudiTable.open(path).with_context(**setting({}))))}
 
     def clean(self, *, path: str, options: Json, plan: bool) -> Json:
         table = HudiTable.open(path)
         if plan:
-            return {"planned": schedule_clean(table, setting(options)) is not None}
-        return {"done": len(execute_pending_cleans(table, setting(options)))}
+            return {"planned": schedule_clean(table.with_context(**setting(options))) is not None}
+        return {"done": len(execute_pending_cleans(table.with_context(**setting(options))))}
 
 
-def setting(options: Json) -> CommitSetting:
-    return CommitSetting(options=Options(options), runner=ThreadRunner(2))
+def setting(options: Json) -> dict[str, Any]:
+    return {"options": Options(options), "runner": ThreadRunner(2)}
 
 
 if __name__ == "__main__":

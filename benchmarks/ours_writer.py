@@ -18,7 +18,6 @@ from benchmarks import data  # noqa: E402
 from benchmarks.peers.spelling import spell  # noqa: E402
 from benchmarks.peers.worker import serve, session  # noqa: E402
 from skep_table.commit.create import TableSpec, create_table  # noqa: E402
-from skep_table.commit.setting import CommitSetting  # noqa: E402
 from skep_table.options import Options  # noqa: E402
 from skep_table.query import ReadRequest, read  # noqa: E402
 from skep_table.services.compact import execute_pending_compactions, schedule_compaction  # noqa: E402
@@ -53,17 +52,17 @@ class OurWriter:
             )
             table = create_table(LocalStorage(path), spec)
         frame = self._spark.read.parquet(source)
-        result = getattr(SparkWriter(table, self._spark, Options(options or {})), operation)(frame)
+        result = getattr(SparkWriter(table.with_context(options=Options(options or {})), self._spark), operation)(frame)
         return {"files": result.files}
 
     def schedule_compaction(self, *, path: str) -> Json:
-        return {"planned": schedule_compaction(HudiTable.open(path), self._setting()) is not None}
+        return {"planned": schedule_compaction(HudiTable.open(path).with_context(**self._setting())) is not None}
 
     def compact(self, *, path: str) -> Json:
-        return {"done": len(execute_pending_compactions(HudiTable.open(path), self._setting()))}
+        return {"done": len(execute_pending_compactions(HudiTable.open(path).with_context(**self._setting())))}
 
-    def _setting(self) -> CommitSetting:
-        return CommitSetting(runner=service_runner(self._spark))
+    def _setting(self) -> dict[str, Any]:
+        return {"runner": service_runner(self._spark)}
 
     def sums(self, *, path: str) -> Json:
         """What `upsert.SUMS` asks the peers for."""

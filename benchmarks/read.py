@@ -17,7 +17,7 @@ from benchmarks.ours import Ours, Reader
 from benchmarks.peers.bundle import RELEASES, PeerMissing
 from benchmarks.peers.jvm import HudiRefused, Jvm, Worker
 from benchmarks.report import Report
-from benchmarks.upsert import HUDI_OPTIONS, Say, write_ours
+from benchmarks.upsert import HUDI_OPTIONS, Progress, write_ours
 
 ROWS, UPDATED, STREAMED = 1_000_000, 200_000, 20_000_000
 SNAPSHOT, SCAN, LOOK_UP, STREAM = "snapshot count and sum", "copy-on-write scan", "key looked up", "streamed read"
@@ -30,20 +30,20 @@ MOR_OPTIONS = {
 }
 
 
-def measure(*, scale: float, runs: int, only: frozenset[str], say: Say) -> Report:
+def measure(*, scale: float, runs: int, only: frozenset[str], progress: Progress) -> Report:
     report = Report("read", scale, runs)
     with tempfile.TemporaryDirectory(prefix="skep-read-") as scratch:
         mor, cow, long = (Path(scratch) / name for name in ("mor", "cow", "long"))
         rows, updated = max(int(ROWS * scale), 100), max(int(UPDATED * scale), 20)
-        say("JVM Hudi 0.15.0 writes the merge-on-read table")
+        progress("JVM Hudi 0.15.0 writes the merge-on-read table")
         try:
             write_mor(mor, rows, updated)
         except PeerMissing as reason:
             report.notes.append(f"nothing measured: {reason}")
             return report
-        contenders = Contenders(report, runs, only, say)
+        contenders = Contenders(report, runs, only, progress)
         snapshots(contenders, mor)
-        say("skep writes the copy-on-write tables")
+        progress("skep writes the copy-on-write tables")
         with Ours() as writer:
             write_ours(writer, cow, data.inserts(rows), "bulk_insert")
         scans(contenders, cow)
@@ -56,15 +56,15 @@ def measure(*, scale: float, runs: int, only: frozenset[str], say: Say) -> Repor
 class Contenders:
     """Runs a task in a fresh process of each contender: once to warm up, then measured; all must answer alike."""
 
-    def __init__(self, report: Report, runs: int, only: frozenset[str], say: Say) -> None:
+    def __init__(self, report: Report, runs: int, only: frozenset[str], progress: Progress) -> None:
         self.report = report
-        self._runs, self._only, self._say = runs, only, say
+        self._runs, self._only, self._progress = runs, only, progress
 
     def run(self, task: str, name: str, start: Callable[[], Worker], do: str, **fields: Any) -> dict[str, Any] | None:
         """The last answer; None when the contender is left out or refused."""
         if self._only and name not in self._only:
             return None
-        self._say(f"{task}: {name}")
+        self._progress(f"{task}: {name}")
         measured, last = self.report.of(name, task), {}
         try:
             with start() as worker:

@@ -30,9 +30,9 @@ class CountingStorage(LocalStorage):
         super().__init__(root)
         self.opened: set[str] = set()
 
-    def open_input(self, path: str) -> pa.NativeFile:
+    def open_input(self, path: str, *, size: int | None = None) -> pa.NativeFile:
         self.opened.add(path)
-        return super().open_input(path)
+        return super().open_input(path, size=size)
 
 
 class Skep:

@@ -28,7 +28,6 @@ from benchmarks.peers.jvm import HudiRefused, Jvm, Worker
 from benchmarks.report import Report
 from benchmarks.upsert import HUDI_OPTIONS
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.commit.setting import CommitSetting
 from skep_table.names import PARTITION_METAFILE, BaseFileName
 from skep_table.options import Options
 from skep_table.query import ReadRequest, read
@@ -51,7 +50,7 @@ CLEANER = {"hoodie.cleaner.commits.retained": str(RETAINED)}
 HUDI = {"hoodie.metadata.enable": "false", "hoodie.embed.timeline.server": "false"}
 VERSION_6 = {"hoodie.write.table.version": "6", "hoodie.write.auto.upgrade": "false"}
 _COMMAND = "from skep.cli.main import main; main()"
-Say = Callable[[str], None]
+Progress = Callable[[str], None]
 
 
 class Contender(Protocol):
@@ -97,16 +96,16 @@ class Theirs:
         return float(self._jvm.request("sql", text=text, settings=self._settings)["seconds"])
 
 
-def measure(*, scale: float, runs: int, only: frozenset[str], say: Say) -> Report:
+def measure(*, scale: float, runs: int, only: frozenset[str], progress: Progress) -> Report:
     report = Report("services", scale, runs)
     with tempfile.TemporaryDirectory(prefix="skep-services-") as scratch:
         tables = Tables(Path(scratch), scale)
-        say(f"tables of {tables.rows} rows and of {tables.partitions} partitions x {COMMITS} commits")
+        progress(f"tables of {tables.rows} rows and of {tables.partitions} partitions x {COMMITS} commits")
         tables.make()
         for name, start, contender in contenders():
             if only and name not in only:
                 continue
-            say(f"{name}: {runs} runs after one to warm up")
+            progress(f"{name}: {runs} runs after one to warm up")
             try:
                 begin = time.perf_counter()
                 with start() as worker:
@@ -114,7 +113,7 @@ def measure(*, scale: float, runs: int, only: frozenset[str], say: Say) -> Repor
                     for number in range(runs + 1):
                         one_round(report if number else None, name, worker, contender(worker), tables)
                 for task in (COMPACT, CLUSTER, PLAN, CLEAN):
-                    say(f"{name}: {task} {report.of(name, task).median:.2f} s")
+                    progress(f"{name}: {task} {report.of(name, task).median:.2f} s")
                 _process(report, name, started, tables)
             except (PeerMissing, HudiRefused) as reason:
                 report.of(name, COMPACT).failed = str(reason)[:200]
@@ -145,7 +144,7 @@ def one_round(report: Report | None, name: str, worker: Worker, contender: Conte
         check(name, COMPACT, read_optimized(path), tables.compacted)
     with tables.copy("cluster") as path:
         # A clustering's plan names whole addresses: it is made where it is carried out.
-        assert schedule_clustering(HudiTable.open(str(path)), CommitSetting(options=SORT)) is not None
+        assert schedule_clustering(HudiTable.open(str(path)).with_context(options=SORT)) is not None
         timed(CLUSTER, lambda: contender.cluster(path))
         check(name, CLUSTER, read_optimized(path), tables.clustered)
         if len(list(path.rglob("*.parquet"))) <= tables.small_files:
@@ -212,7 +211,7 @@ class Tables:
         LocalWriter(table).bulk_insert(data.rows(np.arange(self.rows)))
         changed = np.random.default_rng(1).choice(self.rows, self.updated, replace=False)
         LocalWriter(table).upsert(data.rows(np.sort(changed), 1))
-        assert schedule_compaction(table, CommitSetting()) is not None
+        assert schedule_compaction(table) is not None
         times = read(table.reload(), ReadRequest(columns=("ts",))).to_arrow()["ts"].to_numpy()
         self.compacted = len(times), int(times.sum())
 

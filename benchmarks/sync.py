@@ -43,20 +43,20 @@ FIRST, NOTHING, COLUMN, COLUMN_NONE, DROP, ONE = (
     "one new partition among many",
 )
 SCHEMA = pa.schema([pa.field("id", pa.string(), nullable=False), ("ts", pa.int64()), ("part", pa.string())])
-Say = Callable[[str], None]
+Progress = Callable[[str], None]
 Program = Callable[[Path, str, str], list[str]]
 """Table, metastore, database → the command that syncs."""
 
 
-def measure(*, scale: float, runs: int, only: frozenset[str], say: Say) -> Report:
+def measure(*, scale: float, runs: int, only: frozenset[str], progress: Progress) -> Report:
     report = Report("sync", scale, runs)
     partitions, many = max(int(PARTITIONS * scale), 8), max(int(MANY * scale), 8)
     with tempfile.TemporaryDirectory(prefix="skep-sync-") as scratch:
-        say(f"skep writes tables of {partitions} and {many} partitions")
+        progress(f"skep writes tables of {partitions} and {many} partitions")
         short = _life(Path(scratch, "short"), partitions, max(int(DROPPED * scale), 2))
         long = _growth(Path(scratch, "long"), many, runs + 1)
         with EmbeddedMetastore.start_or_join(Path(scratch, "warehouse")) as server:
-            bench = Bench(report, server, runs, say)
+            bench = Bench(report, server, runs, progress)
             asked = [one for one in contenders() if not only or one[0] in only]
             present = [(name, program) for name, program in asked if bench.has(name, program)]
             for number in range(runs + 1):
@@ -67,7 +67,7 @@ def measure(*, scale: float, runs: int, only: frozenset[str], say: Say) -> Repor
                 if not only or "bare calls" in only:
                     bench.bare_calls(short, warm_up=number == 0)
             bench.growth(present, long)
-            bench.tell()
+            bench.summarise()
     aims(report)
     return report
 
@@ -82,16 +82,16 @@ def contenders() -> Iterator[tuple[str, Program]]:
 
 
 def ours(path: Path, uri: str, database: str, *settings: str) -> list[str]:
-    told = [word for setting in settings for word in ("--set", setting)]
+    words = [word for setting in settings for word in ("--set", setting)]
     skep = [str(Path(sys.executable).with_name("skep")), "sync", "apply"]
-    return [*skep, str(path), "--metastore", uri, "--database", database, "--table", "t", *told]
+    return [*skep, str(path), "--metastore", uri, "--database", database, "--table", "t", *words]
 
 
 def theirs(release: str, path: Path, uri: str, database: str) -> list[str]:
     tool = [java(), "-Xmx1g", "-cp", f"{bundle(release)}:{find_spark().jars}/*", "org.apache.hudi.hive.HiveSyncTool"]
     where = ["--base-path", f"file://{path}", "--database", database, "--table", "t", "--partitioned-by", "part"]
     values = ["--partition-value-extractor", "org.apache.hudi.hive.SinglePartPartitionValueExtractor"]
-    # Without it Hudi says bigint, which a metastore refuses to turn into skep's timestamp and back.
+    # Without it Hudi registers bigint, which a metastore refuses to turn into skep's timestamp and back.
     how = ["--sync-mode", "hms", "--metastore-uris", uri, "--support-timestamp"]
     return [*map(str, tool), *where, *values, *how]
 
@@ -123,7 +123,7 @@ class Commits:
 
 
 def _life(path: Path, partitions: int, dropped: int) -> Commits:
-    """All partitions; a new column; the last partitions are gone."""
+    """All partitions; a new column; the last partitions are dropped."""
     commits = _new(path, partitions)
     _writer(path).upsert(_rows(commits.names[:1]).append_column("added", pa.array(["x"])))
     commits.note()
@@ -169,8 +169,8 @@ class Bench:
     """Runs the contenders in turn, so that a machine's moods meet all: once to warm up and to count their calls,
     then measured; each time into a new database."""
 
-    def __init__(self, report: Report, server: EmbeddedMetastore, runs: int, say: Say) -> None:
-        self.report, self.server, self.runs, self.say = report, server, runs, say
+    def __init__(self, report: Report, server: EmbeddedMetastore, runs: int, progress: Progress) -> None:
+        self.report, self.server, self.runs, self.progress = report, server, runs, progress
         self.metastore = Metastore.connect(server.uri)
         self._databases = 0
 
@@ -215,7 +215,7 @@ class Bench:
             self._run("skep", COLUMN_NONE, program, commits.path, database, warm_up=warm_up)
 
     def bare_calls(self, commits: Commits, *, warm_up: bool) -> None:
-        """What a first sync asks of the server and nothing else: a table, its partitions, the markers."""
+        """The calls that a first sync needs and nothing else: a table, its partitions, the markers."""
         commits.show(1)
         with self._database() as database:
             self._process("skep", ours, commits.path, self.server.uri, database)
@@ -242,7 +242,7 @@ class Bench:
 
     def _run(self, name: str, task: str, program: Program, path: Path, database: str, *, warm_up: bool) -> None:
         if warm_up:
-            with CountingProxy(self.server.server.port) as proxy:
+            with CountingProxy(self.server.uri) as proxy:
                 self._process(name, program, path, proxy.uri, database)
             calls = ", ".join(f"{call} {count}" for call, count in proxy.calls.most_common())
             self.report.notes.append(f"{task}, {name}: {proxy.calls.total()} calls ({calls})")
@@ -267,9 +267,9 @@ class Bench:
         done = subprocess.run(command, capture_output=True, text=True, check=False, env=_environment())
         assert done.returncode == 0, f"{name}: {done.stderr[-2000:]}"
 
-    def tell(self) -> None:
+    def summarise(self) -> None:
         for measured in self.report.measured:
-            self.say(f"{measured.contender}: {measured.task} {measured.median:.2f} s")
+            self.progress(f"{measured.contender}: {measured.task} {measured.median:.2f} s")
 
     @contextmanager
     def _database(self) -> Iterator[str]:

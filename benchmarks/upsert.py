@@ -24,7 +24,7 @@ from benchmarks.report import Report
 
 ROWS, CHANGED = 1_000_000, 100_000
 BULK, UPSERT = "bulk insert", "upsert"
-Say = Callable[[str], None]
+Progress = Callable[[str], None]
 
 HUDI_OPTIONS = {
     "hoodie.table.name": "measured",
@@ -63,7 +63,7 @@ class Size:
         return data.updates(self.updated, self.inserted, self.new)
 
 
-def measure(*, scale: float, runs: int, only: frozenset[str], say: Say) -> Report:
+def measure(*, scale: float, runs: int, only: frozenset[str], progress: Progress) -> Report:
     size, report = Size.of(scale), Report("upsert", scale, runs)
     expected = check_sums(size)
     with tempfile.TemporaryDirectory(prefix="skep-upsert-") as scratch:
@@ -71,17 +71,17 @@ def measure(*, scale: float, runs: int, only: frozenset[str], say: Say) -> Repor
         for name, start, write in contenders():
             if only and name not in only:
                 continue
-            say(f"{name}: {runs} runs after one to warm up")
+            progress(f"{name}: {runs} runs after one to warm up")
             try:
                 with start() as worker:
                     for round_number in range(runs + 1):
                         one_round(report if round_number else None, name, worker, write, size, folder, expected)
                 for task in (BULK, UPSERT):
-                    say(f"{name}: {task} {report.of(name, task).median:.2f} s")
+                    progress(f"{name}: {task} {report.of(name, task).median:.2f} s")
             except (PeerMissing, HudiRefused) as reason:
                 report.of(name, UPSERT).failed = str(reason)[:200]
         if not only or only & {"floor", "spark parquet"}:
-            say("floor, and Spark's plain write")
+            progress("floor, and Spark's plain write")
             beside(report, size, folder, runs)
     aims(report)
     return report

@@ -1,7 +1,8 @@
 """A life of a table of either type: bulk insert, upsert, delete, compaction; small commits among many partitions.
 
-Beside it (`beside_write`): Spark's plain write of the same rows, growth with the partitions, memory of a worker. Each
-contender writes a new table in each run, warmed up by one whole life before. All read the same Parquet files, use two
+Beside it: writes from Arrow without a JVM, against delta-rs (`arrow_write`); Spark's plain write of the same rows,
+growth with the partitions, memory of a worker (`beside_write`). Each contender writes a new table in
+each run, warmed up by one whole life before. All read the same Parquet files, use two
 cores, snappy, table version 6, no metadata table and no services after commits; what they wrote is compared.
 """
 
@@ -16,11 +17,12 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import data
+from benchmarks.arrow_write import measure_arrow
 from benchmarks.beside_write import beside
 from benchmarks.peers.bundle import RELEASES, PeerMissing
 from benchmarks.peers.jvm import HudiRefused, Jvm, Worker
 from benchmarks.report import Report
-from benchmarks.upsert import HUDI_OPTIONS, VERSION_6, Say, Size, contenders, sums
+from benchmarks.upsert import HUDI_OPTIONS, VERSION_6, Progress, Size, contenders, sums
 
 TYPES = {"cow": "COPY_ON_WRITE", "mor": "MERGE_ON_READ"}
 SMALL_ROWS, MANY, TOUCHED = 1_000, 100, 5
@@ -62,14 +64,14 @@ def small_steps(kind: str, size: Size) -> Iterator[Step]:
     yield Step(f"{kind} {SMALL}", data.small(min(SMALL_ROWS, rows), rows, MANY, TOUCHED), "upsert")
 
 
-def measure(*, scale: float, runs: int, only: frozenset[str], say: Say) -> Report:
+def measure(*, scale: float, runs: int, only: frozenset[str], progress: Progress) -> Report:
     size, report = Size.of(scale), Report("write", scale, runs)
     agreed: dict[str, dict[str, Any]] = {}
     with tempfile.TemporaryDirectory(prefix="skep-write-") as scratch:
         for name, start, _ in contenders():
             if only and name not in only:
                 continue
-            say(f"{name}: {runs} lives of each type after one to warm up")
+            progress(f"{name}: {runs} lives of each type after one to warm up")
             try:
                 with start() as worker:
                     for kind in TYPES:
@@ -84,8 +86,9 @@ def measure(*, scale: float, runs: int, only: frozenset[str], say: Say) -> Repor
                 report.of(name, "cow upsert").failed = str(reason)[:200]
             for task in AIMS:
                 if (median := report.of(name, task).median) is not None:
-                    say(f"{name}: {task} {median:.2f} s")
-        beside(report, runs, only, size, Path(scratch), say)
+                    progress(f"{name}: {task} {median:.2f} s")
+        beside(report, runs, only, size, Path(scratch), progress)
+        measure_arrow(report, runs, only, size, Path(scratch), progress)
     for task, least in AIMS.items():
         for release in RELEASES:
             report.aim(f"{task}, times as fast as Hudi {release}", report.ratio(f"Hudi {release}", task), least)

@@ -2,7 +2,7 @@
 
     python docker/engine_images.py [NAME …]      all of them, or some; `--list` names them
 
-They stand on one base: SKEP_BASE_IMAGE, else Debian's own image, else one that base.sh makes of Debian's packages where
+They have one base: SKEP_BASE_IMAGE, else Debian's own image, else one that base.sh makes of Debian's packages where
 no image registry is reached. Jars come by Maven into this machine's repository, wheels by pip, a Java that Debian does
 not have is this machine's; builds fetch Debian packages only.
 """
@@ -60,7 +60,7 @@ def tag(name: str) -> str:
 
 
 def base() -> str:
-    """The image that all others stand on: the one that is named, else Debian's, made when it can't be pulled."""
+    """The base image of all others: the one that is named, else Debian's, made when it can't be pulled."""
     if named := os.environ.get("SKEP_BASE_IMAGE"):
         return named
     for name in (OWN_BASE, PUBLIC_BASE):
@@ -68,7 +68,7 @@ def base() -> str:
             return name
     if docker("pull", "-q", PUBLIC_BASE, quiet=True):
         return PUBLIC_BASE
-    say(f"{PUBLIC_BASE} can't be pulled: making {OWN_BASE} of Debian's packages")
+    notice(f"{PUBLIC_BASE} can't be pulled: making {OWN_BASE} of Debian's packages")
     subprocess.run(["sh", HERE / "base.sh", OWN_BASE], check=True)
     return OWN_BASE
 
@@ -201,7 +201,7 @@ IMAGES: Final[dict[str, Callable[[], None]]] = {
     "s3": s3,
 }
 PYTHON: Final = {"skep", "spark-3.5", "s3"}
-"""What stands on the image with Debian's Python."""
+"""Built on the image with Debian's Python."""
 OPTIONAL: Final = {name for name, service in SERVICES.items() if service.java > DEBIANS_JAVA}
 """What is left out, when all are asked for, where this machine has no Java for it."""
 
@@ -210,12 +210,12 @@ OPTIONAL: Final = {name for name, service in SERVICES.items() if service.java > 
 
 
 def build(name: str, dockerfile: str, arguments: list[str], context: Path | None = None) -> None:
-    say(f"building {name}")
-    told = [word for argument in arguments for word in ("--build-arg", argument)]
+    notice(f"building {name}")
+    build_words = [word for argument in arguments for word in ("--build-arg", argument)]
     with tempfile.TemporaryDirectory() as nothing:
         folder = context or Path(nothing)
         label = f"--label={LABEL}={made_from(names()[name])}"
-        command = ["docker", "build", "-q", "-t", name, "-f", HERE / dockerfile, label, *told, folder]
+        command = ["docker", "build", "-q", "-t", name, "-f", HERE / dockerfile, label, *build_words, folder]
         # The classic builder asks for no plug-in.
         subprocess.run(command, check=True, env={**os.environ, "DOCKER_BUILDKIT": "0"}, stdout=subprocess.DEVNULL)
 
@@ -225,7 +225,7 @@ def names() -> dict[str, str]:
 
 
 def made_from(name: str) -> str:
-    """Of what an image is made, in short: one that says the same need not be made again."""
+    """Of what an image is made, in short: one with the same description need not be made again."""
     more = ["constraints.txt"] if name in PYTHON else []
     more += {"skep": ["pyproject.toml", *PACKAGES], "spark-3.5": [THRIFT]}.get(name, [])
     files = [
@@ -234,8 +234,8 @@ def made_from(name: str) -> str:
         for file in (sorted(place.rglob("*")) if place.is_dir() else [place])
         if file.is_file() and file.suffix not in FOR_PEOPLE and "pycache" not in str(file)
     ]
-    told = os.environ.get("SKEP_BASE_IMAGE", "").encode()
-    return hashlib.sha256(b"".join([told, *(file.read_bytes() for file in files)])).hexdigest()[:16]
+    build_words = os.environ.get("SKEP_BASE_IMAGE", "").encode()
+    return hashlib.sha256(b"".join([build_words, *(file.read_bytes() for file in files)])).hexdigest()[:16]
 
 
 def label_of(image: str) -> str:
@@ -249,7 +249,7 @@ def docker(*words: str, quiet: bool = False) -> bool:
     return subprocess.run(["docker", *words], stdout=out, stderr=out, check=False).returncode == 0
 
 
-def say(text: str) -> None:
+def notice(text: str) -> None:
     print(f"images: {text}", file=sys.stderr, flush=True)
 
 
@@ -259,7 +259,7 @@ def main(names: list[str]) -> int:
         return 0
     unknown = [name for name in names if name not in IMAGES]
     if unknown:
-        say(f"no image {', '.join(unknown)}; there are: {', '.join(IMAGES)}")
+        notice(f"no image {', '.join(unknown)}; there are: {', '.join(IMAGES)}")
         return 2
     wanted = dict.fromkeys(names or IMAGES)
     below = ("java", *(("python",) if PYTHON.intersection(wanted) else ()))
@@ -269,7 +269,7 @@ def main(names: list[str]) -> int:
         try:
             IMAGES[name]()
         except services.ServiceMissing as missing:
-            say(f"no {tag(name)}: {missing}")
+            notice(f"no {tag(name)}: {missing}")
             if name in names or name not in OPTIONAL:
                 return 1
     return 0

@@ -39,7 +39,7 @@ JAVA_OPTIONS: Final = (
 
 
 class ServiceMissing(Exception):
-    """A service can't run on this machine; the message says what is missing."""
+    """A service can't run on this machine; the message names what is missing."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +78,7 @@ _DERBY: Final = {
     "AUTO_CREATE": "false",
     "EXPRESSION_PROXY": "org.apache.hadoop.hive.ql.optimizer.ppr.PartitionExpressionForMetastore",
 }
-# Hive 4 on Derby can't tell whether a parameter of an entry is still what a client saw.
+# Hive 4 on Derby can't detect whether a parameter of an entry is still what a client saw.
 _POSTGRESQL: Final = {
     **_DERBY,
     "DATABASE_URL": "jdbc:postgresql://@DATABASE_HOST@/metastore",
@@ -217,7 +217,7 @@ class Parts:
 
 
 def parts_of(service: Service) -> Parts:
-    """Fetched where they are not there yet. ServiceMissing says what can't be had."""
+    """Fetched where they are not there yet. ServiceMissing names what is not available."""
     with _alone():
         artifacts = [path for profile in service.profiles for path in _artifacts(profile)]
         jars = [path for path in artifacts if path.suffix == ".jar"]
@@ -233,7 +233,7 @@ def parts_of(service: Service) -> Parts:
 
 
 def _artifacts(profile: str) -> list[Path]:
-    """The class path of a profile of pom.xml: files in Maven's local repository, remembered by what the pom says."""
+    """The class path of a profile of pom.xml: files in Maven's local repository, remembered by the pom's content."""
     kept = cache() / f"{profile}-{hashlib.sha256(POM.read_bytes()).hexdigest()[:12]}.classpath"
     if kept.exists():
         found = [Path(line) for line in kept.read_text().splitlines()]
@@ -244,9 +244,9 @@ def _artifacts(profile: str) -> list[Path]:
     with tempfile.TemporaryDirectory() as scratch:
         out = Path(scratch, "classpath")
         goal = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:build-classpath"
-        told = [f"-Dmdep.outputFile={out}", "-Dmdep.includeScope=runtime", "-Dmdep.pathSeparator=|"]
+        flags = [f"-Dmdep.outputFile={out}", "-Dmdep.includeScope=runtime", "-Dmdep.pathSeparator=|"]
         # -C: a checksum that does not fit ends the build.
-        command = ["mvn", "-q", "-B", "-C", "-f", str(POM), f"-P{profile}", goal, *told]
+        command = ["mvn", "-q", "-B", "-C", "-f", str(POM), f"-P{profile}", goal, *flags]
         done = subprocess.run(command, capture_output=True, text=True, timeout=1200, check=False)
         if done.returncode or not out.exists():
             raise ServiceMissing(f"Maven can't fetch {profile}: {(done.stdout + done.stderr).strip()[-800:]}")

@@ -14,10 +14,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from skep.hoodie import load, open_table, write
+    from skep.hoodie import load, maintain, open_table, write
     from skep.lake import Lake, connect
-    from skep.maintenance import maintain
-    from skep.services import ServiceWarning
+    from skep.services.runner import ServiceWarning
     from skep.spark import register_source
     from skep.sql import SqlResult
     from skep.syncing import SyncWarning
@@ -51,7 +50,7 @@ _HOMES = {
     "Commit": "skep.table",
     "Lake": "skep.lake",
     "Rows": "skep.table",
-    "ServiceWarning": "skep.services",
+    "ServiceWarning": "skep.services.runner",
     "SkepError": "skep_table.errors",
     "SqlResult": "skep.sql",
     "SyncWarning": "skep.syncing",
@@ -60,7 +59,7 @@ _HOMES = {
     "connect": "skep.lake",
     "exit_on_sigterm": "skep_table.signals",
     "load": "skep.hoodie",
-    "maintain": "skep.maintenance",
+    "maintain": "skep.hoodie",
     "open_table": "skep.hoodie",
     "register_source": "skep.spark",
     "write": "skep.hoodie",

@@ -1,4 +1,4 @@
-"""What people did by force, one JSON line each in a file of the user's: when, who, what."""
+"""The user's audit file: one JSON line for each forced action, with time, user and facts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def audit_file() -> Path:
 
 
 def note(what: str, **facts: object) -> Path:
-    """Adds a line, and answers the file that it is in."""
+    """Adds a line; returns the file."""
     file = audit_file()
     file.parent.mkdir(parents=True, exist_ok=True)
     now = datetime.now(timezone.utc).isoformat(timespec="seconds")

@@ -1,4 +1,4 @@
-"""Work that goes on beside the caller's: one job at a time for each table, all of it done before the process ends."""
+"""Background jobs: one at a time for each table, all of them finished before the process ends."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _running: dict[str, list[Future[None]]] = {}
 
 
 def submit(table: str, job: Callable[[], None]) -> None:
-    """Runs `job` after those that the table has already. What it raises is its own affair, and logged."""
+    """Runs `job` after the table's earlier ones. Its errors are logged, not raised."""
 
     def logged() -> None:
         try:
             job()
         except Exception:
-            log.exception("table %s: what ran beside its writes failed", table)
+            log.exception("table %s: a background job failed", table)
 
     with _guard:
         thread = _threads.setdefault(table, ThreadPoolExecutor(1, thread_name_prefix="skep-services"))
@@ -30,7 +30,7 @@ def submit(table: str, job: Callable[[], None]) -> None:
 
 
 def wait_for(table: str | None = None, timeout_seconds: float | None = None) -> bool:
-    """Waits for a table's jobs, or for all there are. False when time was up first."""
+    """Waits for a table's jobs, or for all. False when the time-out expired first."""
     with _guard:
         chosen = [_running.get(table, [])] if table is not None else list(_running.values())
         futures = [future for each in chosen for future in each]

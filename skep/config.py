@@ -124,7 +124,7 @@ def load(
 
 
 def metastore_of_syncs(options: Mapping[str, str]) -> str | None:
-    """Where Hudi's options of a sync say the metastore is."""
+    """The metastore's address by Hudi's sync options."""
     if not options:
         return None
     from skep_sync.options import URIS

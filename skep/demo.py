@@ -51,15 +51,18 @@ class Step:
     small: bool = False  # a day's rows need no Spark
 
     def frame(self, lake: Lake) -> Any:
+        """The rows of the step."""
         return parquet.read_table(self.file) if self.small else lake.spark.read.parquet(str(self.file))
 
 
 def run(folder: Path, *, fresh: bool = False, console: Console | None = None) -> None:
-    """The whole demo below `folder`. Raises SkepError when the answer at the end is not what pandas says."""
+    """The whole demo below `folder`. SkepError when the result at the end differs from what pandas computes."""
     Demo(folder.absolute(), console or Console()).run(fresh=fresh)
 
 
 class Demo:
+    """The demo's warehouse and its steps."""
+
     def __init__(self, folder: Path, console: Console) -> None:
         self._folder = folder
         self._console = console
@@ -68,8 +71,9 @@ class Demo:
         self._times: list[tuple[str, float]] = []
 
     def run(self, *, fresh: bool) -> None:
-        say = self._console.print
-        say(f"[bold]skep demo[/]: a year of flights as a Hudi table, below {shown(self._folder)}")
+        """Runs the steps and checks the answers."""
+        show = self._console.print
+        show(f"[bold]skep demo[/]: a year of flights as a Hudi table, below {shown(self._folder)}")
         if fresh:
             self._forget()
         began = time.perf_counter()
@@ -83,7 +87,7 @@ class Demo:
         with lake:
             with self._timed("start metastore and Spark"):
                 spark = lake.spark
-            say(f"  metastore {lake.metastore.uri}, Spark {spark.version} on {spark.sparkContext.master}")
+            show(f"  metastore {lake.metastore.uri}, Spark {spark.version} on {spark.sparkContext.master}")
             table = self._table(lake, flights)
             self._write(lake, table, steps)
             with self._timed("ask and check"):
@@ -94,8 +98,8 @@ class Demo:
             self._show_answer(answer)
         self._show_times(time.perf_counter() - began)
         if wrong:
-            raise SkepError("the table does not say what the source does:\n" + "\n".join(wrong))
-        say("[green]Every number is what pandas computes from the source.[/]")
+            raise SkepError("the table differs from its source:\n" + "\n".join(wrong))
+        show("[green]Every number is what pandas computes from the source.[/]")
         self._show_next()
 
     def _forget(self) -> None:
@@ -160,7 +164,7 @@ class Demo:
         plain = 0
         grid = Grid("after", "what the sync changed", "calls", "ms", title="Metastore")
         for name, report in self._reports.items():
-            lines = [line for step in report.plan.steps if (line := _told(step))]
+            lines = [line for step in report.plan.steps if (line := _facts_of(step))]
             if lines:
                 grid.add_row(name, "\n".join(lines), str(report.calls), f"{report.seconds * 1000:.0f}")
             else:
@@ -209,7 +213,7 @@ def shown(path: Path) -> Path:
     return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
 
 
-def _told(step: Any) -> str | None:
+def _facts_of(step: Any) -> str | None:
     """A step in words; of a changed entry only its columns, for the marker of the last commit moves each time."""
     if hasattr(step, "changes"):
         return "\n".join(str(change) for change in step.changes if change.what.startswith("column")) or None

@@ -1,4 +1,4 @@
-"""What skep stands on: Python, pyspark and its Java, the metastore, the warehouse's storage, optional packages."""
+"""Checks what skep needs: Python, pyspark and its Java, the metastore, the warehouse's storage, optional packages."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from skep_table.errors import EnvironmentMissingError, SkepError
 
 
 class State(Enum):
+    """How a finding is rated."""
+
     OK = "ok"
     ABSENT = "absent"  # not needed by everyone
     MISSING = "missing"
@@ -21,6 +23,8 @@ class State(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
+    """One finding: what was examined, how it is rated, what was found, and a hint."""
+
     what: str
     state: State
     found: str
@@ -28,6 +32,7 @@ class Finding:
 
     @property
     def is_bad(self) -> bool:
+        """Whether something that is needed is missing."""
         return self.state is State.MISSING
 
 

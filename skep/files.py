@@ -1,21 +1,27 @@
-"""Files of rows as one Arrow table: what `skep write` takes. The formats are told apart by ending, or named."""
+"""Files of rows, read some at a time: what `skep write` takes. The format is that of the ending, or named."""
 
 from __future__ import annotations
 
 import itertools
+import shutil
 import sys
-from collections.abc import Callable, Iterable, Sequence
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import IO, TYPE_CHECKING, Final
 
-from skep.text_files import Input, read_csv_files, read_json_files
+from skep.text_files import FileRows, Input, read_csv_files, read_json_files
 from skep_table.errors import InputError, SkepError
+from skep_table.write.row_input import RereadInput, RowInput
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_AVRO_ROWS: Final = 50_000
+_ROWS: Final = 65_536
 _STDIN: Final = "-"
+_HELD_BYTES: Final = 32 << 20
+_OPEN_FILES: Final = Path("/proc/self/fd")
 _FORMATS: Final = {
     ".parquet": "parquet",
     ".csv": "csv",
@@ -38,7 +44,7 @@ def inputs_of(paths: Iterable[Path], format: str | None = None) -> list[Input]:
         if str(path) == _STDIN:
             if format is None:
                 raise InputError("standard input has no ending that names its format", hint="give --format csv, …")
-            found.append(Input("stdin", format, sys.stdin.buffer.read()))
+            found.append(_copied("stdin", format, sys.stdin.buffer))
         elif path.is_dir():
             inside = sorted(each for each in path.rglob("*") if each.suffix.lower() in _FORMATS and each.is_file())
             found += [
@@ -54,12 +60,27 @@ def inputs_of(paths: Iterable[Path], format: str | None = None) -> list[Input]:
                 expected=", ".join(_FORMATS),
             )
         else:
-            # What is no regular file (a pipe) can be read but once.
-            content = path if path.is_file() else path.read_bytes()
-            found.append(Input(str(path), format or _FORMATS[path.suffix.lower()], content))
+            kind = format or _FORMATS[path.suffix.lower()]
+            if path.is_file():
+                found.append(Input(str(path), kind, path))
+            else:  # a pipe, which can be read but once
+                with path.open("rb") as pipe:
+                    found.append(_copied(str(path), kind, pipe))
     if not found:
         raise InputError("no files to read", expected=", ".join(_FORMATS))
     return found
+
+
+def _copied(name: str, format: str, stream: IO[bytes]) -> Input:
+    """What a stream holds, in memory while that is little, else in a temporary file without a name."""
+    head = stream.read(_HELD_BYTES)
+    if len(head) < _HELD_BYTES or not _OPEN_FILES.exists():
+        return Input(name, format, head + stream.read())
+    file = tempfile.TemporaryFile(prefix="skep-input-")  # noqa: SIM115 - the input holds it
+    file.write(head)
+    shutil.copyfileobj(stream, file, 1 << 20)
+    file.flush()
+    return Input(name, format, _OPEN_FILES / str(file.fileno()), file)
 
 
 def read_files(
@@ -67,93 +88,148 @@ def read_files(
     table: pa.Schema | None = None,
     schema: pa.Schema | None = None,
     done: Callable[[str], object] = lambda _name: None,
-) -> pa.Table:
+) -> RowInput:
     """The rows of all files in their order, columns by name; columns of text files have one type in all of them.
 
-    In CSV and JSON lines a column is read as what `schema` says, else as the type that it has in `table`, else in the
-    other files, else as what fits the texts of all files. Columns of other formats have types of their own, which only
-    `schema` changes. `done` is called with the name of each file when it has been read. InputError names the file (and
-    the line of a text) that can't be read, or does not fit the others.
+    In CSV and JSON lines a column is read as what `schema` names, else as the type that it has in `table`, else in the
+    other files, else as what fits the texts of all files, which are read for that. Columns of other formats have types
+    of their own, which only `schema` changes. `done` is called with the name of each file when it has been read for the
+    first time. InputError names the file (and the line of a text) that can't be read, or does not fit the others; for
+    files with types, some of these errors come when the rows are read.
     """
     import pyarrow as pa
 
-    read: dict[int, pa.Table] = {}
+    found: dict[int, FileRows] = {}
     for at, each in enumerate(inputs):
         if each.format in _READERS:
-            try:
-                read[at] = _READERS[each.format](each)
-            except SkepError:
-                raise
-            except (OSError, ValueError, pa.ArrowException) as error:
-                raise InputError(f"{each.name} can't be read: {error}", path=each.name) from error
-            done(each.name)
-    known = {field.name: field.type for one in read.values() for field in one.schema}
+            with _named(each):
+                found[at] = _READERS[each.format](each)
+    known = {field.name: field.type for one in found.values() for field in one.schema}
     known.update((field.name, field.type) for given in (table, schema) if given is not None for field in given)
     for format, reader in (("jsonl", read_json_files), ("csv", read_csv_files)):
         places = [at for at, each in enumerate(inputs) if each.format == format]
         if places:
-            read.update(zip(places, reader([inputs[at] for at in places], known, done), strict=True))
-            known = {**{field.name: field.type for at in places for field in read[at].schema}, **known}
-    tables = [read[at] for at in range(len(inputs))]
+            found.update(zip(places, reader([inputs[at] for at in places], known, done), strict=True))
+            known = {**{field.name: field.type for at in places for field in found[at].schema}, **known}
+    files = [found[at] for at in range(len(inputs))]
     if schema is not None:
-        tables = [_as_told(each, one, schema) for each, one in zip(inputs, tables, strict=True)]
-        missing = [name for name in schema.names if not any(name in one.column_names for one in tables)]
+        missing = [name for name in schema.names if not any(name in one.schema.names for one in files)]
         if missing:
             raise InputError(
-                f"no file has column {missing[0]} of the schema", column=missing[0], found=tuple(tables[0].column_names)
+                f"no file has column {missing[0]} of the schema", column=missing[0], found=tuple(files[0].schema.names)
             )
+    given = {} if schema is None else {field.name: field.type for field in schema}
     try:
-        return pa.concat_tables(tables, promote_options="permissive")
+        schemas = [
+            pa.schema([(field.name, given.get(field.name, field.type)) for field in one.schema]) for one in files
+        ]
+        whole = pa.unify_schemas(schemas, promote_options="permissive")
     except pa.ArrowException as error:
         names = ", ".join(each.name for each in inputs)
         raise InputError(f"the columns of {names} don't fit each other: {error}", found=names) from error
+    untold = {each.name for each in inputs if each.format in _READERS}
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for file in files:
+            with _named(file.source):
+                for rows in file.tables():
+                    yield from _in_types(file.source, rows, whole, given).to_batches()
+            if file.source.name in untold:
+                untold.discard(file.source.name)
+                done(file.source.name)
+
+    return RereadInput(whole, batches)
 
 
-def _as_told(source: Input, rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The columns that `schema` names in its types. InputError for a value that does not fit."""
+@contextmanager
+def _named(source: Input) -> Iterator[None]:
+    """Errors of a reader as InputError that names the file."""
     import pyarrow as pa
 
-    for at, field in enumerate(rows.schema):
-        wanted = schema.field(field.name).type if field.name in schema.names else field.type
-        if field.type != wanted:
+    try:
+        yield
+    except SkepError:
+        raise
+    except (OSError, ValueError, pa.ArrowException) as error:
+        raise InputError(f"{source.name} can't be read: {error}", path=source.name) from error
+
+
+def _in_types(source: Input, rows: pa.Table, schema: pa.Schema, given: Mapping[str, pa.DataType]) -> pa.Table:
+    """The columns of all files, in their types. InputError for a value that does not fit."""
+    import pyarrow as pa
+
+    from skep_table.schema.exact import cast_exactly
+
+    columns = []
+    for field in schema:
+        at = rows.schema.get_field_index(field.name)
+        if at < 0:
+            columns.append(pa.nulls(rows.num_rows, field.type))
+            continue
+        column, found = rows.column(at), rows.schema.field(at).type
+        if found != field.type:
             try:
-                rows = rows.set_column(at, pa.field(field.name, wanted), rows.column(at).cast(wanted))
+                column = (
+                    column.cast(field.type) if field.name in given else cast_exactly(column, field.type, field.name)
+                )
             except pa.ArrowException as error:
                 raise InputError(
-                    f"{source.name}: column {field.name} of type {field.type} can't be read as {wanted}: {error}",
+                    f"{source.name}: column {field.name} of type {found} can't be read as {field.type}: {error}",
                     column=field.name,
-                    found=str(field.type),
-                    expected=str(wanted),
+                    found=str(found),
+                    expected=str(field.type),
                 ) from error
-    return rows
+        columns.append(column)
+    return pa.Table.from_arrays(columns, schema=schema)
 
 
-def _parquet(source: Input) -> pa.Table:
+def _parquet(source: Input) -> FileRows:
     from pyarrow import parquet
 
-    return parquet.read_table(source.content if isinstance(source.content, Path) else source.open())
+    def tables() -> Iterator[pa.Table]:
+        import pyarrow as pa
+
+        with source.open() as opened, parquet.ParquetFile(opened) as file:
+            for batch in file.iter_batches(_ROWS):
+                yield pa.Table.from_batches([batch])
+
+    with source.open() as opened, parquet.ParquetFile(opened) as file:
+        return FileRows(source, file.schema_arrow, tables)
 
 
-def _orc(source: Input) -> pa.Table:
+def _orc(source: Input) -> FileRows:
     from pyarrow import orc
 
-    return orc.read_table(source.open())
+    def tables() -> Iterator[pa.Table]:
+        import pyarrow as pa
+
+        with source.open() as opened:
+            file = orc.ORCFile(opened)
+            for number in range(file.nstripes):
+                yield pa.Table.from_batches([file.read_stripe(number)])
+
+    with source.open() as opened:
+        return FileRows(source, orc.ORCFile(opened).schema, tables)
 
 
-def _avro(source: Input) -> pa.Table:
+def _avro(source: Input) -> FileRows:
     import fastavro
-    import pyarrow as pa
 
     from skep_table.schema.arrow import to_arrow
     from skep_table.schema.avro import parse_avro
 
     with source.open() as file:
-        records = fastavro.reader(file)
-        schema = to_arrow(parse_avro(records.metadata["avro.schema"]))
-        batches = []
-        while part := list(itertools.islice(records, _AVRO_ROWS)):
-            batches.append(pa.RecordBatch.from_pylist(part, schema))
-    return pa.Table.from_batches(batches, schema)
+        schema = to_arrow(parse_avro(fastavro.reader(file).metadata["avro.schema"]))
+
+    def tables() -> Iterator[pa.Table]:
+        import pyarrow as pa
+
+        with source.open() as file:
+            records = fastavro.reader(file)
+            while part := list(itertools.islice(records, _ROWS)):
+                yield pa.Table.from_pylist(part, schema)
+
+    return FileRows(source, schema, tables)
 
 
-_READERS: Final[dict[str, Callable[[Input], pa.Table]]] = {"parquet": _parquet, "avro": _avro, "orc": _orc}
+_READERS: Final[dict[str, Callable[[Input], FileRows]]] = {"parquet": _parquet, "avro": _avro, "orc": _orc}

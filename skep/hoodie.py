@@ -11,20 +11,23 @@ from typing import Any
 
 from skep.locking import checked, lock_by_path
 from skep.schemas import SchemaLike, schema_of
+from skep.services.runner import Services
 from skep.spark import SparkHolder
 from skep.specs import table_spec
 from skep.syncing import TableSyncs, open_queue
 from skep.table import Rows, Table
-from skep.writing import WriteSetting, held, writer_for
+from skep.writing import held, writer_for
 from skep_sync.options import ENABLE, URIS
 from skep_sync.targets import Clients, Target, targets_of
 from skep_table.commit.create import TableSpec, create_table, table_config
 from skep_table.errors import InputError, NotATableError, OptionError, TableExistsError
+from skep_table.events import Events
 from skep_table.hooks import Committed
 from skep_table.names import META_FOLDER
 from skep_table.options import Options, boolean, one_of, option
 from skep_table.query.request import ReadRequest
 from skep_table.schema.untyped import DROP_UNTYPED
+from skep_table.services.done import Done
 from skep_table.storage import Storage, open_storage
 from skep_table.table import HudiTable
 from skep_table.timeline.instant import DATA_ACTIONS
@@ -58,7 +61,7 @@ PREPPED = option(
     "_hoodie.spark.sql.writes.prepped",
     boolean,
     False,
-    "upsert and delete: the rows were read with their meta columns, which say where they are; nothing is looked up",
+    "upsert and delete: the rows were read with their meta columns, which name their files; nothing is looked up",
 )
 
 
@@ -82,8 +85,8 @@ def open_table(path: str | os.PathLike[str], **options: object) -> Table:
     """The Hudi table at `path`, without a metastore: reads and writes it, and never syncs."""
     given = Options(options)
     given.check()
-    hudi = HudiTable.open(path, given)
-    return Table(hudi, _setting(hudi, given))
+    hudi = HudiTable.open(path, given).with_context(events=Events())
+    return Table(hudi, _services(hudi))
 
 
 def create_at(path: str | os.PathLike[str], schema: SchemaLike, options: Mapping[str, object], **spec: Any) -> Table:
@@ -94,8 +97,8 @@ def create_at(path: str | os.PathLike[str], schema: SchemaLike, options: Mapping
     name = given.value(TABLE_NAME) or storage.root.rstrip("/").rpartition("/")[2]
     made = table_spec(name, schema, drop_untyped=given.value(DROP_UNTYPED), **spec)
     check_settings(table_config(made), storage.root, given)
-    hudi = create_table(storage, made)
-    return Table(hudi, _setting(hudi, given))
+    hudi = create_table(storage, made, given).with_context(events=Events())
+    return Table(hudi, _services(hudi))
 
 
 def write(frame: object) -> FrameWriter:
@@ -118,14 +121,17 @@ class FrameWriter:
         return self
 
     def option(self, key: str, value: object) -> FrameWriter:
+        """Sets one option."""
         self._options[key] = value
         return self
 
     def options(self, **options: object) -> FrameWriter:
+        """Sets several options."""
         self._options.update(options)
         return self
 
     def mode(self, name: str) -> FrameWriter:
+        """Sets the mode by Spark's name of it. InputError for an unknown one."""
         try:
             self._mode = Mode(name.lower().replace("errorifexists", "error").replace("default", "error"))
         except ValueError:
@@ -136,7 +142,7 @@ class FrameWriter:
     def save(self, path: str | os.PathLike[str]) -> WriteResult | None:
         """Writes the frame as one commit. None when the mode is ignore and a table is there.
 
-        TableExistsError by the mode; TableMismatchError when the table at `path` is another one than the options say.
+        TableExistsError by the mode; TableMismatchError when the table at `path` contradicts the options.
         """
         options = Options(self._options)
         options.check()
@@ -153,7 +159,7 @@ class FrameWriter:
                     path=storage.root,
                 )
             if self._mode is Mode.OVERWRITE and operation not in _OVERWRITE_THEMSELVES:
-                frame = held(frame)
+                frame = held(frame, options)
                 table_config(_spec(options, frame))  # refuses bad options while the old table is still there
                 storage.delete_folder("")
                 table = None
@@ -166,11 +172,12 @@ class FrameWriter:
                     table=storage.root,
                     path=storage.root,
                 )
-            frame = held(frame)  # some frames can be read but once, and this is a look at the columns
-            table = create_table(storage, _spec(options, frame))
+            # its columns are needed first, and some frames can be read but once
+            frame = held(frame, options)
+            table = create_table(storage, _spec(options, frame), options)
             with removed_when_refused(table):
-                return _written(writer_for(frame, table, _setting(table, options)), frame, options)
-        return _written(writer_for(frame, table, _setting(table, options)), frame, options)
+                return _written(writer_for(frame, table, _services(table)), frame, options)
+        return _written(writer_for(frame, table, _services(table)), frame, options)
 
 
 @contextmanager
@@ -215,12 +222,22 @@ def _spec(options: Options, frame: object) -> TableSpec:
     return spec_of(options, name, schema_of(frame, name, drop_untyped=options.value(DROP_UNTYPED)))
 
 
-def _setting(table: HudiTable, options: Options) -> WriteSetting:
+def _services(table: HudiTable) -> Services:
+    options = table.options
     hooks = [partial(_sync, options, targets_of(options, options.value(URIS)))] if options.value(ENABLE) else []
-    return WriteSetting(SparkHolder(), options, checked(partial(lock_by_path, table, options)), hooks=hooks)
+    return Services(checked(partial(lock_by_path, table), options), SparkHolder(), hooks)
 
 
 def _sync(options: Options, targets: tuple[Target, ...], committed: Committed) -> None:
     """After a commit with `hoodie.datasource.hive_sync.enable`."""
     with Clients() as clients:
         TableSyncs(targets, clients, partial(open_queue, options)).after_commit()(committed)
+
+
+def maintain(table: Table | str | os.PathLike[str], *, plan: bool = False, **options: object) -> list[Done]:
+    """Runs what is due: pending plans, compaction, clustering and expiry where configured, clean, archive.
+
+    `table` is one of a lake, or the path of one. `plan`: only returns what is due. `options` are Hudi's:
+    `**{"hoodie.…": …}`.
+    """
+    return (table if isinstance(table, Table) else open_table(table)).maintain(plan=plan, **options)

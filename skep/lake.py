@@ -1,4 +1,4 @@
-"""A lake: the tables of one metastore below one warehouse, with writer, locks, sync and SQL put together."""
+"""A lake: the tables of one metastore below one warehouse, with writer, locks, sync and SQL."""
 
 from __future__ import annotations
 
@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Any
 from skep.background import wait_for
 from skep.locking import checked, lock_of
 from skep.names import TableName
-from skep.options import SYNC
 from skep.registration import Registration
 from skep.schemas import SchemaLike
+from skep.services.runner import Services
 from skep.spark import SparkHolder
 from skep.specs import Text, check_same, table_spec
-from skep.syncing import SyncWarning, TableSyncs, open_queue
+from skep.syncing import SYNC, SyncWarning, TableSyncs, open_queue
 from skep.table import Table
-from skep.writing import WriteSetting
 from skep_catalog.client import Metastore
 from skep_catalog.entries import View, view_of
 from skep_sync.locations import same_location
@@ -28,11 +27,10 @@ from skep_sync.planner import is_hudi
 from skep_sync.sync import SyncReport
 from skep_sync.targets import Clients, targets_of
 from skep_table.commit.create import create_table, table_config
-from skep_table.commit.setting import CommitSetting
 from skep_table.errors import InputError, NotATableError, SkepError, TableExistsError, TableMismatchError
 from skep_table.events import Events, Listener
 from skep_table.hooks import CommitHook, Committed
-from skep_table.lock import GuardedLock, Lock, held
+from skep_table.lock import GuardedLock, Lock
 from skep_table.names import META_FOLDER
 from skep_table.options import Options
 from skep_table.query.options import QueryType
@@ -175,8 +173,8 @@ class Lake:
     def table(self, name: str) -> Table:
         """A table by its name. NoSuchTableError when the metastore has none; NotATableError when it is not Hudi's.
 
-        By the name of a view (`t_ro`, `t_rt`) it is the same table; reads of `t_ro` are read-optimized unless they say
-        otherwise.
+        By the name of a view (`t_ro`, `t_rt`) it is the same table; reads of `t_ro` are read-optimized unless they
+        name another query type.
         """
         self._ensure_open()
         full = TableName.parse(name, self.database)
@@ -248,7 +246,7 @@ class Lake:
         spec = table_spec(full.name, schema, database=full.database, drop_untyped=drop_untyped, **described)
         storage = open_storage(location or self._default_location(full), self.options)
         check_settings(table_config(spec), storage.root, self.options)
-        hudi = create_table(storage, spec)
+        hudi = create_table(storage, spec, self.options)
         try:
             self._sync(full, hudi)
         except BaseException:
@@ -283,7 +281,7 @@ class Lake:
     def rename_table(self, name: str, new_name: str) -> Table:
         """Renames the metastore's entry (and views). The files stay where they are, under the table's own name.
 
-        Whoever has the table in hand under the old name can't write with it any more.
+        Handles that were opened under the old name can't write any more.
         """
         self._ensure_open()
         old, new = TableName.parse(name, self.database), TableName.parse(new_name, self.database)
@@ -292,8 +290,8 @@ class Lake:
             raise TableExistsError(f"table {new} exists", table=str(new))
         hudi = HudiTable.open(self._location(old, entry), self.options)
         # Writers lock the name: no commit is completed under the old one while the new one comes up.
-        lock = self._lock_of(old, hudi, self._check_of(old, hudi))()
-        with held(lock, CommitSetting(options=self.options).lock_timeout_seconds):
+        lock = self._lock_of(old, hudi, self._check_of(old, hudi))(self.options)
+        with hudi.with_context(lock=lock).context.locked():
             for view in ("", *_VIEWS):
                 found = self.metastore.find_table(old.database, old.name + view)
                 if found is not None and found.storage.location == entry.storage.location:
@@ -326,11 +324,12 @@ class Lake:
             registered = self.metastore.find_table(name.database, name.name) is not None
         check = self._check_of(name, hudi) if registered else self._ensure_open
         hooks = [self._after_commit(name, check)] if self.options.value(SYNC) else []
-        setting = WriteSetting(self._spark, self.options, self._lock_of(name, hudi, check), self.events, hooks)
-        return Table(hudi, setting, name=str(name), sync=partial(self._sync_now, name, hudi, check), query=query)
+        hudi = hudi.with_context(events=self.events)
+        services = Services(self._lock_of(name, hudi, check), self._spark, hooks)
+        return Table(hudi, services, name=str(name), sync=partial(self._sync_now, name, hudi, check), query=query)
 
     def _check_of(self, name: TableName, hudi: HudiTable) -> Callable[[], None]:
-        """For whoever has the table in hand under this name: as long as that is its name, and the lake is open."""
+        """A check for handles under this name: raises when the table has another name, or the lake is closed."""
         registration = Registration(self.metastore, name, hudi)
 
         def check() -> None:
@@ -339,16 +338,14 @@ class Lake:
 
         return check
 
-    def _lock_of(self, name: TableName, hudi: HudiTable, check: Callable[[], None]) -> Callable[[], Lock]:
-        make = partial(
-            lock_of, hudi.storage, name, self.options, metastore=self.metastore, default="metastore", events=self.events
-        )
+    def _lock_of(self, name: TableName, hudi: HudiTable, check: Callable[[], None]) -> Callable[[Options], Lock]:
+        make = partial(lock_of, hudi.storage, name, metastore=self.metastore, default="metastore", events=self.events)
 
-        def guarded() -> Lock:
+        def guarded(options: Options) -> Lock:
             self._ensure_open()
-            return GuardedLock(make(), check)
+            return GuardedLock(make(options), check)
 
-        return checked(guarded)
+        return checked(guarded, self.options)
 
     def _after_commit(self, name: TableName, check: Callable[[], None]) -> CommitHook:
         sync = self._syncs.after_commit(str(name))
@@ -357,7 +354,7 @@ class Lake:
             try:
                 check()
             except SkepError as error:
-                what = f"commit {committed.instant.requested_time} of {name} stands, and is not synced"
+                what = f"commit {committed.instant.requested_time} of {name} is complete, and is not synced"
                 warnings.warn(f"{what}: {error.message}", SyncWarning, stacklevel=2)
                 return
             sync(committed)

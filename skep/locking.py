@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from skep.names import TableName
-from skep_table.commit.concurrency import Concurrency
-from skep_table.commit.options import CONCURRENCY_MODE, ConcurrencyMode
+from skep_table.commit.options import CONCURRENCY_MODE, Concurrency, ConcurrencyMode
 from skep_table.errors import OptionError
 from skep_table.events import NO_EVENTS, Events
 from skep_table.lock import Lock
@@ -71,9 +70,9 @@ def lock_of(
     return make_lock(request, default, {"metastore": of_metastore})
 
 
-def checked(make: Callable[[], Lock]) -> Callable[[], Lock]:
+def checked(make: Callable[[Options], Lock], options: Options) -> Callable[[Options], Lock]:
     """Refuses options that make no lock before any work is done for it."""
-    make()
+    make(options)
     return make
 
 

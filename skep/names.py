@@ -1,4 +1,4 @@
-"""Names of tables as users write them, and what tells them from paths."""
+"""Names of tables as users write them, and how they are distinguished from paths."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class TableName:
 
 
 def is_path(text: str) -> bool:
-    """Whether a table is given by its place rather than by its name in the metastore.
+    """Whether a table is given by its path rather than by its name in the metastore.
 
     A path has a slash or a colon (`./orders`, `s3://…`), is `.` or `..`, or can be no name (`my-orders`); so is a word
     that could be either (`orders`) where a Hudi table lies in a folder of that name here. Else it is a name.

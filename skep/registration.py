@@ -1,4 +1,4 @@
-"""Whether the metastore still has a table where a handle of it was made: writers lock and sync the name they know."""
+"""Checks that the metastore still has a table where a handle of it was opened: writers lock and sync that name."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class Registration:
     table: HudiTable
 
     def ensure(self) -> None:
-        """NoSuchTableError when the entry is gone, TableMismatchError when it is of another folder."""
+        """NoSuchTableError when the entry no longer exists, TableMismatchError when it is of another folder."""
         try:
             entry = self.metastore.find_table(self.name.database, self.name.name)
         except MetastoreUnreachableError:
-            return  # nobody can tell; under the metastore's own lock the write fails anyway
+            return  # unknown; under the metastore's own lock the write fails anyway
         storage = self.table.storage
         if entry is None:
             raise NoSuchTableError(

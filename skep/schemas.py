@@ -1,4 +1,4 @@
-"""A new table's columns from whatever says them: Arrow, Avro and Spark schemas, or a frame as an example."""
+"""A new table's columns from Arrow, Avro and Spark schemas, or a frame as an example."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from skep_table.schema.arrow import from_arrow, to_arrow
 from skep_table.schema.avro import parse_avro
 from skep_table.schema.types import Schema, record_names
 from skep_table.schema.untyped import typed
-from skep_table.write.frame import plain_schema
+from skep_table.write.conform import plain_schema
 from skep_table.write.given import arrow_schema
 
 SchemaLike: TypeAlias = Schema | pa.Schema | str | Mapping[str, Any] | object
 
 
 def schema_of(given: SchemaLike, table_name: str, *, drop_untyped: bool = False) -> Schema:
-    """The data columns. InputError (SchemaError for a column's type) when `given` says none.
+    """The data columns. InputError (SchemaError for a column's type) when `given` has no schema.
 
     `drop_untyped` leaves out columns whose type is null, as Arrow has it where all values are.
     """
@@ -61,7 +61,7 @@ def _arrow_schema(given: object) -> pa.Schema:
         raise
     except InputError as error:
         raise InputError(
-            f"a {type(given).__module__}.{type(given).__qualname__} says no schema",
+            f"a {type(given).__module__}.{type(given).__qualname__} has no schema",
             hint=error.hint,
             found=type(given).__qualname__,
             expected="a pyarrow.Schema, a Spark StructType, an Avro schema as JSON, or a frame as an example",

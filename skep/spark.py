@@ -29,7 +29,7 @@ def register_source(spark: SparkSession) -> None:
 
 
 class SparkHolder:
-    """Hands out one session. Only a session that was started here is stopped here."""
+    """Provides one session. Only a session that was started here is stopped here."""
 
     def __init__(self, given: SparkSession | None = None, conf: Mapping[str, str] | None = None) -> None:
         if given is not None:
@@ -63,6 +63,7 @@ class SparkHolder:
         return self._made
 
     def stop(self) -> None:
+        """Stops the session if it was started here. Calling it again is no error."""
         made, self._made, self._stopped = self._made, None, True
         if made is not None:
             made.stop()

@@ -37,7 +37,7 @@ def table_spec(
     properties: Mapping[str, str] | None = None,
     drop_untyped: bool = False,
 ) -> TableSpec:
-    """InputError for a type that is neither cow nor mor, and for a schema that can't be understood."""
+    """The settings of a new table. InputError for a type that is neither cow nor mor, and for an unreadable schema."""
     return TableSpec(
         name=name,
         database=database,
@@ -92,4 +92,5 @@ def _table_type(text: str) -> TableType:
 
 
 def texts(given: Text) -> tuple[str, ...]:
+    """One text or several, as a tuple."""
     return (given,) if isinstance(given, str) else tuple(given)

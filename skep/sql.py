@@ -9,7 +9,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import sqlglot
 from sqlglot import exp
@@ -18,16 +18,36 @@ from sqlglot.errors import SqlglotError
 from skep.names import TableName
 from skep_catalog.entries import View, view_of
 from skep_table.errors import InputError, StorageError, UnsupportedError
+from skep_table.query.cleaned import DELETED
 from skep_table.query.sql import SqlDialect, parse_reason
 
 if TYPE_CHECKING:
     import pandas
     import polars
     import pyarrow as pa
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
-    from skep.lake import Lake
     from skep.table import Table
+    from skep_catalog.client import Metastore
+
+
+class Tables(Protocol):
+    """Where a query's tables are looked up, and the session that answers it."""
+
+    @property
+    def database(self) -> str:
+        """The database of names without one."""
+
+    @property
+    def metastore(self) -> Metastore:
+        """The metastore that has the entries of the tables."""
+
+    @property
+    def spark(self) -> SparkSession:
+        """The session that runs the query."""
+
+    def table(self, name: str) -> Table:
+        """NoSuchTableError when the metastore has no such table."""
 
 
 class SqlResult:
@@ -40,9 +60,11 @@ class SqlResult:
         return f"SqlResult({', '.join(self._frame.columns)})"
 
     def to_spark(self) -> DataFrame:
+        """As a Spark DataFrame."""
         return self._frame
 
     def to_arrow(self) -> pa.Table:
+        """As an Arrow table. StorageError when files were cleaned meanwhile."""
         from skep_writer import collect_arrow
 
         with _files_there():
@@ -52,9 +74,11 @@ class SqlResult:
         return self.to_arrow().__arrow_c_stream__(requested_schema)
 
     def to_pandas(self, **options: Any) -> pandas.DataFrame:
+        """As a pandas DataFrame; `options` are those of `pyarrow.Table.to_pandas`."""
         return self.to_arrow().to_pandas(**options)
 
     def to_polars(self) -> polars.DataFrame:
+        """As a polars DataFrame."""
         import polars
 
         return polars.from_arrow(self.to_arrow())
@@ -67,24 +91,24 @@ class SqlResult:
 
 @contextmanager
 def _files_there() -> Iterator[None]:
-    """StorageError where files of the answer were cleaned after the query was asked."""
+    """StorageError where files of the result were cleaned after the query was planned."""
     try:
         yield
     except Exception as error:
-        if not any(sign in str(error) for sign in _GONE):
+        if not any(sign in str(error) for sign in _MISSING_FILE):
             raise
         raise StorageError(
-            "a file that the query reads is gone, a clean took it meanwhile",
-            hint="ask again; hoodie.cleaner.commits.retained has to outlast the longest query",
+            f"a file that the query reads was {DELETED}",
+            hint="run the query again; hoodie.cleaner.commits.retained has to outlast the longest query",
         ) from error
 
 
-# What Spark's reader and skep's tasks say of a file that is gone.
-_GONE: Final = ("FileNotFoundException", "FILE_NOT_EXIST", "a clean took it meanwhile")
+# Part of the errors of Spark's reader and of skep's tasks for a deleted file.
+_MISSING_FILE: Final = ("FileNotFoundException", "FILE_NOT_EXIST", DELETED)
 
 
-def run(query: str, lake: Lake) -> SqlResult:
-    """InputError for what is no query, NoSuchTableError for a table that the metastore has not."""
+def run(query: str, lake: Tables) -> SqlResult:
+    """The result of a query. InputError for other statements, NoSuchTableError for an unknown table."""
     tree = _parsed(query)
     common = {common.alias.lower() for common in tree.find_all(exp.CTE)}
     used = names_used(tree)
@@ -116,7 +140,7 @@ def run(query: str, lake: Lake) -> SqlResult:
 
 
 def names_used(tree: exp.Query) -> frozenset[str] | None:
-    """All names that the query speaks of, in lower case; None when it may mean columns that it does not name."""
+    """All names that the query mentions, in lower case; None when it may mean columns that it does not name."""
     if any(not isinstance(star.parent, exp.Count) for star in tree.find_all(exp.Star)):
         return None
     if tree.find(exp.Pivot) or any(join.method.upper() == "NATURAL" for join in tree.find_all(exp.Join)):
@@ -124,7 +148,7 @@ def names_used(tree: exp.Query) -> frozenset[str] | None:
     return frozenset(identifier.name.lower() for identifier in tree.find_all(exp.Identifier))
 
 
-def _query(lake: Lake, name: TableName, table: Table) -> str:
+def _query(lake: Tables, name: TableName, table: Table) -> str:
     """What engines answer under a name: the read-optimized view of a merge-on-read table, or the snapshot."""
     entry = lake.metastore.table(name.database, name.name)
     view = view_of(entry, table.hudi.config)

@@ -1,4 +1,4 @@
-"""Syncs tables to all their targets: by hand, and after commits, which stand whether their sync goes well or not."""
+"""Syncs tables to all their targets, on request and after commits. A failed sync does not affect the commit."""
 
 from __future__ import annotations
 
@@ -7,22 +7,26 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 
-from skep.options import QUEUE
 from skep_sync.queue import SyncQueue
 from skep_sync.sync import SyncReport
 from skep_sync.targets import Clients, Outcome, Target, each_target, sync_target
 from skep_table.errors import SkepError
 from skep_table.events import NO_EVENTS, Events
 from skep_table.hooks import CommitHook, Committed
-from skep_table.options import Options
+from skep_table.options import Options, boolean, option
 from skep_table.storage import open_storage
 from skep_table.table import HudiTable
+
+SYNC = option("skep.sync.after.commit", boolean, True, "Bring the metastore up to date after each commit")
+QUEUE = option(
+    "skep.sync.queue", str, "", "Folder that keeps what is left to sync; else .skep/sync below the lake's warehouse"
+)
 
 _FOLDER = ".skep/sync"
 
 
 class SyncWarning(UserWarning):
-    """A commit stands and a metastore does not know of it yet: the next sync of the table makes up for it."""
+    """A commit is complete and a metastore is not up to date: the next sync of the table updates it."""
 
 
 def open_queue(options: Mapping[str, object], warehouse: str | None = None) -> SyncQueue | None:
@@ -33,7 +37,7 @@ def open_queue(options: Mapping[str, object], warehouse: str | None = None) -> S
 
 
 def settling(queue: SyncQueue | None, target: str, base_path: str, entry: str | None) -> AbstractContextManager[None]:
-    """Around a sync: one that goes well makes up for what the queue, if there is one, has of the table."""
+    """Around a sync: when it succeeds, entries of the table are removed from the queue, where there is one."""
     return nullcontext() if queue is None else queue.settling(target, base_path, entry)
 
 
@@ -68,7 +72,7 @@ class TableSyncs:
         return each_target(self.targets, sync)
 
     def sync(self, table: HudiTable, entry: str | None = None) -> SyncReport:
-        """Syncs to all targets; the main one's report, or its error. What others miss is warned of and remembered."""
+        """Syncs to all targets; returns the report of the main one, or raises its error. Others are queued."""
         main, *others = self.outcomes(table, entry)
         for outcome in others:
             if outcome.error is not None:
@@ -78,12 +82,12 @@ class TableSyncs:
         return main.result
 
     def after_commit(self, entry: str | None = None) -> CommitHook:
-        """A hook that syncs. What a target misses is warned of and remembered; should the process die before, the
-        entry's marker is behind the timeline, which tells as much."""
+        """A hook that syncs the snapshot that the commit ended with. A target that fails is reported and queued; if the
+        process dies before, the entry's marker is behind the timeline, and the next sync updates it."""
 
         def hook(committed: Committed) -> None:
             missed = _Missed(committed.base_path, committed.table_name, entry, committed.instant.requested_time)
-            for outcome in self.outcomes(committed.base_path, entry):
+            for outcome in self.outcomes(committed.table, entry):
                 if outcome.error is not None:
                     self._missed(outcome, outcome.error, missed)
 
@@ -92,9 +96,9 @@ class TableSyncs:
     def _missed(self, outcome: Outcome, error: SkepError, missed: _Missed) -> None:
         self._remember(outcome.target, error, missed)
         self.events.emit("sync.failed", table=missed.table, target=outcome.target, instant=missed.instant, error=error)
-        what = f"commit {missed.instant} of {missed.table} stands" if missed.instant else f"{missed.table} is there"
+        what = f"commit {missed.instant} of {missed.table} is complete" if missed.instant else f"{missed.table} exists"
         where = "the metastore" if len(self.targets) == 1 else f"target {outcome.target}"
-        warnings.warn(f"{what}, but {where} does not know it yet: {error.message}", SyncWarning, stacklevel=3)
+        warnings.warn(f"{what}, but {where} is not up to date: {error.message}", SyncWarning, stacklevel=3)
 
     def _queue_or_none(self) -> SyncQueue | None:
         """A queue that can't be opened holds no sync up."""
@@ -115,7 +119,7 @@ class TableSyncs:
 
 @dataclass(frozen=True, slots=True)
 class _Missed:
-    """What a target was not told."""
+    """A commit that a target has not received."""
 
     base_path: str
     table: str

@@ -1,4 +1,4 @@
-"""A table in hand: what users call on it. Each write is one commit; reads are answered from what is there now."""
+"""A table handle: the methods that users call. Each write is one commit; each read uses a new snapshot."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from skep.services import Services
+from skep.services.methods import ServiceMethods
+from skep.services.runner import Services
 from skep.spark import SparkHolder
 from skep.specs import Text, texts
-from skep.table_services import ServiceMethods
-from skep.writing import WriteSetting, writer_for
+from skep.writing import writer_for
 from skep_table.errors import InputError
 from skep_table.events import Events
 from skep_table.options import Options
@@ -64,7 +64,7 @@ class Table(ServiceMethods):
     def __init__(
         self,
         hudi: HudiTable,
-        setting: WriteSetting,
+        services: Services,
         *,
         name: str | None = None,
         sync: Callable[[], SyncReport] | None = None,
@@ -72,7 +72,7 @@ class Table(ServiceMethods):
     ) -> None:
         self._query = query
         self._hudi = hudi
-        self._setting = setting
+        self._services = services
         self._sync = sync
         self.name = name or hudi.config.name
 
@@ -83,11 +83,12 @@ class Table(ServiceMethods):
 
     @property
     def path(self) -> str:
+        """The base path."""
         return self._hudi.storage.root
 
     @property
     def hudi(self) -> HudiTable:
-        """A fresh look at the table's files: its timeline, settings and file groups."""
+        """A new snapshot of the table: its timeline, settings and file groups."""
         return self._hudi.reload()
 
     @property
@@ -97,10 +98,12 @@ class Table(ServiceMethods):
 
     @property
     def key(self) -> tuple[str, ...]:
+        """The record key columns."""
         return self._hudi.config.record_key_fields
 
     @property
     def partition_by(self) -> tuple[str, ...]:
+        """The partition columns."""
         return self._hudi.config.partition_fields
 
     def history(self, limit: int | None = None) -> list[Commit]:
@@ -114,7 +117,7 @@ class Table(ServiceMethods):
     def upsert(self, frame: object, *, batch_id: str | None = None, **options: object) -> WriteResult:
         """Updates the rows whose key is there, by the table's merge rule, and adds the others.
 
-        `frame`: Spark, pandas or polars frame, or an Arrow table. A `batch_id` that a commit already bears makes the
+        `frame`: Spark, pandas or polars frame, or an Arrow table. A `batch_id` that a commit already has makes the
         call a no-op. `options` are Hudi's: `**{"hoodie.…": …}`.
         """
         return self._writer(frame, options).upsert(frame, batch_id=batch_id)
@@ -149,28 +152,25 @@ class Table(ServiceMethods):
         return self._writer(None, options).delete_where(where, batch_id=batch_id)
 
     def delete_partitions(self, *partitions: str, batch_id: str | None = None, **options: object) -> WriteResult:
-        """Drops whole partitions by their paths; `*` stands for any text. The next clean takes the files away."""
+        """Drops whole partitions by their paths; `*` stands for any text. The next clean deletes the files."""
         return self._writer(None, options).delete_partitions(partitions, batch_id=batch_id)
 
     @property
     def options(self) -> Options:
         """Those that all reads and writes of this table share."""
-        return self._setting.options
+        return self._hudi.options
 
     @property
     def events(self) -> Events:
-        """What writes of this table tell; `listen` to it."""
-        return self._setting.events
+        """The events of writes and services of this table; `listen` adds a listener."""
+        return self._hudi.context.events
 
     def _writer(self, frame: object, options: Mapping[str, object]) -> Any:
-        setting = self._setting
-        return writer_for(frame, self._hudi, setting.with_options(options) if options else setting)
+        return writer_for(frame, self._hudi.with_options(options), self._services)
 
-    def services(self, options: Mapping[str, object] | None = None) -> Services:
-        """How services run on this table: where, under which lock, with which options."""
-        setting = self._setting
-        found = Services(setting.options, setting.lock, setting.spark, setting.events, setting.hooks)
-        return found.with_options(options or {})
+    def services(self) -> Services:
+        """How services run on this table: where, and under which lock."""
+        return self._services
 
     # -- reading
 
@@ -199,7 +199,7 @@ class Table(ServiceMethods):
             where=where,
             limit=limit,
         )
-        return Rows(self.hudi, request, self._setting.spark)
+        return Rows(self.hudi, request, self._services.spark)
 
     def changes(self, since: str, until: str | None = None) -> Rows:
         """Rows inserted or updated after an instant, as they are now."""

@@ -1,20 +1,22 @@
 """Files of text as Arrow tables: CSV and JSON lines, whose columns have no types of their own.
 
-All files of one call are read with one type for a column: a first look lets Arrow guess, and where the guesses differ,
-or would lose what the text holds, the files are read again with the type that fits them all.
+All files of one call are read with one type for a column: a first pass lets Arrow infer it, and where the inferred
+types differ, or would lose what the text holds, the type is one that fits all files. Files are cut into pieces of whole
+records, so that a piece at a time is in memory; a second pass reads them in these types.
 """
 
 from __future__ import annotations
 
 import codecs
 import csv
+import dataclasses
 import io
 import json
 import re
 import warnings
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final
 
@@ -26,7 +28,8 @@ if TYPE_CHECKING:
 Types = Mapping[str, "pa.DataType"]
 
 _BLOCK_BYTES: Final = 16 << 20  # a row has to fit
-_SCAN_BYTES: Final = 64 << 20
+_SCAN_BYTES: Final = 32 << 20  # a piece of a file
+_KEPT_BYTES: Final = 64 << 20  # files up to this size in all stay in memory after the first pass
 _ZONE: Final = r"([zZ]|[+-]\d\d:?\d\d)$"
 _LOSSY_INTEGERS: Final = r"^[+-]?0\d"
 _LOSSY_DOUBLES: Final = r"^[+-]?(0\d|\d{16,}$)"
@@ -39,41 +42,88 @@ class TextColumnWarning(UserWarning):
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """One file, or what came from standard input. `name` is what messages call it."""
+    """One file, or what came from standard input. `name` is what messages call it; `copy` keeps a temporary file."""
 
     name: str
     format: str
     content: Path | bytes
+    copy: IO[bytes] | None = dataclasses.field(default=None, compare=False, repr=False)
 
     def open(self) -> pa.NativeFile:
         import pyarrow as pa
 
-        return pa.BufferReader(self.content) if isinstance(self.content, bytes) else pa.memory_map(str(self.content))
+        # (not mapped: pages of a mapped file count as memory of the process)
+        return pa.BufferReader(self.content) if isinstance(self.content, bytes) else pa.OSFile(str(self.content))
 
     def text(self) -> io.TextIOWrapper:
-        """For looks at a few lines, and for finding the line of an error. A byte order mark is skipped."""
+        """For reading a few lines, and for finding the line of an error. A byte order mark is skipped."""
         file: IO[bytes] = io.BytesIO(self.content) if isinstance(self.content, bytes) else self.content.open("rb")
         return io.TextIOWrapper(file, encoding="utf-8-sig", errors="replace", newline="")
 
-    def check_encoding(self) -> None:
-        """InputError, with the line, for what is not UTF-8."""
-        decoder = codecs.getincrementaldecoder("utf-8")()
-        lines = 0
+    def blocks(self) -> Iterator[bytes]:
+        """The content, so many bytes at a time."""
         with self.open() as file:
-            while True:
-                block = file.read(_SCAN_BYTES)
-                try:
-                    lines += decoder.decode(block, final=not block).count("\n")
-                except UnicodeDecodeError as error:
-                    line = lines + error.object.count(b"\n", 0, error.start) + 1
-                    raise InputError(
-                        f"{self.name}, line {line}: the file is not in UTF-8",
-                        hint="convert it: iconv -f LATIN1 -t UTF-8, or whatever its encoding is",
-                        path=self.name,
-                        line=line,
-                    ) from error
-                if not block:
-                    return
+            while block := file.read(_SCAN_BYTES):
+                yield block
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Whole records of a file: bytes from `start` to `end`. `line` is the number of its first line, from 1."""
+
+    source: Input
+    start: int
+    end: int
+    line: int
+
+    @property
+    def is_first(self) -> bool:
+        return self.start == 0
+
+    def open(self) -> pa.NativeFile:
+        """Its bytes in memory."""
+        import pyarrow as pa
+
+        with self.source.open() as file:
+            file.seek(self.start)
+            return pa.BufferReader(file.read_buffer(self.end - self.start))
+
+
+@dataclass(frozen=True, slots=True)
+class FileRows:
+    """The rows of one file: their columns, and a call that reads them from the start, some at a time."""
+
+    source: Input
+    schema: pa.Schema
+    tables: Callable[[], Iterable[pa.Table]]
+
+
+class _Decoder:
+    """Checks that blocks are UTF-8."""
+
+    def __init__(self, source: Input) -> None:
+        self._source = source
+        self._decoder = codecs.getincrementaldecoder("utf-8")()
+        self._lines = 0
+
+    def check(self, block: bytes) -> None:
+        """InputError, with the line, for what is not; an empty block ends the file."""
+        try:
+            self._lines += self._decoder.decode(block, final=not block).count("\n")
+        except UnicodeDecodeError as error:
+            line = self._lines + error.object.count(b"\n", 0, error.start) + 1
+            raise InputError(
+                f"{self._source.name}, line {line}: the file is not in UTF-8",
+                hint="convert it: iconv -f LATIN1 -t UTF-8, or whatever its encoding is",
+                path=self._source.name,
+                line=line,
+            ) from error
+
+
+def _kept(inputs: Sequence[Input]) -> bool:
+    """Whether the tables of the first pass are kept for the second."""
+    sizes = (len(each.content) if isinstance(each.content, bytes) else each.content.stat().st_size for each in inputs)
+    return sum(sizes) <= _KEPT_BYTES
 
 
 def _common(one: pa.DataType, other: pa.DataType) -> pa.DataType:
@@ -84,6 +134,13 @@ def _common(one: pa.DataType, other: pa.DataType) -> pa.DataType:
         return one
     if pa.types.is_null(one):
         return other
+    if pa.types.is_struct(one) and pa.types.is_struct(other):
+        members = {field.name: field.type for field in one}
+        for field in other:
+            members[field.name] = _common(members.get(field.name, field.type), field.type)
+        return pa.struct(list(members.items()))
+    if pa.types.is_list(one) and pa.types.is_list(other):
+        return pa.list_(_common(one.value_type, other.value_type))
     numbers = [pa.types.is_integer(kind) or pa.types.is_floating(kind) for kind in (one, other)]
     if all(numbers):
         return pa.float64()
@@ -93,29 +150,35 @@ def _common(one: pa.DataType, other: pa.DataType) -> pa.DataType:
     return pa.string()
 
 
-def _common_types(tables: Sequence[pa.Table], known: Types) -> dict[str, pa.DataType]:
-    """One type for each column that is not known, of all tables."""
+def _common_types(schemas: Sequence[pa.Schema], known: Types) -> dict[str, pa.DataType]:
+    """One type for each column that is not known, of all files."""
     kinds: dict[str, list[pa.DataType]] = {}
-    for table in tables:
-        for field in table.schema:
+    for schema in schemas:
+        for field in schema:
             if field.name not in known:
                 kinds.setdefault(field.name, []).append(field.type)
     return {name: reduce(_common, found) for name, found in kinds.items()}
 
 
-def _lossy_as_doubles(tables: Sequence[pa.Table], types: Types) -> dict[str, str]:
-    """Columns that are doubles in one table and whole numbers in another that a double can't hold, each with one."""
+def _large_integers(table: pa.Table) -> dict[str, str]:
+    """Columns of whole numbers of which a double can't hold all, each with one of these."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     found = {}
-    for table in tables:
-        for field, column in zip(table.schema, table.columns, strict=True):
-            if pa.types.is_integer(field.type) and types.get(field.name) == pa.float64():
-                large = column.filter(pc.greater(pc.abs(column.cast(pa.int64())), 1 << 53))
-                if len(large):
-                    found[field.name] = str(large[0])
+    for field, column in zip(table.schema, table.columns, strict=True):
+        if pa.types.is_integer(field.type):
+            large = column.filter(pc.greater(pc.abs(column.cast(pa.int64())), 1 << 53))
+            if len(large):
+                found[field.name] = str(large[0])
     return found
+
+
+def _lossy_as_doubles(large: Mapping[str, str], types: Types) -> dict[str, str]:
+    """Columns that are doubles in one file, and in another whole numbers that a double can't hold, each with one."""
+    import pyarrow as pa
+
+    return {name: text for name, text in large.items() if types.get(name) == pa.float64()}
 
 
 def _cast_or_none(table: pa.Table, types: Types) -> pa.Table | None:
@@ -137,20 +200,27 @@ def _cast_or_none(table: pa.Table, types: Types) -> pa.Table | None:
 # -- CSV
 
 
-def read_csv_files(inputs: Sequence[Input], known: Types, done: Callable[[str], object]) -> list[pa.Table]:
-    """One table for each file. InputError names file and line."""
+def read_csv_files(inputs: Sequence[Input], known: Types, done: Callable[[str], object]) -> list[FileRows]:
+    """The rows of each file. InputError names file and line."""
     import pyarrow as pa
 
-    tables = []
-    files = [_CsvFile.of(each) for each in inputs]
-    for file in files:
-        tables.append(file.read(known))
-        done(file.source.name)
+    files = [_csv_pieces(each) for each in inputs]
+    keep = _kept(inputs)
+    tables: dict[_CsvPiece, pa.Table] = {}
+    schemas: list[pa.Schema] = []
     texts: dict[str, str] = {}
-    for file, table in zip(files, tables, strict=True):
-        texts.update(file.lossy_as_numbers(table.schema, {*known, *texts}))
-    types = _common_types(tables, known)
-    texts.update(_lossy_as_doubles(tables, types))
+    large: dict[str, str] = {}
+    for pieces in files:
+        for piece in pieces:
+            table = piece.read(known)
+            schemas.append(table.schema)
+            texts.update(piece.lossy_as_numbers(table.schema, {*known, *texts}))
+            large = {**_large_integers(table), **large}
+            if keep:
+                tables[piece] = table
+        done(pieces[0].piece.source.name)
+    types = _common_types(schemas, known)
+    texts.update(_lossy_as_doubles({name: text for name, text in large.items() if name not in known}, types))
     for name, example in texts.items():
         warnings.warn(
             f"column {name} is read as text: as a number {example} would become another text (leading zeros, or more"
@@ -159,32 +229,42 @@ def read_csv_files(inputs: Sequence[Input], known: Types, done: Callable[[str], 
             stacklevel=4,
         )
     types.update(dict.fromkeys(texts, pa.string()))
+    every = {**types, **known}
+
+    def read(pieces: Sequence[_CsvPiece]) -> Iterator[pa.Table]:
+        for piece in pieces:
+            same = _cast_or_none(tables[piece], types) if piece in tables else None
+            yield piece.read(every) if same is None else same
+
     return [
-        same if (same := _cast_or_none(table, types)) is not None else file.read({**types, **known})
-        for file, table in zip(files, tables, strict=True)
+        FileRows(
+            pieces[0].piece.source,
+            pa.schema([(name, _type_read(every[name])) for name in pieces[0].header]),
+            partial(read, pieces),
+        )
+        for pieces in files
     ]
 
 
+def _csv_pieces(source: Input) -> list[_CsvPiece]:
+    pieces, quoted = _scanned(source)
+    with source.text() as text:
+        header = tuple(next(csv.reader(text), ()))
+    if not header:
+        raise InputError(f"{source.name} is empty: there is no header", path=source.name)
+    for name in header:
+        if header.count(name) > 1:
+            raise InputError(
+                f"{source.name}, line 1: column {name} is there twice", path=source.name, line=1, column=name
+            )
+    return [_CsvPiece(piece, header, quoted) for piece in pieces]
+
+
 @dataclass(frozen=True, slots=True)
-class _CsvFile:
-    source: Input
+class _CsvPiece:
+    piece: Piece
     header: tuple[str, ...]
     quoted: bool
-
-    @classmethod
-    def of(cls, source: Input) -> _CsvFile:
-        source.check_encoding()
-        quoted = _check_quotes(source)
-        with source.text() as text:
-            header = tuple(next(csv.reader(text), ()))
-        if not header:
-            raise InputError(f"{source.name} is empty: there is no header", path=source.name)
-        for name in header:
-            if header.count(name) > 1:
-                raise InputError(
-                    f"{source.name}, line 1: column {name} is there twice", path=source.name, line=1, column=name
-                )
-        return cls(source, header, quoted)
 
     def read(self, types: Types, only: Sequence[str] | None = None) -> pa.Table:
         """The columns that `types` names in these types, the others in types that fit their texts."""
@@ -224,14 +304,18 @@ class _CsvFile:
         from pyarrow import csv as arrow_csv
 
         return arrow_csv.read_csv(
-            self.source.open(),
-            read_options=arrow_csv.ReadOptions(use_threads=threads, block_size=_BLOCK_BYTES),
+            self.piece.open(),
+            read_options=arrow_csv.ReadOptions(
+                use_threads=threads,
+                block_size=_BLOCK_BYTES,
+                column_names=None if self.piece.is_first else self.header,
+            ),
             parse_options=arrow_csv.ParseOptions(newlines_in_values=self.quoted),
             convert_options=arrow_csv.ConvertOptions(column_types=types, include_columns=list(only or ())),
         )
 
     def _error(self, types: Types, only: Sequence[str] | None, error: Exception) -> InputError:
-        """The same error with the line, which only a reader with one thread knows."""
+        """The same error with the line, which only a reader with one thread reports."""
         import pyarrow as pa
 
         try:
@@ -243,14 +327,18 @@ class _CsvFile:
         column = re.match(r"In CSV column #(\d+): ", reason)
         name = self.header[int(column[1])] if column else None
         reason = re.sub(r"^In CSV column #\d+: |Row #\d+: |CSV conversion error to ", "", reason)
-        where = f", {'row' if self.quoted else 'line'} {row[1]}" if row else ""
+        first = self.piece.line
+        line = first + int(row[1]) - 1 if row else None
+        where = f", line {line}" if row else ""
+        if row and self.quoted:  # a row may have several lines
+            where = f", row {row[1]}" if self.piece.is_first else f", row {row[1]} from line {first} on"
         where += f": column {name}" if name else ""
         hint = f"--schema '{name} string' reads it as another type" if name in types else None
         return InputError(
-            f"{self.source.name}{where}: {reason}",
+            f"{self.piece.source.name}{where}: {reason}",
             hint=hint,
-            path=self.source.name,
-            line=int(row[1]) if row else None,
+            path=self.piece.source.name,
+            line=line,
             column=name,
         )
 
@@ -266,7 +354,7 @@ class _CsvFile:
             return pc.coalesce(pc.if_else(zoned, texts, None).cast(kind), pc.assume_timezone(plain, "UTC").cast(kind))
         except pa.ArrowException as error:
             raise InputError(
-                f"{self.source.name}: column {name}: {error}", path=self.source.name, column=name
+                f"{self.piece.source.name}: column {name}: {error}", path=self.piece.source.name, column=name
             ) from error
 
 
@@ -287,32 +375,55 @@ def _csv_type(kind: pa.DataType) -> pa.DataType:
     return kind if any(is_kind(kind) for is_kind in plain) and not _has_zone(kind) else pa.string()
 
 
-def _check_quotes(source: Input) -> bool:
-    """Whether there are quotes at all. InputError, with the line, for a quoted value that is not closed as it should.
+def _type_read(kind: pa.DataType) -> pa.DataType:
+    """The type of a column that is read as `kind`."""
+    return kind if _has_zone(kind) else _csv_type(kind)
 
-    Each quote is looked at with its neighbours: one that opens follows a comma or begins a line, one that closes is
-    followed by either. Only a file with another quote is read record by record, which tells stray quotes within plain
-    values, which are allowed, from values that are not closed.
+
+def _scanned(source: Input) -> tuple[list[Piece], bool]:
+    """The pieces of a CSV file, and whether there are quotes. InputError, with the line, for what can't be read.
+
+    That is text in another encoding, and a quoted value that is not closed as it should be. Each quote is compared with
+    its neighbours: one that opens follows a comma or begins a line, one that closes is followed by either. Only a file
+    with another quote is read record by record, to distinguish stray quotes within plain values, which are allowed,
+    from values that are not closed; such a file is one piece.
     """
     import numpy as np
 
-    with source.open() as file:
-        data = np.frombuffer(file.read_buffer(), np.uint8)
-    count = 0
+    decoder = _Decoder(source)
     beside = np.isin(np.arange(256), [*b',\n\r"'])
-    for start in range(0, len(data), _SCAN_BYTES):
-        quotes = np.flatnonzero(data[start : start + _SCAN_BYTES] == ord('"')) + start
-        opens = quotes[count % 2 :: 2]
-        closes = quotes[1 - count % 2 :: 2]
-        count += len(quotes)
-        begins = (opens == 0) | ((opens == 3) & (data[:3].tobytes() == codecs.BOM_UTF8)) | beside[data[opens - 1]]
-        ends = (closes == len(data) - 1) | beside[data[np.minimum(closes + 1, len(data) - 1)]]
-        if not (begins.all() and ends.all()):
-            _check_records(source, len(data))
-            return True
-    if count % 2:
-        _check_records(source, len(data))
-    return bool(count)
+    cuts: list[tuple[int, int]] = [(0, 1)]  # offset and line at which a piece begins
+    start, lines, count, regular = 0, 1, 0, True
+    before = b"\n"  # the last byte of the block before; a file begins like a line
+    closing = False  # whether that was a quote that closes
+    for block in source.blocks():
+        decoder.check(block)
+        data = np.frombuffer(before + block, np.uint8)
+        if closing:
+            regular &= bool(beside[data[1]])
+        quotes = np.flatnonzero(data[1:] == ord('"')) + 1
+        opens, closes = quotes[count % 2 :: 2], quotes[1 - count % 2 :: 2]
+        begins = beside[data[opens - 1]]
+        if start == 0:
+            begins |= (opens == 4) & (block[:3] == codecs.BOM_UTF8)
+        inside = closes[closes + 1 < len(data)]
+        regular &= bool(begins.all() and beside[data[inside + 1]].all())
+        closing = len(inside) < len(closes)
+        newlines = np.flatnonzero(data[1:] == ord("\n")) + 1
+        outside = (np.searchsorted(quotes, newlines) + count) % 2 == 0
+        if outside.any():
+            last = int(np.flatnonzero(outside)[-1])
+            cuts.append((start + int(newlines[last]), lines + last + 1))
+        start, lines, count = start + len(block), lines + len(newlines), count + len(quotes)
+        before = block[-1:]
+    decoder.check(b"")
+    if not regular or count % 2:
+        _check_records(source, start)
+        cuts = cuts[:1]
+    if len(cuts) > 1 and cuts[-1][0] >= start:
+        cuts.pop()
+    ends = [*(offset for offset, _ in cuts[1:]), start]
+    return [Piece(source, at, end, line) for (at, line), end in zip(cuts, ends, strict=True)], bool(count)
 
 
 def _check_records(source: Input, size: int) -> None:
@@ -337,31 +448,73 @@ def _check_records(source: Input, size: int) -> None:
 # -- JSON lines
 
 
-def read_json_files(inputs: Sequence[Input], known: Types, done: Callable[[str], object]) -> list[pa.Table]:
-    """One table for each file of JSON lines. InputError names file and line."""
+def read_json_files(inputs: Sequence[Input], known: Types, done: Callable[[str], object]) -> list[FileRows]:
+    """The rows of each file of JSON lines. InputError names file and line."""
     import pyarrow as pa
 
-    tables = []
-    for each in inputs:
-        each.check_encoding()
-        tables.append(_json_table(each, known))
-        done(each.name)
-    types = _common_types(tables, known)
-    lossy = _lossy_as_doubles(tables, types)
-    for each, table in zip(inputs, tables, strict=True):
-        for field in table.schema:
+    files = [_json_pieces(each) for each in inputs]
+    keep = _kept(inputs)
+    tables: dict[Piece, pa.Table] = {}
+    schemas: dict[Piece, pa.Schema] = {}
+    large: dict[str, str] = {}
+    for pieces in files:
+        for piece in pieces:
+            table = _json_table(piece, known)
+            schemas[piece] = table.schema
+            large = {**_large_integers(table), **large}
+            if keep:
+                tables[piece] = table
+        done(pieces[0].source.name)
+    types = _common_types(list(schemas.values()), known)
+    lossy = _lossy_as_doubles(large, types)
+    for piece, schema in schemas.items():
+        for field in schema:
             wanted = types.get(field.name, field.type)
             if field.name in lossy or (pa.types.is_string(wanted) and not _is_text(field.type)):
                 others = f"doubles, which don't hold {lossy[field.name]}," if field.name in lossy else "text"
+                where = (
+                    f"{piece.source.name}: " if piece.is_first else f"{piece.source.name}, from line {piece.line} on: "
+                )
                 raise InputError(
-                    f"{each.name}: column {field.name} has {field.type}, and {others} in other files",
-                    path=each.name,
+                    f"{where}column {field.name} has {field.type}, and {others} in other files",
+                    path=piece.source.name,
                     column=field.name,
                 )
+
+    def read(pieces: Sequence[Piece]) -> Iterator[pa.Table]:
+        for piece in pieces:
+            same = _cast_or_none(tables[piece], types) if piece in tables else None
+            yield _json_table(piece, {**types, **known}) if same is None else same
+
     return [
-        same if (same := _cast_or_none(table, types)) is not None else _json_table(each, {**types, **known})
-        for each, table in zip(inputs, tables, strict=True)
+        FileRows(pieces[0].source, _united([schemas[piece] for piece in pieces], types), partial(read, pieces))
+        for pieces in files
     ]
+
+
+def _united(schemas: Sequence[pa.Schema], types: Types) -> pa.Schema:
+    """All columns, in the types in which they are read."""
+    import pyarrow as pa
+
+    typed = [pa.schema([(field.name, types.get(field.name, field.type)) for field in schema]) for schema in schemas]
+    return pa.unify_schemas(typed, promote_options="permissive")
+
+
+def _json_pieces(source: Input) -> list[Piece]:
+    decoder = _Decoder(source)
+    cuts = [(0, 1)]
+    start, lines = 0, 1
+    for block in source.blocks():
+        decoder.check(block)
+        count = block.count(b"\n")
+        if count:
+            cuts.append((start + block.rindex(b"\n") + 1, lines + count))
+        start, lines = start + len(block), lines + count
+    decoder.check(b"")
+    if len(cuts) > 1 and cuts[-1][0] >= start:
+        cuts.pop()
+    ends = [*(offset for offset, _ in cuts[1:]), start]
+    return [Piece(source, at, end, line) for (at, line), end in zip(cuts, ends, strict=True)]
 
 
 def _is_text(kind: pa.DataType) -> bool:
@@ -371,8 +524,8 @@ def _is_text(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_timestamp(kind) or pa.types.is_null(kind))
 
 
-def _json_table(source: Input, known: Types) -> pa.Table:
-    """Columns that `known` names in these types, as far as JSON tells them apart; the others as they look."""
+def _json_table(source: Piece, known: Types) -> pa.Table:
+    """Columns that `known` names in these types, as far as JSON distinguishes them; the others as Arrow infers them."""
     import pyarrow as pa
 
     table = _parsed_json(source)
@@ -391,7 +544,7 @@ def _json_table(source: Input, known: Types) -> pa.Table:
                 table = table.set_column(at, field.name, table.column(at).cast(wanted))
             except pa.ArrowException as error:
                 raise InputError(
-                    f"{source.name}: column {field.name}: {error}", path=source.name, column=field.name
+                    f"{source.source.name}: column {field.name}: {error}", path=source.source.name, column=field.name
                 ) from error
     return table
 
@@ -426,7 +579,7 @@ def _guided(found: pa.DataType, wanted: pa.DataType) -> pa.DataType:
     return found
 
 
-def _parsed_json(source: Input, schema: pa.Schema | None = None) -> pa.Table:
+def _parsed_json(source: Piece, schema: pa.Schema | None = None) -> pa.Table:
     import pyarrow as pa
     from pyarrow import json as arrow_json
 
@@ -437,7 +590,7 @@ def _parsed_json(source: Input, schema: pa.Schema | None = None) -> pa.Table:
             parse_options=arrow_json.ParseOptions(explicit_schema=schema),
         )
     except pa.ArrowException as error:
-        raise _json_error(source, str(error)) from error
+        raise _json_error(source.source, str(error)) from error
 
 
 def _json_error(source: Input, reason: str) -> InputError:

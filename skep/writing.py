@@ -1,55 +1,50 @@
-"""Which writer takes a frame, and with what: the place where writer, lock and hooks meet."""
+"""Chooses the writer of a frame, and combines it with lock and hooks."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from functools import partial
 
-from skep.callbacks import callback_hooks
-from skep.services import Services
-from skep.spark import SparkHolder
-from skep_table.commit.setting import CommitSetting
+from skep.services.runner import Services
+from skep_sync.callbacks import callback_hook
+from skep_sync.callbacks.options import ON
+from skep_sync.callbacks.senders import sender_of
 from skep_table.events import Events
 from skep_table.hooks import CommitHook
-from skep_table.lock import Lock, NoLock
 from skep_table.options import Options
 from skep_table.table import HudiTable
+from skep_table.write.context import Memory
 from skep_table.write.flow import TableWriter
-from skep_table.write.given import arrow_table
+from skep_table.write.given import row_input
 from skep_table.write.local import LocalWriter
 
 
-@dataclass(frozen=True, slots=True)
-class WriteSetting:
-    """What a table's writes share. `lock` makes a lock for one write; `hooks` follow each commit."""
+def writer_for(frame: object, table: HudiTable, services: Services) -> TableWriter:
+    """A writer for one call, with a lock of its own and the services and hooks that follow its commit.
 
-    spark: SparkHolder
-    options: Options = field(default_factory=Options)
-    lock: Callable[[], Lock] = NoLock
-    events: Events = field(default_factory=Events)
-    hooks: Sequence[CommitHook] = ()
-
-    def with_options(self, more: Mapping[str, object]) -> WriteSetting:
-        return replace(self, options=self.options.with_values(more))
-
-
-def writer_for(frame: object, table: HudiTable, setting: WriteSetting) -> TableWriter:
-    """Spark writes Spark frames, and all frames where the caller brought a session; others are written right here."""
+    Spark writes Spark frames, and all frames where the caller gave a session; others are written in this process.
+    """
     from skep_writer import SparkWriter
     from skep_writer.session import is_spark_frame
 
-    setting.options.check()
-    services = Services(setting.options, setting.lock, setting.spark, setting.events, setting.hooks)
-    hooks = (services.after_commit(), *setting.hooks, *callback_hooks(setting.options, setting.events))
-    session = frame.sparkSession if is_spark_frame(frame) else setting.spark.given  # type: ignore[attr-defined]
-    if session is None:
-        commit = CommitSetting(lock=setting.lock(), events=setting.events, options=setting.options)
-        return LocalWriter(table, commit, hooks)
-    return SparkWriter(table, session, setting.options, lock=setting.lock(), events=setting.events, hooks=hooks)
+    options, events = table.options, table.context.events
+    options.check()
+    hooks = (services.after_commit(table), *services.hooks, *_callback_hooks(options, events))
+    session = frame.sparkSession if is_spark_frame(frame) else services.spark.given  # type: ignore[attr-defined]
+    locked = table.with_context(lock=services.lock(options))
+    return LocalWriter(locked, hooks) if session is None else SparkWriter(locked, session, hooks)
 
 
-def held(frame: object) -> object:
-    """A frame that may be looked at again and again: those of Spark as they are, others as Arrow tables."""
+def held(frame: object, options: Options) -> object:
+    """A frame that can be read again: Spark's as it is, others as rows that are kept, beyond memory on disk."""
     from skep_writer.session import is_spark_frame
 
-    return frame if is_spark_frame(frame) else arrow_table(frame)
+    memory = Memory.of(options)
+    return frame if is_spark_frame(frame) else row_input(frame, memory.max_bytes, memory.folder)
+
+
+def _callback_hooks(options: Options, events: Events) -> tuple[CommitHook, ...]:
+    """The callback of a write; none where callbacks are off. Wrong settings are refused before the write."""
+    if not options.value(ON):
+        return ()
+    sender = sender_of(options)
+    return (callback_hook(lambda: sender, partial(HudiTable.open, options=options), events),)

@@ -21,11 +21,35 @@ from typing import Any
 import hypothesis
 import pytest
 
-# A machine shared with other work pauses tests at random; what hangs is caught by pytest's own time limit.
+# A machine shared with other work pauses tests at random; what blocks is caught by pytest's own time limit.
 hypothesis.settings.register_profile("skep", deadline=None)
 # CI answers for a change: it tries the same examples each time, and leaves the search for new ones to others.
 hypothesis.settings.register_profile("ci", deadline=None, derandomize=True)
 hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "skep")
+
+# The Java of Spark sessions, also of those in processes that tests start: many short-lived JVMs and little data, where
+# the optimising compiler and a parallel collector take more than they give back (40 % of the writer tests' CPU).
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+os.environ.setdefault("SPARK_LAUNCHER_OPTS", os.environ["SPARK_SUBMIT_OPTS"])
+
+
+def memory_folder() -> str | None:
+    """A file system in memory with room for the suite; None where there is none. LocalStorage syncs each file that a
+    commit names: on a disk that takes more of the suite's time than all its computing."""
+    folder = Path("/dev/shm")
+    try:
+        status = os.statvfs(folder)
+        facts = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
+        available = int(facts["MemAvailable"].split()[0]) * 1024
+    except (OSError, KeyError, ValueError):
+        return None
+    usable = os.access(folder, os.W_OK) and not status.f_flag & os.ST_NOEXEC
+    return str(folder) if usable and min(status.f_bavail * status.f_frsize, available) > ROOM_BYTES else None
+
+
+ROOM_BYTES = 8 << 30
+if "PYTEST_DEBUG_TEMPROOT" not in os.environ and (found := memory_folder()):
+    os.environ["PYTEST_DEBUG_TEMPROOT"] = found  # workers and processes that tests start inherit it
 
 TESTS = Path(__file__).parent
 
@@ -45,6 +69,8 @@ def load_helper(name: str, path: Path) -> ModuleType:
 # Not in a hook: the conftest files of folders given on the command line are imported before any hook runs.
 load_helper("golden_archives", TESTS / "golden" / "archives.py")
 load_helper("golden_faults", TESTS / "golden" / "faults.py")
+load_helper("counting_storage", TESTS / "table" / "counting_storage.py")
+load_helper("source_tree", TESTS / "house" / "source_tree.py")
 ENGINE_TIMINGS = load_helper("engine_timings", TESTS / "engines" / "timings.py")
 
 
@@ -136,6 +162,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return Files(config, log)
 
 
+LONG = ("tests/engines/", "tests/peers/", "tests/skep/", "tests/writer/", "tests/sync/", "tests/storm/")
+"""Folders whose files take longest, first: at the end of a run of several workers only short files are left."""
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     def runs(item: pytest.Item) -> bool:
@@ -145,6 +175,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             and (config.getoption("--all") or item.get_closest_marker("slow") is None)
         )
 
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        items.sort(key=lambda item: not item.nodeid.startswith(LONG))
     keep = [item for item in items if runs(item)]
     if len(keep) < len(items):
         config.hook.pytest_deselected(items=[item for item in items if not runs(item)])

@@ -15,7 +15,7 @@ DEPENDENCY_PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1"
 
 
 class PeerMissing(Exception):
-    """A peer can't run on this machine; the message says what is missing."""
+    """A peer can't run on this machine; the message names what is missing."""
 
 
 @cache

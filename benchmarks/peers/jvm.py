@@ -41,7 +41,7 @@ class Answer:
 class Worker:
     """A script in a process of its own that answers requests line by line; see `worker.serve`.
 
-    Use as a context manager, or call stop(). `folder` is the worker's own and gone after stop().
+    Use as a context manager, or call stop(). `folder` is the worker's own; stop() deletes it.
     """
 
     def __init__(self, name: str, script: Path, arguments: Sequence[str], environment: Mapping[str, str]) -> None:
@@ -81,11 +81,11 @@ class Worker:
         try:
             print(json.dumps({"do": do, **fields}), file=self._process.stdin, flush=True)
         except BrokenPipeError:
-            raise self._gone() from None
+            raise self._ended() from None
         return self._answer()
 
     def stop(self) -> None:
-        """Ends the process and waits until it and its children are gone."""
+        """Ends the process and waits until it and its children have ended."""
         if self._process.stdin is not None:
             with contextlib.suppress(BrokenPipeError):
                 self._process.stdin.close()
@@ -103,13 +103,13 @@ class Worker:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
-            raise self._gone()
+            raise self._ended()
         found: dict[str, Any] = json.loads(line)
         if "error" in found:
             raise HudiRefused(f"{found['error']['kind']}: {found['error']['message']}")
         return found
 
-    def _gone(self) -> RuntimeError:
+    def _ended(self) -> RuntimeError:
         self._process.wait(timeout=30)
         log = Path(self._log.name).read_text(errors="replace")[-4000:]
         return RuntimeError(f"{self.name} ended with {self._process.returncode}:\n{log}")
@@ -139,8 +139,8 @@ class Jvm(Worker):
         mode: str = "append",
     ) -> float:
         """Writes rows (in golden spelling; `schema` is DDL text or JSON text) and gives the seconds it took."""
-        told = {**options, **({"hoodie.datasource.write.operation": operation} if operation else {})}
-        done = self.request("write", path=str(path), rows=list(rows), schema=schema, options=told, mode=mode)
+        given = {**options, **({"hoodie.datasource.write.operation": operation} if operation else {})}
+        done = self.request("write", path=str(path), rows=list(rows), schema=schema, options=given, mode=mode)
         return float(done["seconds"])
 
     def sql(self, text: str, settings: Mapping[str, str] | None = None) -> Answer:

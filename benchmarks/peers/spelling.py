@@ -74,21 +74,21 @@ def difference(found: Iterable[Row], expected: Iterable[Row], *, without: Iterab
     if not missing and not extra:
         return ""
     counts = f"{found_lines.total()} rows found, {expected_lines.total()} expected"
-    told = [f"{counts}; {len(missing)} missing, {len(extra)} too many"]
+    report = [f"{counts}; {len(missing)} missing, {len(extra)} too many"]
     for row in missing[:most]:
         like = max(extra, key=lambda other: _alike(row, other), default=None)
         if like is None or not _alike(row, like):
-            told.append(f"- {json.dumps(row, ensure_ascii=False)}")
+            report.append(f"- {json.dumps(row, ensure_ascii=False)}")
             continue
         extra.remove(like)
-        told += [
+        report += [
             f"  {name}: found {_text(like, name)}, expected {_text(row, name)}"
             for name in sorted({*row, *like})
             if _text(row, name) != _text(like, name)
         ]
     if len(extra) > len(missing):
-        told += [f"+ {json.dumps(row, ensure_ascii=False)}" for row in extra[:most]]
-    return "\n".join(told)
+        report += [f"+ {json.dumps(row, ensure_ascii=False)}" for row in extra[:most]]
+    return "\n".join(report)
 
 
 def _text(row: Row, name: str) -> str:

@@ -1,7 +1,7 @@
-"""A process with a warm Spark session and one release of Hudi; does what it is told over its standard input.
+"""A process with a warm Spark session and one release of Hudi; executes requests from its standard input.
 
 Run by `jvm.py` as a script: a request is one line of JSON, `{"do": <function below>, …}`, and so is each answer,
-with the seconds the work took, or with `error`. Rows are spelt as `spelling.py` says.
+with the seconds the work took, or with `error`. Rows are spelt as in `spelling.py`.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class Peer:
         return {"before": before}
 
     def sync(self, *, options: Json, uri: str) -> Json:
-        """Hudi's own tool syncs a table to the metastore at `uri`; the options say which and how."""
+        """Hudi's own tool syncs a table to the metastore at `uri`; the options define which and how."""
         java = self._spark._jvm
         properties = java.java.util.Properties()
         for key, value in options.items():
@@ -178,11 +178,11 @@ class Peer:
     def clean(self, *, path: str, options: Json, plan: bool) -> Json:
         """Hudi's own cleaner: plans, or carries out what is planned."""
         java = self._spark._jvm
-        told = java.java.util.HashMap()
+        given = java.java.util.HashMap()
         for key, value in options.items():
-            told.put(key, value)
+            given.put(key, value)
         name = options["hoodie.table.name"]
-        client = java.org.apache.hudi.DataSourceUtils.createHoodieClient(self._spark._jsc, "", path, name, told)
+        client = java.org.apache.hudi.DataSourceUtils.createHoodieClient(self._spark._jsc, "", path, name, given)
         try:
             if not plan:
                 client.clean()

@@ -19,12 +19,13 @@ _HAVE_ANOTHER_WAY = ("get_table_req", "get_table_objects_by_name_req")
 
 
 def batches(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    """Slices of at most `size` items, in order."""
     for start in range(0, len(items), size):
         yield items[start : start + size]
 
 
 class Calls:
-    """What all parts of the client share."""
+    """What all parts of the client share: connections, and which calls may be repeated."""
 
     def __init__(self, connections: Connections) -> None:
         # The generated code is large: it is imported with the first connection, not with this module.
@@ -72,6 +73,7 @@ class Calls:
 
     @property
     def uri(self) -> str:
+        """The addresses of the servers, separated by commas."""
         return self._connections.uri
 
     @property
@@ -86,13 +88,13 @@ class Calls:
 
     @property
     def version(self) -> str:
-        """As the server tells it. Those before 4 all say 3.0."""
+        """As the server reports it; servers before 4 all report 3.0."""
         if self._version is None:
             self._version = str(self._read("getVersion", lambda c: c.getVersion()))
         return self._version
 
     def setting(self, name: str, default: str) -> str:
-        """A setting of the server, by its name in hive-site.xml. CatalogError for what it does not tell."""
+        """A setting of the server, by its name in hive-site.xml. CatalogError for settings that it keeps private."""
         return str(self._read("get_config_value", lambda c: c.get_config_value(name, default)))
 
     def own_connection(self: C) -> C:
@@ -103,6 +105,7 @@ class Calls:
         return type(self)(Connections(mine.addresses, mine.settings, mine.revived))
 
     def close(self) -> None:
+        """Closes the idle connections; a later call opens new ones."""
         self._connections.close()
 
     def __enter__(self: C) -> C:

@@ -1,6 +1,6 @@
 """The metastore's typed client: frozen values in and out, time-outs on every call, retries where they are safe.
 
-It speaks to Hive Metastores from 2.3 on: where a newer server has dropped a call, the request-style one is used.
+It supports Hive Metastores from 2.3 on: where a newer server has dropped a call, the request-style one is used.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from skep_catalog.partition_calls import BATCH, PartitionCalls
 class Metastore(PartitionCalls):
     """A client of one metastore (or several equal ones). Threads may share it.
 
-    Databases and tables are named as in Hive, case-insensitively. Errors say server, call and table; see CatalogError.
-    Beside what its bases call: columns' statistics, and locks.
+    Databases and tables are named as in Hive, case-insensitively. Errors name server, call and table; see CatalogError.
+    Adds column statistics and locks to the calls of its base classes.
     """
 
     # -- statistics
@@ -69,7 +69,7 @@ class Metastore(PartitionCalls):
     def lock(
         self, database: str, table: str, *, agent_info: str, user: str, host: str, partition: str | None = None
     ) -> LockAnswer:
-        """Asks for the exclusive lock of a table (or of one partition). The table need not exist."""
+        """Requests the exclusive lock of a table (or of one partition). The table need not exist."""
         types = self._types
         component = types.LockComponent(
             type=types.LockType.EXCLUSIVE,
@@ -84,17 +84,17 @@ class Metastore(PartitionCalls):
         return self._answer(self._write("lock", lambda c: c.lock(request), f"{database}.{table}"))
 
     def check_lock(self, lock_id: int) -> LockAnswer:
-        """NoSuchLockError when it is gone. Counts as a heartbeat."""
+        """The state of a lock. NoSuchLockError when it no longer exists. Counts as a heartbeat."""
         request = self._types.CheckLockRequest(lockid=lock_id)
         return self._answer(self._read("check_lock", lambda c: c.check_lock(request)))
 
     def heartbeat(self, lock_id: int) -> None:
-        """Keeps a lock alive, a waiting one too. NoSuchLockError when it is gone."""
+        """Keeps a lock alive, a waiting one too. NoSuchLockError when it no longer exists."""
         request = self._types.HeartbeatRequest(lockid=lock_id)
         self._read("heartbeat", lambda c: c.heartbeat(request))
 
     def unlock(self, lock_id: int) -> None:
-        """NoSuchLockError when it is gone."""
+        """Releases a lock. NoSuchLockError when it no longer exists."""
         request = self._types.UnlockRequest(lockid=lock_id)
         self._write("unlock", lambda c: c.unlock(request))
 

@@ -1,7 +1,7 @@
 """Connections to a metastore: addresses, one Thrift client per connection, a pool, fail-over, retries, time-outs.
 
 Thrift clients are not thread-safe, so a call takes a connection out of the pool and puts it back. A connection that
-broke is thrown away; a refusal by the server (any declared exception) leaves it usable.
+broke is closed; a refusal by the server (any declared exception) leaves it usable.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from skep_table.errors import (
 
 T = TypeVar("T")
 
-# Thrift logs as errors what is raised, and said better, here.
+# Thrift logs as errors what this module raises with a better message.
 logging.getLogger("thrift.transport.TSocket").setLevel(logging.CRITICAL)
 logging.getLogger("thrift.transport.TSSLSocket").setLevel(logging.CRITICAL)
 
@@ -52,6 +52,8 @@ _NO_TABLE: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Address:
+    """Host and port of one metastore."""
+
     host: str
     port: int
 
@@ -68,6 +70,7 @@ class Address:
 
 
 def parse_addresses(uris: str | Sequence[str]) -> tuple[Address, ...]:
+    """Addresses from a list, or separated by commas. InputError for none, or for a malformed one."""
     texts = uris.split(",") if isinstance(uris, str) else list(uris)
     addresses = tuple(Address.parse(text) for text in texts if text.strip())
     if not addresses:
@@ -76,7 +79,7 @@ def parse_addresses(uris: str | Sequence[str]) -> tuple[Address, ...]:
 
 
 class UnknownMethodError(Exception):
-    """The server does not have this call: an older or newer one. Callers have another way, or say so."""
+    """The server is older or newer and lacks this call. Callers use another call or raise UnsupportedError."""
 
 
 class _Connection:
@@ -89,7 +92,7 @@ class _Connection:
             TBinaryProtocol.TBinaryProtocolAccelerated(self._transport.thrift, fallback=True)
         )
         if settings.kerberos is not None:
-            return  # the ticket says who calls
+            return  # the ticket identifies the caller
         try:
             self.client.set_ugi(user, [])
         except TApplicationException:
@@ -102,7 +105,7 @@ class _Connection:
         self._transport.set_timeout(seconds)
 
     def is_stale(self) -> bool:
-        """Whether the server hung up while the connection lay in the pool: nothing else makes it readable."""
+        """Whether the server closed the connection while it was in the pool: nothing else makes it readable."""
         handle = self._transport.handle
         if handle is None:
             return True
@@ -135,6 +138,7 @@ class Connections:
 
     @property
     def uri(self) -> str:
+        """All addresses, separated by commas."""
         return ",".join(map(str, self.addresses))
 
     def call(
@@ -160,7 +164,7 @@ class Connections:
                 if error.type == TApplicationException.UNKNOWN_METHOD:
                     self._give_back(connection)
                     raise UnknownMethodError(name) from error
-                connection.close()  # the server's thread failed in a way nobody declared: it may hang up any moment
+                connection.close()  # an undeclared failure of the server's thread: it may close the connection
                 raise self._refused(name, table, error) from error
             except (TTransport.TTransportException, TProtocolException, OSError, EOFError, struct.error) as error:
                 connection.close()
@@ -191,6 +195,7 @@ class Connections:
         return retrying(once)
 
     def close(self) -> None:
+        """Closes the idle connections; a later call opens new ones."""
         with self._guard:
             idle, self._idle = self._idle, []
         for connection in idle:

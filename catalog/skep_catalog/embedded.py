@@ -1,14 +1,14 @@
 """The embedded metastore: Hive's own, out of the installed pyspark's jars, on Derby, one per warehouse folder.
 
 Processes that work on one warehouse share one metastore: the first one starts it, the last one to leave stops it.
-Three lock files in `<warehouse>/.metastore` say who is there, and the system frees them however a process ends:
+Three lock files in `<warehouse>/.metastore` record the users; the system frees them however a process ends:
 
     start.lock    held while a process looks, starts, joins or leaves
     users.lock    shared by every process that uses the metastore; the server itself waits for it and ends when it is
                   free
     server.lock   held by the server for its life
 
-So nothing is believed of process ids that may have been reused, and a killed process leaves nothing to clean up.
+So no process id, which may have been reused, is relied upon, and a killed process leaves nothing to clean up.
 """
 
 from __future__ import annotations
@@ -77,10 +77,12 @@ class ServerInfo:
 
     @property
     def uri(self) -> str:
+        """The address for clients."""
         return f"thrift://{_HOST}:{self.port}"
 
     @property
     def log(self) -> Path:
+        """The server's log file."""
         return self.folder / "metastore.log"
 
 
@@ -101,7 +103,7 @@ _guard = threading.RLock()
 
 @dataclass(eq=False)
 class EmbeddedMetastore:
-    """One use of a warehouse's metastore. `started` tells whether this use started the server; `stop()` ends the use,
+    """One use of a warehouse's metastore. `started`: whether this use started the server; `stop()` ends the use,
     and the server with it when nobody else is left."""
 
     server: ServerInfo
@@ -149,6 +151,7 @@ class EmbeddedMetastore:
 
     @property
     def uri(self) -> str:
+        """The address for clients."""
         return self.server.uri
 
     def is_alive(self) -> bool:
@@ -242,7 +245,7 @@ def _state(folder: Path) -> ServerInfo | None:
 
 
 def _settled(folder: Path, timeout_seconds: float) -> ServerInfo | None:
-    """As `running`, when no server is half up or half down any more (one whose starter was killed, say)."""
+    """As `running`, once no server is starting or stopping any more (one whose starter was killed, for example)."""
     deadline = time.monotonic() + timeout_seconds
     while True:
         server = running(folder)
@@ -353,7 +356,7 @@ def _start(folder: Path, warehouse: Path, port: int | None, timeout_seconds: flo
     try:
         return _launch(folder, warehouse, last, timeout_seconds)
     except MetastoreStartError as error:
-        if error.fields.get("port_taken"):  # between the look and the start
+        if error.fields.get("port_taken"):  # another process took it after the check
             return _launch(folder, warehouse, 0, timeout_seconds)
         raise
 
@@ -393,7 +396,7 @@ def _launch(folder: Path, warehouse: Path, port: int, timeout_seconds: float) ->
 
 
 def _failure(what: str, log_path: Path, begin: int, port: int, process: subprocess.Popen[bytes]) -> MetastoreStartError:
-    """The error for a server that did not come up; says what is known to go wrong, and shows the log's end."""
+    """The error for a server that did not start: the known cause, or the end of its log."""
     with log_path.open("rb") as file:
         file.seek(begin)
         lines = file.read().decode(errors="replace").splitlines()
@@ -499,6 +502,8 @@ def _hive_site(warehouse: Path) -> str:
         "javax.jdo.option.ConnectionDriverName": "org.apache.derby.jdbc.EmbeddedDriver",
         "datanucleus.schema.autoCreateAll": "true",
         "datanucleus.connectionPoolingType": "NONE",  # the default pool's jar is missing in Spark 4
+        # Hive persists each object explicitly: looking at commit for objects that became unreachable finds none.
+        "datanucleus.persistenceByReachabilityAtCommit": "false",
         "hive.metastore.schema.verification": "false",
         "hive.metastore.warehouse.dir": f"file://{warehouse}",  # Hadoop takes paths as they are, never URL-encoded
         # Else a member added to a struct, or a column in the middle, is refused.

@@ -16,6 +16,8 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Database:
+    """A database; `location` is the folder of its managed tables."""
+
     name: str
     description: str | None = None
     location: str | None = None
@@ -65,11 +67,14 @@ class Table:
 
     @property
     def full_name(self) -> str:
+        """`database.name`."""
         return f"{self.database}.{self.name}"
 
 
 @dataclass(frozen=True, slots=True)
 class Partition:
+    """A partition: one value per partition key, its descriptor and parameters."""
+
     values: tuple[str, ...]
     storage: StorageDescriptor = field(default_factory=StorageDescriptor)
     parameters: Mapping[str, str] = field(default_factory=dict)
@@ -80,7 +85,7 @@ class Partition:
 @dataclass(frozen=True, slots=True)
 class ColumnStatistics:
     """What a planner goes by: of numbers, decimals and dates the least and the greatest value, of text and binary the
-    lengths, of booleans the counts. None: not told."""
+    lengths, of booleans the counts. None: unknown."""
 
     column: str
     type: str
@@ -105,13 +110,15 @@ class LockState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class LockAnswer:
+    """The id of a requested lock, and whether it was granted."""
+
     lock_id: int
     state: LockState
 
 
 @dataclass(frozen=True, slots=True)
 class LockInfo:
-    """A lock as `show_locks` tells it. Times: epoch milliseconds, the metastore's clock; `blocked_by`: a lock id."""
+    """A lock as `show_locks` lists it. Times: epoch milliseconds, the metastore's clock; `blocked_by`: a lock id."""
 
     lock_id: int
     state: LockState

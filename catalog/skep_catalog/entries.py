@@ -1,4 +1,4 @@
-"""What the metastore should say of a Hudi table: a pure function of the table's settings, schema and options.
+"""The metastore entry that a Hudi table should have: a pure function of the table's settings, schema and options.
 
 Registered as Hudi's own tool does it where engines look: classes, serde, the parameters that Spark reads. A
 copy-on-write table is one entry; a merge-on-read table has up to three views:
@@ -30,9 +30,9 @@ COMPLETION_MARKER: Final = "last_commit_completion_time_sync"
 READ_OPTIMIZED: Final = "hoodie.query.as.ro.table"
 PROVIDER: Final = "spark.sql.sources.provider"
 OWNED_BY: Final = "skep.sync.table"
-"""Says for which table skep made a view: those of an earlier strategy may go, others' may not."""
+"""The table for which skep made a view: only such views are dropped when the strategy changes."""
 SCHEMA_PARTS: Final = "spark.sql.sources.schema."
-"""Below this prefix lie the parts of Spark's schema. Parts beyond the last one are stale, and are taken away."""
+"""Below this prefix lie the parts of Spark's schema. Parts beyond the last one are stale, and are removed."""
 
 
 class Strategy(str, Enum):
@@ -53,7 +53,7 @@ class View(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Buckets:
-    """Which columns' hash says in which of `count` buckets a row lies; no columns: the record key's."""
+    """The columns whose hash selects the bucket of a row, out of `count`; no columns: the record key's."""
 
     columns: tuple[str, ...]
     count: int
@@ -204,9 +204,9 @@ def view_of(entry: Table, config: TableConfig) -> View:
     """
     if not config.is_mor:
         return View.COPY_ON_WRITE
-    told = entry.storage.serde_parameters.get(READ_OPTIMIZED, "").lower()
-    if told in ("true", "false"):
-        return View.READ_OPTIMIZED if told == "true" else View.SNAPSHOT
+    read_optimized = entry.storage.serde_parameters.get(READ_OPTIMIZED, "").lower()
+    if read_optimized in ("true", "false"):
+        return View.READ_OPTIMIZED if read_optimized == "true" else View.SNAPSHOT
     is_realtime = "realtime" in (entry.storage.input_format or "").lower()
     return View.SNAPSHOT if is_realtime else View.READ_OPTIMIZED
 

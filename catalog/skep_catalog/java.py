@@ -40,12 +40,13 @@ class Java:
 
     @property
     def executable(self) -> Path:
+        """The `java` program."""
         return self.home / "bin" / "java"
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A place that was looked at. `version` is None where no Java runs; `verdict` says what it is, or why not."""
+    """A place that was examined. `version` is None where no Java runs; `verdict` describes the Java or the problem."""
 
     source: str
     path: str
@@ -122,14 +123,14 @@ def _places() -> Iterator[tuple[str, Path | None, str]]:
 
 
 def _judge(source: str, executable: Path, accepted: tuple[int, ...]) -> tuple[Candidate, Path | None]:
-    """What this java says of itself, and its home when it fits."""
+    """What this java reports about itself, and its home when it fits."""
     try:
         settings = _settings(executable)
     except OSError as error:
         return Candidate(source, str(executable), None, False, f"{executable} does not run: {error}"), None
     version, home = settings.get("java.version"), settings.get("java.home")
     if version is None:
-        return Candidate(source, str(executable), None, False, f"{executable} does not tell its version"), None
+        return Candidate(source, str(executable), None, False, f"{executable} does not report its version"), None
     major = _major(version)
     if major not in accepted:
         verdict = f"{executable} is Java {version}, not {_either(accepted)}"

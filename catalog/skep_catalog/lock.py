@@ -19,13 +19,13 @@ from skep_catalog.entities import LockAnswer, LockInfo, LockState
 from skep_table.clock import SYSTEM_CLOCK, Clock
 from skep_table.errors import CatalogError, LeaseLostError, LockError, MetastoreUnreachableError, NoSuchLockError
 from skep_table.events import NO_EVENTS, Events
-from skep_table.locks.agent import agent_facts, agent_text, is_gone
+from skep_table.locks.agent import agent_facts, agent_text, has_ended
 from skep_table.locks.agent import describe as describe_facts
 from skep_table.locks.lease import LeasedLock, Queue
 
 log = logging.getLogger("skep.lock")
 
-# A metastore that restarts is waited for so long; what it was told before, it knows after that.
+# A metastore that restarts is waited for so long; it keeps its locks across the restart.
 _PATIENCE_SECONDS: Final = 30.0
 _RETRY_SECONDS: Final = 0.5
 _LONGEST_RETRY_SECONDS: Final = 10.0
@@ -63,8 +63,8 @@ _turns = _Turns()
 class HmsLock(LeasedLock):
     """The exclusive lock of `database.table` in a Hive Metastore, or of one partition of it (`k=v/…`).
 
-    `purpose` (the instant, say) is told in the lock's agent text for whoever looks. A lock of a process that is
-    certainly gone is given up for it by whoever waits: not every metastore does that by itself.
+    `purpose` (the instant, for example) is shown in the lock's agent text. A waiting writer releases the lock of a
+    process that certainly ended: not every metastore does that by itself.
     """
 
     provider = "metastore"
@@ -100,6 +100,7 @@ class HmsLock(LeasedLock):
 
     @property
     def metastore(self) -> Metastore:
+        """The client that the lock uses."""
         return self._metastore
 
     def of_partition(self, partition_path: str, on_lost: Callable[[LeaseLostError], None]) -> HmsLock:
@@ -214,14 +215,14 @@ class HmsLock(LeasedLock):
                 with suppress(NoSuchLockError):  # the first try may have come through, its answer lost
                     self._metastore.unlock(lock_id)
         except NoSuchLockError as error:
-            raise LeaseLostError(f"lock {lock_id} on {self.name} was gone", lock_id=lock_id) from error
+            raise LeaseLostError(f"lock {lock_id} on {self.name} no longer exists", lock_id=lock_id) from error
         except MetastoreUnreachableError:
             self._abandon(self._agent)
             raise
 
     def _abandon(self, agent: str) -> None:
         """A lock that could not be given up would exclude others as long as its server keeps it: it is given up when
-        the metastore answers again, or by whoever of this process meets it before that."""
+        the metastore answers again, or by the first caller in this process that finds it before that."""
         _abandoned.add(agent)
         arguments = (self._metastore.own_connection(), self._database, self._table, agent)
         threading.Thread(target=_give_up_later, args=arguments, name="lock-abandoned", daemon=True).start()
@@ -267,8 +268,8 @@ class HmsLock(LeasedLock):
         for lock in ahead:
             if lock.agent_info in _abandoned:
                 self._break(lock, "this process has done with it and could not give it up")
-            elif is_gone(lock.agent_info):
-                self._break(lock, "its process is gone")
+            elif has_ended(lock.agent_info):
+                self._break(lock, "its process has ended")
         blocked_by = next((lock.blocked_by for lock in locks if lock.lock_id == ours), None)
         held = [lock for lock in ahead if lock.state is LockState.ACQUIRED]
         holder = next((lock for lock in held if lock.lock_id == blocked_by), held[0] if held else None)
@@ -309,7 +310,7 @@ def _give_up_later(metastore: Metastore, database: str, table: str, agent: str) 
                         log.info("lock %s on %s.%s, left over, is given up", lock.lock_id, database, table)
             except MetastoreUnreachableError:
                 continue
-            except CatalogError as error:  # gone meanwhile, or not to be had
+            except CatalogError as error:  # released meanwhile, or the metastore refuses
                 log.info("what is left of a lock on %s.%s: %s", database, table, error.message)
             _abandoned.discard(agent)
 

@@ -12,10 +12,10 @@ from skep_catalog.lock import HmsLock, describe
 from skep_table.clock import SYSTEM_CLOCK, Clock
 from skep_table.errors import CatalogError, LockError, NoSuchLockError
 from skep_table.lock import held
-from skep_table.locks.agent import is_gone
+from skep_table.locks.agent import has_ended
 
 FRESH_SECONDS: Final = 120.0
-"""Hudi's writers beat once a minute, skep's every fifteen seconds: who has beaten in this time may live."""
+"""Hudi's writers send a heartbeat once a minute, skep's every fifteen seconds: one within this time may be active."""
 
 _NAMED: Final = 3
 _DRIFT_SECONDS: Final = 2.0
@@ -29,13 +29,14 @@ def silent_seconds(lock: LockInfo, clock: Clock = SYSTEM_CLOCK) -> float:
 
 
 def may_live(lock: LockInfo, clock: Clock = SYSTEM_CLOCK) -> bool:
-    return not is_gone(lock.agent_info) and silent_seconds(lock, clock) < FRESH_SECONDS
+    """Whether the owner of a lock may be active: its process runs here, or it sent a heartbeat lately."""
+    return not has_ended(lock.agent_info) and silent_seconds(lock, clock) < FRESH_SECONDS
 
 
 def break_lock(metastore: Metastore, lock_id: int, *, force: bool = False, clock: Clock = SYSTEM_CLOCK) -> LockInfo:
     """Takes a lock, or a place in the queue, from its owner, and answers whose it was.
 
-    LockError while the owner may live, unless forced; NoSuchLockError when there is no such lock.
+    LockError while the owner may be active, unless forced; NoSuchLockError when there is no such lock.
     """
     lock = next((each for each in metastore.locks() if each.lock_id == lock_id), None)
     if lock is None:
@@ -53,6 +54,8 @@ def break_lock(metastore: Metastore, lock_id: int, *, force: bool = False, clock
 
 @dataclass(frozen=True, slots=True)
 class LockFinding:
+    """One finding of `examine_locks`: what was examined, whether it is well, and what to do if not."""
+
     what: str
     well: bool
     found: str
@@ -62,7 +65,7 @@ class LockFinding:
 def examine_locks(metastore: Metastore, clock: Clock = SYSTEM_CLOCK) -> list[LockFinding]:
     """Whether locks of this metastore can be relied upon. Takes a lock on a table that does not exist, and gives it up.
 
-    What can't be asked of the server (some refuse to tell their settings) is left out.
+    What the server does not disclose (some keep their settings private) is left out.
     """
     found = [_version(metastore)]
     probe = _probe(metastore, clock)
@@ -119,7 +122,11 @@ def _holders(metastore: Metastore, clock: Clock) -> LockFinding:
         return LockFinding("holders", True, "all have sent a heartbeat lately")
     shown = "; ".join(
         f"{describe(each)}, "
-        + ("whose process is gone" if is_gone(each.agent_info) else f"silent for {silent_seconds(each, clock):.0f} s")
+        + (
+            "whose process has ended"
+            if has_ended(each.agent_info)
+            else f"silent for {silent_seconds(each, clock):.0f} s"
+        )
         for each in left[:_NAMED]
     )
     more = f"; and {len(left) - _NAMED} more" if len(left) > _NAMED else ""
@@ -141,7 +148,7 @@ def _house_keeping(metastore: Metastore, clock: Clock) -> LockFinding:
 
 
 def _timeout_seconds(metastore: Metastore) -> float:
-    """`hive.txn.timeout` of the server, where it says."""
+    """`hive.txn.timeout` of the server, where it reports it."""
     try:
         text = metastore.setting("hive.txn.timeout", "300s")
     except CatalogError:

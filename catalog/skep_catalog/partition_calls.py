@@ -32,10 +32,10 @@ class PartitionCalls(TableCalls):
         except CatalogError as error:
             if error.fields.get("error") != "TApplicationException":
                 raise
-            self.table(database, name)  # old servers fail so, without a reason, when there is no such table
+            self.table(database, name)  # old servers fail like this, without a reason, for a missing table
             raise
         if not names:
-            self.table(database, name)  # and new ones say that it has none
+            self.table(database, name)  # new servers report no partitions for a missing table
         return names
 
     def partitions(self, database: str, name: str, names: Sequence[str] | None = None) -> Iterator[Partition]:
@@ -74,7 +74,7 @@ class PartitionCalls(TableCalls):
             yield sent
 
     def _counted(self, partition: Partition) -> Partition:
-        """From 4 on the server lists folders unless it is told of this third number too."""
+        """From 4 on the server lists folders unless it gets this third number too."""
         if not partition.parameters.keys() >= _COUNTS or not self.version.startswith("4"):
             return partition
         return replace(partition, parameters={_ERASURE_CODED: "0", **partition.parameters})

@@ -1,4 +1,4 @@
-"""Where the installed pyspark is and what version it has, learnt without importing it."""
+"""Location and version of the installed pyspark, found without importing it."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ class InstalledSpark:
 
     @property
     def major_minor(self) -> tuple[int, int]:
+        """The first two numbers of the version."""
         major, minor, *_ = (*map(int, re.findall(r"\d+", self.version)), 0, 0)
         return major, minor
 

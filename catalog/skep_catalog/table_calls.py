@@ -17,6 +17,7 @@ class TableCalls(Calls):
     """Databases and tables, named as in Hive, case-insensitively."""
 
     def databases(self) -> list[str]:
+        """The names of all databases, sorted."""
         return sorted(self._read("get_all_databases", lambda c: c.get_all_databases()))
 
     def database(self, name: str) -> Database:
@@ -41,6 +42,7 @@ class TableCalls(Calls):
         self._write("drop_database", lambda c: c.drop_database(name, False, False), name)
 
     def tables(self, database: str) -> list[str]:
+        """The names of a database's tables and views, sorted."""
         return sorted(self._read("get_all_tables", lambda c: c.get_all_tables(database), database))
 
     def table(self, database: str, name: str) -> Table:
@@ -58,6 +60,7 @@ class TableCalls(Calls):
         return self._codec.table_of(self._read("get_table", lambda c: c.get_table(database, name), full_name))
 
     def find_table(self, database: str, name: str) -> Table | None:
+        """The table, or None when there is none."""
         try:
             return self.table(database, name)
         except NoSuchTableError:
@@ -117,7 +120,7 @@ class TableCalls(Calls):
         """Writes `table` over the entry `database.name` (another name in it renames).
 
         `cascade` takes changed columns to all partitions. `expected` is a parameter's key and value that the entry must
-        still have: servers that know of it (2.3.10, 4.x) refuse with EntryChangedError otherwise, older ones ignore it.
+        still have: servers that support it (2.3.10, 4.x) refuse with EntryChangedError otherwise, older ones ignore it.
         """
         properties = {"CASCADE": "true"} if cascade else {}
         if expected is not None:
@@ -132,4 +135,5 @@ class TableCalls(Calls):
         )
 
     def drop_table(self, database: str, name: str, *, delete_data: bool = False) -> None:
+        """Drops the entry; the data only with `delete_data`. NoSuchTableError when there is none."""
         self._write("drop_table", lambda c: c.drop_table(database, name, delete_data), f"{database}.{name}", long=True)

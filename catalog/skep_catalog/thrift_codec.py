@@ -7,7 +7,8 @@ from datetime import date, timedelta
 from decimal import Decimal
 from typing import Any, Final
 
-from hmsclient.genthrift.hive_metastore import ttypes
+from hmsclient.genthrift.hive_metastore import ThriftHiveMetastore, ttypes
+from thrift.Thrift import TType
 
 from skep_catalog.entities import (
     Column,
@@ -19,17 +20,39 @@ from skep_catalog.entities import (
     StorageDescriptor,
     Table,
 )
-from skep_catalog.newer_fields import teach
 from skep_table.errors import UnsupportedError
 
-teach()
+
+def _add_newer_fields() -> None:
+    """Adds the Table fields of metastores from 3.1 on to the generated code, wherever a call or an answer holds one.
+
+    Without them an entry that is read, altered and written back would lose them: the server would take an owner that
+    is a role for a user. (Thrift's C decoder reads these specs; its Python one, used where C is missing, drops them.)
+    """
+    table: Any = ttypes.Table
+    if hasattr(table, "ownerType"):
+        return
+    newer = (None, (17, TType.STRING, "catName", "UTF8", None), (18, TType.I32, "ownerType", None, None))
+    spec = (*table.thrift_spec, *newer)
+    for module in (ttypes, ThriftHiveMetastore):
+        for generated in vars(module).values():
+            for field in filter(None, getattr(generated, "thrift_spec", None) or ()):
+                inner = field[3][1] if isinstance(field[3], tuple) and len(field[3]) > 1 else field[3]
+                if isinstance(inner, list) and inner[0] is table:
+                    inner[1] = spec
+    table.thrift_spec, table.catName, table.ownerType = spec, None, None
+
+
+_add_newer_fields()
 
 
 def database_of(raw: Any) -> Database:
+    """A database as read."""
     return Database(raw.name, raw.description, raw.locationUri, raw.parameters or {}, raw.ownerName)
 
 
 def database_to(database: Database) -> Any:
+    """A database to write."""
     return ttypes.Database(
         name=database.name,
         description=database.description,
@@ -39,6 +62,7 @@ def database_to(database: Database) -> Any:
 
 
 def columns_of(raw: Any) -> tuple[Column, ...]:
+    """Columns as read; none for None."""
     return tuple(Column(field.name, field.type, field.comment) for field in raw or ())
 
 
@@ -47,6 +71,7 @@ def _columns_to(columns: tuple[Column, ...]) -> list[Any]:
 
 
 def storage_of(raw: Any) -> StorageDescriptor:
+    """A storage descriptor as read; an empty one for None."""
     if raw is None:  # a view's
         return StorageDescriptor()
     serde = raw.serdeInfo or ttypes.SerDeInfo()
@@ -85,6 +110,7 @@ def storage_to(storage: StorageDescriptor, origin: Any = None) -> Any:
 
 
 def table_of(raw: Any) -> Table:
+    """A table as read; `origin` keeps the fields that `Table` lacks."""
     return Table(
         database=raw.dbName,
         name=raw.tableName,
@@ -99,6 +125,7 @@ def table_of(raw: Any) -> Table:
 
 
 def table_to(table: Table) -> Any:
+    """A table to write; fields that `Table` lacks are those of its `origin`."""
     raw = copy.deepcopy(table.origin) if table.origin is not None else ttypes.Table(lastAccessTime=0, retention=0)
     raw.dbName, raw.tableName = table.database, table.name
     raw.owner, raw.createTime, raw.tableType = table.owner, table.create_time, table.table_type
@@ -109,6 +136,7 @@ def table_to(table: Table) -> Any:
 
 
 def partition_of(raw: Any) -> Partition:
+    """A partition as read; `origin` keeps the fields that `Partition` lacks."""
     return Partition(
         tuple(raw.values),
         storage_of(raw.sd),
@@ -119,6 +147,7 @@ def partition_of(raw: Any) -> Partition:
 
 
 def partition_to(partition: Partition, database: str, table: str) -> Any:
+    """A partition to write; fields that `Partition` lacks are those of its `origin`."""
     raw = copy.deepcopy(partition.origin) if partition.origin is not None else ttypes.Partition(lastAccessTime=0)
     raw.values = list(partition.values)
     raw.dbName, raw.tableName = database, table
@@ -129,6 +158,7 @@ def partition_to(partition: Partition, database: str, table: str) -> Any:
 
 
 def lock_of(raw: Any) -> LockInfo:
+    """One lock of a `show_locks` answer."""
     return LockInfo(
         lock_id=raw.lockid,
         state=LockState(raw.state),
@@ -171,6 +201,7 @@ _FIELDS: Final = {
 
 
 def statistics_of(raw: Any) -> ColumnStatistics:
+    """The statistics of one column as read."""
     data = next(value for name, _ in _KINDS.values() if (value := getattr(raw.statsData, name)) is not None)
     values = {mine: _value_of(getattr(data, theirs, None)) for mine, theirs in _FIELDS.items()}
     return ColumnStatistics(raw.colName, raw.colType, **{**values, "nulls": values["nulls"] or 0})

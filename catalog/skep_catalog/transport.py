@@ -37,12 +37,15 @@ class Transport:
 
     @property
     def handle(self) -> socket.socket | None:
+        """The socket; None when it is closed."""
         return self._socket.handle
 
     def set_timeout(self, seconds: float) -> None:
+        """Limits each read and write from now on."""
         self._socket.setTimeout(max(1, int(seconds * 1000)))
 
     def close(self) -> None:
+        """Closes the socket; calling it again is no error."""
         if self._socket.handle is not None:  # Thrift's TLS socket can't be closed twice
             self._socket.close()
 
@@ -71,7 +74,7 @@ def _sasl(below: Any, host: str, kerberos: Kerberos) -> Any:
 
 
 def _raise_for_authentication(error: BaseException, address: str, settings: ConnectionSettings) -> None:
-    """TLS and Kerberos say in their own classes what is wrong; neither gets better by trying again."""
+    """Raises failures of TLS and Kerberos, which have classes of their own and which no retry mends."""
     inner = error.inner if isinstance(error, TTransport.TTransportException) else error
     if isinstance(inner, ssl.SSLError):
         raise AuthenticationError(

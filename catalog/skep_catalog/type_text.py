@@ -54,7 +54,7 @@ def _check_names(names: Sequence[str], what: str) -> None:
         other = seen.setdefault(name.lower(), name)
         if other is not name:
             raise SchemaError(
-                f"{what}{other} and {name} differ only in case: Hive can't tell them apart", column=name, found=other
+                f"{what}{other} and {name} differ only in case: Hive can't distinguish them", column=name, found=other
             )
 
 
@@ -64,7 +64,7 @@ def _spelt(name: str) -> str:
 
 
 def hive_type(kind: DataType, *, timestamps: bool = True, path: str = "") -> str:
-    """Hive's text for a type, as in a table's DDL. SchemaError for fields below `path` that Hive can't tell apart."""
+    """Hive's text for a type, as in a table's DDL. SchemaError for fields below `path` that Hive can't distinguish."""
     match kind:
         case IntType():
             return "int"

@@ -1,4 +1,4 @@
-"""`skep callbacks`: commits that a receiver has not been told, and telling them again."""
+"""`skep callbacks`: commits that a receiver did not get, and sending them again."""
 
 from __future__ import annotations
 
@@ -6,20 +6,21 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from skep.cli.metastore import MetastoreOption, WarehouseOption
 from skep.cli.output import FAILED, Output, OutputOption, print_rows, reported
+from skep.cli.scope import MetastoreOption, WarehouseOption
 from skep.cli.tables import TableTarget, opened_table
+from skep_table.instant_time import InstantTime
 
 if TYPE_CHECKING:
     from skep_table.timeline.instant import Instant
 
-app = typer.Typer(no_args_is_help=True, help="Commit callbacks: what a receiver has not been told.")
+app = typer.Typer(no_args_is_help=True, help="Commit callbacks: what a receiver did not get.")
 Settings = Annotated[
     list[str] | None,
     typer.Option("--option", metavar="KEY=VALUE", help="The hoodie.write.commit.callback keys of the receiver."),
 ]
 Since = Annotated[
-    str | None, typer.Option(metavar="INSTANT", help="All writes after it, also those that were told before.")
+    str | None, typer.Option(metavar="INSTANT", help="All writes after it, also those that were delivered before.")
 ]
 _COLUMNS = ("instant", "action", "state")
 
@@ -32,12 +33,12 @@ def pending(
     warehouse: WarehouseOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """List the commits that the receiver has not been told."""
+    """List the commits that the receiver did not get."""
     with reported(), opened_table(table, option, metastore, warehouse) as found:
-        from skep_sync.callbacks import untold
+        from skep_sync.callbacks import undelivered
         from skep_sync.callbacks.senders import sender_of
 
-        rows = [_row(instant, "untold") for instant in untold(found.hudi, sender_of(found.options))]
+        rows = [_row(instant, "undelivered") for instant in undelivered(found.hudi, sender_of(found.options))]
     print_rows(rows, output, _COLUMNS)
 
 
@@ -50,14 +51,14 @@ def replay(
     warehouse: WarehouseOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Tell the receiver what it has not been told, oldest first; stops where it fails."""
+    """Send the commits that the receiver did not get, oldest first; stops at the first failure."""
     with reported(), opened_table(table, option, metastore, warehouse) as found:
         from skep_sync.callbacks import deliver
         from skep_sync.callbacks.senders import sender_of
 
-        delivery = deliver(found.hudi, sender_of(found.options), since=since)
-    told = [_row(instant, "told") for instant in delivery.told]
-    print_rows([*told, *(_row(instant, "untold") for instant in delivery.left)], output, _COLUMNS)
+        delivery = deliver(found.hudi, sender_of(found.options), since=InstantTime(since) if since else None)
+    sent = [_row(instant, "delivered") for instant in delivery.delivered]
+    print_rows([*sent, *(_row(instant, "undelivered") for instant in delivery.left)], output, _COLUMNS)
     if delivery.error is not None:
         typer.echo(f"error: {delivery.error}", err=True)
         raise typer.Exit(FAILED)
@@ -68,4 +69,5 @@ def _row(instant: Instant, state: str) -> dict[str, str]:
 
 
 def register(parent: typer.Typer) -> None:
+    """Adds the commands of this module."""
     parent.add_typer(app, name="callbacks")

@@ -1,4 +1,4 @@
-"""`skep schema`, `timeline`, `files` and `properties`: what a table says of itself."""
+"""`skep schema`, `timeline`, `files`, `properties` and `fsck`: what a table consists of, and whether it agrees."""
 
 from __future__ import annotations
 
@@ -8,22 +8,24 @@ from typing import Annotated, Any
 import typer
 
 from skep.cli import progress
-from skep.cli.metastore import MetastoreOption, WarehouseOption
-from skep.cli.output import Output, OutputOption, print_rows, reported
+from skep.cli.output import FAILED, Output, OutputOption, print_rows, reported
 from skep.cli.read import NoMetadata, Settings
-from skep.cli.settings_of import settings_of
-from skep.cli.tables import TableTarget, located, looked_at
+from skep.cli.scope import MetastoreOption, WarehouseOption, settings_of
+from skep.cli.tables import TableTarget, located, opened_table, read_only_table
 
 _INSTANT_COLUMNS = ("requested_time", "completion_time", "action", "state")
 _DETAIL_COLUMNS = ("operation", "partitions", "files", "rows_written", "rows_deleted", "bytes_written")
+_FSCK_COLUMNS = ("problem", "path", "instant", "detail")
 _FILE_COLUMNS = ("partition", "file_id", "base_instant", "base_file", "base_bytes", "log_files", "log_bytes")
 
 
 def register(app: typer.Typer) -> None:
+    """Adds the commands of this module."""
     app.command("schema")(schema)
     app.command("timeline")(timeline)
     app.command("files")(files)
     app.command("properties")(properties)
+    app.command("fsck")(fsck)
 
 
 def schema(
@@ -41,7 +43,7 @@ def schema(
         from skep_table.schema.arrow import to_arrow
         from skep_table.schema.avro import to_avro
 
-        opened = looked_at(table, option, metastore, warehouse)
+        opened = read_only_table(table, option, metastore, warehouse)
         found = opened.schema(instant_text(as_of, opened.config.timezone.value) if as_of else None)
         if avro:
             progress.make_way()
@@ -72,7 +74,7 @@ def timeline(
 ) -> None:
     """Print the instants of a table, oldest first."""
     with reported():
-        opened = looked_at(table, option, metastore, warehouse)
+        opened = read_only_table(table, option, metastore, warehouse)
         past = opened.timeline.archived() if archived else ()
         instants = [*past, *opened.timeline.instants]
         rows = []
@@ -118,7 +120,7 @@ def files(
     with reported():
         from skep_table.query.request import instant_text
 
-        opened = looked_at(table, option, metastore, warehouse)
+        opened = read_only_table(table, option, metastore, warehouse)
         moment = instant_text(as_of, opened.config.timezone.value) if as_of else None
         view = opened.view(as_of=moment, metadata=not no_metadata)
         partitions = view.partitions() if partition is None else [partition]
@@ -156,3 +158,28 @@ def properties(
         print_rows(
             [{"key": key, "value": value} for key, value in sorted(config.raw.items())], output, ("key", "value")
         )
+
+
+def fsck(
+    table: TableTarget,
+    option: Settings = None,
+    metastore: MetastoreOption = None,
+    warehouse: WarehouseOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Check a table's files against its timeline; changes nothing. Exit code 1 when something does not agree.
+
+    Finds files that no commit named, files that are missing, and base files that are not as long, or have not as many
+    rows, as their commit states.
+    """
+    with reported(), opened_table(table, option, metastore, warehouse) as found:
+        from skep_table.services.fsck import fsck as check
+
+        findings = check(found.hudi)
+    rows = [
+        {"problem": each.problem.value, "path": each.path, "instant": each.instant, "detail": each.detail}
+        for each in findings
+    ]
+    print_rows(rows, output, _FSCK_COLUMNS)
+    if findings:
+        raise typer.Exit(FAILED)

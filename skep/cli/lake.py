@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from skep.cli.metastore import MetastoreOption, WarehouseOption
 from skep.cli.output import Output, OutputOption, print_batches, print_rows, reported
+from skep.cli.scope import MetastoreOption, WarehouseOption
 from skep.cli.tables import ServiceSettings, TableTarget, opened_tables
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def lake(metastore: str | None, warehouse: str | None) -> Iterator[Lake]:
+    """The lake that flags and settings select."""
     from skep.lake import connect
 
     with reported(), connect(metastore, warehouse) as found:
@@ -67,14 +68,14 @@ def show(
             "columns": ", ".join(hudi.schema().names()),
             **(_registered(chosen.lake, one.name) if chosen.lake is not None else {}),
             "rows": one.read().count(),
-            **{f"commit {one.instant}": _told(one) for one in one.history(5)},
+            **{f"commit {one.instant}": _facts_of(one) for one in one.history(5)},
         }
         rows = [{"fact": key, "value": str(value)} for key, value in facts.items()]
         print_rows(rows, output, ("fact", "value"))
 
 
 def _registered(lake: Lake, table: str) -> dict[str, Any]:
-    """What the metastore says of a table; nothing of one that it does not know."""
+    """The metastore's properties of a table; none for one that it does not have."""
     database, _, name = table.rpartition(".")
     entry = lake.metastore.find_table(database, name) if database else None
     if entry is None:
@@ -88,7 +89,7 @@ def _registered(lake: Lake, table: str) -> dict[str, Any]:
     }
 
 
-def _told(commit: Any) -> str:
+def _facts_of(commit: Any) -> str:
     counts = f"{commit.inserted} inserted, {commit.updated} updated, {commit.deleted} deleted"
     return f"{commit.operation or commit.action}: {counts} in {commit.files} files"
 
@@ -108,5 +109,6 @@ def sql(
 
 
 def register(app: typer.Typer) -> None:
+    """Adds the commands of this module."""
     for command in (ls, show, sql):
         app.command()(command)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timezone
 from typing import Annotated, Any
 
 import typer
 
-from skep.cli.metastore import MetastoreOption, WarehouseOption, connected
-from skep.cli.output import FAILED, Output, OutputOption, print_rows, reported
+from skep.cli.output import FAILED, Output, OutputOption, iso_time, print_rows, reported
+from skep.cli.scope import MetastoreOption, WarehouseOption, connected
 
 _COLUMNS = (
     *("lock_id", "state", "table", "user", "host", "pid", "purpose", "agent"),
@@ -20,7 +19,7 @@ app = typer.Typer(no_args_is_help=True, help="The locks of tables.")
 
 @app.callback()
 def _group() -> None:
-    """The locks of tables: in the metastore, or wherever a table's options say."""
+    """The locks of tables: in the metastore, or with the provider of a table's options."""
 
 
 TableArgument = Annotated[
@@ -77,7 +76,7 @@ def wait(
 
             with locks_of(table, option, metastore, warehouse) as found:
                 for lock in found:
-                    lock.events.listen(_tell_wait())
+                    lock.events.listen(_print_wait())
                     with held(lock, timeout):
                         pass
         else:
@@ -87,8 +86,9 @@ def wait(
 
                 database, name = _parts(table, settings.database)
                 _check_known(client, database or "", name or "")
-                told = Events(_tell_wait())
-                with held(HmsLock(client, database or "", name or "", purpose="skep lock wait", events=told), timeout):
+                events = Events(_print_wait())
+                lock = HmsLock(client, database or "", name or "", purpose="skep lock wait", events=events)
+                with held(lock, timeout):
                     pass
         typer.echo(f"the lock of {table} was free", err=True)
 
@@ -105,7 +105,7 @@ def break_(
     warehouse: WarehouseOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Take a lock from its owner. Refused while the owner may be alive; each is noted in the audit file."""
+    """Take a lock from its owner. Refused while the owner may be active; each is recorded in the audit file."""
     with reported():
         if table is not None and _elsewhere(table, option, metastore, warehouse):
             from skep.cli.lock_others import COLUMNS, locks_of, row_of
@@ -176,7 +176,7 @@ def _is_metastores(lock: object) -> bool:
 def doctor(
     metastore: MetastoreOption = None, warehouse: WarehouseOption = None, output: OutputOption = Output.TABLE
 ) -> None:
-    """Can the locks of this metastore be relied upon? Exits with 1 when not."""
+    """Check whether the locks of this metastore work. Exits with 1 when they do not."""
     with reported(), connected(metastore, warehouse) as (client, _):
         from skep_catalog.lock_care import examine_locks
 
@@ -203,7 +203,7 @@ def _parts(table: str | None, default: str) -> tuple[str | None, str | None]:
     return name.database, name.name
 
 
-def _tell_wait() -> Any:
+def _print_wait() -> Any:
     """A line when the holder changes, and now and then."""
     last: dict[str, object] = {}
 
@@ -237,19 +237,14 @@ def _row(lock: Any) -> dict[str, Any]:
         "pid": facts.get("pid"),
         "purpose": facts.get("purpose"),
         "agent": None if facts else lock.agent_info,
-        "acquired_at": moment(lock.acquired_at_ms),
-        "last_heartbeat": moment(lock.last_heartbeat_ms),
+        "acquired_at": iso_time(lock.acquired_at_ms),
+        "last_heartbeat": iso_time(lock.last_heartbeat_ms),
         "heartbeat_age_seconds": round(silent_seconds(lock), 1),
         "alive": may_live(lock),
         "blocked_by": lock.blocked_by,
     }
 
 
-def moment(epoch_ms: float | None) -> str | None:
-    if not epoch_ms:
-        return None
-    return datetime.fromtimestamp(epoch_ms / 1000, timezone.utc).isoformat(timespec="milliseconds")
-
-
 def register(parent: typer.Typer) -> None:
+    """Adds the commands of this module."""
     parent.add_typer(app, name="lock")

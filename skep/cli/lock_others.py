@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from skep.cli.output import iso_time
 from skep_table.locks.holders import Holder, Inspected
 
 COLUMNS = (
@@ -15,8 +16,8 @@ COLUMNS = (
 
 
 def is_elsewhere(target: str | None, pairs: Sequence[str] | None, options: Mapping[str, str]) -> bool:
-    """Whether the lock of a table is to be looked for where its options say, and not in the metastore alone."""
-    from skep.cli.settings_of import settings_of
+    """Whether the lock of a table is with the provider of its options, or in its folder, not in the metastore."""
+    from skep.cli.scope import settings_of
     from skep.names import is_path
     from skep_table.locks.options import LOCK_PROVIDER
     from skep_table.locks.providers import provider_name
@@ -44,7 +45,7 @@ def locks_of(
     from skep_table.storage.versioned import VersionedStorage
 
     with opened_table(target, pairs, metastore, warehouse) as table:
-        lock, storage = unguarded(table.services().lock()), table.hudi.storage
+        lock, storage = unguarded(table.services().lock(table.options)), table.hudi.storage
         if isinstance(lock, Inspected | HmsLock):
             yield [lock]
             return
@@ -55,16 +56,15 @@ def locks_of(
             found.append(FileSystemLock(storage, purpose="skep lock", events=Events()))
         if not found:
             raise InputError(
-                f"the writers of {target} share no lock that could be looked at",
-                hint="say which, with --option hoodie.write.lock.provider=…",
+                f"the writers of {target} share no lock that could be shown",
+                hint="name it, with --option hoodie.write.lock.provider=…",
             )
         yield found
 
 
 def row_of(lock: Inspected, holder: Holder) -> dict[str, Any]:
+    """A row of `skep lock show`."""
     import time
-
-    from skep.cli.lock import moment
 
     facts, sign = holder.facts, holder.last_sign
     return {
@@ -75,8 +75,8 @@ def row_of(lock: Inspected, holder: Holder) -> dict[str, Any]:
         "pid": facts.get("pid"),
         "purpose": facts.get("purpose"),
         "agent": None if facts else holder.text or None,
-        "last_heartbeat": moment(sign and sign * 1000),
+        "last_heartbeat": iso_time(sign and sign * 1000),
         "heartbeat_age_seconds": None if sign is None else round(max(0.0, time.time() - sign), 1),
-        "valid_until": moment(holder.until and holder.until * 1000),
-        "alive": holder.may_live,
+        "valid_until": iso_time(holder.until and holder.until * 1000),
+        "alive": holder.may_be_alive,
     }

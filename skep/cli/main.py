@@ -1,7 +1,7 @@
-"""`skep`: the commands put together, with the options that all of them share, and errors as people read them.
+"""`skep`: all commands, the options that they share, and errors as people read them.
 
-Data goes to stdout, everything else to stderr. Exit codes: 0 well; 1 it failed, or the metastore drifted; 2 wrong
-usage; 3 changes are pending (where --exit-code asks for it); 130 and 143 interrupted by Ctrl-C or SIGTERM.
+Data goes to stdout, everything else to stderr. Exit codes: 0 success; 1 failure, or the metastore drifted; 2 wrong
+usage; 3 changes are pending (with --exit-code); 130 and 143 interrupted by Ctrl-C or SIGTERM.
 """
 
 from __future__ import annotations
@@ -25,8 +25,7 @@ COMMANDS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "lake": ("ls", "show", "sql"),
         "read": ("read",),
         "write": ("write", "delete"),
-        "inspect": ("schema", "timeline", "files", "properties"),
-        "fsck": ("fsck",),
+        "inspect": ("schema", "timeline", "files", "properties", "fsck"),
     },
     "Table services": {
         "services": (
@@ -41,20 +40,22 @@ COMMANDS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "metastore": ("metastore",),
         "lock": ("lock",),
     },
-    "Around": {"demo": ("demo",), "doctor": ("doctor",), "settings": ("config",)},
+    "Around": {"around": ("demo", "doctor", "config")},
 }
 """All commands: panel of the help, module that registers them, names."""
 
 
 class Commands(TyperGroup):
-    """Puts a command together when it is asked for: all of them at once would take longer than many a command does."""
+    """Imports a command when it is used: importing all would take longer than many a command does."""
 
     def list_commands(self, ctx: object) -> list[str]:  # noqa: ARG002
+        """The names of all commands, in the order of the help."""
         return [name for modules in COMMANDS.values() for name in chain.from_iterable(modules.values())]
 
     def get_command(self, ctx: object, cmd_name: str) -> Any:
+        """A command by name, imported at its first use."""
         if cmd_name not in self.commands:
-            mistyped = cmd_name not in self.list_commands(ctx)  # then what there is will be suggested
+            mistyped = cmd_name not in self.list_commands(ctx)  # then similar names are suggested
             for panel, modules in COMMANDS.items():
                 for module, names in modules.items():
                     if mistyped or cmd_name in names:
@@ -80,7 +81,7 @@ app = typer.Typer(
     add_completion=True,
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Apache Hudi tables in a Hive Metastore: write, sync, lock, read. No Hudi jar, no Spark where none is needed.",
-    epilog="Exit codes: 0 well, 1 failed or drift, 2 wrong usage, 3 changes pending (with --exit-code), 130 or 143"
+    epilog="Exit codes: 0 success, 1 failure or drift, 2 wrong usage, 3 changes pending (with --exit-code), 130 or 143"
     " interrupted (Ctrl-C, SIGTERM).",
     pretty_exceptions_enable=False,
 )
@@ -103,12 +104,13 @@ def common(
         Output | None, typer.Option("--output", help="How rows are printed, for any command.", case_sensitive=False)
     ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Nothing on stderr but errors.")] = False,
-    verbose: Annotated[int, typer.Option("--verbose", "-v", count=True, help="Tell more; -vv tells all.")] = 0,
+    verbose: Annotated[int, typer.Option("--verbose", "-v", count=True, help="More log lines; -vv for all.")] = 0,
     no_color: Annotated[bool, typer.Option("--no-color", help="Plain text, as NO_COLOR does.")] = False,
     _version: Annotated[
         bool, typer.Option("--version", help="Print versions.", callback=_print_versions, is_eager=True)
     ] = False,
 ) -> None:
+    """The options of every command."""
     if no_color:
         os.environ["NO_COLOR"] = "1"
     if profile is not None:
@@ -154,7 +156,7 @@ def _show_warning(
 
 def main() -> None:
     """The console script: an error of skep that no command has reported becomes one clear block on stderr."""
-    gc.set_threshold(50_000)  # else importing what a command needs spends a tenth of its time looking for garbage
+    gc.set_threshold(50_000)  # otherwise garbage collection takes a tenth of the time of imports
     exit_on_sigterm()
     try:
         with reported():

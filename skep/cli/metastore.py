@@ -4,26 +4,12 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from skep.cli.output import reported
-
-if TYPE_CHECKING:
-    from skep.config import Settings
-    from skep_catalog.client import Metastore
-
-WarehouseOption = Annotated[
-    str | None,
-    typer.Option("--warehouse", "-w", help="Its folder; else as configured.", show_default=False),
-]
-MetastoreOption = Annotated[
-    str | None,
-    typer.Option("--metastore", "-m", help="Address; else as configured, or the warehouse's.", show_default=False),
-]
+from skep.cli.scope import WarehouseOption
 
 
 def metastore(
@@ -57,24 +43,6 @@ def metastore(
         typer.echo("stopped" if stopped else "left; others still use it", err=True)
 
 
-@contextmanager
-def connected(metastore: str | None, warehouse: str | None) -> Iterator[tuple[Metastore, Settings]]:
-    """A client of the metastore that flags and settings name, else of the warehouse's own; and these settings."""
-    from skep.config import load
-    from skep_catalog.client import Metastore
-
-    settings = load({"metastore": metastore, "warehouse": warehouse}).settings
-    with ExitStack() as stack:
-        if settings.metastore is not None:
-            client = Metastore.connect(settings.metastore, settings.options)
-        else:
-            from skep_catalog.embedded import EmbeddedMetastore
-
-            # How other metastores are spoken to (TLS, Kerberos) does not concern it.
-            embedded = stack.enter_context(EmbeddedMetastore.start_or_join(settings.warehouse))
-            client = Metastore.connect(embedded.uri, revived=embedded.revived)
-        yield stack.enter_context(client), settings
-
-
 def register(app: typer.Typer) -> None:
+    """Adds the commands of this module."""
     app.command("metastore")(metastore)

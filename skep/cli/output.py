@@ -7,6 +7,7 @@ import itertools
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timezone
 from enum import Enum
 from typing import IO, TYPE_CHECKING, Annotated, Any
 
@@ -161,6 +162,13 @@ def _print_table(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
     Console(width=None if sys.stdout.isatty() else 10_000).print(table, soft_wrap=not sys.stdout.isatty())
     if next(rows, None) is not None:
         typer.echo(f"first {ROWS_IN_A_TABLE} rows; --output jsonl prints them all", err=True)
+
+
+def iso_time(epoch_ms: float | None) -> str | None:
+    """Milliseconds since 1970 as ISO 8601 in UTC; None for none or 0."""
+    if not epoch_ms:
+        return None
+    return datetime.fromtimestamp(epoch_ms / 1000, timezone.utc).isoformat(timespec="milliseconds")
 
 
 def _is_number(kind: pa.DataType) -> bool:

@@ -1,13 +1,14 @@
-"""The bar of a command on a terminal: what is being done, how much of it, since when.
+"""The progress of a command on stderr: a bar on a terminal, lines with -v, JSON lines on request.
 
-Every command that may take longer than a moment has one, put around it where commands are registered. It is drawn on
-stderr once the command has taken a second, and goes when the command prints its answer. There is none with --quiet,
-with -v (steps are printed instead), and where stderr is no terminal.
+Every command that may take longer than a moment has a bar, added where commands are registered. It is drawn on stderr
+once the command has taken a second, and removed when the command prints its result. There is none with --quiet, with -v
+(steps are printed instead), and where stderr is no terminal.
 """
 
 from __future__ import annotations
 
 import functools
+import json
 import logging
 import sys
 import threading
@@ -15,8 +16,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
+import typer
+
 if TYPE_CHECKING:
-    from skep_table.events import Event
+    from skep_table.events import Event, Listener
 
 DELAY_SECONDS = 1.0
 WITHOUT: Final = {
@@ -41,7 +44,7 @@ class Display:
         from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
         columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-        # What is printed on stdout is a program's input more often than not: it is never led elsewhere.
+        # stdout is often the input of another program: it is never redirected.
         self.bars = Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=False)
         self._what = escape(what)
         self._task = self.bars.add_task(self._what, total=None)
@@ -55,12 +58,14 @@ class Display:
             self._start()
 
     def name(self, what: str) -> None:
+        """Changes what the bar shows as being done."""
         from rich.markup import escape
 
         self._what = escape(what)
         self.bars.update(self._task, description=self._what)
 
     def listen(self, event: Event) -> None:
+        """Updates the bar by an event."""
         from rich.markup import escape
 
         if event.name.endswith(".start"):
@@ -85,7 +90,7 @@ class Display:
 
 
 def is_wanted() -> bool:
-    """Whether a bar may be drawn: on a terminal, and where neither silence nor lines of text were asked for."""
+    """Whether a bar may be drawn: on a terminal, without --quiet and -v."""
     return sys.stderr.isatty() and logging.getLogger("skep").getEffectiveLevel() == logging.WARNING
 
 
@@ -112,7 +117,7 @@ def stop() -> None:
 
 
 def make_way() -> None:
-    """Before an answer is printed: the bar goes where that is printed on the terminal, too."""
+    """Before results are printed: removes the bar when these go to the terminal, too."""
     if sys.stdout.isatty():
         stop()
 
@@ -142,8 +147,40 @@ class _BarAround:
 
 
 def _of_lock(event: Event) -> str:
-    """For whom a writer waits; nobody any more after the wait."""
+    """The holder that a writer waits for."""
     if event.name != "lock.waiting":
         return event.name
     before = f", {event.facts['ahead']} before us" if event.facts.get("ahead") else ""
     return f"waiting for the lock of {event.facts.get('holder') or 'nobody yet'}{before}"
+
+
+@contextmanager
+def listening(what: str, *, as_json: bool = False) -> Iterator[Listener]:
+    """A listener for the time of a command. `what` is the label of a bar on a terminal."""
+    if as_json:
+        stop()
+        yield lambda event: typer.echo(json.dumps(_record(event), default=str), err=True)
+    elif logging.getLogger("skep").isEnabledFor(logging.INFO):
+        yield _print
+    elif is_wanted():
+        with shown(what, delay=0) as display:
+            yield display.listen
+    else:
+        yield lambda _: None
+
+
+def _print(event: Event) -> None:
+    if event.name.endswith(".start"):
+        return
+    facts = " ".join(f"{name}={value}" for name, value in event.facts.items())
+    seconds = f" {event.seconds:.2f} s" if event.seconds is not None else ""
+    typer.echo(f"{event.name}{seconds} {facts}".rstrip(), err=True)
+
+
+def _record(event: Event) -> dict[str, Any]:
+    record: dict[str, Any] = {"event": event.name, **event.facts}
+    for name in ("seconds", "done", "total"):
+        value = getattr(event, name)
+        if value is not None:
+            record[name] = value
+    return record

@@ -6,12 +6,11 @@ from typing import Annotated
 
 import typer
 
-from skep.cli.metastore import MetastoreOption, WarehouseOption
 from skep.cli.output import Output, OutputOption, print_batches, reported
-from skep.cli.settings_of import settings_of
-from skep.cli.tables import TableTarget, looked_at_as
+from skep.cli.scope import MetastoreOption, WarehouseOption, settings_of
+from skep.cli.tables import TableTarget, read_only_table_as
 
-NoMetadata = Annotated[bool, typer.Option("--no-metadata", help="List storage, whatever the metadata table says.")]
+NoMetadata = Annotated[bool, typer.Option("--no-metadata", help="List storage, not the metadata table.")]
 Settings = Annotated[
     list[str] | None,
     typer.Option("--option", metavar="KEY=VALUE", help="A Hudi read key or a storage setting; repeatable."),
@@ -19,6 +18,7 @@ Settings = Annotated[
 
 
 def register(app: typer.Typer) -> None:
+    """Adds the commands of this module."""
     app.command("read")(read)
 
 
@@ -58,7 +58,7 @@ def read(
         from skep_table.query.options import QUERY_TYPE
 
         settings = Options(settings_of(option))
-        opened, view = looked_at_as(table, option, metastore, warehouse)
+        opened, view = read_only_table_as(table, option, metastore, warehouse)
         if query is None and (since is not None or until is not None) and as_of is None:
             query = "incremental"
         elif query is None and view is View.READ_OPTIMIZED and not settings.is_set(QUERY_TYPE):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from skep.cli.metastore import MetastoreOption, WarehouseOption
 from skep.cli.output import FAILED, Output, OutputOption, reported
+from skep.cli.scope import MetastoreOption, WarehouseOption
 from skep.cli.tables import (
     AllTables,
     OfDatabase,
@@ -18,17 +19,18 @@ from skep.cli.tables import (
     opened_tables,
     running,
 )
-from skep.service_work import Mode
+from skep.services.modes import Mode
 from skep_table.errors import InputError
 
 if TYPE_CHECKING:
-    from skep.service_work import Work
+    from skep.services.modes import Work
     from skep.table import Table
     from skep_table.services.done import Done
+    from skep_table.table import HudiTable
 
 PlanOption = Annotated[bool, typer.Option("--plan", help="Print what would be done; change nothing.")]
 ScheduleOption = Annotated[bool, typer.Option("--schedule", help="Only write the plan onto the timeline.")]
-ExecuteOption = Annotated[bool, typer.Option("--execute", help="Only carry out what is planned already.")]
+ExecuteOption = Annotated[bool, typer.Option("--execute", help="Only execute pending plans.")]
 InstantOption = Annotated[
     str | None, typer.Option("--instant", metavar="INSTANT", help="With --execute: only the plan of this instant.")
 ]
@@ -41,13 +43,14 @@ _CLUSTER_COLUMNS = ("table", "group", "partition", "file_id", "log_files", "beco
 
 
 def register(app: typer.Typer) -> None:
+    """Adds the commands of this module."""
     for command in (compact, cluster, expire, maintain):
         app.command()(command)
 
 
 def compact(
     table: OptionalTarget = None,
-    logs: Annotated[bool, typer.Option("--logs", help="Only put the log files of each slice together.")] = False,
+    logs: Annotated[bool, typer.Option("--logs", help="Only merge the log files of each slice into one.")] = False,
     plan: PlanOption = False,
     schedule: ScheduleOption = False,
     execute: ExecuteOption = False,
@@ -62,10 +65,11 @@ def compact(
 ) -> None:
     """Fold the log files of a merge-on-read table into base files.
 
-    hoodie.compaction.strategy says which slices are compacted.
+    hoodie.compaction.strategy selects the file slices.
     """
     with reported(), opened_tables(table, option, metastore, warehouse, every=every, database=database) as tables:
-        from skep.service_work import compaction, log_compaction
+        from skep.services.modes import compaction, log_compaction
+        from skep_table.services.preview import compaction_rows
 
         mode = mode_of(plan=plan, schedule=schedule, execute=execute, instant=instant)
         work = (log_compaction if logs else compaction)(mode)
@@ -73,32 +77,9 @@ def compact(
         def one(table: Table) -> Iterable[Row]:
             if every and not table.hudi.config.is_mor:
                 return []
-            return _compact_plan(table, logs=logs) if plan else _rows_of(table, work, spark)
+            return _preview(table, partial(compaction_rows, logs=logs)) if plan else _rows_of(table, work, spark)
 
         tables.print_each(one, output, _COMPACT_COLUMNS if plan else _DONE_COLUMNS)
-
-
-def _compact_plan(table: Table, *, logs: bool) -> Iterator[Row]:
-    from skep_table.services.compact import check_compactable
-    from skep_table.services.compact_plan import plan_compaction
-    from skep_table.services.compact_strategy import chooser
-    from skep_table.services.log_compact import plan_log_compaction
-
-    hudi, setting = table.hudi, table.services().setting()
-    check_compactable(hudi)
-    if logs:
-        found = plan_log_compaction(hudi, setting)
-    else:
-        found = plan_compaction(hudi, setting, chooser(setting.options, setting.clock.now()))
-    for each in found.operations if found else ():
-        yield {
-            "table": table.name,
-            "partition": each.partition_path,
-            "file_id": each.file_id,
-            "base_instant": each.base_instant_time,
-            "log_files": len(each.delta_file_paths),
-            "log_bytes": int((each.metrics or {}).get("TOTAL_LOG_FILES_SIZE", 0)),
-        }
 
 
 def cluster(
@@ -118,10 +99,10 @@ def cluster(
     warehouse: WarehouseOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Make large files of small ones, with rows that are asked for together lying together.
+    """Make large files of small ones, with rows that are queried together stored together.
 
-    hoodie.clustering.plan.strategy.… say which files are small, how large they become, and which partitions are
-    looked into.
+    hoodie.clustering.plan.strategy.… define which files are small, how large they become, and which partitions are
+    considered.
     """
     named = {
         "hoodie.clustering.plan.strategy.sort.columns": sort_by,
@@ -130,38 +111,20 @@ def cluster(
     }
     pairs = [*(option or ()), *(f"{key}={value}" for key, value in named.items() if value is not None)]
     with reported(), opened_tables(table, pairs, metastore, warehouse, every=every, database=database) as tables:
-        from skep.service_work import clustering
+        from skep.services.modes import clustering
+        from skep_table.services.preview import clustering_rows
 
         work = clustering(mode_of(plan=plan, schedule=schedule, execute=execute, instant=instant))
 
         def one(table: Table) -> Iterable[Row]:
-            return _cluster_plan(table) if plan else _rows_of(table, work, spark)
+            return _preview(table, clustering_rows) if plan else _rows_of(table, work, spark)
 
         tables.print_each(one, output, _CLUSTER_COLUMNS if plan else _DONE_COLUMNS)
 
 
-def _cluster_plan(table: Table) -> Iterator[Row]:
-    from skep_table.services.cluster import check_clusterable
-    from skep_table.services.cluster_plan import plan_clustering
-
-    setting = table.services().setting()
-    check_clusterable(table.hudi, setting.options)
-    found = plan_clustering(table.hudi, setting)
-    for number, group in enumerate(found.clustering_plan.input_groups if found and found.clustering_plan else ()):
-        for each in group.slices:
-            yield {
-                "table": table.name,
-                "group": number,
-                "partition": each.partition_path,
-                "file_id": each.file_id,
-                "log_files": len(each.delta_file_paths),
-                "becomes": group.num_output_file_groups,
-            }
-
-
 def expire(
     table: OptionalTarget = None,
-    days: Annotated[int | None, typer.Option(help="Partitions not written to for so many days go.", min=1)] = None,
+    days: Annotated[int | None, typer.Option(help="Drop partitions not written to for so many days.", min=1)] = None,
     plan: PlanOption = False,
     every: AllTables = False,
     database: OfDatabase = None,
@@ -170,10 +133,10 @@ def expire(
     warehouse: WarehouseOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Drop the partitions whose time is up; the next clean deletes their files."""
+    """Drop expired partitions; the next clean deletes their files."""
     pairs = [*(option or ()), *([f"hoodie.partition.ttl.strategy.days.retain={days}"] if days else ())]
     with reported(), opened_tables(table, pairs, metastore, warehouse, every=every, database=database) as tables:
-        from skep.service_work import expiry
+        from skep.services.modes import expiry
 
         work = expiry(Mode())
 
@@ -186,7 +149,7 @@ def expire(
 def _expiry_plan(table: Table) -> Iterator[Row]:
     from skep_table.services.ttl import expired_partitions
 
-    for path in expired_partitions(table.hudi, table.services().setting()):
+    for path in expired_partitions(table.services().on(table.hudi)):
         yield {"table": table.name, "partition": path}
 
 
@@ -201,9 +164,9 @@ def maintain(
     warehouse: WarehouseOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Do what is due: plans that wait, compaction, clustering and expiry where asked for, clean, archive.
+    """Run what is due: pending plans, compaction, clustering and expiry where configured, clean, archive.
 
-    What others are at work on is put off. One service that fails does not keep the others from running.
+    Services that other processes are running are postponed. One that fails does not keep the others from running.
     """
     with reported(), opened_tables(table, option, metastore, warehouse, every=every, database=database) as tables:
         from skep_table.services.automatic import maintain as steps_of
@@ -213,10 +176,11 @@ def maintain(
 
         def one(table: Table) -> Iterator[Row]:
             if plan:
-                yield from _rows(table, preview_maintenance(table.hudi, table.services().setting()))
+                yield from _rows(table, preview_maintenance(table.services().on(table.hudi)))
                 return
             with running(table, spark=spark) as services:
-                done = services.run(table.hudi, steps_of(table.hudi, services.setting()))
+                hudi = services.on(table.hudi)
+                done = services.run(hudi, steps_of(hudi))
             yield from _rows(table, (each for each in done if each.error is None))
             for each in done:
                 if each.error is not None:
@@ -228,10 +192,15 @@ def maintain(
             raise typer.Exit(FAILED)
 
 
+def _preview(table: Table, rows: Callable[[HudiTable], list[Row]]) -> list[Row]:
+    return [{"table": table.name, **row} for row in rows(table.services().on(table.hudi))]
+
+
 def _rows_of(table: Table, work: Work, spark: bool = False) -> Iterator[Row]:
     with running(table, spark=spark) as services:
-        done = work(table.hudi, services.setting())
-        services.tell(table.hudi, done)
+        hudi = services.on(table.hudi)
+        done = work(hudi)
+        services.call_hooks(hudi, done)
     return _rows(table, done)
 
 

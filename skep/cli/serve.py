@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from skep.cli.metastore import MetastoreOption, WarehouseOption, connected
 from skep.cli.output import FAILED, reported
-from skep.cli.settings_of import settings_of
+from skep.cli.scope import MetastoreOption, WarehouseOption, connected, settings_of
 from skep_table.errors import InputError
 
 if TYPE_CHECKING:
@@ -108,7 +107,7 @@ def _maintaining(client: Metastore, warehouse: str, options: Options) -> AfterSy
 
 
 def until_signalled() -> threading.Event:
-    """Set when the process is told to end."""
+    """Set by SIGINT and SIGTERM."""
     ended = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: ended.set())
@@ -143,4 +142,5 @@ def _text(path: Any) -> str | None:
 
 
 def register(app: typer.Typer) -> None:
+    """Adds the commands of this module."""
     app.command("serve")(serve)

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from skep.cli import rewrite
-from skep.cli.metastore import MetastoreOption, WarehouseOption
 from skep.cli.output import Output, OutputOption, print_rows, reported
 from skep.cli.rewrite import ExecuteOption, InstantOption, PlanOption, Row, ScheduleOption
+from skep.cli.scope import MetastoreOption, WarehouseOption
 from skep.cli.tables import (
     AllTables,
     OfDatabase,
@@ -22,11 +22,11 @@ from skep.cli.tables import (
     running,
 )
 from skep_table.errors import InputError
+from skep_table.instant_time import InstantTime
 
 if TYPE_CHECKING:
-    from skep.service_work import Mode
+    from skep.services.modes import Mode
     from skep.table import Table
-    from skep_table.commit.setting import CommitSetting
     from skep_table.table import HudiTable
     from skep_table.timeline.instant import Instant
     from skep_table.timeline.plans import CleanerPlan, RollbackMetadata, RollbackPlan
@@ -40,6 +40,7 @@ _SAVEPOINT_COLUMNS = ("savepoint", "partition", "file")
 
 
 def register(app: typer.Typer) -> None:
+    """Adds the commands of this module."""
     rewrite.register(app)
     app.command("clean")(clean)
     app.command("archive")(archive)
@@ -63,43 +64,41 @@ def clean(
 ) -> None:
     """Delete the files that no read within the retention needs.
 
-    hoodie.cleaner.policy and hoodie.cleaner.commits.retained (hours.retained, fileversions.retained) say what stays.
+    hoodie.cleaner.policy and hoodie.cleaner.commits.retained (hours.retained, fileversions.retained) define what stays.
     """
     with reported(), opened_tables(table, option, metastore, warehouse, every=every, database=database) as tables:
         mode = rewrite.mode_of(plan=plan, schedule=schedule, execute=execute, instant=instant)
 
         def one(table: Table) -> Iterator[Row]:
             with running(table) as services:
-                found = _clean(table.hudi, services.setting(), mode)
+                found = _clean(services.on(table.hudi), mode)
             return ({"table": table.name, **row} for row in found)
 
         tables.print_each(one, output, _CLEAN_COLUMNS)
 
 
-def _clean(table: HudiTable, setting: CommitSetting, mode: Mode) -> list[Row]:
-    from skep.service_work import cleaned
+def _clean(table: HudiTable, mode: Mode) -> list[Row]:
+    from skep.services.modes import cleaned
     from skep_table.services import clean as service
     from skep_table.timeline.plans import CleanerPlan
 
     if mode.plan:
-        return _planned(None, "planned", service.plan_clean(table, setting))
+        return _planned(None, "planned", service.plan_clean(table))
     if mode.schedule:
-        instant = service.schedule_clean(table, setting)
+        instant = service.schedule_clean(table)
         written = table.reload().requested_plan(CleanerPlan, instant) if instant else None
         return _planned(instant.requested_time, "requested", written) if instant and written else []
     return [
         {"instant": each.instant.requested_time, "state": "completed", **_place(file)}
-        for each in cleaned(table, setting, mode)
+        for each in cleaned(table, mode)
         for file in each.deleted
     ]
 
 
 def _planned(instant: str | None, state: str, plan: CleanerPlan) -> list[Row]:
-    return [
-        {"instant": instant, "state": state, "partition": partition, "file": (file.file_path or "").rpartition("/")[2]}
-        for partition, files in (plan.file_paths_to_be_deleted_per_partition or {}).items()
-        for file in files
-    ]
+    from skep_table.services.preview import clean_rows
+
+    return [{"instant": instant, "state": state, **row} for row in clean_rows(plan)]
 
 
 def archive(
@@ -122,8 +121,8 @@ def archive(
 
         def one(table: Table) -> Iterator[Row]:
             with running(table) as services:
-                setting = services.setting()
-                found = plan_archive(table.hudi, setting.options, setting.runner) if plan else run(table.hudi, setting)
+                hudi = services.on(table.hudi)
+                found = plan_archive(hudi) if plan else run(hudi)
             if found.held_back:
                 typer.echo(f"{table.name}: no more is archived: {found.held_back}", err=True)
             state = "planned" if plan else "archived"
@@ -145,15 +144,16 @@ def rollback(
     warehouse: WarehouseOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Take back a pending write, or the newest completed one."""
+    """Roll back a pending write, or the newest completed one."""
     with reported(), opened_table(table, option, metastore, warehouse) as one:
         from skep_table.services.rollback import preview_rollback, roll_back_instant
 
+        time = InstantTime(instant)
         if plan:
-            rows = _to_roll_back(instant, preview_rollback(one.hudi, instant, one.services().setting()))
+            rows = _to_roll_back(instant, preview_rollback(one.services().on(one.hudi), time))
         else:
             with running(one) as services:
-                rows = _rolled_back(roll_back_instant(one.hudi, instant, services.setting()))
+                rows = _rolled_back(roll_back_instant(services.on(one.hudi), time))
             one.sync_changed()
         print_rows(rows, output, _FILE_COLUMNS)
 
@@ -167,18 +167,18 @@ def _to_roll_back(instant: str, plan: RollbackPlan) -> list[Row]:
     ]
 
 
-def _rolled_back(*accounts: RollbackMetadata | None) -> list[Row]:
+def _rolled_back(*rollbacks: RollbackMetadata | None) -> list[Row]:
     return [
         {
-            "instant": account.start_rollback_time,
-            "rolled_back": account.commits_rollback[0],
+            "instant": rollback.start_rollback_time,
+            "rolled_back": rollback.commits_rollback[0],
             "partition": partition,
             "what": what,
             "file": _name(uri),
         }
-        for account in accounts
-        if account is not None
-        for partition, found in account.partition_metadata.items()
+        for rollback in rollbacks
+        if rollback is not None
+        for partition, found in rollback.partition_metadata.items()
         for what, uris in (("deleted", found.success_delete_files), ("command", found.rollback_log_files or {}))
         for uri in uris
     ]
@@ -201,20 +201,19 @@ def savepoint(
         from skep_table.services import savepoint as service
 
         _only_one(plan=plan, delete=delete)
-        hudi, setting = one.hudi, one.services().setting()
+        hudi = one.services().on(one.hudi)
         if delete:
             if instant is None:
                 raise InputError("--delete needs the savepoint's INSTANT", option="--delete")
-            kept = hudi.savepoints().get(instant)
-            service.delete_savepoint(hudi, instant, setting)
+            kept = hudi.savepoints().get(InstantTime(instant))
+            service.delete_savepoint(hudi, InstantTime(instant))
             partitions: Mapping[str, Any] = kept.partition_metadata if kept else {}
         else:
-            time = service.check_savepoint(hudi, instant).requested_time
+            time = service.check_savepoint(hudi, InstantTime(instant) if instant else None).requested_time
             if plan:
-                partitions = service.plan_savepoint(hudi, setting, time).partition_metadata
+                partitions = service.plan_savepoint(hudi, time).partition_metadata
             else:
-                account = service.create_savepoint(hudi, setting, time, user=user, comments=comments)
-                partitions = account.partition_metadata
+                partitions = service.create_savepoint(hudi, time, user=user, comments=comments).partition_metadata
             instant = time
         rows = [
             {"savepoint": instant, "partition": partition, "file": name}
@@ -233,21 +232,21 @@ def restore(
     warehouse: WarehouseOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Take back every write after a savepoint, newest first."""
+    """Roll back every write after a savepoint, newest first."""
     with reported(), opened_table(table, option, metastore, warehouse) as one:
         from skep_table.services.restore import plan_restore
         from skep_table.services.restore import restore as run
 
         if plan:
-            found = plan_restore(one.hudi, savepoint).instants_to_rollback
+            found = plan_restore(one.hudi, InstantTime(savepoint)).instants_to_rollback
             planned = [{"requested_time": i.commit_time, "action": i.action, "state": "planned"} for i in found]
             print_rows(planned, output, _INSTANT_COLUMNS)
             return
         with running(one) as services:
-            account = run(one.hudi, savepoint, services.setting())
+            restored = run(services.on(one.hudi), InstantTime(savepoint))
         one.sync_changed()
-        accounts = account.hoodie_restore_metadata.values() if account else ()
-        print_rows(_rolled_back(*(each for found in accounts for each in found)), output, _FILE_COLUMNS)
+        rollbacks = restored.hoodie_restore_metadata.values() if restored else ()
+        print_rows(_rolled_back(*(each for found in rollbacks for each in found)), output, _FILE_COLUMNS)
 
 
 def _only_one(**flags: bool) -> None:

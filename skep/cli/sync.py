@@ -7,26 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from skep.cli.events import told
-from skep.cli.metastore import MetastoreOption, WarehouseOption
 from skep.cli.output import FAILED, Output, OutputOption, print_rows, reported
+from skep.cli.progress import listening
+from skep.cli.scope import scoped
 from skep.cli.sync_output import check_output, print_outcomes, print_result, print_results
-from skep.cli.sync_words import (
-    PENDING,
-    AllOption,
-    DatabaseOption,
-    ExitCodeOption,
-    FullOption,
-    Many,
-    NameOption,
-    Opened,
-    OptionalTable,
-    SetOption,
-    TableArgument,
-    TargetOption,
-    many_tables,
-    one_table,
-)
+from skep.cli.sync_scope import EntryScope, Many, Opened, SyncScope
 from skep.names import TableName, is_path
 from skep_table.errors import InputError, SkepError
 from skep_table.events import Events
@@ -37,27 +22,33 @@ if TYPE_CHECKING:
     from skep_table.events import Event
 
 DRIFT = 1
+PENDING = 3
+"""The exit code of `--exit-code` when there are changes."""
 
-app = typer.Typer(no_args_is_help=True, help="Keep the Hive Metastore true to tables.")
+TableArgument = Annotated[str, typer.Argument(metavar="TABLE|PATH", help="database.table, or a path.")]
+OptionalTable = Annotated[str | None, typer.Argument(metavar="[TABLE|PATH]", help="database.table, or a path.")]
+AllOption = Annotated[bool, typer.Option("--all", help="All Hudi tables of the metastore, or of --database.")]
+FullOption = Annotated[bool, typer.Option("--full", help="Compare all partitions, not only those after the markers.")]
+
+app = typer.Typer(no_args_is_help=True, help="Keep the Hive Metastore in line with tables.")
 
 
 @app.command()
+@scoped
 def plan(
     table: TableArgument,
-    metastore: MetastoreOption = None,
-    warehouse: WarehouseOption = None,
-    database: DatabaseOption = None,
-    name: NameOption = None,
-    settings: SetOption = None,
-    target: TargetOption = None,
+    *,
+    scope: EntryScope,
     full: FullOption = False,
-    exit_code: ExitCodeOption = False,
+    exit_code: Annotated[
+        bool, typer.Option("--exit-code", help=f"Exit with {PENDING} when there are changes.")
+    ] = False,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Print what a sync would do; change nothing."""
     from skep_sync.sync import plan_sync
 
-    with reported(), one_table(table, metastore, warehouse, database, name, settings, target) as opened:
+    with reported(), scope.one(table) as opened:
         check_output(output)
         found = plan_sync(opened.table, opened.metastore, *opened.target, opened.options, full=full)
         print_result(found, output, found.warnings)
@@ -66,34 +57,39 @@ def plan(
 
 
 @app.command()
+@scoped
 def apply(
     table: OptionalTable = None,
     everything: AllOption = False,
-    pending: Annotated[bool, typer.Option("--pending", help="Those that are behind, and what failed before.")] = False,
-    metastore: MetastoreOption = None,
-    warehouse: WarehouseOption = None,
-    database: DatabaseOption = None,
-    name: NameOption = None,
-    settings: SetOption = None,
-    target: TargetOption = None,
+    pending: Annotated[
+        bool, typer.Option("--pending", help="Tables that are behind, and syncs that failed before.")
+    ] = False,
+    *,
+    scope: EntryScope,
     full: FullOption = False,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Make the metastore, and all other targets, say what the table is."""
+    """Bring the metastore, and all other targets, in line with the table."""
     with reported():
         if [table is not None, everything, pending].count(True) != 1:
             raise InputError("give a TABLE, or --all, or --pending for all that are behind")
         check_output(output)
-        if table is None:
-            with many_tables(metastore, warehouse, database, settings, target) as many:
-                done = _pending(many) if pending else _each(many, full=full)
-                failed = print_outcomes(done, output, only_changed=True)
-        else:
-            with one_table(table, metastore, warehouse, database, name, settings, target) as opened:
-                outcomes = [(table, outcome) for outcome in _all_targets(opened, full)]
-                failed = print_outcomes(outcomes, output, only_changed=False, single=len(outcomes) == 1)
+        if table is not None:
+            _sync_one(table, scope, output, full=full)
+            return
+        with scope.many() as many:
+            done = _pending(many) if pending else _each(many, full=full)
+            failed = print_outcomes(done, output, only_changed=True)
         if failed:
             raise typer.Exit(FAILED)
+
+
+def _sync_one(table: str, scope: EntryScope, output: Output, *, full: bool) -> None:
+    with scope.one(table) as opened:
+        outcomes = [(table, outcome) for outcome in _all_targets(opened, full)]
+        failed = print_outcomes(outcomes, output, only_changed=False, single=len(outcomes) == 1)
+    if failed:
+        raise typer.Exit(FAILED)
 
 
 def _all_targets(opened: Opened, full: bool) -> list[Outcome]:
@@ -104,7 +100,7 @@ def _all_targets(opened: Opened, full: bool) -> list[Outcome]:
     entry = ".".join(target_of(opened.table, *opened.names))
     queue = queue_if_any(opened.targets[0].options, opened.warehouse)
 
-    with told("sync") as listener:
+    with listening("sync") as listener:
 
         def sync(target: Target) -> Any:
             with settling(queue, target.name, opened.table.storage.root, entry):
@@ -119,17 +115,17 @@ def _each(many: Many, *, full: bool) -> Iterator[tuple[str, Outcome]]:
 
     queue = queue_if_any(many.options, many.warehouse)
     tables = KnownTables(many.metastore, many.database)()
-    with told("sync") as listener:
+    with listening("sync") as listener:
         yield from sync_all(tables, many.targets, many.clients, full=full, queue=queue, events=Events(listener))
 
 
 def _pending(many: Many) -> Iterator[tuple[str, Outcome]]:
-    """What the queue knows of first: it may have no entry yet. Then whatever is behind."""
+    """First the tables of the queue, which may have no entry yet; then whatever is behind."""
     from skep.syncing import open_queue
     from skep_sync.pending import KnownTables, sync_all, sync_queued
 
     queue = open_queue(many.options, many.warehouse)
-    with told("sync") as listener:
+    with listening("sync") as listener:
         if queue is not None:
             yield from sync_queued(queue, many.targets, many.clients, events=Events(listener))
         tables = KnownTables(many.metastore, many.database)()
@@ -138,25 +134,24 @@ def _pending(many: Many) -> Iterator[tuple[str, Outcome]]:
 
 
 @app.command()
+@scoped
 def check(
     table: TableArgument,
-    metastore: MetastoreOption = None,
-    warehouse: WarehouseOption = None,
-    database: DatabaseOption = None,
-    name: NameOption = None,
-    settings: SetOption = None,
-    target: TargetOption = None,
+    *,
+    scope: EntryScope,
     engine: Annotated[
         list[str] | None,
-        typer.Option(metavar="KIND=HOST:PORT", help="Also ask this engine: hive, spark, presto or trino; repeatable."),
+        typer.Option(
+            metavar="KIND=HOST:PORT", help="Also query this engine: hive, spark, presto or trino; repeatable."
+        ),
     ] = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Say where engines would disagree: columns, Spark's schema, partitions, files, timeline; exit with 1 on drift."""
+    """Report differences that engines would see: columns, Spark's schema, partitions, files, timeline; 1 on drift."""
     from skep_sync.check import check_table
     from skep_sync.engines import EngineAddress, check_engines
 
-    with reported(), one_table(table, metastore, warehouse, database, name, settings, target) as opened:
+    with reported(), scope.one(table) as opened:
         check_output(output)
         engines = [EngineAddress.parse(text) for text in engine or ()]
         found = check_table(opened.table, opened.metastore, *opened.target, opened.options)
@@ -167,37 +162,33 @@ def check(
 
 
 @app.command()
+@scoped
 def repair(
     table: TableArgument,
-    metastore: MetastoreOption = None,
-    warehouse: WarehouseOption = None,
-    database: DatabaseOption = None,
-    name: NameOption = None,
-    settings: SetOption = None,
-    target: TargetOption = None,
+    *,
+    scope: EntryScope,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Like apply, with all partitions compared, whatever the markers say."""
-    apply(table, False, False, metastore, warehouse, database, name, settings, target, True, output)
+    """Like apply, with all partitions compared, not only those after the markers."""
+    with reported():
+        check_output(output)
+        _sync_one(table, scope, output, full=True)
 
 
 @app.command()
+@scoped
 def restore(
     table: TableArgument,
-    metastore: MetastoreOption = None,
-    warehouse: WarehouseOption = None,
-    database: DatabaseOption = None,
-    name: NameOption = None,
-    settings: SetOption = None,
-    target: TargetOption = None,
+    *,
+    scope: EntryScope,
     to: Annotated[str | None, typer.Option("--to", metavar="ID", help="A copy by its id; else the latest.")] = None,
     listed: Annotated[bool, typer.Option("--list", help="Print the copies that are kept; change nothing.")] = False,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Bring entries back to what they were before a sync last changed them. Partitions stay as they are."""
+    """Restore entries to their state before a sync last changed them. Partitions stay as they are."""
     from skep_sync.restore import kept_entries, restore_entries
 
-    with reported(), one_table(table, metastore, warehouse, database, name, settings, target) as opened:
+    with reported(), scope.one(table) as opened:
         if listed:
             kept = kept_entries(opened.table, opened.metastore, *opened.target)
             print_rows([one.to_json() for one in kept], output, ("id", "time", "entry"))
@@ -208,30 +199,27 @@ def restore(
 
 
 @app.command()
+@scoped
 def status(
     table: OptionalTable = None,
     everything: AllOption = False,
-    pending: Annotated[bool, typer.Option("--pending", help="What is in the queue: failures and what waits.")] = False,
-    metastore: MetastoreOption = None,
-    warehouse: WarehouseOption = None,
-    database: DatabaseOption = None,
-    name: NameOption = None,
-    settings: SetOption = None,
-    target: TargetOption = None,
+    pending: Annotated[bool, typer.Option("--pending", help="The queue: failed and pending syncs.")] = False,
+    *,
+    scope: EntryScope,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """How many commits and seconds each entry of a table, or of all, is behind."""
+    """Print how many commits and seconds each entry of a table, or of all, is behind."""
     from skep_sync.status import SyncStatus, sync_status
 
     with reported():
         if [table is not None, everything, pending].count(True) != 1:
             raise InputError("give a TABLE, or --all, or --pending for the queue")
         if table is not None:
-            with one_table(table, metastore, warehouse, database, name, settings, target) as opened:
+            with scope.one(table) as opened:
                 found = sync_status(opened.table, opened.metastore, *opened.target, opened.options)
                 print_rows([entry.to_json() for entry in found], output, SyncStatus.COLUMNS)
             return
-        with many_tables(metastore, warehouse, database, settings, target) as many:
+        with scope.many() as many:
             if pending:
                 print_rows(_queued(many), output, _QUEUED)
             else:
@@ -242,23 +230,21 @@ def status(
 
 
 @app.command()
+@scoped
 def watch(
     tables: Annotated[
         list[str] | None, typer.Argument(metavar="[TABLE|PATH]…", help="database.table, or paths of tables.")
     ] = None,
     everything: AllOption = False,
-    interval: Annotated[float, typer.Option(help="Seconds between two looks.", min=0.1)] = 5.0,
+    interval: Annotated[float, typer.Option(help="Seconds between two rounds.", min=0.1)] = 5.0,
     refresh: Annotated[
-        float, typer.Option(help="Seconds after which new tables and dropped entries are looked for.", min=1.0)
+        float, typer.Option(help="Seconds between two searches for new tables and dropped entries.", min=1.0)
     ] = 60.0,
-    metastore: MetastoreOption = None,
-    warehouse: WarehouseOption = None,
-    database: DatabaseOption = None,
-    settings: SetOption = None,
-    target: TargetOption = None,
+    *,
+    scope: SyncScope,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Watch timelines and sync what is new, until interrupted. What fails is tried again, also by a later start."""
+    """Watch timelines and sync what is new, until interrupted. Failures are retried, also after a restart."""
     from skep.cli.serve import until_signalled
     from skep.serve.run import ServiceSettings, WatchSettings, serve
 
@@ -267,7 +253,7 @@ def watch(
             raise InputError("give TABLEs or PATHs, or --all")
         check_output(output)
         ended = until_signalled()
-        with many_tables(metastore, warehouse, database, settings, target) as many:
+        with scope.many() as many:
             watched = WatchSettings(_watched(many, tables or []), interval, refresh)
             serve(
                 many.metastore,
@@ -317,7 +303,7 @@ def _queued(many: Many) -> list[dict[str, Any]]:
 
 
 def _states(many: Many) -> tuple[list[dict[str, Any]], bool]:
-    """Of each table at each target, and whether one of them could not be told; stderr says why."""
+    """The state of each table at each target, and whether one of them is unknown; stderr names the errors."""
     from skep_sync.pending import KnownTables
     from skep_sync.status import sync_status
     from skep_sync.watch import table_of_view
@@ -345,4 +331,5 @@ def _states(many: Many) -> tuple[list[dict[str, Any]], bool]:
 
 
 def register(parent: typer.Typer) -> None:
+    """Adds the commands of this module."""
     parent.add_typer(app, name="sync")

@@ -17,18 +17,20 @@ if TYPE_CHECKING:
 
 
 class Result(Protocol):
-    """A plan, a report: what it says as text, and as JSON."""
+    """A plan or a report, which prints as text and as JSON."""
 
-    def to_json(self) -> dict[str, Any]: ...
+    def to_json(self) -> dict[str, Any]:
+        """As a JSON object."""
 
 
 def check_output(output: Output) -> None:
-    """Before anything is done: a plan is no row of a table."""
+    """InputError for formats of rows, before anything is done: a plan is no row."""
     if output not in (Output.TABLE, Output.JSON, Output.JSONL):
         raise InputError(f"--output {output.value} is not for this command", expected="table, json or jsonl")
 
 
 def print_result(result: Result, output: Output, warnings: Iterable[str] = ()) -> None:
+    """Prints one result as text or JSON on stdout, its warnings on stderr."""
     if output is Output.TABLE:
         progress.make_way()
         typer.echo(str(result))
@@ -39,7 +41,7 @@ def print_result(result: Result, output: Output, warnings: Iterable[str] = ()) -
 
 
 def print_results(results: Iterable[Result], output: Output) -> None:
-    """Any number of them: in JSON one list."""
+    """Prints any number of results: in JSON one list."""
     if output is Output.JSON:
         _print_json([result.to_json() for result in results], output)
         return
@@ -50,7 +52,7 @@ def print_results(results: Iterable[Result], output: Output) -> None:
 def print_outcomes(
     outcomes: Iterable[tuple[str, Outcome]], output: Output, *, only_changed: bool, single: bool = False
 ) -> bool:
-    """What became of tables at targets; whether something failed. In JSON one list, unless there is a `single` one."""
+    """Prints the outcome of each table and target; returns whether one failed. In JSON one list, unless `single`."""
     failed = False
     in_sync = 0
     listed = []
@@ -64,14 +66,14 @@ def print_outcomes(
         if only_changed and not result.changed:
             in_sync += 1
             continue
-        told = {"target": outcome.target, **result.to_json()}
+        row = {"target": outcome.target, **result.to_json()}
         if output is Output.TABLE:
             progress.make_way()
             typer.echo(str(result))
         elif output is Output.JSONL or single:
-            _print_json(told, output)
+            _print_json(row, output)
         else:
-            listed.append(told)
+            listed.append(row)
         for warning in result.plan.warnings:
             typer.echo(f"warning: {warning}", err=True)
     if output is Output.JSON and not single:
@@ -81,6 +83,6 @@ def print_outcomes(
     return failed
 
 
-def _print_json(told: Mapping[str, Any] | list[dict[str, Any]], output: Output) -> None:
+def _print_json(value: Mapping[str, Any] | list[dict[str, Any]], output: Output) -> None:
     progress.make_way()
-    typer.echo(json.dumps(told, indent=2 if output is Output.JSON else None, ensure_ascii=False))
+    typer.echo(json.dumps(value, indent=2 if output is Output.JSON else None, ensure_ascii=False))

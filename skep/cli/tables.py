@@ -1,4 +1,4 @@
-"""The table that a command is about: named by its path, or as the metastore knows it; with its lock and its syncs."""
+"""The table of a command: by its path, or by its name in the metastore; with its lock and its syncs."""
 
 from __future__ import annotations
 
@@ -10,15 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from skep.cli.metastore import connected
 from skep.cli.output import FAILED, Output, print_rows
-from skep.cli.settings_of import settings_of
+from skep.cli.scope import connected, settings_of
 from skep.names import TableName, is_path
 from skep_table.errors import InputError, NotATableError, SkepError
 
 if TYPE_CHECKING:
     from skep.lake import Lake
-    from skep.services import Services
+    from skep.services.runner import Services
     from skep.table import Table
     from skep_catalog.entities import Table as Entry
     from skep_catalog.entries import View
@@ -42,7 +41,7 @@ OnSpark = Annotated[bool, typer.Option("--spark", help="Run the tasks on Spark, 
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """What a command is about: one table, or all of the metastore, each opened when its turn has come."""
+    """The tables of a command: one, or all of the metastore, each opened when its turn has come."""
 
     openers: Mapping[str, Callable[[], Table]]
     every: bool = False
@@ -51,7 +50,7 @@ class Chosen:
     def print_each(
         self, work: Callable[[Table], Iterable[Mapping[str, Any]]], output: Output, columns: Sequence[str]
     ) -> None:
-        """Prints what was done on each. Of all tables one that fails is told, and the command fails when it is over."""
+        """Prints the rows of each table. With --all, one that fails is reported, and the command fails at the end."""
         rows: list[Mapping[str, Any]] = []
         failed = False
         for name, opened in self.openers.items():
@@ -117,6 +116,7 @@ def opened_tables(
 def opened_table(
     target: str, pairs: Iterable[str] | None, metastore: str | None, warehouse: str | None
 ) -> Iterator[Table]:
+    """One table; see `opened_tables`."""
     with opened_tables(target, pairs, metastore, warehouse) as chosen:
         (opened,) = chosen.openers.values()
         yield opened()
@@ -143,12 +143,12 @@ def _registered(
         return entry.storage.location, {**settings.options, **options}, entry
 
 
-def looked_at(target: str, pairs: list[str] | None, metastore: str | None, warehouse: str | None) -> HudiTable:
-    """A table for commands that only look at its files."""
-    return looked_at_as(target, pairs, metastore, warehouse)[0]
+def read_only_table(target: str, pairs: list[str] | None, metastore: str | None, warehouse: str | None) -> HudiTable:
+    """A table for commands that only read it."""
+    return read_only_table_as(target, pairs, metastore, warehouse)[0]
 
 
-def looked_at_as(
+def read_only_table_as(
     target: str, pairs: list[str] | None, metastore: str | None, warehouse: str | None
 ) -> tuple[HudiTable, View | None]:
     """The same, with the view that the name stands for in the metastore; None for a path."""

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from skep.cli.events import told
-from skep.cli.metastore import MetastoreOption, WarehouseOption
 from skep.cli.output import Output, OutputOption, print_rows, reported
-from skep.cli.settings_of import settings_of
+from skep.cli.progress import listening
+from skep.cli.scope import MetastoreOption, WarehouseOption, settings_of
 from skep.cli.tables import TableTarget, opened_table
 from skep.names import is_path
 from skep_table.errors import InputError, NoSuchTableError, NotATableError, SkepError
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from skep.text_files import Input
     from skep_table.events import Listener
     from skep_table.write.result import WriteResult
+    from skep_table.write.row_input import RowInput
 
 
 class Format(str, Enum):
@@ -105,7 +105,7 @@ def write(
     from skep.schemas import schema_text
     from skep_table.schema.arrow import to_arrow
 
-    with reported(), told(f"write {table}", as_json=events) as listener:
+    with reported(), listening(f"write {table}", as_json=events) as listener:
         described = {
             "key": None if key is None else _split(key),
             "ordering": ordering,
@@ -114,10 +114,10 @@ def write(
             "hive_style": hive_style,
         }
         inputs = inputs_of(files, format.value if format else None)
-        told_types = schema_text(schema) if schema is not None else None
+        given_types = schema_text(schema) if schema is not None else None
         with _destination(table, described, option, metastore, warehouse) as there:
             columns = to_arrow(there.found.schema) if there.found else None
-            rows = _rows(inputs, columns, told_types, listener)
+            rows = _rows(inputs, columns, given_types, listener)
             with there.table(rows.schema) as target:
                 target.events.listen(listener)
                 result = getattr(target, operation.value)(rows, batch_id=batch_id)
@@ -138,7 +138,7 @@ def delete(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Delete rows by a SQL predicate, or whole partitions by their paths."""
-    with reported(), told(f"delete from {table}", as_json=events) as listener:
+    with reported(), listening(f"delete from {table}", as_json=events) as listener:
         if (where is None) == (not partition):
             raise InputError("delete takes --where or --partition, one of them", option="--where")
         with opened_table(table, option, metastore, warehouse) as target:
@@ -150,7 +150,7 @@ def delete(
         _print(result, output)
 
 
-def _rows(inputs: Sequence[Input], columns: pa.Schema | None, schema: pa.Schema | None, listener: Listener) -> pa.Table:
+def _rows(inputs: Sequence[Input], columns: pa.Schema | None, schema: pa.Schema | None, listener: Listener) -> RowInput:
     from skep.files import read_files
     from skep_table.events import Event
 
@@ -245,5 +245,6 @@ def _split(text: str) -> tuple[str, ...]:
 
 
 def register(app: typer.Typer) -> None:
+    """Adds the commands of this module."""
     app.command()(write)
     app.command()(delete)

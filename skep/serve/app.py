@@ -55,7 +55,7 @@ class _Refused(Exception):
 def make_app(
     service: SyncService, allowed: AllowedPaths, metrics: Metrics, settings: AppSettings, events: Events
 ) -> Starlette:
-    """The ASGI application around a service that is started and stopped by whoever calls this."""
+    """The ASGI application around a service that the caller starts and stops."""
 
     def check_token(request: Request) -> None:
         if settings.token is None:
@@ -80,15 +80,15 @@ def make_app(
 
     def take(body: bytes) -> None:
         try:
-            told = parse_callback(body)
-            path = allowed.check(told.base_path)
+            callback = parse_callback(body)
+            path = allowed.check(callback.base_path)
         except BadCallbackError as error:
             raise _Refused(400, error.message, "invalid") from error
         except PathNotAllowedError as error:
             log.warning("refused: %s", error.message)
             raise _Refused(403, "this base path may not be synced here", "forbidden") from error
         try:
-            service.submit(path, told.table, told.instant)
+            service.submit(path, callback.table, callback.instant)
         except (SkepError, OSError) as error:
             log.exception("a callback could not be queued")
             raise _Refused(503, "the queue can't be written; try again", "not_queued") from error
@@ -136,7 +136,7 @@ async def _body(request: Request, settings: AppSettings) -> bytes:
     except asyncio.TimeoutError:
         raise _Refused(408, "the callback did not arrive in time", "too_slow") from None
     except ClientDisconnect:
-        raise _Refused(400, "the caller hung up", "invalid") from None
+        raise _Refused(400, "the caller closed the connection", "invalid") from None
 
 
 async def _read(request: Request, limit: int) -> bytes:

@@ -37,21 +37,27 @@ class KafkaSettings:
 class Message(Protocol):
     """What is used of a Kafka message."""
 
-    def error(self) -> Any: ...
+    def error(self) -> Any:
+        """The broker's error, or None."""
 
-    def value(self) -> bytes | None: ...
+    def value(self) -> bytes | None:
+        """The payload; None for a tombstone."""
 
 
 class Consumer(Protocol):
     """What is used of confluent_kafka.Consumer."""
 
-    def subscribe(self, topics: list[str]) -> None: ...
+    def subscribe(self, topics: list[str]) -> None:
+        """Starts reading the topics."""
 
-    def consume(self, num_messages: int, timeout: float) -> Sequence[Message]: ...
+    def consume(self, num_messages: int, timeout: float) -> Sequence[Message]:
+        """Up to so many messages, or those that arrived in time."""
 
-    def commit(self, *, asynchronous: bool) -> Any: ...
+    def commit(self, *, asynchronous: bool) -> Any:
+        """Commits the offset after a message."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Leaves the consumer group."""
 
 
 Submit = Callable[[str, str, str | None], None]
@@ -100,8 +106,8 @@ def consume(consumer: Consumer, allowed: AllowedPaths, submit: Submit, events: E
 def _take(body: bytes, allowed: AllowedPaths, submit: Submit, events: Events, ended: threading.Event) -> bool:
     """Whether the callback is settled; False when the service ended before the queue could take it."""
     try:
-        told = parse_callback(body)
-        path = allowed.check(told.base_path)
+        callback = parse_callback(body)
+        path = allowed.check(callback.base_path)
     except InputError as error:
         log.warning("Kafka: a callback is passed over: %s", error.message)
         events.emit("service.heard", source="kafka", result="refused")
@@ -109,7 +115,7 @@ def _take(body: bytes, allowed: AllowedPaths, submit: Submit, events: Events, en
     pause = _FIRST_PAUSE_SECONDS
     while True:
         try:
-            submit(path, told.table, told.instant)
+            submit(path, callback.table, callback.instant)
         except (SkepError, OSError) as error:
             log.warning("the queue can't be written, again in %.0f s: %s", pause, error)
             if ended.wait(pause):
@@ -121,7 +127,7 @@ def _take(body: bytes, allowed: AllowedPaths, submit: Submit, events: Events, en
 
 
 def _commit(consumer: Consumer) -> None:
-    """A commit that fails (a rebalance, say) has the messages come once more."""
+    """A commit that fails (in a rebalance, for example) makes the messages arrive once more."""
     try:
         consumer.commit(asynchronous=False)
     except Exception as error:  # confluent_kafka.KafkaException, which is not imported here

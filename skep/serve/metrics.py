@@ -1,4 +1,4 @@
-"""What the service tells Prometheus: counters from events, gauges from what is pending when they are asked for."""
+"""The service's metrics for Prometheus: counters of events, and gauges of what is pending at the time of a scrape."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Metrics:
         self.seconds = Histogram("skep_sync_seconds", "Seconds that a sync took.", ["target"], registry=self.registry)
         self.calls = self._counter("skep_metastore_calls", "Calls that metastores got.", "target")
         self.heard = self._counter("skep_callbacks", "Callbacks by source and result.", "source", "result")
-        self.dropped = self._counter("skep_dropped", "Pending syncs of tables that are gone.", "target")
+        self.dropped = self._counter("skep_dropped", "Pending syncs of tables that no longer exist.", "target")
         self.after = self._counter("skep_after_commit", "Services after commits, by result.", "result")
         self.rounds = self._counter("skep_watch_rounds", "Rounds of the watcher.")
         self.watch_failures = self._counter("skep_watch_failures", "Tables that could not be looked at.")
@@ -60,6 +60,7 @@ class Metrics:
                 self.watch_failures.inc()
 
     def text(self) -> bytes:
+        """All metrics in Prometheus' text format."""
         return bytes(generate_latest(self.registry))
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:

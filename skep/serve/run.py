@@ -1,4 +1,4 @@
-"""Puts the service together: queue, targets, watcher, HTTP and Kafka, until it is told to end."""
+"""Runs the service: queue, targets, watcher, HTTP and Kafka, until `ended` is set."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ _LONGEST: Final = 4096
 
 
 class PathNotAllowedError(InputError):
-    """A path that the service was not told it may sync. Fields: path."""
+    """A path that the service is not allowed to sync. Fields: path."""
 
 
 class AllowedPaths:
@@ -33,7 +33,7 @@ class AllowedPaths:
             raise InputError("no base path is given below which tables may be synced", expected="at least one")
 
     def check(self, path: str) -> str:
-        """The path as it may be opened: plain, without a slash at its end. PathNotAllowedError says what is wrong."""
+        """The path as it may be opened: plain, without a slash at its end. PathNotAllowedError otherwise."""
         plain = _plain(path)
         real = _resolved(plain)
         if not any(same_location(real, base) or lies_below(real, base) for base in self.base_paths):

@@ -1,7 +1,7 @@
-"""Takes the steps of a plan: partitions in batches, new ones on several connections, then one alteration of each entry.
+"""Applies the steps of a plan: partitions in batches, new ones on several connections, then one alteration per entry.
 
-What was done when a step fails stays, and is well-formed: partitions are added where they are missing, columns taken to
-partitions that have others, and the marker, which comes last, is not there yet. So the next sync goes on from there.
+What was done before a step fails remains, and is well-formed: partitions are added where they are missing, columns
+copied to partitions that have others, and the marker, which comes last, is not set. So the next sync continues there.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from skep_catalog.entities import Database, Partition, Table
 from skep_catalog.lengths import may_be_too_long
 from skep_sync import backup
 from skep_sync.columns import SETTING, accepted, refused, same_columns
-from skep_sync.descriptors import aligned
+from skep_sync.descriptors import aligned, of_partition
 from skep_sync.options import Cascade, SyncOptions
 from skep_sync.plan import MARKERS
 from skep_sync.steps import (
@@ -54,13 +54,13 @@ from skep_table.storage import Storage
 T = TypeVar("T")
 
 _ALTERED = 250
-"""Partitions in a call that alters them: a server does it one by one in one transaction; progress is told by calls."""
+"""Partitions in a call that alters them: a server does it one by one in one transaction; progress counts calls."""
 _SHARE = 100
-"""Below so many partitions a call more costs as much as another connection gains."""
+"""Below so many partitions another call costs as much as another connection gains."""
 
 
 class Applier:
-    """Applies steps to one metastore. `storage` is the table's: what is changed is kept there first."""
+    """Applies steps to one metastore. `storage` is the table's: copies of changed entries are kept there first."""
 
     def __init__(self, metastore: Metastore, storage: Storage, options: SyncOptions, events: Events) -> None:
         self._metastore, self._storage, self._options, self._events = metastore, storage, options, events
@@ -69,7 +69,7 @@ class Applier:
         self._changing = threading.Lock()
 
     def take(self, plan: SyncPlan) -> dict[str, int]:
-        """Takes the steps in order; answers what was done."""
+        """Applies the steps in order; returns counts by kind."""
         for step in plan.steps:
             self._take(step)
         return dict(self.counts)
@@ -113,9 +113,10 @@ class Applier:
                 self.counts["tables altered"] += 1
 
     def alter(self, step: AlterEntry) -> None:
+        """Alters an entry, after keeping a copy and the cascade. EntryChangedError when another sync was faster."""
         table = step.table
         if table.origin is None:
-            # Made by this very plan: the server has added to it what a sync must not take away.
+            # Created by this plan: the server has added parameters that a sync must keep.
             made = self._metastore.table(table.database, table.name)
             table = replace(made, parameters={**made.parameters, **table.parameters})
         elif any(change.what not in MARKERS for change in step.changes):
@@ -126,7 +127,7 @@ class Applier:
                 self._reorder(step, before, table)
                 return
             if step.cascade and refused(before.storage.columns, table.storage.columns):
-                # Whether it takes the columns the server has to say before any partition is touched: it does both.
+                # The server may refuse the columns: it alters entry and partitions in one call, or neither.
                 self._alter(step, table, cascade=True)
                 return
         self._cascade(step, table)
@@ -141,8 +142,8 @@ class Applier:
             self._in_batches("sync.cascade", table, step.cascade_to, self._align, _ALTERED)
 
     def _reorder(self, step: AlterEntry, before: Table, table: Table) -> None:
-        """Columns in another order: a metastore compares old and new ones place by place and refuses, but takes fewer
-        columns, and then more. Cut between the two, the next sync adds what is missing."""
+        """Columns in another order: a metastore compares old and new ones by position and refuses, but accepts fewer
+        columns, and then more. After a kill between the two, the next sync adds what is missing."""
         pairs = zip(before.storage.columns, table.storage.columns, strict=False)
         same = sum(1 for _ in takewhile(lambda pair: accepted(pair[0].type, pair[1].type), pairs))
         fewer = replace(before, storage=replace(before.storage, columns=table.storage.columns[:same]))
@@ -151,7 +152,7 @@ class Applier:
         self._cascade(step, table)
 
     def _check_marker(self, before: Table, step: AlterEntry) -> None:
-        """Servers that know of no expected parameter would write over what another sync did meanwhile."""
+        """Servers without expected parameters would overwrite what another sync did meanwhile."""
         if step.expected is not None and before.parameters.get(step.expected[0]) != step.expected[1]:
             raise EntryChangedError(
                 f"table {before.full_name} was synced by another meanwhile",
@@ -177,7 +178,7 @@ class Applier:
         self._events.emit("sync.altered", table=table.full_name, cascade=step.cascade, expected=step.expected)
 
     def _keep(self, table: Table) -> None:
-        """A copy that can't be written (the table's folder is read-only, say) holds no sync up: the log tells of it."""
+        """Keeps a copy of the entry. A copy that can't be written (to a read-only folder) is only reported."""
         try:
             kept = backup.keep(self._storage, self._metastore.uri, table)
         except (StorageError, OSError) as error:
@@ -188,8 +189,8 @@ class Applier:
     # -- one batch each
 
     def _add(self, table: Table, batch: Sequence[PartitionTarget]) -> None:
-        """Where the metastore does not take the table's columns, partitions get those of the entry: columns that can't
-        be registered hold no partition up. (The alteration that comes after them is refused then.)"""
+        """Where the metastore refuses the table's columns, partitions get those of the entry: columns that can't be
+        registered delay no partition. (The alteration that follows is refused then.)"""
         try:
             self._add_as(table, batch)
         except MetastoreUnreachableError:
@@ -213,7 +214,7 @@ class Applier:
             _all_of(self._metastore.drop_partitions(table.database, table.name, batch, batch_size=len(batch)))
 
     def _move(self, table: Table, batch: Sequence[PartitionTarget]) -> None:
-        """To their locations, and in line with the table's descriptor: one writing for both."""
+        """Sets location and descriptor by one alteration."""
         locations = {target.values: target.location for target in batch}
         found = self._metastore.partitions(table.database, table.name, [target.name for target in batch])
         columns = self._options.cascade is Cascade.ALL
@@ -229,7 +230,7 @@ class Applier:
         self._write(table, [replace(p, parameters=_without_time(p.parameters)) for p in found])
 
     def _align(self, table: Table, batch: Sequence[str], *, columns: bool = True) -> None:
-        """The table's descriptor for those of the batch that have another: a cascade that was cut goes on."""
+        """The table's descriptor for those of the batch that have another: an interrupted cascade is continued."""
         found = self._metastore.partitions(table.database, table.name, batch)
         pairs = [(partition, aligned(partition.storage, table.storage, columns=columns)) for partition in found]
         self._write(table, [replace(p, storage=storage) for p, storage in pairs if storage != p.storage])
@@ -269,7 +270,7 @@ class Applier:
 
 @contextmanager
 def _naming_lengths(table: Table) -> Iterator[None]:
-    """The server's message for a text that is too long is a part of an SQL statement: say which texts these may be."""
+    """Names the texts that may be too long: the server's message is only a part of an SQL statement."""
     try:
         yield
     except (MetastoreUnreachableError, EntryChangedError, EntryExistsError):
@@ -303,4 +304,4 @@ def _partition(table: Table, target: PartitionTarget) -> Partition:
     """With the numbers of its files: the server would list the folder to find them."""
     files = target.files
     parameters = {} if files is None else {"numFiles": str(files.count), "totalSize": str(files.size_bytes)}
-    return Partition(target.values, replace(table.storage, location=target.location), parameters)
+    return Partition(target.values, of_partition(table.storage, target.location), parameters)

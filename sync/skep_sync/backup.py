@@ -1,6 +1,6 @@
 """Entries as they were before a sync changed them: JSON files below the table's `.hoodie/.skep/sync`.
 
-They lie with the table, where whoever syncs it finds them. An alteration that only moves the markers keeps none.
+They lie with the table, where each later sync finds them. An alteration that only moves the markers keeps none.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def backups(storage: Storage, metastore: str | None = None, entry: str | None = 
 
 def restored(backup: Backup, actual: Table | None) -> Table:
     """The entry as it is to be written: columns, classes, serde, location and parameters of the copy, over what the
-    server keeps for itself in the entry that stands there."""
+    server keeps for itself in the present entry."""
     old = backup.table
     if actual is None:
         return old
@@ -90,24 +90,24 @@ def _to_json(table: Table) -> dict[str, Any]:
 def _read(storage: Storage, name: str) -> Backup:
     path = f"{FOLDER}/{name}.json"
     try:
-        told = json.loads(storage.read(path))
-        return Backup(name, told["time"], told["metastore"], _table(told["table"]))
+        record = json.loads(storage.read(path))
+        return Backup(name, record["time"], record["metastore"], _table(record["table"]))
     except (ValueError, KeyError, TypeError) as error:
         raise CorruptFileError(f"{path} is no copy of a metastore entry: {error!r}", path=path) from error
 
 
-def _table(told: Mapping[str, Any]) -> Table:
-    storage = dict(told["storage"])
+def _table(record: Mapping[str, Any]) -> Table:
+    storage = dict(record["storage"])
     storage["columns"] = _columns(storage["columns"])
     storage["bucket_columns"] = tuple(storage["bucket_columns"])
     return Table(
         **{
-            **told,
+            **record,
             "storage": StorageDescriptor(**storage),
-            "partition_keys": _columns(told["partition_keys"]),
+            "partition_keys": _columns(record["partition_keys"]),
         }
     )
 
 
-def _columns(told: list[Mapping[str, Any]]) -> tuple[Column, ...]:
-    return tuple(Column(**column) for column in told)
+def _columns(records: list[Mapping[str, Any]]) -> tuple[Column, ...]:
+    return tuple(Column(**column) for column in records)

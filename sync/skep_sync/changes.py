@@ -1,18 +1,19 @@
-"""What the timeline says of partitions: which were written, or emptied, since the last sync."""
+"""The partitions that were written, or emptied, since the last sync, by the timeline."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone
+from datetime import timedelta
 from itertools import chain
 from typing import Final, TypeVar
 
 from skep_table.clock import SYSTEM_CLOCK
+from skep_table.instant_time import CompletionTime, InstantTime
 from skep_table.runner import ThreadRunner
 from skep_table.table import HudiTable
 from skep_table.timeline.instant import Instant
-from skep_table.timeline.timeline import format_instant_time
+from skep_table.timeline.timeline import completion_times, format_instant_time
 from skep_table.view import FileView
 
 T = TypeVar("T")
@@ -23,8 +24,8 @@ _PORTION: Final = 256  # partitions a task: a task for each of 100,000 would tak
 class SyncPoint:
     """Up to where an entry is synced: the latest requested time, and the latest completion time where it is known."""
 
-    requested_time: str
-    completion_time: str | None = None
+    requested_time: InstantTime
+    completion_time: CompletionTime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,7 @@ class Files:
 class Changes:
     """Partitions by path. `complete`: `live` are all partitions of the table, else those written since the last sync.
 
-    `files` tells the files of live partitions (None: a partition has none); it may list storage.
+    `files` counts the files of live partitions (None: a partition has none); it may list storage.
     """
 
     complete: bool
@@ -49,25 +50,18 @@ class Changes:
 
 
 @dataclass(frozen=True, slots=True)
-class History:
+class TimelineState:
     """The completed writes of a table's active timeline, each with its completion time."""
 
     table: HudiTable
-    commits: tuple[tuple[Instant, str | None], ...]
+    commits: tuple[tuple[Instant, CompletionTime | None], ...]
 
     @classmethod
-    def of(cls, table: HudiTable) -> History:
-        instants = table.timeline.data().completed().instants
-        if table.timeline.layout.has_completion_times:
-            return cls(table, tuple((instant, instant.completion_time) for instant in instants))
-        # In layout 1 an instant is completed when its file appears.
-        times = {}
-        for file in table.storage.list_prefix(table.timeline.layout.folder):
-            instant = table.timeline.layout.parse(file.name)
-            if instant is not None and instant.is_completed:
-                moment = datetime.fromtimestamp(file.modified_ms / 1000, timezone.utc)
-                times[instant.requested_time] = format_instant_time(moment, table.config.timezone)
-        return cls(table, tuple((instant, times.get(instant.requested_time)) for instant in instants))
+    def of(cls, table: HudiTable) -> TimelineState:
+        """The state of a snapshot of a table."""
+        times = completion_times(table.storage, table.timeline, table.config.timezone)
+        commits = table.timeline.data().completed()
+        return cls(table, tuple((instant, times.get(instant.requested_time)) for instant in commits))
 
     @property
     def point(self) -> SyncPoint | None:
@@ -86,21 +80,29 @@ class History:
         return [
             instant
             for instant, completion in self.commits
-            if instant.requested_time > point.requested_time
-            or (completion is not None and point.completion_time is not None and completion > point.completion_time)
+            if instant.requested_time.is_after(point.requested_time)
+            or (
+                completion is not None
+                and point.completion_time is not None
+                and completion.is_after(point.completion_time)
+            )
         ]
 
     def beside(self, point: SyncPoint, within_seconds: float | None = None) -> list[Instant]:
-        """The earlier writes that ended in the very second of `point`, on storage that tells no less of times: an entry
-        synced up to there may have seen them or not. `within_seconds`: only where that is no longer ago."""
+        """The earlier writes that completed in the very second of `point`, on storage with times in seconds: an entry
+        synced up to there may include them or not. `within_seconds`: only where that is no longer ago."""
         second = point.completion_time
         if second is None or not second.endswith("000"):
             return []
         if within_seconds is not None:
             then = SYSTEM_CLOCK.now() - timedelta(seconds=within_seconds)
-            if second < format_instant_time(then, self.table.config.timezone):
+            if second.is_before(CompletionTime(format_instant_time(then, self.table.config.timezone))):
                 return []
-        return [i for i, completion in self.commits if completion == second and i.requested_time < point.requested_time]
+        return [
+            i
+            for i, completion in self.commits
+            if completion == second and i.requested_time.is_before(point.requested_time)
+        ]
 
     def changes_since(self, point: SyncPoint | None) -> Changes:
         """What happened after `point`: everything, when there is none or the timeline no longer knows it."""
@@ -122,7 +124,7 @@ def _of_instants(table: HudiTable, instants: list[Instant]) -> Changes:
         replaced |= set(metadata.partition_to_replace_file_ids or ())
     listed = _listed(table.view(), sorted(replaced)) if replaced else {}
     emptied = frozenset(path for path, files in listed.items() if files is None)
-    # A partition that is new to the metastore was, as a rule, made by these very instants: their account will do.
+    # A partition that is new to the metastore was, as a rule, made by these instants: their commit metadata is enough.
     known = {**written, **listed}
     live = frozenset(known) - emptied
     return Changes(False, live, emptied, lambda paths: {path: known[path] for path in paths})

@@ -13,7 +13,7 @@ from typing import Any
 
 from skep_catalog.client import Metastore
 from skep_catalog.entities import Table
-from skep_sync.changes import History
+from skep_sync.changes import TimelineState
 from skep_sync.descriptors import Drifted
 from skep_sync.manifest import planner_of
 from skep_sync.options import SyncOptions
@@ -31,7 +31,7 @@ from skep_sync.steps import (
     Step,
     SyncPlan,
 )
-from skep_sync.turn import as_sync_error
+from skep_sync.sync_lock import as_sync_error
 from skep_table.table import HudiTable
 from skep_table.view import FileView
 
@@ -73,6 +73,7 @@ class CheckReport:
         return "\n".join([f"{self.plan.full_name}: drift", *(f"  {finding}" for finding in self.findings)])
 
     def with_findings(self, more: Iterable[Finding]) -> CheckReport:
+        """With more findings after its own."""
         return replace(self, findings=(*self.findings, *more))
 
     def to_json(self) -> dict[str, Any]:
@@ -96,7 +97,7 @@ def check_table(
         for entry in plan.markers:
             actual = metastore.find_table(database, entry)
             if actual is not None:
-                findings += _of_timeline(actual, History.of(table))
+                findings += _of_timeline(actual, TimelineState.of(table))
                 findings += _of_partitions(actual, plan.drifted.get(entry, ()))
         findings += _of_files(table, f"{database}.{name}")
     return CheckReport(plan, tuple(findings))
@@ -117,8 +118,8 @@ def _of_step(step: Step) -> Iterator[Finding]:
             elsewhere = some_partitions([partition.name for partition in partitions])
             yield Finding(table.full_name, "locations", f"not the table's: {elsewhere}", _ALL)
         case DropPartitions(table, names):
-            gone = some_partitions(list(names))
-            yield Finding(table.full_name, "partitions", f"not in the table any more: {gone}", _ALL)
+            stale = some_partitions(list(names))
+            yield Finding(table.full_name, "partitions", f"no longer in the table: {stale}", _ALL)
         case AlterEntry(table=table, changes=changes):
             yield from (_of_change(table, change) for change in changes if "last_commit_" not in change.what)
 
@@ -131,7 +132,7 @@ def _of_change(table: Table, change: Change) -> Finding:
     return Finding(table.full_name, "settings", str(change), _ALL)
 
 
-def _of_timeline(actual: Table, history: History) -> Iterator[Finding]:
+def _of_timeline(actual: Table, history: TimelineState) -> Iterator[Finding]:
     marker, point = marker_of(actual), history.point
     if marker == point:
         return
@@ -166,7 +167,7 @@ def _of_files(table: HudiTable, name: str) -> Iterator[Finding]:
         yield Finding(
             name,
             "files",
-            f"the metadata table and the folders tell of other files in {some_partitions(differing)}",
+            f"the metadata table and the folders list other files in {some_partitions(differing)}",
             ("readers by the metadata table", "readers by folders"),
         )
 
@@ -179,5 +180,6 @@ def _files(view: FileView, path: str) -> set[tuple[str, int]]:
 
 
 def some_partitions(names: list[str]) -> str:
+    """A count of partitions with the first names."""
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     return f"{len(names)} partition{'' if len(names) == 1 else 's'} ({', '.join(names[:_NAMED])}{more})"

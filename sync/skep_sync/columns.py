@@ -2,7 +2,7 @@
 
 A metastore compares old and new columns by position and refuses a type that it can't turn the old one into, unless it
 runs with `hive.metastore.disallow.incompatible.col.type.changes=false`. Engines read files by column name, so a column
-added in the middle can as well stand last: then nothing shifts, and nothing is refused.
+added in the middle can as well come last: then nothing shifts, and nothing is refused.
 """
 
 from __future__ import annotations
@@ -81,8 +81,8 @@ def column_changes(old: Sequence[Column], new: Sequence[Column]) -> list[ColumnC
 def _renames(
     old: Sequence[Column], new: Sequence[Column], before: dict[str, Column], after: dict[str, Column]
 ) -> dict[str, str]:
-    """A name gone and a name new at the same place with the same type; engines then find no values under the new one
-    in files written before."""
+    """A removed name and a new one at the same position with the same type; engines then find no values under the new
+    one in files written before."""
     return {
         one.name.lower(): other.name.lower()
         for one, other in zip(old, new, strict=False)
@@ -131,14 +131,14 @@ def _head(text: str) -> str:
 
 
 def refused(old: Sequence[Column], new: Sequence[Column]) -> list[str]:
-    """The columns at whose place a metastore with its default settings will refuse the new type; none: it takes it."""
+    """The columns at whose position a metastore with its default settings will refuse the new type."""
     return [other.name for one, other in zip(old, new, strict=False) if not accepted(one.type, other.type)]
 
 
 def ordered(old: Sequence[Column], new: Sequence[Column]) -> tuple[Column, ...]:
-    """`new` in an order that the metastore takes: its own where that is taken, else the old one with new columns last.
+    """`new` in an order that the metastore accepts: its own if accepted, else the old one with new columns last.
 
-    What is refused in any order stays in its own: the metastore, or whoever sets it up, has the say.
+    Columns that are refused in any order stay in their own.
     """
     if not refused(old, new):
         return tuple(new)

@@ -1,6 +1,6 @@
-"""What engines read of a partition's own descriptor, compared with what it should be by its table's entry.
+"""A partition's own descriptor, as engines read it, compared with that of its table's entry.
 
-Hive opens a partition with the classes, columns and serde parameters of the partition, whatever the table's entry says;
+Hive opens a partition with the classes, columns and serde parameters of the partition, not with those of the table;
 Presto's and Trino's hive connectors take the input format from there. A partition's location is compared elsewhere.
 """
 
@@ -17,6 +17,7 @@ from skep_sync.locations import lies_below, registered_there
 
 COLUMNS: Final = "columns"
 _PATH: Final = "path"
+_OF_THE_TABLE: Final = (_PATH, READ_OPTIMIZED)
 _SAME_TEXT: Final = ("input_format", "output_format", "serde_library", "stored_as_subdirectories")
 
 
@@ -55,6 +56,15 @@ def aligned(storage: StorageDescriptor, table: StorageDescriptor, *, columns: bo
     )
 
 
+def of_partition(table: StorageDescriptor, location: str) -> StorageDescriptor:
+    """The descriptor of a new partition: its table's, without what Spark reads at the table only.
+
+    A metastore keeps each serde parameter in a row per partition: these two would be two more to insert and to delete.
+    """
+    parameters = {key: value for key, value in table.serde_parameters.items() if key not in _OF_THE_TABLE}
+    return replace(table, location=location, serde_parameters=parameters)
+
+
 def _parameters(storage: StorageDescriptor, table: StorageDescriptor) -> Mapping[str, str]:
     """A partition's serde parameters with the table's values.
 
@@ -62,7 +72,7 @@ def _parameters(storage: StorageDescriptor, table: StorageDescriptor) -> Mapping
     """
     found = dict(storage.serde_parameters)
     for key, value in table.serde_parameters.items():
-        if key in (_PATH, READ_OPTIMIZED) and key not in found:
+        if key in _OF_THE_TABLE and key not in found:
             continue
         if key == _PATH and (registered_there(found[key], value) or lies_below(found[key], value)):
             continue

@@ -1,7 +1,7 @@
 """What engines themselves answer for a table, beside what the table holds.
 
 Each engine is asked two statements for each view: its columns, and how many rows of which last commit each partition
-has. That is one scan of two columns; what differs is told by partition.
+has. That is one scan of two columns; differences are reported by partition.
 """
 
 from __future__ import annotations
@@ -55,6 +55,7 @@ class EngineAddress:
 
     @classmethod
     def parse(cls, text: str) -> EngineAddress:
+        """From `kind=host:port`. InputError for another form or an unknown kind."""
         kind_text, separator, rest = text.partition("=")
         try:
             kind = EngineKind(kind_text.strip().lower())
@@ -72,6 +73,7 @@ class EngineAddress:
         return f"{self.kind.value} at {self.host}:{self.port}"
 
     def quoted(self, *names: str) -> str:
+        """A name quoted as this engine's SQL does."""
         mark = "`" if self.kind in (EngineKind.HIVE, EngineKind.SPARK) else '"'
         return ".".join(f"{mark}{name}{mark}" for name in names)
 
@@ -132,7 +134,7 @@ def check_engines(
     table: HudiTable, metastore: Metastore, plan: SyncPlan, engines: Sequence[EngineAddress]
 ) -> tuple[Finding, ...]:
     """Asks each engine for each entry of a plan that is registered. What an engine answers with an error is a finding
-    too. Without engines nothing is read: what partitions hold takes a look into all files."""
+    too. Without engines nothing is read: counting rows reads all files."""
     if not engines:
         return ()
     entries = [metastore.find_table(plan.database, name) for name in plan.markers]

@@ -15,9 +15,9 @@ from typing import Final
 from skep_catalog.client import Metastore
 from skep_catalog.entities import Column, Table
 from skep_catalog.entries import Strategy, Wanted, WantedEntry
-from skep_sync.changes import Changes, History, each_path
+from skep_sync.changes import Changes, TimelineState, each_path
 from skep_sync.options import SyncOptions, TargetKind
-from skep_sync.plan import Layout
+from skep_sync.plan import EntryLayout
 from skep_sync.planner import SYMLINKS, Planner, Registered
 from skep_sync.steps import Manifest, Step, SyncPlan, WriteManifests
 from skep_table.errors import UnsupportedError
@@ -58,7 +58,7 @@ class ManifestPlanner(Planner):
         plan = super().plan()
         return replace(plan, steps=tuple(sorted(plan.steps, key=lambda step: not isinstance(step, WriteManifests))))
 
-    def look(self) -> tuple[History, Wanted]:
+    def look(self) -> tuple[TimelineState, Wanted]:
         if self.table.config.base_format is not BaseFormat.PARQUET:
             raise UnsupportedError(
                 f"table {self.table.config.name}: lists of base files are for Parquet, not "
@@ -78,7 +78,7 @@ class ManifestPlanner(Planner):
         )
         return replace(entry, table=replace(entry.table, storage=storage))
 
-    def _layout(self, columns: tuple[Column, ...]) -> Layout:
+    def _layout(self, columns: tuple[Column, ...]) -> EntryLayout:
         return replace(super()._layout(columns), base_path=f"{self.base_path}/{FOLDER}")
 
     def _needs_changes(self, wanted: Table) -> bool:  # noqa: ARG002 - of whatever table
@@ -93,7 +93,7 @@ class ManifestPlanner(Planner):
 
     def _lists(self, changes: Changes) -> tuple[Manifest, ...]:
         """Of the partitions in question those whose lists are not as they should be; emptied ones get empty lists."""
-        from skep_table.query.cleaned import gone, is_outdated
+        from skep_table.query.cleaned import files_deleted, is_outdated
 
         view, storage = self.table.view(), self.table.storage
         _ = view.facts  # read once, before threads ask for it
@@ -107,11 +107,11 @@ class ManifestPlanner(Planner):
 
         lists = tuple(filter(None, each_path(wanted, sorted(changes.live | changes.emptied))))
         if is_outdated(self.table):
-            raise gone(self.table, "lists of its files would lack some")
+            raise files_deleted(self.table, "lists of its files would lack some")
         return lists
 
     def _refuse_parts(self, slices: Iterable[FileSlice]) -> None:
-        """UnsupportedError for files that do not tell their rows by themselves."""
+        """UnsupportedError for files whose rows are not complete without others."""
         from skep_table.slices.bootstrap import METADATA_BOOTSTRAP
         from skep_table.slices.history import names_in_file, schema_history
 
@@ -123,7 +123,7 @@ class ManifestPlanner(Planner):
             if skeleton or names_in_file(history, base.name.instant_time):
                 what = "a skeleton of a bootstrap" if skeleton else "a file with columns that were renamed since"
                 raise UnsupportedError(
-                    f"table {self.table.config.name}: {base.path} is {what}, which lists of files can't say to engines",
+                    f"table {self.table.config.name}: {base.path} is {what}, which lists of files can't express",
                     hint="cluster the table, which rewrites its files",
                     table=self.table.config.name,
                     path=base.path,

@@ -107,7 +107,7 @@ SNAPSHOT_NAME = option(
     "hoodie.meta.sync.sync_snapshot_with_table_name", boolean, True, "The plain name is the snapshot view."
 )
 NO_PARTITIONS = option("hoodie.meta.sync.no_partition_metadata", boolean, False, "Register no partitions.")
-SPARK_VERSION = option("hoodie.meta_sync.spark.version", _optional_text, None, "Told in spark.sql.create.version.")
+SPARK_VERSION = option("hoodie.meta_sync.spark.version", _optional_text, None, "Value of spark.sql.create.version.")
 CASCADE = option(
     "skep.sync.cascade", one_of(Cascade), Cascade.ALL, "Partitions that get changed columns: all, touched, none."
 )
@@ -127,7 +127,7 @@ KIND = option(
     TargetKind.HUDI,
     "hudi: entries for engines that know Hudi; manifest: one for those that don't, over lists of base files.",
 )
-BUCKETS = option(_HIVE + "bucket_sync", boolean, False, "Tell Hive of the buckets of a bucket index.")
+BUCKETS = option(_HIVE + "bucket_sync", boolean, False, "Register the buckets of a bucket index with Hive.")
 BUCKET_SPEC = option(
     _HIVE + "bucket_sync_spec",
     _optional_buckets,
@@ -143,11 +143,11 @@ for _key, (_anyway, _doc) in {
     _HIVE + "use_jdbc": ("false", "skep speaks to the metastore, not to HiveServer2"),
     _HIVE + "filter_pushdown_enabled": ("", "partitions are asked for by name"),
     _HIVE + "filter_pushdown_max_size": ("", "partitions are asked for by name"),
-    "hoodie.meta.sync.decode_partition": ("", "the table says whether its paths are encoded"),
-    "hoodie.meta.sync.metadata_file_listing": ("false", "the timeline says which partitions there are"),
+    "hoodie.meta.sync.decode_partition": ("", "the table's properties state whether its paths are encoded"),
+    "hoodie.meta.sync.metadata_file_listing": ("false", "the partitions are read from the timeline"),
     _HIVE + "recreate_table_on_error": ("false", "tables are never dropped"),
     _HIVE + "ignore_exceptions": ("true", "a failed sync is never a failed write: it is reported, and tried again"),
-    _HIVE + "base_file_format": ("PARQUET", "the table says it"),
+    _HIVE + "base_file_format": ("PARQUET", "the table's properties state it"),
     "hoodie.datasource.meta.sync.base.path": ("", "the table's own path is synced"),
 }.items():
     option(_key, str, _anyway, _doc, status=Status.NO_EFFECT)

@@ -1,7 +1,7 @@
-"""All tables of a metastore, or those that are behind: what is left by syncs that failed or never came to pass.
+"""All tables of a metastore, or those that are behind: what is left by syncs that failed or never ran.
 
-What is behind is told by markers and timelines, which can't be lost: an entry whose marker is behind is pending,
-whether its sync failed, its writer was killed, or nobody ever tried. The queue knows of tables that have no entry yet.
+Markers and timelines, which can't be lost, show what is behind: an entry whose marker is behind is pending, whether its
+sync failed, its writer was killed, or none ever ran. The queue also has tables without an entry.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from skep_table.table import HudiTable
 
 
 class KnownTables:
-    """The Hudi tables of one database of a metastore, or of all; asked again it looks only at names that are new."""
+    """The Hudi tables of one database of a metastore, or of all; a later call reads only entries with new names."""
 
     def __init__(self, metastore: Metastore, database: str | None = None) -> None:
         self._metastore, self._database = metastore, database
@@ -35,8 +35,8 @@ class KnownTables:
     def __call__(self) -> list[WatchedTable]:
         """Each once, by its location; views of merge-on-read tables count as their table."""
         names = set(self._names())
-        for gone in self._known.keys() - names:
-            del self._known[gone]
+        for dropped in self._known.keys() - names:
+            del self._known[dropped]
         new = sorted(names - self._known.keys())
         self._known |= dict.fromkeys(new)
         for database, of_database in groupby(new, key=itemgetter(0)):
@@ -53,15 +53,15 @@ class KnownTables:
         for database in [self._database] if self._database else self._metastore.databases():
             names = self._metastore.tables(database)
             if not names and self._database:
-                self._metastore.database(database)  # one that is not there has no tables either, and no error
+                self._metastore.database(database)  # a missing database lists no tables, without an error
             for name in names:
                 yield database, name
 
 
 class DroppedEntries:
-    """Which watched tables have lost an entry: one that was there at an earlier look, or all of a table's.
+    """Which watched tables have lost an entry: one that existed in an earlier round, or all of a table's.
 
-    A database's names are asked for once a look, and nothing else.
+    The names of each database are read once a round, and nothing else.
     """
 
     def __init__(self, targets: Sequence[Target], clients: Clients) -> None:
@@ -79,7 +79,7 @@ class DroppedEntries:
                     names[database] = self._names(target, database)
                 key = target.name, table_key(watched.base_path)
                 there = names[database] & {name, f"{name}_ro", f"{name}_rt"}
-                # What is submitted once is tried again by the queue: it is not submitted at each look.
+                # The queue retries what is submitted once: it is not submitted in each round.
                 if (key not in self._there and not there) or not there >= self._there.get(key, frozenset()):
                     lost[key[1]] = watched
                 self._there[key] = there
@@ -88,7 +88,7 @@ class DroppedEntries:
     def _names(self, target: Target, database: str) -> frozenset[str]:
         try:
             return frozenset(self._clients.of(target).tables(database))
-        except NoSuchTableError:  # the database has gone, too
+        except NoSuchTableError:  # the database was dropped, too
             return frozenset()
 
 
@@ -143,7 +143,7 @@ def _is_behind(target: Target, clients: Clients, table: HudiTable, entry: str) -
     try:
         states = sync_status(table, clients.of(target), database, name, target.options)
     except SkepError:
-        return True  # the sync will say what is wrong
+        return True  # the sync will raise the error
     return any(not state.registered or state.commits != 0 for state in states)
 
 

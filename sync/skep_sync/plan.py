@@ -1,4 +1,4 @@
-"""From what the metastore should say, what it says and what the timeline tells of partitions to a list of steps.
+"""From the wanted entry, the present one and the timeline's changes of partitions to a list of steps.
 
 Pure: values in, values out. Per entry at most one alteration, and that last: a marker is never ahead of its partitions.
 What others have put into an entry stays: their parameters, owner, comments on columns that the table has none for.
@@ -33,10 +33,11 @@ from skep_sync.steps import (
 )
 from skep_sync.values import Extractor, canonical_value, has_spellings, partition_name, partition_values
 from skep_table.errors import FormatError
+from skep_table.instant_time import CompletionTime, InstantTime
 
 EXTERNAL: Final = "EXTERNAL_TABLE"
 MARKERS: Final = frozenset({f"parameter {MARKER}", f"parameter {COMPLETION_MARKER}"})
-"""What of an entry's changes says only up to where it is synced."""
+"""Parameters that only record up to which commit an entry is synced."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,7 @@ class Anew:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class EntryLayout:
     """How the table's partition paths become partitions of an entry."""
 
     base_path: str
@@ -60,6 +61,7 @@ class Layout:
     types: tuple[str, ...] = ()
 
     def target(self, path: str) -> PartitionTarget:
+        """A partition path as it should be registered. FormatError where it does not fit the partition keys."""
         values = partition_values(path, self.extractor, self.keys, decode=self.decode)
         return PartitionTarget(path, values, partition_name(self.keys, values), f"{self.base_path}/{path}")
 
@@ -79,10 +81,11 @@ class Layout:
 
 
 def marker_of(entry: Table | None) -> SyncPoint | None:
-    """Up to where an entry says that it is synced."""
+    """The commit up to which an entry is synced, by its parameters."""
     if entry is None or not (time := entry.parameters.get(MARKER)):
         return None
-    return SyncPoint(time, entry.parameters.get(COMPLETION_MARKER))
+    completed = entry.parameters.get(COMPLETION_MARKER)
+    return SyncPoint(InstantTime(time), None if completed is None else CompletionTime(completed))
 
 
 def entry_steps(
@@ -120,7 +123,7 @@ def entry_steps(
             partitions = [*partitions, AlignPartitions(target, tuple(mended), columns=cascade is Cascade.ALL)]
     if not changes or (conditional and not partitions and all(change.what in MARKERS for change in changes)):
         return partitions
-    # Other classes, by another strategy say, are the partitions', too; where all were looked at, each is known.
+    # Other classes, by another strategy for example, are the partitions', too; after a full comparison each is known.
     classes = (
         anew is None and bool(target.partition_keys) and bool({*drift(actual.storage, target.storage)} - {COLUMNS})
     )
@@ -145,14 +148,14 @@ def _alter_new(wanted: Table, marked: Mapping[str, str]) -> AlterEntry:
 def _markers(point: SyncPoint | None) -> dict[str, str]:
     if point is None:
         return {}
-    markers = {MARKER: point.requested_time}
+    markers: dict[str, str] = {MARKER: point.requested_time}
     if point.completion_time is not None:
         markers[COMPLETION_MARKER] = point.completion_time
     return markers
 
 
 def merged(wanted: Table, actual: Table, marked: Mapping[str, str], anew: Anew | None = None) -> Table:
-    """`actual` as it should be: what skep has a say in from `wanted`, all else as it is.
+    """`actual` as it should be: what skep manages from `wanted`, all else as it is.
 
     A sync takes from an entry the right to delete the table's data with a DROP, and never gives it. `anew`: what is
     done only where everything is compared.
@@ -191,7 +194,7 @@ def _serde_parameters(old: StorageDescriptor, new: StorageDescriptor) -> dict[st
     parameters = {**old.serde_parameters, **new.serde_parameters}
     path = old.serde_parameters.get("path")
     if path is not None and registered_there(path, new.serde_parameters.get("path")):
-        parameters["path"] = path  # s3 or s3a: as whoever registered it has it
+        parameters["path"] = path  # s3 or s3a: as it was registered
     return parameters
 
 
@@ -276,7 +279,7 @@ def _map_changes(what: str, actual: Mapping[str, str], target: Mapping[str, str]
 def partition_steps(
     wanted: Table,
     changes: Changes,
-    layout: Layout,
+    layout: EntryLayout,
     registered: Mapping[tuple[str, ...], str | None],
     *,
     touch: bool = False,
@@ -314,11 +317,11 @@ def partition_steps(
     ]
     if changes.complete:
         kept = set(found.values())
-        gone = sorted(values for values in registered if values not in kept)
+        dropped = sorted(values for values in registered if values not in kept)
     else:
         emptied = {layout.target(path).values for path in changes.emptied}
         means = {layout.known_as(values) for values in emptied}
-        gone = sorted(v for v in registered if v in emptied or (v not in exact and layout.known_as(v) in means))
+        dropped = sorted(v for v in registered if v in emptied or (v not in exact and layout.known_as(v) in means))
     steps: list[Step] = []
     if adds:
         steps.append(AddPartitions(wanted, tuple(adds)))
@@ -326,13 +329,13 @@ def partition_steps(
         steps.append(MovePartitions(wanted, tuple(moves)))
     if touched:
         steps.append(TouchPartitions(wanted, tuple(touched)))
-    if gone:
-        steps.append(DropPartitions(wanted, tuple(partition_name(layout.keys, values) for values in gone)))
+    if dropped:
+        steps.append(DropPartitions(wanted, tuple(partition_name(layout.keys, values) for values in dropped)))
     return steps
 
 
 def _check_distinct(targets: list[PartitionTarget]) -> None:
-    """Two folders may have the same values (`2024/01` and `2024-01`, say): one entry can't stand for both."""
+    """Two folders may have the same values (`2024/01` and `2024-01`, for example): one entry can't represent both."""
     seen: dict[tuple[str, ...], str] = {}
     for target in targets:
         other = seen.setdefault(target.values, target.path)

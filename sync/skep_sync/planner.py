@@ -9,12 +9,12 @@ from skep_catalog.client import Metastore
 from skep_catalog.entities import Column, StorageDescriptor, Table
 from skep_catalog.entries import MARKER, OWNED_BY, Wanted, WantedEntry, wanted_entries
 from skep_catalog.lengths import partition_too_long, too_long
-from skep_sync.changes import Changes, History, SyncPoint
+from skep_sync.changes import Changes, SyncPoint, TimelineState
 from skep_sync.columns import refused
 from skep_sync.descriptors import Drifted, drift
 from skep_sync.locations import registered_there
 from skep_sync.options import Cascade, SyncOptions
-from skep_sync.plan import Anew, Layout, entry_steps, marker_of, merged, partition_steps, refusals
+from skep_sync.plan import Anew, EntryLayout, entry_steps, marker_of, merged, partition_steps, refusals
 from skep_sync.steps import AddPartitions, CreateDatabase, DropEntry, Step, SyncPlan
 from skep_sync.values import Extractor, partition_name, values_of_name
 from skep_table.errors import NoSuchTableError, TableMismatchError
@@ -25,7 +25,7 @@ SYMLINKS: Final = "org.apache.hadoop.hive.ql.io.SymlinkTextInputFormat"
 """The input format of entries that lie over lists of files."""
 
 _LATELY: Final = 60.0
-"""Whoever committed within the same second as another syncs, too, soon after: so long it is looked at once more."""
+"""Seconds for which commits in the same second as the synced one are compared again: their writers sync soon after."""
 
 Registered = dict[tuple[str, ...], str | None]
 """The locations of an entry's partitions by their values; None where it was not asked for."""
@@ -56,12 +56,13 @@ class Planner:
         self.drifted: dict[str, tuple[Drifted, ...]] = {}
 
     def plan(self) -> SyncPlan:
+        """The plan. NoSuchTableError for a missing database, TableMismatchError for another table under the name."""
         history, wanted = self.look()
         actual = {
             entry.table.name: self.metastore.find_table(self.database, entry.table.name) for entry in wanted.entries
         }
         if any(self._is_ahead(entry, history) for entry in actual.values()):
-            # Someone synced a later commit than this look at the table knows of.
+            # Another sync included a later commit than this snapshot has.
             self.table = self.table.reload()
             history, wanted = self.look()
         self.warnings += wanted.warnings
@@ -93,7 +94,7 @@ class Planner:
             tuple(dict.fromkeys(self.refused)),
         )
 
-    def look(self) -> tuple[History, Wanted]:
+    def look(self) -> tuple[TimelineState, Wanted]:
         """What the table is now, and what it should be in the metastore."""
         schema = self.table.schema()
         entries = wanted_entries(
@@ -105,9 +106,9 @@ class Planner:
             self.options.entry,
             owner=self.metastore.user,
         )
-        return History.of(self.table), entries
+        return TimelineState.of(self.table), entries
 
-    def _entry(self, entry: WantedEntry, actual: Table | None, history: History) -> tuple[list[Step], bool]:
+    def _entry(self, entry: WantedEntry, actual: Table | None, history: TimelineState) -> tuple[list[Step], bool]:
         marker = marker_of(actual)
         point = history.point
         unfit = too_long(entry.table)
@@ -150,7 +151,7 @@ class Planner:
         if unfit:
             return partitions, complete
         if actual is None and self.table.config.is_mor:
-            # So that a change of strategy may take away again what was made here, and nothing else.
+            # So that a change of strategy drops what was created here, and nothing else.
             owned = {**entry.table.parameters, OWNED_BY: f"{self.database}.{self.name}"}
             entry = replace(entry, table=replace(entry.table, parameters=owned))
         in_steps = compared is not None and compared.reorder
@@ -170,7 +171,7 @@ class Planner:
         return steps, complete
 
     def _is_disordered(self, actual: Table, wanted: Table) -> bool:
-        """Whether an entry's columns stand in an order that no sync left: one of columns that came later stand last.
+        """Whether an entry's columns are in an order that no sync left: in that of a sync, later columns come last.
 
         What the table began with is known by its first commit; where that was archived, by its meta columns and keys.
         """
@@ -218,15 +219,19 @@ class Planner:
             fitting.append(step)
         return fitting, point
 
-    def _is_ahead(self, entry: Table | None, history: History) -> bool:
+    def _is_ahead(self, entry: Table | None, history: TimelineState) -> bool:
         marker, point = marker_of(entry), history.point
-        return marker is not None and (point is None or marker.requested_time > point.requested_time)
+        if marker is None or point is None:
+            return marker is not None
+        ended, known = marker.completion_time, point.completion_time
+        is_later = ended is not None and known is not None and ended.is_after(known)
+        return is_later or marker.requested_time.is_after(point.requested_time)
 
-    def _layout(self, columns: tuple[Column, ...]) -> Layout:
+    def _layout(self, columns: tuple[Column, ...]) -> EntryLayout:
         keys, types = tuple(key.name for key in columns), tuple(key.type for key in columns)
         config = self.table.config
         extractor = self.options.extractor or Extractor.fitting(len(keys), hive_style=config.hive_style)
-        return Layout(self.base_path, keys, extractor, config.url_encode, types)
+        return EntryLayout(self.base_path, keys, extractor, config.url_encode, types)
 
     def _look_at_all(self, actual: Table, target: Table) -> tuple[Registered, tuple[Drifted, ...]]:
         """All partitions with their locations, and those that are not as an entry like `target` has them."""
@@ -239,7 +244,7 @@ class Planner:
                 stale.append(Drifted(partition_name(keys, partition.values), aspects))
         return registered, tuple(stale)
 
-    def _registered(self, actual: Table | None, changes: Changes, layout: Layout) -> Registered:
+    def _registered(self, actual: Table | None, changes: Changes, layout: EntryLayout) -> Registered:
         """The entry's partitions: names of all for a full comparison, else those of the paths in question."""
         if actual is None:
             return {}
@@ -251,14 +256,14 @@ class Planner:
         found = {p.values: p.storage.location for p in self.metastore.partitions(database, name, names)}
         if layout.spells_alike:
             missing = {layout.known_as(layout.target(path).values) for path in paths} - set(map(layout.known_as, found))
-            if missing:  # new, or known by a spelling that only the list of all names tells
+            if missing:  # new, or registered by a spelling that only the list of all names shows
                 listed = self.metastore.partition_names(database, name)
                 others = [text for text in listed if layout.known_as(values_of_name(text)) in missing]
                 found |= {p.values: p.storage.location for p in self.metastore.partitions(database, name, others)}
         return found
 
     def _earlier_views(self, wanted: dict[str, Table | None]) -> list[Step]:
-        """Views of an earlier strategy: dropped where a sync of skep's made them, else told of."""
+        """Views of an earlier strategy: dropped where a sync of skep's created them, else reported."""
         steps: list[Step] = []
         for name in (f"{self.name}_ro", f"{self.name}_rt", self.name):
             if name in wanted or (entry := self.metastore.find_table(self.database, name)) is None:
@@ -329,7 +334,7 @@ def _with_columns_of(wanted: Table, actual: Table) -> StorageDescriptor:
 
 
 def is_hudi(entry: Table) -> bool:
-    """Whether an entry is for a Hudi table, whoever made it."""
+    """Whether an entry is for a Hudi table, by any writer."""
     return (
         "hudi" in (entry.storage.input_format or "")
         or "com.uber.hoodie" in (entry.storage.input_format or "")

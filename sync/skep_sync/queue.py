@@ -1,11 +1,11 @@
-"""What is left to sync, kept where it outlives processes: small files below a folder of any storage.
+"""Pending syncs, kept across processes: small files below a folder of any storage.
 
-    <folder>/<target>/<table>/<time>-<random>.json   one a commit that was heard of, or sync that failed; never changed
+    <folder>/<target>/<table>/<time>-<random>.json   one per announced commit, or failed sync; never changed
     <folder>/<target>/<table>/failure.json           how often syncing failed, with what, and when to try again
 
-An event is a file of its own, made in one step: several processes may add while others work. Whoever syncs a table
-deletes the events that it saw before it began, so what arrives meanwhile stays, and a process that dies leaves all.
-Nothing here is the truth about a table: that are timeline and markers, and a sync done twice does nothing twice.
+An event is a file of its own, created in one step: several processes may add while others work. A sync of a table
+deletes the events that it saw before it began, so what arrives meanwhile remains, and a process that dies leaves all.
+The truth about a table is in its timeline and markers: a second sync of the same commit does nothing.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """A table that a target has to be told of. `events` are the files' names, oldest first; `latest` the newest."""
+    """A table to sync to a target. `events` are the files' names, oldest first; `latest` the newest."""
 
     target: str
     key: str
@@ -65,6 +65,7 @@ class Pending:
     failure: Failure | None = None
 
     def to_json(self) -> dict[str, Any]:
+        """As a row of `skep sync status --pending`."""
         failure = self.failure
         return {
             "target": self.target,
@@ -79,6 +80,7 @@ class Pending:
         }
 
     def is_due(self, now: datetime) -> bool:
+        """Whether it may be tried now."""
         return self.failure is None or datetime.fromisoformat(self.failure.retry_at) <= now
 
 
@@ -90,6 +92,7 @@ class Backoff:
     longest_seconds: float = 900.0
 
     def after(self, attempts: int) -> float:
+        """Seconds to wait after so many failures in a row."""
         wait = min(self.longest_seconds, self.first_seconds * 2.0 ** min(attempts - 1, 30))
         return float(wait * random.uniform(0.8, 1.2))
 
@@ -108,10 +111,11 @@ class SyncQueue:
 
     @property
     def place(self) -> str:
+        """The queue's folder."""
         return self._storage.root
 
     def add(self, target: str, base_path: str, table: str, instant: str | None, entry: str | None = None) -> Pending:
-        """Notes a commit. When this returns it is on storage."""
+        """Adds a commit. When this returns it is on storage."""
         now = self._clock.now()
         event = Event(base_path, table, instant, now.isoformat(timespec="milliseconds"), entry)
         key = table_key(base_path)
@@ -139,10 +143,10 @@ class SyncQueue:
 
     @contextmanager
     def settling(self, target: str, base_path: str, entry: str | None = None) -> Iterator[None]:
-        """Around a sync of a table by whoever: one that goes well makes up for all that was left before it began.
-        `entry`: as which it is synced; what is left of it under another name stays.
+        """Around any sync of a table: success deletes the events that were pending before it began.
+        `entry`: as which it is synced; events of the table under another name remain.
 
-        A queue that can't be read or written fails no sync; what is left in it is tried once more, and does nothing.
+        A queue that can't be read or written fails no sync; a remaining event is tried once more, and does nothing.
         """
         left = None
         with suppress(SkepError, OSError):
@@ -160,7 +164,7 @@ class SyncQueue:
             self._read.pop(f"{folder}/{name}", None)
 
     def failed(self, pending: Pending, error: BaseException) -> Pending:
-        """Another failure; the answer says when the table is due again. It has to be noted."""
+        """With one more failure, and the time of the next attempt; `note` writes it."""
         now = self._clock.now()
         attempts = pending.failure.attempts + 1 if pending.failure else 1
         failure = Failure(
@@ -173,7 +177,7 @@ class SyncQueue:
         return replace(pending, failure=failure)
 
     def note(self, pending: Pending) -> None:
-        """Writes the failure of `pending` down, so that others and later processes know of it."""
+        """Writes the failure of `pending`, for other and later processes."""
         if pending.failure is not None:
             path = f"{pending.target}/{pending.key}/{_FAILURE}"
             self._storage.replace_atomic(path, _to_json(pending.failure))
@@ -186,34 +190,36 @@ class SyncQueue:
         latest = next(filter(None, (self._event(f"{folder}/{name}") for name in reversed(events))), None)
         if latest is None:
             if not events:
-                self._storage.delete(f"{folder}/{_FAILURE}")  # whoever died between the deletions of `done` left it
+                self._storage.delete(
+                    f"{folder}/{_FAILURE}"
+                )  # left by a process that died between the deletions of `done`
             return None
         failure = self._failure(f"{folder}/{_FAILURE}") if _FAILURE in names else None
         return Pending(target, key, events, latest, failure)
 
     def _event(self, path: str) -> Event | None:
         if path not in self._read:
-            told = self._json(path)
-            if told is None:
+            record = self._json(path)
+            if record is None:
                 return None
-            self._read[path] = Event(**told)
+            self._read[path] = Event(**record)
         return self._read[path]
 
     def _failure(self, path: str) -> Failure | None:
-        told = self._json(path)
-        return None if told is None else Failure(**told)
+        record = self._json(path)
+        return None if record is None else Failure(**record)
 
     def _json(self, path: str) -> dict[str, Any] | None:
         """None when another process has just done it."""
         try:
-            told: dict[str, Any] = json.loads(self._storage.read(path))
+            record: dict[str, Any] = json.loads(self._storage.read(path))
         except FileNotFoundError:
             return None
         except ValueError as error:
             raise SyncError(
                 f"{self._storage.uri(path)} is no pending sync: {error}", hint="delete the file", path=path
             ) from error
-        return told
+        return record
 
 
 def is_unreachable(error: BaseException | None) -> bool:

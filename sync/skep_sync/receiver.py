@@ -1,8 +1,8 @@
-"""Hudi's commit callback: what a JVM writer tells after a commit, over HTTP or Kafka.
+"""Hudi's commit callback: the message of a JVM writer after a commit, over HTTP or Kafka.
 
     {"commitTime": "…", "tableName": "…", "basePath": "…", "hoodieWriteStat": [ … ]}
 
-Newer releases add fields. Nothing in it is believed but that the table may have a commit: the sync looks for itself.
+Newer releases add fields. It is only taken as a hint that the table may have a commit: the sync reads the timeline.
 """
 
 from __future__ import annotations
@@ -32,25 +32,25 @@ class CommitCallback:
 
 
 def parse_callback(body: bytes) -> CommitCallback:
-    """BadCallbackError says what is missing or wrong."""
+    """The callback of a message's body. BadCallbackError names what is missing or wrong."""
     try:
-        told = json.loads(body)
+        message = json.loads(body)
     except (ValueError, RecursionError) as error:
         raise BadCallbackError(f"the callback is no JSON: {error}") from error
-    if not isinstance(told, dict):
-        raise BadCallbackError("the callback is no JSON object", found=type(told).__name__)
-    base_path = _text(told, "basePath")
-    table = _text(told, "tableName")
+    if not isinstance(message, dict):
+        raise BadCallbackError("the callback is no JSON object", found=type(message).__name__)
+    base_path = _text(message, "basePath")
+    table = _text(message, "tableName")
     if len(table) > _LONGEST_NAME or not table.isprintable():
         raise BadCallbackError("the callback's tableName can't be a table's name", found=table[:_LONGEST_NAME])
-    instant = told.get("commitTime")
+    instant = message.get("commitTime")
     if instant is not None and not (isinstance(instant, str) and _TIME.fullmatch(instant)):
         raise BadCallbackError("the callback's commitTime is no instant", found=str(instant)[:64])
     return CommitCallback(base_path, table, instant)
 
 
-def _text(told: dict[str, Any], name: str) -> str:
-    value = told.get(name)
+def _text(message: dict[str, Any], name: str) -> str:
+    value = message.get(name)
     if not isinstance(value, str) or not value:
         raise BadCallbackError(f"the callback has no {name}", expected=name, found=type(value).__name__)
     return value

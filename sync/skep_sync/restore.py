@@ -14,7 +14,7 @@ from skep_sync.options import Cascade, SyncOptions
 from skep_sync.plan import differences
 from skep_sync.planner import target_of
 from skep_sync.steps import AlterEntry, Change
-from skep_sync.turn import as_sync_error, turn
+from skep_sync.sync_lock import as_sync_error, sync_lock
 from skep_table.errors import InputError
 from skep_table.events import NO_EVENTS, Events
 from skep_table.table import HudiTable
@@ -58,7 +58,7 @@ def restore_entries(
 ) -> list[Restored]:
     """Each entry of the table as its latest copy has it, or one as the copy `backup_id` has it.
 
-    What stands there now is kept as well, so a restore can be undone by the next one. Partitions stay as they are. The
+    The present entry is kept as well, so a restore can be undone by the next one. Partitions stay as they are. The
     old marker comes back too: the next sync then does again what came after it.
     """
     settings = SyncOptions.of(options)
@@ -77,7 +77,7 @@ def restore_entries(
         )
     with (
         as_sync_error(database, name, table.storage.root),
-        turn(metastore, database, name, settings.lock_wait_seconds, events),
+        sync_lock(metastore, database, name, settings.lock_wait_seconds, events),
     ):
         return [_restore(one, table, metastore, settings, events) for one in chosen]
 

@@ -28,7 +28,7 @@ _LONGEST_SLEEP = 1.0
 _FIRST = datetime.min.replace(tzinfo=timezone.utc)
 
 AfterSync = Callable[[Pending, SyncReport], None]
-"""What follows a sync of the first target: services of the table, say."""
+"""Called after a sync of the first target, to run table services, for example."""
 
 
 @dataclass
@@ -103,6 +103,7 @@ class SyncService:
 
     @property
     def clients(self) -> Clients:
+        """The clients of the targets."""
         return self._clients
 
     def __enter__(self) -> SyncService:
@@ -114,9 +115,10 @@ class SyncService:
 
     @property
     def is_working(self) -> bool:
+        """Whether all threads of the service are running."""
         return self._scheduler is not None and self._scheduler.is_alive() and not self._stopping
 
-    # -- what others ask
+    # -- for callers
 
     def submit(self, base_path: str, table: str, instant: str | None = None, *, entry: str | None = None) -> None:
         """A table has a commit. When this returns, that is on storage; StorageError when it can't be."""

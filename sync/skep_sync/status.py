@@ -9,20 +9,21 @@ from typing import Any, ClassVar
 
 from skep_catalog.client import Metastore
 from skep_catalog.entities import Table
-from skep_sync.changes import History
+from skep_sync.changes import TimelineState
 from skep_sync.manifest import planner_of
 from skep_sync.options import SyncOptions
 from skep_sync.plan import marker_of
 from skep_sync.planner import target_of
-from skep_sync.turn import as_sync_error
+from skep_sync.sync_lock import as_sync_error
 from skep_table.clock import SYSTEM_CLOCK
+from skep_table.instant_time import InstantTime
 from skep_table.table import HudiTable
 from skep_table.table_config import TimelineZone
 
 
 @dataclass(frozen=True, slots=True)
 class SyncStatus:
-    """How far one entry is behind the table. `commits` and `seconds` are None where that can't be told."""
+    """How far one entry is behind the table. `commits` and `seconds` are None where that is unknown."""
 
     entry: str
     registered: bool
@@ -53,7 +54,7 @@ def sync_status(
         return [_status(wanted_entry, actual, history) for wanted_entry, actual in entries]
 
 
-def _status(wanted: Table, actual: Table | None, history: History) -> SyncStatus:
+def _status(wanted: Table, actual: Table | None, history: TimelineState) -> SyncStatus:
     marker, point = marker_of(actual), history.point
     commits = seconds = None
     if marker is not None and point is not None:
@@ -73,7 +74,7 @@ def _status(wanted: Table, actual: Table | None, history: History) -> SyncStatus
     )
 
 
-def _seconds_since(requested_time: str, history: History) -> float:
+def _seconds_since(requested_time: InstantTime, history: TimelineState) -> float:
     """How long a reader of the metastore has been missing the oldest commit that was not synced."""
     then = datetime.strptime(requested_time[:14], "%Y%m%d%H%M%S")
     utc = history.table.config.timezone is TimelineZone.UTC

@@ -1,10 +1,10 @@
-"""The steps of a sync plan: typed, printable, and as JSON. A plan says all that will be done before any of it is."""
+"""The steps of a sync plan: typed, printable, and as JSON. A plan lists everything before any of it is done."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from skep_catalog.entities import Table
 from skep_sync.changes import Files, SyncPoint
@@ -17,7 +17,7 @@ _NAMED = 5  # so many partitions are named in a summary
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One difference of an entry: what it is of, what stands there (None: nothing), what will."""
+    """One difference of an entry: of what, the old value (None: nothing), and the new one."""
 
     what: str
     old: str | None
@@ -44,6 +44,8 @@ class PartitionTarget:
 
 @dataclass(frozen=True, slots=True)
 class CreateDatabase:
+    """A database that the metastore lacks."""
+
     database: str
 
     def summary(self) -> str:
@@ -55,6 +57,8 @@ class CreateDatabase:
 
 @dataclass(frozen=True, slots=True)
 class CreateEntry:
+    """An entry that the metastore lacks, without partitions."""
+
     table: Table
 
     def summary(self) -> str:
@@ -76,6 +80,8 @@ class CreateEntry:
 
 @dataclass(frozen=True, slots=True)
 class AddPartitions:
+    """Partitions that the entry lacks."""
+
     table: Table
     partitions: tuple[PartitionTarget, ...]
 
@@ -151,6 +157,7 @@ class AlignPartitions:
 
     @property
     def names(self) -> tuple[str, ...]:
+        """The names of the partitions."""
         return tuple(partition.name for partition in self.partitions)
 
     @property
@@ -173,6 +180,8 @@ class AlignPartitions:
 
 @dataclass(frozen=True, slots=True)
 class DropPartitions:
+    """Partitions, by name, that the table no longer has; never their data."""
+
     table: Table
     names: tuple[str, ...]
 
@@ -198,7 +207,7 @@ class DropEntry:
 
 @dataclass(frozen=True, slots=True)
 class AlterEntry:
-    """The one alteration of an entry, its last step, marker included. `expected`: the marker that must still stand.
+    """The one alteration of an entry, its last step, marker included. `expected`: the marker that it must still have.
 
     Changed columns and classes go to all partitions (`cascade`), or columns to those named by `cascade_to`. `reorder`:
     into an order that the metastore would refuse in one step.
@@ -232,6 +241,16 @@ class AlterEntry:
         }
 
 
+class PlannedStep(Protocol):
+    """What all steps have; `Step` lists them."""
+
+    def summary(self) -> str:
+        """One line for `skep sync plan`."""
+
+    def to_json(self) -> dict[str, Any]:
+        """As a JSON object; `step` is its kind."""
+
+
 Step = (
     CreateDatabase
     | CreateEntry
@@ -248,7 +267,7 @@ Step = (
 
 @dataclass(frozen=True, slots=True)
 class SyncPlan:
-    """What has to be done so that the metastore says what the table is; nothing, when `steps` is empty.
+    """What brings the metastore in line with the table; nothing, when `steps` is empty.
 
     `markers` are the entries' sync markers when the plan was made (None: no entry, or no marker): applying it to
     entries that have moved on since is refused. `complete`: partitions were compared in full. `seen`: the entries that
@@ -271,6 +290,7 @@ class SyncPlan:
 
     @property
     def full_name(self) -> str:
+        """`database.name`."""
         return f"{self.database}.{self.name}"
 
     def __bool__(self) -> bool:

@@ -1,4 +1,4 @@
-"""Plan and apply: looks at table and metastore, plans, takes the steps under the sync's lock, reports."""
+"""Plan and apply: reads table and metastore, plans, applies the steps under the sync's lock, reports."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any
 from skep_catalog.client import Metastore
 from skep_catalog.entries import MARKER
 from skep_sync.apply import Applier
-from skep_sync.changes import History
+from skep_sync.changes import TimelineState
 from skep_sync.manifest import planner_of
 from skep_sync.options import SyncOptions
 from skep_sync.planner import target_of
 from skep_sync.steps import SyncPlan
-from skep_sync.turn import as_sync_error, turn
+from skep_sync.sync_lock import as_sync_error, sync_lock
 from skep_table.errors import EntryChangedError, EntryExistsError
 from skep_table.events import NO_EVENTS, Events
 from skep_table.storage import open_storage
@@ -35,6 +35,7 @@ class SyncReport:
 
     @property
     def changed(self) -> bool:
+        """Whether the plan had steps."""
         return bool(self.plan)
 
     def __str__(self) -> str:
@@ -59,7 +60,7 @@ def plan_sync(
     *,
     full: bool = False,
 ) -> SyncPlan:
-    """What a sync would do; changes nothing. `full` compares all partitions, whatever the markers say."""
+    """What a sync would do; changes nothing. `full` compares all partitions, whatever the markers are."""
     settings = SyncOptions.of(options)
     database, name = target_of(table, database, name)
     with as_sync_error(database, name, table.storage.root):
@@ -76,8 +77,8 @@ def sync_table(
     full: bool = False,
     events: Events = NO_EVENTS,
 ) -> SyncReport:
-    """Makes the metastore say what the table is. SyncError when it can't; what was done so far is then well-formed, and
-    doing it again goes on from there. Syncs of one table take turns; when there is nothing to do none is waited for."""
+    """Brings the metastore in line with the table. SyncError when it can't; what was done until then is well-formed,
+    and the next sync continues from there. Syncs of one table take turns; with nothing to do there is no waiting."""
     settings = SyncOptions.of(options)
     database, name = target_of(table, database, name)
     start, calls = time.monotonic(), metastore.calls
@@ -86,11 +87,11 @@ def sync_table(
     if plan:
         with (
             as_sync_error(database, name, table.storage.root),
-            turn(metastore, database, name, settings.lock_wait_seconds, events),
+            sync_lock(metastore, database, name, settings.lock_wait_seconds, events),
         ):
             for attempt in range(_ATTEMPTS):
-                table = table.reload()
-                if attempt or not _stands(plan, table, metastore):
+                if attempt or not _is_current(plan, table, metastore):
+                    table = table.reload()
                     plan = plan_sync(table, metastore, database, name, settings, full=full)
                 try:
                     counts = Applier(metastore, table.storage, settings, events).take(plan)
@@ -104,11 +105,16 @@ def sync_table(
     return report
 
 
-def _stands(plan: SyncPlan, table: HudiTable, metastore: Metastore) -> bool:
-    """Whether table and entries are still what the plan was made from: no other sync came before this one's turn."""
+def _is_current(plan: SyncPlan, table: HudiTable, metastore: Metastore) -> bool:
+    """Whether no other sync came before this one, and the last commit of the plan has not been rolled back since.
+
+    Commits that completed since are left to the sync after them.
+    """
+    last = table.timeline.data().completed().last()
     return (
         plan.seen is not None
-        and History.of(table).point == plan.point
+        and plan.point == TimelineState.of(table).point
+        and (last is None or table.storage.exists(table.layout.path(last)))
         and all(metastore.find_table(plan.database, name) == entry for name, entry in plan.seen.items())
     )
 
@@ -120,14 +126,14 @@ def apply_plan(
     *,
     events: Events = NO_EVENTS,
 ) -> SyncReport:
-    """Takes the steps of a plan. SyncError when the entries have moved on since it was made."""
+    """Applies the steps of a plan. SyncError when the entries have changed since it was made."""
     settings = SyncOptions.of(options)
     start, calls = time.monotonic(), metastore.calls
     counts: dict[str, int] = {}
     if plan:
         with (
             as_sync_error(plan.database, plan.name, plan.base_path),
-            turn(metastore, plan.database, plan.name, settings.lock_wait_seconds, events),
+            sync_lock(metastore, plan.database, plan.name, settings.lock_wait_seconds, events),
         ):
             for entry, marker in plan.markers.items():
                 actual = metastore.find_table(plan.database, entry)

@@ -1,4 +1,4 @@
-"""The metastores that a table is synced to: the main one and any number of others, each on its own account.
+"""The metastores that a table is synced to: the main one and any number of others, each independently.
 
     skep.sync.targets                           names, separated by commas
     skep.sync.target.<name>.uris                where that metastore is
@@ -62,11 +62,12 @@ class Outcome:
 
     @property
     def error(self) -> SkepError | None:
+        """The error, when the sync failed."""
         return self.result if isinstance(self.result, SkepError) else None
 
 
 def targets_of(options: Mapping[str, object] | None, uri: str | None = None) -> tuple[Target, ...]:
-    """The main target and those that the options name. OptionError where one is told by halves."""
+    """The main target and those that the options name. OptionError where one lacks a setting."""
     given = options if isinstance(options, Options) else Options(options)
     own: dict[str, dict[str, str]] = {}
     common: dict[str, str] = {}
@@ -112,6 +113,7 @@ class Clients:
         self._guard = threading.Lock()
 
     def of(self, target: Target) -> Metastore:
+        """The client of a target's metastore, opened at the first use."""
         with self._guard:
             if target.name not in self._known:
                 if not target.uri:

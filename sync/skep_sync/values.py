@@ -118,7 +118,7 @@ def has_spellings(kind: str) -> bool:
 
 
 def canonical_value(text: str, kind: str) -> str:
-    """A value as the metastore's type would write it. What is no such value (the default partition, say) stays."""
+    """A value as the metastore's type writes it. Values of other types (the default partition, for example) stay."""
     if kind in _INTEGERS and re.fullmatch(r"[+-]?\d+", text):
         return str(int(text))
     if kind == "date" and (match := re.fullmatch(r"(\d{4})-(\d{1,2})-(\d{1,2})", text)):

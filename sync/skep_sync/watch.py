@@ -10,10 +10,11 @@ from dataclasses import dataclass, field, replace
 from skep_sync.queue import table_key
 from skep_table.errors import NotATableError, SkepError
 from skep_table.events import NO_EVENTS, Events
+from skep_table.format import format_of
 from skep_table.runner import Runner, ThreadRunner
 from skep_table.storage import Storage, open_storage
 from skep_table.table_config import load_table_config
-from skep_table.timeline.layout import Layout, layout_of
+from skep_table.timeline.layout import TimelineLayout
 
 log = logging.getLogger("skep.sync")
 
@@ -37,21 +38,21 @@ def table_of_view(entry: str, table_name: str) -> str:
 
 
 @dataclass
-class _Look:
-    """What is known of a table from the looks before. `seen` is None before the first."""
+class _Watched:
+    """The state of a table after the last round. `seen` is None before the first."""
 
     table: WatchedTable
     storage: Storage
     name: str = ""
     database: str | None = None
-    layout: Layout | None = None
+    layout: TimelineLayout | None = None
     seen: set[str] | None = None
     failed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """A table that has completed instants which were not there before, or that is seen for the first time."""
+    """A table that has new completed instants, or that is seen for the first time."""
 
     table: WatchedTable
     name: str
@@ -62,13 +63,13 @@ Submit = Callable[[News], None]
 
 
 Dropped = Callable[[Sequence[tuple[WatchedTable, str | None, str]]], list[WatchedTable]]
-"""Of tables that were looked at, each with its own database and name, those that have lost an entry in a metastore."""
+"""Tables of earlier rounds, each with its own database and name → those that have lost an entry in a metastore."""
 
 
 @dataclass
 class Watcher:
-    """Looks at tables in rounds. `tables` says which there are, and is asked again each `refresh_seconds`; so is
-    `dropped`, whose tables are news again."""
+    """Lists the timelines of tables in rounds. `tables` returns the tables and is called each `refresh_seconds`; so is
+    `dropped`, whose tables are submitted again."""
 
     tables: Callable[[], Iterable[WatchedTable]]
     submit: Submit
@@ -78,15 +79,15 @@ class Watcher:
     runner: Runner = field(default_factory=lambda: ThreadRunner(16))
     events: Events = NO_EVENTS
     dropped: Dropped | None = None
-    _looks: dict[str, _Look] = field(default_factory=dict, init=False)
+    _watched: dict[str, _Watched] = field(default_factory=dict, init=False)
 
     def run(self, ended: threading.Event) -> None:
-        """Round after round until `ended` is set. Errors of storage or metastore are told, and tried again."""
+        """Round after round until `ended` is set. Errors of storage or metastore are logged, and tried again."""
         rounds_a_refresh = max(1, round(self.refresh_seconds / max(self.interval_seconds, 0.001)))
         count = 0
         while not ended.is_set():
             if count % rounds_a_refresh == 0:
-                self._refresh_or_tell()
+                self._refresh_or_warn()
             try:
                 self.round()
             except Exception:  # a fault of one round must not end the watch
@@ -95,68 +96,69 @@ class Watcher:
             ended.wait(self.interval_seconds)
 
     def refresh(self) -> None:
-        """Asks which tables there are."""
+        """Reads which tables there are."""
         wanted = {table_key(table.base_path): table for table in self.tables()}
-        for key in self._looks.keys() - wanted.keys():
-            del self._looks[key]
+        for key in self._watched.keys() - wanted.keys():
+            del self._watched[key]
         for key, table in wanted.items():
-            if key not in self._looks:
-                self._looks[key] = _Look(table, open_storage(table.base_path, self.options))
+            if key not in self._watched:
+                self._watched[key] = _Watched(table, open_storage(table.base_path, self.options))
         if self.dropped is not None:
-            looked = [look for look in self._looks.values() if look.seen is not None]
-            for table in self.dropped([(look.table, look.database, look.name) for look in looked]):
+            seen = [each for each in self._watched.values() if each.seen is not None]
+            for table in self.dropped([(each.table, each.database, each.name) for each in seen]):
                 log.warning("%s has lost an entry in a metastore: it is synced again", table.entry or table.base_path)
-                self._looks[table_key(table.base_path)].seen = None
+                self._watched[table_key(table.base_path)].seen = None
 
     def round(self) -> list[News]:
-        """One look at each table; what is new is submitted, and counts as seen only when that went well."""
-        looks = list(self._looks.values())
-        found = [news for news in self.runner.map(self._look, looks) if news is not None]
-        self.events.emit("watch.round", tables=len(looks), new=len(found))
+        """Lists each timeline once; what is new is submitted, and counts as seen only when that succeeded."""
+        watched = list(self._watched.values())
+        found = [news for news in self.runner.map(self._check, watched) if news is not None]
+        self.events.emit("watch.round", tables=len(watched), new=len(found))
         return found
 
     # -- how
 
-    def _refresh_or_tell(self) -> None:
+    def _refresh_or_warn(self) -> None:
         try:
             self.refresh()
         except (SkepError, OSError) as error:
-            log.warning("which tables there are can't be told: %s", error)
+            log.warning("the tables to watch can't be listed: %s", error)
             self.events.emit("watch.refresh_failed", error=error)
 
-    def _look(self, look: _Look) -> News | None:
+    def _check(self, watched: _Watched) -> News | None:
         try:
-            if look.layout is None:
-                config = load_table_config(look.storage)
-                look.layout, look.name, look.database = layout_of(config), config.name, config.database
-                if look.table.entry is not None:
-                    look.table = replace(look.table, entry=table_of_view(look.table.entry, config.name))
-            completed = _completed(look.storage, look.layout)
-            if look.seen and not completed:
+            if watched.layout is None:
+                config = load_table_config(watched.storage)
+                watched.layout = format_of(config).timeline_layout(config)
+                watched.name, watched.database = config.name, config.database
+                if watched.table.entry is not None:
+                    watched.table = replace(watched.table, entry=table_of_view(watched.table.entry, config.name))
+            completed = _completed(watched.storage, watched.layout)
+            if watched.seen and not completed:
                 # Another layout now: the table was upgraded, or another one lies there.
-                look.layout = look.seen = None
-                return self._look(look)
-            if look.seen is not None and completed <= look.seen:
-                look.seen &= completed  # what was archived need not be remembered
-                look.failed = False
+                watched.layout = watched.seen = None
+                return self._check(watched)
+            if watched.seen is not None and completed <= watched.seen:
+                watched.seen &= completed  # what was archived need not be remembered
+                watched.failed = False
                 return None
             latest = max((name.partition(".")[0].partition("_")[0] for name in completed), default=None)
-            news = News(look.table, look.name, latest)
+            news = News(watched.table, watched.name, latest)
             self.submit(news)
-            look.seen, look.failed = completed, False
+            watched.seen, watched.failed = completed, False
         except NotATableError:
-            look.layout = look.seen = None  # gone, or not there yet
+            watched.layout = watched.seen = None  # dropped, or not created yet
         except (SkepError, OSError) as error:
-            if not look.failed:
-                log.warning("%s can't be looked at: %s", look.table.base_path, error)
-            look.failed = True
-            self.events.emit("watch.failed", table=look.table.entry or look.name, error=error)
+            if not watched.failed:
+                log.warning("%s can't be watched: %s", watched.table.base_path, error)
+            watched.failed = True
+            self.events.emit("watch.failed", table=watched.table.entry or watched.name, error=error)
         else:
             return news
         return None
 
 
-def _completed(storage: Storage, layout: Layout) -> set[str]:
+def _completed(storage: Storage, layout: TimelineLayout) -> set[str]:
     """The names of the completed instants' files."""
     return {
         file.name

@@ -1,7 +1,7 @@
 """The Avro schemas of Hudi's own records: instants, plans, delete blocks and the metadata table (format guide 12).
 
-Each record is stated once, with the release that added a member. The order of members and of union branches is the
-wire format.
+Each record is defined once, with the release that added each member. The order of members and of union branches is
+the wire format.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import Any, Final
 
 NAMESPACE: Final = "org.apache.hudi.avro.model"
 RELEASES: Final = ("0.14.1", "0.15.0", "1.0.2", "1.1.1")
-"""Hudi releases whose records are known, oldest first."""
+"""Hudi releases whose record schemas are defined here, oldest first."""
 
 _NO_DEFAULT: Final = object()
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A record's member: Avro type (records by name), default, and the release that has it first."""
+    """A member of a record: Avro type (records by name), default, and the first release that has it."""
 
     name: str
     type: Any
@@ -37,14 +37,17 @@ class Branch:
 
 
 def optional(item: Any) -> list[Any]:
+    """A union with null, null first."""
     return ["null", item]
 
 
 def list_of(item: Any) -> dict[str, Any]:
+    """An Avro array type."""
     return {"type": "array", "items": item}
 
 
 def map_of(value: Any) -> dict[str, Any]:
+    """An Avro map type whose keys Java reads as `String`."""
     return {"type": "map", "values": value, "avro.java.string": "String"}
 
 
@@ -64,7 +67,7 @@ _VALUE: Final = (
     "TimeMicrosWrapper",
     "TimestampMicrosWrapper",
 )
-# The two unions of wrapped values differ in what stands at index 12.
+# The two unions of wrapped values differ in the type at index 12.
 _DELETE_ORDERING: Final = [*_VALUE, Branch("ArrayWrapper", "1.1.1")]
 _COLUMN_VALUE: Final = [*_VALUE, Branch("LocalDateWrapper", "1.0.2"), Branch("ArrayWrapper", "1.1.1")]
 

@@ -1,4 +1,4 @@
-"""Time as skep sees it: one protocol, so that tests can set it, stop it and turn it back."""
+"""Time as one protocol, so that tests can set, stop and turn back the clock."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ class Clock(Protocol):
         """Seconds on a clock that never goes back; only differences mean something."""
         ...
 
-    def sleep(self, seconds: float) -> None: ...
+    def sleep(self, seconds: float) -> None:
+        """Blocks the calling thread."""
+        ...
 
 
 class SystemClock:

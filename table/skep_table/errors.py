@@ -1,14 +1,14 @@
 """The errors of skep: one root, and below it the distinctions that a caller acts on.
 
     SkepError
-    ├── TableError                what lies at a path is not what the format or the caller says
+    ├── TableError                the table at a path differs from the format or from the caller's arguments
     │   ├── NotATableError            no Hudi table at this path
     │   ├── TableExistsError          create_table where one is
     │   ├── TableMismatchError        another table (name, type, keys) than the one asked for
     │   ├── TableVersionError         a table version that skep can't read or can't write
     │   └── MetadataTableError        the table has a metadata table, and the write may not drop it
     ├── FormatError               bytes that break the format: file, offset, found, expected
-    │   └── CorruptFileError          a checksum, length or magic number says the file is damaged
+    │   └── CorruptFileError          a checksum, length or magic number shows that the file is damaged
     ├── InputError                the caller's rows or arguments can't be used
     │   ├── SchemaError               schemas that don't fit, or a type skep can't hold
     │   │   └── InexactValueError         a value that the type of its column does not hold exactly
@@ -16,13 +16,13 @@
     │   ├── DuplicateKeyError         an insert that is to fail on keys of the table met some
     │   ├── OptionError               an unknown, contradicting or badly typed option
     │   └── PredicateError            a filter that can't be parsed or names unknown columns
-    ├── UnsupportedError          known, and not built (yet); says since when or what instead
+    ├── UnsupportedError          a known feature that is not built (yet); names the version or an alternative
     ├── WriteError                a write did not commit; the table is as before
     │   ├── RowErrors                 rows failed in write tasks
     │   ├── ValidationError           a pre-commit validator objects to what would be committed
-    │   ├── CommitConflictError       someone else won: try again
+    │   ├── CommitConflictError       another writer committed first: retry
     │   └── LeaseLostError            lock or heartbeat lost before completion
-    ├── LockError                 a lock can't be had, or was lost
+    ├── LockError                 a lock was not granted, or was lost
     │   └── LockTimeoutError
     ├── StorageError              storage can't be reached or refused; the cause is chained
     │   └── AlreadyExistsError        an exclusive create found the name taken
@@ -33,7 +33,7 @@
     │   ├── EntryExistsError          a metastore entry (database, table, partition) is there already
     │   ├── EntryChangedError         another client changed the entry since it was read
     │   └── NoSuchLockError           the metastore knows no lock of this id (any more)
-    ├── SyncError                 what follows a commit failed; the commit stands
+    ├── SyncError                 a step after a commit failed; the table remains committed
     └── EnvironmentMissingError   Java, pyspark or an extra is missing, or does not fit
 
 Every error carries `fields`, the facts as data (table, path, instant, found, expected, …), and may carry a `hint`.
@@ -50,7 +50,7 @@ from typing import Final
 class SkepError(Exception):
     """Root of all errors that skep raises on purpose.
 
-    `fields` holds the facts behind the message for programs; None values are left out. `hint` says what to do next.
+    `fields` holds the facts behind the message for programs; None values are left out. `hint` is a next step.
     """
 
     def __init__(self, message: str, *, hint: str | None = None, **fields: object) -> None:
@@ -69,7 +69,7 @@ def _rebuild(kind: type[SkepError], message: str, hint: str | None, fields: dict
 
 
 class TableError(SkepError):
-    """What lies at a path is not what the format or the caller says."""
+    """The table at a path differs from the format or from the caller's arguments."""
 
 
 class NotATableError(TableError):
@@ -148,16 +148,20 @@ class CommitConflictError(WriteError):
     """Another writer committed first to the same file groups, or took the instant. Trying again may succeed."""
 
 
+class RowsChangedError(WriteError):
+    """Rows of a frame that Spark evaluated again were not the same ones: nothing is committed."""
+
+
 class LeaseLostError(WriteError):
     """The writer's lock or heartbeat was lost before it completed. Fields: since, lock_id."""
 
 
 class LockError(SkepError):
-    """A lock can't be had, or was lost. Fields: holder, lock_id, waited_seconds."""
+    """A lock was not granted, or was lost. Fields: holder, lock_id, waited_seconds."""
 
 
 class LockTimeoutError(LockError):
-    """The lock was not granted in time; `holder` says who has it."""
+    """The lock was not granted in time. Fields: holder, lock_id, waited_seconds."""
 
 
 class StorageError(SkepError, OSError):
@@ -177,7 +181,7 @@ def storage_error(call: str, path: str, where: object, cause: OSError) -> Storag
 
 
 def storage_failure(subject: str, cause: OSError) -> StorageError:
-    """The error for a failure of the system, wherever it came up; `subject` names what failed of it."""
+    """The error for a failure of the operating system; `subject` names the step that failed."""
     error = StorageError(f"{subject} failed: {cause}", hint=_STORAGE_HINTS.get(cause.errno or 0))
     error.errno = cause.errno
     return error
@@ -185,7 +189,7 @@ def storage_failure(subject: str, cause: OSError) -> StorageError:
 
 @contextmanager
 def os_errors_named(subject: str) -> Iterator[None]:
-    """Failures of the system within the block as StorageError, which names the subject."""
+    """Raises OSErrors of the block as StorageError with `subject` in the message."""
     try:
         yield
     except SkepError:
@@ -206,7 +210,7 @@ _STORAGE_HINTS: Final = {
 
 
 class AlreadyExistsError(StorageError, FileExistsError):
-    """An exclusive create found the name taken: someone was first."""
+    """An exclusive create found the name taken: another process was first."""
 
 
 class CatalogError(SkepError):
@@ -244,7 +248,7 @@ class NoSuchLockError(CatalogError):
 
 
 class SyncError(SkepError):
-    """Something after a commit (sync, callback, service) failed. The commit itself stands."""
+    """A step after a commit (sync, callback, service) failed. The table remains committed."""
 
 
 class EnvironmentMissingError(SkepError):

@@ -1,4 +1,4 @@
-"""What skep tells while it works: progress, metrics and audit lines, as typed events to whoever listens."""
+"""Progress, metrics and audit lines, as typed events to registered listeners."""
 
 from __future__ import annotations
 
@@ -35,19 +35,24 @@ class Events:
         self._listeners = list(listeners)
 
     def listen(self, listener: Listener) -> Callable[[], None]:
-        """Adds a listener; the answer removes it."""
+        """Adds a listener. Calling the returned function removes it."""
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
 
     def emit(self, name: str, **facts: object) -> None:
+        """Sends one event."""
         self._send(Event(name, facts))
 
     def progress(self, name: str, done: int, total: int | None = None, **facts: object) -> None:
+        """Sends an event with how much of a step is done; `total` is None where it is unknown."""
         self._send(Event(name, facts, done=done, total=total))
 
     @contextlib.contextmanager
     def step(self, name: str, **facts: object) -> Iterator[dict[str, object]]:
-        """Times a step. What the body puts into the yielded dict is in the closing event; on an error it says so."""
+        """Times a step: sends `<name>.start`, then `<name>` or `<name>.failed` with the duration.
+
+        Entries that the body adds to the yielded dict are facts of the closing event.
+        """
         found: dict[str, object] = dict(facts)
         self._send(Event(name + ".start", dict(facts)))
         start = time.perf_counter()

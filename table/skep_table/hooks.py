@@ -1,4 +1,4 @@
-"""What the writer tells the layers above when an instant is complete: sync and callbacks hang themselves there."""
+"""Commit hooks: what a writer calls when an instant has completed. Sync, services and callbacks are hooks."""
 
 from __future__ import annotations
 
@@ -6,19 +6,34 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from skep_table.schema.types import Schema
+from skep_table.table import HudiTable
 from skep_table.timeline.instant import Instant
 from skep_table.timeline.metadata import CommitMetadata
 
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """A completed instant of the table at `base_path`, with its account and the table's schema after it."""
+    """A completed instant with its commit metadata, and the table's schema after it.
 
-    base_path: str
-    table_name: str
+    `table` is the snapshot that the commit ended with, in the context of the write: taken under the lock, with this
+    instant completed. Others may have committed since; what depends on that takes a lock and reloads.
+    """
+
+    table: HudiTable
     instant: Instant
     metadata: CommitMetadata
     schema: Schema | None
 
+    @property
+    def base_path(self) -> str:
+        """The root of the table's storage."""
+        return self.table.storage.root
 
-CommitHook = Callable[[Committed], None]
+    @property
+    def table_name(self) -> str:
+        """The table's own name, which an entry in a metastore need not have."""
+        return self.table.config.name
+
+
+CommitHook = Callable[[Committed], Committed | None]
+"""A hook that changed the table returns the event with the snapshot after that, for the hooks that follow."""

@@ -72,7 +72,7 @@ class GuardedLock:
 
 
 def unguarded(lock: Lock) -> Lock:
-    """The provider's lock, which may be able to do more than the protocol says."""
+    """The provider's lock, which may support more than the protocol."""
     return lock.inner if isinstance(lock, GuardedLock) else lock
 
 

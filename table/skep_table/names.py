@@ -1,6 +1,6 @@
 """File names of a table: base files, log files, markers and partition metafiles, parsed and printed in one place.
 
-Format guide chapter 4. Everything a name can say is learnt here before a file is opened.
+Format guide chapter 4. Everything that a name contains is parsed here, without opening the file.
 """
 
 from __future__ import annotations
@@ -8,9 +8,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final
+from typing import Final, NamedTuple
 
 from skep_table.errors import FormatError
+from skep_table.instant_time import InstantTime
 
 META_FOLDER: Final = ".hoodie"
 PARTITION_METAFILE: Final = ".hoodie_partition_metadata"
@@ -31,11 +32,20 @@ class BaseFormat(str, Enum):
 
     @property
     def extension(self) -> str:
+        """The file name extension without its dot."""
+        """The file name's extension, without the dot."""
         return self.value.lower()
 
 
+class FileGroupId(NamedTuple):
+    """The identity of a file group (Hudi: HoodieFileGroupId). Tuples compare and hash alike."""
+
+    partition_path: str
+    file_id: str
+
+
 class MarkerType(str, Enum):
-    """What a marker announces (format guide 4.5)."""
+    """How a write uses the file that a marker announces (format guide 4.5; Hudi: IOType)."""
 
     CREATE = "CREATE"
     MERGE = "MERGE"
@@ -48,7 +58,7 @@ class BaseFileName:
 
     file_id: str
     write_token: str
-    instant_time: str
+    instant_time: InstantTime
     format: BaseFormat = BaseFormat.PARQUET
 
     def __str__(self) -> str:
@@ -56,22 +66,23 @@ class BaseFileName:
 
     @classmethod
     def parse(cls, name: str) -> BaseFileName | None:
-        """None when `name` is not a base file's."""
+        """None when `name` is not the name of a base file."""
         match = _BASE.fullmatch(name)
         if match is None:
             return None
-        return cls(match["id"], match["token"], match["instant"], BaseFormat(match["ext"].upper()))
+        return cls(match["id"], match["token"], InstantTime(match["instant"]), BaseFormat(match["ext"].upper()))
 
 
 @dataclass(frozen=True, slots=True)
 class LogFileName:
     """`.<fileId>_<instant>.log.<version>_<writeToken>[.cdc]`.
 
-    `instant_time` is the slice's base instant in table version 6, the delta commit's own from version 8 on.
+    `instant_time` is the base instant of the slice in table version 6, that of the delta commit from version 8 on
+    (see `format.LogNaming`). `extension` is `log`, or `archive` for a file of the archived timeline.
     """
 
     file_id: str
-    instant_time: str
+    instant_time: InstantTime
     version: int
     write_token: str | None = None
     cdc: bool = False
@@ -83,12 +94,17 @@ class LogFileName:
 
     @classmethod
     def parse(cls, name: str) -> LogFileName | None:
-        """None when `name` is not a log file's."""
+        """None when `name` is not the name of a log file."""
         match = _LOG.fullmatch(name)
         if match is None:
             return None
         return cls(
-            match["id"], match["instant"], int(match["version"]), match["token"], match["cdc"] is not None, match["ext"]
+            match["id"],
+            InstantTime(match["instant"]),
+            int(match["version"]),
+            match["token"],
+            match["cdc"] is not None,
+            match["ext"],
         )
 
     @property
@@ -101,7 +117,7 @@ class LogFileName:
 class Marker:
     """A direct marker: `.hoodie/.temp/<instant>/<partition>/<file name>.marker.<TYPE>`."""
 
-    instant_time: str
+    instant_time: InstantTime
     partition_path: str
     file_name: str
     type: MarkerType
@@ -117,8 +133,8 @@ class Marker:
         return join(self.partition_path, f"{self.file_name}.marker.{self.type.value}")
 
     @classmethod
-    def parse(cls, instant_time: str, relative_path: str) -> Marker:
-        """From the path below the instant's marker folder. FormatError when it is not a marker's."""
+    def parse(cls, instant_time: InstantTime, relative_path: str) -> Marker:
+        """Parses a path relative to the instant's marker folder. FormatError when it is not the path of a marker."""
         folder, _, name = relative_path.rpartition("/")
         file_name, separator, kind = name.rpartition(".marker.")
         if not separator or kind not in MarkerType.__members__:
@@ -129,13 +145,16 @@ class Marker:
 
     @property
     def data_path(self) -> str:
+        """The announced file, relative to the table's base path."""
+        """The announced data file, relative to the table's base."""
         return join(self.partition_path, self.file_name)
 
 
-def marker_folder(instant_time: str) -> str:
+def marker_folder(instant_time: InstantTime) -> str:
+    """Where an instant's markers are, relative to the table's base."""
     return f"{META_FOLDER}/.temp/{instant_time}"
 
 
 def join(*parts: str) -> str:
-    """Joins relative paths; empty parts (the partition path of a non-partitioned table) vanish."""
+    """Joins relative paths without their empty parts, such as the partition path of a non-partitioned table."""
     return "/".join(part for part in parts if part)

@@ -58,7 +58,7 @@ class Option(Generic[T]):
     aliases: tuple[str, ...] = ()
     status: Status = Status.SUPPORTED
     secret: bool = False
-    accepts: str = ""  # what an error says was expected
+    accepts: str = ""  # what an error names as expected
     only: tuple[str, ...] = ()
 
 
@@ -107,7 +107,7 @@ class Registry:
         self._families: set[str] = set()
 
     def add_family(self, prefix: str) -> None:
-        """Keys that begin with `prefix` are known: what follows is named by users, and read by whoever added it."""
+        """Keys that begin with `prefix` are known: users name what follows, the module that added it reads it."""
         self._families.add(prefix)
 
     def in_family(self, key: str) -> bool:

@@ -1,4 +1,4 @@
-"""A process as others may recognise it: to tell, from what a writer left behind, that it is certainly gone."""
+"""Identifies a process, so that others can detect from what it left behind that it has ended."""
 
 from __future__ import annotations
 
@@ -15,8 +15,11 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class ProcessName:
-    """`machine` names a running kernel and its process numbers (containers have their own); empty where it can't be
-    told. `started` tells a process from a later one with the same number."""
+    """One process of one machine.
+
+    `machine` is a digest of the running kernel and the process number space (containers have their own); empty where
+    the system does not provide it. `started` (clock ticks since boot) distinguishes processes with the same number.
+    """
 
     host: str
     machine: str
@@ -24,11 +27,12 @@ class ProcessName:
     started: str
 
     def as_dict(self) -> dict[str, object]:
+        """The fields by name, as `parse` reads them."""
         return asdict(self)
 
     @classmethod
     def parse(cls, facts: Mapping[str, Any]) -> ProcessName | None:
-        """None for what is not the name of a process."""
+        """The process that `as_dict` described; None where fields are missing or malformed."""
         try:
             host = str(facts.get("host", ""))
             return cls(host, str(facts["machine"]), int(facts["pid"]), str(facts["started"]))
@@ -36,14 +40,15 @@ class ProcessName:
             return None
 
     @property
-    def is_gone(self) -> bool:
-        """True only when it is certain: it ran on this machine, and no such process is there any more."""
+    def has_ended(self) -> bool:
+        """True only when it is certain: the process ran on this machine and no longer exists."""
         if not self.machine or self.machine != _machine():
             return False
         return _started(self.pid) != self.started
 
 
 def this_process() -> ProcessName:
+    """The calling process."""
     pid = os.getpid()
     return ProcessName(socket.gethostname(), _machine(), pid, _started(pid) or "")
 
@@ -57,7 +62,7 @@ def _machine() -> str:
 
 
 def _started(pid: int) -> str | None:
-    """When a process started, in ticks since the machine did; None when there is none, or only its remains."""
+    """When a process started, in clock ticks since boot; None when it does not exist or is a zombie."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
     except OSError:

@@ -21,7 +21,7 @@ class Runner(Protocol):
 
 
 class ThreadRunner:
-    """Runs tasks on threads of this process. Arrow kernels and I/O let go of the interpreter lock."""
+    """Runs tasks on threads of this process. Arrow kernels and I/O release the interpreter lock."""
 
     def __init__(self, threads: int | None = None) -> None:
         self.threads = threads or min(32, (os.cpu_count() or 1) + 4)
@@ -35,7 +35,7 @@ class ThreadRunner:
 
 
 class ReportingRunner:
-    """Reports after each task how many of them have ended, and of how many. Functions stay in this process."""
+    """Calls `report(ended, total)` after each task. Functions run in this process only: the wrapper does not pickle."""
 
     def __init__(self, runner: Runner, report: Callable[[int, int], object]) -> None:
         self._runner = runner

@@ -1,4 +1,4 @@
-"""An opened table: one consistent look at its settings and timeline, and from there at its schema and files."""
+"""An opened table: a snapshot of its settings and timeline, and from there of its schema and files."""
 
 from __future__ import annotations
 
@@ -8,24 +8,27 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
+from skep_table.context import ContextChanges, TableContext
 from skep_table.errors import FormatError, NotATableError, SchemaError
+from skep_table.format import TableFormat, format_of
+from skep_table.instant_time import InstantTime
 from skep_table.options import Options, boolean, option
-from skep_table.runner import Runner, ThreadRunner
 from skep_table.schema.avro import parse_avro
 from skep_table.schema.types import Schema
-from skep_table.storage import Storage, open_storage
+from skep_table.storage import FileStatus, Storage, open_storage
 from skep_table.table_config import TableConfig, load_table_config
-from skep_table.timeline.archive import ArchivedLog
-from skep_table.timeline.history import History
 from skep_table.timeline.instant import Action, Instant, State
-from skep_table.timeline.layout import Layout, layout_of
+from skep_table.timeline.layout import TimelineLayout
 from skep_table.timeline.metadata import BaseFilesWritten, CommitMetadata
-from skep_table.timeline.timeline import Archive, Timeline, load_timeline
-from skep_table.view import FileView, Listing, StorageListing
+from skep_table.timeline.timeline import Timeline, load_timeline
+from skep_table.view import FileView, Listing, StorageListing, StorageListings
 
 if TYPE_CHECKING:  # what looking at the timeline alone does not need is imported where it is used
+    from typing_extensions import Unpack
+
     from skep_table.metadata_table import MetadataTable
     from skep_table.timeline.plans import Plan, SavepointMetadata
+    from skep_table.view.slicing import InstantStates
 
 P = TypeVar("P")
 T = TypeVar("T")
@@ -39,79 +42,147 @@ _CACHED_COMMITS: Final = 256
 # Of all cached commits together, at about 700 bytes each: a stream may write thousands of files in every commit.
 _CACHED_STATS: Final = 100_000
 _NOT_OPENED: Final = object()
+_HOUR_MS: Final = 3_600_000
+_KEPT_STATES: Final = 8
 
 
 class HudiTable:
-    """A table as it was when it was opened or reloaded. Immutable; pickles, without what it has cached."""
+    """A snapshot of a table: its settings and timeline as they were when it was opened or reloaded.
 
-    def __init__(
-        self,
-        storage: Storage,
-        config: TableConfig,
-        timeline: Timeline,
-        runner: Runner | None = None,
-        options: Mapping[str, str] | None = None,
-    ) -> None:
-        self.storage = storage
+    Immutable. Listings, instant states and commit metadata are read when they are needed and kept, for all threads.
+    It pickles without them; see TableContext for what else stays behind.
+    """
+
+    def __init__(self, context: TableContext, config: TableConfig, timeline: Timeline) -> None:
+        self.context = context
         self.config = config
         self.timeline = timeline
-        self.options = Options(options)
-        self._runner = runner or ThreadRunner()
         self._commits: _Cache[CommitMetadata] = _Cache(_CACHED_COMMITS)
         self._extras: _Cache[Mapping[str, str]] = _Cache(_CACHED_COMMITS)
         self._base_files: _Cache[BaseFilesWritten] = _Cache(_CACHED_COMMITS)
-        self._lock = threading.Lock()
+        self._lock, self._states_lock = threading.Lock(), threading.Lock()
         self._metadata_table: Any = _NOT_OPENED
+        self._listings = StorageListings(context.storage, context.threads)
+        self._states: OrderedDict[InstantTime | None, InstantStates] = OrderedDict()
+        self._properties: FileStatus | None = None  # the file that `config` was read from, when a change would show
+        self._taken = context.clock.monotonic()
 
     def __repr__(self) -> str:
         return f"HudiTable({self.config.name!r} at {self.storage.root}, {self.timeline!r})"
 
     def __reduce__(self) -> tuple[object, ...]:
-        return HudiTable, (self.storage, self.config, self.timeline, None, dict(self.options))
+        return HudiTable, (self.context, self.config, self.timeline)
 
     @classmethod
     def open(
-        cls, path_or_storage: str | os.PathLike[str] | Storage, options: Mapping[str, str] | None = None
+        cls,
+        path_or_storage: str | os.PathLike[str] | Storage,
+        options: Mapping[str, object] | None = None,
     ) -> HudiTable:
-        """Reads the settings and lists the timeline, nothing else. `options` hold for all reads of the table.
+        """Reads the settings and lists the timeline, nothing else.
 
-        Raises NotATableError, TableVersionError, FormatError, StorageError.
+        `options` apply to all reads and writes of the table, credentials among them. Its context has no lock and no
+        listeners; see `with_context`. Raises NotATableError, TableVersionError, FormatError, StorageError.
         """
+        given = Options(options)
         storage = (
-            open_storage(path_or_storage, options)
-            if isinstance(path_or_storage, (str, os.PathLike))
-            else path_or_storage
+            open_storage(path_or_storage, given) if isinstance(path_or_storage, (str, os.PathLike)) else path_or_storage
         )
-        config = load_table_config(storage)
-        return cls(storage, config, load_timeline(storage, config, _archive(storage, config)), options=options)
+        return cls.in_context(TableContext(storage, given))
+
+    @classmethod
+    def in_context(cls, context: TableContext) -> HudiTable:
+        """The table in the storage of a context; raises as `open` does."""
+        config = load_table_config(context.storage)
+        opened = cls(context, config, _timeline(context.storage, config))
+        properties = opened.timeline.files.properties
+        # The listing came after the reading. A file that has not been written for an hour was not written in between.
+        if properties is not None and context.clock.now().timestamp() * 1000 - properties.modified_ms > _HOUR_MS:
+            opened._properties = properties
+        return opened
 
     def reload(self) -> HudiTable:
-        """A fresh look at the same table. What completed instants hold never changes: that stays cached."""
-        fresh = HudiTable.open(self.storage, self.options)
-        fresh._runner = self._runner
-        fresh._commits, fresh._extras, fresh._base_files = self._commits, self._extras, self._base_files
-        return fresh
+        """A new snapshot of the same table in the same context. What completed instants hold stays cached.
+
+        The settings are read again unless the listing of the timeline shows that their file is the same.
+        """
+        timeline = _timeline(self.storage, self.config)
+        files = timeline.files
+        if files.properties is not None and files.properties == self._properties:
+            fresh = HudiTable(self.context, self.config, timeline)
+            fresh._properties = self._properties
+            return fresh._with_contents_of(self)
+        config = load_table_config(self.storage)
+        if format_of(config) is not format_of(self.config):
+            return HudiTable.in_context(self.context)._with_contents_of(self)
+        fresh = HudiTable(self.context, config, timeline)
+        fresh._properties = files.properties if files.properties_are_settled else None
+        return fresh._with_contents_of(self)
+
+    def completing(self, instant: Instant, metadata: CommitMetadata | None = None) -> HudiTable:
+        """The snapshot after `instant` of this timeline completed; nothing is listed. `metadata` is that of a write."""
+        after = HudiTable(self.context, self.config, self.timeline.completing(instant))._with_contents_of(self)
+        after._properties = self._properties
+        if metadata is not None:
+            after._commits.put(instant, metadata, len(metadata.stats))
+        return after
+
+    @property
+    def age_seconds(self) -> float:
+        """How long ago this snapshot was taken."""
+        return self.context.clock.monotonic() - self._taken
 
     def timeline_now(self) -> Timeline:
         """The active timeline by a fresh listing."""
-        return load_timeline(self.storage, self.config)
+        return load_timeline(self.storage, self.layout, self.config.timezone)
 
-    def with_options(self, more: Mapping[str, str]) -> HudiTable:
-        """The same look at the table, with further options for its reads."""
-        return HudiTable(self.storage, self.config, self.timeline, self._runner, self.options.with_values(more))
+    def with_context(self, **changes: Unpack[ContextChanges]) -> HudiTable:
+        """The same snapshot in a context in which these fields are replaced."""
+        return self._in(self.context.with_changes(**changes))
+
+    def with_options(self, more: Mapping[str, object]) -> HudiTable:
+        """The same snapshot with further options."""
+        return self._in(self.context.with_options(more)) if more else self
+
+    def _in(self, context: TableContext) -> HudiTable:
+        same = HudiTable(context, self.config, self.timeline)._with_contents_of(self)
+        same._listings, same._states = self._listings, self._states
+        same._properties, same._taken = self._properties, self._taken
+        return same
+
+    def _with_contents_of(self, other: HudiTable) -> HudiTable:
+        """Shares what `other` has read from completed instants: that never changes."""
+        self._commits, self._extras, self._base_files = other._commits, other._extras, other._base_files
+        return self
 
     @property
-    def layout(self) -> Layout:
+    def storage(self) -> Storage:
+        """The files of the table; its root is the table's base path."""
+        return self.context.storage
+
+    @property
+    def options(self) -> Options:
+        """The options of all reads and writes of the table."""
+        return self.context.options
+
+    @property
+    def format(self) -> TableFormat:
+        """What differs by table version."""
+        return format_of(self.config)
+
+    @property
+    def layout(self) -> TimelineLayout:
+        """Names and encodings of the timeline's files."""
         return self.timeline.layout
 
-    def schema(self, at: str | None = None) -> Schema:
+    def schema(self, at: InstantTime | None = None) -> Schema:
         """The data columns as of the latest commit, or as of the instant time `at`. SchemaError when there are none.
 
         Columns that lie in the partition paths only are strings, after all others.
         """
         return self.with_dropped(self.stored_schema(at))
 
-    def stored_schema(self, at: str | None = None) -> Schema:
+    def stored_schema(self, at: InstantTime | None = None) -> Schema:
         """The data columns that files hold: without partition columns where the table drops these.
 
         From the latest completed commit that states a schema, else from the table's settings, else from a base file.
@@ -134,7 +205,7 @@ class HudiTable:
         return schema.with_texts(self.config.dropped_columns)
 
     def commit_metadata(self, instant: Instant) -> CommitMetadata:
-        """What a completed or inflight write says of itself, archived ones included. FormatError when unreadable."""
+        """The commit metadata of a completed or inflight write, archived ones included. FormatError when unreadable."""
         cached = self._commits.get(instant)
         if cached is not None:
             return cached
@@ -160,7 +231,7 @@ class HudiTable:
         return found
 
     def _part_of(self, instant: Instant, decode: Callable[[bytes, str], T], part: Callable[[CommitMetadata], T]) -> T:
-        """What `decode` takes out of a commit's file, which is `part` of all it says."""
+        """The part of commit metadata that `decode` reads from a commit's file; `part` takes it from the whole."""
         whole = self._commits.get(instant)
         if whole is not None:
             return part(whole)
@@ -171,7 +242,7 @@ class HudiTable:
             return part(self.commit_metadata(instant))
 
     def plan(self, instant: Instant) -> Plan | None:
-        """The plan or account in an instant's file; None for an empty one and for those that hold commit metadata."""
+        """The plan or metadata in an instant's file; None for an empty file and for commit metadata."""
         from skep_table.timeline.plans import PLAN_OF, decode_plan
 
         kind = PLAN_OF.get((instant.action, instant.state))
@@ -182,7 +253,7 @@ class HudiTable:
         return decode_plan(kind, data, path) if data else None
 
     def requested_plan(self, kind: type[P], instant: Instant) -> P | None:
-        """The plan in an instant's requested file; None when that is empty or gone."""
+        """The plan in an instant's requested file; None when that is empty or missing."""
         from skep_table.timeline.plans import decode_plan
 
         path = self.layout.path(Instant(instant.requested_time, instant.action, State.REQUESTED))
@@ -192,8 +263,8 @@ class HudiTable:
             return None
         return decode_plan(kind, data, path) if data else None
 
-    def savepoints(self) -> dict[str, SavepointMetadata]:
-        """What each savepoint keeps, by the instant time that it pins."""
+    def savepoints(self) -> dict[InstantTime, SavepointMetadata]:
+        """The metadata of each savepoint, by the instant time that it keeps."""
         from skep_table.timeline.plans import SavepointMetadata
 
         found = {}
@@ -203,18 +274,29 @@ class HudiTable:
                 found[instant.requested_time] = plan
         return found
 
-    def view(self, *, as_of: str | None = None, metadata: bool = True) -> FileView:
+    def view(self, *, as_of: InstantTime | None = None, metadata: bool = True) -> FileView:
         """The files of the table, or those it had when nothing after the instant time `as_of` had been requested.
+
+        All views of a snapshot share their listings and the states of instants: each is read once.
 
         `metadata`: list by the metadata table where there is one and it is current, unless the option
         hoodie.metadata.enable is false.
         """
-        from skep_table.view.facts import load_facts
+        return FileView(self._listing(metadata), lambda: self._instant_states(as_of))
 
-        return FileView(self._listing(metadata), lambda: load_facts(self, as_of, self._runner))
+    def _instant_states(self, as_of: InstantTime | None) -> InstantStates:
+        from skep_table.view.instant_states import load_instant_states
+
+        with self._states_lock:
+            found = self._states.get(as_of)
+            if found is None:
+                found = self._states[as_of] = load_instant_states(self, as_of, self.context.threads)
+                while len(self._states) > _KEPT_STATES:
+                    self._states.popitem(last=False)
+            return found
 
     def metadata_table(self) -> MetadataTable | None:
-        """The table's metadata table; None where it has none, or one that is gone or missed a commit."""
+        """The table's metadata table; None where it has none, or one that is deleted or misses a commit."""
         with self._lock:
             if self._metadata_table is _NOT_OPENED:
                 self._metadata_table = self._open_metadata_table()
@@ -228,20 +310,20 @@ class HudiTable:
         try:
             opened = MetadataTable.open(self)
         except NotATableError:
-            return None  # its folder was deleted, and the settings not told
+            return None  # its folder was deleted, and the settings still name it
         return opened if opened is not None and opened.is_current() else None
 
     def _listing(self, metadata: bool) -> Listing:
         wanted = metadata and (self.options.value(METADATA_ENABLE) or not self.options.is_set(METADATA_ENABLE))
         listed = self.metadata_table() if wanted else None
-        return StorageListing(self.storage, self._runner) if listed is None else listed
+        return StorageListing(self._listings) if listed is None else listed
 
-    def _completed_commits(self, at: str | None) -> Iterator[Instant]:
+    def _completed_commits(self, at: InstantTime | None) -> Iterator[Instant]:
         """Completed writes, newest first."""
         commits = self.timeline.data().completed()
         return reversed((commits.until(at) if at else commits).instants)
 
-    def _committed_schema(self, at: str | None) -> Schema | None:
+    def _committed_schema(self, at: InstantTime | None) -> Schema | None:
         for instant in self._completed_commits(at):
             text = self._schema_text(instant)
             if text:
@@ -260,7 +342,7 @@ class HudiTable:
         text = self.config.create_schema
         return _parse_schema(text, f"{self.storage.root}/.hoodie/hoodie.properties") if text else None
 
-    def _base_file_schema(self, at: str | None) -> Schema | None:
+    def _base_file_schema(self, at: InstantTime | None) -> Schema | None:
         from skep_table.basefile import read_footer
 
         for instant in self._completed_commits(at):
@@ -274,7 +356,7 @@ class HudiTable:
         found = archive.completed_content(instant) if archive and instant.is_completed else None
         if not isinstance(found, CommitMetadata):
             raise FormatError(
-                f"table {self.config.name}: {path} is gone, and the archived timeline has no such commit",
+                f"table {self.config.name}: {path} is missing, and the archived timeline has no such commit",
                 path=path,
                 instant=instant.requested_time,
             )
@@ -313,9 +395,10 @@ class _Cache(Generic[T]):
                 self._stats -= self._kept.popitem(last=False)[1][1]
 
 
-def _archive(storage: Storage, config: TableConfig) -> Archive:
-    layout = layout_of(config)
-    return (History if layout.has_completion_times else ArchivedLog)(storage, layout.archive_folder)
+def _timeline(storage: Storage, config: TableConfig) -> Timeline:
+    table_format = format_of(config)
+    archive = table_format.open_archive(storage, config)
+    return load_timeline(storage, table_format.timeline_layout(config), config.timezone, archive)
 
 
 def _parse_schema(text: str, path: str) -> Schema:

@@ -156,7 +156,7 @@ class ClientContract:
             )
         except EntryChangedError:
             refused = True
-        # 2.3.10 and 4.x refuse, 2.3.9 and 3.1.3 do not compare; what stands there is told truly either way.
+        # 2.3.10 and 4.x refuse, 2.3.9 and 3.1.3 do not compare; the entry reports its content correctly either way.
         assert metastore.table(database, "t").parameters["x"] == ("2" if refused else "3")
 
     def test_statistics_come_back(self, metastore: Metastore, database: str) -> None:
@@ -220,6 +220,6 @@ class ClientContract:
             metastore.alter_table(database, "t", bad)
         assert error.value.fields["call"] == "alter_table"
 
-    def test_a_lock_that_is_gone(self, metastore: Metastore) -> None:
+    def test_a_lock_that_is_missing(self, metastore: Metastore) -> None:
         with pytest.raises(NoSuchLockError):
             metastore.check_lock(10**9)

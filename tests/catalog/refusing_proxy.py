@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 import socket
-import threading
-from contextlib import suppress
 from typing import Any
 
 from hmsclient.genthrift.hive_metastore import ThriftHiveMetastore, ttypes
@@ -13,53 +11,30 @@ from thrift.protocol.TBinaryProtocol import TBinaryProtocol
 from thrift.Thrift import TMessageType, TType
 from thrift.transport.TTransport import TMemoryBuffer, TTransportBase
 
+from benchmarks.metastore_proxy import LoopbackProxy
+
 WRITES = r"(create|alter|add|append|drop|rename|update|grant|revoke)_.*"
 LOCKS = r"lock"
 
 
-class RefusingProxy:
-    """Forwards to `uri` what does not match `refused`. A context manager; `seen` are the names that were refused."""
+class RefusingProxy(LoopbackProxy):
+    """Forwards to `uri` the calls whose names do not match `refused`; `seen` lists those that were refused."""
 
     def __init__(self, uri: str, refused: str = WRITES) -> None:
-        host, _, port = uri.removeprefix("thrift://").rpartition(":")
-        self._target, self._refused = (host, int(port)), re.compile(refused)
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self._open: list[socket.socket] = []
+        super().__init__(uri)
+        self._refused = re.compile(refused)
         self.seen: list[str] = []
-        threading.Thread(target=self._accept, daemon=True).start()
 
-    @property
-    def uri(self) -> str:
-        return f"thrift://127.0.0.1:{self._listener.getsockname()[1]}"
-
-    def __enter__(self) -> RefusingProxy:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        for each in (self._listener, *self._open):
-            with suppress(OSError):
-                each.close()
-
-    def _accept(self) -> None:
+    def serve(self, client: socket.socket, server: socket.socket) -> None:
+        """One call after the other, until either side closes."""
         while True:
-            try:
-                client, _ = self._listener.accept()
-            except OSError:
-                return
-            server = socket.create_connection(self._target, timeout=60)
-            self._open += [client, server]
-            threading.Thread(target=self._serve, args=(client, server), daemon=True).start()
-
-    def _serve(self, client: socket.socket, server: socket.socket) -> None:
-        with client, server, suppress(OSError, EOFError):
-            while True:
-                name, sequence, request = _message(client)
-                if self._refused.fullmatch(name):
-                    self.seen.append(name)
-                    client.sendall(_refusal(name, sequence))
-                else:
-                    server.sendall(request)
-                    client.sendall(_message(server)[2])
+            name, sequence, request = _message(client)
+            if self._refused.fullmatch(name):
+                self.seen.append(name)
+                client.sendall(_refusal(name, sequence))
+            else:
+                server.sendall(request)
+                client.sendall(_message(server)[2])
 
 
 class _Recorded(TTransportBase):  # type: ignore[misc]

@@ -1,4 +1,4 @@
-"""The metastore client: values there and back; errors that say server, call and table; fail-over, time-outs."""
+"""The metastore client: values there and back; errors that name server, call and table; fail-over, time-outs."""
 
 from __future__ import annotations
 
@@ -62,14 +62,14 @@ class TestAddresses:
 
 @pytest.fixture
 def mute_server() -> Iterator[str]:
-    """Takes connections and never says a word."""
+    """Accepts connections and never sends a byte."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield f"thrift://127.0.0.1:{server.getsockname()[1]}"
 
 
 @pytest.fixture
 def babbling_server() -> Iterator[str]:
-    """Answers in another protocol and hangs up."""
+    """Answers in another protocol and disconnects."""
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def babble() -> None:
@@ -113,6 +113,6 @@ class TestUnreachable:
         assert "default" in client.databases()
         assert "default" in client.databases()
 
-    def test_all_addresses_are_told(self) -> None:
+    def test_all_addresses_are_reported(self) -> None:
         with pytest.raises(MetastoreUnreachableError, match=r"none of 2 metastores answers: .*:1; .*:2"):
             Metastore.connect("thrift://127.0.0.1:1,thrift://127.0.0.1:2", attempts=1).databases()

@@ -7,7 +7,6 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import textwrap
 import time
 from collections.abc import Callable
@@ -44,7 +43,7 @@ def wait_for(condition: Callable[[], bool], seconds: float = 20) -> bool:
 
 
 def user_process(warehouse: Path) -> subprocess.Popen[str]:
-    """Another process that joins, tells the address and whether it started the server; a line of input: it leaves."""
+    """Another process that joins, prints the address and whether it started the server; a line of input ends it."""
     program = """
         import sys
         from skep_catalog.embedded import EmbeddedMetastore
@@ -61,7 +60,7 @@ def user_process(warehouse: Path) -> subprocess.Popen[str]:
     )
 
 
-def told(process: subprocess.Popen[str]) -> str:
+def first_line(process: subprocess.Popen[str]) -> str:
     assert process.stdout is not None
     return process.stdout.readline().strip()
 
@@ -70,7 +69,7 @@ def leave(process: subprocess.Popen[str]) -> str:
     assert process.stdin is not None
     process.stdin.write("\n")
     process.stdin.flush()
-    answer = told(process)
+    answer = first_line(process)
     process.wait(timeout=20)
     return answer
 
@@ -116,7 +115,7 @@ class TestSharing:
     def test_processes_share_one_server_and_the_last_one_stops_it(self, tmp_path: Path) -> None:
         one, two = user_process(tmp_path), user_process(tmp_path)
         try:
-            answers = [told(one), told(two)]
+            answers = [first_line(one), first_line(two)]
             uris = {answer.split()[0] for answer in answers}
             assert len(uris) == 1
             assert sorted(answer.split()[1] for answer in answers) == ["False", "True"]
@@ -133,7 +132,7 @@ class TestSharing:
 
     def test_the_server_ends_when_its_only_user_is_killed(self, tmp_path: Path) -> None:
         process = user_process(tmp_path)
-        assert told(process)
+        assert first_line(process)
         server = running(tmp_path / ".metastore")
         assert server is not None
         process.kill()
@@ -192,7 +191,7 @@ class TestRefusals:
 
 
 class TestLeftovers:
-    def test_a_stale_state_file_with_a_living_process_is_not_believed(self, tmp_path: Path) -> None:
+    def test_a_stale_state_file_with_a_running_process_is_not_believed(self, tmp_path: Path) -> None:
         """A process id may belong to another program by now: only the server's own lock counts."""
         folder = tmp_path / ".metastore"
         folder.mkdir()
@@ -215,7 +214,7 @@ def test_a_warehouse_whose_metastore_is_another_users_is_refused_with_its_name(t
     folder.mkdir(mode=0o755)
     (folder / "start.lock").touch(mode=0o644)
     for parent in (folder, *folder.parents[:-1]):
-        if parent.stat().st_mode & 0o055 != 0o055 and parent.is_relative_to(tempfile.gettempdir()):
+        if parent.stat().st_mode & 0o055 != 0o055 and "pytest-of-" in str(parent):
             parent.chmod(0o755)
     os.seteuid(65534)
     try:

@@ -1,4 +1,4 @@
-"""What the metastore should say of a table, as Hudi's own sync tool registers it."""
+"""A table's entry in the metastore, as Hudi's own sync tool registers it."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ class TestCopyOnWrite:
         assert table.parameters["a"] == "b"
         assert table.storage.serde_parameters["c"] == "d"
 
-    def test_without_the_data_source_only_hive_is_told(self) -> None:
+    def test_without_the_data_source_only_hive_gets_columns(self) -> None:
         (entry,) = entries(COW, as_datasource=False).entries
         assert entry.table.parameters == {"EXTERNAL": "TRUE"}
         assert entry.table.storage.serde_parameters == {"serialization.format": "1"}
@@ -272,7 +272,7 @@ class TestViews:
     @pytest.mark.parametrize("as_datasource", [True, False])
     @pytest.mark.parametrize("options", STRATEGIES, ids=str)
     @pytest.mark.parametrize("config", [COW, MOR], ids=["cow", "mor"])
-    def test_an_entry_tells_its_view(self, config: TableConfig, options: dict[str, Any], as_datasource: bool) -> None:
+    def test_an_entry_shows_its_view(self, config: TableConfig, options: dict[str, Any], as_datasource: bool) -> None:
         for entry in entries(config, as_datasource=as_datasource, **options).entries:
             assert view_of(entry.table, config) is entry.view
 

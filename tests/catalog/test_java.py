@@ -20,15 +20,15 @@ def _bare_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def fake_java(
-    home: Path, version: str | None, *, vector: bool = True, exit_code: int = 0, tells_home: bool = True
+    home: Path, version: str | None, *, vector: bool = True, exit_code: int = 0, prints_home: bool = True
 ) -> Path:
-    """A java that only tells its version, and refuses the vector module when it has none."""
+    """A java that only prints its version, and refuses the vector module when it has none."""
     executable = home / "bin" / "java"
     executable.parent.mkdir(parents=True)
-    told = [f"    java.home = {home}"] * tells_home + [f"    java.version = {version}"] * (version is not None)
+    settings = [f"    java.home = {home}"] * prints_home + [f"    java.version = {version}"] * (version is not None)
     refuse = 'case "$*" in *incubator*) exit 1;; esac\n' * (not vector)
     executable.write_text(
-        "#!/bin/sh\n" + refuse + "".join(f"echo '{line}' >&2\n" for line in told) + f"exit {exit_code}\n"
+        "#!/bin/sh\n" + refuse + "".join(f"echo '{line}' >&2\n" for line in settings) + f"exit {exit_code}\n"
     )
     executable.chmod(0o755)
     return home
@@ -76,7 +76,7 @@ class TestFitting:
         assert (found.source, found.version, found.home) == ("PATH", "17.0.1", tmp_path / "new")
         assert "JAVA_HOME does not fit" in found.why
 
-    def test_a_link_on_the_path_leads_to_the_home_that_java_tells(
+    def test_a_link_on_the_path_leads_to_the_home_that_java_reports(
         self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     ) -> None:
         home = fake_java(tmp_path / "real", "17.0.1")
@@ -86,14 +86,14 @@ class TestFitting:
         assert find_java("3.5.9").home == home
 
     @pytest.mark.parametrize("broken", ["missing", "failing", "silent", "no program", "not executable"])
-    def test_a_java_home_that_does_not_work_is_passed_over_and_told(
+    def test_a_java_home_that_does_not_work_is_passed_over_and_reported(
         self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, broken: str
     ) -> None:
         home = tmp_path / "jdk"
         if broken == "failing":
             fake_java(home, "17", exit_code=3)
         elif broken == "silent":
-            fake_java(home, None, tells_home=False)
+            fake_java(home, None, prints_home=False)
         elif broken in ("no program", "not executable"):
             fake_java(home, "17")
             (home / "bin" / "java").write_bytes(b"\x00\x01nothing")

@@ -51,8 +51,8 @@ def test_comments_of_an_entry_fit_and_sparks_schema_has_them_whole() -> None:
     assert length(entry.table.partition_keys[0].comment or "") == 4000
     (warning,) = found.warnings
     assert "column id, p" in warning
-    told = "".join(value for key, value in sorted(entry.table.parameters.items()) if ".schema.part." in key)
-    assert long in told
+    schema_text = "".join(value for key, value in sorted(entry.table.parameters.items()) if ".schema.part." in key)
+    assert long in schema_text
 
 
 @pytest.mark.parametrize(

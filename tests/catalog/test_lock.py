@@ -164,7 +164,7 @@ class TestLosses:
         lock.release()
         _until(lambda: metastore.locks("d", name) == [])
 
-    def test_whoever_of_this_process_meets_it_before_gives_it_up_and_says_why(
+    def test_a_lock_that_this_process_meets_before_gives_it_up_with_the_reason(
         self, metastore: Metastore, name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
         lock = HmsLock(metastore, "d", name, purpose="the first")
@@ -177,7 +177,7 @@ class TestLosses:
         with held(HmsLock(metastore, "d", name), 10):
             pass
         assert "was broken: this process has done with it and could not give it up" in caplog.text
-        assert "its process is gone" not in caplog.text
+        assert "its process has ended" not in caplog.text
 
     def test_a_forgotten_lock_is_released(
         self, metastore: Metastore, name: str, caplog: pytest.LogCaptureFixture
@@ -187,7 +187,7 @@ class TestLosses:
         assert metastore.locks("d", name) == []
         assert "was forgotten by its owner" in caplog.text
 
-    def test_a_time_out_says_how_to_break_the_lock(self, metastore: Metastore, name: str) -> None:
+    def test_a_time_out_explains_how_to_break_the_lock(self, metastore: Metastore, name: str) -> None:
         with held(HmsLock(metastore, "d", name), 5) as lock_id:
             with pytest.raises(LockTimeoutError) as error:
                 HmsLock(metastore, "d", name).acquire(0.3)

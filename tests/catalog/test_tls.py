@@ -1,4 +1,4 @@
-"""TLS and Kerberos: a metastore behind TLS, what is checked of its certificate, and what an error says."""
+"""TLS and Kerberos: a metastore behind TLS, what is checked of its certificate, and the errors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PLAIN = ConnectionSettings(timeout=10, connect_timeout=10, attempts=1)
 
 @dataclass
 class TlsProxy:
-    """Takes TLS connections on loopback and passes what they say on to a plain server."""
+    """Accepts TLS connections on loopback and forwards their bytes to a plain server."""
 
     context: ssl.SSLContext
     target: tuple[str, int]
@@ -177,7 +177,7 @@ class TestKerberos:
         with pytest.raises(OptionError, match="is not service/host@REALM"):
             Kerberos(principal).service_and_host("h")
 
-    def test_what_must_be_installed_is_said(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_what_must_be_installed_is_reported(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
         with pytest.raises(EnvironmentMissingError, match="needs the Python package puresasl") as error:
             Metastore.connect("127.0.0.1:1", ConnectionSettings(kerberos=Kerberos())).databases()

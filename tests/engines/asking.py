@@ -76,7 +76,7 @@ class Engine:
         return answer
 
     def partitions(self, entry: str, columns: Sequence[str]) -> list[str]:
-        """Their values; Hive and Spark tell them as `part=a`, Spark as the folders are named; Trino's Hudi catalog has
+        """Their values; Hive and Spark list them as `part=a`, Spark as the folders are named; Trino's Hudi catalog has
         no list of them."""
         if self.hive_like:
             found = [str(row[0]).split("/") for row in self.ask(f"show partitions {self.quote(entry)}").rows]
@@ -95,7 +95,7 @@ class Engine:
 
     def close(self) -> None:
         if self._connection is not None:
-            with suppress(Exception):  # the engine may be gone already
+            with suppress(Exception):  # the engine may have ended already
                 self._connection.close()
             self._connection = None
 
@@ -116,7 +116,7 @@ def _run(connection: Any, statement: str) -> Answer:
 
 
 def message(error: Exception) -> str:
-    """What the engine says, out of the many ways its clients wrap it."""
+    """The engine's message, out of the many ways its clients wrap it."""
     inner = error.args[0] if error.args else error
     status = getattr(inner, "status", None)  # Hive's
     if status is not None and getattr(status, "errorMessage", None):
@@ -154,6 +154,6 @@ def trino(name: str, metastore: str, port: int, catalog: str = "hudi") -> Engine
 
 
 def rest_ready(port: int) -> None:
-    """Presto and Trino take queries from when they say so."""
+    """Presto and Trino take queries once they report that they have started."""
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/v1/info", timeout=5) as page:
         assert json.loads(page.read())["starting"] is False

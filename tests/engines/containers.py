@@ -36,14 +36,14 @@ class ContainerLauncher:
         began = time.monotonic()
         folder = new_folder(self._scratch, name)
         port = free_port()
-        told = {"HOST": "127.0.0.1", "PORT": str(port), "FOLDER": str(folder), **values}
-        container = started(tag(name), told, [*self._folders, folder])
+        variables = {"HOST": "127.0.0.1", "PORT": str(port), "FOLDER": str(folder), **values}
+        container = started(tag(name), variables, [*self._folders, folder])
         how = {"seconds": seconds, "began": began, "kind": self.kind}
         return self._processes.run(name, attached(container), port, ready, folder, {}, **how)
 
 
 def started(image: str, environment: Mapping[str, str], folders: list[Path]) -> str:
-    """The id of a container that is gone when it ends."""
+    """The id of a container that is removed when it ends."""
     os.environ["TESTCONTAINERS_RYUK_DISABLED"] = "true"  # read when the package is imported
     from testcontainers.core.container import DockerContainer
 

@@ -24,8 +24,8 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--last", type=shlex.split)
     parser.add_argument("command", nargs=argparse.REMAINDER)
-    told = parser.parse_args()
-    with subprocess.Popen(told.command, stdin=subprocess.DEVNULL, start_new_session=True) as process:
+    parsed = parser.parse_args()
+    with subprocess.Popen(parsed.command, stdin=subprocess.DEVNULL, start_new_session=True) as process:
         while process.poll() is None:
             readable, _, _ = select.select([sys.stdin], [], [], 0.2)
             if readable and not os.read(sys.stdin.fileno(), 1):
@@ -33,9 +33,9 @@ def main() -> int:
         # What the command itself left in its group.
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-    if told.last:
+    if parsed.last:
         quiet = subprocess.DEVNULL
-        subprocess.run(told.last, stdin=quiet, stdout=quiet, stderr=quiet, check=False)
+        subprocess.run(parsed.last, stdin=quiet, stdout=quiet, stderr=quiet, check=False)
     return process.returncode
 
 

@@ -28,7 +28,7 @@ def main(port: str, metastore: str, bundle: str, folder: str, host: str = "127.0
         "spark.kryo.registrator": "org.apache.spark.HoodieSparkKryoRegistrar",
         "spark.sql.extensions": EXTENSION,
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.hudi.catalog.HoodieCatalog",
-        # Else a session goes on with the files of its first look at a table, whatever others commit meanwhile.
+        # Else a session goes on with the first file listing of a table, whatever others commit meanwhile.
         "spark.sql.filesourceTableRelationCacheSize": "0",
         "spark.hadoop.hive.metastore.uris": metastore,
         "spark.hadoop.hive.server2.thrift.port": port,

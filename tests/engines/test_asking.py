@@ -1,4 +1,4 @@
-"""What people ask of a table: counts, filters, groups, joins, its partitions and columns. DuckDB gives the answers,
+"""Queries of people: counts, filters, groups, joins, its partitions and columns. DuckDB gives the answers,
 over the rows that skep reads."""
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def test_partitions_are_those_that_hold_rows(engine: Engine, tables: Tables, nam
 
 
 @pytest.mark.parametrize("name", ["types", "nested", "added_columns", "widened_columns"])
-def test_describe_tells_the_columns(engine: Engine, tables: Tables, name: str) -> None:
+def test_describe_shows_the_columns(engine: Engine, tables: Tables, name: str) -> None:
     made = tables(name, "cow")
     described = engine.ask(f"describe {engine.quote(made.table.name)}").rows
     found = {str(row[0]): str(row[1]) for row in described if row[0] and not str(row[0]).startswith("#")}

@@ -1,4 +1,4 @@
-"""`skep sync check --engine`: engines are asked themselves, and what they answer wrong is told."""
+"""`skep sync check --engine`: engines are queried themselves, and their wrong answers are reported."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_a_partition_that_an_engine_does_not_see(engine: Engine, table: Table) -
     missing = [found["what"] for found in findings if found["aspect"] == "partitions"]
     assert missing == ["missing: 1 partition (part=south)"]
     wrong = [found for found in findings if found["aspect"] == "rows" and found["entry"] == "checked.t_ro"]
-    if engine.kind == "spark":  # it lists the table's folders, whatever the metastore says
+    if engine.kind == "spark":  # it lists the table's folders, whatever the metastore lists
         assert not wrong
         return
     (rows,) = wrong

@@ -57,7 +57,7 @@ def contained_metastore(
 
 
 def place(i: int) -> str:
-    return ("north", "ü-冷")[i % 2]  # a folder's name that only a UTF-8 locale can say
+    return ("north", "ü-冷")[i % 2]  # a folder's name that needs a UTF-8 locale
 
 
 @pytest.fixture(scope="module")
@@ -148,8 +148,8 @@ def test_the_s3_server_in_a_container_keeps_a_table(containers: ContainerLaunche
     keys = {"access.key": "key", "secret.key": "secret", "endpoint.region": "us-east-1", "path.style.access": "true"}
 
     def client(port: int) -> Any:
-        told = {"aws_access_key_id": "key", "aws_secret_access_key": "secret", "region_name": "us-east-1"}
-        return boto3.client("s3", endpoint_url=f"http://127.0.0.1:{port}", **told)
+        given = {"aws_access_key_id": "key", "aws_secret_access_key": "secret", "region_name": "us-east-1"}
+        return boto3.client("s3", endpoint_url=f"http://127.0.0.1:{port}", **given)
 
     running = containers.start_image("s3", lambda port: client(port).list_buckets(), {})
     client(running.port).create_bucket(Bucket="lake")

@@ -1,4 +1,4 @@
-"""Metastores of four releases: what skep asks of one, asked of each. A table's life, locks, and a second look."""
+"""Metastores of four releases: skep's calls against each. A table's life, locks, and a second sync."""
 
 from __future__ import annotations
 

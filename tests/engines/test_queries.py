@@ -58,20 +58,20 @@ def test_prestos_own_catalog_for_hudi_reads_the_same(engine: Engine, tables: Tab
 
 @pytest.mark.engine(*ENGINES)
 def test_the_views_differ_where_log_files_are_not_merged(zoo: Tables) -> None:
-    """What the other tests stand on: an engine that answers one view with the other is seen."""
+    """The basis of the other tests: an engine that answers one view with the other is detected."""
     for name in RECIPES:
         made = zoo(name, "mor")
         ours = [rows_of(made.table.read(query=view.query).to_arrow()) for view in made.views]
         assert difference(*ours), name
 
 
-def test_the_page_of_the_docs_says_what_was_seen(engine: Engine, matrix: Matrix) -> None:
+def test_the_page_of_the_docs_shows_what_was_seen(engine: Engine, matrix: Matrix) -> None:
     """SKEP_WRITE_DOCS=1 writes it."""
     if set(matrix.seen.get(engine.name, {})) != {recipe.feature for recipe in RECIPES.values()}:
         pytest.skip("not all tables were asked for in this run")
     page = PAGE.read_text(encoding="utf-8")
-    said = with_section(page, engine.name, matrix.section(engine.name))
+    wanted_page = with_section(page, engine.name, matrix.section(engine.name))
     if os.environ.get("SKEP_WRITE_DOCS"):
-        PAGE.write_text(said, encoding="utf-8")
+        PAGE.write_text(wanted_page, encoding="utf-8")
     else:
-        assert page == said, "docs/engines.md is out of date: run this again with SKEP_WRITE_DOCS=1"
+        assert page == wanted_page, "docs/engines.md is out of date: run this again with SKEP_WRITE_DOCS=1"

@@ -1,4 +1,4 @@
-"""As users live it: who writes, who tells of it, and who sees it at once."""
+"""As users live it: one job writes, a sync announces it, and engines see it at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What starts engines, by itself: nothing outlives its starter, and what a machine lacks is told."""
+"""What starts engines, by itself: nothing outlives its starter, and what a machine lacks is reported."""
 
 from __future__ import annotations
 
@@ -65,8 +65,8 @@ def test_what_no_signal_ends_is_ended_last(tmp_path: Path, command: str, starter
 
 
 @pytest.mark.engine("metastore-3.1.3")
-@pytest.mark.parametrize(("ci", "told", "code"), [("", "1 skipped", 0), ("true", "1 error", 1)])
-def test_what_a_machine_lacks_is_a_skip_and_on_ci_a_failure(tmp_path: Path, ci: str, told: str, code: int) -> None:
+@pytest.mark.parametrize(("ci", "outcome", "code"), [("", "1 skipped", 0), ("true", "1 error", 1)])
+def test_what_a_machine_lacks_is_a_skip_and_on_ci_a_failure(tmp_path: Path, ci: str, outcome: str, code: int) -> None:
     """Without Maven and with nothing fetched there is no metastore."""
     one = Path(__file__).with_name("test_metastores.py")
     choice = ["--engines=metastore-3.1.3", "-k", "lock_excludes"]
@@ -80,5 +80,5 @@ def test_what_a_machine_lacks_is_a_skip_and_on_ci_a_failure(tmp_path: Path, ci: 
         check=False,
     )
     assert ran.returncode == code, ran.stdout
-    assert told in ran.stdout
+    assert outcome in ran.stdout
     assert "no Maven on this machine; the engines are fetched with mvn" in ran.stdout

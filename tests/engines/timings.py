@@ -1,4 +1,4 @@
-"""How long each metastore and engine took to start, told at the end of a run, whichever worker started it."""
+"""How long each metastore and engine took to start, reported at the end of a run, whichever worker started it."""
 
 from __future__ import annotations
 
@@ -25,14 +25,16 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    if (output := getattr(session.config, "workeroutput", None)) is not None:  # a worker tells who prints
+    if (
+        output := getattr(session.config, "workeroutput", None)
+    ) is not None:  # a worker sends it to the process that prints
         output["engine_timings"] = [asdict(timing) for timing in session.config.stash[TIMINGS]]
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
-    told = getattr(node, "workeroutput", {}).get("engine_timings", [])
-    node.config.stash[TIMINGS] += [Timing(**timing) for timing in told]
+    reported = getattr(node, "workeroutput", {}).get("engine_timings", [])
+    node.config.stash[TIMINGS] += [Timing(**timing) for timing in reported]
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

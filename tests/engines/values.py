@@ -1,4 +1,4 @@
-"""One spelling of values, whoever answers: driven by the Arrow type that skep reads a column with."""
+"""One spelling of values for all engines: driven by the Arrow type that skep reads a column with."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Fault:
-    """`version`, `case` and `query` say where (shell patterns), `reason` why, `right` how the right answer is made."""
+    """One fault of Hudi's answers: where (`version`, `case`, `query`: shell patterns), why, how it is corrected."""
 
     version: str
     case: str
@@ -104,7 +104,7 @@ def _with_hidden_commit(case: archives.Case, query: archives.Query) -> list[Row]
 
 
 def _as_in_next_release(case: archives.Case, query: archives.Query) -> list[Row]:
-    """What 1.1.1 answered after the same operations, rows told by operation instead of instant."""
+    """What 1.1.1 answered after the same operations, rows identified by operation instead of instant."""
     sound = archives.Case("1.1.1", case.name, case.folder.parents[1] / "1.1.1" / case.name)
     at = [q.id for q in case.queries].index(query.id)
     same = list(sound.queries)[at]
@@ -141,7 +141,7 @@ def _images(case: archives.Case, query: archives.Query) -> list[Row]:
     """Images that Hudi took from data files, with the values that its row queries show for the same row.
 
     Images out of CDC logs stay as they are. For the rows of replaced groups 0.15.0 and 1.0.2 print the
-    last one again and again: 1.1.1, which was given the same rows, says which ones they are.
+    last one again and again: 1.1.1, which was given the same rows, shows which ones they are.
     """
     fields = {field["name"]: field["type"] for field in case.expected_schema["fields"]}
     known = {(row["order_id"], row["_hoodie_commit_time"]): row for row in case.all_expected_rows()}

@@ -1,4 +1,4 @@
-"""`./dev` and `.ci/run`: what README.md promises of them."""
+"""`./dev` and `.ci/run` do what README.md promises."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def test_without_an_argument_it_prints_what_it_can_do() -> None:
         assert re.search(rf"^  \./dev {command}\s+\S", answer.stdout, re.MULTILINE)
 
 
-def test_an_unknown_command_is_told() -> None:
+def test_an_unknown_command_is_refused() -> None:
     answer = dev("tset")
     assert answer.returncode == 2
     assert "no command tset" in answer.stderr
 
 
-def test_an_unknown_spark4_mode_is_told() -> None:
+def test_an_unknown_spark4_mode_is_refused() -> None:
     assert dev("test", "--spark4=maybe").returncode == 2
 
 

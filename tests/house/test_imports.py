@@ -1,87 +1,30 @@
-"""The import graph: packages import one way, modules know no cycles, and light commands load no heavy modules.
-
-Read from the source with `ast`, so that imports inside functions and under TYPE_CHECKING count too.
-"""
+"""The import graph: packages import one way, modules form no cycles, and light commands load no heavy modules."""
 
 from __future__ import annotations
 
-import ast
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
-from functools import cache
-from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
+from source_tree import (
+    FOLDERS,
+    ROOT,
+    back_edges,
+    cycle,
+    import_graph,
+    imports,
+    modules,
+    names_in,
+    part,
+    part_graph,
+    table_rows,
+)
 
-ROOT = Path(__file__).parents[2]
-FOLDERS = {
-    "skep_table": ROOT / "table" / "skep_table",
-    "skep_catalog": ROOT / "catalog" / "skep_catalog",
-    "skep_writer": ROOT / "writer" / "skep_writer",
-    "skep_sync": ROOT / "sync" / "skep_sync",
-    "skep": ROOT / "skep",
-}
-MAY_IMPORT = {
-    "skep_table": set(),
-    "skep_catalog": {"skep_table"},
-    "skep_writer": {"skep_table"},
-    "skep_sync": {"skep_catalog", "skep_table"},
-    "skep": {"skep_table", "skep_catalog", "skep_writer", "skep_sync"},
-}
-
-
-@cache
-def modules(package: str) -> dict[str, Path]:
-    """Module name → source file."""
-    folder = FOLDERS[package]
-    found = {}
-    for path in folder.rglob("*.py"):
-        parts = (package, *path.relative_to(folder).with_suffix("").parts)
-        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
-    return found
-
-
-def imports(name: str, path: Path, *, top_only: bool = False, for_types: bool = True) -> Iterator[str]:
-    """Full names of what a module imports; for `from a import b` both `a` and `a.b`, whichever of them is a module."""
-    tree = ast.parse(path.read_text(), str(path))
-    if not for_types:
-        tree = WithoutTypeChecking().visit(tree)
-    nodes = top_level(tree.body) if top_only else ast.walk(tree)
-    for node in nodes:
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            base = node.module or ""
-            if node.level:
-                anchor = name.split(".") if path.name == "__init__.py" else name.split(".")[:-1]
-                base = ".".join([*anchor[: len(anchor) - node.level + 1], *([base] if base else [])])
-            yield base
-            yield from (f"{base}.{alias.name}" for alias in node.names)
-
-
-class WithoutTypeChecking(ast.NodeTransformer):
-    def visit_If(self, node: ast.If) -> ast.AST | list[ast.stmt]:
-        self.generic_visit(node)
-        return node.orelse if isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING" else node
-
-
-def top_level(body: list[ast.stmt]) -> Iterator[ast.AST]:
-    """Statements that run at import: not the bodies of functions, nor what only type checkers see."""
-    for node in body:
-        yield node
-        if isinstance(node, ast.If):
-            if not (isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"):
-                yield from top_level(node.body)
-            yield from top_level(node.orelse)
-        elif isinstance(node, ast.Try):
-            yield from top_level([*node.body, *node.orelse, *node.finalbody])
-            for handler in node.handlers:
-                yield from top_level(handler.body)
-        elif isinstance(node, ast.With | ast.ClassDef):
-            yield from top_level(node.body)
+PAGE = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+MAY_IMPORT = {names_in(row[0])[0]: set(names_in(row[2])) for row in table_rows(PAGE, "## Packages")}
+ORDER = [name for row in table_rows(PAGE, "## Code map of `skep_table`") for name in names_in(row[0])]
 
 
 @pytest.mark.parametrize("package", FOLDERS)
@@ -95,29 +38,67 @@ def test_packages_import_one_way(package: str) -> None:
     assert not wrong
 
 
+def is_spark(module: str) -> bool:
+    return module.split(".")[0] in ("pyspark", "py4j")
+
+
 def test_only_the_writer_imports_pyspark() -> None:
     wrong = {
         name
         for package in FOLDERS
         if package != "skep_writer"
         for name, path in modules(package).items()
-        if any(imported.split(".")[0] in ("pyspark", "py4j") for imported in imports(name, path, for_types=False))
+        if any(is_spark(imported) for imported in imports(name, path))
+        and any(is_spark(imported) for imported in imports(name, path, for_types=False))
     }
     assert not wrong
 
 
 @pytest.mark.parametrize("package", FOLDERS)
-def test_modules_of_a_package_know_no_cycle(package: str) -> None:
-    own = modules(package)
-    graph: dict[str, set[str]] = {}
-    for name, path in own.items():
-        needs = {imported for imported in imports(name, path, top_only=True) if imported in own}
-        # `from package import module` names the package too: only the module is meant.
-        graph[name] = {need for need in needs if need != name and not any(n.startswith(need + ".") for n in needs)}
-    try:
-        tuple(TopologicalSorter(graph).static_order())
-    except CycleError as error:
-        pytest.fail(" → ".join(reversed(error.args[1])))
+def test_modules_of_a_package_form_no_cycle(package: str) -> None:
+    """Imports inside functions and under TYPE_CHECKING count."""
+    assert not cycle(import_graph(package))
+
+
+def test_the_map_lists_every_package() -> None:
+    assert set(MAY_IMPORT) == set(FOLDERS)
+    folders = {names_in(row[0])[0]: names_in(row[1])[0] for row in table_rows(PAGE, "## Packages")}
+    assert folders == {name: str(path.relative_to(ROOT)) for name, path in FOLDERS.items()}
+
+
+def test_the_map_lists_every_part_of_the_table_package_once() -> None:
+    assert len(ORDER) == len(set(ORDER))
+    assert set(ORDER) == {part(name) for name in modules("skep_table")} - {""}
+
+
+def test_the_table_package_imports_in_the_order_of_the_map() -> None:
+    wrong = back_edges(ORDER, part_graph("skep_table"))
+    assert not wrong, "imports against the order of the code map in ARCHITECTURE.md: " + "; ".join(wrong)
+
+
+def test_a_back_edge_is_found() -> None:
+    """One import upwards, seeded in both directions of the page's order."""
+    graph = {"skep_table.storage.local": {("errors", "skep_table.errors")}}
+    assert not back_edges(["errors", "storage"], graph)
+    assert back_edges(["storage", "errors"], graph) == ["skep_table.storage.local imports skep_table.errors"]
+
+
+def test_a_cycle_is_found() -> None:
+    assert not cycle({"a": {"b"}, "b": {"c"}, "c": set()})
+    assert len(cycle({"a": {"b"}, "b": {"c"}, "c": {"a"}})) == 4
+
+
+def test_imports_in_functions_and_for_types_are_found(tmp_path: Path) -> None:
+    path = tmp_path / "module.py"
+    path.write_text("if TYPE_CHECKING:\n    from a import b\ndef f():\n    import c\nfrom . import d\n")
+    assert {"a", "a.b", "c", "p", "p.d"} == set(imports("p.module", path))
+    assert {"p", "p.d"} == set(imports("p.module", path, top_only=True))
+    assert {"c", "p", "p.d"} == set(imports("p.module", path, for_types=False))
+
+
+def test_the_map_is_read_from_the_page() -> None:
+    page = "\n## Map\n\n| where | what |\n| --- | --- |\n| `a/`, `b` | first |\n| `c` | x |\n\n## Next\n| `d` | x |\n"
+    assert [names_in(row[0]) for row in table_rows(page, "## Map")] == [["a", "b"], ["c"]]
 
 
 def loaded_by(code: str) -> set[str]:

@@ -1,4 +1,4 @@
-"""What every leased lock promises, whoever provides it: metastore, storage, lock file, ZooKeeper, DynamoDB."""
+"""What every leased lock promises, for each provider: metastore, storage, lock file, ZooKeeper, DynamoDB."""
 
 from __future__ import annotations
 
@@ -108,21 +108,21 @@ class Contract(ABC):
         with held(lock, 5), pytest.raises(LockError, match="held already"):
             lock.acquire(1)
 
-    def test_a_time_out_names_the_holder_and_the_wait_is_told(self, name: str) -> None:
-        told: list[Event] = []
+    def test_a_time_out_names_the_holder_and_the_wait_is_reported(self, name: str) -> None:
+        heard: list[Event] = []
         with held(self.make(name, purpose="the nightly job"), 5):
-            waiting = self.make(name, events=Events(told.append))
+            waiting = self.make(name, events=Events(heard.append))
             with pytest.raises(LockTimeoutError, match="the nightly job") as raised:
                 waiting.acquire(0.4)
-            for told_of in (
+            for fact in (
                 f"{socket.gethostname()}, process {os.getpid()}",
                 f"since {datetime.now(timezone.utc):%Y-%m-%d}",
                 f"`skep lock break {waiting.target} ",
                 f"--lock-id {raised.value.fields['lock_id']}`",
             ):
-                assert told_of in str(raised.value)
+                assert fact in str(raised.value)
             assert waiting.lock_id is None
-        progress = next(event for event in told if event.name == "lock.waiting")
+        progress = next(event for event in heard if event.name == "lock.waiting")
         assert "the nightly job" in str(progress.facts["holder"])
         with held(self.make(name), 5):
             pass
@@ -167,7 +167,7 @@ class Contract(ABC):
                 self.make(name).acquire(0.1)
             assert other_id
 
-    def test_the_heart_tells_of_the_loss(self, name: str) -> None:
+    def test_the_heart_shows_of_the_loss(self, name: str) -> None:
         lost: list[LeaseLostError] = []
         lock = self.make(name, on_lost=lost.append, beat=0.1)
         lock.acquire(5)
@@ -177,6 +177,14 @@ class Contract(ABC):
         until(lambda: lost)
         assert "lost" in lost[0].message
         lock.release()
+
+    def test_signal_handlers_stay_as_they_are(self, name: str) -> None:
+        """A library installs none behind its user's back: the command line does, or `exit_on_sigterm` on request."""
+        before = {number: signal.getsignal(number) for number in signal.valid_signals()}
+        lock = self.make(name)
+        with held(lock, 5):
+            assert {number: signal.getsignal(number) for number in before} == before
+        assert {number: signal.getsignal(number) for number in before} == before
 
     def test_a_killed_holder_is_not_waited_for(self, name: str) -> None:
         self.other_process(name, "os._exit(9)").wait()
@@ -305,7 +313,7 @@ class TestFileSystemLock(Contract):
             assert file.read_bytes()
         assert not file.exists()
 
-    def test_a_living_holder_does_not_expire(self, name: str) -> None:
+    def test_an_active_holder_does_not_expire(self, name: str) -> None:
         with held(self.make(name, expire_seconds=0.4, beat=0.05), 5), pytest.raises(LockTimeoutError):
             self.make(name, expire_seconds=0.4).acquire(0.8)
 

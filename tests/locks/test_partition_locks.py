@@ -13,7 +13,6 @@ import pytest
 from skep_catalog.client import Metastore
 from skep_catalog.lock import PARTITIONS_SUFFIX, HmsLock
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.commit.setting import CommitSetting
 from skep_table.errors import InputError, LeaseLostError, OptionError
 from skep_table.events import Events
 from skep_table.lock import held
@@ -37,10 +36,12 @@ def table(tmp_path: Path) -> HudiTable:
 
 @pytest.fixture
 def upsert(table: HudiTable, metastore: Metastore, database: str) -> Upsert:
-    def write(part: str, locked: str, told: Callable[[Any], None] = lambda _event: None, lock: Any = None) -> Any:
+    def write(part: str, locked: str, listener: Callable[[Any], None] = lambda _event: None, lock: Any = None) -> Any:
         lock = lock or HmsLock(metastore, database, "t")
-        setting = CommitSetting(lock=lock, events=Events(told), options=Options({KEY: locked}))
-        return LocalWriter(table, setting).upsert(pa.Table.from_pylist([{"id": part, "part": part, "ts": 1}], SCHEMA))
+        setting = {"lock": lock, "events": Events(listener), "options": Options({KEY: locked})}
+        return LocalWriter(table.with_context(**setting)).upsert(
+            pa.Table.from_pylist([{"id": part, "part": part, "ts": 1}], SCHEMA)
+        )
 
     return write
 

@@ -13,7 +13,7 @@ from skep.locking import lock_of
 from skep.names import TableName
 from skep_catalog.client import Metastore
 from skep_catalog.lock import HmsLock
-from skep_table.commit.transaction import LOCK_ID
+from skep_table.commit.pending import LOCK_ID
 from skep_table.errors import OptionError
 from skep_table.lock import InProcessLock, Lock, NoLock
 from skep_table.locks.dynamodb import DynamoDbLock
@@ -65,7 +65,7 @@ def test_by_name(names: tuple[str, ...], kind: type, tmp_path: Path) -> None:
     assert [type(made(tmp_path, named, metastore)) for named in names] == [kind] * len(names)
 
 
-def test_an_unknown_one_is_told_with_those_there_are(tmp_path: Path) -> None:
+def test_an_unknown_one_is_refused_with_those_there_are(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="unknown lock provider 'zoo'; there are dynamodb, dynamodb_implicit"):
         made(tmp_path, "zoo")
 

@@ -1,7 +1,7 @@
-"""The tables that JVM Hudi is told to write, for skep to read: kinds that the golden tables do not have.
+"""The tables that JVM Hudi writes, for skep to read: kinds that the golden tables do not have.
 
-A case is a function that writes a table step by step through a `Making`; `@case` says for which table types and targets
-(a release and the table version it is told to write) it is run. A case run by `./dev test` is in `SAMPLE`, all of them
+A case is a function that writes a table step by step through a `Making`; `@case` lists its table types and targets (a
+release and the table version that it writes). A case run by `./dev test` is in `SAMPLE`, all of them
 are with `--all`.
 """
 
@@ -82,8 +82,8 @@ class Making:
     ) -> list[Row]:
         if columns is not None:
             self.source.columns = columns
-        told = {**self.options, **(more or {})}
-        self.jvm.write(self.path, rows, self.source.ddl(), told, operation=operation)
+        given = {**self.options, **(more or {})}
+        self.jvm.write(self.path, rows, self.source.ddl(), given, operation=operation)
         return rows
 
     def insert(self, count: int = 40, more: Options | None = None) -> None:
@@ -500,7 +500,7 @@ def rows_flagged_as_deleted(t: Making) -> None:
 
 
 @case(
-    targets=(OLD, NEW6, FIRST8, NEW9),  # of version 8, 1.2.0 takes away what late deletes name, where 1.0 keeps it
+    targets=(OLD, NEW6, FIRST8, NEW9),  # of version 8, 1.2.0 deletes what late deletes name, where 1.0 keeps it
     columns=FEW.with_(Op=("string", lambda r: r.choice("IUUUD"))),
     options={PAYLOAD: MODELS + "AWSDmsAvroPayload"},
 )

@@ -7,7 +7,6 @@ import sys
 
 import pyarrow as pa
 
-from skep_table.commit.setting import CommitSetting
 from skep_table.table import HudiTable
 from skep_table.write.local import LocalWriter
 
@@ -18,4 +17,4 @@ def die(*_: object) -> None:
 
 with pa.memory_map(sys.argv[2]) as file:
     rows = pa.ipc.open_file(file).read_all()
-LocalWriter(HudiTable.open(sys.argv[1]), CommitSetting(conflict_check=die)).upsert(rows)
+LocalWriter(HudiTable.open(sys.argv[1]).with_context(conflict_check=die)).upsert(rows)

@@ -1,7 +1,7 @@
 """What a metastore holds of a table, flattened to `path → value`, and how two such entries differ.
 
 Paths are the fields of the metastore's own objects, as it gave them: `table.sd.inputFormat`,
-`table.parameters.EXTERNAL`, `columns[2].type`, `partitions[day=1].values`; and of Spark's schema, put together
+`table.parameters.EXTERNAL`, `columns[2].type`, `partitions[day=1].values`; and of Spark's schema, combined
 again: `spark[2].metadata`.
 """
 
@@ -108,7 +108,7 @@ def _fits(pattern: str, text: str) -> bool:
 
 
 def deliberate() -> list[Difference]:
-    return [Difference(**told) for told in tomllib.loads(DIFFERENCES.read_text())["difference"]]
+    return [Difference(**listed) for listed in tomllib.loads(DIFFERENCES.read_text())["difference"]]
 
 
 @dataclass(frozen=True)

@@ -148,24 +148,24 @@ def odd_names(path: Path) -> None:
 @_made
 def orc(path: Path) -> None:
     partition_dropped(path)
-    _say_base_format(path, "ORC")
+    _set_base_format(path, "ORC")
 
 
 @_made
 def hfile(path: Path) -> None:
     without_partitions(path)
-    _say_base_format(path, "HFILE")
+    _set_base_format(path, "HFILE")
 
 
 @_made
 def orc_merge_on_read(path: Path) -> None:
     upsert = _table(path, _rows(["a", "b"]), partition_by=("p",), type=TableType.MERGE_ON_READ)
     upsert(_rows(["c"]))
-    _say_base_format(path, "ORC")
+    _set_base_format(path, "ORC")
 
 
-def _say_base_format(path: Path, name: str) -> None:
-    """Neither tool opens a base file: what the table says of them is what engines are told."""
+def _set_base_format(path: Path, name: str) -> None:
+    """Neither tool opens a base file: engines get the base file format that the table records."""
     properties = path / ".hoodie" / "hoodie.properties"
     lines = [line for line in properties.read_text().splitlines() if "base.file.format" not in line]
     properties.write_text("\n".join([*lines, f"hoodie.table.base.file.format={name}"]) + "\n")

@@ -1,4 +1,4 @@
-"""A Kafka broker as a process of its own: its jars by Maven coordinates, on loopback, gone when the test ends."""
+"""A Kafka broker as a process of its own: its jars by Maven coordinates, on loopback, ended with the test."""
 
 from __future__ import annotations
 

@@ -355,7 +355,7 @@ POSTGRES = FEW.with_(
 )
 
 
-# In tables of version 8 Hudi 1.2.0 takes away what late deletes name, where 1.0 keeps it: 1.0.2 is asked for these.
+# In tables of version 8 Hudi 1.2.0 deletes what late deletes name, where 1.0 keeps it: 1.0.2 is asked for these.
 @case(
     MOR,
     columns=POSTGRES,

@@ -153,7 +153,7 @@ class Source:
     """Makes the rows of one table's writes: new keys, keys used before, and when they were touched.
 
     Every row has `id` (text key), `k` (a number that makes composite keys), `ts` and `seq` (ordering) and `part`. A key
-    stays in the partition it was born in unless `move` says otherwise.
+    stays in the partition it was born in unless `move` is set.
     """
 
     seed: str

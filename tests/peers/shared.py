@@ -106,8 +106,8 @@ class Shared:
 
     def theirs(self, hudi: Jvm, operation: str, rows: list[Row], **more: str) -> None:
         """JVM Hudi writes rows into the same table; `more` are further options, `__` for `.` and without `hoodie.`."""
-        told = {f"hoodie.{key.replace('__', '.')}": value for key, value in more.items()}
-        options = {**self.hudi_options(hudi.release), **told}
+        given_options = {f"hoodie.{key.replace('__', '.')}": value for key, value in more.items()}
+        options = {**self.hudi_options(hudi.release), **given_options}
         hudi.write(self.path, rows, self.source.ddl(), options, operation=operation)
         self._note(operation, rows)
 
@@ -119,9 +119,9 @@ class Shared:
         self.ours("upsert", source.mixed(15, 8), writer=writer)
         if self.shape.ordering:
             self.late(writer=writer)
-        gone = source.again(6)
-        self.ours("delete", gone, writer=writer)
-        self.ours("upsert", gone[:2], writer=writer)
+        removed = source.again(6)
+        self.ours("delete", removed, writer=writer)
+        self.ours("upsert", removed[:2], writer=writer)
         source.columns = source.columns.with_(added=("string", word))
         self.ours("upsert", source.mixed(10, 4), writer=writer)
 
@@ -157,11 +157,11 @@ class Shared:
         return [{name: row.get(name) for name in names} for row in self.rows.values()]
 
     def hudi_options(self, release: str) -> dict[str, str]:
-        """What a JVM writer of this table is told. Keys and partitions it must know, the rest is in the table."""
+        """The options of a JVM writer of this table. Keys and partitions it must know, the rest is in the table."""
         newer = {
             "hoodie.write.table.version": "6",
             "hoodie.write.auto.upgrade": "false",
-            # One key field and several partition fields: 1.1 and later refuse such tables until told that the key is
+            # One key field and several partition fields: 1.1 and later refuse such tables by default: the key is
             # written without its field's name, as 0.14.1 to 1.0.2 and skep do.
             "hoodie.write.complex.keygen.validation.enable": "false",
             "hoodie.write.complex.keygen.new.encoding": "true",
@@ -181,7 +181,7 @@ class Shared:
             "hoodie.metadata.enable": "false",
             "hoodie.embed.timeline.server": "false",
             "hoodie.clean.automatic": "false",
-            "hoodie.compact.inline": "false",  # on for merge-on-read tables, unless it is said
+            "hoodie.compact.inline": "false",  # on for merge-on-read tables by default
             "hoodie.upsert.shuffle.parallelism": "2",
             "hoodie.delete.shuffle.parallelism": "2",
             **(newer if release != "0.15.0" else {}),

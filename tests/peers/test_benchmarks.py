@@ -103,3 +103,11 @@ def test_requests_of_an_object_store_are_counted_by_kind(
     method: str, target: str, headers: dict[str, str], kind: str
 ) -> None:
     assert kind_of(method, target, headers) == kind
+
+
+@pytest.mark.slow
+def test_write_from_arrow(measured: Callable[..., dict[tuple[str, str], float]]) -> None:
+    names = ("skep without Spark", "delta-rs")
+    seconds = measured("write", ",".join(names))
+    tasks = ("bulk insert from Arrow", "upsert from Arrow")
+    assert set(seconds) == {(task, name) for task in tasks for name in names}

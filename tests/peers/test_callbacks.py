@@ -1,4 +1,4 @@
-"""Real commit callbacks: JVM Hudi writes and tells `skep serve`, over HTTP and Kafka, and the metastore follows."""
+"""Real commit callbacks: JVM Hudi writes and notifies `skep serve`, over HTTP and Kafka, and the metastore follows."""
 
 from __future__ import annotations
 
@@ -94,11 +94,11 @@ def test_a_commit_of_hudi_is_in_the_metastore_without_hudis_sync(
     with service(tmp_path, metastore.uri) as url:
         for name, kind in (("cow", "COPY_ON_WRITE"), ("mor", "MERGE_ON_READ")):
             place = tmp_path / name
-            told = options(name, database, kind, f"{url}/callback", release)
-            hudi.write(place, rows(1, 2, day="a"), "id long, ts long, day string", told, operation="insert")
+            given = options(name, database, kind, f"{url}/callback", release)
+            hudi.write(place, rows(1, 2, day="a"), "id long, ts long, day string", given, operation="insert")
             until(lambda name=name: metastore.find_table(database, name))
             wider = "id long, ts long, day string, note string"
-            hudi.write(place, rows(1, 3, day="b", note="new"), wider, told, operation="upsert")
+            hudi.write(place, rows(1, 3, day="b", note="new"), wider, given, operation="upsert")
             until(lambda place=place: not plan_sync(HudiTable.open(place), metastore, database))
             names = [column.name for column in metastore.table(database, name).storage.columns]
             assert "note" in names
@@ -146,8 +146,8 @@ def test_callbacks_from_a_kafka_topic(
         pytest.skip(str(missing))
     url, bodies = sent
     place = tmp_path / "lake" / "cow"
-    told = options("cow", database, "COPY_ON_WRITE", url, "0.15.0")
-    jvm("0.15.0").write(place, rows(1, day="a"), "id long, ts long, day string", told, operation="insert")
+    given = options("cow", database, "COPY_ON_WRITE", url, "0.15.0")
+    jvm("0.15.0").write(place, rows(1, day="a"), "id long, ts long, day string", given, operation="insert")
     (body,) = bodies
     assert parse_callback(body).table == "cow"
     assert json.loads(body)["hoodieWriteStat"]

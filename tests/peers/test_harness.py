@@ -36,6 +36,6 @@ def test_rows_come_back_as_they_were_written(jvm: Callable[[str], Jvm], golden: 
 
 
 @pytest.mark.peer("hudi-0.15.0")
-def test_refusals_are_told(jvm: Callable[[str], Jvm], tmp_path: Path) -> None:
+def test_refusals_are_reported(jvm: Callable[[str], Jvm], tmp_path: Path) -> None:
     with pytest.raises(HudiRefused):
         jvm("0.15.0").read(tmp_path)

@@ -121,7 +121,7 @@ OPTIONS = [
 NEWER = [
     replace(case, name=f"{case.name} (1.2.0)", release="1.2.0", slow=True)
     for case in OPTIONS
-    if case.name != "older input formats"  # gone from Hudi 1.x
+    if case.name != "older input formats"  # removed in Hudi 1.x
 ]
 
 
@@ -206,7 +206,7 @@ def hide_last_commit(path: Path, hide: bool) -> None:
 
 
 def _writers(path: Path, database: str, uri: str) -> dict[str, str]:
-    """What Hudi's writer hands to its tool beside its own options: what the table says of its partitions."""
+    """What Hudi's writer hands to its tool beside its own options: the table's settings of its partitions."""
     config = HudiTable.open(str(path)).config
     return {
         "hoodie.datasource.write.hive_style_partitioning": str(config.hive_style).lower(),

@@ -105,7 +105,7 @@ def test_we_roll_back_hudis_crashed_write(release: str, shape: Shape, jvm: Start
 
 @hudi_releases
 @one_shape
-def test_hudi_rewrites_arrays_with_nulls_when_told_so(release: str, shape: Shape, jvm: Start, tmp_path: Path) -> None:
+def test_hudi_rewrites_arrays_with_nulls_on_request(release: str, shape: Shape, jvm: Start, tmp_path: Path) -> None:
     """Its Avro writer refuses null elements unless parquet.avro.write-old-list-structure is false."""
     hudi = jvm(release)
     tags = ("array<string>", lambda r: [None, "x"])

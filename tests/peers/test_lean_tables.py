@@ -18,7 +18,6 @@ import skep
 from benchmarks.peers.bundle import RELEASES
 from benchmarks.peers.jvm import Jvm
 from benchmarks.peers.spelling import difference
-from skep_table.commit.setting import CommitSetting
 from skep_table.query import ReadRequest, read
 from skep_table.query.json_text import json_lines
 from skep_table.services.compact import compact
@@ -94,7 +93,7 @@ class Pair:
         upsert = {**self.options, "hoodie.datasource.write.operation": "upsert"}
         frame = arrow_table(rows, self.source.ddl())
         skep.write(frame).format("hudi").options(**upsert).mode("append").save(self.folder / "theirs")
-        assert compact(HudiTable.open(str(self.folder / "theirs")), CommitSetting())
+        assert compact(HudiTable.open(str(self.folder / "theirs")))
         for name in ("ours", "theirs"):
             assert HudiTable.open(str(self.folder / name)).timeline.completed().of(Action.COMMIT).instants
 

@@ -16,7 +16,6 @@ from peer_shared import MERGE_ON_READ, META, Shape, Shared, agree
 from benchmarks.peers.bundle import RELEASES
 from benchmarks.peers.jvm import Jvm
 from benchmarks.peers.spelling import difference
-from skep_table.commit.setting import CommitSetting
 from skep_table.options import Options
 from skep_table.query import ReadRequest, read
 from skep_table.query.json_text import json_lines
@@ -72,7 +71,7 @@ def test_hudi_reads_our_logs(release: str, shape: Shape, jvm: Start, tmp_path: P
 def test_hudi_reads_our_parquet_blocks(release: str, shape: Shape, jvm: Start, tmp_path: Path) -> None:
     hudi, shared = jvm(release), Shared.make(tmp_path / shape.name, shape)
     options = Options({"hoodie.logfile.data.block.format": "parquet"})
-    shared.life(writer=LocalWriter(shared.open(), CommitSetting(options=options)))
+    shared.life(writer=LocalWriter(shared.open().with_context(options=options)))
     assert any(b"PAR1" in log.read_bytes() for log in shared.path.rglob(".*.log.*"))
     agree(shared, hudi)
 
@@ -100,8 +99,8 @@ def test_the_same_input_makes_the_same_table(release: str, shape: Shape, jvm: St
     source = ours.source
     steps: list[tuple[str, list[Row]]] = [("insert", source.new(20)), ("upsert", source.mixed(12, 5))]
     steps.append(("upsert", source.again(6, late=True)))
-    gone = source.again(5)
-    steps += [("delete", gone), ("upsert", [*gone[:2], *source.mixed(6, 3)])]
+    removed = source.again(5)
+    steps += [("delete", removed), ("upsert", [*removed[:2], *source.mixed(6, 3)])]
     for operation, rows in steps:
         ours.ours(operation, rows)
         theirs.theirs(hudi, operation, rows)
@@ -111,7 +110,7 @@ def test_the_same_input_makes_the_same_table(release: str, shape: Shape, jvm: St
 
 @one_shape
 def test_late_rows_flagged_as_deleted(release: str, shape: Shape, jvm: Start, tmp_path: Path) -> None:
-    """Here a late delete takes nothing away; in Hudi's own table, 0.15 says otherwise (docs/defaults.md)."""
+    """Here a late delete deletes nothing; in Hudi's own table 0.15 differs (docs/defaults.md)."""
     flagged = replace(shape, columns=FEW.with_(_hoodie_is_deleted=("boolean", Always(lambda r: False))))
     hudi = jvm(release)
     ours, theirs = (Shared.make(tmp_path / name / shape.name, flagged) for name in ("ours", "theirs"))
@@ -125,7 +124,7 @@ def test_late_rows_flagged_as_deleted(release: str, shape: Shape, jvm: Start, tm
     agree(ours, hudi)
     theirs.rows = {row["id"]: row for row in rows[6:]} if release == "0.15.0" else dict(ours.rows)
     assert not (found := difference(hudi.read(theirs.path).rows, theirs.expected(), without=META)), found
-    # a table of version 6 is read as 0.15.0 reads it, whoever wrote it
+    # a table of version 6 is read as 0.15.0 reads it, for every writer
     assert sorted(row["id"] for row in theirs.read()) == sorted(row["id"] for row in rows[6:])
 
 
@@ -157,7 +156,7 @@ def test_hudi_compacts_our_logs_and_we_its(release: str, shape: Shape, jvm: Star
     shared.theirs(hudi, "upsert", shared.source.mixed(12, 3))
     shared.ours("upsert", shared.source.mixed(12, 3))
     shared.theirs(hudi, "delete", shared.source.forget(shared.source.again(5)))
-    assert len(compact(shared.open(), CommitSetting())) == 1
+    assert len(compact(shared.open())) == 1
     nothing_in_logs(shared)
     agree(shared, hudi)
     base_files_agree(shared, hudi)
@@ -180,7 +179,7 @@ def test_we_carry_out_what_hudi_planned_while_both_write_on(
     shared.theirs(hudi, "upsert", shared.source.mixed(8, 3))
     shared.ours("delete", shared.source.forget(shared.source.again(4)))
     agree(shared, hudi)
-    (done,) = execute_pending_compactions(shared.open(), CommitSetting())
+    (done,) = execute_pending_compactions(shared.open())
     assert done.instant.requested_time == pending.instants[0].requested_time
     agree(shared, hudi)
     base_files_agree(shared, hudi)
@@ -193,9 +192,9 @@ def test_hudi_carries_out_what_we_planned_while_both_write_on(
     hudi, shared = jvm(release), Shared.make(tmp_path / shape.name, shape)
     shared.life()
     # keys deleted in what is planned must not come back meanwhile: docs/merge-on-read.md
-    compact(shared.open(), CommitSetting())
+    compact(shared.open())
     shared.ours("upsert", shared.source.mixed(8, 0))
-    planned = schedule_compaction(shared.open(), CommitSetting())
+    planned = schedule_compaction(shared.open())
     assert planned is not None
     shared.theirs(hudi, "upsert", shared.source.mixed(8, 3))
     shared.ours("upsert", shared.source.mixed(8, 3))
@@ -240,7 +239,7 @@ def test_we_roll_back_hudis_crashed_write(release: str, shape: Shape, jvm: Start
 @pytest.mark.peer("rs")
 @pytest.mark.parametrize("shape", [shape for shape in MERGE_ON_READ if shape.columns is FEW], ids=str)
 def test_hudi_rs_reads_our_logs(shape: Shape, tmp_path: Path) -> None:
-    """It does not merge log records with nested structs, whoever wrote them."""
+    """It does not merge log records with nested structs, of any writer."""
     hudi = pytest.importorskip("hudi")
     shared = Shared.make(tmp_path / shape.name, shape)
     shared.life()

@@ -1,4 +1,4 @@
-"""JVM Hudi and skep write to one table at the same time, through one metastore's lock: the same account holds.
+"""JVM Hudi and skep write to one table at the same time, through one metastore's lock: the same rows hold.
 
 Hudi 0.15 dates its instant before it shows it, and without the lock. Who begins and completes in between is in what
 Hudi reads: so skep dates its own instants back. With a lag of 0, rows of Hudi are hidden. STORM_SEED replays a run,
@@ -24,7 +24,7 @@ from benchmarks.peers.bundle import RELEASES
 from benchmarks.peers.jvm import HudiRefused, Jvm
 from skep_catalog.client import Metastore
 from skep_catalog.embedded import EmbeddedMetastore
-from skep_table.commit.transaction import LOCK_ID
+from skep_table.commit.pending import LOCK_ID
 from skep_table.table import HudiTable
 from skep_table.timeline.instant import State
 from skep_table.timeline.timeline import format_instant_time
@@ -38,7 +38,6 @@ import json, os, random, sys, time
 import pyarrow as pa
 from skep_catalog.client import Metastore
 from skep_catalog.lock import HmsLock
-from skep_table.commit.setting import CommitSetting
 from skep_table.errors import CommitConflictError
 from skep_table.options import Options
 from skep_table.table import HudiTable
@@ -52,7 +51,7 @@ options = Options({
     "hoodie.write.num.retries.on.conflict.failures": 50,
     "skep.write.instant.lag.seconds": job["lag"],
 })
-writer = LocalWriter(HudiTable.open(job["table"]), CommitSetting(lock=lock, options=options))
+writer = LocalWriter(HudiTable.open(job["table"], options).with_context(lock=lock))
 dice, written = random.Random(job["seed"]), 0
 while written < job["least"] or not os.path.exists(job["stop"]):
     writer.upsert(pa.Table.from_pylist(job["batches"][written], schema))
@@ -90,7 +89,7 @@ def seconds_in_hiding(table: HudiTable) -> list[float]:
 @pytest.mark.parametrize(
     "release", [pytest.param(release, marks=pytest.mark.peer(f"hudi-{release}")) for release in RELEASES]
 )
-def test_the_same_account_holds(
+def test_the_same_rows_hold(
     release: str,
     jvm: Callable[[str], Jvm],
     metastore_server: EmbeddedMetastore,

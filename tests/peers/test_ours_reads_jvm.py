@@ -26,7 +26,7 @@ CDC = {TYPE: "incremental", "hoodie.datasource.query.incremental.format": "cdc"}
 
 
 def parameters(targets: tuple[cases.Target, ...], asked: Callable[[cases.Target], str]) -> list[Any]:
-    """Every case for these targets; `asked` says which release a test of a target needs."""
+    """Every case for these targets; `asked` names the release that a test of a target needs."""
     found = []
     for case in cases.CASES.values():
         for target in (target for target in targets if target in case.targets):
@@ -60,7 +60,7 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> Tables:
 
 
 def questions(made: cases.Making, read_options: Mapping[str, str]) -> Iterator[tuple[str, dict[str, str]]]:
-    """What is asked of a table: (name, read options). Times are taken from its timeline."""
+    """The queries on a table: (name, read options). Times are taken from its timeline."""
     instants = made.instants()
     first, middle, before_last = instants[0], instants[len(instants) // 2], instants[-2]
     asked: dict[str, dict[str, str]] = {
@@ -125,7 +125,7 @@ def test_every_query_is_answered_as_hudi_does(
     request: pytest.FixtureRequest,
 ) -> None:
     if case.read_options:
-        # what 0.15.0 is told for one query it then holds of every table: the tests after this get another session
+        # 0.15.0 applies the options of one query to every later table: the tests after this get another session
         request.addfinalizer(request.getfixturevalue("_jvms").stop)
     made = tables.get(case, target, table_type, jvm)
     hudi = jvm(target.answered_by)
@@ -134,8 +134,8 @@ def test_every_query_is_answered_as_hudi_does(
         if (target, name) in case.unsettled:
             continue
         try:
-            told = as_1_0_counts(options) if target == cases.FIRST8 else options
-            expected = hudi.read(made.path, told).rows
+            given = as_1_0_counts(options) if target == cases.FIRST8 else options
+            expected = hudi.read(made.path, given).rows
         except HudiRefused:
             continue  # nothing to compare with
         asked += 1
@@ -148,6 +148,6 @@ def test_every_query_is_answered_as_hudi_does(
             differs = f"{type(error).__name__}: {error}"
         excused = case.exceptions.get((target, name)) or case.exceptions.get((None, name))
         if bool(differs) != bool(excused):
-            wrong.append(f"{name}: {differs or 'as Hudi answers, though an exception says otherwise'}")
+            wrong.append(f"{name}: {differs or 'as Hudi answers, though there is an exception'}")
     assert asked, "Hudi refused every query"
     assert not wrong, f"{len(wrong)} of {asked} queries differ ({made.path}):\n" + "\n".join(wrong)

@@ -75,8 +75,8 @@ def test_hudi_reads_changed_columns(release: str, kind: str, jvm: Start, tmp_pat
             "hoodie.datasource.write.precombine.field": "ts",
         }
         for ids, columns, ts, operation in ((IDS, first, 1, "bulk_insert"), ([*IDS[:2], "n"], then, 2, "upsert")):
-            told = {**options, "hoodie.datasource.write.operation": operation}
-            skep.write(frame(ids, columns, ts)).options(**told).mode("append").save(path)
+            given = {**options, "hoodie.datasource.write.operation": operation}
+            skep.write(frame(ids, columns, ts)).options(**given).mode("append").save(path)
         ours = [
             json.loads(line)
             for batch in read(HudiTable.open(str(path)), ReadRequest()).to_batches()

@@ -12,7 +12,6 @@ import pytest
 from peer_shared import MERGE_ON_READ, Shape, Shared, agree
 
 from benchmarks.peers.jvm import Jvm
-from skep_table.commit.setting import CommitSetting
 from skep_table.errors import InputError
 from skep_table.options import Options
 from skep_table.services.archive import archive
@@ -29,11 +28,11 @@ Start = Callable[[str], Jvm]
 STEPS = 14
 
 
-def setting(**options: Any) -> CommitSetting:
-    return CommitSetting(options=Options({f"hoodie.{key.replace('__', '.')}": value for key, value in options.items()}))
+def setting(**options: Any) -> dict[str, Any]:
+    return {"options": Options({f"hoodie.{key.replace('__', '.')}": value for key, value in options.items()})}
 
 
-class History:
+class LsmArchive:
     """One table, and what its rows were before each write."""
 
     def __init__(self, shared: Shared, hudi: Jvm) -> None:
@@ -63,50 +62,50 @@ class History:
         self.shared.ours("upsert", self.shared.source.mixed(8, 2))
 
     def delete(self) -> None:
-        if gone := self.shared.source.forget(self.shared.source.again(3)):
-            self.shared.ours("delete", gone)
+        if removed := self.shared.source.forget(self.shared.source.again(3)):
+            self.shared.ours("delete", removed)
 
     def theirs(self) -> None:
         self.shared.theirs(self.hudi, "upsert", self.shared.source.mixed(5, 2))
 
     def cluster(self) -> None:
-        cluster(self.shared.open(), setting(clustering__plan__strategy__sort__columns="ts,id"))
+        cluster(self.shared.open().with_context(**setting(clustering__plan__strategy__sort__columns="ts,id")))
 
     def compact(self) -> None:
         if self.mor:
-            compact(self.shared.open(), setting())
+            compact(self.shared.open().with_context(**setting()))
 
     def schedule(self) -> None:
         if self.mor:
-            schedule_compaction(self.shared.open(), setting())
+            schedule_compaction(self.shared.open().with_context(**setting()))
 
     def logs(self) -> None:
         if self.mor:
-            compact_logs(self.shared.open(), setting(log__compaction__blocks__threshold=2))
+            compact_logs(self.shared.open().with_context(**setting(log__compaction__blocks__threshold=2)))
 
     def clean(self) -> None:
-        clean(self.shared.open(), setting(cleaner__commits__retained=2))
+        clean(self.shared.open().with_context(**setting(cleaner__commits__retained=2)))
 
     def archive(self) -> None:
         short = {"keep__max__commits": 4, "keep__min__commits": 3, "compact__inline__max__delta__commits": 1}
-        archive(self.shared.open(), setting(cleaner__commits__retained=2, **short))
+        archive(self.shared.open().with_context(**setting(cleaner__commits__retained=2, **short)))
 
     def rollback(self) -> None:
         before = sorted(self.states)[:-1]
         with contextlib.suppress(InputError):  # kept, cleaned, or built upon
             if before:
-                roll_back_instant(self.shared.open(), self.last_write(), setting())
+                roll_back_instant(self.shared.open().with_context(**setting()), self.last_write())
                 self.back_to(before[-1])
 
     def savepoint(self) -> None:
         with contextlib.suppress(InputError):
-            create_savepoint(self.shared.open(), setting())
+            create_savepoint(self.shared.open().with_context(**setting()))
 
     def restore(self) -> None:
         for time in sorted(self.shared.open().savepoints(), reverse=True)[:1]:
-            restore(self.shared.open(), time, setting())
+            restore(self.shared.open().with_context(**setting()), time)
             self.back_to(time)
-            delete_savepoint(self.shared.open(), time, setting())
+            delete_savepoint(self.shared.open().with_context(**setting()), time)
 
 
 WRITES = ("insert", "upsert", "delete", "theirs")
@@ -126,13 +125,13 @@ def test_hudi_reads_what_a_random_history_left(
     release: str, shape: Shape, seed: int, jvm: Start, tmp_path: Path
 ) -> None:
     hudi, dice = jvm(release), random.Random(f"{shape} {seed}")
-    history = History(Shared.make(tmp_path / shape.name, shape), hudi)
+    history = LsmArchive(Shared.make(tmp_path / shape.name, shape), hudi)
     history.insert()
     history.note()
-    told = []
+    steps_done = []
     for number in range(STEPS):
         step = dice.choice(WRITES if number % 2 == 0 else SERVICES)
-        told.append(step)
+        steps_done.append(step)
         getattr(history, step)()
         if step not in ("rollback", "restore"):
             history.note()
@@ -140,4 +139,4 @@ def test_hudi_reads_what_a_random_history_left(
             try:
                 agree(history.shared, hudi)
             except AssertionError as error:
-                raise AssertionError(f"after {', '.join(told)}: {error}") from error
+                raise AssertionError(f"after {', '.join(steps_done)}: {error}") from error

@@ -15,7 +15,6 @@ from peer_shared import MERGE_ON_READ, SHAPES, Shape, Shared, agree
 
 from benchmarks.peers.bundle import RELEASES
 from benchmarks.peers.jvm import Jvm
-from skep_table.commit.setting import CommitSetting
 from skep_table.options import Options
 from skep_table.services.archive import archive
 from skep_table.services.clean import clean, execute_pending_cleans, schedule_clean
@@ -39,8 +38,8 @@ ONE_COMMIT = {"hoodie.cleaner.commits.retained": 1}
 SHORT = {"hoodie.keep.max.commits": 4, "hoodie.keep.min.commits": 3, **ONE_COMMIT}
 
 
-def setting(**options: Any) -> CommitSetting:
-    return CommitSetting(options=Options(options))
+def setting(**options: Any) -> dict[str, Any]:
+    return {"options": Options(options)}
 
 
 def filled(path: Path, shape: Shape) -> Shared:
@@ -55,9 +54,9 @@ def filled(path: Path, shape: Shape) -> Shared:
 
 def call(hudi: Jvm, procedure: str, shared: Shared, **arguments: str) -> list[dict[str, Any]]:
     """A procedure of Hudi's on the table at a path."""
-    told = "".join(f", {key} => '{value}'" for key, value in arguments.items())
+    extra = "".join(f", {key} => '{value}'" for key, value in arguments.items())
     settings = {"hoodie.metadata.enable": "false", **newer(hudi)}
-    return hudi.sql(f"call {procedure}(path => '{shared.path}'{told})", settings).rows
+    return hudi.sql(f"call {procedure}(path => '{shared.path}'{extra})", settings).rows
 
 
 def archived_as_hudi_sees(hudi: Jvm, shared: Shared) -> set[str]:
@@ -90,7 +89,7 @@ def clusterings(shared: Shared, *, pending: bool = False) -> int:
 def test_hudi_carries_out_our_clustering(release: str, shape: Shape, jvm: Start, tmp_path: Path) -> None:
     hudi, shared = jvm(release), filled(tmp_path / shape.name, shape)
     before = len(files(shared))
-    assert schedule_clustering(shared.open(), setting(**SORTED)) is not None
+    assert schedule_clustering(shared.open().with_context(**setting(**SORTED))) is not None
     agree(shared, hudi)
     call(hudi, "run_clustering", shared, op="execute")
     assert clusterings(shared) == 1
@@ -107,7 +106,7 @@ def test_we_carry_out_hudis_clustering(release: str, shape: Shape, jvm: Start, t
     hudi, shared = jvm(release), filled(tmp_path / shape.name, shape)
     call(hudi, "run_clustering", shared, op="schedule", order="ts,id")
     assert clusterings(shared, pending=True) == 1
-    assert len(execute_pending_clusterings(shared.open(), setting())) == 1
+    assert len(execute_pending_clusterings(shared.open().with_context(**setting()))) == 1
     agree(shared, hudi)
     shared.theirs(hudi, "upsert", shared.source.mixed(6, 2))
     agree(shared, hudi)
@@ -120,17 +119,17 @@ def test_hudi_writes_cleans_and_archives_after_all_our_services(
 ) -> None:
     """Its cleaner reads our cleans and its archiver every kind of instant of ours; then it goes on with its own."""
     hudi, shared = jvm(release), filled(tmp_path / shape.name, shape)
-    assert cluster(shared.open(), setting(**SORTED))
+    assert cluster(shared.open().with_context(**setting(**SORTED)))
     last = shared.open().timeline.last()
     assert last is not None
-    roll_back_instant(shared.open(), last.requested_time, setting())
-    assert cluster(shared.open(), setting(**SORTED))
-    saved = create_savepoint(shared.open(), setting())
+    roll_back_instant(shared.open().with_context(**setting()), last.requested_time)
+    assert cluster(shared.open().with_context(**setting(**SORTED)))
+    saved = create_savepoint(shared.open().with_context(**setting()))
     assert saved.partition_metadata
     shared.ours("upsert", shared.source.mixed(8, 2))
     shared.ours("upsert", shared.source.mixed(8, 2))
-    delete_savepoint(shared.open(), next(iter(shared.open().savepoints())), setting())
-    assert clean(shared.open(), setting(**ONE_COMMIT))
+    delete_savepoint(shared.open().with_context(**setting()), next(iter(shared.open().savepoints())))
+    assert clean(shared.open().with_context(**setting(**ONE_COMMIT)))
     agree(shared, hudi)
     for _ in range(5):
         shared.theirs(hudi, "upsert", shared.source.mixed(6, 1), **SERVICES)
@@ -160,15 +159,15 @@ def test_we_clean_and_archive_after_hudi_and_it_reads_our_archive(
     for _ in range(3):
         shared.theirs(hudi, "upsert", shared.source.mixed(6, 1))
     if shape.type.value == "COPY_ON_WRITE":
-        assert schedule_clean(shared.open(), setting(**ONE_COMMIT)) is not None
+        assert schedule_clean(shared.open().with_context(**setting(**ONE_COMMIT))) is not None
         agree(shared, hudi)
-        assert execute_pending_cleans(shared.open(), setting())
+        assert execute_pending_cleans(shared.open().with_context(**setting()))
     else:
         call(hudi, "run_compaction", shared, op="run")
         shared.theirs(hudi, "upsert", shared.source.mixed(6, 1))
         shared.theirs(hudi, "upsert", shared.source.mixed(6, 1))
-        clean(shared.open(), setting(**ONE_COMMIT))
-    archived = archive(shared.open(), setting(**SHORT, **{"hoodie.compact.inline.max.delta.commits": 1}))
+        clean(shared.open().with_context(**setting(**ONE_COMMIT)))
+    archived = archive(shared.open().with_context(**setting(**SHORT, **{"hoodie.compact.inline.max.delta.commits": 1})))
     assert archived.instants, archived.held_back
     agree(shared, hudi)
     known = archived_as_hudi_sees(hudi, shared)
@@ -188,15 +187,17 @@ def test_hudi_reads_an_archive_of_rollbacks_cleans_and_replaced_files(
 ) -> None:
     """All that archiving moves, in all states; Hudi archives and rolls back on after it."""
     hudi, shared = jvm(release), filled(tmp_path / shape.name, shape)
-    assert cluster(shared.open(), setting(**SORTED))
+    assert cluster(shared.open().with_context(**setting(**SORTED)))
     for number in range(5):
         shared.crash(shared.source.again(3))  # rolled back by the next writer
         shared.ours("upsert", shared.source.mixed(6, 1))
         if number % 2:
             compact_all(shared)
-        clean(shared.open(), setting(**ONE_COMMIT))
+        clean(shared.open().with_context(**setting(**ONE_COMMIT)))
     assert len(shared.open().timeline.of(Action.ROLLBACK)) == 5
-    archived = archive(shared.open(), setting(**SHORT, **{"hoodie.compact.inline.max.delta.commits": 1})).instants
+    archived = archive(
+        shared.open().with_context(**setting(**SHORT, **{"hoodie.compact.inline.max.delta.commits": 1}))
+    ).instants
     assert {Action.ROLLBACK, Action.REPLACE_COMMIT} <= {instant.action for instant in archived}
     agree(shared, hudi)
     known = archived_as_hudi_sees(hudi, shared)
@@ -221,7 +222,7 @@ def test_hudi_reads_an_archive_of_rollbacks_cleans_and_replaced_files(
 
 def compact_all(shared: Shared) -> None:
     if shared.shape.type.value == "MERGE_ON_READ":
-        assert compact(shared.open(), setting(), chooser(Options(), datetime.now(timezone.utc)))
+        assert compact(shared.open().with_context(**setting()), chooser(Options(), datetime.now(timezone.utc)))
 
 
 @hudi_releases
@@ -229,7 +230,7 @@ def compact_all(shared: Shared) -> None:
 def test_hudi_carries_out_our_clean(release: str, shape: Shape, jvm: Start, tmp_path: Path) -> None:
     hudi, shared = jvm(release), filled(tmp_path / shape.name, shape)
     shared.ours("upsert", shared.source.again(6))
-    planned = schedule_clean(shared.open(), setting(**ONE_COMMIT))
+    planned = schedule_clean(shared.open().with_context(**setting(**ONE_COMMIT)))
     assert planned is not None
     shared.theirs(hudi, "upsert", shared.source.again(3), **SERVICES)
     done = [i.requested_time for i in shared.open().timeline.completed().of(Action.CLEAN)]
@@ -245,7 +246,7 @@ def test_hudi_reads_and_compacts_what_our_log_compaction_left(
     hudi, shared = jvm(release), filled(tmp_path / shape.name, shape)
     shared.theirs(hudi, "upsert", shared.source.again(5))
     two = setting(**{"hoodie.log.compaction.blocks.threshold": 2})
-    (done,) = compact_logs(shared.open(), two)
+    (done,) = compact_logs(shared.open().with_context(**two))
     assert done.metadata.operation_type is WriteOperation.LOG_COMPACT
     agree(shared, hudi)
     shared.theirs(hudi, "upsert", shared.source.mixed(6, 1))
@@ -313,8 +314,8 @@ def test_both_write_clean_archive_and_roll_back_in_turn(release: str, shape: Sha
         if turn % 2:
             theirs("upsert", source.mixed(4, 1), **SERVICES)
         else:
-            assert clean(shared.open(), setting(**ONE_COMMIT))
-            assert archive(shared.open(), setting(**SHORT)).instants
+            assert clean(shared.open().with_context(**setting(**ONE_COMMIT)))
+            assert archive(shared.open().with_context(**setting(**SHORT))).instants
         agree(shared, hudi)
     timeline = shared.open().timeline
     assert len(timeline.of(Action.ROLLBACK)) + sum(i.action is Action.ROLLBACK for i in timeline.archived()) >= 4

@@ -99,10 +99,10 @@ class Twins:
     read_otherwise: tuple[str, ...] = ()
 
     def write(self, operation: str, rows: list[Row], more: Options | None = None) -> None:
-        told = {**self.options, **(more or {})}
-        self.hudi.write(self.folder / "theirs", rows, self.source.ddl(), told, operation=operation)
+        given_options = {**self.options, **(more or {})}
+        self.hudi.write(self.folder / "theirs", rows, self.source.ddl(), given_options, operation=operation)
         frame = arrow_table(rows, self.source.ddl())
-        options = {**told, "hoodie.datasource.write.operation": operation}
+        options = {**given_options, "hoodie.datasource.write.operation": operation}
         skep.write(frame).format("hudi").options(**options).mode("append").save(self.folder / "ours")
 
     def agree(self, after: str) -> None:
@@ -150,8 +150,8 @@ def test_both_writers_make_the_same_table(
     if generator not in ("timestamp", "custom"):
         twins.write("upsert", again(6, late=True))
         twins.agree("a late upsert")
-    gone = list(source.born.values())[:5]
-    twins.write("delete", source.forget(gone))
+    removed = list(source.born.values())[:5]
+    twins.write("delete", source.forget(removed))
     twins.agree("delete")
     twins.write("insert_overwrite", source.new(4))
     twins.agree("insert_overwrite")

@@ -20,6 +20,7 @@ from typer.testing import CliRunner
 
 import skep
 from skep.cli.main import COMMANDS, app
+from skep.cli.sync_scope import EntryScope, SyncScope
 from skep.lake import Lake
 
 Orders = Callable[..., pa.Table]
@@ -50,13 +51,29 @@ def connected(run: Run, lake: Lake, tmp_path: Path) -> Run:
     return run
 
 
+def test_sync_commands_show_the_same_options() -> None:
+    commands = typer.main.get_command(app).get_command(None, "sync").commands  # type: ignore[attr-defined, arg-type]
+    shared = {name: field for scope in (SyncScope, EntryScope) for name, field in scope.__dataclass_fields__.items()}
+    seen: dict[str, object] = {}
+    for command in commands.values():
+        found = {param.name: param for param in command.params}
+        absent = {"name"} if command.name == "watch" else set()
+        assert shared.keys() - found.keys() == absent, command.name
+        for name in shared.keys() & found.keys():
+            param = found[name]
+            described = (param.opts, param.help, param.metavar, param.default, param.required, param.multiple)
+            assert seen.setdefault(name, described) == described, (command.name, name)
+    assert len(commands) == 7
+    assert seen.keys() == {"metastore", "warehouse", "database", "settings", "target", "name"}
+
+
 def test_version_names_what_counts(run: Run) -> None:
     code, out, _ = run("--version")
     assert code == 0
     assert [line.split()[0] for line in out.splitlines()] == ["skep", "python", "pyspark", "pyarrow", "pandas", "table"]
 
 
-def test_each_command_is_where_the_table_says() -> None:
+def test_each_command_is_where_the_table_lists() -> None:
     for modules in COMMANDS.values():
         for module, names in modules.items():
             own = typer.Typer()
@@ -69,7 +86,7 @@ def test_a_command_brings_no_other_along() -> None:
     shown = "print(*(name for name in sys.modules if name.startswith('skep.cli.')))"
     done = subprocess.run([sys.executable, "-c", code + shown], capture_output=True, text=True, check=True)
     loaded = {name.removeprefix("skep.cli.") for name in done.stdout.splitlines()[-1].split()}
-    assert "settings" in loaded
+    assert "around" in loaded
     assert not loaded & {"sync", "serve", "services", "write", "callbacks"}
 
 
@@ -176,7 +193,7 @@ def test_sql_prints_rows(connected: Run, lake: Lake, orders: Orders, spark: obje
     assert json.loads(connected("sql", "-", "-o", "jsonl", stdin="select max(id) m from orders")[1]) == {"m": 2}
 
 
-def test_config_tells_origins(run: Run, tmp_path: Path) -> None:
+def test_config_shows_origins(run: Run, tmp_path: Path) -> None:
     (tmp_path / "skep.toml").write_text('database = "d"\n[profiles.prod]\ndatabase = "p"\n')
     rows = [json.loads(line) for line in run("config", "--origin", "-o", "jsonl")[1].splitlines()]
     assert {"key": "database", "value": "d", "origin": str(tmp_path / "skep.toml")} in rows
@@ -187,7 +204,7 @@ def test_config_tells_origins(run: Run, tmp_path: Path) -> None:
     assert "no file has a profile nix; there are: prod" in err
 
 
-def test_doctor_tells_what_is_there(run: Run) -> None:
+def test_doctor_shows_what_is_there(run: Run) -> None:
     code, out, _ = run("doctor", "--output", "jsonl")
     found = {row["what"]: row for row in map(json.loads, out.splitlines())}
     assert code == 0
@@ -196,7 +213,7 @@ def test_doctor_tells_what_is_there(run: Run) -> None:
     assert found["metastore"]["found"].startswith("embedded")
 
 
-def test_doctor_tells_what_is_missing(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_shows_what_is_missing(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SKEP__METASTORE", "thrift://127.0.0.1:1")
     code, out, _ = run("doctor", "--output", "jsonl")
     found = {row["what"]: row for row in map(json.loads, out.splitlines())}

@@ -80,12 +80,12 @@ def test_the_lock_of_a_dead_process_is_broken_without_force(metastore: Metastore
     assert (shown["lock_id"], shown["alive"], shown["purpose"]) == (lock_id, False, "a job that died")
     assert run("break", "--lock-id", str(lock_id), "-m", metastore.uri).exit_code == 0
     assert json.loads(audit.read_text())["forced"] is False
-    gone = run("break", "--lock-id", str(lock_id), "-m", metastore.uri)
-    assert gone.exit_code == 1
-    assert f"knows no lock {lock_id}" in gone.stderr
+    broken_lock = run("break", "--lock-id", str(lock_id), "-m", metastore.uri)
+    assert broken_lock.exit_code == 1
+    assert f"knows no lock {lock_id}" in broken_lock.stderr
 
 
-def test_wait_tells_for_whom_and_ends_when_the_lock_is_free(metastore: Metastore, database: str) -> None:
+def test_wait_reports_for_whom_and_ends_when_the_lock_is_free(metastore: Metastore, database: str) -> None:
     lock = HmsLock(metastore, database, "t", purpose="the nightly job")
     lock.acquire(5)
     threading.Timer(0.5, lock.release).start()
@@ -123,7 +123,7 @@ class TestDoctor:
         answer = run("doctor", "-m", metastore.uri, "-o", "json")
         assert answer.exit_code == 1
         (found,) = [row for row in json.loads(answer.stdout) if row["what"] == "holders"]
-        assert "whose process is gone" in found["found"]
+        assert "whose process has ended" in found["found"]
         assert found["hint"] == f"skep lock break --lock-id {lock_id}"
         assert run("break", "--lock-id", str(lock_id), "-m", metastore.uri).exit_code == 0
 

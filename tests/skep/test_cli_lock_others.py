@@ -13,7 +13,7 @@ import typer
 from typer.testing import CliRunner, Result
 
 from skep.cli import lock as lock_commands
-from skep.cli.events import told
+from skep.cli.progress import listening
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.errors import LeaseLostError, LockTimeoutError
 from skep_table.events import Events
@@ -109,7 +109,7 @@ def test_a_terminal_shows_for_whom_a_writer_waits(
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "200")
-    with held(StorageLock(storage, purpose="the nightly job"), 5), told("write") as listener:
+    with held(StorageLock(storage, purpose="the nightly job"), 5), listening("write") as listener:
         waiting = StorageLock(storage, events=Events(listener))
         with pytest.raises(LockTimeoutError):
             waiting.acquire(0.5)

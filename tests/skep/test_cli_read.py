@@ -91,7 +91,7 @@ def test_no_rows(run: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (("--where", "price_eur > 1"), "price_eur is no column"),
         (("--where", "foo(qty) = 1"), "not supported"),
@@ -103,10 +103,10 @@ def test_no_rows(run: Any) -> None:
         (("--limit", "-1"), "limit"),
     ],
 )
-def test_wrong_usage_exits_with_2(run: Any, arguments: tuple[str, ...], said: str) -> None:
+def test_wrong_usage_exits_with_2(run: Any, arguments: tuple[str, ...], message: str) -> None:
     result = run("read", *arguments)
     assert result.exit_code == 2
-    assert said in result.stderr
+    assert message in result.stderr
     assert result.stdout == ""
 
 

@@ -15,7 +15,8 @@ from skep.cli.main import app
 from skep.lake import Lake
 from skep_table.clock import SYSTEM_CLOCK
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.commit.heartbeat import Heart, Pulse
+from skep_table.commit.heartbeat import Heartbeat, HeartbeatLimits
+from skep_table.instant_time import InstantTime
 from skep_table.options import Options
 from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
@@ -205,9 +206,9 @@ def test_what_others_are_at_work_on_is_put_off(tmp_path: Path) -> None:
     folder = made(tmp_path / "t", TableType.MERGE_ON_READ, 6)
     table = HudiTable.open(str(folder))
     before = data(folder)
-    heart = Heart(table.storage, Pulse.of(Options()), SYSTEM_CLOCK)
+    heart = Heartbeat(table.storage, HeartbeatLimits.of(Options()), SYSTEM_CLOCK)
     heart.announce("20991231235959000")
-    transition_to_inflight(table, Instant("20991231235959000", Action.DELTA_COMMIT, State.REQUESTED))
+    transition_to_inflight(table, Instant(InstantTime("20991231235959000"), Action.DELTA_COMMIT, State.REQUESTED))
     try:
         keep = ("--option", "hoodie.keep.max.commits=3", "--option", "hoodie.keep.min.commits=2")
         option = "hoodie.compact.inline.max.delta.commits=2"

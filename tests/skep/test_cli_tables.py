@@ -1,4 +1,4 @@
-"""A table on the command line: by its path or by its name, told apart by one rule for all commands."""
+"""A table on the command line: by its path or by its name, distinguished by one rule for all commands."""
 
 from __future__ import annotations
 

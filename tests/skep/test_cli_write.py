@@ -153,19 +153,21 @@ def test_events_are_json_lines_on_stderr(run: Run, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "said"),
+    ("name", "content", "expected_message"),
     [
         ("rows.txt", b"x", "unknown kind of file"),
         ("bad.parquet", b"no", "can't be read"),
         ("gone.csv", None, "not there"),
     ],
 )
-def test_files_that_can_not_be_read(run: Run, tmp_path: Path, name: str, content: bytes | None, said: str) -> None:
+def test_files_that_can_not_be_read(
+    run: Run, tmp_path: Path, name: str, content: bytes | None, expected_message: str
+) -> None:
     if content is not None:
         (tmp_path / name).write_bytes(content)
     shown = run("write", tmp_path / "t", tmp_path / name, "--key", "id", code=2)
     assert name in shown.stderr
-    assert said in shown.stderr
+    assert expected_message in shown.stderr
     assert not (tmp_path / "t").exists()
 
 
@@ -218,7 +220,7 @@ def test_the_format_of_files_may_be_named(run: Run, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("flag", "same", "other", "said"),
+    ("flag", "same", "other", "expected_message"),
     [
         ("--key", "id", "v", "has key id, not v"),
         ("--key", "id", "id,v", "has key id, not id,v"),
@@ -228,13 +230,13 @@ def test_the_format_of_files_may_be_named(run: Run, tmp_path: Path) -> None:
     ],
 )
 def test_flags_that_contradict_the_table_are_refused(
-    run: Run, tmp_path: Path, flag: str, same: str, other: str, said: str
+    run: Run, tmp_path: Path, flag: str, same: str, other: str, expected_message: str
 ) -> None:
     pyarrow.parquet.write_table(ROWS.drop_columns("v").append_column("v", pa.array([1, 2])), tmp_path / "a.parquet")
     table = tmp_path / "t"
     run("write", table, tmp_path / "a.parquet", "--key", "id", "--partition-by", "day", "--ordering", "v")
     run("write", table, tmp_path / "a.parquet", flag, same)
-    assert said in run("write", table, tmp_path / "a.parquet", flag, other, code=1).stderr
+    assert expected_message in run("write", table, tmp_path / "a.parquet", flag, other, code=1).stderr
     hive_style = run("write", table, tmp_path / "a.parquet", "--hive-style", code=1).stderr
     assert "has hive_style False, not True" in hive_style
     assert len(skep.open_table(table).history()) == 2
@@ -278,7 +280,7 @@ def receiver() -> Iterator[tuple[str, list[Any]]]:
     server.server_close()
 
 
-def test_callbacks_are_told_and_replayed(run: Run, tmp_path: Path, receiver: tuple[str, list[Any]]) -> None:
+def test_callbacks_are_sent_and_replayed(run: Run, tmp_path: Path, receiver: tuple[str, list[Any]]) -> None:
     url, got = receiver
     as_parquet(tmp_path / "a.parquet")
     table, prefix = tmp_path / "t", "hoodie.write.commit.callback."
@@ -287,7 +289,7 @@ def test_callbacks_are_told_and_replayed(run: Run, tmp_path: Path, receiver: tup
     assert len(got) == 1
     run("write", table, tmp_path / "a.parquet")
     shown = json.loads(run("callbacks", "pending", table, *to, "-o", "json").stdout)
-    assert [row["state"] for row in shown] == ["untold"]
+    assert [row["state"] for row in shown] == ["undelivered"]
     run("callbacks", "replay", table, *to)
     assert len(got) == 2
     assert run("callbacks", "pending", table, *to, "-o", "json").stdout.strip() == "[]"
@@ -296,7 +298,7 @@ def test_callbacks_are_told_and_replayed(run: Run, tmp_path: Path, receiver: tup
     failed = run(
         "callbacks", "replay", table, "--since", "0", "--option", f"{prefix}http.url=http://127.0.0.1:9", code=1
     )
-    assert "could not be told" in failed.stderr
+    assert "could not be sent" in failed.stderr
 
 
 def test_callbacks_without_an_address_are_refused_before_the_write(run: Run, tmp_path: Path) -> None:

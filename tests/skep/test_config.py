@@ -47,7 +47,7 @@ def test_the_stronger_layer_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert loaded(tmp_path, {"database": "of_flag", "metastore": None}).settings.database == "of_flag"
 
 
-def test_every_value_tells_its_origin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_value_shows_its_origin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = project(tmp_path, 'database = "sales"\n[options]\n"hoodie.index.type" = "SIMPLE"\nhoodie.x = 3\n')
     monkeypatch.setenv("SKEP__OPTIONS", '{"hoodie.x": "4"}')
     origins = {origin.key: (origin.value, origin.origin) for origin in loaded(tmp_path, {"output": "json"}).origins()}

@@ -1,4 +1,4 @@
-"""The examples of README.md and docs/ run as they stand, and the list of public names is complete."""
+"""The examples of README.md and docs/ run unchanged, and the list of public names is complete."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from pathlib import Path
 import pytest
 
 import skep
+from skep_catalog.client import Metastore
 from skep_catalog.embedded import EmbeddedMetastore
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^```(?P<kind>python|console)\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)
-ALL_TABLES = re.compile(r"^\$ skep .*--all\b", re.MULTILINE)
+ALL_TABLES = re.compile(r"^\$ skep .*--(all|pending)\b", re.MULTILINE)
 
 
 def blocks(page: Path, kind: str) -> list[str]:
@@ -29,10 +30,23 @@ def with_examples() -> list[Path]:
 
 
 @pytest.fixture(scope="module")
-def another_metastore(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedMetastore]:
-    """For commands that are given to all tables: those of other tests are none of their business."""
+def shared_metastore(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedMetastore]:
+    """Only for pages with commands that are given to all tables."""
     with EmbeddedMetastore.start_or_join(tmp_path_factory.mktemp("warehouse")) as server:
         yield server
+
+
+@pytest.fixture
+def another_metastore(shared_metastore: EmbeddedMetastore) -> Iterator[EmbeddedMetastore]:
+    """Empty at first and at last: the tables of one page are gone when the next page asks for all tables."""
+    yield shared_metastore
+    with Metastore(shared_metastore.uri) as client:
+        for database in client.databases():
+            if database != "default":
+                client.drop_database(database, cascade=True)
+                continue
+            for table in client.tables(database):
+                client.drop_table(database, table)
 
 
 @pytest.mark.metastore
@@ -75,7 +89,7 @@ def test_the_page_of_names_is_complete() -> None:
         assert getattr(skep, name) is not None
 
 
-def test_the_page_of_names_tells_methods_that_exist() -> None:
+def test_the_page_of_names_shows_methods_that_exist() -> None:
     text = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
     for kind in ("Lake", "Table", "Rows", "SqlResult", "WriteResult"):
         (row,) = re.findall(rf"^\| `{kind}` \|(.*)\|$", text, re.MULTILINE)
@@ -85,7 +99,7 @@ def test_the_page_of_names_tells_methods_that_exist() -> None:
             assert name in known | {"metastore", "schema"}, f"{kind}.{name}"
 
 
-def test_skeps_own_options_are_all_told() -> None:
+def test_skeps_own_options_are_all_reported() -> None:
     from skep_table.options import REGISTRY
 
     text = (ROOT / "docs" / "options.md").read_text(encoding="utf-8")

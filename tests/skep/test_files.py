@@ -31,8 +31,8 @@ def files(folder: Path, **contents: str | bytes) -> list[Path]:
 
 
 def read(folder: Path, table: pa.Schema | None = None, schema: str | None = None, **contents: str | bytes) -> pa.Table:
-    told = schema_text(schema) if schema else None
-    return read_files(inputs_of(files(folder, **contents)), table, told)
+    text_of_schema = schema_text(schema) if schema else None
+    return read_files(inputs_of(files(folder, **contents)), table, text_of_schema).table()
 
 
 def refused(folder: Path, table: pa.Schema | None = None, **contents: str | bytes) -> str:
@@ -100,7 +100,7 @@ def test_a_schema_may_be_a_file_of_avro(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "expected_message"),
     [
         ("zip strin", "zip STRIN is no column|do not parse"),
         ("zip", "is no column"),
@@ -110,8 +110,8 @@ def test_a_schema_may_be_a_file_of_avro(tmp_path: Path) -> None:
         ("nowhere.avsc", "can't be read as an Avro schema"),
     ],
 )
-def test_schemas_that_say_nothing(text: str, said: str) -> None:
-    with pytest.raises(InputError, match=said):
+def test_schemas_that_mean_nothing(text: str, expected_message: str) -> None:
+    with pytest.raises(InputError, match=expected_message):
         schema_text(text)
 
 
@@ -122,7 +122,7 @@ def test_a_column_of_the_schema_that_no_file_has_is_an_error(tmp_path: Path) -> 
 
 def test_the_types_of_a_table_guide_the_reading(tmp_path: Path) -> None:
     at = pa.timestamp("us", "UTC")
-    table = pa.schema([("zip", pa.string()), ("n", pa.int32()), ("at", at), ("gone", pa.int32())])
+    table = pa.schema([("zip", pa.string()), ("n", pa.int32()), ("at", at), ("absent", pa.int32())])
     csv = read(tmp_path, table, a_csv="zip,n,at\n01234,1,2026-01-01\n")
     json = read(tmp_path, table, b_jsonl='{"zip": "2026-01-01", "n": 1, "at": "2026-01-01T00:00:00Z"}\n')
     assert csv.schema == json.schema == pa.schema([table.field(name) for name in ("zip", "n", "at")])
@@ -164,11 +164,11 @@ def test_leading_zeros_in_one_file_hold_for_all(tmp_path: Path) -> None:
 def test_files_with_types_guide_those_without(tmp_path: Path) -> None:
     pyarrow.parquet.write_table(pa.table({"zip": ["00001"]}), tmp_path / "z.parquet")
     given = [*files(tmp_path, a_csv="zip\n01234\n"), tmp_path / "z.parquet", *files(tmp_path, b_jsonl='{"zip": "7"}\n')]
-    assert read_files(inputs_of(given)).column("zip").to_pylist() == ["01234", "00001", "7"]
+    assert read_files(inputs_of(given)).table().column("zip").to_pylist() == ["01234", "00001", "7"]
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "expected_message"),
     [
         ("a,b\n1,x\n2\n", ", line 3: Expected 2 columns, got 1"),
         ("a,b\n1,x\n2,y,z\n", ", line 3: Expected 2 columns, got 3"),
@@ -182,10 +182,10 @@ def test_files_with_types_guide_those_without(tmp_path: Path) -> None:
         ("", "is empty"),
     ],
 )
-def test_errors_name_file_and_line(tmp_path: Path, content: str | bytes, said: str) -> None:
+def test_errors_name_file_and_line(tmp_path: Path, content: str | bytes, expected_message: str) -> None:
     message = refused(tmp_path, good_csv="a,b\n1,x\n", bad_csv=content)
     assert str(tmp_path / "bad.csv") in message
-    assert said in message
+    assert expected_message in message
 
 
 def test_a_value_of_another_type_than_the_tables_names_line_and_column(tmp_path: Path) -> None:
@@ -195,10 +195,10 @@ def test_a_value_of_another_type_than_the_tables_names_line_and_column(tmp_path:
 
 
 def test_quotes_that_csv_allows(tmp_path: Path) -> None:
-    content = 'a,b\r\n"one, two","say ""hi"""\n"two\nlines",""\n5" pipe,plain\n"",\'\n'
+    content = 'a,b\r\n"one, two","read ""hi"""\n"two\nlines",""\n5" pipe,plain\n"",\'\n'
     rows = read(tmp_path, a_csv="﻿" + content)
     assert rows.to_pylist() == [
-        {"a": "one, two", "b": 'say "hi"'},
+        {"a": "one, two", "b": 'read "hi"'},
         {"a": "two\nlines", "b": ""},
         {"a": '5" pipe', "b": "plain"},
         {"a": "", "b": "'"},
@@ -218,7 +218,7 @@ def test_lines_within_quotes_cross_the_blocks_of_the_reader(tmp_path: Path, monk
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "expected_message"),
     [
         ('{"a": 1}\n{"a": "x"}\n', ", line 2: column a is text, and a number in line 1"),
         ('{"a": 1}\n{"a": \n', ", line 2: this is no JSON"),
@@ -227,10 +227,10 @@ def test_lines_within_quotes_cross_the_blocks_of_the_reader(tmp_path: Path, monk
         ("", "Empty JSON file"),
     ],
 )
-def test_json_errors_name_file_and_line(tmp_path: Path, content: str | bytes, said: str) -> None:
+def test_json_errors_name_file_and_line(tmp_path: Path, content: str | bytes, expected_message: str) -> None:
     message = refused(tmp_path, good_jsonl='{"a": 1}\n', bad_jsonl=content)
     assert str(tmp_path / "bad.jsonl") in message
-    assert said in message
+    assert expected_message in message
 
 
 def test_json_files_of_one_call_are_read_with_one_type(tmp_path: Path) -> None:

@@ -116,7 +116,7 @@ def test_load_takes_the_readers_options(tmp_path: Path, orders: Orders) -> None:
     assert ids(tmp_path / "t", **{"as.of.instant": first}) == [1]
 
 
-def test_a_folder_without_a_table_is_told(tmp_path: Path) -> None:
+def test_a_folder_without_a_table_is_reported(tmp_path: Path) -> None:
     with pytest.raises(NotATableError, match=str(tmp_path)):
         skep.load(tmp_path)
 
@@ -140,7 +140,7 @@ def test_hive_sync_follows_the_commit(tmp_path: Path, orders: Orders, metastore:
     result = save(orders(1), tmp_path / "t", **sync)
     entry = metastore.table(database, "orders")
     assert entry.parameters["last_commit_time_sync"] == result.instant.requested_time
-    with pytest.warns(skep.SyncWarning, match="stands"):
+    with pytest.warns(skep.SyncWarning, match="is complete"):
         save(
             orders(2), tmp_path / "t", **{**sync, "hoodie.datasource.hive_sync.metastore.uris": "thrift://127.0.0.1:1"}
         )
@@ -180,8 +180,8 @@ def test_there_is_nothing_to_delete_where_there_is_no_table(tmp_path: Path, orde
 
 def test_an_upsert_that_drops_duplicates_is_an_insert(tmp_path: Path, orders: Orders) -> None:
     save(orders(1), tmp_path / "t")
-    told: dict[str, Any] = {"hoodie.datasource.write.insert.drop.duplicates": True}
-    result = save(orders(1, 2, ts=9, note="second"), tmp_path / "t", **told)
+    given: dict[str, Any] = {"hoodie.datasource.write.insert.drop.duplicates": True}
+    result = save(orders(1, 2, ts=9, note="second"), tmp_path / "t", **given)
     assert (result.inserted, result.updated) == (1, 0)
 
 

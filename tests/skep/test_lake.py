@@ -133,7 +133,7 @@ SCHEMAS: dict[str, Callable[[Any], Any]] = {
 
 
 @pytest.mark.parametrize("kind", SCHEMAS)
-def test_a_schema_may_come_from_anything_that_says_one(lake: Lake, orders: Orders, kind: str) -> None:
+def test_a_schema_may_come_from_anything_that_has_one(lake: Lake, orders: Orders, kind: str) -> None:
     table = lake.create_table("orders", SCHEMAS[kind](orders(1)), **OF_ORDERS)
     assert table.schema.names() == ("id", "note", "ts", "day")
     table.upsert(orders(1))
@@ -182,8 +182,8 @@ def test_a_type_that_hudi_cannot_hold_is_refused_by_name(lake: Lake, tmp_path: P
     assert not files(tmp_path / "lake")
 
 
-def test_what_says_no_schema_is_refused(lake: Lake) -> None:
-    with pytest.raises(InputError, match="says no schema"):
+def test_what_has_no_schema_is_refused(lake: Lake) -> None:
+    with pytest.raises(InputError, match="has no schema"):
         lake.create_table("t", object(), key="id")
 
 
@@ -206,7 +206,7 @@ def test_a_frame_of_nulls_describes_a_table_that_is_there(lake: Lake, orders: Or
 
 
 @pytest.mark.parametrize(
-    ("other", "said"),
+    ("other", "expected_message"),
     [
         ({"key": "note"}, "has key id, not note"),
         ({"key": ["id", "day"]}, "has key id, not id,day"),
@@ -220,10 +220,10 @@ def test_a_frame_of_nulls_describes_a_table_that_is_there(lake: Lake, orders: Or
     ],
 )
 def test_a_table_that_is_there_is_not_taken_for_another_one(
-    lake: Lake, orders: Orders, other: dict[str, Any], said: str
+    lake: Lake, orders: Orders, other: dict[str, Any], expected_message: str
 ) -> None:
     lake.create_table("orders", orders(), **OF_ORDERS, properties={"team.owner": "a"})
-    with pytest.raises(TableMismatchError, match=said):
+    with pytest.raises(TableMismatchError, match=expected_message):
         lake.create_table("orders", orders(), if_not_exists=True, **{**OF_ORDERS, **other})
 
 
@@ -261,7 +261,7 @@ def test_delete_takes_keys_or_where(lake: Lake, orders: Orders) -> None:
     assert sorted(rows(table)) == [2, 3]
 
 
-def test_drop_keeps_the_files_unless_told(lake: Lake, database: str, orders: Orders, tmp_path: Path) -> None:
+def test_drop_keeps_the_files_by_default(lake: Lake, database: str, orders: Orders, tmp_path: Path) -> None:
     table = lake.create_table("orders", orders(), key="id")
     table.upsert(orders(1))
     lake.drop_table("orders")
@@ -305,15 +305,15 @@ def test_a_table_that_is_not_hudis_is_refused(lake: Lake, database: str, tmp_pat
         lake.table("plain")
 
 
-def test_a_commit_stands_when_the_metastore_is_gone(tmp_path: Path, orders: Orders) -> None:
-    """The write warns, and the next sync makes up for it: also in another process, after a restart."""
+def test_a_commit_remains_when_the_metastore_is_down(tmp_path: Path, orders: Orders) -> None:
+    """The write warns, and the next sync catches up: also in another process, after a restart."""
     warehouse = str(tmp_path / "lake")
     server = EmbeddedMetastore.start_or_join(tmp_path / "elsewhere")
     with skep.connect(server.uri, warehouse, options={"skep.lock": "process", "skep.metastore.attempts": 1}) as lake:
         table = lake.create_table("orders", orders(), key="id")
         first = table.upsert(orders(1))
         os.kill(server.server.pid, signal.SIGKILL)
-        with pytest.warns(skep.SyncWarning, match="stands, but the metastore does not know it yet"):
+        with pytest.warns(skep.SyncWarning, match="is complete, but the metastore is not up to date"):
             second = table.upsert(orders(2))
         assert sorted(rows(table)) == [1, 2]
         with pytest.raises(SkepError, match="metastore"):
@@ -327,7 +327,7 @@ def test_a_commit_stands_when_the_metastore_is_gone(tmp_path: Path, orders: Orde
     server.stop()
 
 
-def test_an_address_where_nobody_answers_is_told(tmp_path: Path, orders: Orders) -> None:
+def test_an_address_where_nobody_answers_is_reported(tmp_path: Path, orders: Orders) -> None:
     with (
         skep.connect("thrift://127.0.0.1:1", warehouse=str(tmp_path / "lake")) as lake,
         pytest.raises(CatalogError, match=r"127\.0\.0\.1:1"),
@@ -336,7 +336,7 @@ def test_an_address_where_nobody_answers_is_told(tmp_path: Path, orders: Orders)
     assert not files(tmp_path / "lake")
 
 
-def test_hudis_option_says_where_the_metastore_is(metastore: Metastore, tmp_path: Path) -> None:
+def test_hudis_option_names_where_the_metastore_is(metastore: Metastore, tmp_path: Path) -> None:
     options = {"hoodie.datasource.hive_sync.metastore.uris": metastore.uri}
     with skep.connect(warehouse=str(tmp_path), options=options) as lake:
         assert lake.metastore.uri == metastore.uri

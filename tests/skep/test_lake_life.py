@@ -77,7 +77,7 @@ class TestRenamed:
                 lake.rename_table("orders", "sales")
 
         lake.events.listen(rename)
-        with pytest.warns(skep.SyncWarning, match="stands, and is not synced: .* renamed or dropped"):
+        with pytest.warns(skep.SyncWarning, match="is complete, and is not synced: .* renamed or dropped"):
             table.upsert(orders(1))
         assert entries(lake, database) == ["sales"]
         assert ids(lake.table("sales")) == [1]

@@ -37,9 +37,9 @@ def test_a_commit_reaches_all_targets_but_the_one_that_is_down(
         }
     )
     lake = Lake(metastore, folder, database=database, options=options)
-    with pytest.warns(skep.SyncWarning, match="target down does not know it yet"):
+    with pytest.warns(skep.SyncWarning, match="target down is not up to date"):
         table = lake.create_table("orders", orders(1), key="id", partition_by="day")
-    with pytest.warns(skep.SyncWarning, match=r"commit \d+ of orders stands, but target down"):
+    with pytest.warns(skep.SyncWarning, match=r"commit \d+ of orders is complete, but target down"):
         table.upsert(orders(1, 2))
     for name in ("orders", "copy"):
         assert metastore.partition_names(database, name) == ["day=2026-01-01"]
@@ -77,7 +77,7 @@ def test_the_queue_may_lie_elsewhere(
             "hoodie.datasource.write.precombine.field": "ts",
         }
     )
-    with pytest.warns(skep.SyncWarning, match="the metastore does not know it yet"):
+    with pytest.warns(skep.SyncWarning, match="the metastore is not up to date"):
         skep.write(orders(1)).options(**options).mode("append").save(f"{folder}/t")
     queue = open_queue(options)
     assert queue is not None
@@ -85,6 +85,6 @@ def test_the_queue_may_lie_elsewhere(
     assert (left.target, left.latest.base_path) == ("main", f"{folder}/t")
 
 
-def test_a_target_told_by_halves_is_refused_before_anything_is_done(metastore: Metastore, folder: str) -> None:
+def test_an_incomplete_target_is_refused_before_anything_is_done(metastore: Metastore, folder: str) -> None:
     with pytest.raises(OptionError, match=r"skep\.sync\.target\.dr\.uris"):
         Lake(metastore, folder, options=Options({"skep.sync.targets": "dr"}))

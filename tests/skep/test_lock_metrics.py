@@ -8,9 +8,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from skep_table.commit.conflict import Ending
+from skep_table.commit.conflict import CommitCandidate
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.commit.setting import CommitSetting
 from skep_table.errors import CommitConflictError, LockTimeoutError
 from skep_table.events import Events
 from skep_table.lock import held
@@ -32,13 +31,13 @@ def test_waits_holds_time_outs_and_retries(tmp_path: Path) -> None:
     table = create_table(storage, TableSpec(name="t", schema=rows.schema, record_key=("id",)))
     conflicts = [CommitConflictError("another one was first")]
 
-    def once(_ending: Ending) -> None:
+    def once(_ending: CommitCandidate) -> None:
         if conflicts:
             raise conflicts.pop()
 
     options = Options({"hoodie.write.num.retries.on.conflict.failures": 1})
     lock = StorageLock(storage, events=events)
-    LocalWriter(table, CommitSetting(lock=lock, events=events, options=options, conflict_check=once)).upsert(rows)
+    LocalWriter(table.with_context(lock=lock, events=events, options=options, conflict_check=once)).upsert(rows)
     with held(lock, 5), pytest.raises(LockTimeoutError):
         StorageLock(storage, events=events).acquire(0.1)
 

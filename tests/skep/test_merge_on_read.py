@@ -55,7 +55,7 @@ def test_a_compaction_may_follow_a_write_by_itself(orders: Orders, table: skep.T
     table.upsert(orders(2, ts=2, note="second"), **options)
     assert [commit.operation for commit in table.history()] == ["bulk_insert", "upsert", "compact"]
     assert rows(table) == rows(table, query="read_optimized") == {1: "first", 2: "second"}
-    assert not table.sync().changed, "the sync after the write knows of the compaction"
+    assert not table.sync().changed, "the sync after the write includes the compaction"
 
 
 def test_hudis_options_make_and_write_the_same_table(orders: Orders, tmp_path: Path) -> None:

@@ -26,7 +26,6 @@ import skep_table
 import skep_writer
 from skep_table import options as registry
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.commit.setting import CommitSetting
 from skep_table.errors import OptionError, TableMismatchError, UnsupportedError
 from skep_table.options import REGISTRY, IneffectiveOptionWarning, Option, Options, Status
 from skep_table.storage import LocalStorage
@@ -46,6 +45,9 @@ VARIANTS: tuple[dict[str, object], ...] = (
     {"hoodie.index.type": "GLOBAL_SIMPLE"},
     {"hoodie.index.type": "GLOBAL_BLOOM"},
     {"hoodie.copyonwrite.insert.auto.split": "false"},
+    # without it, a bulk insert does not hold its rows
+    {"hoodie.combine.before.insert": "true"},
+    {"hoodie.combine.before.insert": "true", "hoodie.copyonwrite.insert.auto.split": "false"},
 )
 
 
@@ -93,7 +95,7 @@ def new_table(folder: Path, kind: TableType = TableType.COPY_ON_WRITE) -> HudiTa
 
 
 def writer(table: HudiTable, options: dict[str, object]) -> LocalWriter:
-    return LocalWriter(table.reload(), CommitSetting(options=Options(options)))
+    return LocalWriter(table.reload().with_context(options=Options(options)))
 
 
 @pytest.fixture(scope="module")

@@ -21,8 +21,8 @@ import pytest
 import typer
 
 from skep.cli import progress
-from skep.cli.events import told
 from skep.cli.main import app
+from skep.cli.progress import listening
 from skep_table.events import Event
 
 
@@ -40,9 +40,9 @@ def shown(monkeypatch: pytest.MonkeyPatch, what: str, *events: Event) -> str:
         here.setenv("TERM", "xterm")
         here.setenv("COLUMNS", "200")
         here.setattr(sys, "stderr", terminal)
-        with told(what) as tell:
+        with listening(what) as report:
             for event in events:
-                tell(event)
+                report(event)
     return re.sub(r"\x1b\[[\d;?]*[a-zA-Z]", "", terminal.getvalue().split("\r")[-2])
 
 
@@ -56,8 +56,8 @@ def test_a_bar_names_the_step_and_how_much_of_it_is_done(monkeypatch: pytest.Mon
 
 
 def test_nothing_is_drawn_where_no_terminal_is(capsys: pytest.CaptureFixture[str]) -> None:
-    with told("sync of demo.orders") as tell:
-        tell(Event("sync.partitions", done=1, total=4))
+    with listening("sync of demo.orders") as report:
+        report(Event("sync.partitions", done=1, total=4))
     assert capsys.readouterr().err == ""
 
 

@@ -73,7 +73,7 @@ def test_a_write_commits_and_what_the_metastore_misses_is_remembered(
     assert f"{database}.t" in left.failure.error
     with pytest.raises(SkepError, match=REFUSAL):
         table.sync()
-    # Rights were granted: what was missed is made up for.
+    # Rights were granted: what was missed is synced.
     assert run("sync", "apply", "--pending", "-m", metastore.uri, "-w", place, "-d", database).exit_code == 0
     assert metastore.partition_names(database, "t") == ["day=a", "day=b"]
     assert queue.pending() == []
@@ -93,7 +93,9 @@ def test_all_that_reads_works(place: str, reader: Metastore, proxy: RefusingProx
     assert proxy.seen == []
 
 
-def test_what_has_to_write_says_who_refuses(place: str, proxy: RefusingProxy, reader: Metastore, database: str) -> None:
+def test_what_has_to_write_names_who_refuses(
+    place: str, proxy: RefusingProxy, reader: Metastore, database: str
+) -> None:
     lake = Lake(reader, place, database=database)
     with pytest.raises(SyncError, match=REFUSAL):
         lake.create_table("new", rows(1), key="id")

@@ -59,13 +59,13 @@ def callback(table: HudiTable, **changed: object) -> bytes:
     """As Hudi sends it."""
     last = table.timeline.last()
     assert last is not None
-    told = {
+    given = {
         "commitTime": last.requested_time,
         "tableName": table.config.name,
         "basePath": table.storage.root,
         "hoodieWriteStat": [{"path": "day=1/x.parquet", "numWrites": 2}],
     }
-    return json.dumps({**told, **changed}).encode()
+    return json.dumps({**given, **changed}).encode()
 
 
 Started = Callable[..., httpx.Client]
@@ -73,14 +73,14 @@ Started = Callable[..., httpx.Client]
 
 @pytest.fixture
 def serving(metastore: Metastore, lake_folder: Path) -> Iterator[Started]:
-    """Serves in this process; the client bears the token unless told otherwise."""
+    """Serves in this process; the client sends the token unless `token` is given."""
     with contextlib.ExitStack() as stack:
 
         def start(options: dict[str, str] | None = None, *, token: str | None = TOKEN, **http: object) -> httpx.Client:
             address: list[str] = []
             ready, ended = threading.Event(), threading.Event()
 
-            def tell(url: str) -> None:
+            def notify(url: str) -> None:
                 address.append(url)
                 ready.set()
 
@@ -91,7 +91,7 @@ def serving(metastore: Metastore, lake_folder: Path) -> Iterator[Started]:
             thread = threading.Thread(
                 target=serve,
                 args=(metastore, str(lake_folder), Options(options), settings, ended),
-                kwargs={"ready": tell},
+                kwargs={"ready": notify},
             )
             thread.start()
             stack.callback(thread.join, WAIT)
@@ -111,7 +111,7 @@ def until(condition: Callable[[], object]) -> None:
 
 
 class TestCallbacks:
-    def test_a_callback_is_queued_and_the_metastore_told(
+    def test_a_callback_is_queued_and_the_metastore_updated(
         self, serving: Started, table: HudiTable, metastore: Metastore, database: str
     ) -> None:
         client = serving()
@@ -130,7 +130,7 @@ class TestCallbacks:
         assert client.post("/callback", content=callback(table), headers=headers).status_code == 202
 
     @pytest.mark.parametrize("key", [None, "", "hudi_write_commit_http_callback", TOKEN + "x", "ü"])
-    def test_without_the_token_nothing_is_told_or_done(
+    def test_without_the_token_nothing_is_reported_or_done(
         self, serving: Started, table: HudiTable, lake_folder: Path, key: str | None
     ) -> None:
         client = serving(token=None)
@@ -169,14 +169,14 @@ class TestCallbacks:
         text = client.get("/metrics").text
         assert 'skep_callbacks_total{result="too_large",source="http"} 2.0' in text
 
-    def test_a_queue_that_can_not_be_written_is_told_to_the_caller(
+    def test_a_queue_that_can_not_be_written_is_reported_to_the_caller(
         self, serving: Started, table: HudiTable, tmp_path: Path
     ) -> None:
         (tmp_path / "file").write_text("no folder")
         client = serving({"skep.sync.queue": str(tmp_path / "file")})
         assert client.post("/callback", content=callback(table)).status_code == 503
 
-    def test_failures_are_told(self, serving: Started, table: HudiTable) -> None:
+    def test_failures_are_reported(self, serving: Started, table: HudiTable) -> None:
         client = serving({"skep.sync.targets": "dr", "skep.sync.target.dr.uris": NOBODY})
         client.post("/callback", content=callback(table))
         until(lambda: [one["attempts"] for one in client.get("/pending").json()] >= [1])
@@ -219,7 +219,7 @@ class TestSettings:
         with pytest.raises(InputError, match=message):
             settings.check()
 
-    def test_a_taken_port_is_told(self, serving: Started, metastore: Metastore, lake_folder: Path) -> None:
+    def test_a_taken_port_is_reported(self, serving: Started, metastore: Metastore, lake_folder: Path) -> None:
         client = serving()
         http = HttpSettings(port=client.base_url.port or 0, token=TOKEN)
         settings = ServiceSettings(allowed=("/",), http=http)
@@ -314,7 +314,7 @@ def test_the_command_asks_for_a_token(lake_folder: Path) -> None:
         assert "--token-file" in errors
 
 
-def test_watch_syncs_what_is_committed_until_it_is_told_to_end(
+def test_watch_syncs_what_is_committed_until_it_is_asked_to_end(
     table: HudiTable, metastore: Metastore, database: str, lake_folder: Path
 ) -> None:
     words = ("sync", "watch", table.storage.root, "-m", metastore.uri, "-w", str(lake_folder))

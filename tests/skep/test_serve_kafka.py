@@ -16,7 +16,7 @@ from skep_table.errors import StorageError
 from skep_table.events import Event, Events
 
 
-class Told:
+class Message:
     """A message as the consumer hands it out."""
 
     def __init__(self, value: bytes | None, error: str | None = None) -> None:
@@ -32,13 +32,13 @@ class Told:
 class Topic:
     """Stands in for the broker's side: batches of messages, then silence; it notes what is committed when."""
 
-    def __init__(self, ended: threading.Event, *batches: list[Told]) -> None:
+    def __init__(self, ended: threading.Event, *batches: list[Message]) -> None:
         self._batches, self._ended = list(batches), ended
         self.log: list[str] = []
 
     def subscribe(self, topics: list[str]) -> None: ...
 
-    def consume(self, num_messages: int, timeout: float) -> Sequence[Told]:
+    def consume(self, num_messages: int, timeout: float) -> Sequence[Message]:
         if not self._batches:
             self._ended.set()
             return []
@@ -51,8 +51,8 @@ class Topic:
         self.log.append("closed")
 
 
-def told(path: Path, table: str, instant: str = "20260101") -> Told:
-    return Told(json.dumps({"basePath": str(path), "tableName": table, "commitTime": instant}).encode())
+def message_of(path: Path, table: str, instant: str = "20260101") -> Message:
+    return Message(json.dumps({"basePath": str(path), "tableName": table, "commitTime": instant}).encode())
 
 
 @pytest.fixture
@@ -73,8 +73,14 @@ def test_what_is_no_callback_or_not_allowed_is_passed_over(tmp_path: Path, event
     ended = threading.Event()
     topic = Topic(
         ended,
-        [told(tmp_path / "a", "a"), Told(b"{"), told(Path("/etc"), "b"), Told(None), Told(None, "a rebalance")],
-        [told(tmp_path / "c", "c", "20260102")],
+        [
+            message_of(tmp_path / "a", "a"),
+            Message(b"{"),
+            message_of(Path("/etc"), "b"),
+            Message(None),
+            Message(None, "a rebalance"),
+        ],
+        [message_of(tmp_path / "c", "c", "20260102")],
     )
 
     def submit(path: str, table: str, instant: str | None) -> None:
@@ -88,7 +94,7 @@ def test_what_is_no_callback_or_not_allowed_is_passed_over(tmp_path: Path, event
 def test_a_queue_that_is_away_is_waited_for(tmp_path: Path, events: Events, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kafka, "_FIRST_PAUSE_SECONDS", 0.01)
     ended = threading.Event()
-    topic = Topic(ended, [told(tmp_path / "a", "a")])
+    topic = Topic(ended, [message_of(tmp_path / "a", "a")])
     tries = iter([StorageError("away"), OSError("away")])
 
     def submit(path: str, table: str, instant: str | None) -> None:
@@ -103,7 +109,7 @@ def test_a_queue_that_is_away_is_waited_for(tmp_path: Path, events: Events, monk
 
 def test_what_the_queue_did_not_take_is_not_committed(tmp_path: Path, events: Events) -> None:
     ended = threading.Event()
-    topic = Topic(ended, [told(tmp_path / "a", "a")])
+    topic = Topic(ended, [message_of(tmp_path / "a", "a")])
 
     def submit(path: str, table: str, instant: str | None) -> None:
         ended.set()
@@ -120,7 +126,7 @@ def test_a_commit_of_offsets_that_fails_ends_nothing(tmp_path: Path, events: Eve
         def commit(self, *, asynchronous: bool) -> None:
             raise RuntimeError("rebalancing")
 
-    topic = Rebalancing(ended, [told(tmp_path / "a", "a")], [told(tmp_path / "b", "b")])
+    topic = Rebalancing(ended, [message_of(tmp_path / "a", "a")], [message_of(tmp_path / "b", "b")])
     taken: list[str] = []
     consume(topic, AllowedPaths([str(tmp_path)]), lambda _, table, __: taken.append(table), events, ended)
     assert taken == ["a", "b"]

@@ -12,7 +12,6 @@ import pyarrow as pa
 import pytest
 
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.commit.setting import CommitSetting
 from skep_table.query import ReadRequest, read
 from skep_table.services.fsck import fsck
 from skep_table.services.savepoint import create_savepoint
@@ -55,7 +54,7 @@ def made(folder: Path, type: TableType) -> Made:
     for number in range(3):
         writer.bulk_insert(frame(0, number))
     saved = writer.upsert(frame(1, 0, 1)).instant.requested_time
-    create_savepoint(HudiTable.open(str(folder)), CommitSetting(), saved)
+    create_savepoint(HudiTable.open(str(folder)), saved)
     for ts in (2, 3):
         writer.upsert(frame(ts, 0, 2))
     before = rows(folder)
@@ -84,7 +83,7 @@ def state(folder: Path) -> set[str]:
 
 
 def killed_after(changes: int, command: list[str], folder: Path) -> bool:
-    """Runs a command and kills it once so many files have come or gone. False when it had ended by then."""
+    """Runs a command and kills it once so many files have been added or deleted. False when it had ended by then."""
     before = state(folder)
     process = subprocess.Popen([*COMMAND, *command], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     while process.poll() is None:
@@ -99,7 +98,7 @@ def answer(command: list[str]) -> subprocess.CompletedProcess[str]:
     return subprocess.run([*COMMAND, *command], capture_output=True, text=True, check=False)
 
 
-# What is said, as an error, where the killed command had come to its end.
+# The message, as an error, where the killed command had come to its end.
 DONE = {"rollback": ("there is no write", "is not the newest write")}
 HALF_WAY = ("rollback", "restore")  # they take writes back one by one, and file by file
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -92,7 +93,7 @@ def test_savepoint_restore_rollback_and_expiry(tmp_path: Path) -> None:
     table.delete_savepoint(kept)
     assert table.savepoints() == {}
     assert table.expire(days=1) == []
-    with pytest.raises(OptionError, match="how long partitions live"):
+    with pytest.raises(OptionError, match="no time to live of partitions"):
         table.expire()
 
 
@@ -121,23 +122,19 @@ def test_inline_clustering_and_settings_that_contradict(tmp_path: Path) -> None:
     assert table.history() == before, "refused before anything was written"
 
 
-def test_services_beside_the_writes_tell_the_hooks(tmp_path: Path) -> None:
+def test_services_beside_the_writes_show_the_hooks(tmp_path: Path) -> None:
     beside = {"hoodie.datasource.compaction.async.enable": True, "hoodie.compact.inline.max.delta.commits": 2}
     table = make(tmp_path / "t", "MERGE_ON_READ", **beside)
-    told: list[str] = []
-    table._setting = type(table._setting)(
-        table._setting.spark,
-        table._setting.options,
-        table._setting.lock,
-        hooks=[lambda committed: told.append(committed.metadata.operation_type.value)],
-    )
+    reported: list[str] = []
+    hook = lambda committed: reported.append(committed.metadata.operation_type.value)  # noqa: E731
+    table._services = replace(table._services, hooks=[hook])
     table.upsert(rows(1, at=2))
     assert wait_for(table.path, 60)
     assert table.read(query="read_optimized", columns=["at"]).to_arrow()["at"].to_pylist() == [2]
-    assert sorted(told) == ["COMPACT", "UPSERT"]
+    assert sorted(reported) == ["COMPACT", "UPSERT"]
 
 
-def test_a_commit_stands_whatever_follows_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_commit_remains_whatever_follows_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from skep_table.errors import StorageError
     from skep_table.services import automatic
 
@@ -149,7 +146,7 @@ def test_a_commit_stands_whatever_follows_it(tmp_path: Path, monkeypatch: pytest
     table = make(tmp_path / "t", **{"hoodie.cleaner.commits.retained": 1})
     monkeypatch.setattr(automatic, "clean", broken)
     for at in (2, 3):
-        with pytest.warns(skep.ServiceWarning, match="stands, but clean after it failed: the disk is full"):
+        with pytest.warns(skep.ServiceWarning, match="is complete, but clean after it failed: the disk is full"):
             table.upsert(rows(1, at=at))
         assert values(table) == [(1, at)]
 
@@ -171,20 +168,20 @@ def test_a_service_that_fails_keeps_no_other_from_running(tmp_path: Path, monkey
     assert len(table.history()) == 2, "the archiver ran all the same"
 
 
-def test_plans_are_told_and_nothing_changes(tmp_path: Path) -> None:
+def test_plans_are_reported_and_nothing_changes(tmp_path: Path) -> None:
     table = make(tmp_path / "t", "MERGE_ON_READ", **{"hoodie.clean.automatic": False})
     for at in range(2, 5):
         table.upsert(rows(1, at=at))
     table.bulk_insert(rows(2))
     before = table.history()
-    told = [
+    reported = [
         *table.compact(plan=True),
         *table.compact(plan=True, logs=True, **{"hoodie.log.compaction.blocks.threshold": 2}),
         *table.cluster(plan=True, sort_by="at"),
         *table.clean(plan=True, **{"hoodie.cleaner.commits.retained": 1}),
         *table.expire(days=1, plan=True),
     ]
-    assert [(done.service, done.state, done.what) for done in told] == [
+    assert [(done.service, done.state, done.what) for done in reported] == [
         ("compact", "planned", "1 file slice"),
         ("log-compact", "planned", "1 file slice"),
         ("cluster", "planned", "2 file groups"),

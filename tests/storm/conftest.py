@@ -1,4 +1,4 @@
-"""Storms: writer processes on one table, what happens to them meanwhile, and the account afterwards."""
+"""Storms: writer processes on one table, what happens to them meanwhile, and the check afterwards."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _load(name: str, path: Path) -> Any:
     return sys.modules[name]
 
 
-account = _load("storm_account", HERE / "account.py")
+totals = _load("storm_totals", HERE / "totals.py")
 script = _load("storm_writer", HERE / "storm_writer.py")
 _load("storm_proxy", HERE / "proxy.py")
 
@@ -144,23 +144,22 @@ class Storm:
         return self.settle()
 
     def settle(self) -> Counter[str]:
-        """The account; and after one more write nothing is left of those that did not come through."""
-        found: Counter[str] = account.check(self.table, self.folder)
+        """The check; and after one more write nothing is left of the writers that failed."""
+        found: Counter[str] = totals.check(self.table, self.folder)
         self.after()
-        assert account.check(self.table, self.folder) == found
-        account.check_clean(self.table)
+        assert totals.check(self.table, self.folder) == found
+        totals.check_clean(self.table)
         print(dict(found))
         return found
 
     def after(self) -> None:
         import pyarrow as pa
 
-        from skep_table.commit.setting import CommitSetting
         from skep_table.write.local import LocalWriter
 
         row = {"id": "after", "part": "after", "ts": 1, "batch": "after"}
         lock = script.make_lock({**self.lock, "beat": 10}, self.table)  # the storm is over: leases are long again
-        LocalWriter(self.table, CommitSetting(lock=lock)).upsert(pa.Table.from_pylist([row], script.SCHEMA))
+        LocalWriter(self.table.with_context(lock=lock)).upsert(pa.Table.from_pylist([row], script.SCHEMA))
 
 
 @pytest.fixture

@@ -18,7 +18,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from skep_table.commit.setting import CommitSetting
 from skep_table.errors import CatalogError, LockError, StorageError, WriteError
 from skep_table.lock import Lock
 from skep_table.options import Options
@@ -61,8 +60,8 @@ def batches(writer: int, life: int, seed: int, count: int) -> Any:
     for number in range(count):
         batch = f"{writer}.{life}.{number}"
         if len(mine) > 3 and dice.random() < 0.25:
-            gone, mine = mine[:2], mine[2:]
-            yield batch, "delete", [{"id": key, "part": part_of(key)} for key in gone]
+            removed, mine = mine[:2], mine[2:]
+            yield batch, "delete", [{"id": key, "part": part_of(key)} for key in removed]
             continue
         own = [f"own-{batch}-{at}" for at in range(dice.randrange(1, 4))]
         mine += own
@@ -96,13 +95,13 @@ SERVICES = {
 }
 
 
-def run_services(table: HudiTable, setting: CommitSetting, stop: Path, note: Any) -> None:
+def run_services(table: HudiTable, setting: dict[str, Any], stop: Path, note: Any) -> None:
     """One round more after the writers are done: a plan that was just made is carried out."""
     rounds_left = 2
     while rounds_left:
         rounds_left -= stop.exists()
         try:
-            for step in maintain(table.reload(), setting):
+            for step in maintain(table.reload().with_context(**setting)):
                 for done in step.run():
                     note(service=done.service, state=str(done))
         except (WriteError, LockError, CatalogError, StorageError) as error:
@@ -110,10 +109,10 @@ def run_services(table: HudiTable, setting: CommitSetting, stop: Path, note: Any
         time.sleep(0.05)
 
 
-def writer_of(job: dict[str, Any], table: HudiTable, setting: CommitSetting) -> Any:
+def writer_of(job: dict[str, Any], table: HudiTable, setting: dict[str, Any]) -> Any:
     """Frames of Arrow are written by threads, those of Spark by Spark."""
     if not job["spark"]:
-        return LocalWriter(table, setting), pa.Table.from_pylist
+        return LocalWriter(table.with_context(**setting)), pa.Table.from_pylist
     from skep_catalog.java import find_java
     from skep_writer import SparkWriter, make_spark
 
@@ -124,7 +123,7 @@ def writer_of(job: dict[str, Any], table: HudiTable, setting: CommitSetting) -> 
         columns = ", ".join(f"{field.name} {'bigint' if field.name == 'ts' else 'string'}" for field in schema)
         return spark.createDataFrame([tuple(row.get(name) for name in schema.names) for row in rows], columns)
 
-    return SparkWriter(table, spark, setting.options, lock=setting.lock), frame
+    return SparkWriter(table.with_context(**setting), spark), frame
 
 
 def main() -> None:
@@ -149,7 +148,7 @@ def main() -> None:
     )
     table = HudiTable.open(job["table"], job["storage_options"])
     lock = make_lock(job["lock"], table)
-    setting = CommitSetting(lock=lock, options=options)
+    setting = {"lock": lock, "options": table.options.with_values(options)}
     if job["stop"]:
         run_services(table, setting, Path(job["stop"]), note)
         return

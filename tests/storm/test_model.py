@@ -23,14 +23,13 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.commit.markers import create_marker
-from skep_table.commit.setting import CommitSetting
 from skep_table.commit.transaction import Transaction
 from skep_table.errors import AlreadyExistsError, SkepError, StorageError
 from skep_table.locks.storage import StorageLock
 from skep_table.names import Marker, MarkerType
 from skep_table.options import Options
 from skep_table.runner import ThreadRunner
-from skep_table.storage import FileStatus, StorageFlags
+from skep_table.storage import FileStatus, FolderListing, StorageFlags
 from skep_table.storage.versioned import Versioned
 from skep_table.table import HudiTable
 from skep_table.timeline.instant import Action, State
@@ -41,11 +40,11 @@ WRITERS = 3
 
 
 class Killed(BaseException):
-    """The writer is gone: nothing that would clean up runs to any effect."""
+    """The writer has ended: no clean-up has any effect."""
 
 
 class Clock:
-    """Time goes on only where the test says so, and where somebody sleeps."""
+    """Time advances only where the test advances it, and where a writer sleeps."""
 
     def __init__(self) -> None:
         self.time = datetime(2030, 1, 1, tzinfo=timezone.utc)
@@ -63,7 +62,7 @@ class Clock:
 
 @dataclass
 class Writer:
-    """A thread that takes one step when it is told to."""
+    """A thread that takes one step on request."""
 
     work: Callable[[], None]
     turn: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
@@ -164,10 +163,16 @@ class Files:
     def list_prefix(self, path: str, *, recursive: bool = False) -> list[FileStatus]:
         return self._do(lambda: self._list(path, recursive))
 
-    def list_folders(self, path: str) -> list[str]:
+    def list_folder(self, path: str) -> FolderListing:
         prefix = path + "/" if path else ""
-        names = [name[len(prefix) :] for name in self.files if name.startswith(prefix)]
-        return self._do(lambda: sorted({name.partition("/")[0] for name in names if "/" in name}))
+
+        def found() -> FolderListing:
+            names = [name[len(prefix) :] for name in self.files if name.startswith(prefix)]
+            return FolderListing(
+                self._list(path, False), sorted({name.partition("/")[0] for name in names if "/" in name})
+            )
+
+        return self._do(found)
 
     def exists(self, path: str) -> bool:
         return self._do(lambda: path in self.files or any(name.startswith(path + "/") for name in self.files))
@@ -181,7 +186,10 @@ class Files:
     def read_range(self, path: str, offset: int, length: int) -> bytes:
         return self._do(lambda: self._get(path)[offset:][:length])
 
-    def open_input(self, path: str) -> pa.NativeFile:
+    def read_suffix(self, path: str, length: int) -> bytes:
+        return self._do(lambda: self._get(path)[-length:])
+
+    def open_input(self, path: str, *, size: int | None = None) -> pa.NativeFile:
         return self._do(lambda: pa.BufferReader(self._get(path)))
 
     @contextmanager
@@ -202,8 +210,12 @@ class Files:
     def rename(self, source: str, target: str) -> None:
         self._do(lambda: self._move(source, target), "rename")
 
-    def delete(self, path: str, **how: Any) -> bool:
-        return self._do(lambda: self.files.pop(path, None) is not None)
+    def delete(self, path: str, **how: Any) -> None:
+        self._do(lambda: self.files.pop(path, None))
+
+    def delete_many(self, paths: Collection[str], **how: Any) -> None:
+        for path in paths:
+            self.delete(path)
 
     def delete_folder(self, path: str, **how: Any) -> None:
         def call() -> None:
@@ -256,13 +268,13 @@ class Lake(RuleBasedStateMachine):
         spec = TableSpec(name="t", schema=pa.schema([("id", pa.string())]), record_key=("id",))
         self.table = create_table(self.files, spec)
 
-    def setting(self) -> CommitSetting:
+    def setting(self) -> dict[str, Any]:
         lock = StorageLock(self.files, clock=self.clock)
         options = Options({"hoodie.write.concurrency.mode": "optimistic_concurrency_control"})
-        return CommitSetting(lock=lock, clock=self.clock, runner=ThreadRunner(1), options=options)
+        return {"lock": lock, "clock": self.clock, "runner": ThreadRunner(1), "options": options}
 
     def write(self) -> None:
-        with Transaction.begin(self.table, Action.COMMIT, self.setting()) as transaction:
+        with Transaction.begin(self.table.with_context(**self.setting()), Action.COMMIT) as transaction:
             time = transaction.instant.requested_time
             transaction.inflight(CommitMetadata())
             latest = slices(transaction.table)
@@ -354,7 +366,7 @@ class Lake(RuleBasedStateMachine):
             assert not path.startswith((".hoodie/.temp", ".hoodie/.heartbeat", ".hoodie/.stages")), path
 
     def came_after_its_rollback(self, path: str) -> bool:
-        """A writer that was taken for dead, woke up to write one file, and died: nobody knows of that file."""
+        """A writer that was taken for dead, woke up to write one file, and died: no record names that file."""
         time = path.rpartition("_")[2].removesuffix(".parquet")
         begun = [
             self.files.files[self.table.layout.path(replace(rollback, state=State.REQUESTED))][1]

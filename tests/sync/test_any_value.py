@@ -70,10 +70,10 @@ def test_values_arrive_as_they_are_and_go_again(
         assert any(same_location(one.storage.location, table.storage.uri(folder)) for one in found.values())
     assert not plan_sync(table, metastore, database, full=True)
 
-    gone = table.view().partitions()[0]
-    LocalWriter(table).delete_partitions([gone.replace("*", "%2A")])
+    dropped = table.view().partitions()[0]
+    LocalWriter(table).delete_partitions([dropped.replace("*", "%2A")])
     sync_table(table.reload(), metastore, database)
     left = {partition.storage.location for partition in metastore.partitions(database, name)}
     assert len(left) == len(wanted) - 1
-    assert not any(same_location(location, table.storage.uri(gone)) for location in left)
+    assert not any(same_location(location, table.storage.uri(dropped)) for location in left)
     assert not plan_sync(table.reload(), metastore, database, full=True)

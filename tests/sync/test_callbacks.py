@@ -13,11 +13,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from skep_sync.callbacks import CallbackWarning, callback_hook, deliver, senders, untold
+from skep_sync.callbacks import CallbackWarning, callback_hook, deliver, senders, undelivered
 from skep_sync.callbacks.senders import HttpSender, KafkaSender, sender_of
 from skep_sync.receiver import parse_callback
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.commit.setting import CommitSetting
 from skep_table.errors import OptionError, SyncError, UnsupportedError
 from skep_table.options import Options
 from skep_table.storage import LocalStorage
@@ -29,7 +28,7 @@ PREFIX = "hoodie.write.commit.callback."
 
 
 class Service:
-    """An HTTP service that can be told to refuse."""
+    """An HTTP service that refuses on request."""
 
     def __init__(self) -> None:
         self.got: list[dict[str, Any]] = []
@@ -83,14 +82,14 @@ def write(table: HudiTable, service: Service) -> Write:
     def one(key: str = "a", hooked: bool = True, url: str | None = None, **extra: str) -> str:
         sender = HttpSender(url or service.url, "secret", 3.0, (("X-Team", "lake"),))
         hooks = [callback_hook(lambda: sender, HudiTable.open)] if hooked else []
-        writer = LocalWriter(table, CommitSetting(), hooks)
+        writer = LocalWriter(table, hooks)
         result = writer.upsert(pa.table({"id": [key], "part": ["p"]}), extra_metadata=extra or None)
         return result.instant.requested_time
 
     return one
 
 
-def test_a_commit_is_told_in_hudis_words(write: Write, table: HudiTable, service: Service) -> None:
+def test_a_commit_is_reported_in_hudis_form(write: Write, table: HudiTable, service: Service) -> None:
     time = write(checkpoint="42")
     (message,), (headers,) = service.got, service.headers
     assert (message["commitTime"], message["tableName"], message["basePath"]) == (time, "orders", table.storage.root)
@@ -110,7 +109,7 @@ def test_who_parses_hudis_callbacks_parses_ours(write: Write, table: HudiTable, 
     assert (parsed.base_path, parsed.instant) == (table.storage.root, time)
 
 
-def test_a_receiver_that_is_down_is_told_later(write: Write, service: Service) -> None:
+def test_a_receiver_that_is_down_is_notified_later(write: Write, service: Service) -> None:
     service.status = 503
     with pytest.warns(CallbackWarning, match="status 503; skep callbacks replay"):
         first = write("a")
@@ -123,7 +122,7 @@ def test_a_receiver_that_is_down_is_told_later(write: Write, service: Service) -
     assert len({message["eventId"] for message in service.got}) == 3
 
 
-def test_commits_of_writers_that_died_before_their_callbacks_are_told(write: Write, service: Service) -> None:
+def test_commits_of_writers_that_died_before_their_callbacks_are_reported(write: Write, service: Service) -> None:
     first = write("a")
     lost = write("b", hooked=False)
     third = write("c")
@@ -136,7 +135,7 @@ def test_callbacks_begin_with_the_first_commit_that_has_them(write: Write, servi
     assert service.times == [second]
 
 
-def test_each_receiver_is_told_by_itself(write: Write, service: Service) -> None:
+def test_each_receiver_is_notified_by_itself(write: Write, service: Service) -> None:
     first = write("a")
     with pytest.warns(CallbackWarning):
         write("b", url="http://127.0.0.1:9/nobody")
@@ -147,15 +146,15 @@ def test_each_receiver_is_told_by_itself(write: Write, service: Service) -> None
     assert service.times[-1] == third
 
 
-def test_replay_tells_what_is_left_and_what_is_asked_for(write: Write, table: HudiTable, service: Service) -> None:
+def test_replay_sends_what_is_left_and_what_is_asked_for(write: Write, table: HudiTable, service: Service) -> None:
     sender = HttpSender(service.url, "k", 3.0)
     times = [write("a"), write("b", hooked=False), write("c", hooked=False)]
-    assert [instant.requested_time for instant in untold(table.reload(), sender)] == times[1:]
+    assert [instant.requested_time for instant in undelivered(table.reload(), sender)] == times[1:]
     delivery = deliver(table.reload(), sender)
-    assert [instant.requested_time for instant in delivery.told] == times[1:]
-    assert deliver(table.reload(), sender).told == ()
+    assert [instant.requested_time for instant in delivery.delivered] == times[1:]
+    assert deliver(table.reload(), sender).delivered == ()
     again = deliver(table.reload(), sender, since=times[0])
-    assert [instant.requested_time for instant in again.told] == times[1:]
+    assert [instant.requested_time for instant in again.delivered] == times[1:]
     assert service.times == [*times, *times[1:]]
 
 
@@ -164,12 +163,12 @@ def test_a_replay_stops_at_the_first_failure(write: Write, table: HudiTable, ser
     lost = [write("b", hooked=False), write("c", hooked=False)]
     service.status = 500
     delivery = deliver(table.reload(), HttpSender(service.url, "k", 3.0))
-    assert (delivery.told, [i.requested_time for i in delivery.left]) == ((), lost)
+    assert (delivery.delivered, [i.requested_time for i in delivery.left]) == ((), lost)
     assert isinstance(delivery.error, SyncError)
 
 
-def test_a_write_that_completes_after_a_later_one_is_told(write: Write, table: HudiTable, service: Service) -> None:
-    """Its instant is older than what the receiver knows, and it is told all the same."""
+def test_a_write_that_completes_after_a_later_one_is_reported(write: Write, table: HudiTable, service: Service) -> None:
+    """Its instant is older than what the receiver knows, and it is sent all the same."""
     sender = HttpSender(service.url, "k", 3.0)
     first = write("a")
     early = write("b", hooked=False)
@@ -177,17 +176,17 @@ def test_a_write_that_completes_after_a_later_one_is_told(write: Write, table: H
     kept = commit.read_bytes()
     commit.unlink()  # still running
     late = deliver(table.reload(), sender)
-    assert late.told == ()
+    assert late.delivered == ()
     third = str(int(early) + 1)
     for suffix in ("commit.requested", "inflight", "commit"):
         (commit.parent / f"{third}.{suffix}").write_bytes(kept if suffix == "commit" else b"")
-    assert [i.requested_time for i in deliver(table.reload(), sender).told] == [third]
+    assert [i.requested_time for i in deliver(table.reload(), sender).delivered] == [third]
     commit.write_bytes(kept)
-    assert [i.requested_time for i in deliver(table.reload(), sender).told] == [early]
+    assert [i.requested_time for i in deliver(table.reload(), sender).delivered] == [early]
     assert service.times == [first, third, early]
 
 
-def test_what_was_told_is_remembered_in_a_few_bytes(write: Write, table: HudiTable) -> None:
+def test_what_was_sent_is_remembered_in_a_few_bytes(write: Write, table: HudiTable) -> None:
     for at in range(5):
         write(str(at))
     (state,) = (Path(table.storage.root) / ".hoodie/.skep/callbacks").iterdir()
@@ -213,8 +212,8 @@ def test_senders_by_hudis_options(monkeypatch: pytest.MonkeyPatch) -> None:
         sender_of(Options({f"{PREFIX}http.url": "u", f"{PREFIX}http.custom.headers": "no colon"}))
     with pytest.raises(UnsupportedError, match="no callback mine"):
         sender_of(Options({f"{PREFIX}class": "mine"}))
-    told: list[Any] = []
-    monkeypatch.setattr(EntryPoint, "load", lambda _self: lambda options: told.append)
+    received: list[Any] = []
+    monkeypatch.setattr(EntryPoint, "load", lambda _self: lambda options: received.append)
     entry = EntryPoint("mine", "x:y", senders.GROUP)
     monkeypatch.setattr(senders, "entry_points", lambda group, name: [entry] if name == "mine" else [])
     assert sender_of(Options({f"{PREFIX}class": "mine"})).address == "skep.callbacks:mine"
@@ -222,10 +221,10 @@ def test_senders_by_hudis_options(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_function_of_ones_own(write: Write, table: HudiTable, monkeypatch: pytest.MonkeyPatch) -> None:
     write("a", hooked=False)
-    told: list[Any] = []
-    own = senders.FunctionSender("mine", told.append)
+    received: list[Any] = []
+    own = senders.FunctionSender("mine", received.append)
     deliver(table.reload(), own, since="0")
-    assert [message["tableName"] for message in told] == ["orders"]
+    assert [message["tableName"] for message in received] == ["orders"]
 
     def fails(_record: Any) -> None:
         raise RuntimeError("not today")
@@ -243,7 +242,7 @@ def test_kafka_gets_messages_by_the_tables_name(write: Write, table: HudiTable) 
     servers = f"{broker.host}:{broker.port}"
     times = [write("a", hooked=False), write("b", hooked=False)]
     sender = KafkaSender(servers, "commits", 0, "all", 3, 10.0)
-    assert len(deliver(table.reload(), sender, since="0").told) == 2
+    assert len(deliver(table.reload(), sender, since="0").delivered) == 2
     consumer = kafka.Consumer({"bootstrap.servers": servers, "group.id": "g", "auto.offset.reset": "earliest"})
     consumer.assign([kafka.TopicPartition("commits", 0, 0)])
     got = consumer.consume(2, timeout=20)
@@ -252,9 +251,9 @@ def test_kafka_gets_messages_by_the_tables_name(write: Write, table: HudiTable) 
     assert {message.key() for message in got} == {b"orders"}
 
 
-def test_kafka_that_does_not_answer_leaves_the_commit_untold(write: Write, table: HudiTable) -> None:
+def test_kafka_that_does_not_answer_leaves_the_commit_undelivered(write: Write, table: HudiTable) -> None:
     pytest.importorskip("confluent_kafka")
     write("a", hooked=False)
     delivery = deliver(table.reload(), KafkaSender("127.0.0.1:9", "commits", -1, "all", 0, 0.5), since="0")
-    assert delivery.told == ()
+    assert delivery.delivered == ()
     assert isinstance(delivery.error, SyncError)

@@ -72,7 +72,7 @@ def aspects(report: CheckReport) -> set[str]:
         (forget_marker, "timeline", ("Hive", "Trino", "Presto", "Spark")),
     ],
 )
-def test_an_entry_put_wrong_is_told_with_those_who_read_it(
+def test_an_entry_put_wrong_is_reported_with_those_who_read_it(
     golden_copy: Callable[..., HudiTable],
     metastore: Metastore,
     database: str,
@@ -107,7 +107,7 @@ def test_partitions_missing_stale_elsewhere_and_of_other_columns(
     list(metastore.alter_partitions(database, "cow_upsert", [moved, older]))
     report = check_table(table, metastore, database)
     assert aspects(report) == {"partitions", "locations", "partition columns"}
-    assert "not in the table any more: 1 partition (city=nowhere)" in str(report)
+    assert "no longer in the table: 1 partition (city=nowhere)" in str(report)
     repaired = sync_table(table, metastore, database, full=True)
     done = {"partitions moved": 1, "partitions' columns corrected": 1, "partitions dropped": 1}
     assert repaired.counts == done
@@ -178,7 +178,7 @@ def test_columns_of_an_entry_in_another_order(
     assert not check_table(table, metastore, database)
 
 
-def test_a_column_that_came_in_the_middle_stands_last_in_new_partitions_too(
+def test_a_column_that_came_in_the_middle_remains_last_in_new_partitions_too(
     metastore: Metastore, database: str, write: Callable[..., HudiTable]
 ) -> None:
     sync_table(write("t", 1, day="a", note="x"), metastore, database)

@@ -33,13 +33,13 @@ def test_kinds(old: list[Column], new: list[Column], kinds: list[Kind]) -> None:
     assert [change.kind for change in column_changes(old, new)] == kinds
 
 
-def test_one_way_changes_are_said_so() -> None:
+def test_one_way_changes_are_reported() -> None:
     (change,) = column_changes(columns(a="bigint"), columns(a="string"))
     assert change.one_way
     assert "one way" in str(change)
 
 
-def test_a_column_in_the_middle_stands_last_where_the_types_would_shift() -> None:
+def test_a_column_in_the_middle_remains_last_where_the_types_would_shift() -> None:
     old, new = columns(a="string", c="int"), columns(a="string", b="string", c="int")
     assert refused(old, new) == []  # an int may become a string: the table's own order is taken
     assert ordered(old, new) == tuple(new)

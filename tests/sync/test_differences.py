@@ -1,4 +1,4 @@
-"""The page on how skep's entries differ from Hudi's tells all that the comparison allows for."""
+"""The page on how skep's entries differ from Hudi's lists all that the comparison allows for."""
 
 from __future__ import annotations
 

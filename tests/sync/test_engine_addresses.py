@@ -21,7 +21,7 @@ def test_an_address_in_full() -> None:
 
 
 @pytest.mark.parametrize(("kind", "port"), [("hive", 10000), ("spark", 10000), ("presto", 8080), ("trino", 8080)])
-def test_ports_go_without_saying(kind: str, port: int) -> None:
+def test_ports_have_defaults(kind: str, port: int) -> None:
     found = EngineAddress.parse(f"{kind}=host")
     assert (found.port, found.catalog) == (port, "hive")
 
@@ -32,6 +32,6 @@ def test_names_are_quoted_as_each_engine_does() -> None:
 
 
 @pytest.mark.parametrize("text", ["hive", "hive=", "impala=host:1", "presto=host:port", "=host"])
-def test_what_is_no_address_is_told(text: str) -> None:
+def test_what_is_no_address_is_reported(text: str) -> None:
     with pytest.raises(InputError, match="engine"):
         EngineAddress.parse(text)

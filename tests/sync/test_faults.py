@@ -40,7 +40,7 @@ class _Turn:
 
 
 class CuttingProxy:
-    """Passes a metastore's calls on, until the one that it was told of: then the line is dead until it is mended."""
+    """Passes a metastore's calls on, until the chosen one: then the connection is dead until it is repaired."""
 
     def __init__(self, port: int) -> None:
         self._target = ("127.0.0.1", port)
@@ -75,7 +75,7 @@ class CuttingProxy:
                 threading.Thread(target=self._serve, args=(client,), daemon=True).start()
 
     def _serve(self, client: socket.socket) -> None:
-        """A client says nothing until it was answered: what comes first after an answer begins a call."""
+        """A client sends nothing until it was answered: what comes first after an answer begins a call."""
         with client, suppress(OSError), socket.create_connection(self._target) as server:
             for end in (client, server):
                 end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -195,7 +195,7 @@ def test_cut_at_a_call(
 
 
 def check_marker(table: HudiTable, metastore: Metastore, database: str) -> None:
-    """An entry that says it is synced is."""
+    """An entry that is marked as synced is synced."""
     entry = metastore.find_table(database, "t")
     newest = table.timeline.data().completed().instants[-1].requested_time
     if entry is not None and entry.parameters.get(MARKER) == newest:

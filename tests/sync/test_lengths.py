@@ -38,16 +38,16 @@ def rows(day: str, **more: pa.Array) -> pa.Table:
 
 def test_a_long_comment_is_shortened_with_a_warning(metastore: Metastore, database: str, tmp_path: Path) -> None:
     long = "what this column is for. " * 20
-    told = pa.schema([pa.field("id", pa.int64(), metadata={"comment": long}), pa.field("day", pa.string())])
-    table = upsert(f"{tmp_path}/t", rows("a").cast(told))
+    commented = pa.schema([pa.field("id", pa.int64(), metadata={"comment": long}), pa.field("day", pa.string())])
+    table = upsert(f"{tmp_path}/t", rows("a").cast(commented))
     report = sync_table(table, metastore, database)
     (warning,) = report.plan.warnings
     assert "the comment of column id is longer" in warning
     entry = metastore.table(database, "t")
     (column,) = [column for column in entry.storage.columns if column.name == "id"]
     assert column.comment == long[:253] + "..."
-    told_spark = json.loads(entry.parameters["spark.sql.sources.schema.part.0"])
-    assert long in [field["metadata"].get("comment") for field in told_spark["fields"]]
+    spark_text = json.loads(entry.parameters["spark.sql.sources.schema.part.0"])
+    assert long in [field["metadata"].get("comment") for field in spark_text["fields"]]
     assert metastore.partition_names(database, "t") == ["day=a"]
     assert not sync_table(table, metastore, database).changed
     assert not check_table(table, metastore, database)

@@ -20,7 +20,6 @@ from skep_sync.status import sync_status
 from skep_sync.steps import WriteManifests
 from skep_sync.sync import plan_sync, sync_table
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.commit.setting import CommitSetting
 from skep_table.errors import StorageError, SyncError, TableMismatchError
 from skep_table.options import Options
 from skep_table.query import ReadRequest, read
@@ -194,8 +193,8 @@ def test_lists_are_not_made_from_a_look_that_a_clean_has_overtaken(
     early = write("t", 1, 2)
     for note in ("a", "b", "c"):
         table = write("t", 1, note=note)
-    setting = CommitSetting(options=Options({"hoodie.cleaner.commits.retained": "1"}))
-    assert clean(table, setting) is not None
+    setting = {"options": Options({"hoodie.cleaner.commits.retained": "1"})}
+    assert clean(table.with_context(**setting)) is not None
     with pytest.raises(SyncError, match="clean"):
         plan_sync(early, metastore, database, options=OPTIONS)
     sync_table(table, metastore, database, options=OPTIONS)

@@ -1,4 +1,4 @@
-"""A first sync of 100,000 partitions: bounded memory, progress told, and gone on with after a kill."""
+"""A first sync of 100,000 partitions: bounded memory, progress reported, and continued after a kill."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from skep_sync.sync import sync_table
 from skep_table.events import Event, Events
 from skep_table.table import HudiTable
 
-def tell(event: Event) -> None:
+def show(event: Event) -> None:
     if event.done is not None:
         print(json.dumps({"done": event.done, "total": event.total}), flush=True)
 
 path, uri, database = sys.argv[1:]
 with Metastore.connect(uri) as metastore:
-    report = sync_table(HudiTable.open(path), metastore, database, events=Events(tell))
+    report = sync_table(HudiTable.open(path), metastore, database, events=Events(show))
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 print(json.dumps({"counts": report.counts, "calls": report.calls, "seconds": report.seconds, "peak": peak}))
 """
@@ -60,9 +60,9 @@ def test_a_hundred_thousand_partitions(own_metastore: Metastore, tmp_path: Path)
     killed = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert killed.stdout is not None
     for line in killed.stdout:
-        told = json.loads(line)
-        assert told["total"] == PARTITIONS
-        if told["done"] >= PARTITIONS // 20:
+        update = json.loads(line)
+        assert update["total"] == PARTITIONS
+        if update["done"] >= PARTITIONS // 20:
             break
     killed.send_signal(signal.SIGKILL)
     killed.communicate()
@@ -77,7 +77,7 @@ def test_a_hundred_thousand_partitions(own_metastore: Metastore, tmp_path: Path)
     *progress, report = map(json.loads, went_on.stdout.splitlines())
     print(report, "already there:", before)
     assert report["counts"] == {"partitions added": PARTITIONS - before, "tables altered": 1}
-    assert [told["done"] for told in progress] == sorted(told["done"] for told in progress)
+    assert [update["done"] for update in progress] == sorted(update["done"] for update in progress)
     assert progress[-1] == {"done": PARTITIONS - before, "total": PARTITIONS - before}
     assert report["peak"] < BYTES
     assert len(metastore.partition_names(database, "many")) == PARTITIONS

@@ -85,9 +85,9 @@ def test_every_key_of_hudi_is_known_with_its_default(key: str) -> None:
     option = REGISTRY.find(key)
     assert option is not None
     assert (option.status is Status.PLANNED) == (key in REFUSED)
-    told = HUDI[key]
-    if option.status is Status.SUPPORTED and told is not None:
-        wanted = OURS[key] if key in OURS else option.parse(told)
+    documented = HUDI[key]
+    if option.status is Status.SUPPORTED and documented is not None:
+        wanted = OURS[key] if key in OURS else option.parse(documented)
         assert option.default == wanted
 
 
@@ -106,7 +106,7 @@ class TestEntries:
         types = {column.name: column.type for column in metastore.table(database, "t").storage.columns}
         assert types["at"] == kind
 
-    def test_fields_that_hive_can_not_tell_apart_are_refused_before_anything_is_touched(
+    def test_fields_that_hive_can_not_distinguish_are_refused_before_anything_is_touched(
         self, metastore: Metastore, database: str, tmp_path: Path
     ) -> None:
         """Some writer made such a table: it is the schema in the commit that counts."""

@@ -20,7 +20,7 @@ HOUR = 3600
 
 
 def end_at(table: HudiTable, number: int, seconds: float) -> None:
-    """Has a completed write end at a time, as storage tells it."""
+    """Has a completed write end at a time, as storage reports it."""
     instant = table.timeline.data().completed().instants[number]
     os.utime(Path(table.storage.root, table.layout.path(instant)), (seconds, seconds))
 
@@ -58,7 +58,7 @@ def test_it_is_seen_by_its_end(
 def test_it_ended_in_the_second_of_the_other(
     overtaken: Callable[[float, float], HudiTable], metastore: Metastore, database: str
 ) -> None:
-    """Object stores tell times in seconds: its own sync, right after it, finds the marker where the table is."""
+    """Object stores report times in seconds: its own sync, right after it, finds the marker where the table is."""
     third = int(time.time()) - 1
     table = overtaken(third, third)
     assert sync_table(table, metastore, database).counts == {"partitions added": 1}
@@ -71,6 +71,6 @@ def test_the_next_commit_makes_up_for_it(
 ) -> None:
     third = int(time.time()) - HOUR
     table = overtaken(third, third)
-    assert not sync_table(table, metastore, database).changed, "long ago: whoever wrote it has synced, or it died"
+    assert not sync_table(table, metastore, database).changed, "long ago: its writer has synced, or it died"
     sync_table(write("t", 4, day="day1"), metastore, database)
     assert metastore.partition_names(database, "t") == ["day=day1", "day=day2", "day=day3"]

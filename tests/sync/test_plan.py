@@ -1,4 +1,4 @@
-"""Planning is a function of values: what is wanted, what is there, what the timeline tells of partitions."""
+"""Planning is a function of values: what is wanted, what is there, what the timeline records of partitions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from skep_catalog.entries import wanted_entries
 from skep_sync.changes import Changes, Files, SyncPoint
 from skep_sync.locations import registered_there, same_location
 from skep_sync.options import Cascade
-from skep_sync.plan import Layout, differences, entry_steps, merged, partition_steps
+from skep_sync.plan import EntryLayout, differences, entry_steps, merged, partition_steps
 from skep_sync.steps import AddPartitions, AlterEntry, CreateEntry, DropPartitions, MovePartitions
 from skep_sync.values import Extractor, values_of_name
 from skep_table.errors import FormatError
@@ -185,7 +185,7 @@ class TestWhatOthersPutThere:
         assert differences(shouted, merged(wanted(), shouted, {})) == []
 
 
-LAYOUT = Layout(BASE, ("p",), Extractor.HIVE_STYLE, decode=True)
+LAYOUT = EntryLayout(BASE, ("p",), Extractor.HIVE_STYLE, decode=True)
 
 
 def changes(
@@ -222,7 +222,7 @@ class TestPartitions:
         assert step == DropPartitions(wanted(), ("p=x y",))
 
     def test_two_folders_of_one_value_are_refused(self) -> None:
-        layout = Layout(BASE, ("p",), Extractor.SINGLE_PART, decode=False)
+        layout = EntryLayout(BASE, ("p",), Extractor.SINGLE_PART, decode=False)
         with pytest.raises(FormatError, match=r"'2024-01' and '2024/01' have the same values|'2024/01' and '2024-01'"):
             partition_steps(wanted(), changes(["2024/01", "2024-01"]), layout, {})
 
@@ -268,7 +268,7 @@ class TestLocations:
     )
     def test_a_metastore_spells_out_what_was_left_to_it(self, registered: str, wanted: str) -> None:
         assert registered_there(registered, wanted)
-        assert not same_location(registered, wanted), "who may be served is not told by that"
+        assert not same_location(registered, wanted), "this does not decide who may be served"
 
     @pytest.mark.parametrize(
         ("one", "other"),

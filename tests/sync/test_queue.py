@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -74,7 +74,7 @@ class TestOnAnyStorage:
         assert SyncQueue(storage).pending() == []
         assert storage.list_prefix("", recursive=True) == []
 
-    def test_failures_are_counted_and_told_to_the_next_process(self, storage: Storage) -> None:
+    def test_failures_are_counted_and_reported_to_the_next_process(self, storage: Storage) -> None:
         clock = SetClock()
         queue = SyncQueue(storage, clock=clock, backoff=Backoff(10, 60))
         pending = queue.add("main", TABLE, "t", "1")
@@ -103,7 +103,7 @@ class TestRules:
         for wait, middle in zip(waits, (10, 20, 40, 100, 100), strict=True):
             assert middle * 0.8 <= wait <= middle * 1.2
 
-    def test_an_unreachable_metastore_is_told_from_a_refusal(self, tmp_path: Path) -> None:
+    def test_an_unreachable_metastore_is_distinguished_from_a_refusal(self, tmp_path: Path) -> None:
         queue = SyncQueue(open_storage(tmp_path))
         pending = queue.add("main", TABLE, "t", "1")
         try:
@@ -165,9 +165,14 @@ class Dying(LocalStorage):
         self._live()
         super().replace_atomic(path, data, **how)
 
-    def delete(self, path: str, **how: Any) -> bool:
+    def delete(self, path: str, **how: Any) -> None:
         self._live()
-        return super().delete(path, **how)
+        super().delete(path, **how)
+
+    def delete_many(self, paths: Collection[str], **how: Any) -> None:
+        for path in paths:
+            self._live()
+            super().delete_many([path], **how)
 
 
 @pytest.mark.parametrize("calls", range(8))

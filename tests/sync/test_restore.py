@@ -66,7 +66,7 @@ def test_columns_parameters_and_serde_come_back(
     entry = metastore.table(database, "cow_upsert")
     assert entry.storage == before.storage
     assert without_time(entry.parameters) == without_time(before.parameters)
-    # The restore kept what stood there, so it can be taken back.
+    # The restore kept the entry it replaced, so it can be undone.
     restore_entries(table, metastore, database)
     assert metastore.table(database, "cow_upsert").storage == synced.storage
     assert not plan_sync(table, metastore, database, full=True)
@@ -84,7 +84,7 @@ def test_a_dropped_entry_is_made_anew(copy: Callable[[str], HudiTable], metastor
     assert metastore.table(database, "cow_upsert").storage == kept.table.storage
 
 
-def test_no_copy_is_said_so(copy: Callable[[str], HudiTable], metastore: Metastore, database: str) -> None:
+def test_no_copy_is_reported(copy: Callable[[str], HudiTable], metastore: Metastore, database: str) -> None:
     with pytest.raises(InputError, match=f"no copy of {database}.cow_upsert"):
         restore_entries(copy("cow_upsert"), metastore, database)
 
@@ -113,7 +113,7 @@ class TestStrategies:
         assert metastore.tables(database) == ["mor_upsert"]
         assert not plan_sync(table, metastore, database, options={STRATEGY: "RO"}, full=True)
 
-    def test_views_that_others_made_stay_and_are_told_of(
+    def test_views_that_others_made_stay_and_are_reported(
         self, copy: Callable[[str], HudiTable], metastore: Metastore, database: str
     ) -> None:
         table = copy("mor_upsert")

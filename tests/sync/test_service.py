@@ -160,7 +160,7 @@ class TestAroundTheSync:
         assert service.wait_until_idle(WAIT)
         assert count == 2
 
-    def test_a_target_that_answers_again_is_told_of_all_it_missed(
+    def test_a_target_that_answers_again_receives_all_it_missed(
         self, monkeypatch: pytest.MonkeyPatch, queue: SyncQueue, heard: list[Event], tmp_path: Path
     ) -> None:
         """Its tables don't wait for their own time."""

@@ -1,4 +1,4 @@
-"""Tables that Hudi wrote, synced to a real metastore: what it then says, again, after changes, and against others."""
+"""Tables that Hudi wrote, synced to a real metastore: its entries, once more, after changes, and against others."""
 
 from __future__ import annotations
 
@@ -85,16 +85,16 @@ class TestGoldenTables:
                 assert names == [c.name for c in (*entry.storage.columns, *entry.partition_keys)]
                 assert entry.parameters[MARKER] == table.timeline.data().completed().instants[-1].requested_time
 
-    def test_the_snapshot_schema_is_the_one_that_spark_told(
+    def test_the_snapshot_schema_is_the_one_that_spark_reported(
         self, golden: Path, metastore: Metastore, database: str
     ) -> None:
         """`expected/schema.json` is what Hudi's own reader answered."""
         folder = golden / "0.15.0" / "cow_upsert"
         sync_table(HudiTable.open(str(folder / "table")), metastore, database)
-        told = json.loads((folder / "expected" / "schema.json").read_text())
+        recorded = json.loads((folder / "expected" / "schema.json").read_text())
         registered = metastore.table(database, "cow_upsert").parameters["spark.sql.sources.schema.part.0"]
         by_name = {field["name"]: field["type"] for field in json.loads(registered)["fields"]}
-        assert by_name == {field["name"]: field["type"] for field in told["fields"]}
+        assert by_name == {field["name"]: field["type"] for field in recorded["fields"]}
 
     @pytest.mark.parametrize("version", VERSIONS)
     def test_special_partition_values_are_decoded(
@@ -122,6 +122,16 @@ class TestGoldenTables:
             files = [s.base_file for s in slices if s.base_file is not None]
             assert partition.parameters["numFiles"] == str(len(files))
             assert partition.parameters["totalSize"] == str(sum(file.size_bytes for file in files))
+
+    def test_new_partitions_do_not_repeat_what_spark_reads_at_the_table(
+        self, golden: Path, metastore: Metastore, database: str
+    ) -> None:
+        sync_table(HudiTable.open(str(golden / "0.15.0" / "cow_upsert" / "table")), metastore, database)
+        entry = metastore.table(database, "cow_upsert")
+        assert {"path", "hoodie.query.as.ro.table"} <= entry.storage.serde_parameters.keys()
+        for partition in metastore.partitions(database, "cow_upsert"):
+            assert partition.storage.serde_parameters.keys() <= {"serialization.format"}
+            assert partition.storage.columns == entry.storage.columns
 
 
 class TestIncremental:
@@ -178,14 +188,14 @@ class TestIncremental:
         table = copy("0.15.0", "cow_upsert")
         sync_table(table, metastore, database)
         view = table.view()
-        gone = view.partitions()[0]
+        replaced = view.partitions()[0]
         time = "20991231235959999"
         metadata = {
             "partitionToWriteStats": {},
             "compacted": False,
             "extraMetadata": {},
             "operationType": "DELETE_PARTITION",
-            "partitionToReplaceFileIds": {gone: [slice_.file_id for slice_ in view.slices(gone)]},
+            "partitionToReplaceFileIds": {replaced: [slice_.file_id for slice_ in view.slices(replaced)]},
         }
         folder = Path(table.storage.root, ".hoodie")
         for ending in (".replacecommit.requested", ".replacecommit.inflight"):
@@ -194,10 +204,10 @@ class TestIncremental:
         plan = plan_sync(table.reload(), metastore, database)
         drop, alter = plan.steps
         assert isinstance(drop, DropPartitions)
-        assert drop.names == (f"city={gone}",)
+        assert drop.names == (f"city={replaced}",)
         assert isinstance(alter, AlterEntry)
         sync_table(table.reload(), metastore, database)
-        assert f"city={gone}" not in metastore.partition_names(database, "cow_upsert")
+        assert f"city={replaced}" not in metastore.partition_names(database, "cow_upsert")
         assert not plan_sync(table.reload(), metastore, database, full=True)
 
     def test_a_marker_the_timeline_does_not_know_compares_all(
@@ -229,7 +239,7 @@ class TestIncremental:
         assert not sync_table(older, metastore, database).changed
         assert metastore.table(database, "cow_upsert").parameters[MARKER] == marker
 
-    def test_a_commit_that_was_restored_away_is_told(
+    def test_a_commit_that_was_restored_away_is_reported(
         self, copy: Callable[[str, str], HudiTable], metastore: Metastore, database: str
     ) -> None:
         table = copy("0.15.0", "cow_upsert")
@@ -245,7 +255,7 @@ class TestTogether:
     def test_syncs_at_once_lose_nothing(
         self, copy: Callable[[str, str], HudiTable], metastore: Metastore, database: str
     ) -> None:
-        """Also on servers that do not know of expected parameters: syncs of one table take turns."""
+        """Also on servers without expected parameters: syncs of one table take turns."""
         table = copy("0.15.0", "mor_upsert")
         bring_back = hide_last_commit(table)
         older, newer = table.reload(), bring_back()

@@ -124,7 +124,7 @@ class TestMany:
         return ["-m", metastore.uri, "-d", database, "-w", str(tmp_path)]
 
     @pytest.mark.usefixtures("tables")
-    def test_all_tables_are_synced_and_what_changed_is_told(
+    def test_all_tables_are_synced_and_what_changed_is_reported(
         self, write: Callable[..., HudiTable], words: list[str], database: str, tmp_path: Path
     ) -> None:
         write("b", 2, day="2026-01-02")
@@ -193,7 +193,7 @@ class TestMany:
         assert outcome.error is not None
         assert len(pending()) == 1, "one that failed settles nothing"
 
-    def test_each_target_is_synced_and_a_failure_is_told(
+    def test_each_target_is_synced_and_a_failure_is_reported(
         self, write: Callable[..., HudiTable], words: list[str], metastore: Metastore, database: str
     ) -> None:
         path = write("t", 1).storage.root
@@ -224,7 +224,7 @@ class TestMany:
         assert run("sync", *words, "-m", "thrift://127.0.0.1:1").exit_code == 2
 
 
-def test_lock_show_tells_holder_and_waiter(metastore: Metastore, database: str) -> None:
+def test_lock_show_shows_holder_and_waiter(metastore: Metastore, database: str) -> None:
     with held(HmsLock(metastore, database, "t", purpose="20260101000000000"), 5) as lock_id:
         waiting = metastore.lock(database, "t", agent_info="other", user="someone", host="there")
         shown = run("lock", "show", f"{database}.t", "-m", metastore.uri, "-o", "json")
@@ -268,15 +268,15 @@ except SystemExit:
 
     def loaded() -> tuple[str, str]:
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-        told, modules = done.stdout.splitlines()
-        return told, modules
+        printed, modules = done.stdout.splitlines()
+        return printed, modules
 
-    told, modules = loaded()
-    assert "2 partitions added" in told
+    printed, modules = loaded()
+    assert "2 partitions added" in printed
     assert modules == "[]"
     LocalWriter(table.reload()).delete_partitions(["2026-01-02"])
-    told, modules = loaded()
-    assert "1 partitions dropped" in told
+    printed, modules = loaded()
+    assert "1 partitions dropped" in printed
     assert modules == "[]"
 
 

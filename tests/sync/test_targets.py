@@ -1,4 +1,4 @@
-"""Several targets: told by options, each with its own names, markers and failures."""
+"""Several targets: named by options, each with its own names, markers and failures."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class TestOptions:
             ),
         ],
     )
-    def test_half_told_targets_are_refused_by_name(self, options: dict[str, str], message: str) -> None:
+    def test_incomplete_targets_are_refused_by_name(self, options: dict[str, str], message: str) -> None:
         with pytest.raises(OptionError, match=message):
             targets_of(options)
 
@@ -161,9 +161,9 @@ class TestQueued:
         assert metastore.tables(database) == ["t"]
         assert queue.pending() == []
 
-    def test_a_table_that_is_gone_is_forgotten(self, metastore: Metastore, tmp_path: Path) -> None:
+    def test_a_table_that_is_missing_is_forgotten(self, metastore: Metastore, tmp_path: Path) -> None:
         queue = SyncQueue(open_storage(tmp_path / "queue"))
-        queue.add("main", str(tmp_path / "gone"), "t", None)
+        queue.add("main", str(tmp_path / "missing"), "t", None)
         with Clients(metastore) as clients:
             ((_, outcome),) = sync_queued(queue, targets_of({}), clients)
         assert isinstance(outcome.error, NotATableError)

@@ -26,9 +26,9 @@ Write = Callable[..., HudiTable]
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """What is asked of local storage."""
+    """Counts the calls of local storage."""
     counted: Counter[str] = Counter()
-    for name in ("list_prefix", "list_folders", "read", "open_input", "exists", "size"):
+    for name in ("list_prefix", "list_folder", "read", "open_input", "exists", "size"):
         monkeypatch.setattr(LocalStorage, name, _counting(getattr(LocalStorage, name), name, counted))
     return counted
 
@@ -51,7 +51,7 @@ def test_a_round_without_news_is_one_listing_a_table(write: Write, calls: Counte
     tables = [WatchedTable(write(f"t{i}", 1).storage.root) for i in range(5)]
     heard: list[News] = []
     watch = watcher(tables, heard)
-    assert len(watch.round()) == 5, "the first look is news"
+    assert len(watch.round()) == 5, "everything is new in the first round"
     calls.clear()
     assert watch.round() == []
     assert calls == {"list_prefix": 5}
@@ -171,7 +171,7 @@ def test_what_could_not_be_submitted_is_news_again(write: Write) -> None:
     assert watch.round() == []
 
 
-def test_one_table_that_fails_or_is_gone_stops_no_other(
+def test_one_table_that_fails_or_is_missing_stops_no_other(
     write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     good, bad = write("good", 1), write("bad", 1)

@@ -1,4 +1,4 @@
-"""A table of very many partitions, made fast: one file is written, and stands in every partition under a further link.
+"""A table of very many partitions, made fast: one file is written, and is in every partition under a further link.
 
 All files have the footer of a real one, with a bloom filter of full size, and hold the same row.
 """
@@ -13,7 +13,6 @@ from pathlib import Path
 import pyarrow as pa
 
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.commit.setting import CommitSetting
 from skep_table.options import Options
 from skep_table.storage import open_storage
 from skep_table.table import HudiTable
@@ -27,11 +26,11 @@ def make(place: Path, count: int, *, empty: bool = False) -> HudiTable:
     rows = pa.table({"id": pa.array([1], pa.int64()), "day": ["p0000000"]})
     spec = TableSpec(name="many", schema=rows.schema, record_key=("id",), partition_by=("day",))
     create_table(open_storage(place), spec)
-    full_size = CommitSetting(options=Options({"hoodie.index.bloom.num_entries": 60_000}))
-    LocalWriter(HudiTable.open(place), full_size).upsert(rows)
+    full_size = {"options": Options({"hoodie.index.bloom.num_entries": 60_000})}
+    LocalWriter(HudiTable.open(place).with_context(**full_size)).upsert(rows)
     (commit,) = (place / ".hoodie").glob("*.commit")
-    account = json.loads(commit.read_text())
-    (stat,) = account["partitionToWriteStats"]["p0000000"]
+    metadata = json.loads(commit.read_text())
+    (stat,) = metadata["partitionToWriteStats"]["p0000000"]
     (metafile,) = (place / "p0000000").glob(".hoodie_partition_metadata*")
     name = stat["path"].rpartition("/")[2]
     stats = {}
@@ -48,5 +47,5 @@ def make(place: Path, count: int, *, empty: bool = False) -> HudiTable:
                 else:
                     shutil.copy(place / f"p{number - 1:07}" / file, folder / file)
         stats[partition] = [{**stat, "path": f"{partition}/{name}", "partitionPath": partition}]
-    commit.write_text(json.dumps({**account, "partitionToWriteStats": stats}))
+    commit.write_text(json.dumps({**metadata, "partitionToWriteStats": stats}))
     return HudiTable.open(place)

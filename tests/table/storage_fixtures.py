@@ -1,4 +1,4 @@
-"""An S3 server on loopback (moto's) and empty folders in it, for any test."""
+"""An S3 server on loopback (moto's), empty folders in it, and counts of calls and requests, for any test."""
 
 from __future__ import annotations
 
@@ -9,8 +9,27 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from counting_storage import Calls, Requests, count_class
 
-from skep_table.storage import Storage, open_storage
+from skep_table.storage import HdfsStorage, LocalStorage, ObjectStorage, Storage, open_storage
+
+_REQUESTS = Requests()
+
+
+@pytest.fixture
+def storage_calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
+    """The calls of every storage of this process from now on; of one below another, only the outer one's."""
+    calls = Calls()
+    for kind in (LocalStorage, ObjectStorage, HdfsStorage):
+        count_class(kind, calls, monkeypatch.setattr)
+    return calls
+
+
+@pytest.fixture
+def s3_requests(s3_options: dict[str, str]) -> Requests:
+    """The requests to the server of `s3_options`, from now on."""
+    _REQUESTS.clear()
+    return _REQUESTS
 
 
 @pytest.fixture(scope="session")
@@ -23,6 +42,7 @@ def s3_options() -> Iterator[dict[str, str]]:
     def answer_alone(self: Any, environ: Any, respond: Any) -> Any:
         # moto looks whether an object is there, then writes it: between the two another conditional create may pass
         with one_at_a_time:
+            _REQUESTS.add(environ)
             return answer(self, environ, respond)
 
     patch = pytest.MonkeyPatch()

@@ -20,7 +20,6 @@ LOOKS = """
 import gc, json, sys
 import psutil
 import pyarrow as pa
-from skep_table.commit.setting import CommitSetting
 from skep_table.options import Options
 from skep_table.query import ReadRequest, read
 from skep_table.services.clean import plan_clean
@@ -42,12 +41,12 @@ def fsck_(table):
 
 def clean(table):
     options = Options({"hoodie.clean.policy": "KEEP_LATEST_FILE_VERSIONS"})
-    return len(plan_clean(table, CommitSetting(options=options)).file_paths_to_be_deleted_per_partition or ())
+    return len(plan_clean(table.with_context(options=options)).file_paths_to_be_deleted_per_partition or ())
 
 def delete(table):
     keys = pa.table({"id": pa.array([2], pa.int64()), "day": ["p0000000"]})
     options = Options({"hoodie.index.type": "GLOBAL_BLOOM"})
-    return len(LocalWriter(table, CommitSetting(options=options)).delete(keys).partitions)
+    return len(LocalWriter(table.with_context(options=options)).delete(keys).partitions)
 
 def show(table):
     # What `skep show` prints, and how it finds it.
@@ -88,7 +87,7 @@ def test_footers_are_given_back(files: int, tmp_path: Path) -> None:
     assert {name: answer for name, (answer, _) in found.items()} == {
         "count": files, "rows": files, "look_up": files, "fsck_": 0, "clean": 0, "delete": 0, "show": files,
     }  # fmt: skip
-    # A footer is 0.43 MB, and was twice that in memory. What a plan says of 5,000 files is a few kB each.
+    # A footer is 0.43 MB, and was twice that in memory. A plan of 5,000 files takes a few kB for each.
     assert {name: grown for name, (_, grown) in found.items() if grown > (40 << 20) + files * 10_000} == {}
 
 

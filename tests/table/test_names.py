@@ -1,4 +1,4 @@
-"""File names of a table (format guide 4): Hudi's own are told apart and printed back, each grammar goes both ways."""
+"""File names of a table (format guide 4): Hudi's own are recognised and printed back, each grammar goes both ways."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Options: what the errors of values say, and which unknown keys are warned of."""
+"""Options: the errors of wrong values, and which unknown keys are warned of."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def checked(*keys: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("parse", "default", "said"),
+    ("parse", "default", "expected_message"),
     [
         (int, 1, "is not a whole number"),
         (float, 1.0, "is not a number"),
@@ -34,13 +34,13 @@ def checked(*keys: str) -> list[str]:
     ],
 )
 def test_a_value_of_the_wrong_kind_is_named_in_plain_words(
-    parse: Callable[[str], object], default: object, said: str
+    parse: Callable[[str], object], default: object, expected_message: str
 ) -> None:
-    key = f"skep.test.{said.replace(' ', '.')}.{default}"
+    key = f"skep.test.{expected_message.replace(' ', '.')}.{default}"
     known = REGISTRY.find(key) or option(key, parse, default)
     with pytest.raises(OptionError) as error:
         Options({key: "abc"}).value(known)
-    assert str(error.value) == f"option {key}: 'abc' {said}"
+    assert str(error.value) == f"option {key}: 'abc' {expected_message}"
 
 
 @pytest.mark.parametrize(

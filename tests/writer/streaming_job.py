@@ -10,7 +10,8 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,14 +41,18 @@ class KillingStorage(LocalStorage):
             os.kill(os.getpid(), signal.SIGKILL)
         return answer
 
-    def create_exclusive(self, path: str, data: bytes) -> None:
-        self._change("create", path, lambda: LocalStorage.create_exclusive(self, path, data))
+    def create_exclusive(self, path: str, data: bytes, **how: Any) -> None:
+        self._change("create", path, lambda: LocalStorage.create_exclusive(self, path, data, **how))
 
-    def delete(self, path: str) -> bool:
-        return bool(self._change("delete", path, lambda: LocalStorage.delete(self, path)))
+    def delete(self, path: str, **how: Any) -> None:
+        self._change("delete", path, lambda: LocalStorage.delete(self, path, **how))
 
-    def delete_folder(self, path: str) -> None:
-        self._change("delete_folder", path, lambda: LocalStorage.delete_folder(self, path))
+    def delete_many(self, paths: Collection[str], **how: Any) -> None:
+        for path in paths:
+            self._change("delete", path, partial(LocalStorage.delete_many, self, [path], **how))
+
+    def delete_folder(self, path: str, **how: Any) -> None:
+        self._change("delete_folder", path, lambda: LocalStorage.delete_folder(self, path, **how))
 
 
 def main() -> None:
@@ -60,7 +65,9 @@ def main() -> None:
     table = HudiTable.open(KillingStorage(str(folder / "table")))
 
     def write(frame: Any, number: int) -> None:
-        result = SparkWriter(table.reload(), spark, collect).insert(frame, batch_id=f"job-{number}")
+        result = SparkWriter(table.reload().with_context(options=collect), spark).insert(
+            frame, batch_id=f"job-{number}"
+        )
         print("BATCH", number, result.repeated, flush=True)
 
     stream = spark.readStream.schema("id bigint, v bigint").option("maxFilesPerTrigger", 1).json(str(folder / "in"))

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from skep_table.options import Options
 from skep_table.query import read
 from skep_table.query.request import ReadRequest
 from skep_table.table import HudiTable
@@ -31,7 +30,7 @@ def test_an_upsert_keeps_the_other_rows_of_the_file(spark: Any, golden: Path, tm
     meta = [name for name in frame.columns if name.startswith("_hoodie")]
     (key,) = (row.order_id for row in frame.select("order_id").collect())
     changed = frame.where(f"order_id = '{key}'").drop(*meta, "note").selectExpr("*", "'x' note")
-    SparkWriter(table, spark, Options({"skep.spark.collect.max.bytes": "0"})).upsert(changed)
+    SparkWriter(table.with_options({"skep.spark.collect.max.bytes": "0"}), spark).upsert(changed)
     after = content()
     assert after[key]["note"] == "x"
     assert {k: row for k, row in after.items() if k != key} == {k: row for k, row in before.items() if k != key}

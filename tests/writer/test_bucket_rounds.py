@@ -10,7 +10,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from skep_table.commit.setting import CommitSetting
 from skep_table.options import Options
 from skep_table.query import ReadRequest, read
 from skep_table.services.compact import compact
@@ -82,14 +81,14 @@ def test_rounds_of_both_engines(
     schema = pa.schema([*((f"k_{name}", KEYS[name][0]) for name in names), ("part", pa.string()), ("ts", pa.int64())])
     keys = {f"k_{name}": [KEYS[name][1](at) for at in range(COUNT)] for name in names}
     table = make_table(schema, record_key=tuple(keys), type=kind)
-    setting = CommitSetting(options=INDEX)
+    setting = {"options": INDEX}
 
     def by_spark(rows: pa.Table) -> None:
         frame = spark.createDataFrame(rows.to_pandas(date_as_object=True), _ddl(names)).repartition(3)
-        SparkWriter(table, spark, INDEX).upsert(frame)
+        SparkWriter(table.with_context(options=INDEX), spark).upsert(frame)
 
     def by_threads(rows: pa.Table) -> None:
-        LocalWriter(table.reload(), setting).upsert(rows)
+        LocalWriter(table.reload().with_context(**setting)).upsert(rows)
 
     expected: dict[int, int] = {}
     known: frozenset[str] = frozenset()
@@ -102,7 +101,7 @@ def test_rounds_of_both_engines(
         assert not known or now == known, "a key went to another group"
         known = now
     if kind is TableType.MERGE_ON_READ:
-        compact(table.reload(), setting)
+        compact(table.reload().with_context(**setting))
     stored = read(table.reload(), ReadRequest(columns=(*keys, "part", "ts"))).to_arrow().to_pylist()
     wanted = rows_of(schema, keys, 0, range(COUNT)).to_pylist()
     for at, row in enumerate(wanted):

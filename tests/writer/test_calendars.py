@@ -75,7 +75,7 @@ def short(rows: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
 def test_spark_reads_ancient_values_that_skep_wrote(
     mode: str, engine: str, spark: Any, make_table: Callable[..., HudiTable]
 ) -> None:
-    """Whatever the session takes for the calendar of files that do not say theirs."""
+    """Whatever the session takes for the calendar of files that do not record theirs."""
     table = make_table(SCHEMA)
     writer: Any = LocalWriter(table) if engine == "arrow" else SparkWriter(table, spark)
     writer.bulk_insert(ROWS)

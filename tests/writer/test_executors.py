@@ -106,7 +106,7 @@ def test_executors_without_skep_get_it(
     ]
 
 
-def test_a_local_session_of_another_python_is_told_of_pyspark_python(tmp_path: Path) -> None:
+def test_a_local_session_of_another_python_is_pointed_to_pyspark_python(tmp_path: Path) -> None:
     """Spark starts `python3` of the path where nothing names another one, whatever Python the driver runs."""
     script = tmp_path / "python"
     script.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S "$@"\n')

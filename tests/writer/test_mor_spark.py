@@ -12,7 +12,6 @@ from typing import IO, Any
 import pyarrow as pa
 import pytest
 
-from skep_table.commit.setting import CommitSetting
 from skep_table.query import ReadRequest, read
 from skep_table.services.compact import compact
 from skep_table.storage import LocalStorage
@@ -55,8 +54,8 @@ def test_every_operation(spark: Any, make_table: Make) -> None:
     assert found(table) == expected
     frame = to_spark(table.reload(), ReadRequest(), spark)
     assert {row.id: row.v for row in frame.select("id", "v").collect()} == expected
-    setting = CommitSetting(runner=SparkRunner(spark))
-    (done,) = compact(table, setting)
+    setting = {"runner": SparkRunner(spark)}
+    (done,) = compact(table.with_context(**setting))
     assert done.slices == len({stat.file_id for stat in done.metadata.stats})
     assert found(table) == found(table, query="read_optimized") == expected
 

@@ -8,7 +8,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from skep_table.commit.setting import CommitSetting
 from skep_table.options import Options
 from skep_table.query import ReadRequest, plan
 from skep_table.services.clean import clean
@@ -21,7 +20,7 @@ pytestmark = pytest.mark.spark
 
 SCHEMA = pa.schema([("id", pa.string()), ("part", pa.string()), ("ts", pa.int64()), ("v", pa.string())])
 RETAIN_ONE = Options({"hoodie.cleaner.commits.retained": "1"})
-GONE = r"does not exist|is gone, a clean took it|FileNotFound"
+REMOVED = r"does not exist|deleted by a clean|FileNotFound"
 Make = Callable[..., HudiTable]
 
 
@@ -31,7 +30,7 @@ def rows(ts: int, *ids: str) -> pa.Table:
 
 @pytest.fixture
 def lenient(spark: Any) -> Iterator[Any]:
-    """A session that is told to pass over missing files."""
+    """A session that ignores missing files."""
     spark.conf.set("spark.sql.files.ignoreMissingFiles", "true")
     yield spark
     spark.conf.unset("spark.sql.files.ignoreMissingFiles")
@@ -46,7 +45,7 @@ def test_a_frame_has_all_rows_or_fails(lenient: Any, make_table: Make, where: st
     early = to_spark(table, request, lenient)
     for ts in (2, 3, 4):
         LocalWriter(table).upsert(rows(ts, "a"))
-    assert clean(table, CommitSetting(options=RETAIN_ONE)) is not None
+    assert clean(table.with_context(options=RETAIN_ONE)) is not None
     assert sorted(row.id for row in to_spark(table, request, lenient).collect()) == ["a", "b"]
-    with pytest.raises(Exception, match=GONE):
+    with pytest.raises(Exception, match=REMOVED):
         early.collect()

@@ -41,7 +41,7 @@ def through_spark(table: HudiTable, request: ReadRequest, spark: Any) -> list[by
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """`case`: all golden tables, those beside the sample with --all. A bootstrapped one names a source that is gone."""
+    """`case`: all golden tables, those beside the sample with --all. The source of a bootstrapped one is missing."""
     if "case" not in metafunc.fixturenames:
         return
     found = []
@@ -63,7 +63,7 @@ def test_a_snapshot_is_what_skep_reads_alone(case: golden_archives.Case, spark: 
         ("0.15.0/cow_types_edge", 2, 0),
         ("0.15.0/cow_special_chars_urlencode_hive", 15, 0),
         ("0.15.0/cow_schema_evolution", 1, 2),  # two files hold narrower types
-        ("1.1.1/cow_virtual_keys", 0, 3),  # rows do not say which folder they are in
+        ("1.1.1/cow_virtual_keys", 0, 3),  # rows do not contain their folder
     ],
 )
 def test_spark_reads_base_files_that_have_the_tables_schema(name: str, native: int, merged: int, golden: Path) -> None:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.commit.setting import CommitSetting
+from skep_table.context import TableContext
 from skep_table.errors import StorageError
 from skep_table.options import Options
 from skep_table.query import ReadRequest, read
@@ -55,11 +55,11 @@ def base_files(path: Path) -> set[str]:
 def test_compaction_and_clustering_on_spark(spark: Any, tmp_path: Path) -> None:
     table = make(tmp_path / "t", TableType.MERGE_ON_READ)
     before = rows(table)
-    setting = CommitSetting(runner=SparkRunner(spark), options=Options(SORTED))
-    (compacted,) = compact(table, setting)
+    setting = {"runner": SparkRunner(spark), "options": Options(SORTED)}
+    (compacted,) = compact(table.with_context(**setting))
     assert compacted.slices == 3
     assert rows(table) == before
-    (clustered,) = cluster(table.reload(), setting)
+    (clustered,) = cluster(table.reload().with_context(**setting))
     assert clustered.replaced == 3
     assert rows(table) == before
     stages = {stat.path.split("_")[1].split("-")[1] for stat in clustered.metadata.stats}
@@ -77,21 +77,21 @@ def test_a_task_that_is_tried_again_leaves_nothing(spark: Any, tmp_path: Path, m
             yield batch
             if number == 0 and not Path(failed).exists():
                 Path(failed).touch()
-                raise OSError("the machine is gone")
+                raise OSError("the machine is down")
 
     monkeypatch.setattr(strategies, "_registered", lambda group, name: fails_once if name == "fails" else None)
     path = tmp_path / "t"
     table = make(path, TableType.COPY_ON_WRITE)
     before, there = rows(table), base_files(path)
     options = Options({"hoodie.clustering.execution.strategy.class": "fails", **SORTED})
-    (done,) = cluster(table, CommitSetting(runner=SparkRunner(spark), options=options))
+    (done,) = cluster(table.with_context(runner=SparkRunner(spark), options=options))
     assert Path(failed).exists()
     assert rows(table) == before
     assert base_files(path) - there == {stat.path for stat in done.metadata.stats}
 
 
 def dying(table: HudiTable, at: str) -> HudiTable:
-    """The table through storage that does what the driver says no more, from the first change on that is about `at`."""
+    """The table through storage that refuses every call of the driver from the first change on whose path has `at`."""
 
     class Dying(LocalStorage):
         dead = False
@@ -103,14 +103,14 @@ def dying(table: HudiTable, at: str) -> HudiTable:
         def call(self: Dying, path: str | list[str], *args: Any, **named: Any) -> Any:
             self.dead = self.dead or at in path
             if self.dead:
-                raise StorageError(f"gone at {name} {path}")
+                raise StorageError(f"lost at {name} {path}")
             return getattr(LocalStorage, name)(self, path, *args, **named)
 
         return call
 
     for name in ("sync", "create_exclusive", "replace_atomic", "rename", "delete", "delete_folder"):
         setattr(Dying, name, method(name))
-    return HudiTable(Dying(table.storage.root), table.config, table.timeline, ThreadRunner(1))
+    return HudiTable(TableContext(Dying(table.storage.root)), table.config, table.timeline)
 
 
 DYING = {
@@ -125,14 +125,14 @@ def test_who_dies_on_spark_leaves_the_plan_to_the_next(service: str, spark: Any,
     table = make(path, TableType.MERGE_ON_READ)
     before, there = rows(table), base_files(path)
     schedule, execute, completed = DYING[service]
-    setting = CommitSetting(runner=SparkRunner(spark), options=Options(SORTED))
-    instant = schedule(table.reload(), setting)
+    setting = {"runner": SparkRunner(spark), "options": Options(SORTED)}
+    instant = schedule(table.reload().with_context(**setting))
     assert instant is not None
     for at in (".inflight", f"{instant.requested_time}{completed}"):
         with pytest.raises(StorageError):
-            execute(dying(table.reload(), at), instant, setting)
+            execute(dying(table.reload(), at).with_context(**setting), instant)
         assert rows(table) == before
-    done = execute(table.reload(), instant, setting)
+    done = execute(table.reload().with_context(**setting), instant)
     assert done is not None
     assert rows(table) == before
     assert base_files(path) - there == {stat.path for stat in done.metadata.stats}

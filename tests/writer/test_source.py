@@ -47,6 +47,6 @@ def test_a_filter_reads_what_it_needs(source: Any, golden: Path) -> None:
     assert source.option("where", "qty > 50000").load(str(path)).count() == expected.num_rows
 
 
-def test_what_is_no_table_is_told(source: Any, tmp_path: Path) -> None:
+def test_what_is_no_table_is_reported(source: Any, tmp_path: Path) -> None:
     with pytest.raises(Exception, match=r"no Hudi table|NotATable|hoodie\.properties"):
         source.load(str(tmp_path)).count()

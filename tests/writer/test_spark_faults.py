@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -62,9 +62,14 @@ class DyingStorage(LocalStorage):
         self._count("rename", source)
         super().rename(source, target)
 
-    def delete(self, path: str, **how: Any) -> bool:
+    def delete(self, path: str, **how: Any) -> None:
         self._count("delete", path)
-        return super().delete(path, **how)
+        super().delete(path, **how)
+
+    def delete_many(self, paths: Collection[str], **how: Any) -> None:
+        for path in paths:
+            self._count("delete_many", path)
+            super().delete_many([path], **how)
 
     def delete_folder(self, path: str, **how: Any) -> None:
         self._count("delete_folder", path)
@@ -123,7 +128,7 @@ def test_a_write_whose_storage_dies_leaves_the_table_before_or_after(
     try:
         CHANGES[name](SparkWriter(HudiTable.open(dying), spark), spark)
     except Exception as error:
-        assert "injected" in str(error)  # noqa: PT017 - what comes after the commit is not told
+        assert "injected" in str(error)  # noqa: PT017 - what follows the commit is not reported
         assert content(died) in (before, after)
     else:
         assert content(died) == after

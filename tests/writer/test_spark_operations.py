@@ -59,7 +59,7 @@ def by_file(table: HudiTable, column: str) -> dict[str, list[Any]]:
 
 
 def write(table: HudiTable, spark: Any, operation: str, rows: Any, *, how: Any = None, **options: Any) -> Any:
-    return getattr(SparkWriter(table, spark, Options(options)), operation)(rows, **(how or {}))
+    return getattr(SparkWriter(table.with_context(options=Options(options)), spark), operation)(rows, **(how or {}))
 
 
 def test_partitions_and_tables_are_overwritten(table: HudiTable, spark: Any) -> None:
@@ -144,7 +144,7 @@ def test_each_partition_has_one_file_however_many_there_are(table: HudiTable, sp
         ({"record_key": ("n",)}, {}),
         ({"record_key": ("n", "id"), "partition_by": ("part", "flag")}, {}),
         ({"record_key": ("id",), "partition_by": ()}, {}),
-        # what Spark has no words for is sorted in Python
+        # what Spark can't express is sorted in Python
         (
             {"record_key": ("id",), "partition_by": ("n",), "key_generator": "TIMESTAMP"},
             {
@@ -208,7 +208,7 @@ def test_tables_that_keep_neither_keys_nor_partition_columns(tmp_path: Path, spa
 
 
 @pytest.mark.parametrize("operation", ["bulk_insert", "upsert"])
-def test_keys_that_can_not_be_told_apart_are_refused_in_tasks(operation: str, tmp_path: Path, spark: Any) -> None:
+def test_keys_that_can_not_be_distinguished_are_refused_in_tasks(operation: str, tmp_path: Path, spark: Any) -> None:
     spec = TableSpec(name="t", schema=SCHEMA, record_key=("id", "part"), partition_by=("part",), ordering="ts")
     table = create_table(LocalStorage(str(tmp_path / "t")), spec)
     two = frame(spark, ("x,part:y", "z", 1, 1), ("x", "y,part:z", 1, 2))

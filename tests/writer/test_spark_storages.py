@@ -36,8 +36,8 @@ def test_a_job_writes_where_executors_write(kind: str, spark: Any, place: tuple[
 
     def write(operation: str, *rows: tuple[str, str, int, str]) -> None:
         frame = spark.createDataFrame(rows, DDL)
-        told = {**options, "hoodie.datasource.write.operation": operation}
-        skep.write(frame).options(**told).mode("append").save(storage.root)
+        given = {**options, "hoodie.datasource.write.operation": operation}
+        skep.write(frame).options(**given).mode("append").save(storage.root)
 
     write("bulk_insert", ("a", "x", 1, "a1"), ("b", "x", 1, "b1"), ("c", "y", 1, "c1"))
     write("upsert", ("a", "x", 2, "a2"), ("d", "z", 1, "d1"))

@@ -44,7 +44,7 @@ def test_rows_are_cast_before_keys_are_made(spark: Any, make_table: Make, option
     later = spark.createDataFrame(
         [(1.0, 7.0, "9", 5.0, 5.0), (2.0, 7.0, "11", nan, 2.0), (3.0, 8.0, "1", None, nan)], DDL
     )
-    writer = SparkWriter(table, spark, Options(options))
+    writer = SparkWriter(table.with_context(options=Options(options)), spark)
     writer.upsert(later)
     assert table.reload().schema() == table.schema()
     meta = ("_hoodie_record_key", "_hoodie_partition_path", "n", "i")
@@ -86,7 +86,7 @@ def test_columns_of_nulls_take_the_type_of_the_table(spark: Any, make_table: Mak
     frame = spark.sql("select 'k' id, null x, named_struct('a', 1, 'b', null) s, null extra")
     with pytest.raises(SchemaError, match="column extra has no type"):
         SparkWriter(table, spark).upsert(frame)
-    SparkWriter(table, spark, Options({"skep.write.drop.untyped.columns": "true"})).upsert(frame)
+    SparkWriter(table.with_context(options=Options({"skep.write.drop.untyped.columns": "true"})), spark).upsert(frame)
     SparkWriter(table, spark).bulk_insert(frame.drop("extra"))
     assert rows_of(table, "id", "x", "s") == [("k", None, {"a": 1, "b": None})] * 2
     assert table.reload().schema() == table.schema()
@@ -131,8 +131,10 @@ def test_names_may_have_dots_and_backticks(spark: Any, make_table: Make, options
     table = make_table(schema, record_key=("a.b",), partition_by=("p`q",))
     sorted_by = {"hoodie.bulkinsert.sort.mode": "GLOBAL_SORT", **options}
     frame = spark.createDataFrame([("k", "p", "v", "1")], list(names))
-    SparkWriter(table, spark, Options(sorted_by)).bulk_insert(frame)
-    SparkWriter(table, spark, Options(options)).upsert(spark.createDataFrame([("k", "p", "w", "2")], list(names)))
+    SparkWriter(table.with_context(options=Options(sorted_by)), spark).bulk_insert(frame)
+    SparkWriter(table.with_context(options=Options(options)), spark).upsert(
+        spark.createDataFrame([("k", "p", "w", "2")], list(names))
+    )
     assert rows_of(table, *names) == [("k", "p", "w", "2")]
     back = to_spark(table.reload(), ReadRequest(columns=names), spark)
     assert (back.columns, [tuple(row) for row in back.collect()]) == (list(names), [("k", "p", "w", "2")])
@@ -144,5 +146,5 @@ def test_rows_are_sorted_as_the_table_has_them(spark: Any, make_table: Make) -> 
         {"hoodie.bulkinsert.user.defined.partitioner.sort.columns": "ts", "hoodie.bulkinsert.shuffle.parallelism": "1"}
     )
     rows = [(1.0, 7.0, "9", 5.0, 5.0), (2.0, 7.0, "11", 5.0, 5.0), (3.0, 7.0, "10", 5.0, 5.0)]
-    SparkWriter(table, spark, options).bulk_insert(spark.createDataFrame(rows, DDL))
+    SparkWriter(table.with_context(options=options), spark).bulk_insert(spark.createDataFrame(rows, DDL))
     assert read(table.reload(), ReadRequest(columns=("ts",))).to_arrow()["ts"].to_pylist() == [9, 10, 11]

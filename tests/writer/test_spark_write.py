@@ -48,7 +48,7 @@ def test_insert_update_delete_and_keep(
     options: Options | None, spark: Any, make_table: Make, snapshot: Snapshot
 ) -> None:
     table = make_table(SCHEMA)
-    writer = SparkWriter(table, spark, options)
+    writer = SparkWriter(table.with_context(options=options), spark)
     first = writer.bulk_insert(frame(spark, [("a", "x", 1, "a1"), ("b", "x", 1, "b1"), ("c", "y", 1, "c1")]))
     assert (first.inserted, first.updated, first.deleted) == (3, 0, 0)
     before = snapshot(table)
@@ -127,7 +127,7 @@ def test_every_type_survives(spark: Any, make_table: Make, snapshot: Snapshot) -
 def test_many_groups_in_one_task_and_many_batches(spark: Any, make_table: Make, snapshot: Snapshot) -> None:
     """Several buckets a task, interleaved over batches and input tasks; each row lands in its own partition once."""
     table = make_table(SCHEMA)
-    writer = SparkWriter(table, spark, Options({"skep.spark.rows.per.batch": 50}))
+    writer = SparkWriter(table.with_context(options=Options({"skep.spark.rows.per.batch": 50})), spark)
     rows = spark.range(2000).selectExpr("concat('k', id) id", "concat('p', id % 37) part", "1L ts", "concat('v', id) v")
     writer.upsert(rows.repartition(7))
     again = rows.selectExpr("id", "part", "2L ts", "concat('w', substr(id, 2)) v").repartition(5)
@@ -173,8 +173,8 @@ def test_a_few_files_come_to_the_driver_as_they_are(
     rows = []
     for options in (Options({COLLECTED_BYTES.key: most}), Options({COLLECTED_BYTES.key: 0})):
         table = make_table(arrow_schema(files.schema))
-        assert SparkWriter(table, spark, options).upsert(files).inserted == 300
-        assert SparkWriter(table, spark, options).upsert(files.where("ts < 90")).updated == 90
+        assert SparkWriter(table.with_context(options=options), spark).upsert(files).inserted == 300
+        assert SparkWriter(table.with_context(options=options), spark).upsert(files.where("ts < 90")).updated == 90
         found = snapshot(table).values()
         rows.append(sorted(str([row[name] for name in files.columns]) for row in found))
     assert rows[0] == rows[1]
@@ -250,7 +250,7 @@ def test_names_match_as_in_the_sql_of_the_session(kind: str, spark: Any, make_ta
     SparkWriter(table, spark).upsert(given)
     assert values(snapshot(table)) == {"a": "1"}
     with pytest.raises(KeyFieldError, match="ID differs from it in case only"):
-        SparkWriter(table, spark, Options({"skep.write.case.sensitive": True})).upsert(given)
+        SparkWriter(table.with_context(options=Options({"skep.write.case.sensitive": True})), spark).upsert(given)
     with session_settings(spark, {"spark.sql.caseSensitive": "true"}), pytest.raises(KeyFieldError, match="ID differs"):
         SparkWriter(table, spark).upsert(given)
 
@@ -311,7 +311,7 @@ def test_rows_that_fail_abort_the_write_or_are_left_out(spark: Any, make_table: 
     assert caught.value.fields["errors"] == 1
     assert snapshot(table) == {}
     assert [instant.action.value for instant in table.reload().timeline.instants] == ["rollback"]
-    result = SparkWriter(table, spark, Options({"skep.write.commit.on.errors": True})).upsert(rows)
+    result = SparkWriter(table.with_context(options=Options({"skep.write.commit.on.errors": True})), spark).upsert(rows)
     assert result.errors == 1
     assert sorted(snapshot(table)) == ["a", "c"]
 
@@ -352,4 +352,6 @@ def test_spark_connect_is_refused_by_name(make_table: Make) -> None:
 def test_unknown_values_of_options_are_refused(spark: Any, make_table: Make) -> None:
     table = make_table(SCHEMA)
     with pytest.raises(OptionError, match=r"hoodie\.parquet\.max\.file\.size"):
-        SparkWriter(table, spark, Options({"hoodie.parquet.max.file.size": "much"})).upsert(frame(spark, []))
+        SparkWriter(table.with_context(options=Options({"hoodie.parquet.max.file.size": "much"})), spark).upsert(
+            frame(spark, [])
+        )

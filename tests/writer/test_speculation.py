@@ -32,7 +32,7 @@ import pyarrow as pa
 folder, flags, master = sys.argv[1:]
 
 class SlowOnce(LocalStorage):
-    # Whoever begins the first file of all is slow; the copy of the task that Spark then starts is not.
+    # The task that begins the first file of all is slow; the copy of the task that Spark then starts is not.
     @contextmanager
     def open_write(self, path):
         with super().open_write(path) as file:

@@ -39,7 +39,7 @@ def test_a_stream_that_died_after_its_commit_goes_on_where_it_was(tmp_path: Path
         calls.append((number, result.repeated))
         if number in dies:
             dies.discard(number)
-            raise RuntimeError("the driver is gone, after the commit and before the stream knew")
+            raise RuntimeError("the driver has died, after the commit and before the stream knew")
 
     def run() -> None:
         stream = spark.readStream.schema("id bigint, v bigint").option("maxFilesPerTrigger", 1).json(str(arriving))
@@ -48,7 +48,7 @@ def test_a_stream_that_died_after_its_commit_goes_on_where_it_was(tmp_path: Path
 
     for number in range(3):
         (arriving / f"{number}.json").write_text(json.dumps({"id": number, "v": number * 10}) + "\n")
-    with pytest.raises(Exception, match="the driver is gone"):
+    with pytest.raises(Exception, match="the driver has died"):
         run()
     run()
     assert calls == [(0, False), (1, False), (1, True), (2, False)]
@@ -88,7 +88,7 @@ def test_a_stream_killed_within_its_commits_writes_every_row_once(tmp_path: Path
     table = create_table(storage, TableSpec(name="ticks", schema=schema, record_key=("id",)))
     expected = stream_rows(tmp_path / "in", range(8))
     job = Path(__file__).with_name("streaming_job.py")
-    told: list[str] = []
+    reported: list[str] = []
     for pattern, when in (*KILLS, ("", "")):
         ran = subprocess.run(
             [sys.executable, str(job), str(tmp_path), pattern, when],
@@ -99,14 +99,14 @@ def test_a_stream_killed_within_its_commits_writes_every_row_once(tmp_path: Path
             check=False,
         )
         assert ran.returncode == (-signal.SIGKILL if pattern else 0), (pattern, ran.stdout, ran.stderr[-3000:])
-        told += [line for line in ran.stdout.splitlines() if line.startswith("BATCH")]
+        reported += [line for line in ran.stdout.splitlines() if line.startswith("BATCH")]
         seen = read(table.reload(), ReadRequest(columns=("id",))).to_arrow()["id"].to_pylist()
         assert len(seen) == len(set(seen)), f"rows twice after a kill {when} {pattern}"
     rows = read(table.reload(), ReadRequest(columns=("id", "v"))).to_arrow().sort_by("id").to_pylist()
     assert rows == expected
     assert len(table.reload().timeline.data().completed()) == 8
     assert not table.reload().timeline.pending().instants
-    assert any(line.endswith("True") for line in told), "no batch came again after its commit"
+    assert any(line.endswith("True") for line in reported), "no batch came again after its commit"
 
 
 def test_two_streams_into_one_table(tmp_path: Path, spark: Any) -> None:
@@ -125,7 +125,7 @@ def test_two_streams_into_one_table(tmp_path: Path, spark: Any) -> None:
 
     def run(number: int) -> None:
         def write(frame: Any, batch: int) -> None:
-            SparkWriter(table.reload(), spark, options, StorageLock(table.storage)).insert(
+            SparkWriter(table.reload().with_context(options=options, lock=StorageLock(table.storage)), spark).insert(
                 frame, batch_id=f"stream{number}-{batch}"
             )
 

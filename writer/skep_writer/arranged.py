@@ -1,4 +1,4 @@
-"""bulk_insert of rows that are arranged first: by Spark where it can, else one shuffle by what the arrangement says."""
+"""bulk_insert of rows that are arranged first: by Spark where it can, else by one shuffle."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from skep_table.errors import InputError
 from skep_table.options import Options
+from skep_table.runner import ThreadRunner
 from skep_table.write.arrange import Arrangement
 from skep_table.write.bucket import BucketResult
 from skep_table.write.context import WriteContext
@@ -42,7 +43,7 @@ def write_arranged(frame: DataFrame, keyer: Keyer, context: WriteContext, option
             if by_spark is not None:
                 return stream(by_spark, keyer, context)
             return collect_results(map_frame(frame, _Keyed(keyer, context), RESULTS))
-    rows = SparkRows(frame, keyer, options)
+    rows = SparkRows(frame, keyer, options, ThreadRunner())
     try:
         with small_batches(frame.sparkSession):
             bounds = _bounds(rows.payloads, arrangement, count) if arrangement.by_range else None

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from skep_table.errors import InputError, SchemaError
 from skep_table.write.attempt import Attempt, attempt_scope
-from skep_table.write.frame import conform
+from skep_table.write.conform import conform
 from skep_writer.schemas import in_utc
 from skep_writer.settings import session_settings
 from skep_writer.task_errors import carrying_errors, errors_of_tasks

@@ -1,6 +1,6 @@
 """What can be known of a frame before it is evaluated, or for next to nothing: whether it is small, how wide rows are.
 
-Spark's own estimates are no measure of rows: they know neither how long texts are nor how well files are packed.
+Spark's own estimates do not measure rows: they consider neither the length of texts nor how well files are compressed.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _PACKED = 16
 def is_small(frame: DataFrame, most: int) -> bool:
     """Whether the frame is a few files or values as they are, surely below `most` bytes of Arrow data but for oddities.
 
-    Not where columns are computed: nobody knows how long their texts are.
+    Not where columns are computed: the length of their texts is unknown.
     """
     plan = frame._jdf.queryExecution().optimizedPlan()
     if int(plan.stats().sizeInBytes()) * _PACKED > most:

@@ -56,21 +56,21 @@ def split(tasks: Sequence[ReadTask]) -> tuple[list[ReadTask], list[ReadTask]]:
 
 
 def native_frame(spark: SparkSession, tasks: Sequence[ReadTask]) -> DataFrame:
-    """The rows of such tasks. Columns that the folder tells are put in by the partition path that each row has."""
+    """The rows of such tasks. Columns whose values the folder holds are added by the partition path of each row."""
     from pyspark.sql import functions
 
     scan = tasks[0].scan
-    told = [f.with_nullable(True) for f in spark_arrow(scan.arrow_schema) if f.name in scan.partitions.names]
+    from_folder = [f.with_nullable(True) for f in spark_arrow(scan.arrow_schema) if f.name in scan.partitions.names]
     held = [name for name in scan.columns if name not in scan.partitions.names]
-    read = tuple(dict.fromkeys((*held, PARTITION_PATH))) if told else tuple(held)
+    read = tuple(dict.fromkeys((*held, PARTITION_PATH))) if from_folder else tuple(held)
     struct = spark_type(spark_arrow(to_arrow(scan.file_schema.select(read))))
     storage = scan.table.storage
     paths = [_GLOB.sub(r"\\\1", storage.uri(task.slice.base_file.path)) for task in tasks if task.slice.base_file]
     frame = spark.read.schema(struct).options(**_OPTIONS).parquet(*paths)
-    if told:
+    if from_folder:
         values = {task.slice.partition_path: scan.constants(task.slice) for task in tasks}
-        rows = [(path, *(found[field.name].as_py() for field in told)) for path, found in values.items()]
-        folders = pa.schema([(_FOLDER, pa.string()), *told])
+        rows = [(path, *(found[field.name].as_py() for field in from_folder)) for path, found in values.items()]
+        folders = pa.schema([(_FOLDER, pa.string()), *from_folder])
         listed = functions.broadcast(spark.createDataFrame(rows, spark_type(folders)))
         frame = frame.join(listed, frame[PARTITION_PATH] == listed[_FOLDER], "left")
     return frame.select([quoted(name) for name in scan.columns])

@@ -91,8 +91,10 @@ def _prefixed_key(frame: DataFrame, names: Sequence[str]) -> Column:
     pairs = []
     for name in names:
         text = _text(frame, name)
-        told = functions.when(text == "", EMPTY_TEXT).otherwise(functions.coalesce(text, functions.lit(NULL_TEXT)))
-        pairs.append(functions.concat(functions.lit(f"{name}:"), told))
+        text_of_key = functions.when(text == "", EMPTY_TEXT).otherwise(
+            functions.coalesce(text, functions.lit(NULL_TEXT))
+        )
+        pairs.append(functions.concat(functions.lit(f"{name}:"), text_of_key))
     return functions.concat_ws(",", *pairs)
 
 

@@ -16,7 +16,7 @@ from skep_table.query.read import read_schema
 from skep_table.query.request import ReadRequest
 from skep_table.table import HudiTable
 from skep_table.view import FileSlice
-from skep_table.write.frame import conform
+from skep_table.write.conform import conform
 from skep_writer.edge import Batches
 from skep_writer.executors import ensure_executors
 from skep_writer.native import native_frame, reads_alike, split

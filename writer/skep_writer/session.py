@@ -93,7 +93,7 @@ def is_spark_frame(frame: object) -> bool:
 
 def _pyspark() -> Any:
     try:
-        import pandas  # noqa: F401 - pyspark's Arrow code asks for it
+        import pandas  # noqa: F401 - pyspark's Arrow code imports it
         import pyspark.sql
     except ImportError as error:
         raise EnvironmentMissingError(

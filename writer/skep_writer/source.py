@@ -24,7 +24,7 @@ from skep_table.table import HudiTable
 from skep_writer.scan import rows_of_share, task_shares
 from skep_writer.schemas import spark_arrow, spark_type
 
-_SHARES_FOR_CORES = 8  # how many there are is not told to a data source
+_SHARES_FOR_CORES = 8  # a data source can't query how many there are
 
 
 class SkepSource(DataSource):
@@ -58,15 +58,15 @@ class Asked:
         path = options.get("path")
         if not path:
             raise OptionError('format("skep") needs the path of a table: load(path)', option="path")
-        told = {key: value for key, value in options.items() if key not in ("path", "where", "limit")}
-        table = HudiTable.open(path, told)
+        given = {key: value for key, value in options.items() if key not in ("path", "where", "limit")}
+        table = HudiTable.open(path, given)
         try:
             limit = int(options["limit"]) if "limit" in options else None
         except ValueError as error:
             raise OptionError(
                 f"option limit: {options['limit']!r} is not a whole number", option="limit", found=options["limit"]
             ) from error
-        request = ReadRequest.of(Options(told), where=options.get("where"), limit=limit)
+        request = ReadRequest.of(Options(given), where=options.get("where"), limit=limit)
         return cls(table, request, spark_arrow(read_schema(table, request)))
 
 

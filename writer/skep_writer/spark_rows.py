@@ -22,50 +22,36 @@ from skep_table.options import Options
 from skep_table.runner import Runner
 from skep_table.write.bucket import BucketResult
 from skep_table.write.context import WriteContext
-from skep_table.write.index import NEW_KEY
-from skep_table.write.indexes.base import Index
-from skep_table.write.indexes.moves import GlobalTagger
+from skep_table.write.indexes.tagging import Tagging
 from skep_table.write.keyed import Keyer
 from skep_table.write.options import COLLECTED_BYTES, ROWS_PER_BATCH, TAGGED_LEVEL
 from skep_table.write.profile import BucketPlan
 from skep_table.write.profile import pack as pack_tasks
-from skep_table.write.rows import ArrowRows, Rows, Tagged
+from skep_table.write.rows import ArrowRows, KeyedBatch, KeyedRows, Tagged
+from skep_table.write.tags import NEW_KEY
 from skep_writer.edge import collect_arrow, map_frame, slots, small_batches
 from skep_writer.estimate import few_rows, fitting_batches, is_small
-from skep_writer.tasks import (
-    PREPARED,
-    RESULTS,
-    ROUTED,
-    TAGGED,
-    ByKey,
-    Prepare,
-    Route,
-    Settle,
-    Tag,
-    Write,
-    collect_results,
-)
+from skep_writer.tagging import tag
+from skep_writer.tasks import PREPARED, RESULTS, ROUTED, Prepare, Route, Write, collect_results
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-# Rows that one task tags with a global index, which looks into all files of the table for them.
-_ROWS_A_TAGGING = 250_000
 # The weight of a base file against the rows merged into it, when buckets are balanced over tasks.
 _TASK_BYTES = 512 << 20
 
 
-def frame_rows(frame: DataFrame, keyer: Keyer, options: Options, runner: Runner) -> Rows:
+def frame_rows(frame: DataFrame, keyer: Keyer, options: Options, runner: Runner) -> KeyedRows:
     """The rows of a Spark frame for one write, held where that costs least. `runner` is for those the driver holds."""
     most = options.value(COLLECTED_BYTES)
     if is_small(frame, most):
         with few_rows(frame):
-            return ArrowRows(keyer.keyed(collect_arrow(frame)), runner)
-    rows = SparkRows(frame, keyer, options)
+            return ArrowRows(KeyedBatch.of(keyer.keyed(collect_arrow(frame))), runner)
+    rows = SparkRows(frame, keyer, options, runner)
     if rows.size > most:
         return rows
     try:
-        return ArrowRows(rows.collect(), runner)
+        return ArrowRows(KeyedBatch.of(rows.collect()), runner)
     finally:
         rows.release()
 
@@ -73,7 +59,7 @@ def frame_rows(frame: DataFrame, keyer: Keyer, options: Options, runner: Runner)
 class SparkRows:
     """Rows held by Spark. `size` is in bytes of Arrow data."""
 
-    def __init__(self, frame: DataFrame, keyer: Keyer, options: Options) -> None:
+    def __init__(self, frame: DataFrame, keyer: Keyer, options: Options, runner: Runner) -> None:
         from pyspark import StorageLevel
 
         self._spark = frame.sparkSession
@@ -81,7 +67,9 @@ class SparkRows:
         self._parallelism = self._spark.sparkContext.defaultParallelism
         self._schema = keyer.schema
         self._held: list[DataFrame] = []
+        self._tagging: list[DataFrame] = []
         self._tagged: DataFrame | None = None
+        self._runner = runner
         try:
             with fitting_batches(frame, options.value(ROWS_PER_BATCH)):
                 self._prepared = self._hold(map_frame(frame, Prepare(keyer), PREPARED))
@@ -95,8 +83,8 @@ class SparkRows:
         self._held.append(held)
         return held
 
-    def _drop(self, frame: DataFrame | None) -> None:
-        if frame is not None:
+    def _drop(self, *frames: DataFrame) -> None:
+        for frame in frames:
             self._held.remove(frame)
             frame.unpersist()
 
@@ -117,20 +105,14 @@ class SparkRows:
             return self._schema.empty_table()
         return pa.concat_tables(pa.ipc.open_stream(payload).read_all() for payload in payloads).slice(0, most)
 
-    def tag(self, index: Index | GlobalTagger | None) -> Tagged:
-        if index is None:
+    def tag(self, tagging: Tagging | None) -> Tagged:
+        if tagging is None:
             return {path: {NEW_KEY: rows} for path, rows in self._partitions.items()}
         with small_batches(self._spark):
-            if isinstance(index, GlobalTagger):
-                # rows of one key meet in one task, from whatever partitions of the table they are
-                count = max(1, min(2 * self._parallelism, -(-sum(self._partitions.values()) // _ROWS_A_TAGGING)))
-                cut = map_frame(self.payloads, ByKey(slots(count)), ROUTED)
-                together = cut.repartition(count, "slot").sortWithinPartitions("slot", "arrival").select("payload")
-                tagged = map_frame(together, Settle(index), TAGGED)
-            else:
-                tagged = map_frame(self.payloads, Tag(index), TAGGED)
-            self._drop(self._tagged)  # of a try before this one
-            self._tagged = self._hold(tagged)
+            self._drop(*self._tagging)  # of a try before this one
+            self._tagging = []
+            tagged = tag(self.numbered, tagging, sum(self._partitions.values()), self._runner, self._hold_tagging)
+            self._tagged = self._hold_tagging(tagged)
             counted = self._tagged.select("paths", "positions", "counts").collect()
         found: dict[str, dict[int, int]] = {}
         for row in counted:
@@ -138,6 +120,10 @@ class SparkRows:
                 counts = found.setdefault(path, {})
                 counts[position] = counts.get(position, 0) + count
         return found
+
+    def _hold_tagging(self, frame: DataFrame) -> DataFrame:
+        self._tagging.append(self._hold(frame))
+        return frame
 
     def write(self, context: WriteContext, plan: BucketPlan) -> list[BucketResult]:
         if not plan.buckets:
@@ -153,7 +139,7 @@ class SparkRows:
         for task, positions in enumerate(tasks):
             slot_of[positions] = numbers[task]
         with small_batches(self._spark):
-            source = self.payloads if self._tagged is None else self._tagged.select("payload", "tags")
+            source = self.numbered if self._tagged is None else self._tagged.select("id", "payload", "tags")
             routed = map_frame(source, Route(plan, slot_of), ROUTED)
             sorted_rows = routed.repartition(len(tasks), "slot").sortWithinPartitions("bucket", "arrival")
             written = map_frame(sorted_rows.select("bucket", "payload"), Write(context, plan.buckets), RESULTS)
@@ -163,6 +149,11 @@ class SparkRows:
     def payloads(self) -> DataFrame:
         """One column: tables of keyed rows, as binary values."""
         return self._prepared.select("payload")
+
+    @property
+    def numbered(self) -> DataFrame:
+        """Columns id and payload; the ids are in the order of the rows."""
+        return self._prepared.select("id", "payload")
 
     def release(self) -> None:
         while self._held:

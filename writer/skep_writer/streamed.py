@@ -12,9 +12,9 @@ import pyarrow as pa
 from skep_table.errors import InputError
 from skep_table.options import Options
 from skep_table.write.bucket import BucketResult, InsertWriter
+from skep_table.write.conform import empty_partitions, lists_with_nulls
 from skep_table.write.context import WriteContext
 from skep_table.write.files import RowNumbers
-from skep_table.write.frame import empty_partitions, lists_with_nulls
 from skep_table.write.keyed import Keyer, partition_codes, rows_by
 from skep_table.write.options import ROWS_PER_BATCH
 from skep_table.write.profile import Bucket, new_file_id
@@ -104,7 +104,7 @@ class PartitionWriters:
 
 
 def _gathered(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """Tables put together to some size: kernels over few rows cost more for the call than for the rows."""
+    """Tables combined to some size: kernels over few rows cost more for the call than for the rows."""
     held: list[pa.Table] = []
     size = 0
     for table in tables:

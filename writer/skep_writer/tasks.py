@@ -15,11 +15,9 @@ from skep_table.schema.types import RECORD_KEY
 from skep_table.write.bucket import BucketResult, write_bucket
 from skep_table.write.context import WriteContext
 from skep_table.write.hashing import key_hashes
-from skep_table.write.index import NEW_KEY
-from skep_table.write.indexes.base import Index
-from skep_table.write.indexes.moves import GlobalTagger, tagged_counts
 from skep_table.write.keyed import Keyer, partition_codes, rows_by
 from skep_table.write.profile import Bucket, BucketPlan
+from skep_table.write.tags import NEW_KEY
 from skep_writer.edge import Batches, binary_column, pack, unpack
 
 if TYPE_CHECKING:
@@ -27,20 +25,12 @@ if TYPE_CHECKING:
 
 PREPARED = pa.schema(
     [
+        pa.field("id", pa.int64()),
         pa.field("payload", pa.binary()),
         pa.field("size", pa.int64()),
         pa.field("paths", pa.list_(pa.string())),
         pa.field("counts", pa.list_(pa.int64())),
         pa.field("error", pa.binary()),
-    ]
-)
-TAGGED = pa.schema(
-    [
-        pa.field("payload", pa.binary()),
-        pa.field("tags", pa.binary()),
-        pa.field("paths", pa.list_(pa.string())),
-        pa.field("positions", pa.list_(pa.int64())),
-        pa.field("counts", pa.list_(pa.int64())),
     ]
 )
 ROUTED = pa.schema(
@@ -66,6 +56,7 @@ class Prepare:
     def __call__(self, batches: Batches) -> Iterator[pa.Table]:
         pending: list[pa.Table] = []
         size = 0
+        ids = arrivals()
         for batch in batches:
             if not batch.num_rows:
                 continue
@@ -78,88 +69,35 @@ class Prepare:
                 return
             size += pending[-1].nbytes
             if size >= _PAYLOAD_BYTES:
-                yield from self._payloads(pending)
+                yield from self._payloads(pending, ids)
                 pending, size = [], 0
         if pending:
-            yield from self._payloads(pending)
+            yield from self._payloads(pending, ids)
 
     @staticmethod
-    def _payloads(tables: list[pa.Table]) -> Iterator[pa.Table]:
-        whole = pa.concat_tables(tables)
-        pieces = -(-whole.nbytes // (2 * _PAYLOAD_BYTES))
-        rows = -(-whole.num_rows // max(1, pieces))
-        for start in range(0, whole.num_rows, rows):
-            table = whole.slice(start, rows).combine_chunks()
+    def _payloads(tables: list[pa.Table], ids: Iterator[int]) -> Iterator[pa.Table]:
+        for table in pieces(pa.concat_tables(tables)):
             paths, codes = partition_codes(table)
             counts = np.bincount(codes, minlength=len(paths)).tolist()
             payload = pack(table)
-            yield row_of(PREPARED, payload=payload, size=payload.size, paths=paths, counts=counts)
-
-
-class Tag:
-    """Payloads get, beside them, the position of each row's file."""
-
-    def __init__(self, index: Index) -> None:
-        self._index = index
-
-    def __call__(self, batches: Batches) -> Iterator[pa.Table]:
-        # All keys of the task are looked up together: each candidate file is read once.
-        payloads = list(payloads_of(batches))
-        tables = [unpack(value).select(self._index.columns) for value in payloads]
-        if not tables:
-            return
-        tags = self._index.tag(pa.concat_tables(tables))
-        start = 0
-        for value, table in zip(payloads, tables, strict=True):
-            end = start + table.num_rows
-            yield _tagged_row(value.as_buffer(), table, tags[start:end])
-            start = end
-
-
-class ByKey:
-    """Payloads are cut up by the hash of their keys."""
-
-    def __init__(self, slot_of: Sequence[int]) -> None:
-        self._slot_of = np.array(slot_of, np.int32)
-
-    def __call__(self, batches: Batches) -> Iterator[pa.Table]:
-        for arrival, value in zip(arrivals(), payloads_of(batches), strict=False):
-            table = unpack(value)
-            parts = key_hashes(table.column(RECORD_KEY).combine_chunks()) % np.uint64(len(self._slot_of))
-            yield cut_by_code(table, parts.astype(np.int32), self._slot_of, arrival)
-
-
-class Settle:
-    """All rows of a task's keys at once: what a global index says of them."""
-
-    def __init__(self, tagger: GlobalTagger) -> None:
-        self._tagger = tagger
-
-    def __call__(self, batches: Batches) -> Iterator[pa.Table]:
-        tables = [unpack(value) for value in payloads_of(batches)]
-        if not tables:
-            return
-        rows, tags = self._tagger.settle(pa.concat_tables(tables).combine_chunks())
-        pieces = max(1, -(-rows.nbytes // (2 * _PAYLOAD_BYTES)))
-        step = max(1, -(-rows.num_rows // pieces))
-        for start in range(0, rows.num_rows, step):
-            part, part_tags = rows.slice(start, step).combine_chunks(), tags[start : start + step]
-            yield _tagged_row(pack(part), part, part_tags)
+            yield row_of(PREPARED, id=next(ids), payload=payload, size=payload.size, paths=paths, counts=counts)
 
 
 class Route:
-    """Payloads are cut up by bucket, and each piece is given the slot of the task that writes its bucket."""
+    """Columns id, payload and, where rows are tagged, tags: payloads are cut up by bucket, for the task that writes it.
+
+    The ids order the pieces of a bucket as the rows arrived.
+    """
 
     def __init__(self, plan: BucketPlan, slot_of: np.ndarray[Any, np.dtype[np.int32]]) -> None:
         self._plan = plan
         self._slot_of = slot_of
 
     def __call__(self, batches: Batches) -> Iterator[pa.Table]:
-        numbers = arrivals()
         for batch in batches:
             for at in range(batch.num_rows):
-                tags = batch.column(1)[at].as_buffer() if batch.num_columns > 1 else None
-                yield self._pieces(unpack(batch.column(0)[at]), tags, next(numbers))
+                tags = batch.column(2)[at].as_buffer() if batch.num_columns > 2 else None
+                yield self._pieces(unpack(batch.column(1)[at]), tags, batch.column(0)[at].as_py())
 
     def _pieces(self, table: pa.Table, tag_bytes: pa.Buffer | None, arrival: int) -> pa.Table:
         tags = np.full(table.num_rows, NEW_KEY, np.int32) if tag_bytes is None else np.frombuffer(tag_bytes, np.int32)
@@ -215,24 +153,17 @@ def arrivals() -> Iterator[int]:
     return itertools.count((task.partitionId() if task else 0) << 32)
 
 
+def pieces(rows: pa.Table) -> Iterator[pa.Table]:
+    """Rows in their order, in tables that are small enough to be payloads."""
+    count = max(1, -(-rows.nbytes // (2 * _PAYLOAD_BYTES)))
+    step = max(1, -(-rows.num_rows // count))
+    for start in range(0, rows.num_rows, step):
+        yield rows.slice(start, step).combine_chunks()
+
+
 def payloads_of(batches: Batches) -> Iterator[pa.BinaryScalar]:
     for batch in batches:
         yield from batch.column(0)
-
-
-def _tagged_row(payload: pa.Buffer, table: pa.Table, tags: np.ndarray[Any, np.dtype[np.int32]]) -> pa.Table:
-    triples = [
-        (path, tag, count) for path, counts in tagged_counts(table, tags).items() for tag, count in counts.items()
-    ]
-    paths, positions, counts = zip(*triples, strict=True)
-    return row_of(
-        TAGGED,
-        payload=payload,
-        tags=pa.py_buffer(np.ascontiguousarray(tags)),
-        paths=list(paths),
-        positions=list(positions),
-        counts=list(counts),
-    )
 
 
 def cut_by_code(

@@ -10,12 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from skep_table.clock import SYSTEM_CLOCK, Clock
-from skep_table.commit.setting import CommitSetting
 from skep_table.errors import LeaseLostError
-from skep_table.events import NO_EVENTS, Events
 from skep_table.hooks import CommitHook
-from skep_table.lock import Lock, NoLock
 from skep_table.options import Options
 from skep_table.runner import Runner, ThreadRunner
 from skep_table.schema.policy import CASE_SENSITIVE
@@ -23,13 +19,13 @@ from skep_table.signals import before_exit
 from skep_table.table import HudiTable
 from skep_table.timeline.metadata import WriteOperation
 from skep_table.write.bucket import BucketResult
-from skep_table.write.context import WriteContext
+from skep_table.write.context import Memory, WriteContext
 from skep_table.write.flow import How, TableWriter
 from skep_table.write.given import matched_names
 from skep_table.write.keyed import Keyer
 from skep_table.write.local import ArrowEngine
 from skep_table.write.result import WriteResult
-from skep_table.write.rows import Rows
+from skep_table.write.rows import KeyedRows
 from skep_writer.arranged import write_arranged
 from skep_writer.edge import SparkRunner, frame_schema
 from skep_writer.executors import ensure_executors
@@ -53,20 +49,20 @@ class SparkEngine:
         self._options = options
         self._runner = _runner_of_driver_rows(spark)
         self._case_sensitive = is_case_sensitive(spark, options)
-        self._arrow = ArrowEngine(self._runner, case_sensitive=self._case_sensitive)
+        self._arrow = ArrowEngine(self._runner, Memory.of(options), case_sensitive=self._case_sensitive)
 
     def take(self, frame: object, columns: Sequence[str]) -> object:
         if not is_spark_frame(frame):
             return self._arrow.take(frame, columns)
         given: DataFrame = frame
-        listed = frame_schema(given).names  # PySpark can't list the columns of types that it does not know
+        listed = frame_schema(given).names  # PySpark can't list columns whose types it has no class for
         names = listed if self._case_sensitive else matched_names(listed, columns)
         return given if names == listed else given.toDF(*names)
 
     def schema(self, frame: object) -> pa.Schema:
         return frame_schema(frame) if is_spark_frame(frame) else self._arrow.schema(frame)
 
-    def rows(self, frame: object, keyer: Keyer) -> Rows:
+    def rows(self, frame: object, keyer: Keyer) -> KeyedRows:
         if not is_spark_frame(frame):
             return self._arrow.rows(frame, keyer)
         ensure_executors(self._spark)
@@ -82,7 +78,7 @@ class SparkEngine:
 
 
 def is_case_sensitive(spark: SparkSession, options: Options) -> bool:
-    """Whether names of columns have to agree in case: as the option says, else as the session's SQL does."""
+    """Whether names of columns have to agree in case: by the option, else by the session's setting for SQL."""
     if options.is_set(CASE_SENSITIVE):
         return options.value(CASE_SENSITIVE)
     return spark.conf.get("spark.sql.caseSensitive") == "true"
@@ -99,25 +95,12 @@ def _runner_of_driver_rows(spark: SparkSession) -> Runner:
 class SparkWriter(TableWriter):
     """Writes Spark, Arrow, pandas and polars frames into one table; each call is one commit. See TableWriter."""
 
-    def __init__(
-        self,
-        table: HudiTable,
-        spark: SparkSession,
-        options: Options | None = None,
-        lock: Lock | None = None,
-        events: Events = NO_EVENTS,
-        clock: Clock = SYSTEM_CLOCK,
-        hooks: Sequence[CommitHook] = (),
-    ) -> None:
-        options = options or Options()
-        options.check()
-        engine = SparkEngine(check_session(spark), options)
+    def __init__(self, table: HudiTable, spark: SparkSession, hooks: Sequence[CommitHook] = ()) -> None:
+        table.options.check()
+        engine = SparkEngine(check_session(spark), table.options)
         self._spark, self._group = spark, f"skep-{uuid.uuid4().hex}"
         self._ended = threading.Event()  # one for each write
-        setting = CommitSetting(
-            lock=lock or NoLock(), clock=clock, events=events, options=options, on_lost=self._cancel_jobs
-        )
-        super().__init__(table, engine, setting, hooks)
+        super().__init__(table.with_context(on_lost=self._cancel_jobs), engine, hooks)
 
     def write(self, operation: WriteOperation, frame: object, **how: Unpack[How]) -> WriteResult:
         with self._jobs():

@@ -1,8 +1,8 @@
-"""Delivery at least once: what a receiver has been told is kept beside the table, all else is told again.
+"""Delivery at least once: a file beside the table records what a receiver got; everything else is sent again.
 
 There is no list of failures that could itself be lost. The timeline has the commits; a small file for each receiver,
-below `.hoodie/.skep/callbacks`, says which of them it knows. A writer that dies after its commit, or a receiver that is
-down, leaves commits untold, and the next commit or `skep callbacks replay` tells them, the oldest first.
+below `.hoodie/.skep/callbacks`, records which of them were delivered. A writer that dies after its commit, or a
+receiver that is down, leaves commits undelivered; the next commit or `skep callbacks replay` sends them, oldest first.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from skep_sync.callbacks.senders import Sender
 from skep_table.errors import CorruptFileError, SkepError
 from skep_table.events import NO_EVENTS, Events
 from skep_table.hooks import CommitHook, Committed
+from skep_table.instant_time import BEFORE_ALL, InstantTime
 from skep_table.storage import Storage
 from skep_table.table import HudiTable
 from skep_table.timeline.instant import Instant
@@ -29,46 +30,46 @@ _SERVICES: Final = (WriteOperation.CLUSTER, WriteOperation.COMPACT, WriteOperati
 
 
 class CallbackWarning(UserWarning):
-    """A commit stands, and a receiver has not been told: the next commit, or a replay, makes up for it."""
+    """A commit is complete, but a receiver did not get it: the next commit, or a replay, sends it again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """What was told now, and what is left to be told because the first of it failed with `error`."""
+    """What was delivered now, and what is left because the first of it failed with `error`."""
 
-    told: tuple[Instant, ...] = ()
+    delivered: tuple[Instant, ...] = ()
     left: tuple[Instant, ...] = ()
     error: SkepError | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """What a receiver knows: all writes up to `since`, and those in `told`."""
+    """What a receiver got: all writes up to `since`, and those in `delivered`."""
 
-    since: str
-    told: frozenset[str] = frozenset()
+    since: InstantTime
+    delivered: frozenset[InstantTime] = frozenset()
 
     def has(self, instant: Instant) -> bool:
-        return instant.requested_time <= self.since or instant.requested_time in self.told
+        return instant.requested_time.is_at_or_before(self.since) or instant.requested_time in self.delivered
 
     def also(self, instant: Instant) -> _Known:
-        return replace(self, told=self.told | {instant.requested_time})
+        return replace(self, delivered=self.delivered | {instant.requested_time})
 
     def settled(self, table: HudiTable) -> _Known:
-        """With `since` moved up to the newest write before which nothing is pending or untold."""
+        """With `since` moved up to the newest write before which nothing is pending or undelivered."""
         since = self.since
         for instant in table.timeline.data():
-            if instant.requested_time in self.told:
+            if instant.requested_time in self.delivered:
                 since = max(since, instant.requested_time)
-            elif instant.requested_time > since and not _is_service(table, instant):
+            elif instant.requested_time.is_after(since) and not _is_service(table, instant):
                 break
-        return _Known(since, frozenset(time for time in self.told if time > since))
+        return _Known(since, frozenset(time for time in self.delivered if time.is_after(since)))
 
 
 def callback_hook(
     sender: Callable[[], Sender], open_table: Callable[[str], HudiTable], events: Events = NO_EVENTS
 ) -> CommitHook:
-    """Tells a commit, and whatever could not be told before it. A callback never fails a write that is committed."""
+    """Sends a commit, and those that could not be delivered before it. A callback never fails a committed write."""
 
     def hook(committed: Committed) -> None:
         try:
@@ -77,21 +78,21 @@ def callback_hook(
             delivery = Delivery(left=(committed.instant,), error=error)
         if delivery.error is not None:
             count = len(delivery.left)
-            events.emit("callback.failed", table=committed.table_name, untold=count, error=delivery.error)
+            events.emit("callback.failed", table=committed.table_name, undelivered=count, error=delivery.error)
             warnings.warn(
-                f"commit {committed.instant.requested_time} of {committed.table_name} stands, but {count} commits could"
-                f" not be told: {delivery.error.message}; skep callbacks replay tells them again",
+                f"commit {committed.instant.requested_time} of {committed.table_name} is complete, but {count} commits"
+                f" could not be delivered: {delivery.error.message}; skep callbacks replay sends them again",
                 CallbackWarning,
                 stacklevel=2,
             )
-        for instant in delivery.told:
-            events.emit("callback.told", table=committed.table_name, instant=instant.requested_time)
+        for instant in delivery.delivered:
+            events.emit("callback.delivered", table=committed.table_name, instant=instant.requested_time)
 
     return hook
 
 
-def untold(table: HudiTable, sender: Sender, *, since: str | None = None) -> list[Instant]:
-    """The writes of the active timeline that the receiver has not been told; with `since`, all after it."""
+def undelivered(table: HudiTable, sender: Sender, *, since: InstantTime | None = None) -> list[Instant]:
+    """The writes of the active timeline that the receiver did not get; with `since`, all after it."""
     known = _Known(since) if since is not None else _load(table.storage, sender)
     if known is None:
         return []
@@ -103,22 +104,23 @@ def untold(table: HudiTable, sender: Sender, *, since: str | None = None) -> lis
 
 
 def deliver(
-    table: HudiTable, sender: Sender, *, since: str | None = None, began_with: Instant | None = None
+    table: HudiTable, sender: Sender, *, since: InstantTime | None = None, began_with: Instant | None = None
 ) -> Delivery:
-    """Tells what is untold, in the order of the timeline, until one fails.
+    """Sends what is undelivered, in the order of the timeline, until one fails.
 
-    `since`: also what was told before, all writes after that instant. `began_with`: a receiver that has not been told
-    anything yet is told this commit and later ones; without it, nothing.
+    `since`: also what was delivered before, all writes after that instant. `began_with`: a receiver that got nothing
+    yet gets this commit and later ones; without it, nothing.
     """
     known = _load(table.storage, sender)
     if known is None:
-        begin = began_with.requested_time if began_with else ""
-        known = _Known(max((i.requested_time for i in table.timeline.data() if i.requested_time < begin), default=""))
+        begin = began_with.requested_time if began_with else BEFORE_ALL
+        before = table.timeline.data().before(begin).last()
+        known = _Known(before.requested_time if before else BEFORE_ALL)
         if began_with is None and since is None:
             return Delivery()
         _store(table.storage, sender, known)
-    waiting = untold(table, sender, since=since)
-    told: list[Instant] = []
+    waiting = undelivered(table, sender, since=since)
+    delivered: list[Instant] = []
     error: SkepError | None = None
     for instant in waiting:
         message = CallbackMessage(table.storage.root, table.config.name, instant, table.commit_metadata(instant))
@@ -128,14 +130,14 @@ def deliver(
             error = failure
             break
         known = known.also(instant)
-        told.append(instant)
-    if told:
+        delivered.append(instant)
+    if delivered:
         _store(table.storage, sender, known.settled(table))
-    return Delivery(tuple(told), tuple(waiting[len(told) :]), error)
+    return Delivery(tuple(delivered), tuple(waiting[len(delivered) :]), error)
 
 
 def _is_service(table: HudiTable, instant: Instant) -> bool:
-    """Hudi tells writes, not what its table services commit."""
+    """Hudi sends callbacks for writes, not for commits of table services."""
     return instant.is_completed and table.commit_metadata(instant).operation_type in _SERVICES
 
 
@@ -151,11 +153,11 @@ def _load(storage: Storage, sender: Sender) -> _Known | None:
         return None
     try:
         record = json.loads(text)
-        return _Known(str(record["since"]), frozenset(map(str, record["told"])))
+        return _Known(InstantTime(record["since"]), frozenset(map(InstantTime, record["told"])))
     except (ValueError, KeyError, TypeError) as error:
-        raise CorruptFileError(f"{path} does not say what was told: {error}", path=path) from error
+        raise CorruptFileError(f"{path} is no record of delivered commits: {error}", path=path) from error
 
 
 def _store(storage: Storage, sender: Sender, known: _Known) -> None:
-    record = {"address": sender.address, "since": known.since, "told": sorted(known.told)}
+    record = {"address": sender.address, "since": known.since, "told": sorted(known.delivered)}
     storage.replace_atomic(_path(sender), json.dumps(record, indent=1).encode())

@@ -1,4 +1,4 @@
-"""What a callback says of a commit: the fields of Hudi's message, and a few by which receivers know repetitions."""
+"""The message of a callback: the fields of Hudi's, and a few by which receivers recognise repetitions."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ class CallbackMessage:
 
     @property
     def event_id(self) -> str:
+        """The same for each repetition of a message."""
         return f"{self.base_path}@{self.instant.requested_time}"
 
     def record(self) -> Mapping[str, Any]:
@@ -42,4 +43,5 @@ class CallbackMessage:
         }
 
     def text(self) -> bytes:
+        """The message as JSON."""
         return json.dumps(self.record(), ensure_ascii=False, separators=(",", ":")).encode()

@@ -17,7 +17,7 @@ def _headers(text: str) -> tuple[tuple[str, str], ...]:
 
 
 _no_headers: tuple[tuple[str, str], ...] = ()
-ON = option(f"{_PREFIX}on", boolean, False, "Tell each commit to a service")
+ON = option(f"{_PREFIX}on", boolean, False, "Send each commit to a service")
 CLASS = option(
     f"{_PREFIX}class",
     str,
@@ -29,7 +29,7 @@ HTTP_KEY = option(
     f"{_PREFIX}http.api.key",
     str,
     "hudi_write_commit_http_callback",
-    "What the header HUDI-CALLBACK-KEY says",
+    "Value of the header HUDI-CALLBACK-KEY",
     secret=True,
 )
 HTTP_TIMEOUT = option(f"{_PREFIX}http.timeout.seconds", float, 3.0, "How long the service may take to answer")

@@ -1,4 +1,4 @@
-"""Who is told of a commit: an HTTP service, a Kafka topic, or what an entry point makes."""
+"""The receivers of commit callbacks: an HTTP service, a Kafka topic, or what an entry point makes."""
 
 from __future__ import annotations
 
@@ -29,10 +29,11 @@ KEY_HEADER: Final = "HUDI-CALLBACK-KEY"
 
 
 class Sender(Protocol):
-    """`address` tells receivers apart: what one has been told, another has not."""
+    """Sends to one receiver. `address` identifies it: deliveries are recorded per address."""
 
     @property
-    def address(self) -> str: ...
+    def address(self) -> str:
+        """Identifies the receiver; no secrets."""
 
     def send(self, message: CallbackMessage) -> None:
         """Returns when the receiver has it. SyncError when it has not, or may not have."""
@@ -130,7 +131,7 @@ class FunctionSender:
 
 
 def sender_of(options: Options) -> Sender:
-    """As the options say. OptionError for what is missing, UnsupportedError for a class that is not there.
+    """The sender by the options. OptionError for what is missing, UnsupportedError for a class that is not there.
 
     An entry point of the group `skep.callbacks` is called with the options and answers the function to be called.
     """
@@ -166,7 +167,7 @@ def _needed(options: Options, known: Option[str]) -> str:
 
 def _failed(message: CallbackMessage, address: str, why: str) -> SyncError:
     return SyncError(
-        f"table {message.table_name}: commit {message.instant.requested_time} could not be told to {address}: {why}",
+        f"table {message.table_name}: commit {message.instant.requested_time} could not be sent to {address}: {why}",
         table=message.table_name,
         instant=message.instant.requested_time,
         address=address,

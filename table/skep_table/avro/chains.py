@@ -2,7 +2,7 @@
 
 An element's length is known only from its own bytes, so its successor has to be found before it can be decoded. Going
 element by element would take a round of array operations for each. Instead the end of an element is worked out for all
-places at once that an element might begin at; then following the links is one look-up an element.
+offsets at once at which an element might begin; then following the links takes one look-up per element.
 """
 
 from __future__ import annotations

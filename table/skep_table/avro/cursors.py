@@ -56,15 +56,18 @@ class Cursors:
         return Cursors(self.source, self.at[rows], self.end[rows])
 
     def put_back(self, rows: I64, moved: Cursors) -> None:
+        """Takes over the offsets of `moved`, the cursors of `rows` alone (from `take`)."""
         self.at[rows] = moved.at
 
     def fail(self, what: str, bad: npt.NDArray[np.bool_]) -> NoReturn:
+        """Raises CorruptFileError with `what` and the offset of the first bad cursor."""
         offset = self.source.offset + int(self.at[int(np.argmax(bad))])
         raise CorruptFileError(
             f"{self.source.path or 'Avro data'}: {what} at byte {offset}", path=self.source.path, offset=offset
         )
 
     def move(self, size: I64 | int) -> None:
+        """Advances each cursor by `size` bytes. CorruptFileError beyond the end of a record."""
         moved = self.at + size
         beyond = moved > self.end
         if beyond.any():
@@ -121,6 +124,7 @@ class Cursors:
             self.fail("a number of more than 64 bits", bad)
 
     def int(self) -> npt.NDArray[np.int32]:
+        """One Avro int (zigzag varint) per cursor. CorruptFileError beyond 32 bits."""
         value = self.long()
         narrow = value.astype(np.int32)
         wrong = narrow != value
@@ -129,7 +133,7 @@ class Cursors:
         return narrow
 
     def span(self) -> tuple[I64, I64]:
-        """Start and length of a length-prefixed run of bytes each; the cursors stand behind it afterwards."""
+        """Start and length of a length-prefixed run of bytes each; the cursors are moved behind it."""
         length = self.long()
         wrong = (length < 0) | (length > self.end - self.at)
         if wrong.any():

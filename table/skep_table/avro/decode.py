@@ -418,8 +418,8 @@ def _block(cursors: Cursors) -> I64:
     negative = np.nonzero(count < 0)[0]
     if len(negative):
         some = cursors.take(negative)
-        told = some.long()
-        wrong = (told < 0) | (told > some.end - some.at) | (count[negative] == np.iinfo(np.int64).min)
+        size = some.long()
+        wrong = (size < 0) | (size > some.end - some.at) | (count[negative] == np.iinfo(np.int64).min)
         if wrong.any():
             some.fail("a block that its record can't hold", wrong)
         cursors.put_back(negative, some)

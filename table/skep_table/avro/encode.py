@@ -213,7 +213,7 @@ def _fixed(values: npt.NDArray[Any], rows: Mask) -> pa.Array:
 
 
 def _numbers(values: Any, kind: pa.DataType) -> npt.NDArray[Any]:
-    """The numbers behind an array of any type of that width; what stands under nulls is anything."""
+    """The numbers behind an array of any type of that width; the values under nulls are undefined."""
     dtype = kind.to_pandas_dtype()
     return np.frombuffer(values.buffers()[1], dtype, len(values), values.offset * np.dtype(dtype).itemsize)
 

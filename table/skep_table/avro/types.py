@@ -52,6 +52,7 @@ def arrow_of(kind: AvroType) -> pa.DataType:
 
 
 def arrow_field(field: Field) -> pa.Field:
+    """The Arrow field, its comment in the metadata."""
     metadata = {b"comment": field.doc.encode()} if field.doc else None
     return pa.field(field.name, arrow_of(field.type), field.nullable, metadata)
 
@@ -135,4 +136,5 @@ def _leaf(node: Any) -> DataType:
 
 
 def as_record(schema: Schema | StructType) -> StructType:
+    """The schema's columns as one struct type."""
     return schema if isinstance(schema, StructType) else StructType(schema.fields)

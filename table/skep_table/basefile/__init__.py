@@ -2,16 +2,19 @@
 
 from skep_table.basefile.footer import BaseFileFooter, read_footer
 from skep_table.basefile.options import BaseFileOptions
-from skep_table.basefile.reader import read_base
+from skep_table.basefile.reader import OpenBaseFile, open_base, read_base
 from skep_table.basefile.value_filters import ValueFilters
-from skep_table.basefile.writer import BaseFileWriter, WrittenFile, parquet_bytes, without_meta_values
+from skep_table.basefile.writer import BaseFileWriter, ColumnStatistics, WrittenFile, parquet_bytes, without_meta_values
 
 __all__ = [
     "BaseFileFooter",
     "BaseFileOptions",
     "BaseFileWriter",
+    "ColumnStatistics",
+    "OpenBaseFile",
     "ValueFilters",
     "WrittenFile",
+    "open_base",
     "parquet_bytes",
     "read_base",
     "read_footer",

@@ -1,7 +1,7 @@
 """Dates and timestamps that Spark wrote in the legacy calendar (Julian until 1582-10-04): made proleptic Gregorian.
 
 Spark 2.4 writes so, and later ones where `spark.sql.parquet.datetimeRebaseModeInWrite` or `int96RebaseModeInWrite` is
-LEGACY. The footer tells; files of writers that do not name Spark are proleptic.
+LEGACY. The footer records which; files whose footer does not name Spark are proleptic.
 """
 
 from __future__ import annotations

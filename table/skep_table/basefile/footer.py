@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
 
@@ -18,14 +18,13 @@ from skep_table.schema.arrow import from_arrow
 from skep_table.schema.avro import parse_avro
 from skep_table.schema.types import Schema
 from skep_table.storage import Storage
+from skep_table.storage.ranged import TAIL_BYTES
 
-# A footer with one row of Hudi's default bloom filter (base64 of 323,496 bytes) and a wide schema fits.
-_TAIL_BYTES = 512 * 1024
 _PARQUET_MAGIC = b"PAR1"
 
 
 class BaseFileFooter:
-    """What a base file says of itself. The filter and the schemas are decoded when they are asked for."""
+    """The footer of a base file. The bloom filter and the schemas are decoded on first access."""
 
     def __init__(self, path: str, num_rows: int, arrow_schema: pa.Schema, entries: Mapping[str, str]) -> None:
         self.path = path
@@ -35,10 +34,12 @@ class BaseFileFooter:
 
     @property
     def min_key(self) -> str | None:
+        """The smallest record key (`hoodie_min_record_key`); None where the footer has none."""
         return self.entries.get(keys.MIN_RECORD_KEY)
 
     @property
     def max_key(self) -> str | None:
+        """The greatest record key (`hoodie_max_record_key`); None where the footer has none."""
         return self.entries.get(keys.MAX_RECORD_KEY)
 
     @cached_property
@@ -66,44 +67,64 @@ class BaseFileFooter:
 def read_footer(storage: Storage, path: str) -> BaseFileFooter:
     """Reads a footer only, by the file's ending. CorruptFileError names the file when there is none to be read."""
     if path.endswith("." + BaseFormat.ORC.extension):
-        return _orc_footer(storage, path)
-    tail = _parquet_tail(storage, path)
-    with damage_named(path), pq.ParquetFile(pa.BufferReader(tail)) as file:
+        with damage_named(path), storage.open_input(path) as source:
+            return _orc_footer(source, path)
+    return _parquet_footer(lambda length: storage.read_suffix(path, length), path)[0]
+
+
+def opened_footer(source: pa.NativeFile, path: str) -> tuple[BaseFileFooter, pq.FileMetaData | None]:
+    """The footer of an opened base file, and the Parquet metadata it was made of. Errors as `read_footer`."""
+    if path.endswith("." + BaseFormat.ORC.extension):
+        return _orc_footer(source, path), None
+
+    def suffix(length: int) -> bytes:
+        size = source.size()
+        data: bytes = source.read_at(min(length, size), max(0, size - length))
+        return data
+
+    return _parquet_footer(suffix, path)
+
+
+def _parquet_footer(suffix: Callable[[int], bytes], path: str) -> tuple[BaseFileFooter, pq.FileMetaData]:
+    with damage_named(path), pq.ParquetFile(pa.BufferReader(_parquet_tail(suffix, path))) as file:
         metadata = file.metadata
         # Not `metadata.schema`: the two would refer to each other, and the megabyte of a footer with a bloom filter
         # would stay until a garbage collection, which so few objects don't bring about.
-        return BaseFileFooter(path, metadata.num_rows, file.schema_arrow.remove_metadata(), _texts(metadata.metadata))
+        schema = file.schema_arrow.remove_metadata()
+        return BaseFileFooter(path, metadata.num_rows, schema, _texts(metadata.metadata)), metadata
 
 
-def _parquet_tail(storage: Storage, path: str) -> bytes:
+def _parquet_tail(suffix: Callable[[int], bytes], path: str) -> bytes:
     """The end of the file with the whole footer. CorruptFileError when the file is cut or is no Parquet."""
-    tail = storage.read_range(path, -_TAIL_BYTES, _TAIL_BYTES)
+    tail = suffix(TAIL_BYTES)
     if len(tail) < 12 or tail[-4:] != _PARQUET_MAGIC:
         raise CorruptFileError(
             f"{path}: no Parquet footer at the end", path=path, found=tail[-4:].hex(), expected=_PARQUET_MAGIC.hex()
         )
     needed: int = struct.unpack("<I", tail[-8:-4])[0] + 8
     if needed > len(tail):
-        size = storage.size(path)
-        if needed > size:
+        tail = suffix(needed)
+        if needed > len(tail):
             raise CorruptFileError(
-                f"{path}: a footer of {needed} bytes in a file of {size}", path=path, found=needed, expected=size
+                f"{path}: a footer of {needed} bytes in a file of {len(tail)}",
+                path=path,
+                found=needed,
+                expected=len(tail),
             )
-        tail = storage.read_range(path, -needed, needed)
     return tail
 
 
-def _orc_footer(storage: Storage, path: str) -> BaseFileFooter:
+def _orc_footer(source: pa.NativeFile, path: str) -> BaseFileFooter:
     from pyarrow import orc
 
-    with damage_named(path), storage.open_input(path) as source:
+    with damage_named(path):
         file = orc.ORCFile(source)
         return BaseFileFooter(path, file.nrows, file.schema.remove_metadata(), _texts(file.metadata))
 
 
 @contextmanager
 def damage_named(path: str) -> Iterator[None]:
-    """What Arrow's readers say of bytes they can't read, as CorruptFileError naming the file."""
+    """Arrow's errors about unreadable bytes, raised as CorruptFileError that names the file."""
     try:
         yield
     except (SkepError, FileNotFoundError):

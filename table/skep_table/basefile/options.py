@@ -67,6 +67,7 @@ class BaseFileOptions:
 
     @classmethod
     def of(cls, options: Options, *, meta: bool = True) -> BaseFileOptions:
+        """From a write's options. `meta`: whether Hudi's meta columns are written."""
         return cls(
             codec=options.value(CODEC),
             block_bytes=options.value(BLOCK_BYTES),

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from skep_table.basefile.calendars import LegacyCalendar
-from skep_table.basefile.footer import damage_named
+from skep_table.basefile.footer import BaseFileFooter, damage_named, opened_footer
 from skep_table.names import BaseFormat
 from skep_table.schema.arrow import to_arrow
 from skep_table.schema.evolve import SourceNames, project
@@ -19,31 +20,65 @@ from skep_table.storage import Storage
 BATCH_ROWS = 65_536
 
 
+class OpenBaseFile:
+    """A base file that is open: its footer and its rows, of which a small remote file takes one request for both."""
+
+    def __init__(self, source: pa.NativeFile, path: str) -> None:
+        self._source, self._path = source, path
+        self._metadata: pq.FileMetaData | None = None
+
+    def footer(self) -> BaseFileFooter:
+        """Reads the footer, which `rows` then does not read again. CorruptFileError when it can't be read."""
+        footer, self._metadata = opened_footer(self._source, self._path)
+        return footer
+
+    def rows(
+        self,
+        *,
+        columns: Sequence[str] | None = None,
+        schema: Schema | None = None,
+        names: SourceNames | None = None,
+        filter: pc.Expression | None = None,
+        batch_rows: int = BATCH_ROWS,
+    ) -> Iterator[pa.RecordBatch]:
+        """Streams the file, one row group in memory at a time.
+
+        `columns` picks columns of the file as it is; `schema` instead gives batches of that schema, older types
+        promoted and missing columns filled (SchemaError where that can't be); `names` are the file's names for renamed
+        columns. `filter`, over the file's own columns, spares row groups whose statistics exclude it: rows that fail it
+        may still come. Raises CorruptFileError for a damaged file.
+        """
+        source, path, wanted = self._source, self._path, _wanted(columns, schema, names)
+        if path.endswith("." + BaseFormat.ORC.extension):
+            batches = _orc_batches(source, path, wanted)
+        else:
+            target = None if names else schema
+            batches = _parquet_batches(source, path, wanted, filter, batch_rows, target, self._metadata)
+        for batch in batches:
+            yield batch if schema is None else project(batch, schema, names or {})
+
+
+@contextmanager
+def open_base(storage: Storage, path: str, size: int | None = None) -> Iterator[OpenBaseFile]:
+    """Opens a base file. `size` in bytes, where a listing or commit metadata states it, spares the request for it."""
+    with storage.open_input(path, size=size) as source:
+        yield OpenBaseFile(source, path)
+
+
 def read_base(
     storage: Storage,
     path: str,
     *,
+    size: int | None = None,
     columns: Sequence[str] | None = None,
     schema: Schema | None = None,
     names: SourceNames | None = None,
     filter: pc.Expression | None = None,
     batch_rows: int = BATCH_ROWS,
 ) -> Iterator[pa.RecordBatch]:
-    """Streams a base file, one row group in memory at a time.
-
-    `columns` picks columns of the file as it is; `schema` instead gives batches of that schema, older types promoted
-    and missing columns filled (SchemaError where that can't be); `names` are the file's names for renamed columns.
-    `filter`, over the file's own columns, spares row groups whose statistics exclude it: rows that fail it may still
-    come. Raises CorruptFileError for a damaged file.
-    """
-    with storage.open_input(path) as source:
-        if path.endswith("." + BaseFormat.ORC.extension):
-            batches = _orc_batches(source, path, _wanted(columns, schema, names))
-        else:
-            wanted = _wanted(columns, schema, names)
-            batches = _parquet_batches(source, path, wanted, filter, batch_rows, None if names else schema)
-        for batch in batches:
-            yield batch if schema is None else project(batch, schema, names or {})
+    """Opens a base file and streams its rows, as `OpenBaseFile.rows`."""
+    with open_base(storage, path, size) as file:
+        yield from file.rows(columns=columns, schema=schema, names=names, filter=filter, batch_rows=batch_rows)
 
 
 def _wanted(columns: Sequence[str] | None, schema: Schema | None, names: SourceNames | None) -> Sequence[str] | None:
@@ -60,10 +95,11 @@ def _parquet_batches(
     filter: pc.Expression | None,
     batch_rows: int,
     target: Schema | None,
+    metadata: pq.FileMetaData | None = None,
 ) -> Iterator[pa.RecordBatch]:
     with damage_named(path):
         # Java's INT96 times have nanoseconds and overflow before 1677; microseconds hold all that Hudi can.
-        file = pq.ParquetFile(source, coerce_int96_timestamp_unit="us", pre_buffer=True)
+        file = pq.ParquetFile(source, metadata=metadata, coerce_int96_timestamp_unit="us", pre_buffer=True)
         calendar = LegacyCalendar.of(file.metadata, path)
         # statistics are in the file's calendar, too
         prunes = filter is not None and calendar is None and (target is None or _same_types(file.schema_arrow, target))

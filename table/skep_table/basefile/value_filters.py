@@ -16,14 +16,18 @@ from skep_table.options import Options, boolean, option
 _PREFIX: Final = "parquet.bloom.filter."
 _RARELY_WRONG: Final = 0.01
 
-ENABLED = option(f"{_PREFIX}enabled", boolean, False, "All columns get one; `…enabled#column` says it of one column")
-VALUES = option(f"{_PREFIX}expected.ndv", int, 0, "Different values of a row group; all rows where it is not said")
+ENABLED = option(f"{_PREFIX}enabled", boolean, False, "All columns get one; `…enabled#column`: one column")
+VALUES = option(f"{_PREFIX}expected.ndv", int, 0, "Different values of a row group; unset: all rows")
 RATE = option(f"{_PREFIX}fpp", float, _RARELY_WRONG, "Rate of false positives")
 
 
 @dataclass(frozen=True, slots=True)
 class ValueFilters:
-    """`columns` are dotted names, with True or False; `others`, `count` and `rate` say it of those not named."""
+    """Which columns get a Parquet bloom filter.
+
+    `columns` are dotted names with on or off; `values` (different values of a row group) and `rates` (of false
+    positives) are per column, `others`, `count` and `rate` for columns not named.
+    """
 
     columns: tuple[tuple[str, bool], ...] = ()
     values: tuple[tuple[str, int], ...] = ()
@@ -46,6 +50,7 @@ class ValueFilters:
 
     @property
     def wanted(self) -> bool:
+        """Whether any column gets a filter."""
         return self.others or any(on for _, on in self.columns)
 
     def check(self, schema: pa.Schema) -> None:
@@ -60,7 +65,7 @@ class ValueFilters:
                 )
 
     def arguments(self, rows: pa.Table) -> dict[str, Any]:
-        """What Arrow's writer is told. UnsupportedError where it is too old to write filters."""
+        """Keyword arguments of Arrow's writer. UnsupportedError where pyarrow is too old to write filters."""
         if not self.wanted:
             return {}
         if "bloom_filter_options" not in inspect.signature(pq.ParquetWriter.__init__).parameters:
@@ -69,13 +74,13 @@ class ValueFilters:
                 hint="install a newer one",
                 option=ENABLED.key,
             )
-        said, values, rates = dict(self.columns), dict(self.values), dict(self.rates)
-        told = {
+        named, values, rates = dict(self.columns), dict(self.values), dict(self.rates)
+        filters = {
             name: {"ndv": values.get(name) or self.count or max(1, rows.num_rows), "fpp": rates.get(name, self.rate)}
             for name in _leaves(rows.schema)
-            if said.get(name, self.others)
+            if named.get(name, self.others)
         }
-        return {"bloom_filter_options": told} if told else {}
+        return {"bloom_filter_options": filters} if filters else {}
 
 
 def _named(options: Mapping[str, str], key: str) -> Iterator[tuple[str, str, str]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from typing import IO, Any, TypeVar
@@ -24,7 +24,7 @@ from skep_table.schema.types import META_FIELDS, RECORD_KEY, Schema, cached_by_s
 from skep_table.storage import Storage
 
 R = TypeVar("R", pa.RecordBatch, pa.Table)
-# What a byte of Arrow data takes in a file before the first row group tells: a high guess, so that one comes early.
+# File bytes per byte of Arrow data until the first row group is measured: a high guess, so that it is written early.
 _FIRST_RATIO = 1.0
 
 log = logging.getLogger("skep.write")
@@ -40,10 +40,22 @@ class WrittenFile:
     max_key: str | None
 
 
+@dataclass(frozen=True, slots=True)
+class ColumnStatistics:
+    """The lowest and highest value of a column of one file, and how many are null; None where that is not known.
+
+    Parquet's statistics: values in Python's types; of floats, NaN is not counted.
+    """
+
+    low: object = None
+    high: object = None
+    nulls: int | None = None
+
+
 class BaseFileWriter(AbstractContextManager["BaseFileWriter"]):
     """Streams rows into one base file. `schema` is the table's, meta columns included.
 
-    Leaving the block by an error takes the file away again; leaving it well closes it when `close` was not called.
+    Leaving the block by an error deletes the file; leaving it without one closes it unless `close` was called.
     Holds at most `options.block_bytes` of Arrow data, and the bits of the bloom filter.
     """
 
@@ -81,7 +93,7 @@ class BaseFileWriter(AbstractContextManager["BaseFileWriter"]):
             try:
                 if self._file is not None:
                     self._file.close()
-            except Exception:  # what made the body fail, a full disk say, makes the footer fail as well
+            except Exception:  # the cause of the failure, such as a full disk, makes the footer fail as well
                 log.debug("%s is given up", self._path, exc_info=True)
             finally:
                 self._stack.__exit__(*problem)  # type: ignore[arg-type]
@@ -90,7 +102,7 @@ class BaseFileWriter(AbstractContextManager["BaseFileWriter"]):
         """Starts from the filter and key range of a file whose rows come again, before any row is written.
 
         True: those rows may be written with `new_keys=False`. Keys of theirs that stay away are then still in the
-        filter, which costs a look into the file and never hides a key.
+        filter, which costs a read of the file and never hides a key.
         """
         if not self._keyed or footer.bloom is None or footer.min_key is None or footer.max_key is None:
             return False
@@ -101,7 +113,13 @@ class BaseFileWriter(AbstractContextManager["BaseFileWriter"]):
 
     @property
     def rows(self) -> int:
+        """Rows written so far."""
         return self._rows
+
+    @property
+    def held_bytes(self) -> int:
+        """Arrow data that is in no row group yet."""
+        return self._held_bytes
 
     @property
     def record_bytes(self) -> int:
@@ -116,7 +134,7 @@ class BaseFileWriter(AbstractContextManager["BaseFileWriter"]):
         if self.record_bytes < room:
             return False
         if not self._flushed_bytes:
-            self._flush()
+            self.flush()
         return self.record_bytes >= room
 
     def write(self, rows: pa.RecordBatch | pa.Table, *, new_keys: bool = True) -> None:
@@ -135,12 +153,12 @@ class BaseFileWriter(AbstractContextManager["BaseFileWriter"]):
                 self._held.append(part)
                 self._held_bytes += part.nbytes
                 if self._held_bytes >= self._options.block_bytes:
-                    self._flush()
+                    self.flush()
 
     def close(self) -> WrittenFile:
         """Writes what is held and the footer. The answer of a second call is the first one's."""
         if self._written is None:
-            self._flush()
+            self.flush()
             file = self._file or self._start(self._arrow.empty_table())
             file.add_key_value_metadata(self._entries())
             file.close()
@@ -150,7 +168,19 @@ class BaseFileWriter(AbstractContextManager["BaseFileWriter"]):
             self._written = WrittenFile(self._rows, size, low, high)
         return self._written
 
-    def _flush(self) -> None:
+    def column_statistics(self) -> dict[str, ColumnStatistics]:
+        """Of each column that holds values, by dotted name, after `close`."""
+        metadata: pq.FileMetaData = self._file.writer.metadata if self._file is not None else None
+        groups = [metadata.row_group(at) for at in range(metadata.num_row_groups)] if metadata is not None else []
+        if not groups:
+            return {}
+        return {
+            groups[0].column(at).path_in_schema: _statistics([group.column(at).statistics for group in groups])
+            for at in range(groups[0].num_columns)
+        }
+
+    def flush(self) -> None:
+        """Writes the rows that are held as a row group."""
         if self._held:
             rows = pa.Table.from_batches(self._held, self._arrow)
             file = self._file or self._start(rows)
@@ -182,6 +212,18 @@ class BaseFileWriter(AbstractContextManager["BaseFileWriter"]):
         return entries
 
 
+def _statistics(groups: Sequence[pq.Statistics | None]) -> ColumnStatistics:
+    """Those of all row groups together."""
+    known = [group for group in groups if group is not None]
+    if len(known) < len(groups):
+        return ColumnStatistics()
+    nulls = sum(group.null_count for group in known) if all(group.has_null_count for group in known) else None
+    valued = [group for group in known if group.num_values]
+    if not valued or not all(group.has_min_max for group in valued):
+        return ColumnStatistics(nulls=nulls)
+    return ColumnStatistics(min(group.min for group in valued), max(group.max for group in valued), nulls)
+
+
 def without_meta_values(rows: R) -> R:
     """Rows whose meta columns are null."""
     for at, field in enumerate(rows.schema):
@@ -202,7 +244,7 @@ def parquet_bytes(schema: Schema, rows: pa.Table, options: BaseFileOptions) -> b
 
 
 def _parquet_writer(sink: Any, rows: pa.Table, options: BaseFileOptions) -> pq.ParquetWriter:
-    """`rows`: the first row group, which tells how columns are encoded best."""
+    """`rows`: the first row group, from which the encoding of each column is chosen."""
     return pq.ParquetWriter(
         sink,
         rows.schema,

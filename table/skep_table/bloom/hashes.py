@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from enum import IntEnum
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,7 @@ import pyarrow as pa
 from skep_table.errors import KeyFieldError
 
 U32 = npt.NDArray[np.uint32]
+V = TypeVar("V", bound=np.generic)
 
 _M = np.uint32(0x5BD1E995)
 _MASK = 0xFFFFFFFF
@@ -71,7 +72,9 @@ class KeyHashes:
         """The bit that round `number` sets for each key: `abs(h % bits)` on Java's signed integers."""
         signed = self.round(kind, number).view(np.int32)
         magnitude: U32 = np.abs(signed).view(np.uint32)  # abs of the smallest integer is itself: 2^31 unsigned
-        magnitude %= np.uint32(bits)
+        whole = magnitude // np.uint32(bits)  # numpy divides by vectors, and takes remainders one by one
+        whole *= np.uint32(bits)
+        magnitude -= whole
         return magnitude
 
 
@@ -99,16 +102,29 @@ class _Words:
     def __init__(
         self, offsets: npt.NDArray[np.int64], data: npt.NDArray[np.uint8], counts: npt.NDArray[np.int64]
     ) -> None:
-        order = np.argsort(-counts, kind="stable")
-        self.order = order
+        same = not len(counts) or bool((counts == counts[0]).all())
+        # None: the keys stay in their order, as those of one length do, and no round has to gather and scatter them.
+        self.order: npt.NDArray[np.int64] | None = None if same else np.argsort(-counts, kind="stable")
         # Four readable bytes must follow the last start, whatever the last key's length.
         padded = np.concatenate([data, np.zeros(4, np.uint8)])
-        starts = offsets[:-1][order]
-        sorted_counts = counts[order]
+        starts = self.sorted(offsets[:-1])
+        sorted_counts = self.sorted(counts)
         top = int(sorted_counts[0]) if len(counts) else 0
         # having[j]: how many keys have a word j
         having = len(counts) - np.searchsorted(sorted_counts[::-1], np.arange(1, top + 1), side="left")
         self.columns: list[U32] = [_word_at(padded, starts[:n] + 4 * j) for j, n in enumerate(having.tolist())]
+
+    def sorted(self, values: npt.NDArray[V]) -> npt.NDArray[V]:
+        """Values of the keys in the order of the columns; not a copy where that is the keys' own order."""
+        return values if self.order is None else values[self.order]
+
+    def given(self, values: U32) -> U32:
+        """Values in the order of the columns, in the order of the keys."""
+        if self.order is None:
+            return values
+        result = np.empty_like(values)
+        result[self.order] = values
+        return result
 
 
 def _word_at(data: npt.NDArray[np.uint8], at: npt.NDArray[np.int64]) -> U32:
@@ -123,16 +139,15 @@ class _Murmur:
 
     def __init__(self, offsets: npt.NDArray[np.int64], data: npt.NDArray[np.uint8]) -> None:
         lengths = np.diff(offsets)
-        words = _Words(offsets, data, lengths >> 2)
-        self._order = words.order
+        words = self._words = _Words(offsets, data, lengths >> 2)
         self._columns = words.columns
         for word in self._columns:
             word *= _M
             word ^= word >> np.uint32(24)
             word *= _M
-        self._lengths = lengths[words.order].astype(np.uint32)
-        tail_bytes = lengths[words.order] & 3
-        ends = offsets[1:][words.order]
+        self._lengths = words.sorted(lengths).astype(np.uint32)
+        tail_bytes = words.sorted(lengths) & 3
+        ends = words.sorted(offsets[1:])
         signed = data.view(np.int8)
         self._tail = np.zeros(len(lengths), np.uint32)
         for i in (1, 2, 3):
@@ -142,8 +157,7 @@ class _Murmur:
         self._tail_factor = np.where(tail_bytes > 0, _M, np.uint32(1))
 
     def hash(self, seeds: U32) -> U32:
-        h = seeds[self._order]
-        h ^= self._lengths
+        h = self._words.sorted(seeds) ^ self._lengths
         for word in self._columns:
             part = h[: len(word)]
             part *= _M
@@ -153,9 +167,7 @@ class _Murmur:
         h ^= h >> np.uint32(13)
         h *= _M
         h ^= h >> np.uint32(15)
-        result = np.empty_like(h)
-        result[self._order] = h
-        return result
+        return self._words.given(h)
 
 
 class _MurmurOfFew:
@@ -200,13 +212,12 @@ class _Jenkins:
         starts = np.concatenate([[0], np.cumsum(blocks * 12)])
         laid = np.zeros(int(starts[-1]), np.uint8)
         laid[np.arange(len(data)) + np.repeat(starts[:-1] - offsets[:-1], lengths)] = data
-        words = _Words(starts, laid, blocks * 3)
-        self._order = words.order
+        words = self._words = _Words(starts, laid, blocks * 3)
         self._columns = words.columns
-        self._start = lengths[words.order].astype(np.uint32) + _GOLDEN
+        self._start = words.sorted(lengths).astype(np.uint32) + _GOLDEN
 
     def hash(self, seeds: U32) -> U32:
-        a = seeds[self._order] + self._start
+        a = self._words.sorted(seeds) + self._start
         b, c = a.copy(), a.copy()
         columns = self._columns
         for j in range(0, len(columns), 3):
@@ -217,9 +228,7 @@ class _Jenkins:
             c[:n] += columns[j + 2]
             _mix(a[:mixed], b[:mixed], c[:mixed])
             _finish(a[mixed:n], b[mixed:n], c[mixed:n])
-        result = np.empty_like(c)
-        result[self._order] = c
-        return result
+        return self._words.given(c)
 
 
 def _rotated(x: U32, bits: int) -> U32:

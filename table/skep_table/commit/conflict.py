@@ -1,7 +1,7 @@
-"""Optimistic concurrency: a write loses against one that completed since it began, where both touched the same.
+"""Optimistic concurrency: a write loses against one that completed since it began, where both changed the same.
 
-What counts as the same, and against whom, is the strategy's: Hudi's three, and a stricter one. To be asked with the
-lock held and a fresh look at the table; also before that, so that little is left to do under the lock.
+The strategy decides what counts as the same, and against whom: Hudi's three, and a stricter one. Conflicts are checked
+under the lock, on a new snapshot of the table; with several writers also before, so that little is left to do under it.
 """
 
 from __future__ import annotations
@@ -10,22 +10,30 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from skep_table.commit.changes import (
+    completed_since,
+    groups_of,
+    is_clustering,
+    services_planned_after,
+    touched_groups,
+)
+from skep_table.commit.heartbeat import ActiveWriters, HeartbeatLimits
+from skep_table.commit.markers import list_markers
 from skep_table.commit.new_keys import keys_inserted_by_both
-from skep_table.commit.options import CONFLICT_STRATEGY
-from skep_table.commit.plans import is_clustering, planned_groups
+from skep_table.commit.options import CONFLICT_STRATEGY, EARLY_COMMIT_CHECK, EARLY_DETECTION
 from skep_table.errors import CommitConflictError, OptionError
-from skep_table.keys.buckets import DIGITS, is_bucketed
+from skep_table.instant_time import InstantTime
+from skep_table.keys.buckets import BUCKET_NAMES, UUID_NAMES, GroupNames
+from skep_table.names import BaseFileName, FileGroupId, LogFileName
 from skep_table.options import Options
+from skep_table.storage import Storage
 from skep_table.table import HudiTable
 from skep_table.timeline.instant import DATA_ACTIONS, Action, Instant
 from skep_table.timeline.metadata import CommitMetadata, WriteOperation
-from skep_table.timeline.timeline import WRITE_ACTIONS
-
-Group = tuple[str, str]  # partition path, file id
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
+class CommitCandidate:
     """A write that is about to complete: the table now, and the commits that completed since the write began."""
 
     table: HudiTable
@@ -35,10 +43,11 @@ class Ending:
 
     @property
     def is_service(self) -> bool:
+        """Whether a table service completes, not a write."""
         return self.metadata.operation_type in _SERVICES
 
 
-Strategy = Callable[[Ending], None]
+Strategy = Callable[[CommitCandidate], None]
 """Raises CommitConflictError when the write may not complete."""
 
 _SERVICES: Final = (WriteOperation.CLUSTER, WriteOperation.COMPACT, WriteOperation.LOG_COMPACT)
@@ -50,35 +59,37 @@ _REPLACES_PARTITIONS: Final = (
 )
 
 
-def simple(ending: Ending) -> None:
+def simple(candidate: CommitCandidate) -> None:
     """Hudi's default: the same file group. An upsert also loses when the other one inserted a key that it inserts."""
-    _refuse_shared_groups(ending, (*ending.completed, *_services_planned_later(ending)))
-    if ending.metadata.operation_type in (WriteOperation.UPSERT, WriteOperation.UPSERT_PREPPED):
-        _refuse_shared_keys(ending)
+    _refuse_shared_groups(candidate, (*candidate.completed, *_services_planned_later(candidate)))
+    if candidate.metadata.operation_type in (WriteOperation.UPSERT, WriteOperation.UPSERT_PREPPED):
+        _refuse_shared_keys(candidate)
 
 
-def prefer_writer(ending: Ending) -> None:
-    """As `simple`, but a table service gives way to writes that still run, and a write never to a planned service."""
-    if not ending.is_service:
-        _refuse_shared_groups(ending, ending.completed)
-        if ending.metadata.operation_type in (WriteOperation.UPSERT, WriteOperation.UPSERT_PREPPED):
-            _refuse_shared_keys(ending)
+def prefer_writer(candidate: CommitCandidate) -> None:
+    """As `simple`, but a table service loses against active writes, and a write never against a planned service."""
+    if not candidate.is_service:
+        _refuse_shared_groups(candidate, candidate.completed)
+        if candidate.metadata.operation_type in (WriteOperation.UPSERT, WriteOperation.UPSERT_PREPPED):
+            _refuse_shared_keys(candidate)
         return
-    running = [i for i in ending.table.timeline.pending() if i.action in DATA_ACTIONS and i != ending.instant]
-    _refuse_shared_groups(ending, (*ending.completed, *(i for i in running if not is_clustering(ending.table, i))))
+    running = [i for i in candidate.table.timeline.pending() if i.action in DATA_ACTIONS and i != candidate.instant]
+    _refuse_shared_groups(
+        candidate, (*candidate.completed, *(i for i in running if not is_clustering(candidate.table, i)))
+    )
 
 
-def bucket(ending: Ending) -> None:
-    """As `simple` without its look for new keys: a file group is known by its bucket, which decides about new keys."""
-    _refuse_shared_groups(ending, (*ending.completed, *_services_planned_later(ending)), by_bucket)
+def bucket(candidate: CommitCandidate) -> None:
+    """As `simple` without comparing new keys: file groups are compared by their bucket, which decides where keys go."""
+    _refuse_shared_groups(candidate, (*candidate.completed, *_services_planned_later(candidate)), BUCKET_NAMES)
 
 
-def strict(ending: Ending) -> None:
-    """As `simple`, and: no key is inserted twice by any operation, no partition replaced under another write."""
-    _refuse_shared_groups(ending, (*ending.completed, *_services_planned_later(ending)))
-    _refuse_replaced_partitions(ending)
-    if not ending.is_service:
-        _refuse_shared_keys(ending)
+def strict(candidate: CommitCandidate) -> None:
+    """As `simple`; moreover no operation inserts a key twice, and no partition is replaced during another write."""
+    _refuse_shared_groups(candidate, (*candidate.completed, *_services_planned_later(candidate)))
+    _refuse_replaced_partitions(candidate)
+    if not candidate.is_service:
+        _refuse_shared_keys(candidate)
 
 
 _PACKAGE: Final = "org.apache.hudi.client.transaction"
@@ -93,14 +104,14 @@ _STRATEGIES: Final[dict[str, Strategy]] = {
 }
 
 
-def strategy_of(options: Options, *, bucketed: bool = False) -> Strategy:
-    """OptionError for an unknown one. Hudi's default: by bucket where the index is one of buckets, else simple.
+def strategy_of(options: Options, names: GroupNames = UUID_NAMES) -> Strategy:
+    """The strategy that the options name; OptionError for an unknown one.
 
-    `bucketed`: the table has recorded such an index, whatever the options of this write are.
+    Hudi's default: `bucket` where keys decide the names of file groups, else `simple`.
     """
     named = options.value(CONFLICT_STRATEGY)
     if not named:
-        return bucket if bucketed or options.get("hoodie.index.type", "").upper() == "BUCKET" else simple
+        return bucket if names.by_key else simple
     try:
         return _STRATEGIES[named]
     except KeyError:
@@ -113,33 +124,17 @@ def strategy_of(options: Options, *, bucketed: bool = False) -> Strategy:
         ) from None
 
 
-def completed_since(began: HudiTable, now: HudiTable) -> tuple[Instant, ...]:
-    """The commits that completed between two looks at a table, those too that have been archived since."""
-    known = set(began.timeline.completed().instants)
-    found = [instant for instant in now.timeline.completed().data() if instant not in known]
-    ran = {i.requested_time for i in began.timeline.pending() if i.action in WRITE_ACTIONS}
-    missing = {time for time in ran if now.timeline.is_archived(time) and not now.timeline.contains(time)}
-    if missing:
-        found += [i for i in now.timeline.archived() if i.requested_time in missing and i.action in DATA_ACTIONS]
-    return tuple(found)
+def check_conflicts(candidate: CommitCandidate) -> None:
+    """Applies the context's conflict check, else the strategy that its options name.
+
+    CommitConflictError when the write lost against another one.
+    """
+    table = candidate.table
+    check = table.context.conflict_check or strategy_of(table.options, GroupNames.of(table.config, table.options))
+    check(candidate)
 
 
-def touched_groups(table: HudiTable, instant: Instant) -> frozenset[Group]:
-    """The file groups that an instant wrote or replaced, or says that it is going to."""
-    planned = planned_groups(table, instant)
-    if planned is not None:
-        return planned
-    return groups_of(table.commit_metadata(instant)) if instant.state is not instant.state.REQUESTED else frozenset()
-
-
-def groups_of(metadata: CommitMetadata) -> frozenset[Group]:
-    # What is only planned names its partition in the key alone.
-    written = [(path, stat.file_id) for path, stats in metadata.partition_to_write_stats.items() for stat in stats]
-    replaced = [(path, id_) for path, ids in (metadata.partition_to_replace_file_ids or {}).items() for id_ in ids]
-    return frozenset(group for group in written + replaced if group[1])
-
-
-def conflict(table: HudiTable, other: Instant, groups: Iterable[Group], what: str) -> CommitConflictError:
+def conflict(table: HudiTable, other: Instant, groups: Iterable[FileGroupId], what: str) -> CommitConflictError:
     """The error of a write that lost against `other` over some groups."""
     listed = sorted(groups)
     place = "/".join(part for part in listed[0] if part) if listed else ""
@@ -155,43 +150,23 @@ def conflict(table: HudiTable, other: Instant, groups: Iterable[Group], what: st
     )
 
 
-def _services_planned_later(ending: Ending) -> Iterator[Instant]:
-    """Compactions and clusterings planned since: they were planned without what this write brings."""
-    if not ending.is_service:
-        yield from services_planned_after(ending.table, ending.instant.requested_time)
-
-
-def services_planned_after(table: HudiTable, time: str) -> Iterator[Instant]:
-    for other in table.timeline.pending():
-        if other.requested_time > time and (
-            other.action in (Action.COMPACTION, Action.LOG_COMPACTION, Action.CLUSTERING) or is_clustering(table, other)
-        ):
-            yield other
-
-
-def by_bucket(group: Group) -> Group:
-    return group[0], group[1][:DIGITS]
-
-
-def conflict_key(table: HudiTable) -> Callable[[Group], Group]:
-    """What two file groups share when writes to both collide: themselves, or the bucket of a bucketed table.
-
-    A second group of one bucket would make such a table unwritable, whatever the strategy and the writer's options.
-    """
-    return by_bucket if is_bucketed(table.config) else lambda group: group
+def _services_planned_later(candidate: CommitCandidate) -> Iterator[Instant]:
+    """Compactions and clusterings planned since: their plans do not include what this write adds."""
+    if not candidate.is_service:
+        yield from services_planned_after(candidate.table, candidate.instant.requested_time)
 
 
 def _refuse_shared_groups(
-    ending: Ending, others: Iterable[Instant], same: Callable[[Group], Group] | None = None
+    candidate: CommitCandidate, others: Iterable[Instant], names: GroupNames | None = None
 ) -> None:
-    table, time = ending.table, ending.instant.requested_time
-    same = same or conflict_key(table)
-    if ending.metadata.operation_type in _COMPACTIONS:
+    table, time = candidate.table, candidate.instant.requested_time
+    same = (names or GroupNames.of(table.config)).conflict_key
+    if candidate.metadata.operation_type in _COMPACTIONS:
         return  # delta commits go on beside a compaction: they write to the slice that it begins
-    ours = {same(group) for group in groups_of(ending.metadata)}
+    ours = {same(group) for group in groups_of(candidate.metadata)}
     for other in others:
         both = ours & {same(group) for group in touched_groups(table, other)}
-        if both and not (_is_compaction(table, other) and other.requested_time < time):
+        if both and not (_is_compaction(table, other) and other.requested_time.is_before(time)):
             verb = "changed" if other.is_completed else "is going to change"
             whose = "the file groups of this write"
             raise conflict(
@@ -205,27 +180,27 @@ def _is_compaction(table: HudiTable, instant: Instant) -> bool:
     return instant.is_completed and table.commit_metadata(instant).operation_type in _COMPACTIONS
 
 
-def _refuse_shared_keys(ending: Ending) -> None:
-    """Two writers that find a key nowhere both insert it: into groups that the other knows nothing of."""
-    table = ending.table
+def _refuse_shared_keys(candidate: CommitCandidate) -> None:
+    """Two writers that find a key nowhere both insert it, into different file groups."""
+    table = candidate.table
     if not table.config.record_key_fields or not table.config.populate_meta_fields:
         return
-    for other in ending.completed:
+    for other in candidate.completed:
         theirs = table.commit_metadata(other)
         if theirs.operation_type in _SERVICES:
             continue
-        both = keys_inserted_by_both(table, (ending.instant, ending.metadata), (other, theirs))
+        both = keys_inserted_by_both(table, (candidate.instant, candidate.metadata), (other, theirs))
         if both:
-            groups = {(found.partition_path, found.file_id) for found in both}
+            groups = {FileGroupId(found.partition_path, found.file_id) for found in both}
             sample = ", ".join(both[0].keys[:3])
             raise conflict(table, other, groups, f"inserted keys that this write inserts, too ({sample})")
 
 
-def _refuse_replaced_partitions(ending: Ending) -> None:
-    """Whole partitions were replaced by one side, and the other side wrote to them what the first does not know of."""
-    ours = ending.metadata
-    for other in ending.completed:
-        theirs = ending.table.commit_metadata(other)
+def _refuse_replaced_partitions(candidate: CommitCandidate) -> None:
+    """One side replaced whole partitions, and the other side wrote to them meanwhile."""
+    ours = candidate.metadata
+    for other in candidate.completed:
+        theirs = candidate.table.commit_metadata(other)
         if {ours.operation_type, theirs.operation_type}.isdisjoint(_REPLACES_PARTITIONS):
             continue
         if WriteOperation.INSERT_OVERWRITE_TABLE in (ours.operation_type, theirs.operation_type):
@@ -233,5 +208,46 @@ def _refuse_replaced_partitions(ending: Ending) -> None:
         else:
             both = set(ours.partitions) & set(theirs.partitions)
         if both:
-            groups = [(partition, "") for partition in both]
-            raise conflict(ending.table, other, groups, f"and this write changed {len(both)} partitions as a whole")
+            groups = [FileGroupId(partition, "") for partition in both]
+            raise conflict(candidate.table, other, groups, f"and this write changed {len(both)} partitions as a whole")
+
+
+def refuse_early(began: HudiTable, instant: Instant, profile: CommitMetadata) -> None:
+    """Early conflict detection, where the options enable it: CommitConflictError when the write is certain to lose.
+
+    Each write records the file groups that it is going to change in its inflight file, and compares after that: of two,
+    at least the later one sees the other. What Hudi's writers do not record beforehand is found by their markers.
+    """
+    if not began.options.value(EARLY_DETECTION):
+        return
+    groups = groups_of(profile)
+    if not groups:
+        return
+    table = began.reload()
+    key = GroupNames.of(table.config).conflict_key
+    ours = set(map(key, groups))
+    writers = ActiveWriters(table.storage, HeartbeatLimits.of(began.options), began.context.clock)
+    for other in table.timeline.pending():
+        if other.action not in DATA_ACTIONS or other.requested_time.is_at_or_after(instant.requested_time):
+            continue  # the later one fails
+        if is_clustering(table, other) or not writers.is_active(other.requested_time):
+            continue
+        theirs = touched_groups(table, other) | _marked(table.storage, other.requested_time)
+        both = ours & set(map(key, theirs))
+        if both:
+            raise conflict(table, other, both, f"is writing {len(both)} of the file groups of this write")
+    if began.options.value(EARLY_COMMIT_CHECK):
+        for done in completed_since(began, table):
+            both = ours & set(map(key, touched_groups(table, done)))
+            if both:
+                raise conflict(table, done, both, f"changed {len(both)} of the file groups of this write first")
+
+
+def _marked(storage: Storage, instant_time: InstantTime) -> frozenset[FileGroupId]:
+    """The file groups that a write has created markers for."""
+    found = set()
+    for marker in list_markers(storage, instant_time) or ():
+        name = BaseFileName.parse(marker.file_name) or LogFileName.parse(marker.file_name)
+        if name is not None:
+            found.add(FileGroupId(marker.partition_path, name.file_id))
+    return frozenset(found)

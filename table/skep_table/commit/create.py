@@ -1,4 +1,4 @@
-"""Making a table: its settings checked and written, nothing else."""
+"""Creating a table: its settings are checked and written, nothing else."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from skep_table.table_config import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableSpec:
-    """What a new table is to be. `ordering` names the column whose greater value wins; without it the last write wins.
+    """The settings of a new table. `ordering` names the column whose greater value wins; else the last write wins.
 
     `partition_by` may carry types (`at:timestamp`), which makes the key generator CUSTOM. `properties` are further
     table properties, the settings of timestamp key generators for instance.
@@ -54,14 +54,17 @@ class TableSpec:
     properties: Mapping[str, str] = field(default_factory=dict)
 
 
-def create_table(storage: Storage, spec: TableSpec) -> HudiTable:
-    """Writes the settings of a new table. TableExistsError when one is there; InputError when `spec` makes no sense."""
+def create_table(storage: Storage, spec: TableSpec, options: Mapping[str, object] | None = None) -> HudiTable:
+    """Writes the settings of a new table and opens it with `options`.
+
+    TableExistsError when the folder holds a table; InputError when `spec` is inconsistent.
+    """
     create_table_config(storage, table_config(spec))
-    return HudiTable.open(storage)
+    return HudiTable.open(storage, options)
 
 
 def table_config(spec: TableSpec) -> TableConfig:
-    """The settings that `spec` comes to; nothing is written. InputError when it makes no sense."""
+    """The settings that `spec` defines; nothing is written. InputError for an invalid one."""
     schema = _schema_of(spec)
     for column in schema.fields:
         check_own_name(column.name)
@@ -132,7 +135,7 @@ def _config_of(spec: TableSpec, schema: Schema) -> TableConfig:
     )
     event_time = spec.ordering is not None
     drops = boolean(spec.properties.get(DROP_PARTITION_COLUMNS, "false"))
-    # what lies in the paths is not in files, nor in what commits say of them
+    # columns in the paths are neither in files nor in the schema of commits
     in_files = schema.without(fields) if drops else schema
     return TableConfig(
         name=spec.name,

@@ -1,20 +1,23 @@
-"""Markers: an empty file announces each data file before it is opened, so that nothing of a failed write is overlooked.
+"""Markers: an empty file names each data file before it is opened, so that all files of a failed write are found.
 
 Format guide 4.5. A commit of few files has direct markers, one of many lists them in files as Hudi's timeline server
-does (`MARKERS0` …): those of one commit are of one form, since readers look for one. Beside the marker folder (inside
-it, Hudi would take every file for a marker) lies a sign that the commit still takes files. Markers are durable before
-the files that they announce may be; the sign is not, since no writer outlives a power loss.
+does (`MARKERS0` …): those of one commit have one form, since readers expect one. Beside the marker folder (inside it,
+Hudi would take every file for a marker) lies the open sign: the commit still accepts files. Markers are durable before
+the files that they name may be; the sign is not, since no writer survives a power loss.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import random
-from collections.abc import Sequence
+import weakref
+from collections.abc import Callable, Sequence
 
 from skep_table.errors import AlreadyExistsError, LeaseLostError
+from skep_table.instant_time import InstantTime
 from skep_table.names import Marker, MarkerType, marker_folder
-from skep_table.storage import Storage
+from skep_table.storage import FileStatus, Storage
 
 _SERVER_TYPE_FILE = "MARKERS.type"
 _SERVER_PREFIX = "MARKERS"
@@ -24,31 +27,52 @@ _SERVER_TYPE = b"TIMELINE_SERVER_BASED"
 _NO_MARKERS = (".tmp", ".crc")
 
 
-def _sign(instant_time: str) -> str:
+def _sign(instant_time: InstantTime) -> str:
     return f"{marker_folder(instant_time)}.open"
 
 
-def open_markers(storage: Storage, instant_time: str, claim: str = "") -> None:
-    """Before the first task starts. `claim` says who is at it, where several may be."""
+_open_here: dict[tuple[int, str, InstantTime], weakref.WeakMethod[Callable[[], None]]] = {}
+"""Commits of this process (number, base path, instant) that take files, each with the check of its heartbeat."""
+
+
+def open_markers(
+    storage: Storage, instant_time: InstantTime, claim: str = "", *, ensure_alive: Callable[[], None] | None = None
+) -> None:
+    """Before the first task starts. `claim` identifies the executor, where there may be several.
+
+    `ensure_alive` raises when other writers may have taken this process for dead. With it, the tasks of this process
+    need not look at the sign: nobody else ends a commit whose heartbeat is alive.
+    """
     storage.create_exclusive(_sign(instant_time), claim.encode(), durable=False)
+    if ensure_alive is not None:
+        _open_here[os.getpid(), storage.root, instant_time] = weakref.WeakMethod(ensure_alive)
 
 
-def claimed_by(storage: Storage, instant_time: str) -> str | None:
-    """What the instant was opened with; None when it is not open."""
+def claimed_by(storage: Storage, instant_time: InstantTime) -> str | None:
+    """The claim that the instant was opened with; None when it is not open."""
     try:
         return storage.read(_sign(instant_time)).decode()
     except FileNotFoundError:
         return None
 
 
-def close_markers(storage: Storage, instant_time: str) -> None:
-    """After this no task opens a file any more, and one that did finds out when it closes it."""
+def close_markers(storage: Storage, instant_time: InstantTime) -> None:
+    """After this no task opens a file any more, and one that has opened a file detects it when it closes the file."""
+    end_here(storage, instant_time)
     storage.delete(_sign(instant_time), durable=False)
 
 
-def ensure_open(storage: Storage, instant_time: str, data_path: str) -> None:
+def end_here(storage: Storage, instant_time: InstantTime) -> None:
+    """From now on the tasks of this process look at the sign, too."""
+    _open_here.pop((os.getpid(), storage.root, instant_time), None)
+
+
+def ensure_open(storage: Storage, instant_time: InstantTime, data_path: str) -> None:
     """LeaseLostError when the commit has ended: a task that outlived it must not leave a file."""
-    if not storage.exists(_sign(instant_time)):
+    here = _open_here.get((os.getpid(), storage.root, instant_time))
+    if here is not None and (ensure_alive := here()) is not None:
+        ensure_alive()
+    elif not storage.exists(_sign(instant_time)):
         raise LeaseLostError(
             f"instant {instant_time} has ended: {data_path} is not written any more",
             instant=instant_time,
@@ -57,7 +81,10 @@ def ensure_open(storage: Storage, instant_time: str, data_path: str) -> None:
 
 
 def create_marker(storage: Storage, marker: Marker, *, listed: bool = False) -> None:
-    """Announces a data file; `listed`: of a commit that lists its markers. LeaseLostError when the commit has ended."""
+    """Creates the marker of a data file. LeaseLostError when the commit has ended.
+
+    `listed`: the markers of this commit are lines in files.
+    """
     ensure_open(storage, marker.instant_time, marker.data_path)
     if listed:
         _write_list(storage, [marker])
@@ -67,17 +94,17 @@ def create_marker(storage: Storage, marker: Marker, *, listed: bool = False) -> 
         except AlreadyExistsError:
             if marker.type is not MarkerType.APPEND:
                 raise
-    # Once more: whoever ends the commit takes the sign away first and lists the markers after that.
+    # After the marker: the process that ends the commit deletes the sign first, and then lists the markers.
     ensure_open(storage, marker.instant_time, marker.data_path)
 
 
 def can_be_listed(marker: Marker) -> bool:
-    """Whether it is one line for whoever reads the list."""
+    """Whether it can be a line of a list: its path has no line break."""
     return marker.line.splitlines() == [marker.line]
 
 
 def list_ahead(storage: Storage, markers: Sequence[Marker]) -> None:
-    """Announces many data files of one instant in one go. All others of the instant are to be listed from then on.
+    """Creates the markers of many data files with one call. All other markers of the instant are listed from then on.
 
     LeaseLostError when the commit has ended.
     """
@@ -99,12 +126,20 @@ def _write_list(storage: Storage, markers: Sequence[Marker]) -> None:
             continue
 
 
-def list_markers(storage: Storage, instant_time: str) -> list[Marker] | None:
+def list_markers(storage: Storage, instant_time: InstantTime) -> list[Marker] | None:
     """All markers of an instant, None when it has no marker folder."""
+    files = marker_files(storage, instant_time)
+    return parse_markers(storage, instant_time, files) if files else None
+
+
+def marker_files(storage: Storage, instant_time: InstantTime) -> list[FileStatus]:
+    """All files of an instant's marker folder."""
+    return storage.list_prefix(marker_folder(instant_time), recursive=True)
+
+
+def parse_markers(storage: Storage, instant_time: InstantTime, files: Sequence[FileStatus]) -> list[Marker]:
+    """The markers in the files of a marker folder; those that are listed in files are read."""
     folder = marker_folder(instant_time)
-    files = storage.list_prefix(folder, recursive=True)
-    if not files:
-        return None
     below = [file.path[len(folder) + 1 :] for file in files]
     if _SERVER_TYPE_FILE in below:
         lines = [
@@ -119,6 +154,6 @@ def list_markers(storage: Storage, instant_time: str) -> list[Marker] | None:
     return [Marker.parse(instant_time, name) for name in markers]
 
 
-def delete_markers(storage: Storage, instant_time: str) -> None:
+def delete_markers(storage: Storage, instant_time: InstantTime) -> None:
     storage.delete(_sign(instant_time), durable=False)
     storage.delete_folder(marker_folder(instant_time), durable=False)

@@ -1,6 +1,6 @@
 """Keys that two concurrent writes both inserted: each looked for them before the other one had completed.
 
-Only partitions into which both inserted are looked at, and of these only files whose key ranges overlap.
+Only partitions into which both inserted are compared, and of these only files whose key ranges overlap.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Write = tuple[Instant, CommitMetadata]
 
 @dataclass(frozen=True, slots=True)
 class SharedKeys:
-    """Some keys of a file group that another write has inserted elsewhere; none where the other file is gone."""
+    """Some keys of a file group that another write inserted into another group; none where that file is deleted."""
 
     partition_path: str
     file_id: str
@@ -46,7 +46,7 @@ def keys_inserted_by_both(table: HudiTable, ours: Write, theirs: Write) -> list[
                 except FileNotFoundError:
                     if table.storage.exists(other.path):
                         raise
-                    # Cleaned already, so a still later commit took its place: what is there now nobody has compared.
+                    # Cleaned already, so a still later commit replaced it, which nobody has compared with.
                     found.append(SharedKeys(partition, stat.file_id, ()))
                     continue
                 if keys:
@@ -84,6 +84,8 @@ def _utf16(text: str | None) -> bytes:
 
 def _keys_written(storage: Storage, instant: Instant, stat: WriteStat) -> Iterator[pa.Array]:
     """Keys of the rows that the instant itself wrote into the file."""
-    for batch in read_base(storage, stat.path, columns=[RECORD_KEY, COMMIT_TIME]):
+    for batch in read_base(
+        storage, stat.path, size=max(0, stat.file_size_in_bytes) or None, columns=[RECORD_KEY, COMMIT_TIME]
+    ):
         own = pc.equal(batch.column(COMMIT_TIME), instant.requested_time)
         yield batch.column(RECORD_KEY).filter(own).cast(pa.string())

@@ -1,11 +1,13 @@
-"""Options of the commit protocol."""
+"""Options of the commit protocol, and what they mean together for writers that share a table."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from skep_table.options import Status, at_least, boolean, comma_list, one_of, option
+from skep_table.errors import OptionError, UnsupportedError
+from skep_table.options import Options, Status, at_least, boolean, comma_list, one_of, option
 
 _NO_NAMES: Final[tuple[str, ...]] = ()
 
@@ -24,7 +26,7 @@ class ConcurrencyMode(Enum):
 
 
 class FailedWritesPolicy(Enum):
-    """When the writes of dead writers are rolled back. Those of living ones never are."""
+    """When the writes of dead writers are rolled back. Active writers are never rolled back."""
 
     EAGER = "EAGER"
     LAZY = "LAZY"
@@ -42,21 +44,21 @@ CONCURRENCY_MODE = option(
     "hoodie.write.concurrency.mode",
     one_of(ConcurrencyMode),
     ConcurrencyMode.SINGLE_WRITER,
-    "With other writers at work, a metadata table is never dropped",
+    "Whether several writers share the table; a metadata table is dropped by a single writer only",
 )
 FAILED_WRITES_POLICY = option(
     "hoodie.cleaner.policy.failed.writes",
     one_of(FailedWritesPolicy),
     FailedWritesPolicy.EAGER,
-    "Writes of dead writers are rolled back before the next write, or never; LAZY tells JVM writers to wait for their"
-    " heartbeat, which skep always does",
+    "Writes of dead writers are rolled back before the next write, or never; with LAZY, JVM writers wait until the"
+    " heartbeat has expired, which skep always does",
     "hoodie.clean.failed.writes.policy",
 )
 HEARTBEAT_MILLISECONDS = option(
-    "hoodie.client.heartbeat.interval_in_ms", at_least(10), 60_000, "A writer shows so often that it lives"
+    "hoodie.client.heartbeat.interval_in_ms", at_least(10), 60_000, "Interval at which a writer renews its heartbeat"
 )
 HEARTBEAT_MISSES = option(
-    "hoodie.client.heartbeat.tolerable.misses", at_least(1), 2, "A writer that missed so many heartbeats is dead"
+    "hoodie.client.heartbeat.tolerable.misses", at_least(1), 2, "A writer that missed so many heartbeats counts as dead"
 )
 CONFLICT_STRATEGY = option(
     "hoodie.write.lock.conflict.resolution.strategy",
@@ -65,31 +67,28 @@ CONFLICT_STRATEGY = option(
     "Which of two overlapping writes fails: simple, prefer_writer, bucket or strict, or Hudi's class",
 )
 CONFLICT_RETRIES = option(
-    "hoodie.write.num.retries.on.conflict.failures", at_least(0), 0, "A write that lost a conflict tries again so often"
+    "hoodie.write.num.retries.on.conflict.failures",
+    at_least(0),
+    0,
+    "How often a write is repeated after it lost a conflict",
 )
 EARLY_DETECTION = option(
     "hoodie.write.concurrency.early.conflict.detection.enable",
     boolean,
     False,
-    "A write gives up before it writes a file when an older one that still runs writes the same file groups",
+    "A write fails before it writes a file when an older active one writes the same file groups",
 )
 EARLY_COMMIT_CHECK = option(
     "hoodie.write.concurrency.early.conflict.check.commit.conflict",
     boolean,
     False,
-    "The early look is at commits completed meanwhile too",
+    "Early detection also compares with commits that completed since the write began",
 )
 SCHEMA_MERGE = option(
     "hoodie.write.concurrency.schema.conflict.resolution.enable",
     boolean,
     True,
-    "Columns that another write added meanwhile are kept; what does not fit fails the later write",
-)
-LOCK_TIMEOUT_SECONDS = option(
-    "skep.write.lock.timeout.seconds",
-    float,
-    600.0,
-    "How long a write waits for the table's lock; else as long as Hudi with its two options, when one is given",
+    "Columns that another write added meanwhile are kept; incompatible columns fail the later write",
 )
 LOCK_PARTITIONS = option(
     "skep.write.lock.partitions",
@@ -101,9 +100,10 @@ INSTANT_LAG_SECONDS = option(
     "skep.write.instant.lag.seconds",
     at_least(0),
     10,
-    "With optimistic concurrency, new instants are dated back so far, but never before one that is there; those of"
-    " services wherever others share the lock: a Hudi 0.x writer dates its instant before it shows it, and must not"
-    " come to lie below ours. So long is one waited for that has shown its instant, and not looked at the table yet",
+    "With optimistic concurrency, new instants are backdated by this time, but never before an existing instant; those"
+    " of services wherever others share the lock. A Hudi 0.x writer chooses its instant time before it creates the"
+    " instant, and its instant must not sort before ours. So long a commit waits for writers that have created their"
+    " instant and not read the timeline yet",
 )
 for _key in (
     "hoodie.write.lock.num_retries",
@@ -117,4 +117,47 @@ for _key in (
     "hoodie.write.concurrency.async.conflict.detector.period_ms",
     "hoodie.auto.adjust.lock.configs",
 ):
-    option(_key, str, "", "a waiting writer keeps its place, and looks are direct", status=Status.NO_EFFECT)
+    option(
+        _key,
+        str,
+        "",
+        "waiting writers queue up, and conflicts are checked without a background task",
+        status=Status.NO_EFFECT,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Concurrency:
+    """How writers of one table share it, and when the writes of dead writers are rolled back."""
+
+    mode: ConcurrencyMode
+    failed_writes: FailedWritesPolicy
+
+    @classmethod
+    def of(cls, options: Options) -> Concurrency:
+        """OptionError for a policy that the mode excludes, UnsupportedError for non-blocking concurrency control."""
+        mode, policy = options.value(CONCURRENCY_MODE), options.value(FAILED_WRITES_POLICY)
+        if mode is ConcurrencyMode.NON_BLOCKING:
+            raise UnsupportedError(
+                f"{CONCURRENCY_MODE.key}={mode.value} is not supported yet",
+                hint=f"{ConcurrencyMode.OPTIMISTIC.value} is",
+                option=CONCURRENCY_MODE.key,
+            )
+        if mode is ConcurrencyMode.OPTIMISTIC:
+            if not options.is_set(FAILED_WRITES_POLICY):
+                policy = FailedWritesPolicy.LAZY
+            elif policy is not FailedWritesPolicy.LAZY:
+                raise OptionError(
+                    f"{CONCURRENCY_MODE.key}={mode.value} needs {FAILED_WRITES_POLICY.key}=LAZY, not {policy.value}:"
+                    " a JVM writer with another policy rolls back the writes of others that still run",
+                    hint=f"leave {FAILED_WRITES_POLICY.key} out",
+                    option=FAILED_WRITES_POLICY.key,
+                    found=policy.value,
+                    expected=FailedWritesPolicy.LAZY.value,
+                )
+        return cls(mode, policy)
+
+    @property
+    def is_optimistic(self) -> bool:
+        """Whether several writers write at the same time, and conflicts are checked before each commit."""
+        return self.mode is ConcurrencyMode.OPTIMISTIC

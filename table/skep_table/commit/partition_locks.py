@@ -1,7 +1,8 @@
-"""Locks of single partitions, on request: held for as long as a write takes, so that writes to one partition queue up.
+"""Locks of single partitions, on request: held during a whole write, so that writes to one partition queue up.
 
-The table's lock is held for moments only, and of two writes to the same files one fails. Who names the partitions that
-it is going to write has no such conflict with others who do: they wait before they begin. Others are not kept out.
+The table's lock is held for moments only, and of two writes to the same files one fails. Writers that name the
+partitions which they are going to write have no such conflict with each other: they wait before they begin. Others are
+not excluded.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
 from skep_table.commit.options import LOCK_PARTITIONS
-from skep_table.commit.setting import CommitSetting
+from skep_table.context import TableContext
 from skep_table.errors import InputError, LeaseLostError, OptionError
 from skep_table.lock import Lock, unguarded
 from skep_table.timeline.metadata import CommitMetadata
@@ -21,21 +22,21 @@ class HasPartitions(Protocol):
     """A table's lock whose provider locks single partitions, too."""
 
     def of_partition(self, partition_path: str, on_lost: Callable[[LeaseLostError], None]) -> Lock:
-        """A lock of its own, which does not wait for the table's, nor keeps it from others."""
+        """A lock of its own, which neither waits for the table's lock nor blocks it."""
         ...
 
 
 class PartitionLocks:
     """The locks of the partitions that the options name; none, most times."""
 
-    def __init__(self, setting: CommitSetting) -> None:
-        self._setting = setting
+    def __init__(self, context: TableContext) -> None:
+        self._context = context
         self._lost: LeaseLostError | None = None
-        named = setting.options.value(LOCK_PARTITIONS)
-        # Everybody takes several in the same order: so nobody waits in a circle.
+        named = context.options.value(LOCK_PARTITIONS)
+        # All writers take several in the same order: no two wait for each other.
         self._partitions = tuple(sorted(set(named)))
         self._locks: list[Lock] = []
-        self._provider = unguarded(setting.lock)
+        self._provider = unguarded(context.lock)
         if self._partitions and not isinstance(self._provider, HasPartitions):
             raise OptionError(
                 f"{LOCK_PARTITIONS.key} needs the lock provider metastore: others lock whole tables",
@@ -43,17 +44,19 @@ class PartitionLocks:
             )
 
     def acquire(self) -> None:
+        """Waits for all of them. LockTimeoutError, and none is held."""
         try:
             for partition in self._partitions:
                 assert isinstance(self._provider, HasPartitions)
                 lock = self._provider.of_partition(partition, self._on_lost)
-                lock.acquire(self._setting.lock_timeout_seconds)
+                lock.acquire(self._context.lock_timeout_seconds)
                 self._locks.append(lock)
         except BaseException:
             self.release()
             raise
 
     def release(self) -> None:
+        """Releases those that are held. Repeatable."""
         while self._locks:
             self._locks.pop().release()
 
@@ -63,7 +66,10 @@ class PartitionLocks:
             raise self._lost
 
     def ensure_held(self, metadata: CommitMetadata) -> None:
-        """LeaseLostError when one is lost; InputError for a write to a partition that is not locked."""
+        """Verifies them with the provider.
+
+        LeaseLostError when one is lost; InputError for a write to another partition.
+        """
         if not self._partitions:
             return
         beyond = sorted(set(metadata.partitions) - set(self._partitions))
@@ -80,4 +86,4 @@ class PartitionLocks:
 
     def _on_lost(self, error: LeaseLostError) -> None:
         self._lost = error
-        self._setting.on_lost(error)
+        self._context.on_lost(error)

@@ -1,7 +1,7 @@
-"""Restore: all writes after a savepoint are taken back, newest first, under one instant (format guide 2.7).
+"""Restore: all writes after a savepoint are rolled back, newest first, under one instant (format guide 2.7).
 
-Its rollbacks have plans on the timeline while they run, so that each can be finished; what stays is the restore's
-account. A restore that died is finished by the next writer: a table half-way is not to be built on.
+Its rollbacks have plans on the timeline while they run, so that each can be finished; the restore's metadata remains.
+An interrupted restore is finished by the next writer, before anything is written on top of it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import logging
 
 from skep_table.commit.markers import delete_markers
 from skep_table.commit.rollback import carry_out, pending_rollback_plan, request_rollback
-from skep_table.commit.setting import CommitSetting
 from skep_table.table import HudiTable
 from skep_table.timeline.instant import Action, Instant, State
 from skep_table.timeline.plans import RestoreMetadata, RestorePlan, RollbackMetadata, RollbackPlan
@@ -20,9 +19,10 @@ from skep_table.timeline.write import complete, delete_pending, transition_to_in
 log = logging.getLogger("skep.commit")
 
 
-def finish_restore(table: HudiTable, restore: Instant, setting: CommitSetting) -> RestoreMetadata | None:
-    """Carries out a restore from its plan, whatever was done of it before. None, and it is gone, without a plan."""
-    start = setting.clock.monotonic()
+def finish_restore(table: HudiTable, restore: Instant) -> RestoreMetadata | None:
+    """Carries out a restore by its plan, from wherever it was interrupted. None, and the instant is deleted, without a
+    readable plan."""
+    start = table.context.clock.monotonic()
     plan = table.requested_plan(RestorePlan, restore)
     if plan is None:
         delete_pending(table, restore)
@@ -30,38 +30,38 @@ def finish_restore(table: HudiTable, restore: Instant, setting: CommitSetting) -
     if restore.state is State.REQUESTED:
         transition_to_inflight(table, restore)
     times = [info.commit_time for info in plan.instants_to_rollback]
-    accounts: dict[str, list[RollbackMetadata]] = {}
+    rollbacks_done: dict[str, list[RollbackMetadata]] = {}
     for rollback in table.timeline.pending().of(Action.ROLLBACK):
         begun = pending_rollback_plan(table, rollback)
         target = begun.instant_to_rollback.commit_time if begun and begun.instant_to_rollback else None
         if begun is not None and target in times:
-            accounts.setdefault(target, []).append(_take_back(table, rollback, begun, setting))
+            rollbacks_done.setdefault(target, []).append(_carry_out_rollback(table, rollback, begun))
     table = table.reload()
     for time in times:
         written = next(
             (i for i in table.timeline.instants if i.requested_time == time and i.action in WRITE_ACTIONS), None
         )
         if written is not None:
-            rollback, steps = request_rollback(table, written, setting, forget=True)
-            accounts.setdefault(time, []).append(_take_back(table, rollback, steps, setting))
+            rollback, steps = request_rollback(table, written, forget=True)
+            rollbacks_done.setdefault(time, []).append(_carry_out_rollback(table, rollback, steps))
             delete_pending(table, written)  # the plan of a compaction too
             table = table.reload()
-    account = RestoreMetadata(
+    metadata = RestoreMetadata(
         start_restore_time=restore.requested_time,
-        time_taken_in_millis=int((setting.clock.monotonic() - start) * 1000),
+        time_taken_in_millis=int((table.context.clock.monotonic() - start) * 1000),
         instants_to_rollback=tuple(times),
-        hoodie_restore_metadata={time: tuple(found) for time, found in accounts.items()},
+        hoodie_restore_metadata={time: tuple(found) for time, found in rollbacks_done.items()},
         restore_instant_info=plan.instants_to_rollback,
     )
-    complete(table, restore, account, setting.clock)
-    setting.events.emit("restore", instant=restore.requested_time, savepoint=plan.savepoint_to_restore_timestamp)
+    complete(table, restore, metadata, table.context.clock)
+    table.context.events.emit("restore", instant=restore.requested_time, savepoint=plan.savepoint_to_restore_timestamp)
     log.info("table %s: restored to %s", table.config.name, plan.savepoint_to_restore_timestamp)
-    return account
+    return metadata
 
 
-def _take_back(table: HudiTable, rollback: Instant, plan: RollbackPlan, setting: CommitSetting) -> RollbackMetadata:
-    account = carry_out(table, rollback, plan, setting)
+def _carry_out_rollback(table: HudiTable, rollback: Instant, plan: RollbackPlan) -> RollbackMetadata:
+    metadata = carry_out(table, rollback, plan)
     delete_pending(table, rollback)
-    (target,) = account.commits_rollback
+    (target,) = metadata.commits_rollback
     delete_markers(table.storage, target)
-    return account
+    return metadata

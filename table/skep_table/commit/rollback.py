@@ -1,21 +1,23 @@
 """Rollback of an instant, under an instant of its own (format guide 2.7).
 
-The plan comes first and the account last, so that a rollback that dies half-way is finished by the next writer under
-the same instant. A completed instant loses its completed file before anything else: from then on its rows are gone for
-readers, and it is pending while its files go.
+The plan is written first and the metadata last, so that the next writer finishes an interrupted rollback under the same
+instant. Of a completed instant, the completed file is deleted before anything else: from then on readers do not see its
+rows, and it is pending while its files are deleted.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from dataclasses import replace
 
+from skep_table.commit.data_files import delete_files
 from skep_table.commit.instants import request_plan
-from skep_table.commit.leftovers import delete_files
 from skep_table.commit.markers import close_markers, delete_markers
+from skep_table.commit.participants import table_participants
 from skep_table.commit.rollback_plan import plan_rollback
-from skep_table.commit.setting import CommitSetting
 from skep_table.errors import AlreadyExistsError, FormatError
+from skep_table.instant_time import InstantTime
 from skep_table.logfile import rollback_block
 from skep_table.names import LogFileName, join
 from skep_table.storage import Storage
@@ -41,37 +43,35 @@ _COMMAND_TOKEN = "1-0-1"  # Hudi's write token of command blocks
 log = logging.getLogger("skep.commit")
 
 
-def roll_back(table: HudiTable, target: Instant, setting: CommitSetting) -> RollbackMetadata:
-    """Takes an instant back, its files first. A rollback is on the timeline after it.
+def roll_back(table: HudiTable, target: Instant) -> RollbackMetadata:
+    """Undoes an instant under a rollback instant, which stays on the timeline. Files are deleted before the instant.
 
-    A compaction that was under way stays planned, since delta commits may have written to its slices.
+    An inflight compaction stays planned, since delta commits may have written to its slices.
     """
-    rollback, plan = request_rollback(table, target, setting)
-    return _complete(table, rollback, plan, setting)
+    rollback, plan = request_rollback(table, target)
+    return _complete(table, rollback, plan)
 
 
-def request_rollback(
-    table: HudiTable, target: Instant, setting: CommitSetting, *, forget: bool = False
-) -> tuple[Instant, RollbackPlan]:
-    """Plans a rollback and puts it on the timeline. The target's tasks open no files after that."""
+def request_rollback(table: HudiTable, target: Instant, *, forget: bool = False) -> tuple[Instant, RollbackPlan]:
+    """Writes the plan of a rollback onto the timeline. The target's tasks open no files after that."""
     close_markers(table.storage, target.requested_time)
-    plan = plan_rollback(table, target, setting, forget=forget)
-    rollback = request_plan(table, Action.ROLLBACK, plan, setting)
+    plan = plan_rollback(table, target, forget=forget)
+    rollback = request_plan(table, Action.ROLLBACK, plan)
     return rollback, plan
 
 
-def finish_rollback(table: HudiTable, rollback: Instant, setting: CommitSetting) -> None:
-    """Carries on a rollback that died. One that had not begun is taken back where others built on its target since."""
+def finish_rollback(table: HudiTable, rollback: Instant) -> None:
+    """Finishes an interrupted rollback. One that had not begun is deleted where later writes build on its target."""
     plan = pending_rollback_plan(table, rollback)
     if plan is None or plan.instant_to_rollback is None or _is_outdated(table, plan.instant_to_rollback):
         delete_pending(table, rollback)
         return
     close_markers(table.storage, plan.instant_to_rollback.commit_time)
-    _complete(table, rollback, plan, setting)
+    _complete(table, rollback, plan)
 
 
 def pending_rollback_plan(table: HudiTable, rollback: Instant) -> RollbackPlan | None:
-    """None when the requested file is gone or was not finished."""
+    """The plan of a rollback; None when the requested file is missing or incomplete."""
     path = table.timeline.layout.path(Instant(rollback.requested_time, Action.ROLLBACK, State.REQUESTED))
     try:
         return decode_plan(RollbackPlan, table.storage.read(path), path)
@@ -79,26 +79,40 @@ def pending_rollback_plan(table: HudiTable, rollback: Instant) -> RollbackPlan |
         return None
 
 
-def carry_out(table: HudiTable, rollback: Instant, plan: RollbackPlan, setting: CommitSetting) -> RollbackMetadata:
-    """All of a rollback but its completed file. May be repeated after any failure."""
-    start = setting.clock.monotonic()
+def rollbacks_of(table: HudiTable, time: InstantTime) -> Iterator[Instant]:
+    """The pending rollbacks of an instant."""
+    for rollback in table.timeline.pending().of(Action.ROLLBACK):
+        plan = pending_rollback_plan(table, rollback)
+        if plan is not None and plan.instant_to_rollback and plan.instant_to_rollback.commit_time == time:
+            yield rollback
+
+
+def carry_out(table: HudiTable, rollback: Instant, plan: RollbackPlan) -> RollbackMetadata:
+    """All of a rollback but its completed file.
+
+    May be repeated after any failure. Returns what that file is to hold.
+    """
+    start = table.context.clock.monotonic()
     info = plan.instant_to_rollback
     assert info is not None
     if rollback.state is State.REQUESTED:
         transition_to_inflight(table, rollback)
     _make_pending(table, info)
     files = [_path_of(request, uri) for request in plan.rollback_requests for uri in request.files_to_be_deleted]
-    deleted = delete_files(table.storage, files, setting)
+    deleted = delete_files(table.context, files)
     commands = [
         (request, written)
         for request in plan.rollback_requests
         if request.log_blocks_to_be_deleted
         and (written := _append_command(table.storage, rollback, info, request)) is not None
     ]
+    target = Instant(info.commit_time, Action(info.action), State.INFLIGHT)
+    for participant in reversed(table_participants(table)):
+        participant.abort(table, target)
     _delete_pending_forms(table, info)
     return RollbackMetadata(
         start_rollback_time=rollback.requested_time,
-        time_taken_in_millis=int((setting.clock.monotonic() - start) * 1000),
+        time_taken_in_millis=int((table.context.clock.monotonic() - start) * 1000),
         total_files_deleted=len(deleted),
         commits_rollback=(info.commit_time,),
         partition_metadata=_by_partition(table.storage, plan, deleted, commands),
@@ -106,21 +120,21 @@ def carry_out(table: HudiTable, rollback: Instant, plan: RollbackPlan, setting: 
     )
 
 
-def _complete(table: HudiTable, rollback: Instant, plan: RollbackPlan, setting: CommitSetting) -> RollbackMetadata:
-    account = carry_out(table, rollback, plan, setting)
-    complete(table, rollback, account, setting.clock)
-    (target,) = account.commits_rollback
+def _complete(table: HudiTable, rollback: Instant, plan: RollbackPlan) -> RollbackMetadata:
+    metadata = carry_out(table, rollback, plan)
+    complete(table, rollback, metadata, table.context.clock)
+    (target,) = metadata.commits_rollback
     delete_markers(table.storage, target)
-    files = account.total_files_deleted
-    setting.events.emit("rollback", instant=target, rollback=rollback.requested_time, files=files)
+    files = metadata.total_files_deleted
+    table.context.events.emit("rollback", instant=target, rollback=rollback.requested_time, files=files)
     log.info("table %s: %s rolled back, %d files deleted", table.config.name, target, files)
-    return account
+    return metadata
 
 
 def _is_outdated(table: HudiTable, info: InstantInfo) -> bool:
-    """Whether the target is (still) complete, and others have built on it since the rollback was planned."""
+    """Whether the target is (still) complete, and later writes were built on it since the rollback was planned."""
     completed = table.timeline.data().completed()
-    return completed.contains(info.commit_time) and any(i.requested_time > info.commit_time for i in completed)
+    return completed.contains(info.commit_time) and len(completed.after(info.commit_time)) > 0
 
 
 def _forms(info: InstantInfo) -> list[Instant]:
@@ -139,7 +153,7 @@ def _make_pending(table: HudiTable, info: InstantInfo) -> None:
         return
     forms = [replace(form, state=state) for form in _forms(info) for state in (State.REQUESTED, State.INFLIGHT)]
     if not any(table.storage.exists(path(form)) for form in forms):
-        # Without any, its files would pass for archived ones as soon as the timeline begins after it.
+        # Without any, its files would count as archived as soon as the timeline begins after it.
         transition_to_inflight(table, completed)
     delete_completed(table, completed)
 
@@ -167,7 +181,7 @@ def _append_command(
     if newest.write_token == _COMMAND_TOKEN:
         path = join(request.partition_path, str(newest))
         if storage.read(path) == block:
-            return path, len(block)  # an attempt before this one wrote it
+            return path, len(block)  # an earlier attempt wrote it
     version = newest.version
     while True:
         version += 1

@@ -1,7 +1,7 @@
-"""What a rollback takes back: files that the instant alone wrote, and blocks in log files that others share.
+"""The plan of a rollback: files that only the instant wrote are deleted, its blocks in shared log files are undone.
 
-In layout 1 a log file is named by its slice, so commits share it. Its blocks are taken back by a command block, and the
-readers that have it open go on; a slice that began with the instant is in nobody's view, and its files are deleted.
+In timeline layout 1 a log file is named by its slice, so commits share it. Its blocks are undone by a command block,
+and readers that have it open go on. No reader sees a slice that began with the instant: its files are deleted.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from collections import defaultdict
 from collections.abc import Iterable
 from functools import partial
 
-from skep_table.commit.leftovers import files_of_instant
+from skep_table.commit.data_files import files_of_instant
 from skep_table.commit.markers import list_markers
-from skep_table.commit.setting import CommitSetting
+from skep_table.instant_time import BEFORE_ALL, InstantTime
 from skep_table.logfile import BlockType, HeaderKey, read_blocks
 from skep_table.names import BaseFileName, LogFileName
 from skep_table.storage import Storage
@@ -21,14 +21,14 @@ from skep_table.timeline.instant import Action, Instant
 from skep_table.timeline.plans import CompactionPlan, InstantInfo, RollbackPlan, RollbackRequest
 
 
-def plan_rollback(table: HudiTable, target: Instant, setting: CommitSetting, *, forget: bool = False) -> RollbackPlan:
-    """Changes nothing. `target` is a completed or pending write of the timeline, the newest one.
+def plan_rollback(table: HudiTable, target: Instant, *, forget: bool = False) -> RollbackPlan:
+    """The plan for a completed or pending write, the newest of the timeline. Changes nothing.
 
-    `forget`: a pending compaction is not to be tried again.
+    `forget`: a pending compaction is not to be carried out later.
     """
-    paths = _written(table, target, setting, forget)
+    paths = _written(table, target, forget)
     deleted: dict[str, list[str]] = defaultdict(list)
-    shared: dict[tuple[str, str, str], dict[str, int]] = defaultdict(dict)
+    shared: dict[tuple[str, str, InstantTime], dict[str, int]] = defaultdict(dict)
     for path in sorted(paths):
         partition, _, name = path.rpartition("/")
         log = LogFileName.parse(name)
@@ -41,7 +41,7 @@ def plan_rollback(table: HudiTable, target: Instant, setting: CommitSetting, *, 
         RollbackRequest(
             partition_path=partition,
             file_id="",
-            latest_base_instant="",
+            latest_base_instant=BEFORE_ALL,
             files_to_be_deleted=tuple(map(table.storage.uri, files)),
             log_blocks_to_be_deleted={},
         )
@@ -60,35 +60,39 @@ def plan_rollback(table: HudiTable, target: Instant, setting: CommitSetting, *, 
     return RollbackPlan(instant_to_rollback=info, rollback_requests=tuple(requests))
 
 
-def _written(table: HudiTable, target: Instant, setting: CommitSetting, forget: bool) -> set[str]:
-    """Paths of the data files that the instant wrote or wrote to, also those that are gone already."""
+def _written(table: HudiTable, target: Instant, forget: bool) -> set[str]:
+    """Paths of the data files that the instant wrote or appended to, including deleted ones."""
     if target.is_completed:
         metadata = table.commit_metadata(target)
         paths = {path for stat in metadata.stats if stat.path for path in (stat.path, *(stat.cdc_stats or ()))}
         return paths | _slices_begun(table, target, metadata.partitions) if table.config.is_mor else paths
     if target.action is Action.COMPACTION:
-        return _written_by_compaction(table, target, setting, forget)
-    found = set(files_of_instant(table, target.requested_time, setting))
-    if table.config.is_mor and list_markers(table.storage, target.requested_time) is None:
+        return _written_by_compaction(table, target, forget)
+    found = set(files_of_instant(table, target.requested_time))
+    if (
+        table.config.is_mor
+        and not table.format.logs.rolled_back_by_deletion
+        and list_markers(table.storage, target.requested_time) is None
+    ):
         look = partial(_logs_with_blocks, table.storage, target.requested_time)
-        for logs in setting.runner.map(look, table.view(metadata=False).partitions()):
+        for logs in table.context.runner.map(look, table.view(metadata=False).partitions()):
             found.update(logs)
     return found
 
 
-def _written_by_compaction(table: HudiTable, target: Instant, setting: CommitSetting, forget: bool) -> set[str]:
-    """Delta commits write to the logs of a slice that awaits its compaction: they stay, unless it is forgotten."""
+def _written_by_compaction(table: HudiTable, target: Instant, forget: bool) -> set[str]:
+    """Without the logs that delta commits write to a slice that awaits its compaction, unless it is forgotten."""
     if not forget:
-        written = files_of_instant(table, target.requested_time, setting)
+        written = files_of_instant(table, target.requested_time)
         return {path for path in written if BaseFileName.parse(path.rpartition("/")[2]) is not None}
     plan = table.requested_plan(CompactionPlan, target)
     return _slices_begun(table, target, {each.partition_path or "" for each in (plan.operations if plan else ())})
 
 
 def _slices_begun(table: HudiTable, target: Instant, partitions: Iterable[str]) -> set[str]:
-    """All files of slices that began with the instant, logs too: who wrote to them is newer, and rolled back before.
+    """All files of slices that began with the instant, logs too: later writes to them are rolled back before it.
 
-    Left there, they would pass for a slice of archived times as soon as the timeline begins after the instant.
+    Otherwise they would count as an archived slice as soon as the timeline begins after the instant.
     """
     return {
         file.path
@@ -99,7 +103,7 @@ def _slices_begun(table: HudiTable, target: Instant, partitions: Iterable[str]) 
     }
 
 
-def _logs_with_blocks(storage: Storage, instant_time: str, partition: str) -> list[str]:
+def _logs_with_blocks(storage: Storage, instant_time: InstantTime, partition: str) -> list[str]:
     """Log files of a partition with blocks of an instant. Their headers are read, nothing else."""
     found = []
     for file in storage.list_prefix(partition):

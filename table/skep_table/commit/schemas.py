@@ -1,4 +1,4 @@
-"""Two writes that both change a table's columns: the later one keeps what the earlier one added."""
+"""Concurrent changes of a table's columns: the write that completes later keeps the columns that the other added."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from skep_table.timeline.metadata import CommitMetadata
 def with_merged_schema(
     began: HudiTable, now: HudiTable, instant: Instant, metadata: CommitMetadata, options: Options
 ) -> CommitMetadata:
-    """The account of a write with a schema that has the columns of both.
+    """The metadata of a write with a schema that has the columns of both.
 
-    CommitConflictError where they don't fit, and where readers would not see it: the newest instant says what a table's
-    columns are, and another one is newer.
+    CommitConflictError where the columns do not fit, and where readers would not see the new ones: the newest instant
+    defines a table's columns, and another instant is newer.
     """
     text = metadata.schema_json
     if text is None or not options.value(SCHEMA_MERGE):
@@ -31,7 +31,7 @@ def with_merged_schema(
     try:
         before, theirs = (began.stored_schema() if last_before else None), now.stored_schema()
     except SchemaError:
-        return metadata  # nobody has stated one yet
+        return metadata  # no commit has a schema yet
     ours = parse_avro(text)
     if before == theirs and ours == before:
         return metadata
@@ -46,7 +46,7 @@ def with_merged_schema(
             column=error.fields.get("column"),
         ) from error
     later = now.timeline.data().completed().last()
-    if later is not None and later.requested_time > instant.requested_time and merged != theirs:
+    if later is not None and later.requested_time.is_after(instant.requested_time) and merged != theirs:
         raise CommitConflictError(
             f"table {now.config.name}: {later.action.value} {later.requested_time} began later and completed first, so"
             " that its columns are the table's, without those that this write adds",

@@ -89,6 +89,7 @@ def read_varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def format_varint(value: int) -> bytes:
+    """A protobuf varint of a number ≥ 0."""
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)
@@ -111,6 +112,7 @@ def read_vlong(data: bytes, at: int) -> tuple[int, int]:
 
 
 def format_vlong(value: int) -> bytes:
+    """A Hadoop vlong of a number ≥ 0."""
     if value <= 0x7F:
         return bytes([value])
     body = value.to_bytes((value.bit_length() + 7) // 8, "big")
@@ -140,6 +142,7 @@ def read_message(data: bytes) -> Iterator[tuple[int, int | bytes]]:
 
 
 def format_message(fields: Mapping[int, int | bytes] | list[tuple[int, int | bytes]]) -> bytes:
+    """A protobuf message of numbers (varints) and bytes by field number."""
     out = bytearray()
     for number, value in fields.items() if isinstance(fields, Mapping) else fields:
         if isinstance(value, int):
@@ -153,7 +156,7 @@ def index_key(data: bytes, at: int) -> tuple[bytes, int]:
     """The row of an index entry's key at `at`: (row, position behind the key).
 
     The key's length is a Hadoop vlong in files that HBase wrote and a protobuf varint in Hudi 1.1's own; where the two
-    readings differ, the row length that begins each key tells which is right.
+    readings differ, the row length at the start of each key decides.
     """
     for read in (read_vlong, read_varint):
         try:

@@ -87,6 +87,7 @@ class HFile:
 
     @classmethod
     def open(cls, storage: Storage, path: str, size_bytes: int | None = None) -> HFile:
+        """Reads the trailer. `size_bytes` saves a request. CorruptFileError, UnsupportedError."""
         return cls(StorageSource(storage, path, size_bytes), path)
 
     @property

@@ -1,8 +1,8 @@
-"""Values that Hudi's encoding of record keys and partition paths can't tell from others.
+"""Values that Hudi's encoding of record keys and partition paths can't distinguish from others.
 
 A composite key is `a:<value>,b:<value>`: the values (`x,b:y`, `z`) and (`x`, `y,b:z`) make one key, and so do null and
 `__null__`, empty text and `__empty__`. Without URL encoding the partition values (`a/b`, `c`) and (`a`, `b/c`) make
-one folder. It is enough to refuse one of each two: then every key and path stands for one row of values only.
+one folder. It is enough to refuse one of each two: then every key and path belongs to one row of values only.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""Buckets: the hash of a key says which file group of its partition has it (format guide 11.1)."""
+"""Names of file groups, and buckets: the hash of a key determines its file group in a partition (format guide 11.1)."""
 
 from __future__ import annotations
 
 import itertools
 import re
+import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -14,11 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from skep_table.keys.generator import EMPTY_TEXT, NULL_TEXT, KeyGeneratorType
+from skep_table.names import FileGroupId
 from skep_table.options import Options, at_least, comma_list, option
 from skep_table.table_config import TableConfig
-
-DIGITS: Final = 8
-"""So many digits at the beginning of a file id are the number of its bucket."""
 
 _INDEX: Final = "hoodie.index.type"
 _BY_PARTITION: Final = "hoodie.bucket.index.partition.expressions"
@@ -32,9 +31,45 @@ BUCKET_FIELDS = option(
 )
 
 
-def is_bucketed(config: TableConfig) -> bool:
-    """Whether the table has recorded that its file groups are buckets of keys."""
-    return config.raw.get(_INDEX, "").upper() == "BUCKET"
+@dataclass(frozen=True, slots=True)
+class GroupNames:
+    """How the file groups of a table are named. `digits`: so many at the beginning of a file id are a number that the
+    index computes from the keys; 0 where any group may hold any key.
+    """
+
+    digits: int = 0
+
+    @classmethod
+    def of(cls, config: TableConfig, options: Mapping[str, str] | None = None) -> GroupNames:
+        """By the index that the table has recorded, else by the one that the options name."""
+        index = config.raw.get(_INDEX) or (options or {}).get(_INDEX, "")
+        return BUCKET_NAMES if index.upper() == "BUCKET" else UUID_NAMES
+
+    @property
+    def by_key(self) -> bool:
+        """Whether the keys decide which group is theirs: groups can't be merged or split by size then."""
+        return self.digits > 0
+
+    def new_file_id(self, number: int | None = None) -> str:
+        """A new file group, of a number where the keys decide."""
+        text = str(uuid.uuid4())
+        return f"{text if number is None else f'{number:0{self.digits}d}{text[self.digits :]}'}-0"
+
+    def number_of(self, file_id: str) -> int | None:
+        """The number in a file id; None for one of another index."""
+        prefix = file_id[: self.digits]
+        return int(prefix) if prefix.isdecimal() else None
+
+    def conflict_key(self, group: FileGroupId) -> FileGroupId:
+        """What two file groups share when writes to both collide: all of it, or partition and number.
+
+        A second group of one number would make the table unwritable, whatever the strategy and the writer's options.
+        """
+        return FileGroupId(group.partition_path, group.file_id[: self.digits]) if self.by_key else group
+
+
+UUID_NAMES: Final = GroupNames()
+BUCKET_NAMES: Final = GroupNames(8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +83,15 @@ class Buckets:
 
     @classmethod
     def known(cls, config: TableConfig, options: Mapping[str, str]) -> Buckets | None:
-        """What the table has recorded, or a reader is told; None when that is not how it is written."""
-        told = Options(options)
+        """As the table's settings or the reader's options define them; None when the table has no simple buckets."""
+        of_reader = Options(options)
         given = {
-            key: config.raw.get(key) or told.get(key, "") for key in (_INDEX, _ENGINE, BUCKETS.key, BUCKET_FIELDS.key)
+            key: config.raw.get(key) or of_reader.get(key, "")
+            for key in (_INDEX, _ENGINE, BUCKETS.key, BUCKET_FIELDS.key)
         }
         is_simple = given[_INDEX].upper() == "BUCKET" and given[_ENGINE].upper() in ("", "SIMPLE")
         # Hudi 1.1 can count buckets by partition, beside the table.
-        is_simple &= not (config.raw.get(_BY_PARTITION) or told.get(_BY_PARTITION))
+        is_simple &= not (config.raw.get(_BY_PARTITION) or of_reader.get(_BY_PARTITION))
         if not is_simple or not given[BUCKETS.key] or not config.record_key_fields:
             return None
         stated = Options({key: text for key, text in given.items() if text})

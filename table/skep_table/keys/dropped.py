@@ -13,10 +13,10 @@ from skep_table.table_config import TableConfig
 
 @dataclass(frozen=True, slots=True)
 class DroppedColumns:
-    """The partition columns of a table that drops them from its base files; none of another.
+    """The partition columns of a table that drops them from its base files; empty for other tables.
 
-    Rows of log files keep them: Hudi 0.15 writes them there, and reads null where they are missing. They are text,
-    whatever they were when they arrived, as what a path says is (`HudiTable.with_dropped`).
+    Rows of log files keep them: Hudi 0.15 writes them there, and reads null where they are missing. They are text
+    whatever their type in the written rows, because values parsed from a path are (`HudiTable.with_dropped`).
     """
 
     names: tuple[str, ...] = ()
@@ -25,10 +25,11 @@ class DroppedColumns:
 
     @classmethod
     def of(cls, config: TableConfig) -> DroppedColumns:
+        """From the table's settings."""
         return cls(config.dropped_columns, config.hive_style, config.url_encode)
 
     def filled(self, rows: pa.Table, partition_path: str) -> pa.Table:
-        """Rows of one partition with its values; null where the path does not tell which part is whose."""
+        """Rows of one partition with its values; null where the path can't be split into values."""
         try:
             texts = split_path(partition_path, self.names, hive_style=self.hive_style, url_encode=self.url_encode)
         except FormatError:

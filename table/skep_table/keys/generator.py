@@ -1,4 +1,4 @@
-"""Key generators: which columns make the record key and the partition path, and how their text is put together.
+"""Key generators: which columns form the record key and the partition path, and how their text is composed.
 
 Format guide chapter 9. A KeyGenerator is made once from the table's configuration and then applied to Arrow batches.
 """
@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from skep_table.errors import KeyFieldError, OptionError, UnsupportedError
+from skep_table.format import format_of
 from skep_table.keys.own import has_own, make_own
 from skep_table.keys.partition_path import check_inside, join_values
 from skep_table.keys.text import column_of, value_text
@@ -37,6 +38,7 @@ class KeyGeneratorType(str, Enum):
 
     @property
     def class_name(self) -> str:
+        """Hudi's Java class of the generator."""
         return f"org.apache.hudi.keygen.{_CLASSES[self]}"
 
 
@@ -72,7 +74,7 @@ def parse_key_generator(name: str) -> KeyGeneratorType:
 
 
 def generator_name(name: str) -> str:
-    """What tables are told: the type name of one of Hudi's generators, or the name of one's own as it is.
+    """The name that a table records: the type name of one of Hudi's generators, or the name of a user's own unchanged.
 
     UnsupportedError for one that is neither.
     """
@@ -80,7 +82,7 @@ def generator_name(name: str) -> str:
 
 
 def generator_of(config: TableConfig) -> str | None:
-    """The table's generator in the same words; None where its settings name none."""
+    """The table's generator by the same name; None where its settings name none."""
     if config.key_generator != USER_PROVIDED:
         return config.key_generator
     return config.raw.get(KEY_GENERATOR_CLASS)
@@ -125,7 +127,7 @@ class KeyGenerator:
             record_fields=config.record_key_fields,
             partition_fields=() if kind is KeyGeneratorType.NON_PARTITION else config.partition_fields,
             prefixed=len(config.record_key_fields) > 1
-            or (kind is KeyGeneratorType.COMPLEX and config.version >= _PREFIXED_SINGLE_FROM_VERSION),
+            or (kind is KeyGeneratorType.COMPLEX and format_of(config).prefixes_single_keys),
             hive_style=config.hive_style,
             url_encode=config.url_encode,
             timestamps=timestamps,
@@ -216,10 +218,6 @@ def null_key_error(fields: tuple[str, ...], rows: int) -> KeyFieldError:
     return KeyFieldError(
         f"record key column {named} is null or empty in {rows} row{'s' if rows != 1 else ''}", column=named, rows=rows
     )
-
-
-# Hudi 1.1, which makes version 9 tables, writes `id:k1` even for a single field; 0.15 and 1.0 write `k1`.
-_PREFIXED_SINGLE_FROM_VERSION = 9
 
 
 def _timestamp_fields(kind: KeyGeneratorType, config: TableConfig, properties: Mapping[str, str]) -> frozenset[str]:

@@ -81,17 +81,17 @@ def folder_values(
     try:
         texts = split_path(path, fields, hive_style=hive_style, url_encode=url_encode)
     except FormatError:
-        return {}  # values with slashes in them, more than one field: nobody can tell, the file has to
+        return {}  # values that contain slashes, more than one field: only the file has them
     values = {}
     for column in columns:
         try:
-            values[column.name] = _value(texts[column.name], column.type)
+            values[column.name] = value_of(texts[column.name], column.type)
         except pa.ArrowException:
             continue
     return values
 
 
-def _value(text: str | None, kind: pa.DataType) -> pa.Scalar:
+def value_of(text: str | None, kind: pa.DataType) -> pa.Scalar:
     """A folder's text as a value; times of day in folder names are in UTC. ArrowException for what is none."""
     value = pa.scalar(text, pa.string())
     if pa.types.is_timestamp(kind) and kind.tz is not None:

@@ -28,6 +28,7 @@ class StoredKeys:
         return cls(schema.select(tuple(dict.fromkeys(heads))), generator)
 
     def of_rows(self, rows: pa.RecordBatch) -> pa.Array:
+        """The record keys of rows of a base file, generated where the table has no meta columns."""
         if self.generator is None:
             return rows.column(RECORD_KEY)
         keys = self.generator.record_keys(rows)

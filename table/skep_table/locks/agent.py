@@ -1,4 +1,4 @@
-"""How a lock's holder tells who it is, in whatever text a provider has room for."""
+"""The text by which a lock's holder identifies itself, in the field that a provider has for it."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _PREFIX: Final = "skep "
 
 
 def agent_text(purpose: str | None, *, most: int | None = None) -> str:
-    """Process, purpose, time, and an id that no other lock bears.
+    """Process, purpose, time, and an id unique to this lock, as JSON.
 
-    `most`: characters there is room for, at least 110; then host and time are left out, and the purpose cut.
+    `most`: the provider's limit in characters, at least 110; then host and time are left out, and the purpose cut.
     """
     facts: dict[str, object] = {**this_process().as_dict(), "id": uuid.uuid4().hex[:16]}
     if most is not None:
@@ -35,7 +35,7 @@ def _text(facts: Mapping[str, object]) -> str:
 
 
 def agent_facts(text: str | None) -> dict[str, object]:
-    """What a skep holder told; empty for others."""
+    """The facts in a skep holder's text; empty for other clients."""
     if not (text or "").startswith(_PREFIX):
         return {}
     try:
@@ -45,24 +45,24 @@ def agent_facts(text: str | None) -> dict[str, object]:
     return facts if isinstance(facts, dict) else {}
 
 
-def is_gone(text: str | None) -> bool:
-    """Whether the process that wrote the text is certainly gone, so that its lock need not be waited for."""
+def has_ended(text: str | None) -> bool:
+    """Whether the process that wrote the text has certainly ended, so that its lock can be broken."""
     process = ProcessName.parse(agent_facts(text))
-    return process is not None and process.is_gone
+    return process is not None and process.has_ended
 
 
 def describe(
     facts: Mapping[str, object], *, user: str | None = None, host: str | None = None, since: float | None = None
 ) -> str:
-    """A holder in words. `since`: epoch seconds, where its own text does not say."""
+    """A holder as text for people. `since`: epoch seconds, where its own text has none."""
     host = host or str(facts.get("host", "")) or "another client"
     parts = [f"{user}@{host}" if user else host]
     if "pid" in facts:
         parts.append(f"process {facts['pid']}")
     if facts.get("purpose"):
         parts.append(str(facts["purpose"]))
-    told = facts.get("since")
-    began = since if since is not None else told if isinstance(told, int | float) else None
+    own = facts.get("since")
+    began = since if since is not None else own if isinstance(own, int | float) else None
     if began is not None:
         parts.append(f"since {datetime.fromtimestamp(began, timezone.utc):%Y-%m-%d %H:%M:%S} UTC")
     return ", ".join(parts)

@@ -1,7 +1,7 @@
 """A lock in DynamoDB, by the protocol of Amazon's lock client, which Hudi uses: a lease that changes with each beat.
 
 An item names the owner and a version. A waiting writer that sees one version for the whole lease takes the lock over,
-which the owner's next beat then finds out. Nobody's clock is compared with another's.
+which the owner's next heartbeat then detects. Clocks of different machines are never compared.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Final
 from skep_table.clock import SYSTEM_CLOCK, Clock
 from skep_table.errors import EnvironmentMissingError, LeaseLostError, LockError
 from skep_table.events import NO_EVENTS, Events
-from skep_table.locks.agent import agent_facts, agent_text, describe, is_gone
+from skep_table.locks.agent import agent_facts, agent_text, describe, has_ended
 from skep_table.locks.holders import Holder
 from skep_table.locks.lease import LeasedLock, Queue
 
@@ -29,7 +29,7 @@ _Item = dict[str, dict[str, Any]]
 
 
 class DynamoDbLock(LeasedLock):
-    """The item `key` of the table `table`, which is made when it is not there."""
+    """The item `key` of the table `table`, which is created when it is missing."""
 
     provider = "dynamodb"
 
@@ -97,8 +97,8 @@ class DynamoDbLock(LeasedLock):
         return True
 
     def _is_over(self, item: _Item) -> bool:
-        """Whether its owner has been silent for its lease, by our own clock, or is certainly gone."""
-        if is_gone(_data(item)):
+        """Whether its owner sent no heartbeat for a whole lease, by our own clock, or has certainly ended."""
+        if has_ended(_data(item)):
             self._events.emit("lock.broken", lock=self.name, holder=_holder(item))
             return True
         version, now = _text(item, _VERSION), self._clock.monotonic()
@@ -109,7 +109,7 @@ class DynamoDbLock(LeasedLock):
     def _leave(self) -> None:
         owner, self._owner = self._owner, None
         if not self._changed("delete_item", *self._ours(owner), Key={_KEY: {"S": self._key}}):
-            raise LeaseLostError(f"lock on {self.name} was gone")
+            raise LeaseLostError(f"lock on {self.name} was lost already")
 
     def _look(self) -> None:
         item = self._get()
@@ -141,14 +141,14 @@ class DynamoDbLock(LeasedLock):
         return Queue() if item is None else Queue(_holder(item), 1, _text(item, _OWNER))
 
     def holders(self) -> list[Holder]:
-        """How long ago the owner's last beat was can't be told: a beat is a change of the version, without a time."""
+        """The holder, without the time of its last heartbeat: a heartbeat changes the version and stores no time."""
         self._client = self._client or self._connected()
         item = self._get()
         if item is None or _text(item, _RELEASED) == "1":
             return []
         return [Holder(_text(item, _OWNER), _data(item) or _text(item, _OWNER))]
 
-    def take_away(self, lock_id: str) -> bool:
+    def revoke(self, lock_id: str) -> bool:
         self._client = self._client or self._connected()
         return self._changed("delete_item", *self._ours(lock_id), Key={_KEY: {"S": self._key}})
 
@@ -197,7 +197,7 @@ class DynamoDbLock(LeasedLock):
             except client.exceptions.ResourceNotFoundException:
                 self._create_table(client)
         except (BotoCoreError, ClientError) as error:
-            raise LockError(f"the table of locks {self._table} can't be had: {error}", lock=self.name) from error
+            raise LockError(f"the table of locks {self._table} is not available: {error}", lock=self.name) from error
         return client
 
     def _create_table(self, client: Any) -> None:

@@ -1,7 +1,7 @@
-"""A lock that is a file: whoever creates it has the lock. Hudi's FileSystemBasedLockProvider, on the same file.
+"""A lock that is a file: its creator holds the lock. Hudi's FileSystemBasedLockProvider, on the same file.
 
-A file that a dead process left is deleted when the process is certainly gone, or was not renewed for the time that the
-options allow. A holder deletes its own file only.
+The file of another process is deleted when that process has certainly ended, or did not renew the file for the time
+that the options allow. A holder deletes its own file only.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final
 from skep_table.clock import SYSTEM_CLOCK, Clock
 from skep_table.errors import AlreadyExistsError, LeaseLostError, UnsupportedError
 from skep_table.events import NO_EVENTS, Events
-from skep_table.locks.agent import agent_facts, agent_text, describe, is_gone
+from skep_table.locks.agent import agent_facts, agent_text, describe, has_ended
 from skep_table.locks.holders import Holder
 from skep_table.locks.lease import LeasedLock, Queue
 from skep_table.names import META_FOLDER
@@ -82,7 +82,7 @@ class FileSystemLock(LeasedLock):
             self._events.emit("lock.broken", lock=self.name, holder=_holder(seen))
 
     def _is_dead(self, seen: Versioned) -> bool:
-        if is_gone(seen.data.decode(errors="replace")):
+        if has_ended(seen.data.decode(errors="replace")):
             return True
         return 0 < self._expire_seconds < self._age_seconds()
 
@@ -94,7 +94,7 @@ class FileSystemLock(LeasedLock):
     def _leave(self) -> None:
         seen, owner, self._owner = self._ours(), self._owner, None
         if owner is None or seen is None or not self._storage.swap(self._path, None, seen):
-            raise LeaseLostError(f"lock on {self.name} was gone")
+            raise LeaseLostError(f"lock on {self.name} was lost already")
 
     def _look(self) -> None:
         if self._ours() is None:
@@ -126,7 +126,7 @@ class FileSystemLock(LeasedLock):
         text = seen.data.decode(errors="replace")
         return [Holder(_id_of(seen), text, last_sign=self._clock.now().timestamp() - age, over=over)]
 
-    def take_away(self, lock_id: str) -> bool:
+    def revoke(self, lock_id: str) -> bool:
         seen = self._storage.read_versioned(self._path)
         return seen is not None and _id_of(seen) == lock_id and self._storage.swap(self._path, None, seen)
 
@@ -138,7 +138,7 @@ def _holder(seen: Versioned) -> str:
 
 
 def _of_hudi(text: str) -> str | None:
-    """What a file of Hudi's provider says: its thread, and when the lock was taken."""
+    """The holder in a file of Hudi's provider: its thread, and when the lock was taken."""
     try:
         facts = json.loads(text)
         return f"another client, thread {facts['lockThreadName']}, since {facts['lockCreateTime']}"
@@ -147,5 +147,5 @@ def _of_hudi(text: str) -> str | None:
 
 
 def _id_of(seen: Versioned) -> str:
-    """Hudi's files bear no id."""
+    """Hudi's files have no id."""
     return str(agent_facts(seen.data.decode(errors="replace")).get("id", _NAME))

@@ -1,4 +1,4 @@
-"""Who has a lock, for people who look: what each provider can tell, and taking a lock from its owner."""
+"""Holders of a lock as each provider reports them, and breaking a lock."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from typing import Protocol, runtime_checkable
 
 from skep_table.clock import SYSTEM_CLOCK, Clock
 from skep_table.errors import LockError, NoSuchLockError
-from skep_table.locks.agent import agent_facts, describe, is_gone
+from skep_table.locks.agent import agent_facts, describe, has_ended
 
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """One lock, held or waited for. `text` is what its owner wrote; times are epoch seconds, None where not told.
+    """One lock, held or waited for. `text` is what its owner wrote; times are epoch seconds, None where unknown.
 
-    `over`: its lease has ended, or its owner has given no sign for longer than it may.
+    `last_sign`: the last heartbeat; `until`: the end of the lease. `over`: the lease has expired, or the owner sent no
+    heartbeat for longer than allowed.
     """
 
     lock_id: str
@@ -28,43 +29,45 @@ class Holder:
 
     @property
     def facts(self) -> Mapping[str, object]:
-        """What a skep owner told; empty for others."""
+        """The facts in a skep owner's text; empty for other clients."""
         return agent_facts(self.text)
 
     @property
-    def may_live(self) -> bool:
-        return not self.over and not is_gone(self.text)
+    def may_be_alive(self) -> bool:
+        """False only when the owner has certainly lost the lock or ended."""
+        return not self.over and not has_ended(self.text)
 
     @property
     def name(self) -> str:
+        """The owner as text for people."""
         return describe(self.facts) if self.facts else self.text or "another client"
 
 
 @runtime_checkable
 class Inspected(Protocol):
-    """A lock that tells who has it, whether or not it is held by the object that is asked."""
+    """A lock that reports its holders, whether or not this object holds it."""
 
     name: str
 
     def holders(self) -> list[Holder]:
-        """The one who has it first, then those who wait for it, where that can be seen."""
+        """The holder first, then those waiting, where the provider has a queue."""
         ...
 
-    def take_away(self, lock_id: str) -> bool:
-        """Ends the lock of this id, whoever has it. False when it is gone, or was renewed in this moment."""
+    def revoke(self, lock_id: str) -> bool:
+        """Ends the lock of this id, of any holder. False when it is missing, or was renewed in this moment."""
         ...
 
 
 def break_held(lock: Inspected, lock_id: str, *, force: bool = False, clock: Clock = SYSTEM_CLOCK) -> Holder:
-    """Takes a lock, or a place in its queue, from its owner, and answers whose it was.
+    """Breaks a lock, or removes a place in its queue, and returns who held it.
 
-    LockError while the owner may live, unless forced; NoSuchLockError when there is no such lock.
+    LockError while the owner may be alive, unless forced; NoSuchLockError when there is no such lock.
     """
     for _ in range(_TRIES):
         found = next((each for each in lock.holders() if each.lock_id == lock_id), None)
         if found is None:
             raise NoSuchLockError(f"{lock.name} knows no lock {lock_id}", lock_id=lock_id)
-        if found.may_live and not force:
+        if found.may_be_alive and not force:
             sign = _sign(found, clock)
             raise LockError(
                 f"lock {lock_id} on {lock.name} is of {found.name}{sign}",
@@ -72,7 +75,7 @@ def break_held(lock: Inspected, lock_id: str, *, force: bool = False, clock: Clo
                 lock_id=lock_id,
                 holder=found.name,
             )
-        if lock.take_away(lock_id):
+        if lock.revoke(lock_id):
             return found
     raise LockError(f"lock {lock_id} on {lock.name} is renewed all the time", lock_id=lock_id)
 

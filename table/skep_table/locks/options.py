@@ -21,12 +21,19 @@ HEARTBEAT_MILLISECONDS = option(
     f"{_LOCK}heartbeat_interval_ms", at_least(10), 60_000, "A lock is renewed so often, by a thread of its own"
 )
 
+LOCK_TIMEOUT_SECONDS = option(
+    "skep.write.lock.timeout.seconds",
+    float,
+    600.0,
+    "How long a write waits for the table's lock; else as long as Hudi with its two options, when one is given",
+)
+
 FILESYSTEM_PATH = option(f"{_LOCK}filesystem.path", str, "", "Folder of the lock file; else the table's own")
 FILESYSTEM_EXPIRE = option(
     f"{_LOCK}filesystem.expire",
     at_least(0),
     0,
-    "A lock file that was not renewed for so many minutes is broken; 0: only when its process is certainly gone",
+    "A lock file that was not renewed for so many minutes is broken; 0: only when its process has certainly ended",
 )
 
 STORAGE_VALIDITY = option(f"{_LOCK}storage.validity.timeout.secs", at_least(10), 300, "How long a lease lasts")

@@ -1,7 +1,7 @@
 """A lock in the table's own storage: a lease in one small file, changed only by compare and swap; no server is needed.
 
-Hudi's StorageBasedLockProvider: `.hoodie/.locks/table_lock.json` says who has the lock until when. Who takes it over
-when that moment has passed, and a little more for clocks that differ, swaps in a lease of its own.
+Hudi's StorageBasedLockProvider: `.hoodie/.locks/table_lock.json` names the holder and the end of its lease. Once that
+time has passed, plus a margin for clock drift, another writer may swap in its own lease.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Final
 from skep_table.clock import SYSTEM_CLOCK, Clock
 from skep_table.errors import FormatError, LeaseLostError, UnsupportedError
 from skep_table.events import NO_EVENTS, Events
-from skep_table.locks.agent import agent_facts, agent_text, describe, is_gone
+from skep_table.locks.agent import agent_facts, agent_text, describe, has_ended
 from skep_table.locks.holders import Holder
 from skep_table.locks.lease import LeasedLock, Queue
 from skep_table.names import META_FOLDER
@@ -28,7 +28,7 @@ _DRIFT_MS: Final = 500
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """The file's content. `valid_until`: epoch milliseconds; `expired`: the owner has given it up."""
+    """The file's content. `valid_until`: epoch milliseconds; `expired`: the owner has released it."""
 
     owner: str
     valid_until: int
@@ -36,6 +36,7 @@ class Lease:
 
     @classmethod
     def parse(cls, data: bytes, path: str) -> Lease:
+        """FormatError, naming `path`, for bytes that are no lease."""
         try:
             found = json.loads(data)
             return cls(str(found["owner"]), int(found["validUntil"]), bool(found["expired"]))
@@ -43,6 +44,7 @@ class Lease:
             raise FormatError(f"{path} is no lease of a lock: {data[:80]!r}", path=path) from error
 
     def encode(self) -> bytes:
+        """The JSON that Hudi's provider writes."""
         fields = asdict(self)
         return json.dumps({"expired": fields["expired"], "validUntil": self.valid_until, "owner": self.owner}).encode()
 
@@ -98,7 +100,7 @@ class StorageLock(LeasedLock):
     def _is_free(self, lease: Lease) -> bool:
         if lease.expired or self._now_ms() > lease.valid_until + _DRIFT_MS:
             return True
-        if is_gone(lease.owner):
+        if has_ended(lease.owner):
             self._events.emit("lock.broken", lock=self.name, holder=describe(agent_facts(lease.owner)))
             return True
         return False
@@ -107,7 +109,7 @@ class StorageLock(LeasedLock):
         owner, self._owner = self._owner, None
         seen = self._storage.read_versioned(LOCK_FILE)
         if owner is None or not self._is_ours(seen, owner) or not self._put(Lease(owner, self._now_ms(), True), seen):
-            raise LeaseLostError(f"lock on {self.name} was gone")
+            raise LeaseLostError(f"lock on {self.name} was lost already")
 
     def _look(self) -> None:
         if not self._is_ours(self._storage.read_versioned(LOCK_FILE), self._owner):
@@ -138,7 +140,7 @@ class StorageLock(LeasedLock):
         over = self._now_ms() > lease.valid_until + _DRIFT_MS
         return [Holder(_id_of(lease), lease.owner, until=lease.valid_until / 1000, over=over)]
 
-    def take_away(self, lock_id: str) -> bool:
+    def revoke(self, lock_id: str) -> bool:
         seen = self._storage.read_versioned(LOCK_FILE)
         lease = Lease.parse(seen.data, LOCK_FILE) if seen else None
         if lease is None or lease.expired or _id_of(lease) != lock_id:
@@ -146,7 +148,7 @@ class StorageLock(LeasedLock):
         return self._put(Lease(lease.owner, self._now_ms(), True), seen)
 
     def _is_ours(self, seen: Versioned | None, owner: str | None) -> bool:
-        """Whether the lease is still there, and would still be for a moment."""
+        """Whether the lease is still valid, with a margin for clock drift."""
         lease = Lease.parse(seen.data, LOCK_FILE) if seen else None
         return (
             lease is not None

@@ -1,7 +1,7 @@
 """A lock in ZooKeeper, by the protocol of Curator's InterProcessMutex, which Hudi uses: ephemeral nodes in a queue.
 
-Each writer makes a sequential node below the lock's; the lowest has the lock, and everybody watches the one before. A
-node lives as long as its session, so a dead writer's goes after the session's time-out.
+Each writer creates a sequential node below the lock's; the lowest holds the lock, the others watch their predecessor. A
+node exists as long as its session, so a dead writer's is deleted after the session's time-out.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class ZooKeeperLock(LeasedLock):
             names = self._names()
             own = self._node.rpartition("/")[2]
             if own not in names:
-                raise LockError(f"the place in the queue for the lock on {self.name} is gone: the session expired")
+                raise LockError(f"the place in the queue for the lock on {self.name} is lost: the session expired")
             place = names.index(own)
             if place == 0:
                 return True
@@ -109,12 +109,13 @@ class ZooKeeperLock(LeasedLock):
         try:
             with _failures(self.name):
                 if node is not None and not _deleted(client, node):
-                    raise LeaseLostError(f"lock on {self.name} was gone")
+                    raise LeaseLostError(f"lock on {self.name} was lost already")
         finally:
             client.stop()
             client.close()
 
     def release(self) -> None:
+        """Releases the lock and closes the client."""
         super().release()
         if self._client is not None:  # connected, and no node made
             with suppress(Exception):
@@ -149,7 +150,7 @@ class ZooKeeperLock(LeasedLock):
         return Queue(holder, names.index(own) if own in names else len(names), names[0])
 
     def holders(self) -> list[Holder]:
-        """Their nodes are there as long as their sessions: who is listed is alive, as far as ZooKeeper knows."""
+        """Holder and queue. A node exists as long as its session: ZooKeeper regards every listed client as alive."""
         from kazoo.exceptions import NoNodeError
 
         found: list[Holder] = []
@@ -164,7 +165,7 @@ class ZooKeeperLock(LeasedLock):
                     )
         return found
 
-    def take_away(self, lock_id: str) -> bool:
+    def revoke(self, lock_id: str) -> bool:
         with self._visiting() as client, _failures(self.name):
             return _deleted(client, f"{self._path}/{lock_id}")
 
@@ -200,7 +201,7 @@ class ZooKeeperLock(LeasedLock):
 
 
 def _of_node(data: bytes, status: Any) -> str:
-    """What Curator's node says, the address of its client, and since when it waits or holds."""
+    """The content of Curator's node, the address of its client, and since when it waits or holds."""
     began = datetime.fromtimestamp(status.ctime / 1000, timezone.utc)
     return f"{data.decode(errors='replace') or 'unnamed'}, since {began:%Y-%m-%d %H:%M:%S} UTC"
 

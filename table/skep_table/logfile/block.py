@@ -21,6 +21,7 @@ from skep_table.avro import decode_batches, decode_values, parse_record
 from skep_table.avro.types import arrow_field
 from skep_table.errors import CorruptFileError, FormatError, SchemaError, UnsupportedError
 from skep_table.hfile import HFile
+from skep_table.instant_time import InstantTime
 from skep_table.logfile.deletes import read_deletes
 from skep_table.logfile.kryo_deletes import read_kryo_deletes
 from skep_table.schema.avro import parse_avro
@@ -47,6 +48,7 @@ class BlockType(IntEnum):
 
     @property
     def has_records(self) -> bool:
+        """Whether a block of this type holds data."""
         return self >= BlockType.AVRO_DATA
 
 
@@ -78,20 +80,20 @@ class LogBlock:
     _file: Any = field(repr=False, compare=False)
 
     @property
-    def instant_time(self) -> str:
+    def instant_time(self) -> InstantTime:
         """The instant that wrote the block. Raises FormatError for a block without one; corrupt blocks have none."""
-        return self._required(HeaderKey.INSTANT_TIME)
+        return InstantTime(self._required(HeaderKey.INSTANT_TIME))
 
     @property
-    def target_instant_time(self) -> str:
+    def target_instant_time(self) -> InstantTime:
         """The instant that a command block rolls back."""
-        return self._required(HeaderKey.TARGET_INSTANT_TIME)
+        return InstantTime(self._required(HeaderKey.TARGET_INSTANT_TIME))
 
     @property
-    def compacted_times(self) -> tuple[str, ...]:
+    def compacted_times(self) -> tuple[InstantTime, ...]:
         """The instants whose blocks this one replaces: a log compaction's result. Empty for all other blocks."""
         text = self.headers.get(HeaderKey.COMPACTED_BLOCK_TIMES, "")
-        return tuple(time.strip() for time in text.split(",") if time.strip())
+        return tuple(InstantTime(time.strip()) for time in text.split(",") if time.strip())
 
     @property
     def is_partial(self) -> bool:
@@ -100,6 +102,7 @@ class LogBlock:
 
     @property
     def is_rollback(self) -> bool:
+        """Whether it is a command block that rolls back an instant."""
         return self.type is BlockType.COMMAND and self.headers.get(HeaderKey.COMMAND_BLOCK_TYPE, "0") == "0"
 
     @property
@@ -109,6 +112,7 @@ class LogBlock:
 
     @property
     def schema(self) -> Schema:
+        """The schema that the records were written with. FormatError where it does not parse."""
         return self._parsed(parse_avro)
 
     def _record(self) -> StructType:
@@ -123,7 +127,7 @@ class LogBlock:
 
     @cached_property
     def record_positions(self) -> npt.NDArray[np.uint64] | None:
-        """Row numbers in the base file that the records or deletes belong to, ascending; None when not told."""
+        """Row numbers in the base file that the records or deletes belong to, ascending; None without that header."""
         text = self.headers.get(HeaderKey.RECORD_POSITIONS)
         return None if text is None else read_positions(text, self._place, self.path, self.offset)
 
@@ -155,8 +159,8 @@ class LogBlock:
     def deletes(self) -> pa.Table:
         """The entries of a delete block: `record_key`, `partition_path`, `ordering_value`.
 
-        The ordering value has the type that its wrapper says, null where the delete applies whatever the order (the
-        whole column is of type null where no entry has one); with several ordering fields it is a struct.
+        The ordering value has the type of its wrapper, null where the delete applies whatever the order (the whole
+        column is of type null where no entry has one); with several ordering fields it is a struct.
         """
         if self.type is not BlockType.DELETE:
             raise UnsupportedError(f"{self._place}: not a delete block", path=self.path, found=self.type.name)
@@ -272,6 +276,7 @@ _record_type = lru_cache(maxsize=64)(parse_record)
 
 
 def read_exactly(file: Any, offset: int, size: int, path: str) -> bytes:
+    """`size` bytes from `offset`. CorruptFileError, naming `path`, where the file ends before."""
     data: bytes = file.read_at(size, offset)
     if len(data) != size:
         raise CorruptFileError(
@@ -293,6 +298,7 @@ def read_positions(text: str, place: str, path: str, offset: int) -> npt.NDArray
 
 
 def format_positions(positions: npt.NDArray[np.uint64]) -> str:
+    """Row numbers as the header stores them: a portable 64-bit Roaring bitmap in base64."""
     import pyroaring
 
     bitmap = pyroaring.BitMap64(positions)

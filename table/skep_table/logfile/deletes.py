@@ -1,4 +1,4 @@
-"""Delete entries: which keys a delete block takes away, and the ordering values they carry (format guide 6.4)."""
+"""Delete entries: which keys a delete block deletes, and their ordering values (format guide 6.4)."""
 
 from __future__ import annotations
 
@@ -149,4 +149,4 @@ def _wrapper_for(kind: pa.DataType) -> str:
     for matches, name in _WRITTEN_AS:
         if matches(kind):
             return name
-    raise SchemaError(f"an ordering value of type {kind} can't stand in a delete entry", found=str(kind))
+    raise SchemaError(f"an ordering value of type {kind} can't be written to a delete entry", found=str(kind))

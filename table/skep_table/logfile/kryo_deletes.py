@@ -122,7 +122,7 @@ class _Reader:
     # -- classes and references ----------------------------------------------------------------------------------------
 
     def _class(self) -> str | None:
-        """The class that stands next; None for a null. One that has a number is never named."""
+        """The next class; None for a null. A class with a registered number is never named."""
         number = self._varint()
         if number == 0:
             return None

@@ -36,16 +36,19 @@ COMPRESSION_RATIO = option(
     "hoodie.logfile.to.parquet.compression.ratio",
     float,
     0.35,
-    "What a byte of a log file takes in a base file: tells small file groups where inserts go into logs",
+    "Base file bytes per log file byte: estimates which file groups are small, where inserts go into logs",
 )
 
 
 @dataclass(frozen=True, slots=True)
 class LogFileOptions:
+    """How log files are written. `file_bytes`: a new log file begins beyond it; `block_bytes`: size of a data block."""
+
     block_format: DataBlockFormat = BLOCK_FORMAT.default
     file_bytes: int = FILE_BYTES.default
     block_bytes: int = BLOCK_BYTES.default
 
     @classmethod
     def of(cls, options: Options) -> LogFileOptions:
+        """From a write's options."""
         return cls(options.value(BLOCK_FORMAT), options.value(FILE_BYTES), options.value(BLOCK_BYTES))

@@ -5,28 +5,29 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from skep_table.instant_time import InstantTime
 from skep_table.logfile.block import BlockType, LogBlock
 
 
 @dataclass(frozen=True, slots=True)
 class BlockRule:
-    """What a query knows of instants.
+    """Which instants a query sees.
 
     `counts(instant)`: it is completed, or older than the active timeline and thus archived, and not being written.
     `as_of`: the query's instant; blocks of later ones don't count. `in_range`: further limits, of incremental reads.
     """
 
-    counts: Callable[[str], bool]
-    as_of: str | None = None
-    in_range: Callable[[str], bool] = lambda _instant: True
+    counts: Callable[[InstantTime], bool]
+    as_of: InstantTime | None = None
+    in_range: Callable[[InstantTime], bool] = lambda _instant: True
 
 
 def valid_blocks(blocks: Iterable[LogBlock], rule: BlockRule) -> list[LogBlock]:
     """The data and delete blocks that count, oldest first, from all blocks of a slice in the order of its log files.
 
-    A rollback takes away what its target wrote before it, whenever the rollback itself happened: rows of an instant
-    that was rolled back are gone for queries of the past too. (Hudi 0.15 stops at the first block later than the query,
-    rollbacks included, and so loses completed rows behind it; later releases go on, and so does this.)
+    A rollback removes the blocks that its target wrote before it, whenever the rollback itself happened: rows of an
+    instant that was rolled back are missing from queries of the past too. (Hudi 0.15 stops at the first block later
+    than the query, rollbacks included, and so loses completed rows behind it; later releases continue, as here.)
     """
     stack: list[LogBlock] = []
     for block in blocks:
@@ -38,7 +39,7 @@ def valid_blocks(blocks: Iterable[LogBlock], rule: BlockRule) -> list[LogBlock]:
                 stack = [kept for kept in stack if kept.instant_time != target]
             continue
         instant = block.instant_time
-        if rule.as_of is not None and instant > rule.as_of:
+        if rule.as_of is not None and instant.is_after(rule.as_of):
             continue
         if rule.counts(instant) and rule.in_range(instant):
             stack.append(block)
@@ -46,17 +47,17 @@ def valid_blocks(blocks: Iterable[LogBlock], rule: BlockRule) -> list[LogBlock]:
 
 
 def _with_log_compactions(blocks: list[LogBlock]) -> list[LogBlock]:
-    """Blocks that a log compaction merged make way for its result, which stands where the last of them stood."""
+    """Blocks that a log compaction merged are replaced by its result, at the place of the last of them."""
     if not any(block.compacted_times for block in blocks):
         return blocks
-    of_instant: dict[str, list[LogBlock]] = {}
+    of_instant: dict[InstantTime, list[LogBlock]] = {}
     for block in blocks:
         of_instant.setdefault(block.instant_time, []).append(block)
-    merged_into: dict[str, str] = {}  # instant → the compaction that holds its rows now
-    placed: set[str] = set()
+    merged_into: dict[InstantTime, InstantTime] = {}  # instant → the compaction that holds its rows now
+    placed: set[InstantTime] = set()
     newest_first: list[LogBlock] = []
 
-    def place(instant: str) -> None:
+    def place(instant: InstantTime) -> None:
         if instant not in placed:
             placed.add(instant)
             newest_first.extend(reversed(of_instant[instant]))
@@ -66,5 +67,5 @@ def _with_log_compactions(blocks: list[LogBlock]) -> list[LogBlock]:
         replaced = [time for block in of_instant[instant] for time in block.compacted_times]
         merged_into.update(dict.fromkeys(replaced, holder))
         if not any(time in of_instant for time in replaced):
-            place(holder)  # a plain block, or a compaction whose sources are in files that are gone
+            place(holder)  # a plain block, or a compaction whose source files were deleted
     return newest_first[::-1]

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from skep_table.avro import encode_records
 from skep_table.errors import SchemaError
+from skep_table.instant_time import InstantTime
 from skep_table.logfile.block import CONTENT_VERSION, MAGIC, BlockType, HeaderKey
 from skep_table.logfile.deletes import delete_record_list, wrap_deletes
 from skep_table.schema.avro import avro_text
@@ -38,7 +39,7 @@ def _headers(headers: Mapping[HeaderKey, str]) -> bytes:
 
 
 def avro_block(
-    instant_time: str,
+    instant_time: InstantTime,
     schema: Schema,
     rows: pa.Table | pa.RecordBatch,
     *,
@@ -68,10 +69,14 @@ def avro_content(schema: Schema | StructType, rows: pa.Table | pa.RecordBatch) -
 
 
 def delete_block(
-    instant_time: str, deletes: pa.Table, *, schema: Schema | None = None, more: Mapping[HeaderKey, str] | None = None
+    instant_time: InstantTime,
+    deletes: pa.Table,
+    *,
+    schema: Schema | None = None,
+    more: Mapping[HeaderKey, str] | None = None,
 ) -> bytes:
     """A delete block; `deletes` as `LogBlock.deletes` answers it. A null ordering value applies whatever the order."""
-    headers = {HeaderKey.INSTANT_TIME: instant_time}
+    headers: dict[HeaderKey, str] = {HeaderKey.INSTANT_TIME: instant_time}
     if schema is not None:
         headers[HeaderKey.SCHEMA] = avro_text(schema)
     return format_block(BlockType.DELETE, {**headers, **(more or {})}, delete_content(deletes))
@@ -83,7 +88,7 @@ def delete_content(deletes: pa.Table) -> bytes:
     return struct.pack(">ii", CONTENT_VERSION, len(data)) + data.to_pybytes()
 
 
-def rollback_block(instant_time: str, target_instant_time: str) -> bytes:
+def rollback_block(instant_time: InstantTime, target_instant_time: InstantTime) -> bytes:
     """A command block: what `target_instant_time` wrote before it in the slice does not count any more."""
     headers = {
         HeaderKey.INSTANT_TIME: instant_time,

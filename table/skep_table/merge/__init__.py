@@ -3,14 +3,14 @@
 from skep_table.merge.combine import combine, newer_of_pairs
 from skep_table.merge.latest import latest_per_key
 from skep_table.merge.rows import DELETED, mark_deleted
-from skep_table.merge.rule import Fill, MergeRule, Stage
+from skep_table.merge.rule import Fill, MergeRule, MergeStep
 from skep_table.merge.updates import Updates, last_of_each
 
 __all__ = [
     "DELETED",
     "Fill",
     "MergeRule",
-    "Stage",
+    "MergeStep",
     "Updates",
     "combine",
     "last_of_each",

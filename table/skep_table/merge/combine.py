@@ -10,12 +10,12 @@ from skep_table.errors import SchemaError
 from skep_table.merge.custom import find_merger
 from skep_table.merge.ordering import Numbers, comparable
 from skep_table.merge.rows import HAS, Mask, deleted, in_delete_block, is_helper, ordering_keys, without_helpers
-from skep_table.merge.rule import Fill, MergeRule, Stage
+from skep_table.merge.rule import Fill, MergeRule, MergeStep
 from skep_table.schema.types import ALL_META_FIELDS
 
 
 def newer_wins(
-    stage: Stage,
+    stage: MergeStep,
     old: tuple[Numbers, Mask],
     new: tuple[Numbers, Mask],
     old_deleted: Mask,
@@ -44,20 +44,20 @@ def newer_wins(
     return wins
 
 
-def combine(old: pa.Table, new: pa.Table, rule: MergeRule, stage: Stage) -> pa.Table:
+def combine(old: pa.Table, new: pa.Table, rule: MergeRule, stage: MergeStep) -> pa.Table:
     """Row i of `old` with row i of `new`, which arrived later: one row each, with the columns of `new`.
 
-    A row that came out as a delete still says so (helper column, or the column that said it).
+    A result row that is a delete stays marked as one, in the helper column or in its own delete column.
     """
-    gone_old, gone_new = deleted(old, rule), deleted(new, rule)
+    old_deleted, new_deleted = deleted(old, rule), deleted(new, rule)
     if rule.merger is not None:
-        return _combine_custom(old, new, rule.merger, gone_old | gone_new)
-    wins = newer_of_pairs(old, new, rule, stage, gone_old, gone_new)
+        return _combine_custom(old, new, rule.merger, old_deleted | new_deleted)
+    wins = newer_of_pairs(old, new, rule, stage, old_deleted, new_deleted)
     if stage.fill is Fill.NOTHING and not _partial(old) and not _partial(new):
         return pick(old, new, wins)
     winner, loser = pick(old, new, wins), pick(old, new, ~wins)
     # A delete has nothing to give, and takes nothing.
-    keep = np.where(wins, gone_new | gone_old, gone_old | gone_new)
+    keep = old_deleted | new_deleted
     columns = {name: winner.column(name) for name in winner.schema.names}
     may_fill = pa.array(~keep)
     for name in new.schema.names:
@@ -65,7 +65,7 @@ def combine(old: pa.Table, new: pa.Table, rule: MergeRule, stage: Stage) -> pa.T
             continue
         if name in ALL_META_FIELDS:
             if stage.newer_meta:
-                columns[name] = pc.if_else(pa.array(gone_old | gone_new), columns[name], new.column(name))
+                columns[name] = pc.if_else(pa.array(old_deleted | new_deleted), columns[name], new.column(name))
             continue
         lacking = pc.and_(_lacks(winner, name, rule, stage.fill), may_fill)
         columns[name] = pc.if_else(lacking, loser.column(name), winner.column(name))
@@ -76,7 +76,7 @@ def combine(old: pa.Table, new: pa.Table, rule: MergeRule, stage: Stage) -> pa.T
 
 
 def pick(old: pa.Table, new: pa.Table, newer: Mask) -> pa.Table:
-    """Row by row from `new` where the mask says so, else from `old`."""
+    """Row by row from `new` where the mask is true, else from `old`."""
     if newer.all():
         return new
     if not newer.any():
@@ -101,7 +101,9 @@ def align(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=schema)
 
 
-def newer_of_pairs(old: pa.Table, new: pa.Table, rule: MergeRule, stage: Stage, gone_old: Mask, gone_new: Mask) -> Mask:
+def newer_of_pairs(
+    old: pa.Table, new: pa.Table, rule: MergeRule, stage: MergeStep, old_deleted: Mask, new_deleted: Mask
+) -> Mask:
     """As newer_wins, for rows with their ordering values and helper columns."""
     if not stage.by_ordering:
         return np.ones(new.num_rows, np.bool_)
@@ -112,8 +114,8 @@ def newer_of_pairs(old: pa.Table, new: pa.Table, rule: MergeRule, stage: Stage, 
         stage,
         (values[:count], missing[:count]),
         (values[count:], missing[count:]),
-        gone_old,
-        gone_new,
+        old_deleted,
+        new_deleted,
         in_delete_block(old),
         in_delete_block(new),
     )
@@ -150,9 +152,9 @@ def _equals(column: pa.ChunkedArray, value: object) -> pa.ChunkedArray:
     return pc.fill_null(pc.equal(column, pa.scalar(value, column.type)), False)
 
 
-def _combine_custom(old: pa.Table, new: pa.Table, name: str, gone: Mask) -> pa.Table:
+def _combine_custom(old: pa.Table, new: pa.Table, name: str, is_delete: Mask) -> pa.Table:
     """The merger sees pairs of rows; where one of the two is a delete, the newer stays."""
-    alive = np.flatnonzero(~gone)
+    alive = np.flatnonzero(~is_delete)
     if not len(alive):
         return new
     merger = find_merger(name)

@@ -25,7 +25,7 @@ class Merger(Protocol):
 
 @lru_cache(maxsize=64)
 def find_merger(name: str) -> Merger:
-    """The merger registered as `name`: a payload class's simple name, a strategy id, or what an option says.
+    """The merger registered as `name`: a payload class's simple name, a strategy id, or an option's value.
 
     UnsupportedError when there is none.
     """

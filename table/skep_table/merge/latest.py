@@ -18,9 +18,9 @@ Places = npt.NDArray[np.int64]
 
 
 def latest_per_key(rows: pa.Table, rule: MergeRule) -> pa.Table:
-    """One row for each `_hoodie_record_key`, by the rule's log stage. Deletes stay in as rows that say they are.
+    """One row for each `_hoodie_record_key`, by the rule's log stage. Deletes stay in, as rows marked as such.
 
-    The rows of the answer are in the order in which the winning ones arrived.
+    The result is in the order in which the winning rows arrived.
     """
     codes = _codes(rows)
     counts = np.bincount(codes)
@@ -57,10 +57,10 @@ def _greatest_places(
 ) -> Places:
     """By ordering value. A sort settles keys of which no entry is a delete; the others are folded in order."""
     values, missing = comparable(ordering_keys(rows, rule))
-    gone = deleted(rows, rule)
+    is_delete = deleted(rows, rule)
     single = counts[codes] == 1
     with_delete = np.zeros(len(counts), np.bool_)
-    with_delete[codes[gone]] = True
+    with_delete[codes[is_delete]] = True
     folding = with_delete[codes] & ~single
     sorting = np.flatnonzero(~single & ~folding)
     if rule.log.first_wins:
@@ -80,8 +80,8 @@ def _greatest_places(
                 rule.log,
                 (values[old], missing[old]),
                 (values[newer], missing[newer]),
-                gone[old],
-                gone[newer],
+                is_delete[old],
+                is_delete[newer],
                 block[old],
                 block[newer],
             )
@@ -124,7 +124,7 @@ def _folded(rows: pa.Table, rule: MergeRule, codes: npt.NDArray[np.int32], count
     if merged is None:
         return rows
     single = np.flatnonzero(counts[codes] == 1)
-    # Back into the order of arrival: a combined row stands where its last entry stood.
+    # Back into the order of arrival: a combined row takes the place of its last entry.
     keys_of_merged = np.zeros(merged.num_rows, np.int64)
     several = np.flatnonzero(counts > 1)
     keys_of_merged[place[several]] = several

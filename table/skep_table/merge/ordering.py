@@ -33,7 +33,7 @@ def _numbers(column: pa.Array) -> Numbers:
     kind = column.type
     t = pa.types
     if t.is_floating(kind):
-        # Java holds NaN for the greatest of all; zeros of both signs are told apart there, and hardly meant so.
+        # Java treats NaN as the greatest value. It also distinguishes zeros by sign, which is hardly ever intended.
         values = column.cast(pa.float64()).fill_null(-np.inf).to_numpy()
         return np.nan_to_num(values, nan=np.inf, posinf=np.inf, neginf=-np.inf)
     if t.is_signed_integer(kind):

@@ -1,4 +1,4 @@
-"""Rows on their way through a merge: the helper columns they carry, and what says that a row is a delete.
+"""Rows on their way through a merge: the helper columns they carry, and which rows are deletes.
 
 Beside the table's columns, rows may have `_skep_deleted` (an entry of a delete block, or a delete by key: its other
 columns are null but for key and ordering value), `_skep_ordering_<n>` (the ordering value where it lies inside a
@@ -33,15 +33,18 @@ def mark_deleted(rows: pa.Table) -> pa.Table:
 
 
 def is_helper(name: str) -> bool:
+    """Whether a column is one of the helper columns."""
     return name.startswith(_HELPERS)
 
 
 def without_helpers(rows: pa.Table) -> pa.Table:
+    """The rows with the table's columns only."""
     names = [name for name in rows.schema.names if not is_helper(name)]
     return rows if len(names) == rows.num_columns else rows.select(names)
 
 
 def in_delete_block(rows: pa.Table) -> Mask:
+    """Which rows are entries of delete blocks or deletes by key."""
     return _mask(rows, DELETED)
 
 

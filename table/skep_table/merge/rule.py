@@ -11,11 +11,12 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
 
+from skep_table.format import MergeSource, format_of
 from skep_table.options import option
 from skep_table.schema.types import IS_DELETED, NO_DEFAULT, OPERATION, RECORD_KEY, Schema
 from skep_table.table_config import MergeMode, PartialUpdateMode, TableConfig
 
-DELETE_FIELD = option("hoodie.payload.delete.field", str, "", "A column that tells deletes by its value")
+DELETE_FIELD = option("hoodie.payload.delete.field", str, "", "A column whose value marks deletes")
 DELETE_MARKER = option("hoodie.payload.delete.marker", str, "", "The value of the delete field that means a delete")
 MERGER = option("skep.merger", str, "", "Entry point (group skep.mergers) that merges tables of merge mode CUSTOM")
 
@@ -30,16 +31,16 @@ class Fill(Enum):
     NOTHING = "nothing"
     NULLS = "nulls"
     DEFAULTS = "defaults"  # fields that equal their default; null where the schema has none
-    UNAVAILABLE = "unavailable"  # texts that say that the source did not send the value
+    UNAVAILABLE = "unavailable"  # a marker text in place of a value that the source did not send
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class MergeStep:
     """How an older and a newer row with one key combine.
 
     `by_ordering`: the greater ordering value wins, ties go to the newer; else the newer wins. `delete_wins`: a newer
-    delete wins whatever its ordering value. `block_wins`: so does a newer entry of a delete block, but not a row that
-    says it is a delete. `after_delete_newer`: a row replaces an older entry of a delete block whatever the ordering
+    delete wins whatever its ordering value. `block_wins`: so does a newer entry of a delete block, but not a row
+    marked as a delete. `after_delete_newer`: a row replaces an older entry of a delete block whatever the ordering
     values. `newer_meta`: meta columns are the newer row's even when the older wins. `rows_newer`: `by_ordering` is for
     deletes; of two rows the newer wins. `first_wins`: of two rows with equal ordering values the older wins.
     """
@@ -62,8 +63,8 @@ class MergeRule:
     """
 
     ordering_fields: tuple[str, ...] = ()
-    log: Stage = Stage()
-    base: Stage = Stage()
+    log: MergeStep = MergeStep()
+    base: MergeStep = MergeStep()
     delete_field: str | None = None
     delete_marker: str | None = None
     unavailable: str = _UNAVAILABLE
@@ -75,7 +76,7 @@ class MergeRule:
     def of(cls, config: TableConfig, options: Mapping[str, str] | None = None) -> MergeRule:
         """The rule by which a table's own release merges it: version 6 as Hudi 0.15, 8 as 1.0, 9 as 1.1."""
         given: Mapping[str, str] = {**config.raw, **(options or {})}
-        rule = _payload_rule(config) if config.version < 8 else _mode_rule(config)
+        rule = _RULE_OF[format_of(config).merge_source](config)
         field, marker = _property(given, DELETE_FIELD.key), _property(given, DELETE_MARKER.key)
         if field and marker:
             rule = replace(rule, delete_field=field, delete_marker=marker)
@@ -107,10 +108,10 @@ class MergeRule:
         return self.merger is not None
 
 
-_BY_ORDERING: Final = Stage(by_ordering=True)
-_LATEST: Final = Stage()
-# Hudi 0.15 combines log entries by ordering value for every payload class that does not say otherwise.
-_LOG_OF_0_15: Final = Stage(by_ordering=True, after_delete_newer=True)
+_BY_ORDERING: Final = MergeStep(by_ordering=True)
+_LATEST: Final = MergeStep()
+# Hudi 0.15 combines log entries by ordering value for every payload class that does not override it.
+_LOG_OF_0_15: Final = MergeStep(by_ordering=True, after_delete_newer=True)
 
 
 def _payload_rule(config: TableConfig) -> MergeRule:
@@ -129,14 +130,14 @@ def _payload_rule(config: TableConfig) -> MergeRule:
         case "EventTimeAvroPayload":
             return MergeRule(ordering, log, replace(_BY_ORDERING, delete_wins=True) if ordering else _LATEST)
         case "PartialUpdateAvroPayload":
-            stage = Stage(bool(ordering), Fill.NULLS, after_delete_newer=True, newer_meta=True)
+            stage = MergeStep(bool(ordering), Fill.NULLS, after_delete_newer=True, newer_meta=True)
             return MergeRule(ordering, stage, replace(stage, block_wins=True))
         case "OverwriteNonDefaultsWithLatestAvroPayload":
-            return MergeRule(ordering, log, Stage(fill=Fill.DEFAULTS))
+            return MergeRule(ordering, log, MergeStep(fill=Fill.DEFAULTS))
         case "AWSDmsAvroPayload":
             return MergeRule(ordering, log, _LATEST, delete_field="Op", delete_marker="D")
         case "PostgresDebeziumAvroPayload":
-            base = Stage(by_ordering=True, fill=Fill.UNAVAILABLE, block_wins=True)
+            base = MergeStep(by_ordering=True, fill=Fill.UNAVAILABLE, block_wins=True)
             return _change_stream(ordering or ("_event_lsn",), _LOG_OF_0_15, base)
         case "MySqlDebeziumAvroPayload":
             # Hudi 0.15 compares log entries as texts, 94 above 707, and loses the newer: here numbers are compared.
@@ -155,14 +156,14 @@ def _mode_rule(config: TableConfig) -> MergeRule:
         PartialUpdateMode.FILL_UNAVAILABLE: Fill.UNAVAILABLE,
     }[config.partial_update_mode]
     if config.merge_mode is MergeMode.COMMIT_TIME_ORDERING:
-        stage = Stage(fill=fill)
+        stage = MergeStep(fill=fill)
         return MergeRule(ordering, stage, stage)
     if config.merge_mode is MergeMode.EVENT_TIME_ORDERING:
-        stage = Stage(by_ordering=bool(ordering), fill=fill)
+        stage = MergeStep(by_ordering=bool(ordering), fill=fill)
         return MergeRule(ordering, stage, stage)
-    # Payload classes are asked about rows only. Hudi 1.0 itself compares deletes with rows, by their ordering values;
-    # from 1.1 on entries of delete blocks take away what is older, whatever its order, in tables of version 8 too.
-    by_payload = Stage(by_ordering=bool(ordering))
+    # Payload classes combine rows only. Hudi 1.0 itself compares deletes with rows, by their ordering values; from 1.1
+    # on entries of delete blocks delete what is older, whatever its order, in tables of version 8 too.
+    by_payload = MergeStep(by_ordering=bool(ordering))
     match payload:
         case "FirstValueAvroPayload":
             stage = replace(by_payload, first_wins=True)
@@ -187,8 +188,11 @@ def _mode_rule(config: TableConfig) -> MergeRule:
     return MergeRule(ordering, _LATEST, _LATEST, merger=payload or config.merge_strategy_id or "CUSTOM")
 
 
-def _change_stream(ordering: tuple[str, ...], log: Stage, base: Stage, *, numbered: bool = False) -> MergeRule:
-    """What Debezium sends: rows say which change they are."""
+_RULE_OF: Final = {MergeSource.PAYLOAD_CLASS: _payload_rule, MergeSource.MERGE_MODE: _mode_rule}
+
+
+def _change_stream(ordering: tuple[str, ...], log: MergeStep, base: MergeStep, *, numbered: bool = False) -> MergeRule:
+    """The rule for rows of Debezium: a column holds the kind of change."""
     return MergeRule(
         ordering, log, base, delete_field="_change_operation_type", delete_marker="d", numbered_ordering=numbered
     )

@@ -15,7 +15,7 @@ from skep_table.schema.types import RECORD_KEY
 
 
 class Updates:
-    """`rows` may hold deletes (`merge/rows.py` says how); of rows with equal keys the last counts.
+    """`rows` may hold deletes (marked as in `merge/rows.py`); of rows with equal keys the last counts.
 
     `updated` and `deleted` count base rows that were replaced and removed so far.
     """
@@ -24,8 +24,8 @@ class Updates:
         self._rule = rule
         self._rows = last_of_each(rows.combine_chunks())
         self._keys = _one(self._rows.column(RECORD_KEY))
-        self._gone = deleted(self._rows, rule)
-        self._any_gone = bool(self._gone.any())
+        self._is_delete = deleted(self._rows, rule)
+        self._any_delete = bool(self._is_delete.any())
         self._whole = (
             rule.merger is not None
             or rule.base.fill is not Fill.NOTHING
@@ -37,8 +37,8 @@ class Updates:
 
     @property
     def keeps_keys(self) -> bool:
-        """Whether no base row can go away."""
-        return not self._any_gone and not self._whole
+        """Whether no base row can be deleted."""
+        return not self._any_delete and not self._whole
 
     def __len__(self) -> int:
         return len(self._keys)
@@ -57,17 +57,17 @@ class Updates:
         if self._rule.base.by_ordering:
             wins = self._wins(batch, hits, arriving)
             hits, arriving = hits[wins], arriving[wins]
-        gone = self._gone[arriving]
+        is_delete = self._is_delete[arriving]
         replaced = batch
-        stays = ~gone
+        stays = ~is_delete
         if stays.any():
             replaced = _replace(batch, hits[stays], self._rows, arriving[stays])
             self.updated += int(stays.sum())
-        return self._without(replaced, hits[gone])
+        return self._without(replaced, hits[is_delete])
 
     def rest(self) -> pa.Table:
         """The rows whose key no base batch had, deletes left out, without helper columns."""
-        left = ~self._met & ~self._gone
+        left = ~self._met & ~self._is_delete
         if left.all():
             return without_helpers(self._rows)
         return without_helpers(self._rows.filter(pa.array(left)))
@@ -77,7 +77,7 @@ class Updates:
         old = pa.Table.from_batches([_ordering_part(batch, rule)]).take(pa.array(hits))
         new = _ordering_part(self._rows, rule).take(pa.array(arriving))
         nothing = np.zeros(len(hits), np.bool_)
-        return newer_of_pairs(old, new, rule, rule.base, nothing, self._gone[arriving])
+        return newer_of_pairs(old, new, rule, rule.base, nothing, self._is_delete[arriving])
 
     def _apply_combined(
         self, batch: pa.RecordBatch, hits: npt.NDArray[np.int64], arriving: npt.NDArray[np.int64]
@@ -85,10 +85,10 @@ class Updates:
         old = pa.Table.from_batches([batch]).take(pa.array(hits))
         new = self._rows.take(pa.array(arriving))
         merged = combine(old, new, self._rule, self._rule.base)
-        gone = deleted(merged, self._rule)
-        self.updated += int((~gone).sum())
+        is_delete = deleted(merged, self._rule)
+        self.updated += int((~is_delete).sum())
         replaced = _replace(batch, hits, merged, np.arange(len(hits)))
-        return self._without(replaced, hits[gone])
+        return self._without(replaced, hits[is_delete])
 
     def _without(self, batch: pa.RecordBatch, places: npt.NDArray[np.int64]) -> pa.RecordBatch:
         if not len(places):

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from skep_table.avro import decode_values
 from skep_table.errors import CorruptFileError, FormatError, SchemaError
 from skep_table.hfile import HFile
+from skep_table.instant_time import InstantTime
 from skep_table.logfile import BlockRule, BlockType, LogBlock, read_blocks, valid_blocks
 from skep_table.metadata_table.schema import metadata_record
 from skep_table.storage import Storage
@@ -20,7 +21,7 @@ from skep_table.view import FileSlice
 
 @dataclass(frozen=True, slots=True)
 class Entries:
-    """Keys (ascending) and their records in one base file or block; or keys that a delete block takes away (None)."""
+    """Keys (ascending) and their records in one base file or block. `records` is None for a delete block."""
 
     keys: pa.Array
     records: pa.RecordBatch | None
@@ -29,12 +30,13 @@ class Entries:
 class GroupReader:
     """One file group of the metadata table; its files are opened once and stay open for further look-ups."""
 
-    def __init__(self, storage: Storage, slice_: FileSlice, counts: Callable[[str], bool]) -> None:
+    def __init__(self, storage: Storage, slice_: FileSlice, counts: Callable[[InstantTime], bool]) -> None:
         self._storage, self._slice, self._counts = storage, slice_, counts
         self._sources: list[_Source] | None = None
 
     @property
     def file_id(self) -> str:
+        """The id of the file group."""
         return self._slice.file_id
 
     def entries(self, keys: Iterable[str] | None = None, *, column: str) -> Iterator[Entries]:

@@ -1,6 +1,6 @@
 """The `files` partition: for each partition path a map of file names, newer records merged over older ones (guide 7.4).
 
-A newer record adds files, and takes away those it marks deleted; of the sizes told of one file the largest holds.
+A newer record adds files, and deletes those that it marks deleted; of several sizes of one file the largest counts.
 """
 
 from __future__ import annotations
@@ -58,12 +58,12 @@ def _numbered(table: pa.Table, number: int, *, name: str | None, size: int, dele
 
 def _merge(rows: pa.Table) -> pa.Table:
     whole = pc.is_null(rows["name"])
-    gone = rows.filter(whole).group_by("key").aggregate([("number", "max")]).rename_columns(["key", "gone"])
+    dropped = rows.filter(whole).group_by("key").aggregate([("number", "max")]).rename_columns(["key", "dropped"])
     named = rows.filter(pc.invert(whole))
     deletions = named.filter(named["deleted"]).group_by(["key", "name"]).aggregate([("number", "max")])
     live = named.filter(pc.invert(named["deleted"]))
-    live = live.join(deletions, ["key", "name"]).join(gone, ["key"])
+    live = live.join(deletions, ["key", "name"]).join(dropped, ["key"])
     after = pc.greater(live["number"], pc.fill_null(live["number_max"], -1))
-    after = pc.and_(after, pc.greater(live["number"], pc.fill_null(live["gone"], -1)))
+    after = pc.and_(after, pc.greater(live["number"], pc.fill_null(live["dropped"], -1)))
     sizes = live.filter(after).group_by(["key", "name"]).aggregate([("size", "max")])
     return sizes.rename_columns(["key", "name", "size"]).sort_by([("key", "ascending"), ("name", "ascending")])

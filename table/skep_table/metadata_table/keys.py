@@ -21,14 +21,17 @@ def partition_key(partition_path: str) -> str:
 
 
 def column_key(column: str) -> str:
+    """A column name as part of a key of the column statistics."""
     return _hash64(column)
 
 
 def path_key(partition_path: str) -> str:
+    """A partition path as part of a key of column statistics and bloom filters."""
     return _hash64(partition_key(partition_path))
 
 
 def file_key(file_name: str) -> str:
+    """A file name as part of a key of column statistics and bloom filters."""
     digest = hashlib.md5(file_name.encode(), usedforsecurity=False).digest()
     return base64.b64encode(digest).decode("ascii")
 
@@ -48,7 +51,7 @@ def group_set(file_id: str) -> str:
 
 
 def group_numbers(keys: pa.Array, groups: int) -> npt.NDArray[np.int64]:
-    """The file group of each key: Java's hash of the string, its sign taken away, modulo the number of groups."""
+    """The file group of each key: the absolute value of Java's hash of the string, modulo the number of groups."""
     if groups == 1:
         return np.zeros(len(keys), np.int64)
     magnitude = np.abs(java_hashes(keys).view(np.int32)).view(np.uint32)

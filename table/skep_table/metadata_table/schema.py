@@ -1,4 +1,4 @@
-"""The schema that a file of the metadata table says it was written with, held against the releases that are known.
+"""The schema that a file of the metadata table states, checked against those of the known releases.
 
 Values have no schema of their own, so a damaged one would turn them into other values without an error.
 """

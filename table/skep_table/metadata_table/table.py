@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from skep_table.bloom import BloomFilter
 from skep_table.errors import FormatError
+from skep_table.instant_time import BEFORE_ALL, InstantTime
 from skep_table.metadata_table import keys as spelling
 from skep_table.metadata_table.entries import Entries, GroupReader, latest
 from skep_table.metadata_table.files import COLUMN as FILES_COLUMN
@@ -26,7 +27,7 @@ from skep_table.storage import FileStatus, FolderStorage, Storage
 from skep_table.table_config import TableConfig
 from skep_table.timeline.instant import DATA_ACTIONS, Action
 from skep_table.timeline.timeline import Timeline
-from skep_table.view import FileView
+from skep_table.view import FileView, FolderFilter
 
 FOLDER: Final = f"{META_FOLDER}/metadata"
 FILES: Final = "files"
@@ -41,25 +42,35 @@ _SINGLE_LOOKUPS: Final = 16  # so many partitions are looked up one by one; then
 
 
 class OpenedTable(Protocol):
-    """What is asked of the data table; the metadata table is opened by the same class (`HudiTable`)."""
+    """What the data table provides; the metadata table is opened by the same class (`HudiTable`)."""
 
     @property
-    def storage(self) -> Storage: ...
+    def storage(self) -> Storage:
+        """Where the table lies."""
+        ...
 
     @property
-    def config(self) -> TableConfig: ...
+    def config(self) -> TableConfig:
+        """The table's properties."""
+        ...
 
     @property
-    def timeline(self) -> Timeline: ...
+    def timeline(self) -> Timeline:
+        """The active timeline of the snapshot."""
+        ...
 
     @classmethod
-    def open(cls, path_or_storage: Storage) -> OpenedTable: ...
+    def open(cls, path_or_storage: Storage) -> OpenedTable:
+        """Opens a table at the root of a storage."""
+        ...
 
-    def view(self, *, as_of: str | None = None, metadata: bool = True) -> FileView: ...
+    def view(self, *, as_of: InstantTime | None = None, metadata: bool = True) -> FileView:
+        """The file groups as of an instant; `metadata`: by the metadata table where there is one."""
+        ...
 
 
 class MetadataTable:
-    """One consistent look at a metadata table: what the completed instants of `data` wrote, and no others."""
+    """A consistent snapshot of a metadata table: the records of the completed instants of `data`, and of no others."""
 
     def __init__(self, data: OpenedTable, own: OpenedTable) -> None:
         self._data, self._own = data, own
@@ -80,9 +91,9 @@ class MetadataTable:
     def is_current(self) -> bool:
         """Whether every completed write of the data table has its delta commit here.
 
-        Writers complete it here first, so a lack means that somebody wrote without keeping the metadata table. Writes
-        from before the oldest delta commit here (the initialisation covers them) can't be told and are trusted; where
-        nothing but the initialisation is here, nothing is.
+        Writers complete it here first, so that a missing one means a write that did not keep the metadata table.
+        Writes before the oldest delta commit here are covered by the initialisation and count as present; where there
+        is nothing but the initialisation, none does.
         """
         own = self._own.timeline
         times = {i.requested_time for i in own.completed() if not i.requested_time.startswith(_FIRST_INSTANTS)}
@@ -90,11 +101,11 @@ class MetadataTable:
         if not times:
             return not written
         since = min(times)
-        return all(time in times or time <= since or own.is_archived(time) for time in written)
+        return all(time in times or time.is_at_or_before(since) or own.is_archived(time) for time in written)
 
     # -- files ---------------------------------------------------------------------------------------------------------
 
-    def partitions(self) -> list[str]:
+    def partitions(self, within: FolderFilter | None = None) -> list[str]:  # noqa: ARG002 - one look-up has all
         """The data table's partition paths, sorted."""
         found = merged_files(self._lookup(FILES, [spelling.ALL_PARTITIONS], FILES_COLUMN))
         names = found.column("name").to_pylist()
@@ -219,24 +230,27 @@ class MetadataTable:
                 self._groups[partition] = [GroupReader(self._own.storage, slice_, counts) for slice_ in slices]
             return self._groups[partition]
 
-    def _counts(self) -> Callable[[str], bool]:
+    def _counts(self) -> Callable[[InstantTime], bool]:
         """Blocks count when their delta commit is completed here, and the action on the data table is completed too.
 
-        The first completes before the second, so a crash or a look in between leaves blocks of unfinished actions.
-        Instants that the data table's timeline has not (any more) are this table's own, archived, or rolled back by a
-        later instant whose block takes their files away.
+        The first completes before the second: between the two, and after a crash there, blocks of unfinished actions
+        exist.
+        Instants that the data table's timeline does not contain are this table's own, archived, or rolled back by a
+        later instant whose block deletes their files.
         """
         own, data = self._own.timeline, self._data.timeline
         pending = {instant.requested_time for instant in data.pending()}
-        last = max((instant.requested_time for instant in data), default="")
+        last = max((instant.requested_time for instant in data), default=BEFORE_ALL)
 
-        def counts(instant: str) -> bool:
+        def counts(instant: InstantTime) -> bool:
             if not own.is_completed_or_archived(instant):
                 return False
             if instant.startswith(_FIRST_INSTANTS):
                 return True
-            of_data = instant[:_INSTANT_DIGITS]
-            return of_data not in pending and (of_data <= last or own_action.get(instant) is Action.LOG_COMPACTION)
+            of_data = InstantTime(instant[:_INSTANT_DIGITS])
+            return of_data not in pending and (
+                of_data.is_at_or_before(last) or own_action.get(instant) is Action.LOG_COMPACTION
+            )
 
         own_action = {instant.requested_time: instant.action for instant in own.completed()}
         return counts

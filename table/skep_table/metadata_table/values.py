@@ -27,7 +27,7 @@ def statistics(entries: Iterable[Entries], kind: pa.DataType) -> pa.Table:
     `null_count`, a row for each file.
 
     Records of one file add up: a log file that a later commit appended to has one for each. A partition's are replaced
-    by one that says it is the tight bound.
+    by one that is marked as the tight bound.
     """
     keys, found = since_reset(entries, "ColumnStatsMetadata", ("isDeleted", "isTightBound"))
     if pa.types.is_null(found.type):
@@ -53,7 +53,7 @@ def statistics(entries: Iterable[Entries], kind: pa.DataType) -> pa.Table:
 
 
 def unwrap(wrapped: pa.StructArray, kind: pa.DataType) -> pa.Array:
-    """Values of one data column as its type `kind`; null where there is none, or one that can't be told for sure.
+    """Values of one data column as its type `kind`; null where there is none, or where it is uncertain.
 
     Releases wrap alike types differently (dates as DateWrapper or IntWrapper, timestamps as longs, decimals as their
     unscaled bytes), so the type is the reader's: what does not convert to it is null, which prunes nothing.

@@ -27,6 +27,7 @@ class _Done:
 
 
 def default_workers() -> int:
+    """The number of threads that read ahead: one per processor, at most 8."""
     return min(8, os.cpu_count() or 1)
 
 
@@ -36,7 +37,7 @@ def in_order(
     """What `read` yields for each task, tasks in order, while the next `workers - 1` tasks are read by other threads.
 
     At most `workers * BATCHES_AHEAD` batches wait. When the caller stops early, or a task fails, the other tasks are
-    told to stop before this returns.
+    stopped before this returns.
     """
     workers = workers or default_workers()
     upcoming = iter(tasks)

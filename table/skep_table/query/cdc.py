@@ -1,9 +1,9 @@
-"""Change data capture: one row a change, with operation, instant, and the images before and after as JSON text.
+"""Change data capture: one row per change, with operation, instant, and the images before and after as JSON text.
 
-What a commit wrote to a file group says where its changes are (format guide 8.5): in the CDC logs listed beside a base
-file, complete or to be completed from the slices before and after; in a base file of inserts only; in the slice before,
-where all its rows were deleted or its group was replaced; or, for a log file of a merge-on-read table, in the
-difference between the slices without and with it. Where a table keeps no CDC logs the base files are compared.
+The stat of a written file determines the source of its changes (format guide 8.5): the CDC log files listed with a base
+file, whose missing images come from the slices before and after; a base file that contains inserts only; the slice
+before, where all its rows were deleted or its group was replaced; for a log file of a merge-on-read table, the
+difference between the slices without and with it. Without CDC log files the two base files are compared.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from skep_table.errors import FormatError, InputError
+from skep_table.instant_time import InstantTime
 from skep_table.logfile import BlockType, read_blocks
 from skep_table.names import BaseFileName
 from skep_table.query.incremental import check_known, instants_between
@@ -33,25 +34,25 @@ from skep_table.view import BaseFile, FileGroup, FileSlice, FileView
 SCHEMA: Final = pa.schema([(name, pa.string()) for name in ("op", "ts_ms", "before", "after")])
 INSERT, UPDATE, DELETE = "i", "u", "d"
 
-# Rewrites of rows that other commits changed.
+# Operations that rewrite rows without changing them.
 _NO_CHANGES: Final = frozenset(
     {WriteOperation.COMPACT, WriteOperation.LOG_COMPACT, WriteOperation.CLUSTER, WriteOperation.INDEX}
 )
 _DELETES: Final = frozenset({WriteOperation.DELETE, WriteOperation.DELETE_PREPPED})
-# What the writer's library prints for an image that a CDC log has not.
+# The text that Hudi returns for an image that a CDC log file lacks.
 _NO_IMAGE: Final = "null"
 
 
 @dataclass(frozen=True, slots=True)
 class ChangeTask:
-    """The changes that one commit made to one file group: picklable.
+    """The changes that one commit made to one file group. Pickles.
 
-    `cdc_logs` hold them where there are such. Else rows of `after` alone were inserted, rows of `before` alone deleted;
-    with both, they are compared: the rows that `log` names where it makes the difference.
+    They are in `cdc_logs` where that is not empty. Otherwise, with only `after` its rows were inserted, with only
+    `before` its rows were deleted, and with both the two are compared, restricted to the keys in `log` where it is set.
     """
 
     table: HudiTable
-    instant: str
+    instant: InstantTime
     cdc_logs: tuple[str, ...] = ()
     before: FileSlice | None = None
     after: FileSlice | None = None
@@ -61,7 +62,7 @@ class ChangeTask:
 
 
 def answer_schema(request: ReadRequest) -> pa.Schema:
-    """The answer's columns. InputError for one that a cdc query has not."""
+    """The columns of the result. InputError for a column that a cdc query does not have."""
     names = request.columns or tuple(SCHEMA.names)
     unknown = [name for name in names if name not in SCHEMA.names]
     if unknown:
@@ -70,7 +71,7 @@ def answer_schema(request: ReadRequest) -> pa.Schema:
 
 
 def plan_changes(table: HudiTable, request: ReadRequest) -> list[ChangeTask]:
-    """A task for each file group that each commit of the request's range changed, in the order of the commits."""
+    """One task per commit and changed file group of the request's range, in the order of the commits."""
     columns = tuple(answer_schema(request).names)
     predicate = predicate_of(request.where, SCHEMA)
     found = _tasks(table, request)
@@ -99,33 +100,33 @@ def _tasks(table: HudiTable, request: ReadRequest) -> list[ChangeTask]:
 def _task(
     table: HudiTable, slices: _Slices, instant: Instant, stat: WriteStat, operation: WriteOperation | None
 ) -> ChangeTask | None:
-    time, partition = instant.requested_time, stat.partition_path
+    time, partition, previous = instant.requested_time, stat.partition_path, InstantTime(stat.prev_commit)
     if stat.cdc_stats:
-        # The logs have both images, or the slices before and after have what is missing; most modes need them.
-        before = slices.at(partition, stat.file_id, stat.prev_commit)
+        # The slices before and after supply the images that the table's CDC mode leaves out of the log files.
+        before = slices.at(partition, stat.file_id, previous)
         return ChangeTask(table, time, tuple(stat.cdc_stats), before, _base_slice(stat))
     if stat.is_log:
         before, after = slices.around(partition, stat.file_id, stat.path)
         return ChangeTask(table, time, (), before, after, stat.path)
     if operation in _DELETES and stat.num_writes == 0 and stat.num_deletes:
-        return ChangeTask(table, time, before=slices.at(partition, stat.file_id, stat.prev_commit, needed=True))
+        return ChangeTask(table, time, before=slices.at(partition, stat.file_id, previous, needed=True))
     if stat.num_update_writes == 0 and stat.num_deletes == 0 and stat.num_writes == stat.num_inserts:
         return ChangeTask(table, time, after=slices.written(stat))
-    # A table without change data capture: the two base files tell, as long as the older one is there.
-    before = slices.at(partition, stat.file_id, stat.prev_commit, needed=True)
+    # A table without change data capture: the two base files are compared while the older one exists.
+    before = slices.at(partition, stat.file_id, previous, needed=True)
     return ChangeTask(table, time, (), before, slices.written(stat))
 
 
 def _base_slice(stat: WriteStat) -> FileSlice:
     name = BaseFileName.parse(stat.path.rpartition("/")[2])
     if name is None:
-        raise FormatError(f"{stat.path} is no base file", path=stat.path)
+        raise FormatError(f"{stat.path} is not a base file", path=stat.path)
     base = BaseFile(stat.path, stat.file_size_in_bytes, name)
     return FileSlice(stat.partition_path, stat.file_id, name.instant_time, base)
 
 
 class _Slices:
-    """The table's slices, old and replaced ones too, partition by partition."""
+    """The slices of a table, including old and replaced ones, listed partition by partition."""
 
     def __init__(self, table: HudiTable, view: FileView) -> None:
         self._table = table
@@ -139,8 +140,8 @@ class _Slices:
             self._groups[partition] = {group.file_id: group for group in groups}
         return self._groups[partition].get(file_id)
 
-    def at(self, partition: str, file_id: str, base_instant: str, *, needed: bool = False) -> FileSlice | None:
-        """The slice with this base instant; None for a new group, or for one that was cleaned and isn't `needed`."""
+    def at(self, partition: str, file_id: str, base_instant: InstantTime, *, needed: bool = False) -> FileSlice | None:
+        """The slice with this base instant; None for a new group, and for a cleaned slice that is not `needed`."""
         group = self.group(partition, file_id)
         found = next((s for s in group.slices if s.base_instant == base_instant), None) if group else None
         if found is None and needed:
@@ -148,7 +149,7 @@ class _Slices:
         return found
 
     def written(self, stat: WriteStat) -> FileSlice:
-        """The base file that a commit wrote."""
+        """The base file that a commit wrote. InputError where it was cleaned."""
         partition = stat.partition_path
         if partition not in self._names:
             self._names[partition] = frozenset(file.name for file in self._view.listing.files(partition))
@@ -157,13 +158,13 @@ class _Slices:
         return _base_slice(stat)
 
     def around(self, partition: str, file_id: str, log_path: str) -> tuple[FileSlice, FileSlice]:
-        """The slice without and with a log file, both without later ones."""
+        """The slice without and with a log file, both without later log files."""
         group = self.group(partition, file_id)
         for at, found in enumerate(group.slices if group else ()):
             if all(log.path != log_path for log in found.log_files):
                 continue
             if found.base_file is None and group is not None and at + 1 < len(group.slices):
-                # The base file was still to be compacted when the log was written.
+                # The slice awaited its compaction when the log file was written: its base file is in the older slice.
                 older = group.slices[at + 1]
                 found = replace(older, log_files=older.log_files + found.log_files)
             upto = next(i for i, log in enumerate(found.log_files) if log.path == log_path)
@@ -172,8 +173,8 @@ class _Slices:
         raise _cleaned(log_path)
 
     def as_of_before(self, instant: Instant, partition: str, file_ids: frozenset[str]) -> list[FileSlice]:
-        """The slices that a replace commit replaced, as they were."""
-        earlier = self._table.timeline.data().completed().filter(lambda i: i.requested_time < instant.requested_time)
+        """The slices that a replace commit replaced, as of the commit before it."""
+        earlier = self._table.timeline.data().completed().before(instant.requested_time)
         last = earlier.last()
         if last is None:
             return []
@@ -192,7 +193,7 @@ def _cleaned(what: str) -> InputError:
 
 
 def run(task: ChangeTask) -> Iterator[pa.RecordBatch]:
-    """The changes of one task that belong to the answer."""
+    """The changes of one task that match the predicate, in the columns of the result."""
     for rows in _changed(task):
         kept = rows if task.predicate is None else task.predicate.filter(rows)
         if kept.num_rows:
@@ -226,14 +227,16 @@ def _compact(rows: pa.RecordBatch) -> pa.Array:
 
 def _of_records(table: HudiTable) -> Callable[[pa.RecordBatch], pa.Array]:
     """How images are printed that Hudi makes of single records: 0.15 prints them as it does those of a CDC log."""
-    return _compact if table.layout.has_completion_times else _avro
+    return _compact if table.format.reads.compact_change_images else _avro
 
 
 def _avro(rows: pa.RecordBatch) -> pa.Array:
     return json_values(rows.to_struct_array(), AVRO).cast(pa.string())
 
 
-def _changes(op: str | pa.Array, instant: str, before: pa.Array | None, after: pa.Array | None) -> pa.RecordBatch:
+def _changes(
+    op: str | pa.Array, instant: InstantTime, before: pa.Array | None, after: pa.Array | None
+) -> pa.RecordBatch:
     count = len(before if before is not None else after if after is not None else ())
     columns = [
         pa.repeat(pa.scalar(op, pa.string()), count) if isinstance(op, str) else op.cast(pa.string()),
@@ -245,7 +248,7 @@ def _changes(op: str | pa.Array, instant: str, before: pa.Array | None, after: p
 
 
 def _logged(task: ChangeTask, path: str) -> Iterator[pa.RecordBatch]:
-    """Changes out of a CDC log; images that its mode leaves out come from the slices around the commit."""
+    """Changes from a CDC log file; images that its mode leaves out come from the slices before and after the commit."""
     with task.table.storage.open_input(path) as file:
         for block in read_blocks(file, path):
             if block.type is not BlockType.CDC_DATA or block.instant_time != task.instant:
@@ -283,7 +286,7 @@ def _only(op: pa.Array, ops: Sequence[str], images: pa.Array) -> pa.Array:
 def _images(
     task: ChangeTask, found: FileSlice | None, keys: pa.Array, print_as: Callable[[pa.RecordBatch], pa.Array] = _compact
 ) -> pa.Array:
-    """The image of each key in a slice, null where it has none."""
+    """The image of each key in a slice, null where the slice lacks the key."""
     if found is None:
         raise _cleaned(f"the slice before {task.instant} of a file group")
     held, images = _rows_of_keys(task.table, found, keys, print_as=print_as)
@@ -294,7 +297,7 @@ def _rows_of_keys(
     table: HudiTable,
     found: FileSlice,
     keys: pa.Array,
-    written_by: str | None = None,
+    written_by: InstantTime | None = None,
     print_as: Callable[[pa.RecordBatch], pa.Array] = _compact,
 ) -> tuple[pa.Array, pa.Array]:
     """Key and image of the rows whose key is among `keys`, and which the instant `written_by` wrote, if one is
@@ -310,7 +313,7 @@ def _rows_of_keys(
 
 
 def _compared(task: ChangeTask, before: FileSlice, after: FileSlice) -> Iterator[pa.RecordBatch]:
-    """What a commit changed in a file group: the keys that it touched in the slices without and with it."""
+    """The changes of a commit to a file group, found by comparing the rows of its keys before and after it."""
     if task.log is not None:
         keys = _keys_in_log(task.table, task.log, task.instant)
     else:
@@ -329,13 +332,13 @@ def _compared(task: ChangeTask, before: FileSlice, after: FileSlice) -> Iterator
         yield _changes(DELETE, task.instant, deleted, None)
 
 
-def _keys_that_differ(table: HudiTable, before: FileSlice, after: FileSlice, instant: str) -> pa.Array:
-    """Keys of rows that the instant wrote, and of rows that are in `before` alone."""
+def _keys_that_differ(table: HudiTable, before: FileSlice, after: FileSlice, instant: InstantTime) -> pa.Array:
+    """Keys of rows that the instant wrote, and of rows that only `before` contains."""
     old = _key_rows(table, before)
     new = _key_rows(table, after)
     written = new.filter(pc.equal(new[COMMIT_TIME], instant))[RECORD_KEY]
-    gone = old.filter(pc.invert(pc.is_in(old[RECORD_KEY], value_set=new[RECORD_KEY].combine_chunks())))[RECORD_KEY]
-    return pc.unique(pa.chunked_array([*written.chunks, *gone.chunks], pa.string()))
+    deleted = old.filter(pc.invert(pc.is_in(old[RECORD_KEY], value_set=new[RECORD_KEY].combine_chunks())))[RECORD_KEY]
+    return pc.unique(pa.chunked_array([*written.chunks, *deleted.chunks], pa.string()))
 
 
 def _key_rows(table: HudiTable, found: FileSlice) -> pa.Table:
@@ -345,7 +348,7 @@ def _key_rows(table: HudiTable, found: FileSlice) -> pa.Table:
     return pa.Table.from_batches(batches, schema)
 
 
-def _keys_in_log(table: HudiTable, path: str, instant: str) -> pa.Array:
+def _keys_in_log(table: HudiTable, path: str, instant: InstantTime) -> pa.Array:
     """The record keys that one commit wrote to a log file, deletes too."""
     keys = [pa.array([], pa.string())]
     with table.storage.open_input(path) as file:

@@ -52,7 +52,7 @@ def _has_partial_updates(scan: Scan, found: FileSlice) -> bool:
 
 
 def count(task: ReadTask) -> int:
-    """How many rows of the answer a slice holds: from the footer where no log and no filter has a say."""
+    """The number of rows of the answer in a slice: from the footer where there are no logs and no filter."""
     scan, found = task.scan, task.slice
     if scan.predicate is None and scan.commit_times is None and not found.log_files and found.base_file is not None:
         return read_footer(scan.table.storage, found.base_file.path).num_rows

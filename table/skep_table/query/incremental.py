@@ -1,10 +1,9 @@
-"""Incremental queries: the commits of a range, the files they wrote, and the newest version of each row within the
-range.
+"""Incremental queries: the commits of a range, the files they wrote, and the latest version of each row in the range.
 
-The range is open at its begin and closed at its end: requested times in layout 1, completion times in layout 2. It may
-begin in the archived part of the timeline. Only files that commits of the range wrote are read, so a row that an older
-slice would have beaten shows up; replaced file groups are left out. A range from an archived begin to the present is
-answered from the table as it is, which has the newest version of each row.
+The range excludes its begin and includes its end; `ReadRules.time_in_range` defines the time of a commit. It may begin
+in the archived part of the timeline. Only files that commits of the range wrote are read, so the result may contain a
+row that loses against an older slice; replaced file groups are left out. A range from an archived begin to the present
+is read from the whole table, which has the latest version of each row.
 """
 
 from __future__ import annotations
@@ -14,51 +13,53 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 
 from skep_table.errors import InputError
+from skep_table.instant_time import AFTER_ALL, BEFORE_ALL, BEGINNING, InstantTime
 from skep_table.query.options import FALL_BACK_TO_FULL_SCAN
-from skep_table.query.request import BEGINNING, ReadRequest, instant_text
+from skep_table.query.request import ReadRequest, instant_text
 from skep_table.runner import ThreadRunner
 from skep_table.slices.commit_times import CommitTimes
 from skep_table.storage import FileStatus
 from skep_table.table import HudiTable
 from skep_table.timeline.instant import DATA_ACTIONS, Instant
 from skep_table.timeline.metadata import CommitMetadata
-from skep_table.view import FileSlice, FileView
-from skep_table.view.facts import load_facts
+from skep_table.view import FileSlice, FileView, FolderFilter
+from skep_table.view.instant_states import load_instant_states
 
 
 def instants_between(table: HudiTable, request: ReadRequest) -> tuple[Instant, ...]:
     """The completed writes in the request's range, by requested time."""
     since, until = _range(table, request)
-    timeline = table.timeline.data().completed()
-    instants = list(timeline)
-    if since < min(map(_moment, instants), default=since + "~"):
+    time_of = table.format.reads.time_in_range
+    instants = list(table.timeline.data().completed())
+    if since.is_before(min(map(time_of, instants), default=AFTER_ALL)):
         instants += filter(_writes, table.timeline.archived())
-    chosen = (instant for instant in instants if _inside(instant, since, until))
+    chosen = (instant for instant in instants if _inside(time_of(instant), since, until))
     return tuple(sorted(chosen, key=lambda instant: instant.requested_time))
 
 
 def commits_of_rows(table: HudiTable, request: ReadRequest, instants: Sequence[Instant]) -> CommitTimes:
-    """The commits whose rows are answered, of those that the files of `instants` hold.
+    """The commits whose rows are in the result, among those in the files of `instants`.
 
-    In layout 1 whatever lies before the start of the active timeline, also commits that the archive has lost.
+    Where ranges are of requested times, all commits before the start of the active timeline are included, also those
+    that the archive lacks.
     """
     times = (instant.requested_time for instant in instants)
-    if table.timeline.layout.has_completion_times:
+    if table.format.reads.ranges_by_completion_time:
         return CommitTimes.of(times)
     return CommitTimes.of(times, *_archived_range(table, request))
 
 
-def _archived_range(table: HudiTable, request: ReadRequest) -> tuple[str, str]:
+def _archived_range(table: HudiTable, request: ReadRequest) -> tuple[InstantTime, InstantTime]:
     """The part of the range before the start of the active timeline, exclusive at both ends."""
     since, until = _range(table, request)
-    start = table.timeline.first_time or ""
-    return since, start if until is None else min(start, f"{until}~")
+    start = table.timeline.first_time or BEFORE_ALL
+    return since, start if until is None else min(start, until.just_after())
 
 
 def check_known(table: HudiTable, instants: Sequence[Instant], request: ReadRequest) -> None:
-    """InputError for files that commits of the range wrote of which neither timeline nor archive knows."""
+    """InputError for files that commits of the range wrote which neither timeline nor archive has."""
     after, before = _archived_range(table, request)
-    if table.timeline.layout.has_completion_times or after >= before:
+    if table.format.reads.ranges_by_completion_time or after.is_at_or_after(before):
         return
     known = {instant.requested_time for instant in instants}
     unknown = _unknown_files(table, request, known, after, before)
@@ -72,34 +73,29 @@ def check_known(table: HudiTable, instants: Sequence[Instant], request: ReadRequ
 
 
 def _unknown_files(
-    table: HudiTable, request: ReadRequest, known: Collection[str], after: str, before: str
+    table: HudiTable, request: ReadRequest, known: Collection[InstantTime], after: InstantTime, before: InstantTime
 ) -> list[str]:
-    """The base files of instants between two that are not known."""
+    """The base files of unknown instants between two times."""
     view = table.view(metadata=request.metadata)
     slices = (slice_ for path in view.partitions() for slice_ in view.all_slices(path))
     times = ((slice_.base_file.path, slice_.base_file.name.instant_time) for slice_ in slices if slice_.base_file)
-    return [path for path, time in times if after < time < before and time not in known]
+    return [path for path, time in times if time.is_between(after, before) and time not in known]
 
 
-def _range(table: HudiTable, request: ReadRequest) -> tuple[str, str | None]:
-    """After which time, and up to which: instants of the table. InputError when the end lies before the begin."""
+def _range(table: HudiTable, request: ReadRequest) -> tuple[InstantTime, InstantTime | None]:
+    """Begin (exclusive) and end (inclusive) of the range. InputError when the end precedes the begin."""
     zone = table.config.timezone.value
     since = instant_text(request.since, zone) if request.since is not None else BEGINNING
     until = instant_text(request.until, zone) if request.until is not None else None
-    if until is not None and until < since:
+    if until is not None and until.is_before(since):
         raise InputError(
             f"until ({until}) lies before since ({since})", option="until", found=until, expected=f"≥ {since}"
         )
     return since, until
 
 
-def _inside(instant: Instant, since: str, until: str | None) -> bool:
-    return since < _moment(instant) and (until is None or _moment(instant) <= until)
-
-
-def _moment(instant: Instant) -> str:
-    """The time by which a range takes in an instant."""
-    return instant.completion_time or instant.requested_time
+def _inside(time: InstantTime, since: InstantTime, until: InstantTime | None) -> bool:
+    return time.is_after(since) and (until is None or time.is_at_or_before(until))
 
 
 def _writes(instant: Instant) -> bool:
@@ -107,7 +103,7 @@ def _writes(instant: Instant) -> bool:
 
 
 class WrittenFiles:
-    """The files that some commits wrote, as a listing that a view is made over."""
+    """The files that some commits wrote, as a Listing for a FileView."""
 
     def __init__(self, commits: Iterable[CommitMetadata]) -> None:
         self._files: dict[str, list[FileStatus]] = defaultdict(list)
@@ -115,43 +111,45 @@ class WrittenFiles:
             for partition, stats in commit.partition_to_write_stats.items():
                 self._files[partition] += (FileStatus(stat.path, stat.file_size_in_bytes, 0) for stat in stats)
 
-    def partitions(self) -> list[str]:
+    def partitions(self, within: FolderFilter | None = None) -> list[str]:  # noqa: ARG002
+        """Sorted paths of the partitions written to."""
         return sorted(self._files)
 
     def files(self, partition_path: str) -> list[FileStatus]:
+        """The written files of a partition, without modification times."""
         return self._files.get(partition_path, [])
 
 
 def view_of_changes(table: HudiTable, instants: Sequence[Instant], request: ReadRequest) -> FileView:
-    """The file groups that `instants` wrote to, made of their files alone, as of the last of them.
+    """The file groups that `instants` wrote to, made of only their files, as of the last of them.
 
-    Where these files are not all there any more (archived instants, cleaned files), and the request or the table's
-    release says so, the whole table as it is now stands in: rows that were changed since are missing from the answer.
-    Raises InputError for commits that are lost.
+    Where some of these files were deleted (archived instants, cleaned files) and the request or the table's release
+    allows it, the view is that of the whole table now: rows that were changed since are missing from the result.
+    InputError for commits that the timeline and the archive lack.
     """
-    fall_back = request.full_scan if request.full_scan is not None else table.timeline.layout.has_completion_times
+    fall_back = request.full_scan if request.full_scan is not None else table.format.reads.scans_fully_when_cleaned
     if fall_back and _start_is_archived(table, instants, request):
         return table.view(metadata=request.metadata)
-    if not table.timeline.layout.has_completion_times and _start_is_archived(table, instants, request):
+    if not table.format.reads.ranges_by_completion_time and _start_is_archived(table, instants, request):
         if request.until is None and _has_archived(table, instants, request):
-            return table.view(metadata=request.metadata)  # nothing was changed after the range
+            return table.view(metadata=request.metadata)  # the range ends now: no row was changed after it
         check_known(table, instants, request)
     listing = WrittenFiles(map(table.commit_metadata, instants))
     if fall_back and not _all_there(table, listing, request):
         return table.view(metadata=request.metadata)
-    last = instants[-1].requested_time if instants else ""
-    return FileView(listing, lambda: load_facts(table, last, ThreadRunner()))
+    last = instants[-1].requested_time if instants else BEFORE_ALL
+    return FileView(listing, lambda: load_instant_states(table, last, ThreadRunner()))
 
 
 def _has_archived(table: HudiTable, instants: Sequence[Instant], request: ReadRequest) -> bool:
-    """Whether commits of the range are archived, be they known or lost."""
+    """Whether commits of the range are archived, in the archive or missing from it."""
     if any(table.timeline.is_archived(instant.requested_time) for instant in instants):
         return True
     return bool(_unknown_files(table, request, (), *_archived_range(table, request)))
 
 
 def _start_is_archived(table: HudiTable, instants: Sequence[Instant], request: ReadRequest) -> bool:
-    if table.timeline.layout.has_completion_times:
+    if table.format.reads.ranges_by_completion_time:
         return any(table.timeline.is_archived(instant.requested_time) for instant in instants)
     since = instant_text(request.since or BEGINNING, table.config.timezone.value)
     return table.timeline.is_archived(since)
@@ -166,7 +164,7 @@ def _all_there(table: HudiTable, listing: WrittenFiles, request: ReadRequest) ->
 
 
 def check_not_cleaned_away(table: HudiTable, slices: Sequence[FileSlice], request: ReadRequest) -> None:
-    """Raises InputError when a file that an incremental query needs is not there any more."""
+    """InputError when a file that an incremental query needs was deleted."""
     there = table.view(metadata=request.metadata).listing
     by_partition: dict[str, list[FileSlice]] = defaultdict(list)
     for found in slices:
@@ -177,23 +175,23 @@ def check_not_cleaned_away(table: HudiTable, slices: Sequence[FileSlice], reques
             paths = [log.path for log in found.log_files]
             if found.base_file is not None:
                 paths.append(found.base_file.path)
-            gone = next((path for path in paths if path.rpartition("/")[2] not in names), None)
-            if gone is not None:
+            missing = next((path for path in paths if path.rpartition("/")[2] not in names), None)
+            if missing is not None:
                 raise InputError(
-                    f"the cleaner has removed {gone}, which the query needs; ask for a later range",
+                    f"the cleaner has removed {missing}, which the query needs; ask for a later range",
                     hint=f"{FALL_BACK_TO_FULL_SCAN.key}=true answers from the table as it is",
-                    path=gone,
+                    path=missing,
                 )
 
 
 def path_matches(slice: FileSlice, storage_root: str, glob: str) -> bool:
-    """Whether a slice's base file (else its newest log file) lies on a path that ends in what `glob` matches."""
+    """Whether `glob` matches the end of the path of a slice's base file, or of its newest log file without one."""
     path = slice.base_file.path if slice.base_file else slice.log_files[-1].path
     return _hadoop_glob("*" + glob).fullmatch(f"{storage_root}/{path}") is not None
 
 
 def _hadoop_glob(glob: str) -> re.Pattern[str]:
-    """Hadoop's globs: `*` and `?` cross slashes, `{a,b}` are alternatives, `[…]` classes, a backslash quotes."""
+    """Hadoop's globs: `*` and `?` match slashes too, `{a,b}` are alternatives, `[…]` classes, a backslash quotes."""
     parts, depth, characters = [], 0, iter(glob)
     for character in characters:
         if character == "\\":
@@ -216,4 +214,4 @@ def _hadoop_glob(glob: str) -> re.Pattern[str]:
     try:
         return re.compile("".join(parts), re.DOTALL)
     except re.error as error:
-        raise InputError(f"{glob[1:]!r} is no path glob: {error}", option="path_glob", found=glob[1:]) from error
+        raise InputError(f"{glob[1:]!r} is not a path glob: {error}", option="path_glob", found=glob[1:]) from error

@@ -17,6 +17,8 @@ class QueryType(str, Enum):
 
 
 class IncrementalFormat(str, Enum):
+    """Values of hoodie.datasource.query.incremental.format."""
+
     LATEST_STATE = "latest_state"
     CDC = "cdc"
 

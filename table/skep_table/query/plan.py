@@ -9,8 +9,9 @@ from typing import Final
 import pyarrow as pa
 
 from skep_table.errors import InputError, SkepError, UnsupportedError
+from skep_table.instant_time import InstantTime
 from skep_table.options import Options
-from skep_table.query.cleaned import check_not_cleaned, gone, is_outdated
+from skep_table.query.cleaned import check_not_cleaned, files_deleted, is_outdated
 from skep_table.query.incremental import (
     WrittenFiles,
     check_not_cleaned_away,
@@ -49,7 +50,7 @@ class Scan:
 
     `file_schema` is the table's, meta columns first; `schema` the same with the types that the query answers.
     `columns` are the answer's, in order. `as_of` bounds the log blocks that are read; `commit_times` keeps only rows
-    that these commits wrote. `history` tells what renamed columns were called before.
+    that these commits wrote. `history` has the earlier names of renamed columns.
     `commits_after_merge`: what other commits wrote is merged first, so that rows they changed since are left out.
     """
 
@@ -59,7 +60,7 @@ class Scan:
     columns: tuple[str, ...]
     partitions: PartitionValues
     predicate: Predicate | None = None
-    as_of: str | None = None
+    as_of: InstantTime | None = None
     commit_times: CommitTimes | None = None
     options: Mapping[str, str] = field(default_factory=dict)
     history: tuple[SchemaVersion, ...] = ()
@@ -71,6 +72,7 @@ class Scan:
         return self.schema_of(self.columns)
 
     def schema_of(self, columns: Sequence[str]) -> pa.Schema:
+        """The Arrow schema of some columns, in the order given."""
         return to_arrow(self.schema.select(tuple(columns)))
 
     def constants(self, slice: FileSlice) -> dict[str, pa.Scalar]:
@@ -106,7 +108,7 @@ class ReadTask:
 def plan(table: HudiTable, request: ReadRequest) -> list[ReadTask]:
     """The file slices that can hold rows of the answer, partition by partition. CDC has its own plan (cdc.py).
 
-    Where the table was cleaned since it was opened, so that its files may be gone, it is planned as it is now.
+    A table that was cleaned since it was opened is planned as it is now: its files may have been deleted.
     StorageError where it is cleaned faster than planned, or has got other columns.
     """
     now = table
@@ -121,17 +123,17 @@ def plan(table: HudiTable, request: ReadRequest) -> list[ReadTask]:
                 _check_columns(table, now, request)
                 return tasks
         now = now.reload()
-    raise gone(table, "it is cleaned faster than it can be listed")
+    raise files_deleted(table, "it is cleaned faster than it can be listed")
 
 
-def _moment(table: HudiTable, request: ReadRequest) -> str | None:
+def _moment(table: HudiTable, request: ReadRequest) -> InstantTime | None:
     return None if request.as_of is None else instant_text(request.as_of, table.config.timezone.value)
 
 
 def _check_columns(then: HudiTable, now: HudiTable, request: ReadRequest) -> None:
-    """What a read said that its columns are is what they are."""
+    """StorageError where the columns are no longer those that the read announced."""
     if now is not then and scan_of(now, request).arrow_schema != scan_of(then, request).arrow_schema:
-        raise gone(then, "since then the table has got other columns")
+        raise files_deleted(then, "since then the table has got other columns")
 
 
 def _plan(table: HudiTable, request: ReadRequest) -> list[ReadTask]:
@@ -143,8 +145,8 @@ def _plan(table: HudiTable, request: ReadRequest) -> list[ReadTask]:
         if isinstance(view.listing, WrittenFiles):
             scan = replace(scan, as_of=scan.commit_times.last if scan.commit_times else None)
             return _with_complete_slices(scan, _slices(scan, view, request), request)
-        # The table stands in as it is now. Hudi 0.15 leaves out the log blocks of other commits all the same.
-        scan = replace(scan, commits_after_merge=table.layout.has_completion_times)
+        # The whole table as it is now is read. Hudi 0.15 leaves out the log blocks of other commits all the same.
+        scan = replace(scan, commits_after_merge=table.format.reads.filters_commits_after_merge)
     else:
         view = table.view(as_of=scan.as_of, metadata=request.metadata)
     return [ReadTask(scan, found) for found in _slices(scan, view, request)]
@@ -152,12 +154,12 @@ def _plan(table: HudiTable, request: ReadRequest) -> list[ReadTask]:
 
 def _with_complete_slices(scan: Scan, slices: list[FileSlice], request: ReadRequest) -> list[ReadTask]:
     """Partial updates of the range are completed from the slice that they lie on (table version 8 and later)."""
-    if not scan.table.timeline.layout.logs_bear_delta_commit:
+    if not scan.table.format.reads.has_partial_updates:
         return [ReadTask(scan, found) for found in slices]
     view = scan.table.view(as_of=scan.as_of, metadata=request.metadata)
     touched = sorted({found.partition_path for found in slices if found.log_files})
-    complete = {(found.partition_path, found.file_id): found for name in touched for found in view.slices(name)}
-    return [ReadTask(scan, found, complete.get((found.partition_path, found.file_id))) for found in slices]
+    complete = {found.group: found for name in touched for found in view.slices(name)}
+    return [ReadTask(scan, found, complete.get(found.group)) for found in slices]
 
 
 def scan_of(table: HudiTable, request: ReadRequest) -> Scan:
@@ -168,8 +170,8 @@ def scan_of(table: HudiTable, request: ReadRequest) -> Scan:
         check_not_cleaned(table, as_of)
     schema = _schema(table, as_of)
     if table.config.populate_meta_fields:
-        told = Options(table.config.raw).with_values(table.options).with_values(request.options)
-        schema = schema.with_meta(operation=told.value(OPERATION_FIELD))
+        options = Options(table.config.raw).with_values(table.options).with_values(request.options)
+        schema = schema.with_meta(operation=options.value(OPERATION_FIELD))
     elif request.query is QueryType.INCREMENTAL:
         raise UnsupportedError(
             f"no incremental queries on {table.config.name}: hoodie.populate.meta.fields=false",
@@ -201,7 +203,7 @@ def predicate_of(where: str | None, schema: pa.Schema) -> Predicate | None:
     return parse_predicate(where, schema)
 
 
-def _schema(table: HudiTable, as_of: str | None) -> Schema:
+def _schema(table: HudiTable, as_of: InstantTime | None) -> Schema:
     """The table's schema then; before its first commit there were no rows, and the schema is that of today."""
     if as_of is not None and not len(table.timeline.data().completed().until(as_of)):
         return table.schema()
@@ -235,7 +237,7 @@ def _columns(schema: Schema, request: ReadRequest) -> tuple[str, ...]:
 
 
 def _slices(scan: Scan, view: FileView, request: ReadRequest) -> list[FileSlice]:
-    names = scan.partitions.select(view.partitions(), scan.predicate)
+    names = scan.partitions.select(view.partitions(scan.partitions.folder_filter(scan.predicate)), scan.predicate)
     slices = [found for name in names for found in view.slices(name)]
     if request.query is QueryType.READ_OPTIMIZED:
         slices = [replace(found, log_files=()) for found in slices if found.base_file is not None]

@@ -32,15 +32,20 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Literal:
+    """A constant, as a typed Arrow scalar."""
+
     value: pa.Scalar
 
     @property
     def type(self) -> pa.DataType:
+        """The type of the scalar."""
         return self.value.type
 
 
 @dataclass(frozen=True, slots=True)
 class Cast:
+    """A value converted to `type`, as `CAST` does."""
+
     argument: Value
     type: pa.DataType
 
@@ -68,13 +73,15 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class IsNull:
+    """`IS NULL`, or `IS NOT NULL` when negated."""
+
     argument: Value
     negated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class IsIn:
-    """`values` holds no null; `or_null` says that the list had one, so that no match means null."""
+    """`values` holds no null; `or_null`: the list had one, so that no match means null."""
 
     argument: Value
     values: pa.Array
@@ -94,7 +101,7 @@ class Matches:
 
 @dataclass(frozen=True, slots=True)
 class Truth:
-    """A boolean value standing as a condition; null counts as null."""
+    """A boolean value used as a condition; null counts as null."""
 
     argument: Value
     negated: bool = False
@@ -102,11 +109,15 @@ class Truth:
 
 @dataclass(frozen=True, slots=True)
 class And:
+    """All of the parts hold."""
+
     parts: tuple[Condition, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Or:
+    """At least one of the parts holds."""
+
     parts: tuple[Condition, ...]
 
 
@@ -115,7 +126,7 @@ Condition = Leaf | And | Or
 
 TRUE: Final = Truth(Literal(pa.scalar(True)))
 
-# What NOT makes of a comparison, and what stands when its sides are swapped.
+# The negation of a comparison, and the comparison with its sides swapped.
 NEGATED: Final = {
     "equal": "not_equal",
     "not_equal": "equal",
@@ -166,6 +177,7 @@ class Predicate:
 
     @property
     def paths(self) -> tuple[Path, ...]:
+        """The columns and struct members that the condition uses, each once."""
         return tuple(column.path for column in self.compared_columns)
 
     def mask(self, rows: pa.RecordBatch | pa.Table) -> pa.Array | pa.ChunkedArray:
@@ -187,12 +199,12 @@ class Predicate:
         return _condition(self.condition, _Fields())
 
     def weakened(self, columns: frozenset[str]) -> Predicate | None:
-        """What must hold of `columns` alone wherever the whole holds; None when nothing is known of them."""
+        """What must hold of `columns` alone wherever the whole holds; None when that is nothing."""
         weaker = _weakened(self.condition, columns)
         return None if weaker == TRUE else Predicate(weaker, self.text)
 
     def may_match(self, bounds: Mapping[Path, Bounds], count: int) -> np.ndarray:
-        """For each of `count` files or row groups: False where its statistics say that no row can match."""
+        """For each of `count` files or row groups: False where its statistics exclude every row."""
         with _reported(self):
             result = _may_match(self.condition, bounds)
         if result is None:
@@ -204,6 +216,7 @@ class Predicate:
         return _equal_values(self.condition, path)
 
     def also(self, other: Predicate | None) -> Predicate:
+        """Both conditions; None is no condition."""
         if other is None:
             return self
         return Predicate(And((self.condition, other.condition)), f"({self.text}) AND ({other.text})")

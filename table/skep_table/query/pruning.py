@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from skep_table.basefile import BaseFileFooter, read_footer
-from skep_table.keys.buckets import DIGITS, Buckets
+from skep_table.keys.buckets import BUCKET_NAMES, Buckets
 from skep_table.metadata_table import MetadataTable
 from skep_table.query.predicate import Bounds, Column, Path, Predicate
 from skep_table.runner import ThreadRunner
@@ -41,7 +41,7 @@ def prune_by_record_index(
     if found is None:
         return None
     places = set(zip(found["partition_path"].to_pylist(), found["file_id"].to_pylist(), strict=True))
-    return [slice_ for slice_ in slices if (slice_.partition_path, slice_.file_id) in places]
+    return [slice_ for slice_ in slices if slice_.group in places]
 
 
 def prune_by_statistics(
@@ -198,10 +198,10 @@ def prune_by_buckets(
     if len(values) < len(bound) or _product_size(values) > MOST_KEYS:
         return list(slices)
     numbers = buckets.numbers(values)
-    found = [(slice_, slice_.file_id[:DIGITS]) for slice_ in slices]
-    if not all(prefix.isdecimal() and int(prefix) < buckets.count for _, prefix in found):
-        return list(slices)  # someone wrote by another index, or by other numbers of buckets
-    return [slice_ for slice_, prefix in found if int(prefix) in numbers]
+    found = [(slice_, BUCKET_NAMES.number_of(slice_.file_id)) for slice_ in slices]
+    if not all(number is not None and number < buckets.count for _, number in found):
+        return list(slices)  # a writer used another index, or another number of buckets
+    return [slice_ for slice_, number in found if number in numbers]
 
 
 def _product_size(columns: Sequence[pa.Array]) -> int:

@@ -6,10 +6,10 @@ import datetime as dt
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
 from zoneinfo import ZoneInfo
 
 from skep_table.errors import InputError
+from skep_table.instant_time import BEGINNING, InstantTime
 from skep_table.options import Options
 from skep_table.query.options import (
     AS_OF_INSTANT,
@@ -25,8 +25,6 @@ from skep_table.query.options import (
     QueryType,
 )
 
-BEGINNING: Final = "000"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadRequest:
@@ -36,7 +34,7 @@ class ReadRequest:
     belong to incremental and cdc queries, `as_of` (a requested time) to snapshot and read_optimized ones. Times are
     instants (17 or 14 digits), dates or ISO times. `columns` None is all of them, meta columns first. `where` is a SQL
     predicate. `path_glob` keeps the files of an incremental or cdc query whose path below the table matches.
-    `metadata` False lists storage even where a metadata table would tell. `partitions_from_path` True takes the
+    `metadata` False lists storage even where there is a metadata table. `partitions_from_path` True takes the
     values of partition columns from the folders; None lets table and query decide as Hudi does. `full_scan` True
     answers an incremental query from the table as it is when files that it needs were cleaned; None as the table's
     release.
@@ -102,7 +100,7 @@ _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 _SPECIAL = re.compile(r"0+\d{0,3}|\d{18,}")
 
 
-def instant_text(text: str, timezone: str) -> str:
+def instant_text(text: str, timezone: str) -> InstantTime:
     """The instant that `text` means: an instant as it is, a date or ISO time in the table's time zone.
 
     `timezone` is the table's timeline zone, "UTC" or "LOCAL". A time without a zone is in that zone; one without
@@ -110,7 +108,7 @@ def instant_text(text: str, timezone: str) -> str:
     """
     text = text.strip()
     if _INSTANT.fullmatch(text) or _SPECIAL.fullmatch(text):
-        return text
+        return InstantTime(text)
     if text.lower() == "earliest":
         return BEGINNING
     try:
@@ -124,4 +122,4 @@ def instant_text(text: str, timezone: str) -> str:
         ) from None
     if moment.tzinfo is not None:
         moment = moment.astimezone(ZoneInfo("UTC") if timezone == "UTC" else None)
-    return f"{moment:%Y%m%d%H%M%S}{moment.microsecond // 1000:03d}"
+    return InstantTime(f"{moment:%Y%m%d%H%M%S}{moment.microsecond // 1000:03d}")

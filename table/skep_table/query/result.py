@@ -32,23 +32,28 @@ class ReadResult:
         return f"ReadResult({', '.join(self.schema.names)})"
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
+        """The rows as a stream of batches of `schema`. StorageError when a clean deletes files meanwhile."""
         return self._batches()
 
     def to_reader(self) -> pa.RecordBatchReader:
+        """The rows as a streaming Arrow reader."""
         return pa.RecordBatchReader.from_batches(self.schema, self._batches())
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """The rows for whatever speaks Arrow's C interface: pa.table(…), polars.DataFrame(…)."""
+        """The rows for consumers of Arrow's C stream interface: pa.table(…), polars.DataFrame(…)."""
         return self.to_reader().__arrow_c_stream__(requested_schema)
 
     def to_arrow(self) -> pa.Table:
+        """All rows as an Arrow table."""
         return pa.Table.from_batches(self._batches(), self.schema)
 
     def to_pandas(self, **options: Any) -> pandas.DataFrame:
+        """All rows; `options` as for `pyarrow.Table.to_pandas`. EnvironmentMissingError without pandas."""
         _needed("pandas", "spark")
         return self.to_arrow().to_pandas(**options)
 
     def to_polars(self) -> polars.DataFrame:
+        """All rows. EnvironmentMissingError without polars."""
         return _needed("polars", "polars").from_arrow(self.to_arrow())
 
     def to_duckdb(self, connection: duckdb.DuckDBPyConnection | None = None) -> duckdb.DuckDBPyRelation:
@@ -56,7 +61,7 @@ class ReadResult:
         return (connection or _needed("duckdb", "duckdb")).from_arrow(self.to_arrow())
 
     def count(self) -> int:
-        """How many rows there are; from file footers alone where these tell."""
+        """The number of rows; from file footers alone where that is possible."""
         return self._count()
 
 

@@ -43,6 +43,8 @@ class SqlDialect(Spark):
     """Spark's SQL where `''` within a text is a quote; before release 4 Spark read two texts one after the other."""
 
     class Tokenizer(Spark.Tokenizer):
+        """With `'` among the escapes."""
+
         STRING_ESCAPES: ClassVar[list[str]] = ["'", '"', "\\"]
 
 

@@ -17,16 +17,16 @@ from skep_table.schema.arrow import arrow_type, is_any_list, to_arrow
 from skep_table.schema.java_text import java_float
 from skep_table.schema.types import NO_DEFAULT, DataType, Field, ListType, MapType, Schema, StructType
 
-Rows = TypeVar("Rows", pa.RecordBatch, pa.Table)
+RowsT = TypeVar("RowsT", pa.RecordBatch, pa.Table)
 SourceNames = Mapping[str, "str | None"]
 _NO_RENAMES: SourceNames = {}
 
 
-def project(rows: Rows, target: Schema, names: SourceNames = _NO_RENAMES) -> Rows:
+def project(rows: RowsT, target: Schema, names: SourceNames = _NO_RENAMES) -> RowsT:
     """`rows` with the columns and types of `target`: columns by name, missing ones filled with their default or null.
 
-    `names` says for columns (dotted path in `target`) under which other name the rows hold them, None for not at all
-    (`schema/history.py` works it out). Raises SchemaError for a type that does not promote to the target's, a value
+    `names` maps columns (dotted path in `target`) to the other name under which the rows hold them, None for not at
+    all (from `schema/history.py`). Raises SchemaError for a type that does not promote to the target's, a value
     that does not fit it, and a required column that is missing.
     """
     wanted = to_arrow(target)

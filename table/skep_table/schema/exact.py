@@ -32,7 +32,7 @@ _REFUSED = (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError)
 class Casts:
     """How one write brings rows to the types of its table. Columns are named by their dotted path.
 
-    `fixed` columns keep the table's type and exact values whatever the options say: those that make keys, partition
+    `fixed` columns keep the table's type and exact values whatever the options: those that make keys, partition
     paths and the order of rows. `widened` columns get a wider type, because a value did not fit the one they had.
     `lossy` allows rounding in all columns that are not fixed.
     """
@@ -132,7 +132,7 @@ def _has_required(kind: pa.DataType) -> bool:
 
 
 def _required(values: pa.Array, structs: pa.Array | None, path: str) -> pa.Array:
-    """`values` of a member that is never null, without the nulls that stand below null structs."""
+    """`values` of a member that is never null, without the nulls below null structs."""
     if not values.null_count:
         return values
     wrong = values.is_null() if structs is None else pc.and_(values.is_null(), structs.is_valid())

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from skep_table.errors import FormatError
+from skep_table.instant_time import InstantTime
 
 LATEST_SCHEMA_KEYS = ("latest_schema", "latestSchema")
 
@@ -40,7 +41,7 @@ def parse_history(text: str, path: str | None = None) -> tuple[SchemaVersion, ..
     return tuple(sorted((_version(item, path) for item in versions), key=lambda version: version.version_id))
 
 
-def version_at(history: Iterable[SchemaVersion], instant_time: str) -> SchemaVersion | None:
+def version_at(history: Iterable[SchemaVersion], instant_time: InstantTime) -> SchemaVersion | None:
     """The version that a file of this instant was written with; None when it is older than the history."""
     if not instant_time.isdigit():
         return None

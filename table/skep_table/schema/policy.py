@@ -57,13 +57,15 @@ class Missing(Enum):
 
 @dataclass(frozen=True, slots=True)
 class SchemaPolicy:
-    """`required_become_nullable`: a new column that the rows say is never null is taken as one that may be."""
+    """How a write treats differences of schema. `required_become_nullable`: a new column that the rows declare as never
+    null is added as nullable."""
 
     missing: Missing = Missing.NULL
     required_become_nullable: bool = True
 
     @classmethod
     def of(cls, options: Options) -> SchemaPolicy:
+        """From a write's options."""
         reconciles = options.value(RECONCILE)
         if options.value(COLUMN_DROP):
             return cls(Missing.DROPPED, reconciles)

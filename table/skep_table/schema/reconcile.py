@@ -44,7 +44,7 @@ def reconcile(existing: Schema, incoming: Schema, policy: SchemaPolicy = LENIENT
 
     Columns keep the table's order, names and nullability; new ones follow and are nullable. A type may widen where no
     stored value changes (int → long, int and float → double, numbers → string, decimals to more digits).
-    `policy` says what becomes of columns that the rows lack. Raises SchemaError naming column, found and expected.
+    `policy` decides about columns that the rows lack. Raises SchemaError naming column, found and expected.
 
     `casts` is for rows that are still to be written: their values are cast to the table's type one by one, so that a
     column of whole numbers stays one when floats arrive, unless it is among those to be widened. None: both schemas

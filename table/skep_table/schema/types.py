@@ -17,7 +17,8 @@ P = ParamSpec("P")
 
 
 @dataclass(frozen=True, slots=True)
-class BooleanType: ...
+class BooleanType:
+    """True or false."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,23 +29,28 @@ class IntType:
 
 
 @dataclass(frozen=True, slots=True)
-class LongType: ...
+class LongType:
+    """64-bit signed integer."""
 
 
 @dataclass(frozen=True, slots=True)
-class FloatType: ...
+class FloatType:
+    """32-bit floating point."""
 
 
 @dataclass(frozen=True, slots=True)
-class DoubleType: ...
+class DoubleType:
+    """64-bit floating point."""
 
 
 @dataclass(frozen=True, slots=True)
-class StringType: ...
+class StringType:
+    """UTF-8 text."""
 
 
 @dataclass(frozen=True, slots=True)
-class BinaryType: ...
+class BinaryType:
+    """Bytes of any length."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +72,8 @@ class DecimalType:
 
 
 @dataclass(frozen=True, slots=True)
-class DateType: ...
+class DateType:
+    """Days since 1970-01-01."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +92,8 @@ class TimestampType:
 
 
 @dataclass(frozen=True, slots=True)
-class UuidType: ...
+class UuidType:
+    """A UUID as text (Avro string with logical type uuid)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +136,7 @@ class StructType:
         raise KeyError(name)
 
     def names(self) -> tuple[str, ...]:
+        """The names of the columns, in their order."""
         return tuple(field.name for field in self.fields)
 
 
@@ -199,6 +208,7 @@ class Schema:
         return any(field.name == name for field in self.fields)
 
     def names(self) -> tuple[str, ...]:
+        """The names of the columns, in their order."""
         return tuple(field.name for field in self.fields)
 
     def select(self, names: tuple[str, ...]) -> Schema:

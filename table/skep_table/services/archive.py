@@ -1,7 +1,8 @@
 """Archiving: moves old instants into archive files, so that listing the timeline stays cheap (format guide 2.10).
 
-An archive file is whole before any instant file goes. Commits go oldest first, each with its completed file last: at
-every moment the active timeline is the end of the whole one. What a crash left is archived again, to the same effect.
+An archive file is complete before any instant file is deleted. Commits are deleted oldest first, each with its
+completed file last: at every moment the active timeline is the end of the whole one. What a crash left is archived
+again, to the same effect.
 """
 
 from __future__ import annotations
@@ -13,21 +14,19 @@ import struct
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
-from functools import partial
 from typing import Any, Final
 
 import fastavro
 
 from skep_table.avro_schemas import schema_of
-from skep_table.commit.setting import CommitSetting
+from skep_table.commit.writable import prepared
 from skep_table.errors import AlreadyExistsError
-from skep_table.lock import held
+from skep_table.instant_time import BEFORE_ALL
 from skep_table.logfile import BlockType, HeaderKey, format_block
 from skep_table.names import LogFileName
 from skep_table.services.archive_entry import archive_entry, keeps_content
 from skep_table.services.archive_plan import ArchivePlan, check_archive_options, plan_archive
 from skep_table.services.options import ARCHIVE_BATCH
-from skep_table.services.prepare import prepared
 from skep_table.storage import FileStatus
 from skep_table.table import HudiTable
 from skep_table.timeline.instant import Action, Instant
@@ -35,38 +34,37 @@ from skep_table.timeline.timeline import format_instant_time
 
 _ENTRY: Final = "HoodieArchivedMetaEntry"
 _CONTENT_VERSION: Final = 3
-_ARCHIVE: Final = LogFileName("commits", "", 1, "1-0-1", extension="archive")
+_ARCHIVE: Final = LogFileName("commits", BEFORE_ALL, 1, "1-0-1", extension="archive")
 
 log = logging.getLogger("skep.archive")
 
 
-def archive(table: HudiTable, setting: CommitSetting) -> ArchivePlan:
-    """Moves what may leave the active timeline; answers what was moved, and what held the rest back."""
-    check_archive_options(setting.options)
-    with held(setting.lock, setting.lock_timeout_seconds):
-        table = prepared(table, setting)
-        plan = plan_archive(table, setting.options, setting.runner)
+def archive(table: HudiTable) -> ArchivePlan:
+    """Moves the instants that may leave the active timeline. Returns which they were, and what keeps the others."""
+    check_archive_options(table.options)
+    with table.context.locked():
+        table = prepared(table)
+        plan = plan_archive(table)
         if not plan.instants:
             return plan
-        path = move_to_archive(table, plan.instants, setting)
-    setting.events.emit("archive", instants=len(plan.instants), file=path)
+        path = move_to_archive(table, plan.instants)
+    table.context.events.emit("archive", instants=len(plan.instants), file=path)
     log.info("table %s: %d instants archived in %s", table.config.name, len(plan.instants), path)
     return plan
 
 
-def move_to_archive(table: HudiTable, instants: Sequence[Instant], setting: CommitSetting) -> str:
+def move_to_archive(table: HudiTable, instants: Sequence[Instant]) -> str:
     """Moves completed instants of any action, oldest first, into a new archive file, whose path it returns.
 
-    For the holder of the table's lock, who has made sure that nobody needs them on the timeline.
+    For the holder of the table's lock, which has verified that nobody needs them on the timeline.
     """
     files = _files_of(table, instants)
-    content = _content(table, [each for _, entries in files for each in entries], setting)
-    setting.lock.ensure_held()
+    content = _content(table, [each for _, entries in files for each in entries])
+    table.context.lock.ensure_held()
     path = _write(table, content)
     pending = [file.path for _, entries in files for state, file in entries if not state.is_completed]
     # A pending instant must not come back without its completion, nor be there longer than an older one.
-    setting.runner.map(partial(table.storage.delete, durable=False), pending)
-    table.storage.sync(pending)
+    table.storage.delete_many(pending)
     completed = [table.layout.path(instant) for instant, _ in files]
     for done in completed:
         table.storage.delete(done, durable=False)
@@ -91,7 +89,7 @@ def _files_of(table: HudiTable, instants: Sequence[Instant]) -> list[tuple[Insta
     ]
 
 
-def _content(table: HudiTable, entries: _Entries, setting: CommitSetting) -> bytes:
+def _content(table: HudiTable, entries: _Entries) -> bytes:
     """The bytes of an archive file: blocks of so many entries each."""
     schema = schema_of(_ENTRY, table.layout.release)
     parsed = fastavro.parse_schema(schema)
@@ -102,8 +100,8 @@ def _content(table: HudiTable, entries: _Entries, setting: CommitSetting) -> byt
         fastavro.schemaless_writer(out, parsed, _record(table, *entry))
         return out.getvalue()
 
-    records = setting.runner.map(encode, entries)
-    size = setting.options.value(ARCHIVE_BATCH)
+    records = table.context.runner.map(encode, entries)
+    size = table.options.value(ARCHIVE_BATCH)
     batches = (records[at : at + size] for at in range(0, len(records), size))
     return b"".join(format_block(BlockType.AVRO_DATA, headers, b"".join(_framed(batch))) for batch in batches)
 
@@ -128,7 +126,7 @@ def _write(table: HudiTable, content: bytes) -> str:
     version = max((name.version for name in names if name and name.extension == "archive"), default=0)
     while True:
         version += 1
-        name = LogFileName(_ARCHIVE.file_id, "", version, _ARCHIVE.write_token, extension=_ARCHIVE.extension)
+        name = LogFileName(_ARCHIVE.file_id, BEFORE_ALL, version, _ARCHIVE.write_token, extension=_ARCHIVE.extension)
         path = f"{folder}/{name}"
         try:
             table.storage.create_exclusive(path, content)

@@ -13,7 +13,7 @@ from typing import Any, Final
 from skep_table.errors import FormatError
 from skep_table.timeline.codec import commit_record
 from skep_table.timeline.instant import DATA_ACTIONS, Action, Instant, State
-from skep_table.timeline.layout import Layout
+from skep_table.timeline.layout import TimelineLayout
 from skep_table.timeline.metadata import CommitMetadata, WriteOperation
 from skep_table.timeline.plans import PLAN_OF, decode_plan
 from skep_table.timeline.records import to_record
@@ -48,7 +48,7 @@ def keeps_content(instant: Instant) -> bool:
     return (instant.action, instant.state) in _MEMBER
 
 
-def archive_entry(layout: Layout, instant: Instant, data: bytes, path: str, modified: str) -> dict[str, Any]:
+def archive_entry(layout: TimelineLayout, instant: Instant, data: bytes, path: str, modified: str) -> dict[str, Any]:
     """The HoodieArchivedMetaEntry of a file with the bytes `data`, last modified at the instant time `modified`.
 
     FormatError naming `path` when a completed file is not readable. An unreadable plan, which nobody needs any more,
@@ -74,7 +74,7 @@ def archive_entry(layout: Layout, instant: Instant, data: bytes, path: str, modi
     return entry if content is None else {**entry, member: content}
 
 
-def _content(layout: Layout, instant: Instant, data: bytes, path: str) -> Any:
+def _content(layout: TimelineLayout, instant: Instant, data: bytes, path: str) -> Any:
     if kind := PLAN_OF.get((instant.action, instant.state)):
         return to_record(decode_plan(kind, data, path)) if data else None
     if instant.action not in DATA_ACTIONS:

@@ -11,8 +11,8 @@ from functools import partial
 from typing import Final
 
 from skep_table.errors import OptionError
+from skep_table.instant_time import InstantTime
 from skep_table.options import Options
-from skep_table.runner import Runner
 from skep_table.services.clean_plan import Retention
 from skep_table.services.compact_options import COMPACT_DELTA_COMMITS
 from skep_table.services.options import KEEP_MAX_COMMITS, KEEP_MIN_COMMITS, CleanPolicy
@@ -58,8 +58,9 @@ def is_archive_due(timeline: Timeline, options: Options) -> bool:
     return len(completed.data()) > most or any(len(completed.of(action)) > most for action in _SERVICES)
 
 
-def plan_archive(table: HudiTable, options: Options, runner: Runner) -> ArchivePlan:
+def plan_archive(table: HudiTable) -> ArchivePlan:
     """What an archiving would move now. Changes nothing."""
+    options = table.options
     check_archive_options(options)
     most, least = options.value(KEEP_MAX_COMMITS), options.value(KEEP_MIN_COMMITS)
     commits = table.timeline.data().completed().instants
@@ -69,8 +70,8 @@ def plan_archive(table: HudiTable, options: Options, runner: Runner) -> ArchiveP
         chosen = commits[: len(commits) - least]
         bound, why = _bound(table, options)
         if bound is not None:
-            chosen = tuple(commit for commit in chosen if commit.requested_time < bound)
-        unclean = _first_unclean(table, chosen, runner)
+            chosen = tuple(commit for commit in chosen if commit.requested_time.is_before(bound))
+        unclean = _first_unclean(table, chosen)
         if unclean is not None:
             chosen = chosen[: chosen.index(unclean)]
             why = f"files that {unclean.requested_time} replaced are not cleaned yet"
@@ -80,9 +81,10 @@ def plan_archive(table: HudiTable, options: Options, runner: Runner) -> ArchiveP
     return ArchivePlan(tuple(sorted((*chosen, *services), key=lambda instant: instant.sort_key)), held_back)
 
 
-def _bound(table: HudiTable, options: Options) -> tuple[str | None, str | None]:
+def _bound(table: HudiTable, options: Options) -> tuple[InstantTime | None, str | None]:
     """The time that no archived commit may reach, with the reason."""
-    timeline, bounds = table.timeline, []
+    timeline = table.timeline
+    bounds: list[tuple[InstantTime, str]] = []
     for instant in timeline.pending():
         if instant.action in WRITE_ACTIONS or instant.action in (Action.ROLLBACK, Action.RESTORE):
             bounds.append((instant.requested_time, f"{instant.action.value} {instant.requested_time} is pending"))
@@ -101,15 +103,12 @@ def _bound(table: HudiTable, options: Options) -> tuple[str | None, str | None]:
     return min(bounds, default=(None, None), key=lambda bound: bound[0] or "")
 
 
-def _oldest_to_compact(timeline: Timeline, delta_commits: int) -> str | None:
+def _oldest_to_compact(timeline: Timeline, delta_commits: int) -> InstantTime | None:
     """Compactions are planned by counting delta commits since the last one: so many of them stay, or it does."""
     completed = timeline.completed()
     last = completed.of(Action.COMMIT).last()
-    since = [
-        i.requested_time
-        for i in completed.of(Action.DELTA_COMMIT)
-        if last is None or i.requested_time > last.requested_time
-    ]
+    deltas = completed.of(Action.DELTA_COMMIT)
+    since = [i.requested_time for i in (deltas if last is None else deltas.after(last.requested_time))]
     if len(since) >= delta_commits:
         return since[-delta_commits]
     if last is not None:
@@ -117,13 +116,13 @@ def _oldest_to_compact(timeline: Timeline, delta_commits: int) -> str | None:
     return since[0] if since else None
 
 
-def _first_unclean(table: HudiTable, commits: tuple[Instant, ...], runner: Runner) -> Instant | None:
+def _first_unclean(table: HudiTable, commits: tuple[Instant, ...]) -> Instant | None:
     """The first replace commit whose replaced files are there still: archived, it would bring them back to life."""
     for commit in commits:
         if commit.action is not Action.REPLACE_COMMIT:
             continue
         replaced = table.commit_metadata(commit).partition_to_replace_file_ids or {}
-        if any(runner.map(partial(_any_there, table), replaced.items())):
+        if any(table.context.runner.map(partial(_any_there, table), replaced.items())):
             return commit
     return None
 

@@ -1,6 +1,6 @@
-"""What follows a commit by itself, and what maintenance does: compact, cluster, expire, clean, archive, in this order.
+"""The services that run after a commit and in maintenance: compact, cluster, expire, clean, archive, in this order.
 
-Each is looked for by the options: carried out here and now, only planned, or planned here and carried out later.
+Options enable each: planned and executed at once, only planned, or planned at once and executed later.
 """
 
 from __future__ import annotations
@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
-from skep_table.commit.admission import check_writable
-from skep_table.commit.setting import CommitSetting
+from skep_table.commit.writable import check_writable
 from skep_table.errors import CommitConflictError, OptionError
 from skep_table.options import Option, Options
 from skep_table.services import cluster_options, compact_options
@@ -43,14 +42,14 @@ Job = Callable[[], list[Done]]
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One service that is to run. `later`: it need not be waited for."""
+    """One service to run. `later`: the caller need not wait for it."""
 
     service: str
     job: Job
     later: bool = False
 
     def run(self) -> list[Done]:
-        """Does it, or says that it has to wait for others who are at work."""
+        """Runs the service; where an active writer or executor blocks it, reports that it is put off."""
         try:
             return self.job()
         except CommitConflictError as error:
@@ -74,89 +73,91 @@ def check_automatic(options: Options) -> None:
         check_archive_options(options)
 
 
-def after_commit(table: HudiTable, setting: CommitSetting) -> Iterator[Step]:
-    """The services that the options ask for and that are due on `table`, a look taken after the commit.
+def after_commit(table: HudiTable) -> Iterator[Step]:
+    """The services that the options enable and that are due on `table`, the snapshot after the commit.
 
-    Each step is to be run before the next one is asked for.
+    Run each step before taking the next one.
     """
-    options = setting.options
-    yield from _compaction_steps(table, setting)
+    options = table.options
+    yield from _compaction_steps(table)
     if table.config.is_mor and options.value(compact_options.LOG_COMPACT_INLINE):
-        yield Step("log-compact", partial(_compact_logs, table, setting))
-    yield from _clustering_steps(table, setting)
+        yield Step("log-compact", partial(_compact_logs, table))
+    yield from _clustering_steps(table)
     if options.value(TTL_INLINE):
-        yield Step("ttl", partial(_expire, table, setting))
-    if options.value(AUTO_CLEAN) and is_clean_due(table, setting):
-        yield Step("clean", partial(_clean, table, setting), options.value(ASYNC_CLEAN))
+        yield Step("ttl", partial(_expire, table))
+    if options.value(AUTO_CLEAN) and is_clean_due(table):
+        yield Step("clean", partial(_clean, table), options.value(ASYNC_CLEAN))
     if options.value(AUTO_ARCHIVE) and is_archive_due(table.timeline, options):
-        yield Step("archive", partial(_archive, table, setting), options.value(ASYNC_ARCHIVE))
+        yield Step("archive", partial(_archive, table), options.value(ASYNC_ARCHIVE))
 
 
-def maintain(table: HudiTable, setting: CommitSetting) -> Iterator[Step]:
-    """All that is due: plans that wait, compaction by its trigger, clustering and expiry where the options ask for
-    them, clean, archive."""
+def maintain(table: HudiTable) -> Iterator[Step]:
+    """All that is due: pending plans, compaction by its trigger, clustering and expiry where options enable them,
+    clean, archive."""
     check_writable(table.config, table.storage.root)
-    check_archive_options(setting.options)
+    check_archive_options(table.options)
     if table.config.is_mor:
-        yield Step("log-compact", partial(_execute_log_compactions, table, setting))
-        yield Step("compact", partial(_execute_compactions, table, setting))
+        yield Step("log-compact", partial(_execute_log_compactions, table))
+        yield Step("compact", partial(_execute_compactions, table))
         table = table.reload()
-        if is_due_for_compaction(table, setting):
-            yield Step("compact", partial(_compact, table, setting))
-    yield Step("cluster", partial(_execute_clusterings, table, setting))
-    if clusters(setting.options) and is_clustering_due(table, setting, cluster_options.CLUSTER_INLINE_COMMITS):
-        yield Step("cluster", partial(_cluster, table, setting))
-    if expires(setting.options):
-        yield Step("ttl", partial(_expire, table, setting))
-    yield Step("clean", partial(_clean, table, setting))
-    yield Step("archive", partial(_archive, table, setting))
+        if is_due_for_compaction(table):
+            yield Step("compact", partial(_compact, table))
+    yield Step("cluster", partial(_execute_clusterings, table))
+    if clusters(table.options) and is_clustering_due(table, cluster_options.CLUSTER_INLINE_COMMITS):
+        yield Step("cluster", partial(_cluster, table))
+    if expires(table.options):
+        yield Step("ttl", partial(_expire, table))
+    yield Step("clean", partial(_clean, table))
+    yield Step("archive", partial(_archive, table))
 
 
-def _compaction_steps(table: HudiTable, setting: CommitSetting) -> Iterator[Step]:
-    options = setting.options
+def _compaction_steps(table: HudiTable) -> Iterator[Step]:
+    options = table.options
     if not table.config.is_mor:
         return
     inline = options.value(compact_options.COMPACT_INLINE)
     aside = options.value(compact_options.COMPACT_ASYNC)
     if not (inline or aside or options.value(compact_options.COMPACT_SCHEDULE_INLINE)):
         return
-    due = is_due_for_compaction(table, setting)
+    due = is_due_for_compaction(table)
     if inline:
         if due:
-            yield Step("compact", partial(_compact, table, setting))
+            yield Step("compact", partial(_compact, table))
         return
     if due:
-        yield Step("compact", partial(_schedule_compaction, table, setting))
+        yield Step("compact", partial(_schedule_compaction, table))
     if aside and (due or table.timeline.pending().of(Action.COMPACTION)):
-        yield Step("compact", partial(_execute_compactions, table, setting), later=True)
+        yield Step("compact", partial(_execute_compactions, table), later=True)
 
 
-def _clustering_steps(table: HudiTable, setting: CommitSetting) -> Iterator[Step]:
-    options = setting.options
+def _clustering_steps(table: HudiTable) -> Iterator[Step]:
+    options = table.options
     if options.value(cluster_options.CLUSTER_INLINE):
-        if is_clustering_due(table, setting, cluster_options.CLUSTER_INLINE_COMMITS):
-            yield Step("cluster", partial(_cluster, table, setting))
+        if is_clustering_due(table, cluster_options.CLUSTER_INLINE_COMMITS):
+            yield Step("cluster", partial(_cluster, table))
         return
     if options.value(cluster_options.CLUSTER_ASYNC):
-        if is_clustering_due(table, setting, cluster_options.CLUSTER_ASYNC_COMMITS):
-            yield Step("cluster", partial(_schedule_clustering, table, setting))
-            yield Step("cluster", partial(_execute_clusterings, table, setting), later=True)
+        if is_clustering_due(table, cluster_options.CLUSTER_ASYNC_COMMITS):
+            yield Step("cluster", partial(_schedule_clustering, table))
+            yield Step("cluster", partial(_execute_clusterings, table), later=True)
     elif options.value(cluster_options.CLUSTER_SCHEDULE_INLINE) and is_clustering_due(
-        table, setting, cluster_options.CLUSTER_INLINE_COMMITS
+        table, cluster_options.CLUSTER_INLINE_COMMITS
     ):
-        yield Step("cluster", partial(_schedule_clustering, table, setting))
+        yield Step("cluster", partial(_schedule_clustering, table))
 
 
-def is_due_for_compaction(table: HudiTable, setting: CommitSetting) -> bool:
-    return is_compaction_due(table.timeline, setting.options, setting.clock.now(), table.config.timezone)
+def is_due_for_compaction(table: HudiTable) -> bool:
+    """Whether the trigger that the options name fires now."""
+    return is_compaction_due(table.timeline, table.options, table.context.clock.now(), table.config.timezone)
 
 
-def is_clustering_due(table: HudiTable, setting: CommitSetting, commits: Option[int]) -> bool:
-    return commits_since_clustering(table) >= setting.options.value(commits)
+def is_clustering_due(table: HudiTable, commits: Option[int]) -> bool:
+    """Whether so many commits, as the option `commits` states, completed since the last clustering."""
+    return commits_since_clustering(table) >= table.options.value(commits)
 
 
 def clusters(options: Options) -> bool:
-    """Whether the options ask for clustering in any way."""
+    """Whether the options enable clustering, inline or asynchronous."""
     modes = (
         cluster_options.CLUSTER_INLINE,
         cluster_options.CLUSTER_SCHEDULE_INLINE,
@@ -165,49 +166,49 @@ def clusters(options: Options) -> bool:
     return any(map(options.value, modes)) or options.is_set(cluster_options.SORT_COLUMNS)
 
 
-def _compact(table: HudiTable, setting: CommitSetting) -> list[Done]:
-    choose = chooser(setting.options, setting.clock.now())
-    return [compacted(each) for each in compact(table, setting, choose)]
+def _compact(table: HudiTable) -> list[Done]:
+    choose = chooser(table.options, table.context.clock.now())
+    return [compacted(each) for each in compact(table, choose)]
 
 
-def _schedule_compaction(table: HudiTable, setting: CommitSetting) -> list[Done]:
-    return _planned("compact", schedule_compaction(table, setting, chooser(setting.options, setting.clock.now())))
+def _schedule_compaction(table: HudiTable) -> list[Done]:
+    return _planned("compact", schedule_compaction(table, chooser(table.options, table.context.clock.now())))
 
 
-def _execute_compactions(table: HudiTable, setting: CommitSetting) -> list[Done]:
-    return [compacted(each) for each in execute_pending_compactions(table, setting)]
+def _execute_compactions(table: HudiTable) -> list[Done]:
+    return [compacted(each) for each in execute_pending_compactions(table)]
 
 
-def _compact_logs(table: HudiTable, setting: CommitSetting) -> list[Done]:
-    return [logs_compacted(each) for each in compact_logs(table, setting)]
+def _compact_logs(table: HudiTable) -> list[Done]:
+    return [logs_compacted(each) for each in compact_logs(table)]
 
 
-def _execute_log_compactions(table: HudiTable, setting: CommitSetting) -> list[Done]:
-    return [logs_compacted(each) for each in execute_pending_log_compactions(table, setting)]
+def _execute_log_compactions(table: HudiTable) -> list[Done]:
+    return [logs_compacted(each) for each in execute_pending_log_compactions(table)]
 
 
-def _cluster(table: HudiTable, setting: CommitSetting) -> list[Done]:
-    return [clustered(each) for each in cluster(table, setting)]
+def _cluster(table: HudiTable) -> list[Done]:
+    return [clustered(each) for each in cluster(table)]
 
 
-def _schedule_clustering(table: HudiTable, setting: CommitSetting) -> list[Done]:
-    return _planned("cluster", schedule_clustering(table, setting))
+def _schedule_clustering(table: HudiTable) -> list[Done]:
+    return _planned("cluster", schedule_clustering(table))
 
 
-def _execute_clusterings(table: HudiTable, setting: CommitSetting) -> list[Done]:
-    return [clustered(each) for each in execute_pending_clusterings(table, setting)]
+def _execute_clusterings(table: HudiTable) -> list[Done]:
+    return [clustered(each) for each in execute_pending_clusterings(table)]
 
 
-def _expire(table: HudiTable, setting: CommitSetting) -> list[Done]:
-    return [expired(each) for each in expire_partitions(table, setting)]
+def _expire(table: HudiTable) -> list[Done]:
+    return [expired(each) for each in expire_partitions(table)]
 
 
-def _clean(table: HudiTable, setting: CommitSetting) -> list[Done]:
-    return [cleaned(each) for each in clean(table, setting)]
+def _clean(table: HudiTable) -> list[Done]:
+    return [cleaned(each) for each in clean(table)]
 
 
-def _archive(table: HudiTable, setting: CommitSetting) -> list[Done]:
-    done = archive(table, setting)
+def _archive(table: HudiTable) -> list[Done]:
+    done = archive(table)
     return [archived(done)] if done.instants else []
 
 

@@ -1,7 +1,7 @@
 """Clean: deletes the files of old slices that nothing within the retention reads any more.
 
-The plan is written under the lock; deleting needs none. A clean whose executor died is finished from its plan by
-whoever comes next, and two executors of one plan do the same.
+The plan is written under the lock; deleting needs none. A clean whose executor died is finished from its plan by the
+next executor, and two executors of one plan delete the same files.
 """
 
 from __future__ import annotations
@@ -13,18 +13,16 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from skep_table.commit.concurrency import Concurrency
 from skep_table.commit.instants import request_plan
-from skep_table.commit.options import FailedWritesPolicy
+from skep_table.commit.options import Concurrency, FailedWritesPolicy
 from skep_table.commit.recovery import roll_back_failed
-from skep_table.commit.setting import CommitSetting
+from skep_table.commit.writable import prepared
 from skep_table.errors import AlreadyExistsError
-from skep_table.lock import held
+from skep_table.instant_time import BEFORE_ALL, InstantTime
 from skep_table.names import PARTITION_METAFILE, join
 from skep_table.options import Options
 from skep_table.services.clean_plan import Retention, earliest_to_retain, files_to_delete
 from skep_table.services.options import CLEAN_COMMITS, INCREMENTAL_CLEAN, KEEP_MAX_COMMITS, KEEP_MIN_COMMITS
-from skep_table.services.prepare import prepared
 from skep_table.services.retention import last_clean, protected_files
 from skep_table.storage import Storage
 from skep_table.table import HudiTable
@@ -51,49 +49,49 @@ class Cleaned:
     """A completed clean. `deleted` are paths relative to the table."""
 
     instant: Instant
-    account: CleanMetadata
+    metadata: CleanMetadata
     deleted: tuple[str, ...]
 
 
-def clean(table: HudiTable, setting: CommitSetting) -> list[Cleaned]:
-    """Finishes pending cleans, then plans one and carries it out; nothing is answered where nothing was to be done."""
-    done = execute_pending_cleans(table, setting)
-    instant = schedule_clean(table, setting)
-    if instant is not None and (cleaned := execute_clean(table.reload(), instant, setting)) is not None:
+def clean(table: HudiTable) -> list[Cleaned]:
+    """Finishes pending cleans, then plans one and executes it. Returns those that completed."""
+    done = execute_pending_cleans(table)
+    instant = schedule_clean(table)
+    if instant is not None and (cleaned := execute_clean(table.reload(), instant)) is not None:
         done.append(cleaned)
     return done
 
 
-def schedule_clean(table: HudiTable, setting: CommitSetting) -> Instant | None:
+def schedule_clean(table: HudiTable) -> Instant | None:
     """Writes a plan onto the timeline; None when there is nothing to delete."""
-    with held(setting.lock, setting.lock_timeout_seconds):
-        table = prepared(table, setting)
-        if Concurrency.of(setting.options).failed_writes is FailedWritesPolicy.LAZY:
-            table = roll_back_failed(table, setting)
-        plan = plan_clean(table, setting)
-        if not plan.file_paths_to_be_deleted_per_partition and not _moves_on(table, plan, setting.options):
+    with table.context.locked():
+        table = prepared(table)
+        if Concurrency.of(table.options).failed_writes is FailedWritesPolicy.LAZY:
+            table = roll_back_failed(table)
+        plan = plan_clean(table)
+        if not plan.file_paths_to_be_deleted_per_partition and not _moves_on(table, plan, table.options):
             return None
-        setting.lock.ensure_held()
-        return request_plan(table, Action.CLEAN, plan, setting)
+        table.context.lock.ensure_held()
+        return request_plan(table, Action.CLEAN, plan)
 
 
-def is_clean_due(table: HudiTable, setting: CommitSetting) -> bool:
+def is_clean_due(table: HudiTable) -> bool:
     """Whether a clean may find something: enough commits since the last one, and one that is to be retained no more."""
-    timeline, retention = table.timeline, Retention.of(setting.options)
+    timeline, retention = table.timeline, Retention.of(table.options)
     if timeline.pending().of(Action.CLEAN):
         return True
     last = timeline.completed().of(Action.CLEAN).last()
-    since = [i for i in timeline.data().completed() if last is None or i.requested_time > last.requested_time]
-    if len(since) < setting.options.value(CLEAN_COMMITS):
+    since = timeline.data().completed() if last is None else timeline.data().completed().after(last.requested_time)
+    if len(since) < table.options.value(CLEAN_COMMITS):
         return False
-    now, zone = setting.clock.now(), table.config.timezone
+    now, zone = table.context.clock.now(), table.config.timezone
     return retention.is_by_versions or earliest_to_retain(timeline, retention, now, zone) is not None
 
 
-def plan_clean(table: HudiTable, setting: CommitSetting) -> CleanerPlan:
-    """What a clean would do now. Changes nothing."""
-    retention = Retention.of(setting.options)
-    now, timeline = setting.clock.now(), table.timeline
+def plan_clean(table: HudiTable) -> CleanerPlan:
+    """The plan of a clean of this snapshot. Changes nothing."""
+    retention = Retention.of(table.options)
+    now, timeline = table.context.clock.now(), table.timeline
     earliest = earliest_to_retain(timeline, retention, now, table.config.timezone)
     last = timeline.data().completed().last()
     savepoints = ",".join(sorted(table.savepoints()))
@@ -101,13 +99,13 @@ def plan_clean(table: HudiTable, setting: CommitSetting) -> CleanerPlan:
     if earliest is not None or retention.is_by_versions:
         view = table.view(metadata=False)
         protected = protected_files(table)
-        partitions = _partitions(table, view, earliest, setting.options)
+        partitions = _partitions(table, view, earliest, table.options)
         view.facts  # noqa: B018 - read once, before the threads ask for it
         delete = partial(_files_of_partition, view, retention, earliest, protected)
-        found = dict(zip(partitions, setting.runner.map(delete, partitions), strict=True))
+        found = dict(zip(partitions, table.context.runner.map(delete, partitions), strict=True))
     return CleanerPlan(
         earliest_instant_to_retain=_action_instant(earliest) if earliest else None,
-        last_completed_commit_timestamp=last.requested_time if last else "",
+        last_completed_commit_timestamp=last.requested_time if last else BEFORE_ALL,
         policy=retention.policy.value,
         files_to_be_deleted_per_partition={},
         file_paths_to_be_deleted_per_partition={
@@ -123,14 +121,14 @@ def plan_clean(table: HudiTable, setting: CommitSetting) -> CleanerPlan:
 
 
 def _moves_on(table: HudiTable, plan: CleanerPlan, options: Options) -> bool:
-    """Whether a clean that deletes nothing is worth its instant: the next one need not look at all partitions again,
-    or at those of many commits, and these commits can be archived."""
+    """Whether a clean that deletes nothing is worth its instant: the next one need not list all partitions again, or
+    those of many commits, and these commits can be archived."""
     earliest = plan.earliest_instant_to_retain
     if earliest is None or not options.value(INCREMENTAL_CLEAN):
         return False
     last = last_clean(table)
-    since = last.earliest_commit_to_retain if last else ""
-    passed = [i for i in table.timeline.data().completed() if since <= i.requested_time < earliest.timestamp]
+    since = last.earliest_commit_to_retain if last else BEFORE_ALL
+    passed = table.timeline.data().completed().since(since).before(earliest.timestamp)
     return len(passed) >= options.value(KEEP_MAX_COMMITS) - options.value(KEEP_MIN_COMMITS)
 
 
@@ -151,52 +149,52 @@ def _files_of_partition(
 
 
 def _partitions(table: HudiTable, view: FileView, earliest: Instant | None, options: Options) -> list[str]:
-    """The partitions to look into: those that commits touched since the last clean, where that can be told."""
+    """The partitions to list: those touched since the last clean, where the timeline shows it; else all."""
     last, timeline = last_clean(table), table.timeline
     if earliest is None or not options.value(INCREMENTAL_CLEAN):
         return view.partitions()
     if last is None:
-        since, kept_before, failed = "", set[str](), set[str]()
+        since, kept_before, failed = BEFORE_ALL, set[InstantTime](), set[str]()
         if _has_older_files(table):
             return view.partitions()
     else:
         since = last.earliest_commit_to_retain
-        kept_before = {time for time in (last.extra_metadata or {}).get(SAVEPOINTS, "").split(",") if time}
-        failed = {name for name, account in last.partition_metadata.items() if account.failed_delete_files}
+        kept_before = {InstantTime(time) for time in (last.extra_metadata or {}).get(SAVEPOINTS, "").split(",") if time}
+        failed = {name for name, cleaned in last.partition_metadata.items() if cleaned.failed_delete_files}
         if not since or timeline.is_archived(since):
             return view.partitions()
     if not kept_before <= set(table.savepoints()):
         return view.partitions()
     # What left the retention since was superseded by a commit between the two bounds.
-    between = timeline.data().completed().filter(lambda i: since <= i.requested_time < earliest.requested_time)
+    between = timeline.data().completed().since(since).before(earliest.requested_time)
     touched = {partition for instant in between for partition in table.commit_partitions(instant)}
     return sorted(touched | failed)
 
 
 def _has_older_files(table: HudiTable) -> bool:
-    """Whether commits that the active timeline knows nothing of may have left files."""
+    """Whether commits before the active timeline may have left files."""
     return bool(table.storage.list_prefix(table.layout.archive_folder))
 
 
-def execute_pending_cleans(table: HudiTable, setting: CommitSetting, only: Instant | None = None) -> list[Cleaned]:
-    """Carries out the planned cleans (or `only` one of them), and finishes those whose executor died."""
-    with held(setting.lock, setting.lock_timeout_seconds):
-        table = prepared(table, setting)
+def execute_pending_cleans(table: HudiTable, only: Instant | None = None) -> list[Cleaned]:
+    """Executes the pending cleans (or `only` one of them), also those whose executor died."""
+    with table.context.locked():
+        table = prepared(table)
     if only is not None:
-        done = execute_clean(table, only, setting)
+        done = execute_clean(table, only)
         return [done] if done is not None else []
-    return finish_cleans(table, setting)
+    return finish_cleans(table)
 
 
-def finish_cleans(table: HudiTable, setting: CommitSetting) -> list[Cleaned]:
-    """As `execute_pending_cleans`, on a table that is prepared. What a plan deletes may not be relied on after it."""
-    done = [execute_clean(table, instant, setting) for instant in table.timeline.pending().of(Action.CLEAN)]
+def finish_cleans(table: HudiTable) -> list[Cleaned]:
+    """As `execute_pending_cleans`, on a table that is prepared: the files that a plan names are deleted after it."""
+    done = [execute_clean(table, instant) for instant in table.timeline.pending().of(Action.CLEAN)]
     return [cleaned for cleaned in done if cleaned is not None]
 
 
-def execute_clean(table: HudiTable, instant: Instant, setting: CommitSetting) -> Cleaned | None:
-    """Carries out a planned clean. None when it has no readable plan (it is taken back) or another was faster."""
-    start = setting.clock.monotonic()
+def execute_clean(table: HudiTable, instant: Instant) -> Cleaned | None:
+    """Executes a planned clean. None when its plan is unreadable (it is rolled back) or another executor was faster."""
+    start = table.context.clock.monotonic()
     plan = table.requested_plan(CleanerPlan, instant)
     if plan is None:
         delete_pending(table, instant)
@@ -208,19 +206,17 @@ def execute_clean(table: HudiTable, instant: Instant, setting: CommitSetting) ->
         partition: [_path_of(partition, file) for file in files if not file.is_bootstrap_base_file]
         for partition, files in (plan.file_paths_to_be_deleted_per_partition or {}).items()
     }
-    # A file that is gone was deleted by an executor before this one.
-    paths = [path for listed in planned.values() for path in listed]
-    setting.runner.map(partial(table.storage.delete, durable=False), paths)
-    table.storage.sync(paths)
+    # A missing file was deleted by an executor before this one.
+    table.storage.delete_many([path for listed in planned.values() for path in listed])
     emptied = {name for name in plan.partitions_to_be_deleted or () if _delete_if_empty(table.storage, name)}
-    account = _account(instant, plan, planned, emptied, setting.clock.monotonic() - start)
+    metadata = _metadata(instant, plan, planned, emptied, table.context.clock.monotonic() - start)
     try:
-        done = complete(table, instant, account, setting.clock)
+        done = complete(table, instant, metadata, table.context.clock)
     except AlreadyExistsError:
         return None
-    setting.events.emit("clean", instant=instant.requested_time, files=account.total_files_deleted)
-    log.info("table %s: %s cleaned %d files", table.config.name, instant.requested_time, account.total_files_deleted)
-    return Cleaned(done, account, tuple(path for paths in planned.values() for path in paths))
+    table.context.events.emit("clean", instant=instant.requested_time, files=metadata.total_files_deleted)
+    log.info("table %s: %s cleaned %d files", table.config.name, instant.requested_time, metadata.total_files_deleted)
+    return Cleaned(done, metadata, tuple(path for paths in planned.values() for path in paths))
 
 
 def _path_of(partition: str, file: CleanFileInfo) -> str:
@@ -235,7 +231,7 @@ def _delete_if_empty(storage: Storage, partition: str) -> bool:
     return True
 
 
-def _account(
+def _metadata(
     instant: Instant, plan: CleanerPlan, planned: Mapping[str, list[str]], emptied: Collection[str], seconds: float
 ) -> CleanMetadata:
     earliest = plan.earliest_instant_to_retain
@@ -253,7 +249,7 @@ def _account(
         start_clean_time=instant.requested_time,
         time_taken_in_millis=int(seconds * 1000),
         total_files_deleted=sum(map(len, planned.values())),
-        earliest_commit_to_retain=earliest.timestamp if earliest else "",
+        earliest_commit_to_retain=earliest.timestamp if earliest else BEFORE_ALL,
         last_completed_commit_timestamp=plan.last_completed_commit_timestamp,
         partition_metadata=partitions,
         bootstrap_partition_metadata={},

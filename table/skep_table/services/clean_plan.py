@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import islice
 
+from skep_table.instant_time import InstantTime
 from skep_table.names import LogFileName
 from skep_table.options import Options
 from skep_table.services.options import (
@@ -32,6 +33,7 @@ class Retention:
 
     @classmethod
     def of(cls, options: Options) -> Retention:
+        """The policy that the options name."""
         policy = options.value(CLEAN_POLICY)
         number = {
             CleanPolicy.KEEP_LATEST_COMMITS: COMMITS_RETAINED,
@@ -42,6 +44,7 @@ class Retention:
 
     @property
     def is_by_versions(self) -> bool:
+        """Whether it counts file versions, not commits or hours."""
         return self.policy is CleanPolicy.KEEP_LATEST_FILE_VERSIONS
 
 
@@ -55,13 +58,13 @@ def earliest_to_retain(timeline: Timeline, retention: Retention, now: datetime, 
         chosen = commits[-retention.number] if len(commits) > retention.number else None
     elif retention.policy is CleanPolicy.KEEP_LATEST_BY_HOURS:
         bound = format_instant_time(now - timedelta(hours=retention.number), zone)
-        chosen = next((commit for commit in commits if commit.requested_time >= bound), None)
+        chosen = next((commit for commit in commits if commit.requested_time.is_at_or_after(bound)), None)
     else:
         chosen = None
     pending = min((i.requested_time for i in timeline.pending() if i.action in WRITE_ACTIONS), default=None)
-    if chosen is None or pending is None or chosen.requested_time < pending:
+    if chosen is None or pending is None or chosen.requested_time.is_before(pending):
         return chosen
-    return next((commit for commit in reversed(commits) if commit.requested_time < pending), None)
+    return next((commit for commit in reversed(commits) if commit.requested_time.is_before(pending)), None)
 
 
 def files_to_delete(
@@ -104,8 +107,8 @@ def _by_time(earliest: Instant | None) -> _Stale:
             yield from group.slices
             return
         # The newest slice is read now, the newest one before the bound is read as of the bound.
-        before = [slice_ for slice_ in group.slices[1:] if slice_.base_instant < bound]
-        if group.slices and group.slices[0].base_instant >= bound:
+        before = [slice_ for slice_ in group.slices[1:] if slice_.base_instant.is_before(bound)]
+        if group.slices and group.slices[0].base_instant.is_at_or_after(bound):
             before = before[1:]
         yield from _unless_compacted(group, before)
 
@@ -140,9 +143,9 @@ def _names(slice_: FileSlice) -> Iterator[str]:
     return (path.rpartition("/")[2] for path in _paths(slice_))
 
 
-def _change_logs(files: Collection[FileStatus]) -> dict[tuple[str, str], list[str]]:
+def _change_logs(files: Collection[FileStatus]) -> dict[tuple[str, InstantTime], list[str]]:
     """Logs of change data, which no slice has, by the file and instant that they came with."""
-    found: dict[tuple[str, str], list[str]] = {}
+    found: dict[tuple[str, InstantTime], list[str]] = {}
     for file in files:
         name = LogFileName.parse(file.name) if file.name.endswith(".cdc") else None
         if name is not None:

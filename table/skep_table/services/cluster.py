@@ -1,4 +1,4 @@
-"""Clustering: small files become large ones, and rows that are asked for together come to lie together.
+"""Clustering: rewrites small files into large ones, sorted so that queries read neighbouring rows.
 
 A plan (a requested replace commit) names groups of file slices; carrying it out writes new file groups and replaces the
 old ones. Readers and writers go on meanwhile: a plan whose input was written to is given up, never a write undone.
@@ -13,21 +13,20 @@ from dataclasses import dataclass
 from functools import partial
 
 from skep_table.basefile import BaseFileOptions
-from skep_table.commit.admission import check_writable
+from skep_table.commit.changes import is_clustering
 from skep_table.commit.instants import request_plan
-from skep_table.commit.plans import is_clustering
 from skep_table.commit.recovery import finish_begun
-from skep_table.commit.setting import CommitSetting
+from skep_table.commit.writable import check_writable, prepared
 from skep_table.errors import CommitConflictError, UnsupportedError
-from skep_table.lock import held
+from skep_table.keys.buckets import GroupNames
 from skep_table.merge import MergeRule
-from skep_table.names import join
+from skep_table.names import FileGroupId, join
 from skep_table.options import Options
 from skep_table.services.cluster_files import ClusterJob, GroupTask, cluster_group
 from skep_table.services.cluster_options import EXECUTION_STRATEGY, SORT_COLUMNS, TARGET_FILE_BYTES, known_class
 from skep_table.services.cluster_plan import check_sort_columns, plan_clustering
 from skep_table.services.execution import Execution
-from skep_table.services.prepare import extra_of, prepared
+from skep_table.services.prepare import extra_of
 from skep_table.services.strategies import EXECUTION_GROUP, find_strategy
 from skep_table.table import HudiTable
 from skep_table.timeline.instant import Action, Instant
@@ -54,34 +53,33 @@ class Clustered:
         return sum(map(len, (self.metadata.partition_to_replace_file_ids or {}).values()))
 
 
-def cluster(table: HudiTable, setting: CommitSetting) -> list[Clustered]:
-    """Carries out what is planned already, then plans a clustering and carries that out."""
-    done = execute_pending_clusterings(table, setting)
-    instant = schedule_clustering(table, setting)
-    if instant is not None and (clustered := execute_clustering(table.reload(), instant, setting)) is not None:
+def cluster(table: HudiTable) -> list[Clustered]:
+    """Executes pending plans, then plans a clustering and executes it."""
+    done = execute_pending_clusterings(table)
+    instant = schedule_clustering(table)
+    if instant is not None and (clustered := execute_clustering(table.reload(), instant)) is not None:
         done.append(clustered)
     return done
 
 
-def schedule_clustering(table: HudiTable, setting: CommitSetting) -> Instant | None:
+def schedule_clustering(table: HudiTable) -> Instant | None:
     """Writes a plan onto the timeline; None when there is nothing to cluster."""
-    with held(setting.lock, setting.lock_timeout_seconds):
-        table = finish_begun(prepared(table, setting), setting)
-        check_clusterable(table, setting.options)
-        plan = plan_clustering(table, setting)
+    with table.context.locked():
+        table = finish_begun(prepared(table))
+        check_clusterable(table, table.options)
+        plan = plan_clustering(table)
         if plan is None:
             return None
-        setting.lock.ensure_held()
-        instant = request_plan(table, Action.REPLACE_COMMIT, plan, setting)
-    setting.events.emit("cluster.scheduled", instant=instant.requested_time)
+        table.context.lock.ensure_held()
+        instant = request_plan(table, Action.REPLACE_COMMIT, plan)
+    table.context.events.emit("cluster.scheduled", instant=instant.requested_time)
     return instant
 
 
 def check_clusterable(table: HudiTable, options: Options) -> None:
     """UnsupportedError for a table that is not written, or whose file groups are made by the keys."""
     check_writable(table.config, table.storage.root)
-    index = table.config.raw.get(INDEX_TYPE.key) or options.get(INDEX_TYPE.key, "")
-    if index.upper() == "BUCKET":
+    if GroupNames.of(table.config, options).by_key:
         raise UnsupportedError(
             f"table {table.config.name} has a bucket index: its file groups are made by the keys, not by size",
             table=table.config.name,
@@ -90,38 +88,38 @@ def check_clusterable(table: HudiTable, options: Options) -> None:
 
 
 def pending_clusterings(table: HudiTable) -> list[Instant]:
-    """Planned clusterings, oldest first, those under way too."""
+    """Pending clusterings, oldest first: requested and inflight."""
     return [i for i in table.timeline.pending().of(Action.REPLACE_COMMIT, Action.CLUSTERING) if is_clustering(table, i)]
 
 
-def execute_pending_clusterings(table: HudiTable, setting: CommitSetting) -> list[Clustered]:
-    """Carries out the planned clusterings, and those whose executor died."""
+def execute_pending_clusterings(table: HudiTable) -> list[Clustered]:
+    """Executes the pending clusterings, also those whose executor died."""
     table = table.reload()
-    done = [execute_clustering(table, instant, setting) for instant in pending_clusterings(table)]
+    done = [execute_clustering(table, instant) for instant in pending_clusterings(table)]
     return [clustered for clustered in done if clustered is not None]
 
 
-def execute_clustering(table: HudiTable, instant: Instant, setting: CommitSetting) -> Clustered | None:
-    """Carries out a planned clustering. None when that was done or taken back meanwhile.
+def execute_clustering(table: HudiTable, instant: Instant) -> Clustered | None:
+    """Executes a planned clustering. None when it was completed or rolled back meanwhile.
 
     CommitConflictError when a file that it is to replace was written to since: the plan is taken off the timeline then.
     """
     plan = _plan_of(table, instant)
     if plan is None:
-        _forget(table, instant, setting)
+        _forget(table, instant)
         return None
     check = partial(_check_inputs, plan=plan)
-    execution = Execution.begin(table, instant, setting, check)
+    execution = Execution.begin(table, instant, check)
     if execution is None:
         return None
-    with execution, setting.events.step("cluster", instant=instant.requested_time) as found:
-        job = _job(execution.table, execution.instant, plan, setting)
+    with execution, table.context.events.step("cluster", instant=instant.requested_time) as found:
+        job = _job(execution.table, execution.instant, plan)
         tasks = _tasks(execution.table, plan)
-        stats = setting.runner.map(partial(cluster_group, job), tasks)
+        stats = table.context.runner.map(partial(cluster_group, job), tasks)
         metadata = _metadata(
             plan, [stat for written in stats for stat in written], extra_of(execution.table, job.context.schema)
         )
-        done = execution.complete(metadata, check)
+        done = execution.complete(metadata)
         clustered = Clustered(done, metadata)
         found.update(replaced=clustered.replaced, files=len(metadata.stats))
     name, time = table.config.name, instant.requested_time
@@ -134,9 +132,9 @@ def _plan_of(table: HudiTable, instant: Instant) -> ClusteringPlan | None:
     return requested.clustering_plan if requested else None
 
 
-def _forget(table: HudiTable, instant: Instant, setting: CommitSetting) -> None:
-    """A plan that can't be read was never finished, or is gone."""
-    with held(setting.lock, setting.lock_timeout_seconds):
+def _forget(table: HudiTable, instant: Instant) -> None:
+    """Deletes the instant of a plan that can't be read: it was never finished, or is deleted already."""
+    with table.context.locked():
         if _plan_of(table.reload(), instant) is None:
             delete_pending(table, instant)
 
@@ -177,7 +175,7 @@ def _planned_names(info: SliceInfo) -> set[str]:
     return {path.rpartition("/")[2] for path in (info.data_file_path, *info.delta_file_paths) if path}
 
 
-def _job(table: HudiTable, instant: Instant, plan: ClusteringPlan, setting: CommitSetting) -> ClusterJob:
+def _job(table: HudiTable, instant: Instant, plan: ClusteringPlan) -> ClusterJob:
     params = dict(plan.strategy.strategy_params or {}) if plan.strategy else {}
     name = known_class("Spark", "Java", "Flink")((plan.strategy and plan.strategy.strategy_class_name) or "")
     built_in = EXECUTION_STRATEGY.default
@@ -187,35 +185,32 @@ def _job(table: HudiTable, instant: Instant, plan: ClusteringPlan, setting: Comm
     schema = table.stored_schema()
     context = WriteContext(
         storage=table.storage,
+        format=table.format,
         instant_time=instant.requested_time,
         operation=WriteOperation.CLUSTER,
         schema=schema,
-        rule=MergeRule.of(table.config, setting.options).with_defaults(schema),
-        files=BaseFileOptions.of(setting.options, meta=table.config.populate_meta_fields),
-        max_file_bytes=setting.options.value(TARGET_FILE_BYTES),
+        rule=MergeRule.of(table.config, table.options).with_defaults(schema),
+        files=BaseFileOptions.of(table.options, meta=table.config.populate_meta_fields),
+        max_file_bytes=table.options.value(TARGET_FILE_BYTES),
         combine=False,
     )
-    return ClusterJob(table, context, params, dict(setting.options), strategy)
+    return ClusterJob(table, context, params, dict(table.options), strategy)
 
 
 def _tasks(table: HudiTable, plan: ClusteringPlan) -> list[GroupTask]:
     """Largest group first."""
     view = table.view(metadata=False)
-    current = {
-        (partition, slice_.file_id): slice_ for partition in _slices_of(plan) for slice_ in view.slices(partition)
-    }
+    current = {slice_.group: slice_ for partition in _slices_of(plan) for slice_ in view.slices(partition)}
     tasks = [task for number, group in enumerate(plan.input_groups) for task in _tasks_of_group(number, group, current)]
     return sorted(tasks, key=lambda task: -sum(slice_.size_bytes for slice_ in task.slices))
 
 
-def _tasks_of_group(
-    number: int, group: ClusteringGroup, current: Mapping[tuple[str, str], FileSlice]
-) -> list[GroupTask]:
+def _tasks_of_group(number: int, group: ClusteringGroup, current: Mapping[FileGroupId, FileSlice]) -> list[GroupTask]:
     """One, unless another's plan has slices of several partitions in one group."""
     found: dict[str, list[FileSlice]] = defaultdict(list)
     for info in group.slices:
         partition = info.partition_path or ""
-        found[partition].append(current[partition, info.file_id or ""])
+        found[partition].append(current[FileGroupId(partition, info.file_id or "")])
     outputs = max(1, (group.num_output_file_groups or 1) // max(1, len(found)))
     return [GroupTask(number, partition, tuple(slices), outputs) for partition, slices in found.items()]
 

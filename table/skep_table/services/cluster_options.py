@@ -121,7 +121,7 @@ PARTITION_SELECTED = option(f"{_PLAN}partition.selected", comma_list, _NO_NAMES,
 CURVE = option("hoodie.layout.optimize.strategy", _curve, Curve.LINEAR, "linear, z-order or hilbert")
 
 for key, doc in {
-    "hoodie.layout.optimize.enable": "the strategy says it",
+    "hoodie.layout.optimize.enable": "hoodie.layout.optimize.strategy names the curve",
     "hoodie.layout.optimize.curve.build.method": "curves go through the exact ranks of the values",
     "hoodie.layout.optimize.build.curve.sample.size": "curves go through the exact ranks of the values",
     "hoodie.layout.optimize.data.skipping.enable": "reads skip files by hoodie.enable.data.skipping",

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from skep_table.commit.plans import is_clustering
-from skep_table.commit.setting import CommitSetting
+from skep_table.commit.changes import is_clustering
 from skep_table.errors import OptionError, SchemaError
 from skep_table.options import Options
 from skep_table.schema.arrow import to_arrow
 from skep_table.services import cluster_options as options_of
 from skep_table.services.cluster_options import Curve, PartitionFilter
 from skep_table.services.metrics import slice_metrics
+from skep_table.services.plan_scope import coverage_of, options_key, uncovered_partitions
 from skep_table.services.row_order import can_be_sorted
 from skep_table.services.strategies import PLAN_GROUP, PlanStrategy, find_strategy
 from skep_table.slices.bootstrap import source_of, with_source_size
@@ -33,6 +33,7 @@ from skep_table.view import FileGroup, FileSlice, FileView
 from skep_table.write.options import MAX_FILE_BYTES
 
 _PREFIX: Final = "org.apache.hudi.client.clustering.run.strategy.Spark"
+_CHOOSE_CANDIDATES: Final = ("hoodie.clustering.", "hoodie.layout.optimize.")
 _BUILT_IN: Final = {
     "SizeBasedClusteringPlanStrategy": None,
     "RecentDaysClusteringPlanStrategy": PartitionFilter.RECENT_DAYS,
@@ -51,6 +52,7 @@ class Sizes:
 
     @classmethod
     def of(cls, options: Options) -> Sizes:
+        """The sizes that the options set."""
         return cls(
             options.value(options_of.SMALL_FILE_BYTES),
             options.value(options_of.GROUP_BYTES),
@@ -59,27 +61,40 @@ class Sizes:
         )
 
     def outputs(self, slices: Iterable[FileSlice]) -> int:
+        """The number of files that a group becomes."""
         return max(1, -(-sum(slice_.size_bytes for slice_ in slices) // self.target))
 
 
-def plan_clustering(table: HudiTable, setting: CommitSetting) -> RequestedReplaceMetadata | None:
-    """What a clustering would do now, None for nothing. Changes nothing.
+def plan_clustering(table: HudiTable) -> RequestedReplaceMetadata | None:
+    """The plan of a clustering of this snapshot, None when there is nothing to rewrite. Changes nothing.
+
+    Lists the partitions that changed since an earlier plan with the same options (see `plan_scope`). Recent partitions,
+    which depend on all others, and strategies of plug-ins need the whole list.
 
     OptionError, SchemaError: strategies or sort columns that are not there.
     """
-    options = setting.options
+    options = table.options
     params = _params(table, options)
     strategy = _strategy(options)
     sizes = Sizes.of(options)
-    table = table.with_options(options)
     view = table.view(metadata=False)
-    partitions = choose_partitions(view.partitions(), options)
-    view.facts  # noqa: B018 - read once, before the threads ask for it
+    by_partition = strategy is None and _partition_filter(options) is not PartitionFilter.RECENT_DAYS
+    chosen_by = options_key(options, _CHOOSE_CANDIDATES)
+    changed = uncovered_partitions(table, _earlier_plans(table), chosen_by) if by_partition else None
+    partitions = choose_partitions(view.partitions() if changed is None else changed, options)
+    view.facts  # noqa: B018 - read once, before threads use it
     ordered_by = _ordered_by(table, params)
-    found = setting.runner.map(partial(_groups_of, table, view, strategy, sizes, ordered_by, options), partitions)
-    groups = [group for groups in found for group in groups][: options.value(options_of.MAX_GROUPS)]
+    scanned = table.context.runner.map(
+        partial(_groups_of, table, view, strategy, sizes, ordered_by, options), partitions
+    )
+    found = [(path, group) for path, (of_path, _) in zip(partitions, scanned, strict=True) for group in of_path]
+    most = options.value(options_of.MAX_GROUPS)
+    groups = [group for _, group in found[:most]]
     if not groups:
         return None
+    left = {path for path, (_, settled) in zip(partitions, scanned, strict=True) if not settled}
+    left.update(path for path, _ in found[most:])
+    coverage = coverage_of(table, view, left, chosen_by) if by_partition else {}
     file_bytes = options.value(MAX_FILE_BYTES)
     plan = ClusteringPlan(
         input_groups=tuple(
@@ -97,7 +112,7 @@ def plan_clustering(table: HudiTable, setting: CommitSetting) -> RequestedReplac
         preserve_hoodie_metadata=True,
     )
     return RequestedReplaceMetadata(
-        operation_type=WriteOperation.CLUSTER.value, clustering_plan=plan, extra_metadata={}, version=1
+        operation_type=WriteOperation.CLUSTER.value, clustering_plan=plan, extra_metadata=coverage, version=1
     )
 
 
@@ -112,7 +127,7 @@ def commits_since_clustering(table: HudiTable) -> int:
 
 
 def choose_partitions(paths: Sequence[str], options: Options) -> list[str]:
-    """The partitions to look into, by the options; RECENT_DAYS has the latest first."""
+    """The partitions to cluster, by the options; RECENT_DAYS has the latest first."""
     selected = options.value(options_of.PARTITION_SELECTED)
     pattern = options.value(options_of.PARTITION_REGEX)
     if selected:
@@ -124,7 +139,7 @@ def choose_partitions(paths: Sequence[str], options: Options) -> list[str]:
             key = options_of.PARTITION_REGEX.key
             raise OptionError(f"option {key}: {pattern!r}: {error}", option=key, found=pattern) from error
         paths = [path for path in paths if matches(path)]
-    mode = _BUILT_IN.get(options.value(options_of.PLAN_STRATEGY)) or options.value(options_of.PARTITION_FILTER)
+    mode = _partition_filter(options)
     if mode is PartitionFilter.RECENT_DAYS:
         skipped = max(0, options.value(options_of.SKIP_LATEST))
         count = options.value(options_of.LOOKBACK_PARTITIONS)
@@ -133,6 +148,18 @@ def choose_partitions(paths: Sequence[str], options: Options) -> list[str]:
     if mode is PartitionFilter.SELECTED_PARTITIONS:
         return _between(paths, options)
     return list(paths)
+
+
+def _partition_filter(options: Options) -> PartitionFilter:
+    return _BUILT_IN.get(options.value(options_of.PLAN_STRATEGY)) or options.value(options_of.PARTITION_FILTER)
+
+
+def _earlier_plans(table: HudiTable) -> Iterator[tuple[Instant, Mapping[str, str] | None]]:
+    """Those of the active timeline, newest first."""
+    for instant in reversed(table.timeline.of(Action.REPLACE_COMMIT, Action.CLUSTERING).instants):
+        requested = table.requested_plan(RequestedReplaceMetadata, instant)
+        if requested is not None and requested.clustering_plan is not None:
+            yield instant, requested.extra_metadata
 
 
 def group_by_size(
@@ -169,12 +196,19 @@ def _groups_of(
     ordered_by: Collection[str] | None,
     options: Options,
     partition: str,
-) -> list[list[FileSlice]]:
+) -> tuple[list[list[FileSlice]], bool]:
+    """The groups of a partition, and whether it is settled: once they are rewritten, it has no candidates.
+
+    It is not while the files that come of it may be small themselves.
+    """
     eligible = [group.latest for group in view.file_groups(partition) if _is_free(group)]
     slices = [with_source_size(table, each, table.options) for each in eligible if each is not None]
     if strategy is not None:
-        return [list(group) for group in strategy(partition, slices, options)]
-    return group_by_size(slices, sizes, ordered_by)
+        return [list(group) for group in strategy(partition, slices, options)], False
+    groups = group_by_size(slices, sizes, ordered_by)
+    small = sum((each.base_file.size_bytes if each.base_file else 0) < sizes.small for each in slices)
+    is_single = len(groups) == 1 and sizes.outputs(groups[0]) == 1 and small == len(groups[0])
+    return groups, not sizes.single_files and (not groups or is_single)
 
 
 def _is_free(group: FileGroup) -> bool:
@@ -182,7 +216,7 @@ def _is_free(group: FileGroup) -> bool:
 
 
 def _ordered_by(table: HudiTable, params: Mapping[str, str]) -> frozenset[str] | None:
-    """The clusterings that put rows in the order that `params` say; None when these say none."""
+    """The clusterings that sorted rows as `params` specify; None when these specify no order."""
     if not params:
         return None
     return frozenset(
@@ -219,7 +253,7 @@ def _class_name(strategy: str) -> str:
 
 
 def _params(table: HudiTable, options: Options) -> dict[str, str]:
-    """What whoever carries the plan out has to know. Hudi's own executor knows the sort columns only."""
+    """The parameters that an executor of the plan needs. Hudi's own executor reads the sort columns only."""
     columns, curve = options.value(options_of.SORT_COLUMNS), options.value(options_of.CURVE)
     check_sort_columns(table, columns)
     if not columns:

@@ -76,7 +76,7 @@ LOG_COMPACT_INLINE = option(
     "hoodie.log.compaction.inline", boolean, False, "Put the log files of slices together after a commit"
 )
 LOG_COMPACT_FILES = option(
-    "hoodie.log.compaction.blocks.threshold", at_least(2), 5, "Slices with so many log files have them put together"
+    "hoodie.log.compaction.blocks.threshold", at_least(2), 5, "Slices with so many log files have them merged"
 )
 
 for key, doc in {

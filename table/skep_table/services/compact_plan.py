@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
-from skep_table.commit.setting import CommitSetting
 from skep_table.services.metrics import slice_metrics
+from skep_table.services.plan_scope import coverage_of, uncovered_partitions
 from skep_table.slices.bootstrap import source_of, with_source_size
 from skep_table.table import HudiTable
+from skep_table.timeline.instant import Action, Instant, State
 from skep_table.timeline.plans import CompactionOperation, CompactionPlan
 from skep_table.view import FileSlice, FileView
 from skep_table.write.options import MAX_FILE_BYTES
@@ -24,19 +25,39 @@ def every_slice(operations: Sequence[CompactionOperation]) -> Sequence[Compactio
     return sorted(operations, key=lambda each: -(each.metrics or {})["TOTAL_LOG_FILES_SIZE"])
 
 
-def plan_compaction(table: HudiTable, setting: CommitSetting, choose: Choose = every_slice) -> CompactionPlan | None:
-    """What a compaction would do now, None for nothing. Changes nothing."""
+def plan_compaction(table: HudiTable, choose: Choose = every_slice) -> CompactionPlan | None:
+    """The plan of a compaction of this snapshot, None when there is nothing to compact. Changes nothing.
+
+    Lists the partitions that may have logs which no earlier plan has seen (see `plan_scope`).
+    """
     view = table.view(metadata=False)
-    view.facts  # noqa: B018 - read once, before the threads ask for it
-    look = partial(_operations_of, table.with_options(setting.options), view, setting.options.value(MAX_FILE_BYTES))
-    found = setting.runner.map(look, view.partitions())
-    chosen = choose([operation for operations in found for operation in operations])
+    view.facts  # noqa: B018 - read once, before threads use it
+    partitions = uncovered_partitions(table, _earlier_plans(table))
+    if partitions is None:
+        partitions = view.partitions()
+    candidates_of = partial(_candidates_of, table, view, table.options.value(MAX_FILE_BYTES))
+    found = table.context.runner.map(candidates_of, partitions)
+    operations = [operation for of_partition in found for operation in of_partition]
+    chosen = choose(operations)
     if not chosen:
         return None
-    return CompactionPlan(operations=tuple(chosen), extra_metadata={}, version=_PLAN_VERSION)
+    planned = {(each.partition_path, each.file_id) for each in chosen}
+    left = {each.partition_path or "" for each in operations if (each.partition_path, each.file_id) not in planned}
+    return CompactionPlan(
+        operations=tuple(chosen), extra_metadata=coverage_of(table, view, left), version=_PLAN_VERSION
+    )
 
 
-def _operations_of(table: HudiTable, view: FileView, file_bytes: int, partition: str) -> list[CompactionOperation]:
+def _earlier_plans(table: HudiTable) -> Iterator[tuple[Instant, Mapping[str, str] | None]]:
+    """Those of the active timeline, newest first. In merge-on-read tables commits are completed compactions."""
+    for instant in reversed(table.timeline.of(Action.COMPACTION, Action.COMMIT).instants):
+        requested = Instant(instant.requested_time, Action.COMPACTION, State.REQUESTED)
+        plan = table.requested_plan(CompactionPlan, requested)
+        if plan is not None:
+            yield instant, plan.extra_metadata
+
+
+def _candidates_of(table: HudiTable, view: FileView, file_bytes: int, partition: str) -> list[CompactionOperation]:
     return [
         _operation(table, group.slices[0], file_bytes)
         for group in view.file_groups(partition)

@@ -10,9 +10,10 @@ from dataclasses import dataclass, field, replace
 
 from skep_table.basefile import read_footer
 from skep_table.errors import FormatError
+from skep_table.instant_time import BEFORE_ALL
 from skep_table.names import BaseFileName, LogFileName, MarkerType, join
 from skep_table.slices import read_slice
-from skep_table.slices.account import SliceAccount
+from skep_table.slices.counts import MergeCounts
 from skep_table.table import HudiTable
 from skep_table.timeline.metadata import WriteStat
 from skep_table.timeline.plans import CompactionOperation
@@ -36,16 +37,16 @@ def compact_slice(job: CompactionJob, task: tuple[int, CompactionOperation]) -> 
     number, operation = task
     slice_ = slice_of(operation)
     files = BaseFiles(job.context, Bucket(number, slice_.partition_path, slice_.file_id))
-    account = SliceAccount()
+    counts = MergeCounts()
     schema = job.context.schema.with_meta()
     kind = MarkerType.CREATE if slice_.base_file is None else MarkerType.MERGE
     with files.open(slice_.file_id, kind) as file:
         known: bool | None = None
-        for batch in read_slice(job.table, slice_, schema=schema, options=job.options, account=account):
+        for batch in read_slice(job.table, slice_, schema=schema, options=job.options, counts=counts):
             if known is None:
-                known = account.keeps_keys and _continues_keys(job, slice_, file)
-            file.writer.write(renamed(batch, file.name), new_keys=account.beyond_base or not known)
-    return _stat(files, file, operation, slice_, account)
+                known = counts.keeps_keys and _continues_keys(job, slice_, file)
+            file.writer.write(renamed(batch, file.name), new_keys=counts.beyond_base or not known)
+    return _stat(files, file, operation, slice_, counts)
 
 
 def slice_of(operation: CompactionOperation) -> FileSlice:
@@ -69,7 +70,7 @@ def slice_of(operation: CompactionOperation) -> FileSlice:
             raise _no_name(name, operation)
         logs.append(LogFile(join(partition, name), 0, log))
     logs.sort(key=lambda each: each.name.sort_key)
-    return FileSlice(partition, file_id, operation.base_instant_time or "", base, tuple(logs))
+    return FileSlice(partition, file_id, operation.base_instant_time or BEFORE_ALL, base, tuple(logs))
 
 
 def _no_name(name: str, operation: CompactionOperation) -> FormatError:
@@ -86,23 +87,23 @@ def _continues_keys(job: CompactionJob, slice_: FileSlice, file: OpenFile) -> bo
 
 
 def _stat(
-    files: BaseFiles, file: OpenFile, operation: CompactionOperation, slice_: FileSlice, account: SliceAccount
+    files: BaseFiles, file: OpenFile, operation: CompactionOperation, slice_: FileSlice, counts: MergeCounts
 ) -> WriteStat:
     metrics = operation.metrics or {}
     written = files.stat(
         file,
-        num_inserts=account.inserted,
-        num_update_writes=account.updated,
-        num_deletes=account.deleted,
+        num_inserts=counts.inserted,
+        num_update_writes=counts.updated,
+        num_deletes=counts.deleted,
     )
     return replace(
         written,
         prev_commit="null" if slice_.base_file is None else slice_.base_instant,
-        total_log_records=account.entries,
+        total_log_records=counts.entries,
         total_log_files_compacted=len(slice_.log_files),
         total_log_size_compacted=int(metrics.get("TOTAL_LOG_FILES_SIZE", 0)),
-        total_updated_records_compacted=account.keys,
-        total_log_blocks=account.blocks,
-        total_corrupt_log_block=account.corrupt_blocks,
-        total_rollback_blocks=account.rollback_blocks,
+        total_updated_records_compacted=counts.keys,
+        total_log_blocks=counts.blocks,
+        total_corrupt_log_block=counts.corrupt_blocks,
+        total_rollback_blocks=counts.rollback_blocks,
     )

@@ -25,7 +25,7 @@ _DAY = re.compile(r"(\d{4})[-/]?(\d{1,2})[-/]?(\d{1,2})")
 
 
 def chooser(options: Options, now: datetime) -> Choose:
-    """The strategies that the options name, one after the other. OptionError for one that is not there."""
+    """The strategies that the options name, applied in turn. OptionError for an unknown one."""
     steps: list[Choose] = []
     for name in options.value(options_of.COMPACT_STRATEGY):
         built_in = _STRATEGIES.get(name)
@@ -50,7 +50,7 @@ def _asked(
 
 
 def is_compaction_due(timeline: Timeline, options: Options, now: datetime, zone: TimelineZone) -> bool:
-    """Whether the trigger says so. Without a delta commit since the last compaction it never does."""
+    """Whether the trigger fires. It never does without a delta commit since the last compaction."""
     trigger = options.value(options_of.COMPACT_TRIGGER)
     requests = trigger is Trigger.NUM_COMMITS_AFTER_LAST_REQUEST
     last, count = _since_compaction(timeline, requests=requests)
@@ -58,7 +58,7 @@ def is_compaction_due(timeline: Timeline, options: Options, now: datetime, zone:
         return False
     enough = count >= options.value(options_of.COMPACT_DELTA_COMMITS)
     seconds = timedelta(seconds=options.value(options_of.COMPACT_DELTA_SECONDS))
-    long_ago = last.requested_time <= format_instant_time(now - seconds, zone)
+    long_ago = last.requested_time.is_at_or_before(format_instant_time(now - seconds, zone))
     return {
         Trigger.NUM_COMMITS: enough,
         Trigger.NUM_COMMITS_AFTER_LAST_REQUEST: enough,
@@ -76,7 +76,7 @@ def _since_compaction(timeline: Timeline, *, requests: bool) -> tuple[Instant | 
     deltas = done.of(Action.DELTA_COMMIT)
     if last is None:
         return (deltas.instants[0] if deltas.instants else None), len(deltas)
-    return last, sum(instant.requested_time > last.requested_time for instant in deltas)
+    return last, len(deltas.after(last.requested_time))
 
 
 # -- strategies, by Hudi's names without `CompactionStrategy`

@@ -1,4 +1,4 @@
-"""What services did, in one form for all: for tables on screen, events, and the syncs that follow."""
+"""The results of services in one form: for the command line, events, and the hooks that follow."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from skep_table.write.result import WriteResult
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """One thing that was done, put off or failed. `commit` is set where it changed the table's files for readers."""
+    """One result: completed, planned, put off or failed. `commit` is set where readers see other files after it."""
 
     service: str
     instant: str | None
@@ -27,49 +27,57 @@ class Done:
 
 
 def put_off(service: str, error: CommitConflictError) -> Done:
-    """Others are at work on what the service needs: it is tried again the next time."""
+    """An active writer or executor blocks the service: it is tried again the next time."""
     time = error.fields.get("instant")
     return Done(service, None if time is None else str(time), "put off", error.message)
 
 
 def failed(service: str, error: Exception) -> Done:
+    """A service that raised `error`."""
     return Done(service, None, "failed", error.message if isinstance(error, SkepError) else str(error), error=error)
 
 
 def planned(service: str, number: int, what: str) -> list[Done]:
-    """What would be done."""
+    """A preview; empty when the number is 0."""
     return [Done(service, None, "planned", _count(number, what))] if number else []
 
 
 def scheduled(service: str, instant: Instant) -> Done:
-    return Done(service, instant.requested_time, "scheduled", "planned, to be carried out")
+    """A plan that was written onto the timeline."""
+    return Done(service, instant.requested_time, "scheduled", "planned, to be executed")
 
 
 def compacted(found: Compacted) -> Done:
+    """A completed compaction."""
     what = f"{_count(found.slices, 'file slice')} compacted"
     return Done("compact", found.instant.requested_time, "completed", what, (found.instant, found.metadata))
 
 
 def logs_compacted(found: Compacted) -> Done:
-    what = f"the logs of {_count(found.slices, 'file slice')} put together"
+    """A completed log compaction."""
+    what = f"the logs of {_count(found.slices, 'file slice')} merged"
     return Done("log-compact", found.instant.requested_time, "completed", what, (found.instant, found.metadata))
 
 
 def clustered(found: Clustered) -> Done:
+    """A completed clustering."""
     what = f"{_count(found.replaced, 'file group')} rewritten as {len(found.metadata.stats)}"
     return Done("cluster", found.instant.requested_time, "completed", what, (found.instant, found.metadata))
 
 
 def expired(found: WriteResult) -> Done:
+    """A commit that dropped expired partitions."""
     what = f"{_count(len(found.partitions), 'partition')} dropped"
     return Done("ttl", found.instant.requested_time, "completed", what, (found.instant, found.metadata))
 
 
 def cleaned(found: Cleaned) -> Done:
+    """A completed clean."""
     return Done("clean", found.instant.requested_time, "completed", f"{_count(len(found.deleted), 'file')} deleted")
 
 
 def archived(found: ArchivePlan) -> Done:
+    """Instants that were archived."""
     return Done("archive", None, "completed", f"{_count(len(found.instants), 'instant')} archived")
 
 

@@ -1,86 +1,81 @@
-"""One executor's attempt at a planned compaction or clustering: of all that try, one completes it.
+"""One executor's attempt at a planned compaction, log compaction or clustering: of all that try, one completes it.
 
-    lock { reload, take over from an executor that died, claim }    tasks: markers, files
-    lock { still ours? delete what losing attempts left, completed }
-
-An executor keeps a heartbeat, as writers do: while it beats, nobody takes over. The claim is written into the sign that
-tasks look at before they open a file. An attempt that fails gives the plan back: its files go, the plan stays
-requested, and whoever comes next carries it out.
+The protocol is that of writes (`commit/states.py`). The instant is the plan's: an attempt that fails gives the plan
+back, and the next executor carries it out. The claim is written into the open sign, which tasks check before they open
+a file: an executor whose plan was taken over meanwhile finds another claim there.
 """
 
 from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Final
 
-from skep_table.commit.durability import sync_written
-from skep_table.commit.heartbeat import Heart, Heartbeats, Pulse, forget_heartbeat
-from skep_table.commit.instants import after_others_looked
-from skep_table.commit.leftovers import delete_files, files_of_instant
-from skep_table.commit.markers import claimed_by, close_markers, delete_markers, open_markers
+from skep_table.commit.changes import groups_of, touched_groups
+from skep_table.commit.heartbeat import ActiveWriters, HeartbeatLimits, delete_heartbeat
+from skep_table.commit.instants import after_others_have_read
+from skep_table.commit.machine import transition
+from skep_table.commit.markers import claimed_by, open_markers
+from skep_table.commit.participants import DataFiles
+from skep_table.commit.pending import PendingCommit
 from skep_table.commit.rollback import roll_back
-from skep_table.commit.setting import CommitSetting
-from skep_table.errors import CommitConflictError, SkepError, StorageError, storage_failure
-from skep_table.lock import held
-from skep_table.names import BaseFileName
-from skep_table.services.prepare import prepared
+from skep_table.commit.states import CLAIM, DISCARD, GIVE_BACK, TAKE_OVER, YIELD, CommitKind, CommitState
+from skep_table.commit.writable import check_version, drop_metadata_table
+from skep_table.errors import CommitConflictError, SkepError, storage_failure
 from skep_table.table import HudiTable
-from skep_table.timeline.instant import Action, Instant, State
-from skep_table.timeline.metadata import CommitMetadata
-from skep_table.timeline.write import complete, complete_staged, delete_pending, stage, transition_to_inflight
+from skep_table.timeline.instant import Instant, State
+from skep_table.timeline.metadata import CommitMetadata, WriteOperation
+from skep_table.timeline.write import delete_completed, delete_pending, transition_to_inflight
 
 log = logging.getLogger("skep.services")
-
-_GRACE_SECONDS: Final = 5.0  # after an interrupt: whoever sent it does not wait for long
 
 Check = Callable[[HudiTable], None]
 """Raises CommitConflictError where the plan does not fit the table any more: it is then taken off the timeline."""
 
 
-class Execution:
+class Execution(PendingCommit):
     """Use as a context manager: leaving it without `complete` gives the plan back."""
 
-    def __init__(self, table: HudiTable, instant: Instant, setting: CommitSetting, claim: str, heart: Heart) -> None:
-        self.table = table
-        self.instant = instant
-        self._setting = setting
-        self._claim = claim
-        self._heart = heart
-        self._done = False
+    kind = CommitKind.SERVICE
+
+    def __init__(self, table: HudiTable, planned: Instant, check: Check) -> None:
+        super().__init__(table)
+        self.instant = planned
+        self._check_plan = check
+        self._claim_id = uuid.uuid4().hex
 
     @classmethod
-    def begin(cls, table: HudiTable, planned: Instant, setting: CommitSetting, check: Check) -> Execution | None:
+    def begin(cls, table: HudiTable, planned: Instant, check: Check) -> Execution | None:
         """None when the plan is carried out or taken back already.
 
-        CommitConflictError when it fits no more, or another executor is at it.
+        CommitConflictError when it does not fit any more, or another executor is active.
         """
-        claim = uuid.uuid4().hex
-        heart = Heart(table.storage, Pulse.of(setting.options), setting.clock, setting.on_lost)
+        execution = cls(table, planned, check)
         try:
-            with held(setting.lock, setting.lock_timeout_seconds):
-                table = prepared(table, setting)
-                instant = pending_instant(table, planned)
+            with execution._exclusive() as (fresh, _):
+                check_version(fresh.config, fresh.storage.root)
+                execution.table = fresh = drop_metadata_table(fresh)
+                instant = pending_instant(fresh, planned)
                 if instant is None:
+                    execution._release()
                     return None
-                _check_or_forget(table, instant, setting, check)
-                _refuse_while_alive(table, instant, setting)
-                setting.lock.ensure_held()
-                forget_heartbeat(table.storage, instant.requested_time)
-                heart.announce(instant.requested_time)
+                execution.instant = instant
+                execution._fit(fresh)
+                _refuse_while_active(fresh, instant)
+                fresh.context.lock.ensure_held()
                 if instant.state is State.INFLIGHT:
-                    log.info("table %s: %s is taken over", table.config.name, instant.requested_time)
-                    _delete_written(table, instant, setting)
+                    execution._take_over()
                 else:
-                    instant = transition_to_inflight(table, instant)
-                open_markers(table.storage, instant.requested_time, claim)
-            heart.start()
-        except BaseException:
-            heart.stop()
+                    execution._claim()
+            execution._heartbeat.start()
+        except BaseException as error:
+            if execution.state in (CommitState.NEW, CommitState.ROLLED_BACK):
+                execution._release()
+            else:
+                execution.abort(error)
             raise
-        return cls(table, instant, setting, claim, heart)
+        return execution
 
     def __enter__(self) -> Execution:
         return self
@@ -88,125 +83,134 @@ class Execution:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._done:
-            return
-        self.give_back(error)
-        if isinstance(error, OSError) and not isinstance(error, SkepError):
+        super().__exit__(kind, error, trace)
+        if self.committed is None and isinstance(error, OSError) and not isinstance(error, SkepError):
             raise storage_failure(f"table {self.table.config.name}: {self.instant.action.value}", error) from error
 
-    def complete(self, metadata: CommitMetadata, check: Check) -> Instant:
+    def complete(self, metadata: CommitMetadata) -> Instant:
         """Makes the result visible. CommitConflictError when another executor took over, or the plan does not fit."""
-        setting, time = self._setting, self.instant.requested_time
-        sync_written(self.table.storage, metadata)
-        after_others_looked(self.table.reload(), self.instant, setting)
-        with held(setting.lock, setting.lock_timeout_seconds):
-            fresh = prepared(self.table, setting)
-            self._heart.ensure_alive()
-            self._ensure_ours(fresh)
-            _check_or_forget(fresh, self.instant, setting, check)
-            close_markers(fresh.storage, time)
-            written = {stat.path for stat in metadata.stats}
-            losing = [path for path in _files(fresh, self.instant, setting) if path not in written]
-            delete_files(fresh.storage, losing, setting)
-            self.instant = self._complete_file(fresh, metadata)
-            self._done = True
-        self._heart.stop()
-        try:
-            delete_markers(fresh.storage, time)
-        except SkepError:
-            log.exception("table %s: the markers of %s stay until the next write", fresh.config.name, time)
-        return self.instant
+        return self._finish(metadata)
 
-    def give_back(self, error: BaseException | None) -> None:
-        """Takes away what this attempt wrote. What goes wrong here is logged: the next executor takes over."""
-        self._done = True
-        setting, time = self._setting, self.instant.requested_time
-        name, action = self.table.config.name, self.instant.action.value
-        interrupted = error is not None and not isinstance(error, Exception)
-        what = "was interrupted" if interrupted else "failed"
-        patience = min(setting.lock_timeout_seconds, _GRACE_SECONDS) if interrupted else setting.lock_timeout_seconds
-        try:
-            with held(setting.lock, patience):
-                fresh = self.table.reload()
-                if pending_instant(fresh, self.instant) is None or claimed_by(fresh.storage, time) != self._claim:
-                    return
-                _delete_written(fresh, self.instant, setting)
-                delete_pending(fresh, self.instant, keep_requested=True)
-        except Exception as problem:
-            log.error(
-                "table %s: %s %s %s and could not be taken back (%s); it stays as it is, the next executor goes on",
-                *(name, action, time, what, problem),
-                exc_info=log.isEnabledFor(logging.DEBUG),
-            )
-        else:
-            level = logging.WARNING if interrupted or isinstance(error, OSError) else logging.INFO
-            log.log(level, "table %s: %s %s %s; what it wrote is taken away, the plan stays", name, action, time, what)
-        finally:
-            self._heart.stop()
-        setting.events.emit("service.given_back", instant=time, error=repr(error))
+    # -- steps
 
-    def _ensure_ours(self, fresh: HudiTable) -> None:
-        time = self.instant.requested_time
-        if pending_instant(fresh, self.instant) is None or claimed_by(fresh.storage, time) != self._claim:
+    @transition(CLAIM)
+    def _claim(self) -> None:
+        self._announce()
+        self.instant = transition_to_inflight(self.table, self.instant)
+        self._open()
+
+    @transition(TAKE_OVER)
+    def _take_over(self) -> None:
+        log.info("table %s: %s is taken over", self.table.config.name, self.instant.requested_time)
+        self._announce()
+        DataFiles().abort(self.table, self.instant)
+        self.table = self.table.reload()  # a snapshot remembers its listings, with the files that are deleted now
+        self._open()
+
+    def _announce(self) -> None:
+        delete_heartbeat(self.table.storage, self.instant.requested_time)  # that of an executor that died
+        self._heartbeat.announce(self.instant.requested_time)
+
+    def _open(self) -> None:
+        time, alive = self.instant.requested_time, self._heartbeat.ensure_alive
+        open_markers(self.table.storage, time, self._claim_id, ensure_alive=alive)
+
+    def _prepare_ahead(self, metadata: CommitMetadata) -> None:  # noqa: ARG002
+        if self.table.context.lock.leased:  # others share the table
+            after_others_have_read(self.table.reload(), self.instant)
+
+    def _verify(self, fresh: HudiTable, metadata: CommitMetadata) -> CommitMetadata:
+        check_version(fresh.config, fresh.storage.root)
+        if not self._is_ours(fresh):
+            time = self.instant.requested_time
             raise CommitConflictError(
                 f"table {fresh.config.name}: another executor took {self.instant.action.value} {time} over",
                 table=fresh.config.name,
                 instant=time,
             )
+        self._fit(fresh)
+        return metadata
 
-    def _complete_file(self, fresh: HudiTable, metadata: CommitMetadata) -> Instant:
-        """The commit point, under the lock or not at all where storage can rename."""
-        lock, clock = self._setting.lock, self._setting.clock
+    def _fit(self, fresh: HudiTable) -> None:
         try:
-            if lock.leased and fresh.storage.flags.atomic_rename:
-                staged = stage(fresh, self.instant, metadata, clock)
-                lock.ensure_held()
-                return complete_staged(fresh, staged)
-            lock.ensure_held()
-            return complete(fresh, self.instant, metadata, clock)
-        except (StorageError, FileNotFoundError):
-            # The call may have had its effect, and only its answer was lost.
-            time = self.instant.requested_time
-            done = next((i for i in self.table.reload().timeline.data().completed() if i.requested_time == time), None)
-            if done is None:
-                raise
-            return done
+            self._check_plan(fresh)
+        except CommitConflictError:
+            self._discard(fresh)
+            raise
+
+    @transition(DISCARD)
+    def _discard(self, fresh: HudiTable) -> None:
+        roll_back(fresh, self.instant)
+
+    def _collides(self, fresh: HudiTable, done: Instant, metadata: CommitMetadata, since: Sequence[Instant]) -> bool:  # noqa: ARG002
+        """Delta commits go on beside a compaction: they write to the slice that it begins."""
+        if self._is_superseded(fresh):
+            return True
+        if metadata.operation_type is WriteOperation.COMPACT:
+            return False
+        ours = groups_of(metadata)
+        return any(ours & touched_groups(fresh, other) for other in since)
+
+    def _revert_files(self, fresh: HudiTable, done: Instant) -> None:
+        if self._is_superseded(fresh):
+            delete_completed(fresh, done)  # the other executor has deleted the files, and completes the plan
+        else:
+            super()._revert_files(fresh, done)
+
+    def _is_superseded(self, fresh: HudiTable) -> bool:
+        """Whether another executor has opened the instant since this one ended the opening of files."""
+        return claimed_by(fresh.storage, self.instant.requested_time) is not None
+
+    # -- undoing
+
+    def _undo(self, error: BaseException | None) -> None:
+        with self._exclusive(self._patience(error)) as (fresh, _):
+            done = self._completed(fresh)
+            if done is not None and self.state is CommitState.READY:
+                self._confirm(done)
+            elif self._is_ours(fresh):
+                self._give_back(fresh)
+            else:
+                self._yield()
+
+    @transition(GIVE_BACK)
+    def _give_back(self, fresh: HudiTable) -> None:
+        for participant in reversed(self._participants):
+            participant.abort(fresh, self.instant)
+        delete_pending(fresh, self.instant, keep_requested=True)
+
+    @transition(YIELD)
+    def _yield(self) -> None:
+        """Nothing here is this executor's any more."""
+
+    def _is_ours(self, fresh: HudiTable) -> bool:
+        """Whether the plan is pending, and no other executor has claimed it. After PUBLISH no claim is left."""
+        if pending_instant(fresh, self.instant) is None:
+            return False
+        claim = claimed_by(fresh.storage, self.instant.requested_time)
+        return claim == self._claim_id or (claim is None and self.state in (CommitState.CHECKED, CommitState.READY))
+
+    def _report_undone(self, what: str, error: BaseException | None) -> None:
+        if self.state is not CommitState.GIVEN_BACK:
+            return
+        name, time, action = self.table.config.name, self.instant.requested_time, self.instant.action.value
+        level = logging.INFO if isinstance(error, Exception) and not isinstance(error, OSError) else logging.WARNING
+        log.log(level, "table %s: %s %s %s; its files are deleted, the plan stays", name, action, time, what)
+        self.table.context.events.emit("service.given_back", instant=time, error=repr(error))
 
 
 def pending_instant(table: HudiTable, planned: Instant) -> Instant | None:
-    """The planned instant as it is now; None when it is completed or gone."""
+    """The planned instant as it is now; None when it is completed or off the timeline."""
     time, action = planned.requested_time, planned.action
     pending = table.timeline.pending().of(action)
     return next((instant for instant in pending if instant.requested_time == time), None)
 
 
-def _refuse_while_alive(table: HudiTable, instant: Instant, setting: CommitSetting) -> None:
+def _refuse_while_active(table: HudiTable, instant: Instant) -> None:
     time = instant.requested_time
-    if Heartbeats(table.storage, Pulse.of(setting.options), setting.clock).is_alive(time):
+    if ActiveWriters(table.storage, HeartbeatLimits.of(table.options), table.context.clock).is_active(time):
         raise CommitConflictError(
             f"table {table.config.name}: another executor is carrying out {instant.action.value} {time}",
             table=table.config.name,
             instant=time,
         )
-
-
-def _check_or_forget(table: HudiTable, instant: Instant, setting: CommitSetting, check: Check) -> None:
-    try:
-        check(table)
-    except CommitConflictError:
-        roll_back(table, instant, setting)
-        raise
-
-
-def _files(table: HudiTable, instant: Instant, setting: CommitSetting) -> list[str]:
-    """Without the logs that writers may have begun over what a compaction is to write."""
-    found = files_of_instant(table, instant.requested_time, setting)
-    if instant.action is Action.LOG_COMPACTION:
-        return found
-    return [path for path in found if BaseFileName.parse(path.rpartition("/")[2]) is not None]
-
-
-def _delete_written(table: HudiTable, instant: Instant, setting: CommitSetting) -> None:
-    close_markers(table.storage, instant.requested_time)
-    delete_files(table.storage, _files(table, instant, setting), setting)
-    delete_markers(table.storage, instant.requested_time)

@@ -1,7 +1,7 @@
-"""Does what lies in a table's folders agree with its timeline? Changes nothing.
+"""Compares the files of a table with its timeline. Changes nothing.
 
-Files that no commit named, files that a commit named and that are not there, files that are not what their commit said.
-Only the newest slices are held to their commits: a clean has a right to all before them.
+Finds files that no commit names, files that a commit names and that are missing, and files that differ from their
+commit metadata. Only the newest slices are compared: a clean may have deleted all before them.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from functools import partial
 
 from skep_table.basefile import read_footer
 from skep_table.errors import FormatError
-from skep_table.names import BaseFileName, LogFileName
+from skep_table.instant_time import BEFORE_ALL, InstantTime
+from skep_table.names import BaseFileName, FileGroupId, LogFileName
 from skep_table.runner import Runner, ThreadRunner
 from skep_table.storage import FileStatus, Storage
 from skep_table.table import HudiTable
 from skep_table.timeline.metadata import WriteStat
-from skep_table.view.slicing import GroupKey
 
 
 class Problem(str, Enum):
@@ -27,24 +27,24 @@ class Problem(str, Enum):
     ORPHAN = "orphan"  # of an instant that the timeline does not know
     LEFTOVER = "leftover"  # of a write that is pending; the next write rolls it back, unless it is still going on
     DOUBLE = "double"  # a second file of one group and instant, of which a commit names one
-    MISSING = "missing"  # named by a commit, and not there
-    SIZE = "size"  # not as long as its commit says
-    ROWS = "rows"  # not as many rows as its commit says
+    MISSING = "missing"  # named by a commit, and missing
+    SIZE = "size"  # another length than in its commit metadata
+    ROWS = "rows"  # another number of rows than in its commit metadata
     DAMAGED = "damaged"  # can't be read
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One file that does not agree; `detail` says how, for people."""
+    """One file that does not agree with the timeline; `detail` explains it for people."""
 
     problem: Problem
     path: str
-    instant: str
+    instant: InstantTime
     detail: str
 
 
 def fsck(table: HudiTable, runner: Runner | None = None) -> list[Finding]:
-    """All that does not agree, by path. Every partition is listed, and the newest base files' footers are read."""
+    """All findings, by path. Every partition is listed, and the footers of the newest base files are read."""
     runner = runner or ThreadRunner()
     newest = _newest(table)
     partitions = table.view(metadata=False).partitions()
@@ -62,24 +62,24 @@ def fsck(table: HudiTable, runner: Runner | None = None) -> list[Finding]:
     return sorted(found, key=lambda finding: (finding.path, finding.problem.value))
 
 
-def _newest(table: HudiTable) -> Mapping[str, tuple[str, WriteStat]]:
-    """What the active timeline says of the newest slice of each live group: path → instant, and the stat."""
-    base: dict[GroupKey, tuple[str, WriteStat]] = {}
-    logs: dict[GroupKey, list[tuple[str, WriteStat]]] = {}
-    replaced: dict[GroupKey, str] = {}
+def _newest(table: HudiTable) -> Mapping[str, tuple[InstantTime, WriteStat]]:
+    """The write stats of the newest slice of each live group in the active timeline: path → instant, stat."""
+    base: dict[FileGroupId, tuple[InstantTime, WriteStat]] = {}
+    logs: dict[FileGroupId, list[tuple[InstantTime, WriteStat]]] = {}
+    replaced: dict[FileGroupId, InstantTime] = {}
     for instant in table.timeline.data().completed():
         metadata = table.commit_metadata(instant)
         time = instant.requested_time
         for path, ids in (metadata.partition_to_replace_file_ids or {}).items():
-            replaced.update({(path, file_id): time for file_id in ids})
+            replaced.update({FileGroupId(path, file_id): time for file_id in ids})
         for stat in metadata.stats:
-            group = stat.partition_path, stat.file_id
+            group = FileGroupId(stat.partition_path, stat.file_id)
             if stat.is_log:
                 logs.setdefault(group, []).append((time, stat))
             elif stat.path:
                 base[group] = time, stat
                 # logs of the slice before are the clean's; those of a slice that awaited this file stay
-                logs[group] = [each for each in logs.get(group, ()) if _slice_of(each[1]) >= time]
+                logs[group] = [each for each in logs.get(group, ()) if _slice_of(each[1]).is_at_or_after(time)]
     kept = {group: found for group, found in base.items() if group not in replaced}
     newest = {stat.path: (time, stat) for time, stat in kept.values()}
     for group, found in logs.items():
@@ -88,14 +88,14 @@ def _newest(table: HudiTable) -> Mapping[str, tuple[str, WriteStat]]:
     return newest
 
 
-def _slice_of(stat: WriteStat) -> str:
+def _slice_of(stat: WriteStat) -> InstantTime:
     name = LogFileName.parse(stat.path.rpartition("/")[2])
-    return name.instant_time if name else ""
+    return name.instant_time if name else BEFORE_ALL
 
 
 def _unnamed(table: HudiTable, files: Iterable[FileStatus]) -> Iterator[Finding]:
     pending = {instant.requested_time for instant in table.timeline.pending()}
-    bases: dict[tuple[str, str], str] = {}
+    bases: dict[tuple[str, InstantTime], str] = {}
     for file in sorted(files, key=lambda file: file.path):
         name = BaseFileName.parse(file.name) or LogFileName.parse(file.name)
         if name is None:
@@ -113,7 +113,7 @@ def _unnamed(table: HudiTable, files: Iterable[FileStatus]) -> Iterator[Finding]
             yield Finding(Problem.ORPHAN, file.path, time, "the timeline knows no such instant")
 
 
-def _compared(storage: Storage, task: tuple[str, WriteStat, FileStatus]) -> list[Finding]:
+def _compared(storage: Storage, task: tuple[InstantTime, WriteStat, FileStatus]) -> list[Finding]:
     instant, stat, file = task
     found = []
     if stat.is_log:
@@ -133,5 +133,5 @@ def _compared(storage: Storage, task: tuple[str, WriteStat, FileStatus]) -> list
     return found
 
 
-def _differs(problem: Problem, instant: str, stat: WriteStat, found: int, said: int, what: str) -> Finding:
-    return Finding(problem, stat.path, instant, f"{found:,} {what}, its commit says {said:,}")
+def _differs(problem: Problem, instant: InstantTime, stat: WriteStat, found: int, stated: int, what: str) -> Finding:
+    return Finding(problem, stat.path, instant, f"{found:,} {what}, its commit states {stated:,}")

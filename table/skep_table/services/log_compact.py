@@ -20,10 +20,9 @@ import pyarrow as pa
 from skep_table.basefile import BaseFileOptions
 from skep_table.commit.instants import request_plan
 from skep_table.commit.markers import list_markers
-from skep_table.commit.setting import CommitSetting
+from skep_table.commit.writable import prepared
 from skep_table.errors import CommitConflictError, UnsupportedError
 from skep_table.keys.dropped import DroppedColumns
-from skep_table.lock import held
 from skep_table.logfile import HeaderKey
 from skep_table.logfile.options import LogFileOptions
 from skep_table.merge import MergeRule, latest_per_key
@@ -36,7 +35,7 @@ from skep_table.services.compact import Compacted, check_compactable, refuse_run
 from skep_table.services.compact_options import LOG_COMPACT_FILES
 from skep_table.services.execution import Execution
 from skep_table.services.metrics import slice_metrics
-from skep_table.services.prepare import extra_of, prepared
+from skep_table.services.prepare import extra_of
 from skep_table.slices.context import SliceContext
 from skep_table.slices.logs import as_table, log_rows, open_blocks
 from skep_table.slices.options import MERGE_BYTES
@@ -47,8 +46,8 @@ from skep_table.timeline.plans import CompactionOperation, CompactionPlan
 from skep_table.timeline.write import delete_pending
 from skep_table.view import FileSlice, FileView
 from skep_table.write.append import Block, LogFiles, data_block, deletes_block, pieces
+from skep_table.write.candidates import CandidateFile, LogTail
 from skep_table.write.context import WriteContext
-from skep_table.write.index import IndexFile, LogTail
 from skep_table.write.options import MAX_FILE_BYTES
 from skep_table.write.profile import Bucket
 
@@ -57,35 +56,35 @@ _PLAN_VERSION: Final = 2  # paths are file names
 log = logging.getLogger("skep.compact")
 
 
-def compact_logs(table: HudiTable, setting: CommitSetting) -> list[Compacted]:
+def compact_logs(table: HudiTable) -> list[Compacted]:
     """Carries out what is planned already, then plans a log compaction and carries that out."""
-    done = execute_pending_log_compactions(table, setting)
-    instant = schedule_log_compaction(table, setting)
-    if instant is not None and (compacted := execute_log_compaction(table.reload(), instant, setting)) is not None:
+    done = execute_pending_log_compactions(table)
+    instant = schedule_log_compaction(table)
+    if instant is not None and (compacted := execute_log_compaction(table.reload(), instant)) is not None:
         done.append(compacted)
     return done
 
 
-def schedule_log_compaction(table: HudiTable, setting: CommitSetting) -> Instant | None:
+def schedule_log_compaction(table: HudiTable) -> Instant | None:
     """Writes a plan onto the timeline; None when no slice has log files enough.
 
     CommitConflictError while a write is under way; UnsupportedError for tables whose rows are merged column by column.
     """
-    with held(setting.lock, setting.lock_timeout_seconds):
-        table = prepared(table, setting)
+    with table.context.locked():
+        table = prepared(table)
         check_compactable(table)
-        _check_rule(table, setting.options)
+        _check_rule(table, table.options)
         refuse_running_writes(table)
-        plan = plan_log_compaction(table, setting)
+        plan = plan_log_compaction(table)
         if plan is None:
             return None
-        setting.lock.ensure_held()
-        return request_plan(table, Action.LOG_COMPACTION, plan, setting)
+        table.context.lock.ensure_held()
+        return request_plan(table, Action.LOG_COMPACTION, plan)
 
 
-def plan_log_compaction(table: HudiTable, setting: CommitSetting) -> CompactionPlan | None:
+def plan_log_compaction(table: HudiTable) -> CompactionPlan | None:
     """What a log compaction would do now, None for nothing. Changes nothing."""
-    view, options = table.view(metadata=False), setting.options
+    view, options = table.view(metadata=False), table.options
     planned = {
         (each.partition_path or "", each.file_id or "")
         for instant in pending_log_compactions(table)
@@ -96,9 +95,9 @@ def plan_log_compaction(table: HudiTable, setting: CommitSetting) -> CompactionP
     partitions = view.partitions()
     chosen = [
         _operation(slice_, options.value(MAX_FILE_BYTES))
-        for slices in setting.runner.map(look, partitions)
+        for slices in table.context.runner.map(look, partitions)
         for slice_ in slices
-        if (slice_.partition_path, slice_.file_id) not in planned
+        if slice_.group not in planned
     ]
     if not chosen:
         return None
@@ -110,33 +109,35 @@ def pending_log_compactions(table: HudiTable) -> Sequence[Instant]:
     return table.timeline.pending().of(Action.LOG_COMPACTION).instants
 
 
-def execute_pending_log_compactions(table: HudiTable, setting: CommitSetting) -> list[Compacted]:
+def execute_pending_log_compactions(table: HudiTable) -> list[Compacted]:
     """Carries out the planned log compactions, and those whose executor died."""
     table = table.reload()
-    done = [execute_log_compaction(table, instant, setting) for instant in pending_log_compactions(table)]
+    done = [execute_log_compaction(table, instant) for instant in pending_log_compactions(table)]
     return [compacted for compacted in done if compacted is not None]
 
 
-def execute_log_compaction(table: HudiTable, instant: Instant, setting: CommitSetting) -> Compacted | None:
+def execute_log_compaction(table: HudiTable, instant: Instant) -> Compacted | None:
     """Carries out a planned log compaction. None when that was done or taken back meanwhile.
 
     CommitConflictError when a slice was written to since: the plan is taken off the timeline then.
     """
     plan = table.requested_plan(CompactionPlan, instant)
     if plan is None:
-        with held(setting.lock, setting.lock_timeout_seconds):
+        with table.context.locked():
             delete_pending(table, instant)
         return None
     check = partial(_check_slices, plan=plan, instant=instant)
-    execution = Execution.begin(table, instant, setting, check)
+    execution = Execution.begin(table, instant, check)
     if execution is None:
         return None
-    with execution, setting.events.step("compact.logs", instant=instant.requested_time) as found:
-        job = _job(execution.table, execution.instant, setting)
+    with execution, table.context.events.step("compact.logs", instant=instant.requested_time) as found:
+        job = _job(execution.table, execution.instant)
         tasks = list(enumerate(_slices(execution.table, plan, instant)))
-        stats = [stat for written in setting.runner.map(partial(_compact_logs_of, job), tasks) for stat in written]
+        stats = [
+            stat for written in table.context.runner.map(partial(_compact_logs_of, job), tasks) for stat in written
+        ]
         metadata = _metadata(stats, extra_of(execution.table, job.context.schema))
-        compacted = Compacted(execution.complete(metadata, check), metadata)
+        compacted = Compacted(execution.complete(metadata), metadata)
         found.update(slices=compacted.slices)
     log.info("table %s: %s made the logs of %d slices one", table.config.name, instant.requested_time, len(tasks))
     return compacted
@@ -172,8 +173,8 @@ def _compact_logs_of(job: _Job, task: tuple[int, FileSlice]) -> list[WriteStat]:
         entries = in_delete_block(rows)
         kept = rows.filter(pa.array(~entries)).select(reader.schema.names()).cast(to_arrow(reader.schema))
         for part in pieces(kept, context.logs.block_bytes):
-            gone = int(deleted(part, reader.rule).sum())
-            files.write(Block(data_block(context, slice_.partition_path, part, more), part.num_rows - gone, gone))
+            count = int(deleted(part, reader.rule).sum())
+            files.write(Block(data_block(context, slice_.partition_path, part, more), part.num_rows - count, count))
         if entries.any() or not kept.num_rows:
             taken = rows.filter(pa.array(entries))
             files.write(Block(deletes_block(context, taken, more), deletes=taken.num_rows))
@@ -185,7 +186,7 @@ def _bucket(number: int, slice_: FileSlice) -> Bucket:
     base = slice_.base_file
     version = max(log.name.version for log in slice_.log_files)
     tail = LogTail(slice_.base_instant, version, names, str(base.name) if base else "")
-    file = IndexFile(slice_.file_id, base.path if base else "", slice_.base_instant, 0, tail=tail)
+    file = CandidateFile(slice_.file_id, base.path if base else "", slice_.base_instant, 0, tail=tail)
     return Bucket(number, slice_.partition_path, slice_.file_id, file)
 
 
@@ -193,7 +194,7 @@ def _check_rule(table: HudiTable, options: Options) -> None:
     rule = MergeRule.of(table.config, options)
     if rule.merger is not None or {rule.log.fill, rule.base.fill} != {Fill.NOTHING}:
         raise UnsupportedError(
-            f"table {table.config.name}: rows are merged column by column, their logs can't be put together alone",
+            f"table {table.config.name}: rows are merged column by column, their logs need the base file",
             hint="compact",
             table=table.config.name,
         )
@@ -231,10 +232,17 @@ def _slices(table: HudiTable, plan: CompactionPlan, instant: Instant) -> list[Fi
     """As they are now, without what executors of this plan wrote. CommitConflictError where one is not as planned."""
     view = table.view(metadata=False)
     own = {marker.file_name for marker in list_markers(table.storage, instant.requested_time) or ()}
+    partitions = sorted({operation.partition_path or "" for operation in plan.operations})
+    view.facts  # noqa: B018 - read once, before threads use it
+    groups = {
+        (group.partition_path, group.file_id): group
+        for of_partition in table.context.threads.map(view.file_groups, partitions)
+        for group in of_partition
+    }
     found = []
     for operation in plan.operations:
         partition = operation.partition_path or ""
-        group = next((g for g in view.file_groups(partition) if g.file_id == operation.file_id), None)
+        group = groups.get((partition, operation.file_id or ""))
         slice_ = group.slices[0] if group and group.pending_compaction is None else None
         names = {str(log.name) for log in slice_.log_files} - own if slice_ is not None else None
         if slice_ is None or names != set(operation.delta_file_paths):
@@ -256,21 +264,22 @@ def _check_slices(table: HudiTable, plan: CompactionPlan, instant: Instant) -> N
     _slices(table, plan, instant)
 
 
-def _job(table: HudiTable, instant: Instant, setting: CommitSetting) -> _Job:
+def _job(table: HudiTable, instant: Instant) -> _Job:
     schema = table.stored_schema()
     context = WriteContext(
         storage=table.storage,
+        format=table.format,
         instant_time=instant.requested_time,
         operation=WriteOperation.LOG_COMPACT,
         schema=schema,
-        rule=MergeRule.of(table.config, setting.options).with_defaults(schema),
-        files=BaseFileOptions.of(setting.options, meta=table.config.populate_meta_fields),
-        max_file_bytes=setting.options.value(MAX_FILE_BYTES),
+        rule=MergeRule.of(table.config, table.options).with_defaults(schema),
+        files=BaseFileOptions.of(table.options, meta=table.config.populate_meta_fields),
+        max_file_bytes=table.options.value(MAX_FILE_BYTES),
         combine=False,
-        logs=LogFileOptions.of(setting.options),
+        logs=LogFileOptions.of(table.options),
         dropped=DroppedColumns.of(table.config),
     )
-    return _Job(table, context, dict(setting.options))
+    return _Job(table, context, dict(table.options))
 
 
 def _metadata(stats: Sequence[WriteStat], extra: Mapping[str, str]) -> CommitMetadata:

@@ -1,4 +1,4 @@
-"""What a plan says of the work in it: Hudi's numbers for slices that are read and rewritten."""
+"""The metrics of a plan, as Hudi computes them for slices that are read and rewritten."""
 
 from __future__ import annotations
 

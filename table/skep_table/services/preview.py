@@ -1,10 +1,10 @@
-"""What services would do now, in the form that says what they did. Nothing here changes anything."""
+"""What services would do now: row by row, and as the `Done` of a service. Nothing here changes anything."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
-from skep_table.commit.setting import CommitSetting
 from skep_table.services.archive_plan import plan_archive
 from skep_table.services.automatic import clusters, is_clustering_due, is_due_for_compaction
 from skep_table.services.clean import plan_clean
@@ -19,53 +19,97 @@ from skep_table.services.log_compact import pending_log_compactions, plan_log_co
 from skep_table.services.ttl import expired_partitions, expires
 from skep_table.table import HudiTable
 from skep_table.timeline.instant import Action
+from skep_table.timeline.plans import CleanerPlan
 
 
-def preview_maintenance(table: HudiTable, setting: CommitSetting) -> Iterator[Done]:
+def preview_maintenance(table: HudiTable) -> Iterator[Done]:
     """Plans that wait, and what is due beside them."""
     table = table.reload()
     if table.config.is_mor:
         yield from (scheduled("log-compact", instant) for instant in pending_log_compactions(table))
         yield from (scheduled("compact", instant) for instant in pending_compactions(table))
-        if is_due_for_compaction(table, setting):
-            yield from preview_compaction(table, setting)
+        if is_due_for_compaction(table):
+            yield from preview_compaction(table)
     yield from (scheduled("cluster", instant) for instant in pending_clusterings(table))
-    if clusters(setting.options) and is_clustering_due(table, setting, CLUSTER_INLINE_COMMITS):
-        yield from preview_clustering(table, setting)
-    if expires(setting.options):
-        yield from preview_expiry(table, setting)
+    if clusters(table.options) and is_clustering_due(table, CLUSTER_INLINE_COMMITS):
+        yield from preview_clustering(table)
+    if expires(table.options):
+        yield from preview_expiry(table)
     yield from (scheduled("clean", instant) for instant in table.timeline.pending().of(Action.CLEAN))
-    yield from preview_clean(table, setting)
-    yield from preview_archive(table, setting)
+    yield from preview_clean(table)
+    yield from preview_archive(table)
 
 
-def preview_compaction(table: HudiTable, setting: CommitSetting) -> list[Done]:
+def preview_compaction(table: HudiTable) -> list[Done]:
+    """The file slices that a compaction would fold, as a count."""
+    return planned("compact", len(compaction_rows(table)), "file slice")
+
+
+def preview_log_compaction(table: HudiTable) -> list[Done]:
+    """The file slices whose log files a log compaction would merge, as a count."""
+    return planned("log-compact", len(compaction_rows(table, logs=True)), "file slice")
+
+
+def compaction_rows(table: HudiTable, *, logs: bool = False) -> list[dict[str, Any]]:
+    """A row per file slice that a compaction (`logs`: a log compaction) would fold. InputError for copy-on-write."""
     check_compactable(table)
-    plan = plan_compaction(table, setting, chooser(setting.options, setting.clock.now()))
-    return planned("compact", len(plan.operations) if plan else 0, "file slice")
+    if logs:
+        plan = plan_log_compaction(table)
+    else:
+        plan = plan_compaction(table, chooser(table.options, table.context.clock.now()))
+    return [
+        {
+            "partition": each.partition_path,
+            "file_id": each.file_id,
+            "base_instant": each.base_instant_time,
+            "log_files": len(each.delta_file_paths),
+            "log_bytes": int((each.metrics or {}).get("TOTAL_LOG_FILES_SIZE", 0)),
+        }
+        for each in (plan.operations if plan else ())
+    ]
 
 
-def preview_log_compaction(table: HudiTable, setting: CommitSetting) -> list[Done]:
-    check_compactable(table)
-    plan = plan_log_compaction(table, setting)
-    return planned("log-compact", len(plan.operations) if plan else 0, "file slice")
+def preview_clustering(table: HudiTable) -> list[Done]:
+    """The file groups that a clustering would rewrite, as a count."""
+    return planned("cluster", len(clustering_rows(table)), "file group")
 
 
-def preview_clustering(table: HudiTable, setting: CommitSetting) -> list[Done]:
-    check_clusterable(table, setting.options)
-    plan = plan_clustering(table, setting)
-    groups = plan.clustering_plan.input_groups if plan and plan.clustering_plan else ()
-    return planned("cluster", sum(len(group.slices) for group in groups), "file group")
+def clustering_rows(table: HudiTable) -> list[dict[str, Any]]:
+    """A row per file slice that a clustering would rewrite; `becomes`: the new file groups of its clustering group."""
+    check_clusterable(table, table.options)
+    plan = plan_clustering(table)
+    return [
+        {
+            "group": number,
+            "partition": each.partition_path,
+            "file_id": each.file_id,
+            "log_files": len(each.delta_file_paths),
+            "becomes": group.num_output_file_groups,
+        }
+        for number, group in enumerate(plan.clustering_plan.input_groups if plan and plan.clustering_plan else ())
+        for each in group.slices
+    ]
 
 
-def preview_expiry(table: HudiTable, setting: CommitSetting) -> list[Done]:
-    return planned("ttl", len(expired_partitions(table, setting)), "partition")
+def preview_expiry(table: HudiTable) -> list[Done]:
+    """The partitions that would be dropped, as a count."""
+    return planned("ttl", len(expired_partitions(table)), "partition")
 
 
-def preview_clean(table: HudiTable, setting: CommitSetting) -> list[Done]:
-    plan = plan_clean(table, setting).file_paths_to_be_deleted_per_partition or {}
-    return planned("clean", sum(map(len, plan.values())), "file")
+def preview_clean(table: HudiTable) -> list[Done]:
+    """The files that a clean would delete, as a count."""
+    return planned("clean", len(clean_rows(plan_clean(table))), "file")
 
 
-def preview_archive(table: HudiTable, setting: CommitSetting) -> list[Done]:
-    return planned("archive", len(plan_archive(table, setting.options, setting.runner).instants), "instant")
+def clean_rows(plan: CleanerPlan) -> list[dict[str, Any]]:
+    """A row per file that a clean plan deletes."""
+    return [
+        {"partition": partition, "file": (file.file_path or "").rpartition("/")[2]}
+        for partition, files in (plan.file_paths_to_be_deleted_per_partition or {}).items()
+        for file in files
+    ]
+
+
+def preview_archive(table: HudiTable) -> list[Done]:
+    """The instants that would be archived, as a count."""
+    return planned("archive", len(plan_archive(table).instants), "instant")

@@ -1,15 +1,14 @@
-"""Restore: makes the table what it was at a savepoint, by rolling back every write after it, newest first."""
+"""Restore: brings a table back to a savepoint, by rolling back every write after it, newest first."""
 
 from __future__ import annotations
 
 from skep_table.commit.instants import request_plan
-from skep_table.commit.recovery import finish_begun, refuse_living
+from skep_table.commit.recovery import finish_begun, refuse_active
 from skep_table.commit.restore import finish_restore
-from skep_table.commit.setting import CommitSetting
+from skep_table.commit.writable import prepared
 from skep_table.errors import InputError
-from skep_table.lock import held
+from skep_table.instant_time import InstantTime
 from skep_table.services.clean import finish_cleans
-from skep_table.services.prepare import prepared
 from skep_table.services.rollback import check_not_cleaned
 from skep_table.table import HudiTable
 from skep_table.timeline.instant import Action, Instant
@@ -17,29 +16,29 @@ from skep_table.timeline.plans import InstantInfo, RestoreMetadata, RestorePlan
 from skep_table.timeline.timeline import WRITE_ACTIONS
 
 
-def restore(table: HudiTable, savepoint: str, setting: CommitSetting) -> RestoreMetadata | None:
-    """Takes back all writes after a savepoint. None when there are none. InputError, and nothing has changed, where
-    the savepoint is not there or a later one stands in the way.
+def restore(table: HudiTable, savepoint: InstantTime) -> RestoreMetadata | None:
+    """Rolls back all writes after a savepoint, after an interrupted restore is finished. None when there are none.
 
-    A restore that died before is finished first. CommitConflictError while another writer is at work.
+    InputError, and nothing has changed, where there is no such savepoint or a later one. CommitConflictError while
+    another writer is active.
     """
-    with held(setting.lock, setting.lock_timeout_seconds):
-        table = prepared(table, setting)
+    with table.context.locked():
+        table = prepared(table)
         plan_restore(table, savepoint)
-        finish_cleans(table, setting)
-        table = finish_begun(table.reload(), setting)
+        finish_cleans(table)
+        table = finish_begun(table.reload())
         plan = plan_restore(table, savepoint)
         if not plan.instants_to_rollback:
             return None
-        later = [i for i in table.timeline.instants if i.requested_time > savepoint and i.action in WRITE_ACTIONS]
-        refuse_living(table, later, setting)
-        setting.lock.ensure_held()
-        instant = request_plan(table, Action.RESTORE, plan, setting)
-        return finish_restore(table.reload(), instant, setting)
+        later = table.timeline.of(*WRITE_ACTIONS).after(savepoint).instants
+        refuse_active(table, later)
+        table.context.lock.ensure_held()
+        instant = request_plan(table, Action.RESTORE, plan)
+        return finish_restore(table.reload(), instant)
 
 
-def plan_restore(table: HudiTable, savepoint: str) -> RestorePlan:
-    """What `restore` would take back. Changes nothing."""
+def plan_restore(table: HudiTable, savepoint: InstantTime) -> RestorePlan:
+    """The plan of `restore`: the writes to roll back, newest first. Changes nothing."""
     name, timeline = table.config.name, table.timeline
     savepoints = [i.requested_time for i in timeline.completed().of(Action.SAVEPOINT)]
     if savepoint not in savepoints:
@@ -55,8 +54,8 @@ def plan_restore(table: HudiTable, savepoint: str) -> RestorePlan:
             instant=savepoint,
             found=savepoints[-1],
         )
-    targets = [i for i in reversed(timeline.instants) if i.requested_time > savepoint and i.action in WRITE_ACTIONS]
-    archived = [i for i in timeline.archived() if i.requested_time > savepoint and i.action in WRITE_ACTIONS]
+    targets = list(reversed(timeline.of(*WRITE_ACTIONS).after(savepoint).instants))
+    archived = [i for i in timeline.archived() if i.requested_time.is_after(savepoint) and i.action in WRITE_ACTIONS]
     if archived:
         raise InputError(
             f"table {name}: {archived[0].requested_time} was written after the savepoint {savepoint} and is archived",

@@ -1,4 +1,4 @@
-"""What services keep their hands off: files that savepoints and pending plans need; and what the last clean left."""
+"""Files that services may not delete, since savepoints and pending plans need them; and the last clean."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from skep_table.timeline.plans import CleanMetadata, CompactionPlan, RequestedRe
 
 
 def last_clean(table: HudiTable) -> CleanMetadata | None:
-    """The account of the last completed clean of the active timeline."""
+    """The metadata of the last completed clean of the active timeline."""
     last = table.timeline.completed().of(Action.CLEAN).last()
-    account = table.plan(last) if last is not None else None
-    return account if isinstance(account, CleanMetadata) else None
+    metadata = table.plan(last) if last is not None else None
+    return metadata if isinstance(metadata, CleanMetadata) else None
 
 
 def protected_files(table: HudiTable) -> Mapping[str, frozenset[str]]:

@@ -4,45 +4,44 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from skep_table.commit.recovery import finish_begun, refuse_living
+from skep_table.commit.recovery import finish_begun, refuse_active
 from skep_table.commit.rollback import roll_back
 from skep_table.commit.rollback_plan import plan_rollback
-from skep_table.commit.setting import CommitSetting
+from skep_table.commit.writable import prepared
 from skep_table.errors import InputError, UnsupportedError
-from skep_table.lock import held
+from skep_table.instant_time import InstantTime
 from skep_table.services.clean import finish_cleans
-from skep_table.services.prepare import prepared
 from skep_table.table import HudiTable
 from skep_table.timeline.instant import Action, Instant, State
 from skep_table.timeline.plans import RollbackMetadata, RollbackPlan
 from skep_table.timeline.timeline import WRITE_ACTIONS
 
 
-def roll_back_instant(table: HudiTable, time: str, setting: CommitSetting) -> RollbackMetadata:
-    """Takes back the write requested at `time`. InputError, and nothing has changed, where Hudi would not allow it;
-    CommitConflictError where its writer is at work.
+def roll_back_instant(table: HudiTable, time: InstantTime) -> RollbackMetadata:
+    """Rolls back the write requested at `time`. InputError, and nothing has changed, where Hudi would not allow it;
+    CommitConflictError where its writer is active.
 
-    Services that died are finished first: a planned clean would delete what the rollback makes current again.
+    Interrupted services are finished first: a planned clean would delete files that the rollback makes current again.
     """
-    with held(setting.lock, setting.lock_timeout_seconds):
-        table = prepared(table, setting)
+    with table.context.locked():
+        table = prepared(table)
         check_rollback(table, time)
         if table.timeline.pending().of(Action.CLEAN, Action.ROLLBACK, Action.RESTORE).instants:
-            finish_cleans(table, setting)
-            table = finish_begun(table.reload(), setting)
+            finish_cleans(table)
+            table = finish_begun(table.reload())
         target = check_rollback(table, time)
-        refuse_living(table, [target], setting)
-        setting.lock.ensure_held()
-        return roll_back(table, target, setting)
+        refuse_active(table, [target])
+        table.context.lock.ensure_held()
+        return roll_back(table, target)
 
 
-def preview_rollback(table: HudiTable, time: str, setting: CommitSetting) -> RollbackPlan:
-    """What `roll_back_instant` would do. Changes nothing."""
-    return plan_rollback(table, check_rollback(table, time), setting)
+def preview_rollback(table: HudiTable, time: InstantTime) -> RollbackPlan:
+    """The plan of `roll_back_instant`. Changes nothing."""
+    return plan_rollback(table, check_rollback(table, time))
 
 
-def check_rollback(table: HudiTable, time: str) -> Instant:
-    """The instant to roll back. InputError where it is not there, kept by a savepoint, or built upon."""
+def check_rollback(table: HudiTable, time: InstantTime) -> Instant:
+    """The instant to roll back. InputError where it is missing, kept by a savepoint, or later writes build on it."""
     name, timeline = table.config.name, table.timeline
     target = next((i for i in timeline.instants if i.requested_time == time and i.action in WRITE_ACTIONS), None)
     if target is None:
@@ -56,7 +55,7 @@ def check_rollback(table: HudiTable, time: str) -> Instant:
     if target.is_completed:
         if timeline.of(Action.SAVEPOINT).contains(time):
             raise InputError(f"table {name}: {time} is kept by a savepoint", hint="delete that first", instant=time)
-        later = [i for i in timeline.instants if i.requested_time > time and i.action in WRITE_ACTIONS]
+        later = timeline.of(*WRITE_ACTIONS).after(time).instants
         if later:
             newest = later[-1]
             raise InputError(
@@ -69,7 +68,7 @@ def check_rollback(table: HudiTable, time: str) -> Instant:
     return target
 
 
-def _unknown(table: HudiTable, time: str) -> InputError:
+def _unknown(table: HudiTable, time: InstantTime) -> InputError:
     others = [i.action.value for i in table.timeline.instants if i.requested_time == time]
     if others:
         problem = f"{time} is a {others[0]}, which can't be rolled back"
@@ -82,14 +81,14 @@ def _unknown(table: HudiTable, time: str) -> InputError:
 
 def check_not_cleaned(table: HudiTable, targets: Collection[Instant]) -> None:
     """InputError when the slices that would be the latest without `targets` were cleaned away."""
-    view, gone = table.view(metadata=False), {target.requested_time for target in targets}
-    wanted: dict[str, dict[str, str]] = {}
+    view, rolled_back = table.view(metadata=False), {target.requested_time for target in targets}
+    wanted: dict[str, dict[str, InstantTime]] = {}
     for target in targets:
         if not target.is_completed:
             continue
         metadata = table.commit_metadata(target)
         for stat in metadata.stats:
-            if stat.prev_commit not in ("null", "", *gone):
+            if stat.prev_commit not in ("null", "", *rolled_back):
                 wanted.setdefault(stat.partition_path, {})[stat.file_id] = target.requested_time
         for partition, file_ids in (metadata.partition_to_replace_file_ids or {}).items():
             wanted.setdefault(partition, {}).update(dict.fromkeys(file_ids, target.requested_time))
@@ -98,18 +97,18 @@ def check_not_cleaned(table: HudiTable, targets: Collection[Instant]) -> None:
             group.file_id: [slice_.base_instant for slice_ in group.slices]
             for group in view.file_groups(partition, replaced=True)
         }
-        _check_groups(table, partition, groups.items(), there, gone)
+        _check_groups(table, partition, groups.items(), there, rolled_back)
 
 
 def _check_groups(
     table: HudiTable,
     partition: str,
-    groups: Iterable[tuple[str, str]],
-    there: dict[str, list[str]],
-    gone: Collection[str],
+    groups: Iterable[tuple[str, InstantTime]],
+    there: dict[str, list[InstantTime]],
+    rolled_back: Collection[InstantTime],
 ) -> None:
     for file_id, time in groups:
-        if not any(base not in gone for base in there.get(file_id, ())):
+        if not any(base not in rolled_back for base in there.get(file_id, ())):
             raise InputError(
                 f"table {table.config.name}: without {time}, rows of {partition or 'the table'}/{file_id} would be"
                 " lost: the cleaner has removed what was there before",

@@ -5,10 +5,7 @@ Only the columns they are ordered by stay in memory in any case.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
-from pathlib import Path
 from types import TracebackType
 from typing import Final
 
@@ -17,24 +14,22 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from skep_table.keys.text import column_of
-from skep_table.slices.spill import spill_folder, spilling
+from skep_table.slices.spill import Place, SpillFile
 
 _CHUNK_ROWS: Final = 65_536
 
 
 class RowSpool:
-    """A context manager: its file, below `folder` or the system's temporary one, is gone in the end."""
+    """A context manager: its temporary file, in `folder` or the system's temporary folder, is deleted in the end."""
 
     def __init__(self, columns: Sequence[str], limit_bytes: int, folder: str = "") -> None:
         self._columns = columns
         self._limit = limit_bytes
-        self._parent = folder or None
+        self._file = SpillFile(folder)
+        self._places: list[Place] = []
         self._held: list[pa.RecordBatch] = []
         self._size = 0
         self._keys: list[list[pa.Array]] = [[] for _ in columns]
-        self._folder: Path | None = None
-        self._file: pa.NativeFile | None = None
-        self._writer: pa.RecordBatchFileWriter | None = None
         self.rows = 0
 
     def __enter__(self) -> RowSpool:
@@ -43,34 +38,24 @@ class RowSpool:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        with suppress(OSError):  # the file goes anyway
-            if self._writer is not None:
-                self._writer.close()
-        if self._file is not None:
-            with suppress(OSError):
-                self._file.close()
-        if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
+        self._file.close()
 
     @property
     def is_spilled(self) -> bool:
-        return self._folder is not None
+        return bool(self._places)
 
     def add(self, rows: pa.RecordBatch) -> None:
         for held, name in zip(self._keys, self._columns, strict=True):
             held.append(column_of(rows, name))
         self.rows += rows.num_rows
         self._size += rows.nbytes
-        if self._writer is None and self._size > self._limit:
-            self._spill(rows.schema)
-        if self._writer is None:
-            self._held.append(rows)
-        else:
-            with spilling(self._folder):
-                self._writer.write_batch(rows)
+        self._held.append(rows)
+        if self._places or self._size > self._limit:
+            self._places += map(self._file.append, self._held)
+            self._held = []
 
     def ordered(self, order_of: Callable[[pa.Table], npt.NDArray[np.int64]]) -> Iterator[pa.RecordBatch]:
-        """All rows, in the order that `order_of` says of the key columns."""
+        """All rows, in the order that `order_of` computes from the key columns."""
         if not self.rows:
             return
         names = [str(number) for number in range(len(self._keys))]
@@ -86,25 +71,10 @@ class RowSpool:
         """So many that few batches are touched again for the next ones, and a share of the memory holds them."""
         return max(_CHUNK_ROWS, int(self._limit / 8 * self.rows / max(1, self._size)))
 
-    def _spill(self, schema: pa.Schema) -> None:
-        self._folder = spill_folder("skep-sort-", self._parent)
-        with spilling(self._folder):
-            self._file = pa.OSFile(str(self._folder / "rows.arrow"), "wb")
-            self._writer = pa.ipc.new_file(self._file, schema)
-            while self._held:
-                self._writer.write_batch(self._held.pop(0))
-
     def _batches(self) -> list[pa.RecordBatch]:
-        if self._writer is None:
-            return pa.Table.from_batches(self._held).combine_chunks().to_batches()
-        assert self._folder is not None
-        writer, self._writer = self._writer, None
-        with spilling(self._folder):
-            writer.close()
-            if self._file is not None:
-                self._file.close()
-        reader = pa.ipc.open_file(pa.memory_map(str(self._folder / "rows.arrow")))
-        return [reader.get_batch(number) for number in range(reader.num_record_batches)]
+        if self._places:
+            return self._file.mapped(self._places)
+        return pa.Table.from_batches(self._held).combine_chunks().to_batches()
 
 
 def _taken(batches: Sequence[pa.RecordBatch], starts: npt.NDArray[np.int64], wanted: npt.NDArray[np.int64]) -> pa.Table:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import contextlib
 
 from skep_table.commit.recovery import finish_begun
-from skep_table.commit.setting import CommitSetting
+from skep_table.commit.writable import prepared
 from skep_table.errors import AlreadyExistsError, InputError
-from skep_table.lock import held
+from skep_table.instant_time import InstantTime
 from skep_table.query.cleaned import not_whole
 from skep_table.services.clean import finish_cleans
-from skep_table.services.prepare import prepared
 from skep_table.table import HudiTable
 from skep_table.timeline.instant import Action, Instant, State
 from skep_table.timeline.plans import SavepointMetadata, SavepointPartitionMetadata
@@ -19,38 +18,41 @@ from skep_table.view import FileSlice
 
 
 def create_savepoint(
-    table: HudiTable, setting: CommitSetting, time: str | None = None, *, user: str = "", comments: str = ""
+    table: HudiTable, time: InstantTime | None = None, *, user: str = "", comments: str = ""
 ) -> SavepointMetadata:
-    """Keeps the files of the completed commit `time` (the last one) from being cleaned or archived."""
-    with held(setting.lock, setting.lock_timeout_seconds):
-        table = prepared(table, setting)
+    """Keeps the files of a completed commit, `time` or the last one, from being cleaned or archived.
+
+    InputError where there is no such commit, it has a savepoint, or its files are cleaned already.
+    """
+    with table.context.locked():
+        table = prepared(table)
         check_savepoint(table, time)
-        # A planned clean may hold files of this commit: what stays after it is known only then.
-        finish_cleans(table, setting)
-        table = finish_begun(table.reload(), setting)
+        # A planned clean may delete files of this commit.
+        finish_cleans(table)
+        table = finish_begun(table.reload())
         instant = check_savepoint(table, time)
-        account = _account(table, instant, setting, user, comments)
+        metadata = _metadata(table, instant, user, comments)
         savepoint = Instant(instant.requested_time, Action.SAVEPOINT, State.INFLIGHT)
-        setting.lock.ensure_held()
+        table.context.lock.ensure_held()
         for died in table.timeline.pending().of(Action.SAVEPOINT):
             if died.requested_time != savepoint.requested_time:
-                delete_pending(table, died)  # it would keep the archiver off for ever
-        with contextlib.suppress(AlreadyExistsError):  # one that died is made whole
+                delete_pending(table, died)  # it would block archiving for ever
+        with contextlib.suppress(AlreadyExistsError):  # an interrupted one is finished
             transition_to_inflight(table, savepoint)
-        complete(table, savepoint, account, setting.clock)
-    setting.events.emit("savepoint", instant=instant.requested_time)
-    return account
+        complete(table, savepoint, metadata, table.context.clock)
+    table.context.events.emit("savepoint", instant=instant.requested_time)
+    return metadata
 
 
-def plan_savepoint(table: HudiTable, setting: CommitSetting, time: str | None = None) -> SavepointMetadata:
+def plan_savepoint(table: HudiTable, time: InstantTime | None = None) -> SavepointMetadata:
     """What `create_savepoint` would keep. Changes nothing."""
-    return _account(table, check_savepoint(table, time), setting, "", "")
+    return _metadata(table, check_savepoint(table, time), "", "")
 
 
-def delete_savepoint(table: HudiTable, time: str, setting: CommitSetting) -> None:
-    """Lets cleaner and archiver have the commit again. InputError when there is no such savepoint."""
-    with held(setting.lock, setting.lock_timeout_seconds):
-        table = prepared(table, setting)
+def delete_savepoint(table: HudiTable, time: InstantTime) -> None:
+    """Deletes a savepoint: its commit may be cleaned and archived again. InputError when there is no such savepoint."""
+    with table.context.locked():
+        table = prepared(table)
         savepoint = next((i for i in table.timeline.of(Action.SAVEPOINT) if i.requested_time == time), None)
         if savepoint is None:
             raise InputError(f"table {table.config.name}: there is no savepoint {time}", instant=time)
@@ -59,8 +61,8 @@ def delete_savepoint(table: HudiTable, time: str, setting: CommitSetting) -> Non
         delete_pending(table, savepoint)
 
 
-def check_savepoint(table: HudiTable, time: str | None) -> Instant:
-    """The commit to keep. InputError where there is none, it is kept already, or the cleaner was there first."""
+def check_savepoint(table: HudiTable, time: InstantTime | None) -> Instant:
+    """The commit to keep. InputError where there is none, it has a savepoint, or its files are cleaned already."""
     name, commits = table.config.name, table.timeline.data().completed()
     instant = commits.last() if time is None else next((i for i in commits if i.requested_time == time), None)
     if instant is None:
@@ -75,14 +77,14 @@ def check_savepoint(table: HudiTable, time: str | None) -> Instant:
     return instant
 
 
-def _account(table: HudiTable, instant: Instant, setting: CommitSetting, user: str, comments: str) -> SavepointMetadata:
+def _metadata(table: HudiTable, instant: Instant, user: str, comments: str) -> SavepointMetadata:
     view = table.view(as_of=instant.requested_time, metadata=False)
     partitions = view.partitions()
     view.facts  # noqa: B018 - read once, before the threads ask for it
-    slices = dict(zip(partitions, setting.runner.map(view.slices, partitions), strict=True))
+    slices = dict(zip(partitions, table.context.runner.map(view.slices, partitions), strict=True))
     return SavepointMetadata(
         savepointed_by=user,
-        savepointed_at=int(setting.clock.now().timestamp() * 1000),
+        savepointed_at=int(table.context.clock.now().timestamp() * 1000),
         comments=comments,
         partition_metadata={
             partition: SavepointPartitionMetadata(

@@ -1,4 +1,4 @@
-"""Strategies of table services that others bring: Python functions found by entry point."""
+"""Strategies of table services from plug-ins: Python functions found by entry point."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TTL_GROUP: Final = "skep.ttl"
 
 
 class PlanStrategy(Protocol):
-    """Groups slices of one partition for a clustering: each answer is rewritten as a whole, what is in none stays."""
+    """Groups slices of one partition for a clustering: each group is rewritten as a whole, other slices stay."""
 
     def __call__(
         self, partition: str, slices: Sequence[FileSlice], options: Options
@@ -31,9 +31,9 @@ class PlanStrategy(Protocol):
 
 
 class ExecutionStrategy(Protocol):
-    """The rows of one group as they are to be written, from those that are there: put in order, masked, …
+    """Transforms the rows of one group before they are written: sorts, masks, filters.
 
-    `params` are the plan's. Rows have all columns, meta columns too, and keep them; those that don't come out are gone.
+    `params` are the plan's. Rows have all columns, meta columns included, and keep them; rows not returned are deleted.
     """
 
     def __call__(self, rows: Iterator[pa.RecordBatch], params: Mapping[str, str]) -> Iterator[pa.RecordBatch]: ...
@@ -61,7 +61,7 @@ def _registered(group: str, name: str) -> Any:
 
 
 def find_strategy(group: str, name: str, option: Option[Any], built_in: Sequence[str]) -> Any:
-    """What is registered as `name`. OptionError, naming what is built in, when there is nothing."""
+    """The function that is registered as `name`. OptionError, which names the built-in ones, when there is none."""
     found = _registered(group, name)
     if found is None:
         raise OptionError(

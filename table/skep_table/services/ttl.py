@@ -1,4 +1,4 @@
-"""Time to live of partitions: those whose time is up are dropped in one replace commit; the next clean deletes them."""
+"""Time to live of partitions: a replace commit drops expired partitions, the next clean deletes their files."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from enum import Enum
 from functools import partial
 from typing import Final
 
-from skep_table.commit.setting import CommitSetting
 from skep_table.errors import OptionError
+from skep_table.instant_time import InstantTime
 from skep_table.names import PARTITION_METAFILE, join
 from skep_table.options import Options, boolean, comma_list, one_of, option
 from skep_table.properties import parse_properties
@@ -24,7 +24,7 @@ from skep_table.write.result import WriteResult
 
 
 class Expiry(str, Enum):
-    """From when a partition's time counts: its last write, or its first."""
+    """The write from which a partition's time counts: its last, or its first."""
 
     KEEP_BY_TIME = "KEEP_BY_TIME"
     KEEP_BY_CREATION_TIME = "KEEP_BY_CREATION_TIME"
@@ -43,7 +43,7 @@ TTL_CLASS = option(
     f"{_STRATEGY}class",
     class_name,
     "",
-    "KeepByTimeStrategy or KeepByCreationTimeStrategy, as the type says it, or the name of an entry point",
+    "KeepByTimeStrategy or KeepByCreationTimeStrategy, as the type names it, or the name of an entry point",
 )
 _CLASSES: Final = {
     "KeepByTimeStrategy": Expiry.KEEP_BY_TIME,
@@ -53,20 +53,20 @@ _CLASSES: Final = {
 log = logging.getLogger("skep.ttl")
 
 
-def expire_partitions(table: HudiTable, setting: CommitSetting) -> list[WriteResult]:
-    """Drops the partitions whose time is up. OptionError when no time is set."""
-    if not expires(setting.options):
-        raise OptionError(f"how long partitions live is not said: {TTL_DAYS.key}", option=TTL_DAYS.key)
+def expire_partitions(table: HudiTable) -> list[WriteResult]:
+    """Drops the expired partitions. OptionError when no time to live is set."""
+    if not expires(table.options):
+        raise OptionError(f"no time to live of partitions is set: {TTL_DAYS.key}", option=TTL_DAYS.key)
     table = table.reload()
-    gone = expired_partitions(table, setting)
-    if not gone:
+    expired = expired_partitions(table)
+    if not expired:
         return []
-    return [LocalWriter(table, setting).delete_partitions(gone)]
+    return [LocalWriter(table).delete_partitions(expired)]
 
 
-def expired_partitions(table: HudiTable, setting: CommitSetting) -> list[str]:
+def expired_partitions(table: HudiTable) -> list[str]:
     """The partitions that would be dropped now, oldest first. Changes nothing."""
-    options = setting.options
+    options = table.options
     strategy = strategy_of(options)
     if not table.config.partition_fields:
         return []
@@ -74,9 +74,9 @@ def expired_partitions(table: HudiTable, setting: CommitSetting) -> list[str]:
     selected = options.value(TTL_SELECTED)
     partitions = [path for path in view.partitions() if not selected or path in selected]
     if isinstance(strategy, Expiry):
-        found = _before(table, view, partitions, strategy, setting)
+        found = _before(table, view, partitions, strategy)
     else:
-        found = [path for path in strategy(table, partitions, setting.clock.now(), options) if path in partitions]
+        found = [path for path in strategy(table, partitions, table.context.clock.now(), options) if path in partitions]
     if odd := [path for path in found if _is_pattern(path)]:
         log.warning("table %s: partitions with * in their path don't expire: %s", table.config.name, ", ".join(odd))
     live = [path for path in found if not _is_pattern(path) and view.file_groups(path)]
@@ -84,12 +84,12 @@ def expired_partitions(table: HudiTable, setting: CommitSetting) -> list[str]:
 
 
 def expires(options: Options) -> bool:
-    """Whether the options say how long partitions live. OptionError for a strategy that is not there."""
+    """Whether the options set a time to live. OptionError for an unknown strategy."""
     return options.value(TTL_DAYS) > 0 or not isinstance(strategy_of(options), Expiry)
 
 
 def strategy_of(options: Options) -> Expiry | TtlStrategy:
-    """OptionError for one that is not there."""
+    """The strategy that the options name. OptionError for an unknown one."""
     name = options.value(TTL_CLASS)
     if not name:
         return options.value(TTL_STRATEGY)
@@ -97,39 +97,40 @@ def strategy_of(options: Options) -> Expiry | TtlStrategy:
     return found
 
 
-def _before(
-    table: HudiTable, view: FileView, partitions: list[str], strategy: Expiry, setting: CommitSetting
-) -> list[str]:
-    """The partitions whose days are over, oldest first."""
-    days = setting.options.value(TTL_DAYS)
+def _before(table: HudiTable, view: FileView, partitions: list[str], strategy: Expiry) -> list[str]:
+    """The expired partitions, oldest first."""
+    days = table.options.value(TTL_DAYS)
     if days <= 0:
         return []
-    bound = format_instant_time(setting.clock.now() - timedelta(days=days), table.config.timezone)
-    times: Iterable[str | None]
+    bound = format_instant_time(table.context.clock.now() - timedelta(days=days), table.config.timezone)
+    times: Iterable[InstantTime | None]
     if strategy is Expiry.KEEP_BY_CREATION_TIME:
-        times = setting.runner.map(partial(_created, table), partitions)
+        times = table.context.runner.map(partial(_created, table), partitions)
     else:
-        view.facts  # noqa: B018 - read once, before the threads ask for it
-        times = _with_commits(table, partitions, setting.runner.map(partial(_last_write, view), partitions))
-    found = sorted((time, path) for time, path in zip(times, partitions, strict=True) if time and time < bound)
+        view.facts  # noqa: B018 - read once, before threads use it
+        times = _with_commits(table, partitions, table.context.runner.map(partial(_last_write, view), partitions))
+    found = sorted((time, path) for time, path in zip(times, partitions, strict=True) if time and time.is_before(bound))
     return [path for _, path in found]
 
 
-def _created(table: HudiTable, partition: str) -> str | None:
-    """The commit that came first to the partition, as its metafile says."""
+def _created(table: HudiTable, partition: str) -> InstantTime | None:
+    """The first commit of the partition, as its metafile states it."""
     try:
-        return parse_properties(table.storage.read(join(partition, PARTITION_METAFILE))).get("commitTime")
+        time = parse_properties(table.storage.read(join(partition, PARTITION_METAFILE))).get("commitTime")
     except FileNotFoundError:
         return None
+    return None if time is None else InstantTime(time)
 
 
-def _last_write(view: FileView, partition: str) -> str | None:
+def _last_write(view: FileView, partition: str) -> InstantTime | None:
     return max((slice_.base_instant for slice_ in view.slices(partition)), default=None)
 
 
-def _with_commits(table: HudiTable, partitions: list[str], times: Iterable[str | None]) -> list[str | None]:
-    """Delta commits leave no base file: what the active timeline says counts too."""
-    last: dict[str, str] = {}
+def _with_commits(
+    table: HudiTable, partitions: list[str], times: Iterable[InstantTime | None]
+) -> list[InstantTime | None]:
+    """Delta commits leave no base file: the commits of the active timeline count, too."""
+    last: dict[str, InstantTime] = {}
     for instant in table.timeline.data().completed():
         last.update(dict.fromkeys(table.commit_metadata(instant).partition_to_write_stats, instant.requested_time))
     return [max(time, last.get(path, time)) if time else None for path, time in zip(partitions, times, strict=True)]

@@ -1,6 +1,6 @@
 """Bootstrapped slices: a skeleton of meta columns in the table, the data columns still in the file they came from.
 
-The bootstrap index says which file that is: HFiles keyed by `part=<partition>;fileid=<file id>`. Row i of one is row i
+The bootstrap index names that file: HFiles keyed by `part=<partition>;fileid=<file id>`. Row i of one is row i
 of the other. Sources that have moved are found by option `hoodie.bootstrap.base.path`, as the new place of the old one.
 """
 
@@ -18,6 +18,7 @@ from skep_table.basefile import read_base, read_footer
 from skep_table.errors import CorruptFileError, FormatError, StorageError
 from skep_table.hfile import HFile
 from skep_table.keys.partition_path import folder_values, formatted_times
+from skep_table.names import FileGroupId
 from skep_table.options import Options
 from skep_table.schema.arrow import to_arrow
 from skep_table.schema.evolve import SourceNames
@@ -61,7 +62,7 @@ class BootstrapSource:
 
 
 _Entry = tuple[str, int]  # address and size in bytes
-_indexes: WeakKeyDictionary[HudiTable, dict[tuple[str, str], _Entry]] = WeakKeyDictionary()
+_indexes: WeakKeyDictionary[HudiTable, dict[FileGroupId, _Entry]] = WeakKeyDictionary()
 
 
 def source_of(table: HudiTable, slice: FileSlice, options: Options) -> BootstrapSource | None:
@@ -74,7 +75,7 @@ def source_of(table: HudiTable, slice: FileSlice, options: Options) -> Bootstrap
     index = _indexes.get(table)
     if index is None:
         index = _indexes[table] = _load(table)
-    entry = index.get((slice.partition_path, slice.file_id))
+    entry = index.get(slice.group)
     if entry is None:
         raise FormatError(
             f"{slice.base_file.path} is a skeleton, and the bootstrap index has no file for it",
@@ -131,12 +132,13 @@ def _source_rows(
         if values:
             held, named = set(read_footer(storage, name).arrow_schema.names), names or {}
             values = {column: value for column, value in values.items() if named.get(column, column) not in held}
-        for batch in read_base(storage, name, schema=_optional(wanted, values), names=names, batch_rows=batch_rows):
+        size, schema = max(0, source.size_bytes) or None, _optional(wanted, values)
+        for batch in read_base(storage, name, size=size, schema=schema, names=names, batch_rows=batch_rows):
             yield _filled(batch, values)
     except FileNotFoundError as error:
         raise StorageError(
             f"{skeleton} is a skeleton: its data columns lie in {source.path}, which is not there",
-            hint=f"{BOOTSTRAP_BASE_PATH.key} says where the files of the bootstrap are now",
+            hint=f"{BOOTSTRAP_BASE_PATH.key} names the folder where the files of the bootstrap are now",
             path=source.path,
         ) from error
 
@@ -182,13 +184,13 @@ class _Rows:
         return dict(zip(rows.schema.names, rows.columns, strict=True))
 
 
-def _load(table: HudiTable) -> dict[tuple[str, str], _Entry]:
-    index: dict[tuple[str, str], _Entry] = {}
+def _load(table: HudiTable) -> dict[FileGroupId, _Entry]:
+    index: dict[FileGroupId, _Entry] = {}
     for file in table.storage.list_prefix(_INDEX_FOLDER):
         if not file.name.startswith(".") and file.name.endswith(".hfile"):
             for key, value in HFile.open(table.storage, file.path, file.size_bytes).scan():
                 partition, _, file_id = key.decode().rpartition(";fileid=")
-                index[partition.removeprefix("part="), file_id] = _source(value, file.path)
+                index[FileGroupId(partition.removeprefix("part="), file_id)] = _source(value, file.path)
     return index
 
 
@@ -210,5 +212,5 @@ def _moved(source: str, old: str, new: str) -> str:
 
 
 def _plain(path: str) -> str:
-    """Without a scheme that only says that the path is local."""
+    """Without the scheme `file`, which local paths may have."""
     return "/" + path[len("file:") :].lstrip("/") if path.startswith("file:") else path

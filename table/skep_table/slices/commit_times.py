@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from skep_table.instant_time import BEFORE_ALL, InstantTime
+
 
 @dataclass(frozen=True, slots=True)
 class CommitTimes:
@@ -16,25 +18,29 @@ class CommitTimes:
     Whatever was written before the start of the active timeline is committed, also where the archive has lost it.
     """
 
-    named: frozenset[str]
-    after: str = ""
-    before: str = ""
+    named: frozenset[InstantTime]
+    after: InstantTime = BEFORE_ALL
+    before: InstantTime = BEFORE_ALL
 
     @classmethod
-    def of(cls, times: Iterable[str], after: str = "", before: str = "") -> CommitTimes:
+    def of(
+        cls, times: Iterable[InstantTime], after: InstantTime = BEFORE_ALL, before: InstantTime = BEFORE_ALL
+    ) -> CommitTimes:
+        """These instants, and those between `after` and `before`."""
         return cls(frozenset(times), after, before)
 
     @property
-    def last(self) -> str | None:
+    def last(self) -> InstantTime | None:
         """The latest of the named ones."""
         return max(self.named, default=None)
 
-    def __contains__(self, time: object) -> bool:
-        return time in self.named or (isinstance(time, str) and self.after < time < self.before)
+    def includes(self, time: InstantTime) -> bool:
+        """Whether rows of this commit are wanted."""
+        return time in self.named or time.is_between(self.after, self.before)
 
     def mask(self, times: pa.Array) -> pa.Array:
         """Row by row whether a commit time is one of them."""
         found = pc.is_in(times, value_set=pa.array(sorted(self.named), pa.string()))
-        if self.after < self.before:
+        if self.after.is_before(self.before):
             found = pc.or_(found, pc.and_(pc.greater(times, self.after), pc.less(times, self.before)))
         return pc.fill_null(found, False)

@@ -1,4 +1,4 @@
-"""What reading a slice knows of its table: schemas by version, keys, bootstrap sources, limits."""
+"""What reading a slice needs of its table: schemas by version, keys, bootstrap sources, limits."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from functools import cached_property
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from skep_table.instant_time import InstantTime
 from skep_table.keys import KeyGenerator
 from skep_table.logfile import BlockRule
 from skep_table.merge import MergeRule
@@ -16,8 +17,8 @@ from skep_table.options import Options
 from skep_table.schema.evolve import SourceNames
 from skep_table.schema.history import SchemaVersion, source_names, version_at
 from skep_table.schema.types import RECORD_KEY, Field, Schema, StringType
-from skep_table.slices.account import SliceAccount
 from skep_table.slices.commit_times import CommitTimes
+from skep_table.slices.counts import MergeCounts
 from skep_table.slices.history import schema_history
 from skep_table.table import HudiTable
 
@@ -29,25 +30,28 @@ class SliceContext:
     table: HudiTable
     schema: Schema
     columns: tuple[str, ...]
-    as_of: str | None
+    as_of: InstantTime | None
     options: Options
     commit_times: CommitTimes | None = None
     known_history: tuple[SchemaVersion, ...] | None = None
-    account: SliceAccount = field(default_factory=SliceAccount)
+    counts: MergeCounts = field(default_factory=MergeCounts)
 
     @cached_property
     def rule(self) -> MergeRule:
+        """How rows of one key are merged."""
         return MergeRule.of(self.table.config, self.options).with_defaults(self.schema)
 
     @cached_property
     def block_rule(self) -> BlockRule:
+        """Which log blocks are read."""
         counts = self.table.timeline.is_completed_or_archived
         if self.commit_times is None:
             return BlockRule(counts, self.as_of)
-        return BlockRule(counts, self.as_of, self.commit_times.__contains__)
+        return BlockRule(counts, self.as_of, self.commit_times.includes)
 
     @property
     def answer(self) -> Schema:
+        """The schema of the rows that are returned."""
         return self.schema.select(self.columns)
 
     @cached_property
@@ -86,7 +90,7 @@ class SliceContext:
             return rows.set_column(at, field, pc.coalesce(rows.column(at), keys))
         return pa.RecordBatch.from_arrays([*rows.columns, keys], schema=rows.schema.append(field))
 
-    def names_at(self, instant_time: str) -> SourceNames:
+    def names_at(self, instant_time: InstantTime) -> SourceNames:
         """Under which names a file of this instant holds the reader's columns, where they were renamed."""
         query = self._query_version
         file = version_at(self._history, instant_time) if query is not None else None
@@ -98,7 +102,7 @@ class SliceContext:
     def widens_exactly(self) -> bool:
         """Whether floats in Avro blocks become just these doubles: Hudi 0.15 and 1.0 leave that to Avro, where there
         is no schema history. Else they go by way of their texts, as those in base files do."""
-        return self.table.config.version < 9 and self._query_version is None
+        return self.table.format.reads.widens_floats_exactly and self._query_version is None
 
     @cached_property
     def _query_version(self) -> SchemaVersion | None:

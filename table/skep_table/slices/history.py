@@ -1,4 +1,4 @@
-"""The schema history of a table, read once for each look at it (`schema/history.py` has what it means)."""
+"""The schema history of a table, read once for each snapshot (`schema/history.py` interprets it)."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 from weakref import WeakKeyDictionary
 
+from skep_table.instant_time import InstantTime
 from skep_table.schema.evolve import SourceNames
 from skep_table.schema.history import LATEST_SCHEMA_KEYS, SchemaVersion, parse_history, source_names, version_at
 from skep_table.table import HudiTable
@@ -26,6 +27,8 @@ def schema_history(table: HudiTable) -> tuple[SchemaVersion, ...]:
 
 def _load(table: HudiTable) -> tuple[SchemaVersion, ...]:
     versions: dict[int, SchemaVersion] = {}
+    if not table.timeline.may_have_folder(FOLDER):
+        return ()
     for file in table.storage.list_prefix(FOLDER):
         # The newest file has all versions, but a clean-up or a crash may have left only older ones.
         if file.name.endswith(_FILE_ENDING) and not file.name.startswith("."):
@@ -43,7 +46,7 @@ def _load(table: HudiTable) -> tuple[SchemaVersion, ...]:
     return tuple(versions[number] for number in sorted(versions))
 
 
-def names_in_file(history: Sequence[SchemaVersion], instant_time: str) -> SourceNames:
+def names_in_file(history: Sequence[SchemaVersion], instant_time: InstantTime) -> SourceNames:
     """Under which names a file of this instant holds the columns of today, where they were renamed."""
     file = version_at(history, instant_time)
     if file is None or file == history[-1]:

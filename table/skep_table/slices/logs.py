@@ -28,13 +28,13 @@ def open_blocks(context: SliceContext, logs: Sequence[LogFile]) -> Iterator[list
                     file = files.enter_context(context.table.storage.open_input(log.path))
                     yield from read_blocks(file, log.path)
 
-        yield valid_blocks(context.account.seen(every()), context.block_rule)
+        yield valid_blocks(context.counts.seen(every()), context.block_rule)
 
 
 def log_rows(context: SliceContext, blocks: Sequence[LogBlock]) -> Iterator[pa.RecordBatch]:
     """The blocks' entries as rows of `context.keyed` with the helper columns of `merge/rows.py`.
 
-    All batches have one schema: columns that say what a partial update brought are there when a block is partial.
+    All batches have one schema: the columns that mark what a partial update contains are added when a block is partial.
     """
     schema = _row_schema(context, any(block.is_partial for block in blocks))
     for block in blocks:
@@ -122,13 +122,13 @@ def _deletes(context: SliceContext, block: LogBlock, schema: pa.Schema) -> pa.Re
         else:
             value = ordering.get(field.name)
             columns.append(pa.nulls(count, field.type) if value is None else value)
-    # Required columns are null in deletes: the merge takes them away before anyone sees them.
+    # Required columns are null in deletes, which the merge removes.
     loose = pa.schema([field.with_nullable(True) for field in schema])
     return pa.RecordBatch.from_arrays(columns, schema=loose)
 
 
 def _ordering_of_deletes(context: SliceContext, values: pa.Array) -> dict[str, pa.Array]:
-    """The ordering values by the column that holds them; none where the types tell that they can't be compared."""
+    """The ordering values by the column that holds them; none where the types can't be compared."""
     fields = context.rule.ordering_fields
     if pa.types.is_null(values.type) or not fields:
         return {}

@@ -10,14 +10,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from skep_table.basefile import read_base
+from skep_table.instant_time import InstantTime
 from skep_table.merge import Updates, latest_per_key
 from skep_table.schema.arrow import to_arrow
 from skep_table.schema.history import SchemaVersion
 from skep_table.schema.types import COMMIT_TIME, Schema
-from skep_table.slices.account import SliceAccount
 from skep_table.slices.bootstrap import read_stitched, source_of
 from skep_table.slices.commit_times import CommitTimes
 from skep_table.slices.context import SliceContext
+from skep_table.slices.counts import MergeCounts
 from skep_table.slices.logs import as_table, log_rows, open_blocks
 from skep_table.slices.options import MERGE_BYTES, SPILL_FOLDER
 from skep_table.slices.spill import Spill
@@ -34,27 +35,27 @@ def read_slice(
     *,
     columns: Sequence[str] | None = None,
     schema: Schema | None = None,
-    as_of: str | None = None,
+    as_of: InstantTime | None = None,
     filter: pc.Expression | None = None,
     commit_times: CommitTimes | None = None,
     options: Mapping[str, str] | None = None,
     history: tuple[SchemaVersion, ...] | None = None,
-    account: SliceAccount | None = None,
+    counts: MergeCounts | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a slice in the reader's `schema` (the table's, with meta columns, when None), only `columns` of it.
 
     `as_of` leaves out log blocks of later instants. `filter` may spare row groups of a slice without logs: rows that
     fail it may still come. `commit_times` reads as if no other commit had written to the slice: rows of others are left
     out before the merge. `options` win over the table's; log entries above `hoodie.memory.merge.max.size` bytes spill
-    to disk. `history` is the table's schema history where it is known already. `account` learns what the rows are made
-    of. Raises CorruptFileError and FormatError naming the file, SchemaError naming the column.
+    to disk. `history` is the table's schema history where it is known already. `counts` is filled while the rows are
+    read. Raises CorruptFileError and FormatError naming the file, SchemaError naming the column.
     """
     if schema is None:
         schema = table.schema(as_of)
         schema = schema.with_meta() if table.config.populate_meta_fields else schema
     wanted = schema.names() if columns is None else tuple(columns)
     every = table.options.with_values(options or {})
-    context = SliceContext(table, schema, wanted, as_of, every, commit_times, history, account or SliceAccount())
+    context = SliceContext(table, schema, wanted, as_of, every, commit_times, history, counts or MergeCounts())
     if not slice.log_files:
         yield from _base_rows(context, slice, context.answer, filter, BATCH_ROWS)
         return
@@ -79,8 +80,8 @@ def _merged(context: SliceContext, slice: FileSlice, entries: Iterator[pa.Record
     rows = as_table(held)
     del held
     updates = Updates(latest_per_key(rows, context.rule), context.rule)
-    context.account.entries += rows.num_rows
-    context.account.keeps_keys = updates.keeps_keys
+    context.counts.entries += rows.num_rows
+    context.counts.keeps_keys = updates.keeps_keys
     # Each batch looks its keys up in a table of the updates' keys, which is built anew: the more updates, the fewer.
     batch_rows = min(max(BATCH_ROWS, len(updates)), _LARGEST_BATCH_ROWS)
     for base in _keyed_base_rows(context, slice, batch_rows):
@@ -105,7 +106,7 @@ def _merged_on_disk(
     """
     with Spill(context.options.value(SPILL_FOLDER), level) as spill:
         for batch in entries:
-            context.account.entries += batch.num_rows if level == 0 else 0
+            context.counts.entries += batch.num_rows if level == 0 else 0
             spill.add_entries(batch)
         for base in base_rows:
             yield _answer(context, spill.add_base(base))
@@ -121,8 +122,8 @@ def _merged_on_disk(
 
 def _rest(context: SliceContext, updates: Updates) -> Iterator[pa.RecordBatch]:
     rest = updates.rest()
-    context.account.applied(updates, rest.num_rows)
-    context.account.beyond_base = True
+    context.counts.applied(updates, rest.num_rows)
+    context.counts.beyond_base = True
     for batch in rest.combine_chunks().to_batches(max_chunksize=BATCH_ROWS):
         if batch.num_rows:
             yield _answer(context, batch)
@@ -164,4 +165,5 @@ def _all_base_rows(
     if source is not None:
         yield from read_stitched(storage, path, source, wanted, batch_rows, names)
         return
-    yield from read_base(storage, path, schema=wanted, names=names, filter=filter, batch_rows=batch_rows)
+    size = slice.base_file.known_size
+    yield from read_base(storage, path, size=size, schema=wanted, names=names, filter=filter, batch_rows=batch_rows)

@@ -6,13 +6,15 @@ key hash is among the entries' go to disk; all others pass through.
 
 from __future__ import annotations
 
-import shutil
+import mmap
+import os
 import tempfile
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Final
+from typing import IO, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -43,16 +45,83 @@ def spilling(folder: object) -> Iterator[None]:
         ) from error
 
 
-def spill_folder(prefix: str, parent: str | None) -> Path:
-    """A new temporary folder in `parent`, which is made when missing; None is the system's place for them."""
-    with spilling(parent or tempfile.gettempdir()):
-        if parent is not None:
-            Path(parent).mkdir(parents=True, exist_ok=True)
-        return Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
+class Place(NamedTuple):
+    """Where one record batch lies in a SpillFile: offset and length in bytes."""
+
+    offset: int
+    length: int
+
+
+class SpillFile:
+    """Record batches of one schema in a temporary file, each read by its place.
+
+    The file has no name, so that it is deleted whatever ends the process; `close` frees its room at once. It is made
+    with the first batch, in `folder` (created when missing) or the system's temporary folder. Threads may append and
+    read at the same time. StorageError when the folder can't be written to.
+    """
+
+    def __init__(self, folder: str = "") -> None:
+        self._folder = folder or tempfile.gettempdir()
+        self._lock = threading.Lock()
+        self._file: IO[bytes] | None = None
+        self._writer: pa.RecordBatchStreamWriter | None = None
+        self._schema: pa.Schema | None = None
+        self._end = 0
+
+    @property
+    def size(self) -> int:
+        """Bytes written so far."""
+        return self._end
+
+    def append(self, rows: pa.RecordBatch) -> Place:
+        """Writes a batch; its columns are those of the first one."""
+        with self._lock, spilling(self._folder):
+            if self._file is None:
+                Path(self._folder).mkdir(parents=True, exist_ok=True)
+                self._file = tempfile.TemporaryFile(prefix="skep-spill-", dir=self._folder)  # noqa: SIM115 - see close
+                self._schema = rows.schema
+                self._writer = pa.ipc.new_stream(pa.PythonFile(self._file, "w"), rows.schema)
+                self._writer.write_batch(rows.slice(0, 0))  # the schema comes before the first batch
+            assert self._writer is not None
+            start = self._file.tell()
+            self._writer.write_batch(rows)
+            self._end = self._file.tell()
+            return Place(start, self._end - start)
+
+    def read(self, place: Place) -> pa.RecordBatch:
+        """The batch at a place that `append` returned."""
+        assert self._file is not None
+        assert self._schema is not None
+        data = pa.allocate_buffer(place.length)
+        view, done = memoryview(data), 0
+        with spilling(self._folder):
+            with self._lock:
+                self._file.flush()
+            while done < place.length:
+                read = os.preadv(self._file.fileno(), [view[done:]], place.offset + done)
+                if not read:
+                    raise OSError(f"{place.length - done} bytes are missing at the end")
+                done += read
+        return pa.ipc.read_record_batch(data, self._schema)
+
+    def mapped(self, places: Sequence[Place]) -> list[pa.RecordBatch]:
+        """The batches at these places without a copy: the system loads and drops their pages. Nothing may follow."""
+        assert self._file is not None
+        with spilling(self._folder):
+            self._file.flush()
+            whole = pa.py_buffer(mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ))
+        return [pa.ipc.read_record_batch(whole.slice(*place), self._schema) for place in places]
+
+    def close(self) -> None:
+        """Deletes the file."""
+        file, self._file, self._writer = self._file, None, None
+        if file is not None:
+            with suppress(OSError):  # what was buffered can't be written any more, and is not needed
+                file.close()
 
 
 class Spill:
-    """A context manager: its folder, below `folder` or the system's temporary one, is gone in the end.
+    """A context manager: its temporary file, in `folder` or the system's temporary folder, is deleted in the end.
 
     `level` counts how often the rows were divided before: each level divides by another share of the hash.
     """
@@ -60,28 +129,24 @@ class Spill:
     MOST_LEVELS: Final = 9
 
     def __init__(self, folder: str, level: int = 0) -> None:
-        self._parent = folder or None
+        self._files = SpillFile(folder), SpillFile(folder)
         self._shift = np.uint64(_PART_BITS * level)
-        self._entries: list[_Part] = []
-        self._base: list[_Part] = []
+        self._entries = [_Part(self._files[0]) for _ in range(_PARTS)]
+        self._base = [_Part(self._files[1]) for _ in range(_PARTS)]
         self._hashes: list[npt.NDArray[np.uint64]] = []
         self._known: npt.NDArray[np.uint64] | None = None
 
     def __enter__(self) -> Spill:
-        self._folder = spill_folder("skep-spill-", self._parent)
-        self._entries = [_Part(self._folder / f"entries-{number}.arrow") for number in range(_PARTS)]
-        self._base = [_Part(self._folder / f"base-{number}.arrow") for number in range(_PARTS)]
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for part in (*self._entries, *self._base):
-            with suppress(OSError):  # the files go anyway
-                part.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        for file in self._files:
+            file.close()
 
     def add_entries(self, rows: pa.RecordBatch) -> None:
+        """Adds rows of log files, in the order in which they apply."""
         hashes = _hashes(rows)
         self._hashes.append(np.unique(hashes))
         _distribute(rows, hashes >> self._shift, self._entries)
@@ -102,6 +167,7 @@ class Spill:
 
     @property
     def entries_bytes(self) -> int:
+        """Arrow data of the entries, in bytes."""
         return sum(part.bytes for part in self._entries)
 
     def parts(self) -> Iterator[SpilledPart]:
@@ -119,44 +185,32 @@ class SpilledPart:
 
     @property
     def entries_bytes(self) -> int:
+        """Arrow data of the entries, in bytes."""
         return self._entries.bytes
 
     def entries(self) -> Iterator[pa.RecordBatch]:
+        """Rows of log files, in the order in which they apply."""
         return self._entries.batches()
 
     def base(self) -> Iterator[pa.RecordBatch]:
+        """Rows of the base file that an entry may have the key of."""
         return self._base.batches()
 
 
 class _Part:
-    """One file of Arrow batches, opened with the first."""
+    """The batches of one part, in the order in which they came."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, file: SpillFile) -> None:
+        self._file = file
+        self._places: list[Place] = []
         self.bytes = 0
-        self._file: pa.NativeFile | None = None
-        self._writer: pa.RecordBatchStreamWriter | None = None
 
     def write(self, rows: pa.RecordBatch) -> None:
-        with spilling(self._path.parent):
-            if self._writer is None:
-                self._file = pa.OSFile(str(self._path), "wb")
-                self._writer = pa.ipc.new_stream(self._file, rows.schema)
-            self._writer.write_batch(rows)
+        self._places.append(self._file.append(rows))
         self.bytes += rows.nbytes
 
-    def close(self) -> None:
-        writer, file, self._writer, self._file = self._writer, self._file, None, None
-        if writer is not None and file is not None:
-            with spilling(self._path.parent), file:
-                writer.close()
-
     def batches(self) -> Iterator[pa.RecordBatch]:
-        self.close()
-        if not self._path.exists():
-            return
-        with pa.OSFile(str(self._path), "rb") as file:
-            yield from pa.ipc.open_stream(file)
+        return map(self._file.read, self._places)
 
 
 def _hashes(rows: pa.RecordBatch) -> npt.NDArray[np.uint64]:

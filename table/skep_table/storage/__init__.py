@@ -1,6 +1,6 @@
 """Storage: the one seam through which skep touches files. Every step that changes a table goes through `Storage`."""
 
-from skep_table.storage.base import FileStatus, Storage, StorageFlags
+from skep_table.storage.base import FileStatus, FolderListing, Storage, StorageFlags
 from skep_table.storage.folder import FolderStorage
 from skep_table.storage.hdfs import HdfsStorage
 from skep_table.storage.local import LocalStorage
@@ -9,6 +9,7 @@ from skep_table.storage.open import open_storage
 
 __all__ = [
     "FileStatus",
+    "FolderListing",
     "FolderStorage",
     "HdfsStorage",
     "LocalStorage",

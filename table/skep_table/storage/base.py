@@ -1,4 +1,4 @@
-"""The storage protocol: what skep asks of a file system or an object store, and what it may count on."""
+"""The storage protocol: the calls that skep makes to a file system or an object store, and their guarantees."""
 
 from __future__ import annotations
 
@@ -21,7 +21,16 @@ class FileStatus:
 
     @property
     def name(self) -> str:
+        """The file's name without its folder."""
         return self.path.rpartition("/")[2]
+
+
+@dataclass(frozen=True, slots=True)
+class FolderListing:
+    """What lies directly in a folder: its files sorted by path, and the names of its folders, sorted."""
+
+    files: list[FileStatus]
+    folders: list[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +62,9 @@ class Storage(Protocol):
         ...
 
     @property
-    def flags(self) -> StorageFlags: ...
+    def flags(self) -> StorageFlags:
+        """What the storage promises beyond this protocol."""
+        ...
 
     def uri(self, path: str) -> str:
         """The full address of a path, in the scheme of the root (`file:///…` for local paths), unescaped."""
@@ -63,24 +74,43 @@ class Storage(Protocol):
         """Files (never folders) in folder `path`, or below it. A folder that is not there is empty. Sorted by path."""
         ...
 
-    def list_folders(self, path: str) -> list[str]:
-        """Names of the folders directly in folder `path`, sorted."""
+    def list_folder(self, path: str) -> FolderListing:
+        """The files and folders directly in folder `path`, in one request (one per 1,000 entries on object stores).
+
+        A missing folder is empty. Object stores have no empty folders.
+        """
         ...
 
     def exists(self, path: str) -> bool:
         """Whether a file (or folder, where the storage has them) is there."""
         ...
 
-    def size(self, path: str) -> int: ...
-
-    def read(self, path: str) -> bytes: ...
-
-    def read_range(self, path: str, offset: int, length: int) -> bytes:
-        """At most `length` bytes from `offset`; fewer at the end of the file. A negative offset counts from the end."""
+    def size(self, path: str) -> int:
+        """The size of a file in bytes."""
         ...
 
-    def open_input(self, path: str) -> pa.NativeFile:
-        """A seekable Arrow file, for Parquet, ORC and log readers."""
+    def status(self, path: str) -> FileStatus:
+        """What a listing shows of one file, in one request; its time is as precise as there."""
+        ...
+
+    def read(self, path: str) -> bytes:
+        """All bytes of a file, in one request."""
+        ...
+
+    def read_range(self, path: str, offset: int, length: int) -> bytes:
+        """At most `length` bytes from `offset` (>= 0), in one request; fewer at the end of the file."""
+        ...
+
+    def read_suffix(self, path: str, length: int) -> bytes:
+        """The last `length` bytes in one request, without the file's size; all of them when the file is shorter."""
+        ...
+
+    def open_input(self, path: str, *, size: int | None = None) -> pa.NativeFile:
+        """A seekable Arrow file, for Parquet, ORC and log readers.
+
+        On object stores opening fetches the end of the file, which has its size. With `size` in bytes, of a file that
+        never grows, nothing is fetched before the first read, which then raises FileNotFoundError for a missing file.
+        """
         ...
 
     def open_write(self, path: str) -> AbstractContextManager[IO[bytes]]:
@@ -107,11 +137,19 @@ class Storage(Protocol):
         ...
 
     def rename(self, source: str, target: str) -> None:
-        """Moves a file. AlreadyExistsError when the target is there (where the storage can tell)."""
+        """Moves a file. AlreadyExistsError when the target exists."""
         ...
 
-    def delete(self, path: str, *, durable: bool = True) -> bool:
-        """Deletes a file; False when it was not there."""
+    def delete(self, path: str, *, durable: bool = True) -> None:
+        """Deletes a file, in one request. No error when it is missing."""
+        ...
+
+    def delete_many(self, paths: Collection[str], *, durable: bool = True) -> None:
+        """Deletes files: on object stores 1,000 by one request, on local disks in the order given. Missing is no error.
+
+        After `durable` no file of `paths` comes back, also one that an earlier call deleted. Tries all before it raises
+        StorageError, whose field `paths` has those that could not be deleted.
+        """
         ...
 
     def delete_folder(self, path: str, *, durable: bool = True) -> None:

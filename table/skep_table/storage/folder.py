@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import IO, TYPE_CHECKING
 
-from skep_table.storage.base import FileStatus, Storage, StorageFlags
+from skep_table.storage.base import FileStatus, FolderListing, Storage, StorageFlags
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -36,13 +36,16 @@ class FolderStorage:
     def uri(self, path: str) -> str:
         return self._storage.uri(self._outer(path))
 
-    def list_prefix(self, path: str, *, recursive: bool = False) -> list[FileStatus]:
+    def _inner(self, files: list[FileStatus]) -> list[FileStatus]:
         cut = len(self._folder) + 1
-        found = self._storage.list_prefix(self._outer(path), recursive=recursive)
-        return [replace(status, path=status.path[cut:]) for status in found]
+        return [replace(status, path=status.path[cut:]) for status in files]
 
-    def list_folders(self, path: str) -> list[str]:
-        return self._storage.list_folders(self._outer(path))
+    def list_prefix(self, path: str, *, recursive: bool = False) -> list[FileStatus]:
+        return self._inner(self._storage.list_prefix(self._outer(path), recursive=recursive))
+
+    def list_folder(self, path: str) -> FolderListing:
+        found = self._storage.list_folder(self._outer(path))
+        return FolderListing(self._inner(found.files), found.folders)
 
     def exists(self, path: str) -> bool:
         return self._storage.exists(self._outer(path))
@@ -50,14 +53,21 @@ class FolderStorage:
     def size(self, path: str) -> int:
         return self._storage.size(self._outer(path))
 
+    def status(self, path: str) -> FileStatus:
+        found = self._storage.status(self._outer(path))
+        return FileStatus(path, found.size_bytes, found.modified_ms)
+
     def read(self, path: str) -> bytes:
         return self._storage.read(self._outer(path))
 
     def read_range(self, path: str, offset: int, length: int) -> bytes:
         return self._storage.read_range(self._outer(path), offset, length)
 
-    def open_input(self, path: str) -> pa.NativeFile:
-        return self._storage.open_input(self._outer(path))
+    def read_suffix(self, path: str, length: int) -> bytes:
+        return self._storage.read_suffix(self._outer(path), length)
+
+    def open_input(self, path: str, *, size: int | None = None) -> pa.NativeFile:
+        return self._storage.open_input(self._outer(path), size=size)
 
     def open_write(self, path: str) -> AbstractContextManager[IO[bytes]]:
         return self._storage.open_write(self._outer(path))
@@ -74,8 +84,11 @@ class FolderStorage:
     def rename(self, source: str, target: str) -> None:
         self._storage.rename(self._outer(source), self._outer(target))
 
-    def delete(self, path: str, *, durable: bool = True) -> bool:
-        return self._storage.delete(self._outer(path), durable=durable)
+    def delete(self, path: str, *, durable: bool = True) -> None:
+        self._storage.delete(self._outer(path), durable=durable)
+
+    def delete_many(self, paths: Collection[str], *, durable: bool = True) -> None:
+        self._storage.delete_many([self._outer(path) for path in paths], durable=durable)
 
     def delete_folder(self, path: str, *, durable: bool = True) -> None:
         self._storage.delete_folder(self._outer(path), durable=durable)

@@ -10,18 +10,21 @@ from functools import cached_property
 from typing import IO, TYPE_CHECKING, Any, Final, cast
 
 from skep_table.errors import AlreadyExistsError, EnvironmentMissingError, StorageError
-from skep_table.storage.base import FileStatus, StorageFlags
+from skep_table.storage.base import FileStatus, FolderListing, StorageFlags
+from skep_table.storage.deletion import delete_each
 from skep_table.storage.ranged import RangedFile, span
+from skep_table.storage.remote import RemoteStorage
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 SCHEMES: Final = ("hdfs", "viewfs")
 # Of a job's options, those that Hadoop's client configuration knows; the files in HADOOP_CONF_DIR are read besides.
+_THREADS: Final = 8  # the name node takes one delete per call
 _PREFIXES: Final = ("dfs.", "fs.defaultFS", "fs.viewfs.", "hadoop.")
 
 
-class HdfsStorage:
+class HdfsStorage(RemoteStorage):
     """Files below one folder of HDFS. `options` are those of Hadoop's client, by their names there.
 
     Whole files are written under a temporary dot name in the same folder and then renamed: the name node decides who
@@ -31,25 +34,11 @@ class HdfsStorage:
     flags = StorageFlags(atomic_rename=True, conditional_put=True)
 
     def __init__(self, root: str, options: Mapping[str, str] | None = None) -> None:
-        self._root = root.rstrip("/")
-        self._options = dict(options or {})
+        super().__init__(root, options)
         scheme, _, rest = self._root.partition(":")
         authority, _, folder = rest[2:].partition("/") if rest.startswith("//") else ("", "", rest.lstrip("/"))
         self._server = f"{scheme}://{authority}" if authority else None
         self._folder = f"/{folder}".rstrip("/")
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return HdfsStorage, (self._root, self._options)
-
-    def __repr__(self) -> str:
-        return f"HdfsStorage({self._root!r})"
-
-    @property
-    def root(self) -> str:
-        return self._root
-
-    def uri(self, path: str) -> str:
-        return f"{self._root}/{path}" if path else self._root
 
     @cached_property
     def _hdfs(self) -> Any:
@@ -91,17 +80,21 @@ class HdfsStorage:
                 return []
         return [] if len(found) == 1 and found[0].path == self._at(path) else found
 
-    def list_prefix(self, path: str, *, recursive: bool = False) -> list[FileStatus]:
+    def _files(self, entries: list[Any]) -> list[FileStatus]:
         cut = len(self._folder) + 1
         found = [
-            FileStatus(entry.path[cut:], entry.length, entry.modification_time)
-            for entry in self._entries(path, recursive)
-            if not entry.isdir
+            FileStatus(entry.path[cut:], entry.length, entry.modification_time) for entry in entries if not entry.isdir
         ]
         return sorted(found, key=lambda status: status.path)
 
-    def list_folders(self, path: str) -> list[str]:
-        return sorted(entry.path.rpartition("/")[2] for entry in self._entries(path, False) if entry.isdir)
+    def list_prefix(self, path: str, *, recursive: bool = False) -> list[FileStatus]:
+        return self._files(self._entries(path, recursive))
+
+    def list_folder(self, path: str) -> FolderListing:
+        entries = self._entries(path, False)
+        return FolderListing(
+            self._files(entries), sorted(entry.path.rpartition("/")[2] for entry in entries if entry.isdir)
+        )
 
     def exists(self, path: str) -> bool:
         with self._mapped("exists", path):
@@ -115,6 +108,11 @@ class HdfsStorage:
         with self._mapped("size", path):
             return int(self._client.get_file_info(self._at(path)).length)
 
+    def status(self, path: str) -> FileStatus:
+        with self._mapped("status", path):
+            found = self._client.get_file_info(self._at(path))
+            return FileStatus(path, int(found.length), int(found.modification_time))
+
     def read(self, path: str) -> bytes:
         with self._mapped("read", path):
             return bytes(self._client.read(self._at(path)).read())
@@ -125,7 +123,13 @@ class HdfsStorage:
             start, end = span(offset, length, len(file))
             return bytes(file.read_range(start, end - start)) if end > start else b""
 
-    def open_input(self, path: str) -> pa.NativeFile:
+    def read_suffix(self, path: str, length: int) -> bytes:
+        with self._mapped("read_suffix", path):
+            file = self._client.read(self._at(path))
+            start, end = span(-length, length, len(file))
+            return bytes(file.read_range(start, end - start)) if end > start else b""
+
+    def open_input(self, path: str, *, size: int | None = None) -> pa.NativeFile:  # noqa: ARG002
         import pyarrow as pa
 
         with self._mapped("open_input", path):
@@ -149,9 +153,6 @@ class HdfsStorage:
                 self.delete(path)
             raise
 
-    def sync(self, paths: Collection[str]) -> None:
-        """Nothing: what was written has copies on other machines."""
-
     def create_exclusive(self, path: str, data: bytes, *, durable: bool = True) -> None:  # noqa: ARG002
         with self._mapped("create_exclusive", path), self._staged(path, data) as staged:
             try:
@@ -171,9 +172,12 @@ class HdfsStorage:
             except FileExistsError as error:
                 raise AlreadyExistsError(f"{target} exists already below {self._root}", path=target) from error
 
-    def delete(self, path: str, *, durable: bool = True) -> bool:  # noqa: ARG002
-        with self._mapped("delete", path):
-            return bool(self._client.delete(self._at(path)))
+    def delete(self, path: str, *, durable: bool = True) -> None:  # noqa: ARG002
+        with self._mapped("delete", path), contextlib.suppress(FileNotFoundError):
+            self._client.delete(self._at(path))
+
+    def delete_many(self, paths: Collection[str], *, durable: bool = True) -> None:  # noqa: ARG002
+        delete_each(paths, self.delete, self._root, _THREADS)
 
     def delete_folder(self, path: str, *, durable: bool = True) -> None:  # noqa: ARG002
         with self._mapped("delete_folder", path):
@@ -199,7 +203,7 @@ class HdfsStorage:
 
 
 class _Output(io.RawIOBase):
-    """A file that is being written: its failures are the storage's, and it knows how far it is, as Parquet asks."""
+    """A file that is being written. Its errors are StorageError; Parquet writers need its position."""
 
     def __init__(self, storage: HdfsStorage, path: str, file: Any) -> None:
         self._storage, self._path, self._file, self._count = storage, path, file, 0

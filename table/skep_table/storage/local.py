@@ -9,6 +9,7 @@ import io
 import itertools
 import os
 import shutil
+import threading
 import time
 import uuid
 from collections.abc import Collection, Iterator
@@ -17,7 +18,8 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
 
 from skep_table.errors import AlreadyExistsError, StorageError, storage_error
-from skep_table.storage.base import FileStatus, StorageFlags
+from skep_table.storage.base import FileStatus, FolderListing, StorageFlags
+from skep_table.storage.deletion import delete_each
 from skep_table.storage.versioned import Versioned
 
 if TYPE_CHECKING:
@@ -30,8 +32,6 @@ except ImportError:  # not on POSIX
 
 
 _GUARD_SECONDS: Final = 30.0
-# Folders whose entries in the folders above them this process has synced. Only ever spares a sync.
-_synced: Final[set[str]] = set()
 _SYNCED_MOST: Final = 10_000
 _SYNCS_AT_ONCE: Final = 16
 # Of a folder: it may be written to and not opened, or its file system has no sync of folders.
@@ -52,6 +52,43 @@ class _Output(io.FileIO):
     def close(self) -> None:
         with self._storage.mapped("write", self._path):
             super().close()
+
+
+class _SyncedFolders:
+    """Folders whose entry in the folder above this process has synced: they need no second sync. Threads share it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._known: set[Path] = set()
+        self._below: dict[Path, set[Path]] = {}  # of each folder above a known one: its folders on the way there
+
+    def __contains__(self, folder: Path) -> bool:
+        return folder in self._known
+
+    def add(self, folder: Path) -> None:
+        with self._lock:
+            if len(self._known) >= _SYNCED_MOST:
+                self._known.clear()
+                self._below.clear()
+            self._known.add(folder)
+            for inner, outer in itertools.pairwise((folder, *folder.parents)):
+                siblings = self._below.setdefault(outer, set())
+                if inner in siblings:
+                    break
+                siblings.add(inner)
+
+    def discard(self, folder: Path) -> None:
+        """Forgets a folder and all below it."""
+        with self._lock:
+            waiting = [folder]
+            while waiting:
+                each = waiting.pop()
+                self._known.discard(each)
+                waiting += self._below.pop(each, ())
+            self._below.get(folder.parent, set()).discard(folder)
+
+
+_synced: Final = _SyncedFolders()
 
 
 class LocalStorage:
@@ -82,6 +119,7 @@ class LocalStorage:
         return f"file://{self._folder}/{path}" if path else f"file://{self._folder}"
 
     def local_path(self, path: str) -> Path:
+        """Where a path lies on the local file system."""
         return self._folder / path if path else self._folder
 
     @contextlib.contextmanager
@@ -100,32 +138,38 @@ class LocalStorage:
         with self.mapped("list", path):
             while folders:
                 folder = folders.pop()
-                try:
-                    entries = os.scandir(self.local_path(folder))
-                except (FileNotFoundError, NotADirectoryError):
-                    continue
-                with entries:
-                    for entry in entries:
-                        name = f"{folder}/{entry.name}" if folder else entry.name
-                        try:
-                            if entry.is_dir():
-                                if recursive:
-                                    folders.append(name)
-                            else:
-                                status = entry.stat()
-                                found.append(FileStatus(name, status.st_size, status.st_mtime_ns // 1_000_000))
-                        except FileNotFoundError:
-                            continue  # deleted between the listing and the look
+                files, below = self._entries(folder)
+                found += files
+                if recursive:
+                    folders += [f"{folder}/{name}" if folder else name for name in below]
         found.sort(key=lambda status: status.path)
         return found
 
-    def list_folders(self, path: str) -> list[str]:
+    def list_folder(self, path: str) -> FolderListing:
         with self.mapped("list", path):
-            try:
-                with os.scandir(self.local_path(path)) as entries:
-                    return sorted(entry.name for entry in entries if entry.is_dir())
-            except (FileNotFoundError, NotADirectoryError):
-                return []
+            files, folders = self._entries(path)
+        return FolderListing(sorted(files, key=lambda status: status.path), sorted(folders))
+
+    def _entries(self, folder: str) -> tuple[list[FileStatus], list[str]]:
+        """Files, and names of folders, directly in a folder; none when it is missing."""
+        files: list[FileStatus] = []
+        folders: list[str] = []
+        try:
+            entries = os.scandir(self.local_path(folder))
+        except (FileNotFoundError, NotADirectoryError):
+            return files, folders
+        with entries:
+            for entry in entries:
+                if entry.is_dir():
+                    folders.append(entry.name)
+                    continue
+                try:
+                    status = entry.stat()
+                except FileNotFoundError:
+                    continue  # deleted since the folder was read
+                name = f"{folder}/{entry.name}" if folder else entry.name
+                files.append(FileStatus(name, status.st_size, status.st_mtime_ns // 1_000_000))
+        return files, folders
 
     def exists(self, path: str) -> bool:
         with self.mapped("exists", path):
@@ -135,20 +179,27 @@ class LocalStorage:
         with self.mapped("size", path):
             return self.local_path(path).stat().st_size
 
+    def status(self, path: str) -> FileStatus:
+        with self.mapped("status", path):
+            found = self.local_path(path).stat()
+            return FileStatus(path, found.st_size, found.st_mtime_ns // 1_000_000)
+
     def read(self, path: str) -> bytes:
         with self.mapped("read", path):
             return self.local_path(path).read_bytes()
 
     def read_range(self, path: str, offset: int, length: int) -> bytes:
         with self.mapped("read_range", path), self.local_path(path).open("rb") as file:
-            if offset < 0:
-                file.seek(max(0, os.fstat(file.fileno()).st_size + offset))
-            else:
-                file.seek(offset)
-            return file.read(length)
+            file.seek(offset)
+            return file.read(max(0, length))
 
-    def open_input(self, path: str) -> pa.NativeFile:
-        import pyarrow as pa  # not with the module: whoever only looks at a timeline does without
+    def read_suffix(self, path: str, length: int) -> bytes:
+        with self.mapped("read_suffix", path), self.local_path(path).open("rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - length))
+            return file.read(max(0, length))
+
+    def open_input(self, path: str, *, size: int | None = None) -> pa.NativeFile:  # noqa: ARG002 - the open file has it
+        import pyarrow as pa  # not with the module: reading a timeline does not need it
 
         with self.mapped("open_input", path):
             return pa.OSFile(str(self.local_path(path)), "rb")
@@ -180,7 +231,7 @@ class LocalStorage:
                 for _ in pool.map(_sync_if_there, wanted):
                     pass
         for _, folder in folders:
-            _note_synced(folder)
+            _synced.add(folder)
 
     def create_exclusive(self, path: str, data: bytes, *, durable: bool = True) -> None:
         target = self.local_path(path)
@@ -191,7 +242,7 @@ class LocalStorage:
                 except FileExistsError as error:
                     raise AlreadyExistsError(f"{path} exists already below {self._root}", path=path) from error
                 except FileNotFoundError as error:
-                    raise _taken_away("create_exclusive", path) from error
+                    raise _staged_file_missing("create_exclusive", path) from error
             if durable:
                 _sync_name(target)
 
@@ -202,7 +253,7 @@ class LocalStorage:
             try:
                 staged.replace(target)
             except FileNotFoundError as error:
-                raise _taken_away("replace_atomic", path) from error
+                raise _staged_file_missing("replace_atomic", path) from error
             _sync(target.parent)
 
     def rename(self, source: str, target: str) -> None:
@@ -218,7 +269,22 @@ class LocalStorage:
             self._drop_crc(old)
             _sync(old.parent)
 
-    def delete(self, path: str, *, durable: bool = True) -> bool:
+    def delete(self, path: str, *, durable: bool = True) -> None:
+        if self._unlink(path) and durable:
+            with self.mapped("delete", path):
+                _sync_if_there(self.local_path(path).parent)
+
+    def delete_many(self, paths: Collection[str], *, durable: bool = True) -> None:
+        try:
+            delete_each(paths, self._unlink, self._root)
+        finally:
+            if durable and paths:
+                with self.mapped("delete_many", ""), ThreadPoolExecutor(_SYNCS_AT_ONCE) as pool:
+                    for _ in pool.map(_sync_if_there, {self.local_path(path).parent for path in paths}):
+                        pass
+
+    def _unlink(self, path: str) -> bool:
+        """Whether there was a file to delete."""
         target = self.local_path(path)
         with self.mapped("delete", path):
             self._drop_crc(target)
@@ -226,22 +292,17 @@ class LocalStorage:
                 target.unlink()
             except FileNotFoundError:
                 return False
-            if durable:
-                with contextlib.suppress(FileNotFoundError):  # somebody deleted the folder, too
-                    _sync(target.parent)
-            return True
+        return True
 
     def delete_folder(self, path: str, *, durable: bool = True) -> None:
         folder = self.local_path(path)
         with self.mapped("delete_folder", path):
             if not folder.exists():
                 return
-            inside = f"{folder}/"
-            _synced.difference_update([known for known in tuple(_synced) if f"{known}/".startswith(inside)])
+            _synced.discard(folder)
             shutil.rmtree(folder, ignore_errors=False, onerror=_ignore_missing)
             if durable:
-                with contextlib.suppress(FileNotFoundError):
-                    _sync(folder.parent)
+                _sync_if_there(folder.parent)
 
     def read_versioned(self, path: str) -> Versioned | None:
         try:
@@ -281,28 +342,28 @@ class LocalStorage:
                     os.fsync(file.fileno())
             yield staged
         finally:
-            with contextlib.suppress(OSError):  # a dot file is in nobody's way
+            with contextlib.suppress(OSError):  # nothing reads dot files
                 staged.unlink(missing_ok=True)
 
     def _make_folder(self, folder: Path) -> None:
         """A folder and those above it that are missing, each of them synced into the one above.
 
-        Below the table's base path that is done for folders that are there, too: whoever made them may not be done.
+        Below the table's base path existing folders are synced, too: their creator may not have synced them yet.
         """
-        if str(folder) in _synced and folder.is_dir():
+        if folder in _synced and folder.is_dir():
             return
         missing = set(itertools.takewhile(lambda each: not each.is_dir(), (folder, *folder.parents)))
         folder.mkdir(parents=True, exist_ok=True)
         for each in (folder, *folder.parents):
-            if each not in missing and (str(each) in _synced or not each.is_relative_to(self._folder)):
+            if each not in missing and (each in _synced or not each.is_relative_to(self._folder)):
                 break
             _sync(each.parent)
-            _note_synced(each)
+            _synced.add(each)
 
     def _folders_above(self, folder: Path) -> Iterator[tuple[Path, Path]]:
         """The folders up to the base path whose names are not known to be on the disk, each with the one above it."""
         for each in (folder, *folder.parents):
-            if str(each) in _synced or not each.is_relative_to(self._folder):
+            if each in _synced or not each.is_relative_to(self._folder):
                 return
             yield each.parent, each
 
@@ -333,12 +394,6 @@ def _sync_if_there(place: Path) -> None:
         _sync(place)
 
 
-def _note_synced(folder: Path) -> None:
-    if len(_synced) >= _SYNCED_MOST:
-        _synced.clear()
-    _synced.add(str(folder))
-
-
 def _sync_name(target: Path) -> None:
     """Puts the new name of a file on the disk, or takes it back: callers look for it to learn if a call succeeded."""
     try:
@@ -348,13 +403,13 @@ def _sync_name(target: Path) -> None:
         raise
 
 
-def _taken_away(call: str, path: str) -> StorageError:
-    """Somebody took the caller for dead, and cleaned up after it, before the file had its name."""
-    return StorageError(f"{call} failed on {path}: its temporary file was taken away", call=call, path=path)
+def _staged_file_missing(call: str, path: str) -> StorageError:
+    """Another process considered the caller dead and cleaned up after it before the file had its name."""
+    return StorageError(f"{call} failed on {path}: its temporary file was deleted", call=call, path=path)
 
 
 def _lock_file(file: IO[bytes], path: str) -> None:
-    """The kernel's lock; it is given up with the file, or with the process."""
+    """Takes the kernel's lock, which is released when the file is closed or the process ends."""
     deadline = time.monotonic() + _GUARD_SECONDS
     while True:
         try:
@@ -362,7 +417,7 @@ def _lock_file(file: IO[bytes], path: str) -> None:
         except BlockingIOError as error:
             if time.monotonic() > deadline:
                 raise StorageError(
-                    f"swap failed on {path}: another process has been at it for {_GUARD_SECONDS:g} s",
+                    f"swap failed on {path}: another process has held its lock for {_GUARD_SECONDS:g} s",
                     hint="it may have been stopped",
                     call="swap",
                     path=path,

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import IO, TYPE_CHECKING, Any
 
 from skep_table.errors import AlreadyExistsError, EnvironmentMissingError, StorageError, storage_error
-from skep_table.storage.base import FileStatus, StorageFlags
-from skep_table.storage.ranged import RangedFile, span
+from skep_table.storage.base import FileStatus, FolderListing, StorageFlags
+from skep_table.storage.deletion import delete_each
+from skep_table.storage.ranged import TAIL_BYTES, RangedFile, span
+from skep_table.storage.remote import RemoteStorage
 from skep_table.storage.versioned import Versioned
 
 if TYPE_CHECKING:
@@ -34,6 +36,8 @@ _HADOOP_OPTIONS: Mapping[str, str] = {
 _PREFIXES = ("aws_", "google_", "azure_")
 # Output is held in memory up to this size, then in a temporary file, until it is complete.
 _SPOOL_BYTES = 64 << 20
+_DELETES_AT_ONCE = 1_000  # what S3 takes in one request
+_THREADS = 8  # for requests that a store has no bulk request for
 
 
 class _Spool(tempfile.SpooledTemporaryFile[bytes]):
@@ -46,7 +50,7 @@ class _Spool(tempfile.SpooledTemporaryFile[bytes]):
             raise storage_error("write", "", tempfile.gettempdir(), error) from error
 
 
-class ObjectStorage:
+class ObjectStorage(RemoteStorage):
     """Objects below one prefix. `options` are credentials and endpoints, by Hadoop's or obstore's names.
 
     Credentials that are not given come from the environment, as obstore finds them. A file that is written is sent when
@@ -54,23 +58,6 @@ class ObjectStorage:
     """
 
     flags = StorageFlags(atomic_rename=False, conditional_put=True)
-
-    def __init__(self, root: str, options: Mapping[str, str] | None = None) -> None:
-        self._root = root.rstrip("/")
-        self._options = dict(options or {})
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return ObjectStorage, (self._root, self._options)
-
-    def __repr__(self) -> str:
-        return f"ObjectStorage({self._root!r})"
-
-    @property
-    def root(self) -> str:
-        return self._root
-
-    def uri(self, path: str) -> str:
-        return f"{self._root}/{path}" if path else self._root
 
     @cached_property
     def _obstore(self) -> Any:
@@ -104,21 +91,17 @@ class ObjectStorage:
             raise
 
     def list_prefix(self, path: str, *, recursive: bool = False) -> list[FileStatus]:
-        prefix = path + "/" if path else None
+        if not recursive:
+            return self.list_folder(path).files
         with self._mapped("list", path):
-            if recursive:
-                metas = [meta for chunk in self._obstore.list(self._store, prefix) for meta in chunk]
-            else:
-                metas = list(self._obstore.list_with_delimiter(self._store, prefix)["objects"])
-        found = [
-            FileStatus(meta["path"], meta["size"], int(meta["last_modified"].timestamp() * 1000)) for meta in metas
-        ]
-        return sorted(found, key=lambda status: status.path)
+            chunks = self._obstore.list(self._store, path + "/" if path else None)
+            return _files(meta for chunk in chunks for meta in chunk)
 
-    def list_folders(self, path: str) -> list[str]:
+    def list_folder(self, path: str) -> FolderListing:
         with self._mapped("list", path):
-            answer = self._obstore.list_with_delimiter(self._store, path + "/" if path else None)
-        return sorted(prefix.rstrip("/").rpartition("/")[2] for prefix in answer["common_prefixes"])
+            found = self._obstore.list_with_delimiter(self._store, path + "/" if path else None)
+        folders = (prefix.rstrip("/").rpartition("/")[2] for prefix in found["common_prefixes"])
+        return FolderListing(_files(found["objects"]), sorted(folders))
 
     def exists(self, path: str) -> bool:
         try:
@@ -134,35 +117,71 @@ class ObjectStorage:
         with self._mapped("size", path):
             return int(self._obstore.head(self._store, path)["size"])
 
+    def status(self, path: str) -> FileStatus:
+        # By a listing that starts before the file: HEAD states times to the second, where listings may be finer.
+        folder = path.rpartition("/")[0] or None
+        with self._mapped("status", path):
+            for chunk in self._obstore.list(self._store, folder, offset=path[:-1]):
+                for meta in chunk:
+                    if meta["path"] == path:
+                        return FileStatus(path, meta["size"], int(meta["last_modified"].timestamp() * 1000))
+                    if meta["path"] > path:
+                        break
+        raise FileNotFoundError(path)
+
     def read(self, path: str) -> bytes:
         with self._mapped("read", path):
             return bytes(self._obstore.get(self._store, path).bytes())
 
     def read_range(self, path: str, offset: int, length: int) -> bytes:
-        """One request; more only where the range lies outside of the file, or the store knows no suffix ranges."""
         if length <= 0:
             return b""
         with self._mapped("read_range", path):
             try:
-                if offset < 0:
-                    tail = self._obstore.get(self._store, path, options={"range": {"suffix": -offset}})
-                    return bytes(tail.bytes())[:length]
                 return bytes(self._obstore.get_range(self._store, path, start=offset, end=offset + length))
-            except self._obstore.exceptions.BaseError:
-                start, end = span(offset, length, self.size(path))
-                return bytes(self._obstore.get_range(self._store, path, start=start, end=end)) if end > start else b""
+            except self._obstore.exceptions.NotFoundError:
+                raise
+            except self._obstore.exceptions.BaseError:  # stores refuse a range that begins behind the end
+                return self._within(path, offset, length)
 
-    def open_input(self, path: str) -> pa.NativeFile:
+    def read_suffix(self, path: str, length: int) -> bytes:
+        if length <= 0:
+            return b""
+        with self._mapped("read_suffix", path):
+            try:
+                return bytes(self._obstore.get(self._store, path, options={"range": {"suffix": length}}).bytes())
+            except self._obstore.exceptions.NotFoundError:
+                raise
+            except self._obstore.exceptions.BaseError:  # an empty file, or a store without suffix ranges (Azure)
+                return self._within(path, -length, length)
+
+    def _within(self, path: str, offset: int, length: int) -> bytes:
+        """What the file holds of a range, by its size: a second request, and a third."""
+        start, end = span(offset, length, self.size(path))
+        return bytes(self._obstore.get_range(self._store, path, start=start, end=end)) if end > start else b""
+
+    def open_input(self, path: str, *, size: int | None = None) -> pa.NativeFile:
         import pyarrow as pa
-
-        with self._mapped("open_input", path):
-            size = self.size(path)
 
         def fetch(start: int, end: int) -> bytes:
             with self._mapped("read_range", path):
                 return bytes(self._obstore.get_range(self._store, path, start=start, end=end))
 
-        return pa.PythonFile(RangedFile(fetch, size), mode="r")
+        if size is not None:
+            return pa.PythonFile(RangedFile(fetch, size), mode="r")
+        with self._mapped("open_input", path):
+            size, tail = self._tail(path)
+        return pa.PythonFile(RangedFile(fetch, size, tail), mode="r")
+
+    def _tail(self, path: str) -> tuple[int, bytes]:
+        """The size of a file and its last bytes, by one request."""
+        try:
+            found = self._obstore.get(self._store, path, options={"range": {"suffix": TAIL_BYTES}})
+            return int(found.meta["size"]), bytes(found.bytes())
+        except self._obstore.exceptions.NotFoundError:
+            raise
+        except self._obstore.exceptions.BaseError:  # an empty file, or a store without suffix ranges (Azure)
+            return self.size(path), b""
 
     @contextlib.contextmanager
     def open_write(self, path: str) -> Iterator[IO[bytes]]:
@@ -171,9 +190,6 @@ class ObjectStorage:
             spool.seek(0)
             with self._mapped("open_write", path):
                 self._obstore.put(self._store, path, spool)
-
-    def sync(self, paths: Collection[str]) -> None:
-        """Nothing: what was written has copies on other machines."""
 
     def create_exclusive(self, path: str, data: bytes, *, durable: bool = True) -> None:  # noqa: ARG002
         with self._mapped("create_exclusive", path):
@@ -212,19 +228,30 @@ class ObjectStorage:
         self.create_exclusive(target, self.read(source))
         self.delete(source)
 
-    def delete(self, path: str, *, durable: bool = True) -> bool:  # noqa: ARG002
-        try:
-            self.size(path)
-        except FileNotFoundError:
-            return False
-        with self._mapped("delete", path):
+    def delete(self, path: str, *, durable: bool = True) -> None:  # noqa: ARG002
+        with self._mapped("delete", path), contextlib.suppress(FileNotFoundError):
             self._obstore.delete(self._store, path)
-        return True
+
+    def delete_many(self, paths: Collection[str], *, durable: bool = True) -> None:  # noqa: ARG002
+        wanted = list(paths)
+        for start in range(0, len(wanted), _DELETES_AT_ONCE):
+            part = wanted[start : start + _DELETES_AT_ONCE]
+            try:
+                self._obstore.delete(self._store, part)
+            except self._obstore.exceptions.BaseError:  # at least one failed; some stores try none after that
+                delete_each(wanted[start:], self.delete, self._root, _THREADS)
+                return
 
     def delete_folder(self, path: str, *, durable: bool = True) -> None:  # noqa: ARG002
         with self._mapped("delete_folder", path):
-            for chunk in self._obstore.list(self._store, path + "/" if path else None):
-                self._obstore.delete(self._store, [meta["path"] for meta in chunk])
+            chunks = self._obstore.list(self._store, path + "/" if path else None, chunk_size=_DELETES_AT_ONCE)
+            for chunk in chunks:
+                self.delete_many([meta["path"] for meta in chunk])
+
+
+def _files(metas: Iterable[Any]) -> list[FileStatus]:
+    found = (FileStatus(meta["path"], meta["size"], int(meta["last_modified"].timestamp() * 1000)) for meta in metas)
+    return sorted(found, key=lambda status: status.path)
 
 
 def _store_options(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, Any]]:

@@ -1,6 +1,6 @@
-"""A table's settings, typed and checked: from properties, and back to the keys that its version has (format guide 1.3).
+"""A table's settings, typed and checked: parsed from properties and written to the keys of its version (guide 1.3).
 
-What Hudi's releases spell differently (merge settings, ordering fields, key generators) has one meaning here.
+Releases of Hudi spell merge settings, ordering fields and key generators differently; here each has one field.
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ from skep_table.table_config.keys import (
     KEY_GENERATOR_CLASS,
     KEY_GENERATOR_OF_CLASS,
     KEY_GENERATOR_TYPE,
-    LAYOUT_OF_VERSION,
     LAYOUT_VERSION,
     LEGACY_MERGE_STRATEGY_ID,
     MERGE_MODE,
@@ -63,7 +62,6 @@ from skep_table.table_config.keys import (
     mode_of_payload,
 )
 
-_MERGE_STATED_IN: Final = frozenset({8, 9})  # table versions whose properties name the merge mode and strategy
 _WRITTEN_EMPTY: Final = frozenset({DATABASE, PARTITION_FIELDS})
 _PARTIAL_UPDATE_MODE: Final[Callable[[str], PartialUpdateMode | None]] = one_of(PartialUpdateMode)
 
@@ -76,8 +74,8 @@ V = TypeVar("V")
 class TableConfig:
     """The settings of one table. `raw` holds the properties as they are in the file, unknown keys included.
 
-    For a table to be made, `raw` may hold further properties (key generator settings, say). `payload_class` is what the
-    file names, None where it names none; `merge_mode` and `merge_strategy_id` are derived for every version.
+    For a new table, `raw` may hold further properties, such as key generator settings. `payload_class` is the class in
+    the file, None without one; `merge_mode` and `merge_strategy_id` are derived for every version.
     `partition_fields` are plain names, without the `:type` that custom key generators add.
     """
 
@@ -108,32 +106,35 @@ class TableConfig:
 
     @property
     def is_mor(self) -> bool:
+        """Whether this is a merge-on-read table."""
         return self.type is TableType.MERGE_ON_READ
 
     @property
     def is_partitioned(self) -> bool:
+        """Whether the table has partition columns."""
         return bool(self.partition_fields)
 
     @property
     def dropped_columns(self) -> tuple[str, ...]:
-        """The partition columns that are in the paths only."""
+        """The partition columns that files do not contain: their values are in the partition paths only."""
         return self.partition_fields if self.drop_partition_columns else ()
 
     @classmethod
     def parse(cls, properties: Mapping[str, str], path: str = PROPERTIES_PATH) -> TableConfig:
-        """From the properties of a file. TableVersionError for an unknown version, FormatError naming the key."""
+        """Parses the properties of a file. TableVersionError for an unknown version, FormatError naming the key."""
         read = _Reader(properties, path)
         version = read.value(VERSION, int, 0)
-        if version not in LAYOUT_OF_VERSION:
+        properties_of = _VERSIONS.get(version)
+        if properties_of is None:
             raise _unreadable_version(version, path, properties.get(NAME))
-        layout_version = read.value(LAYOUT_VERSION, int, LAYOUT_OF_VERSION[version])
-        if layout_version != LAYOUT_OF_VERSION[version]:
+        expected = properties_of.layout_version
+        layout_version = read.value(LAYOUT_VERSION, int, expected)
+        if layout_version != expected:
             raise TableVersionError(
-                f"{path}: table version {version} goes with timeline layout {LAYOUT_OF_VERSION[version]}, "
-                f"not {layout_version}",
+                f"{path}: table version {version} goes with timeline layout {expected}, not {layout_version}",
                 path=path,
                 found=layout_version,
-                expected=LAYOUT_OF_VERSION[version],
+                expected=expected,
             )
         name = properties.get(NAME, "")
         if not name:
@@ -170,7 +171,7 @@ class TableConfig:
         )
 
     def to_properties(self) -> dict[str, str]:
-        """The properties of this config in the keys that its version has: `raw`, and what differs from it."""
+        """The properties in the keys of this table version: `raw`, updated by typed settings that differ from it."""
         stated = self._stated()
         before = TableConfig.parse(self.raw)._stated() if VERSION in self.raw else {}
         kept = {key: text for key, text in self.raw.items() if key in stated or key not in before}
@@ -198,7 +199,7 @@ class TableConfig:
             CDC_MODE: self.cdc_mode.value if self.cdc_enabled else "",
             METADATA_PARTITIONS: ",".join(self.metadata_partitions),
             CREATE_SCHEMA: self.create_schema or "",
-            **_VERSION_PROPERTIES[self.version](self),
+            **_VERSIONS[self.version].properties(self),
         }
         return {key: text for key, text in stated.items() if text or key in _WRITTEN_EMPTY}
 
@@ -243,7 +244,7 @@ def _key_generator(properties: Mapping[str, str]) -> str | None:
 
 def _merge_mode(read: _Reader, version: int, kind: TableType, payload: str | None, ordering: bool) -> MergeMode:
     by_ordering = MergeMode.EVENT_TIME_ORDERING if ordering else MergeMode.COMMIT_TIME_ORDERING
-    if version in _MERGE_STATED_IN:
+    if _VERSIONS[version].states_merge_mode:
         by_strategy = MODE_OF_STRATEGY.get(read.value(MERGE_STRATEGY_ID, str, ""))
         by_payload = mode_of_payload(payload) if payload else by_strategy
         return read.value(MERGE_MODE, one_of(MergeMode), by_payload or by_ordering)
@@ -254,7 +255,7 @@ def _merge_mode(read: _Reader, version: int, kind: TableType, payload: str | Non
 
 
 def _merge_strategy(properties: Mapping[str, str], version: int, mode: MergeMode) -> str:
-    stated = properties.get(MERGE_STRATEGY_ID) if version in _MERGE_STATED_IN else None
+    stated = properties.get(MERGE_STRATEGY_ID) if _VERSIONS[version].states_merge_mode else None
     return stated or STRATEGY_OF_MODE[mode]
 
 
@@ -301,7 +302,20 @@ def _layout_2(config: TableConfig) -> dict[str, str]:
     }
 
 
-_VERSION_PROPERTIES: Final = {6: _version_6, 8: _version_8, 9: _version_9}
+@dataclass(frozen=True, slots=True)
+class _VersionProperties:
+    """The properties of one table version. `states_merge_mode`: they name the merge mode and strategy."""
+
+    layout_version: int
+    states_merge_mode: bool
+    properties: Callable[[TableConfig], dict[str, str]]
+
+
+_VERSIONS: Final[Mapping[int, _VersionProperties]] = {
+    6: _VersionProperties(1, False, _version_6),
+    8: _VersionProperties(2, True, _version_8),
+    9: _VersionProperties(2, True, _version_9),
+}
 
 
 def table_checksum(name: str, database: str | None) -> str:
@@ -315,7 +329,7 @@ def with_checksum(properties: Mapping[str, str]) -> dict[str, str]:
 
 
 def _unreadable_version(version: int, path: str, name: str | None) -> TableVersionError:
-    known = ", ".join(map(str, LAYOUT_OF_VERSION))
+    known = ", ".join(map(str, _VERSIONS))
     hint = "let Hudi 0.15 write to the table once, which upgrades it to version 6" if version < 6 else None
     return TableVersionError(
         f"{path}: table {name} has version {version}; skep reads versions {known}",

@@ -54,7 +54,7 @@ _PAUSE_SECONDS: Final = 0.1
 
 
 def _load_properties(storage: Storage, clock: Clock) -> dict[str, str]:
-    # Between the looks at the two files an updater may have removed one and written the other: look again a few times.
+    # An updater may delete one file and write the other between our two reads: retry a few times.
     for attempt in range(_ATTEMPTS):
         damage: FormatError | None = None
         for path in (PROPERTIES_PATH, BACKUP_PATH):
@@ -100,7 +100,8 @@ def _recover(storage: Storage, clock: Clock) -> None:
 
 
 def _not_a_table(storage: Storage) -> NotATableError:
-    folders, files = storage.list_folders(""), [file.name for file in storage.list_prefix("")]
+    found = storage.list_folder("")
+    folders, files = found.folders, [file.name for file in found.files]
     names = [f"{name}/" for name in folders] + files
     shown = ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
     hint = None
@@ -108,7 +109,7 @@ def _not_a_table(storage: Storage) -> NotATableError:
         depth = parse_properties(storage.read(PARTITION_METAFILE)).get("partitionDepth", "some")
         hint = f"this is a partition's folder; the table's base is {depth} level(s) up"
     elif "_delta_log" in folders:
-        hint = "this looks like a Delta Lake table"
+        hint = "the folder contains a Delta Lake table"
     return NotATableError(
         f"no Hudi table at {storage.root}: {PROPERTIES_PATH} is missing; found {shown or 'nothing'}",
         hint=hint,

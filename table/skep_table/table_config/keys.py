@@ -1,17 +1,14 @@
-"""Table settings by name: the keys of `hoodie.properties`, and the kinds, modes and classes that stand in them."""
+"""Table settings by name: the keys of `hoodie.properties`, enumerations and class names that are their values."""
 
 from __future__ import annotations
 
 from enum import Enum
-from types import MappingProxyType
 from typing import Final
 
 from skep_table.names import META_FOLDER
 
 PROPERTIES_PATH: Final = f"{META_FOLDER}/hoodie.properties"
 BACKUP_PATH: Final = f"{META_FOLDER}/hoodie.properties.backup"
-LAYOUT_OF_VERSION: Final = MappingProxyType({6: 1, 8: 2, 9: 2})
-"""Table versions that skep knows, with the timeline layout that belongs to each."""
 
 NAME: Final = "hoodie.table.name"
 DATABASE: Final = "hoodie.database.name"
@@ -50,6 +47,8 @@ TABLE_FORMAT: Final = "hoodie.table.format"
 
 
 class TableType(str, Enum):
+    """Hudi: HoodieTableType."""
+
     COPY_ON_WRITE = "COPY_ON_WRITE"
     MERGE_ON_READ = "MERGE_ON_READ"
 
@@ -63,14 +62,14 @@ class MergeMode(str, Enum):
 
 
 class PartialUpdateMode(str, Enum):
-    """How a row that wins is completed from the one that loses (table version 9)."""
+    """Which columns of the newer row are filled from the older one when rows merge (table version 9)."""
 
     IGNORE_DEFAULTS = "IGNORE_DEFAULTS"
     FILL_UNAVAILABLE = "FILL_UNAVAILABLE"
 
 
 class CdcMode(str, Enum):
-    """What a change data file holds of each change."""
+    """Which images of a changed row a change data log file contains."""
 
     OP_KEY_ONLY = "OP_KEY_ONLY"
     DATA_BEFORE = "DATA_BEFORE"
@@ -78,7 +77,7 @@ class CdcMode(str, Enum):
 
 
 class TimelineZone(str, Enum):
-    """The time zone of instant times; LOCAL is that of the machine."""
+    """The time zone of instant times; LOCAL is the machine's."""
 
     UTC = "UTC"
     LOCAL = "LOCAL"
@@ -111,7 +110,7 @@ CLASS_OF_KEY_GENERATOR: Final = {
 }
 KEY_GENERATOR_OF_CLASS: Final = {name: kind for kind, name in CLASS_OF_KEY_GENERATOR.items()}
 USER_PROVIDED: Final = "USER_PROVIDED"
-"""The key generator's type name when its class is none of Hudi's own."""
+"""The key generator's type when its class is not one of Hudi's."""
 PAYLOAD_OF_MODE: Final = {
     MergeMode.COMMIT_TIME_ORDERING: OVERWRITE_WITH_LATEST,
     MergeMode.EVENT_TIME_ORDERING: DEFAULT_PAYLOAD,
@@ -120,5 +119,5 @@ PAYLOAD_OF_MODE: Final = {
 
 
 def mode_of_payload(payload_class: str) -> MergeMode:
-    """The merge mode that a payload class stands for."""
+    """The merge mode that a payload class corresponds to; CUSTOM for an unknown class."""
     return _MODE_OF_PAYLOAD.get(payload_class.rpartition(".")[2], MergeMode.CUSTOM)

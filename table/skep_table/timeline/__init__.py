@@ -1,1 +1,1 @@
-"""The timeline: what happened to a table, in order. Instants, their files by layout version, and what these contain."""
+"""The timeline: instants in order, the files that store them in each layout, and the contents of these files."""

@@ -1,6 +1,6 @@
 """The archived timeline of layout 1: log files of Avro entries, one for each instant file (format guide 2.10).
 
-Opened when asked for. A first pass keeps of each entry only what it is and where it lies; contents are read one by one.
+Read on first use. A first pass keeps the instant and the position of each entry; contents are read one by one.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from skep_table.errors import CorruptFileError, FormatError
+from skep_table.instant_time import CompletionTime, InstantTime
 from skep_table.names import LogFileName
 from skep_table.storage import Storage
 from skep_table.timeline.codec import metadata_of_record
@@ -57,7 +58,7 @@ class _Place:
 
 
 class ArchivedLog:
-    """Completed instants that have left the active timeline of layout 1, which knows no completion times."""
+    """Completed instants that were archived from the active timeline of layout 1. It has no completion times."""
 
     def __init__(self, storage: Storage, folder: str) -> None:
         self._storage = storage
@@ -66,13 +67,13 @@ class ArchivedLog:
     def instants(self) -> tuple[Instant, ...]:
         return tuple(sorted(self._places, key=lambda instant: instant.sort_key))
 
-    def completion_time_of(self, requested_time: str) -> str | None:  # noqa: ARG002
+    def completion_time_of(self, requested_time: InstantTime) -> CompletionTime | None:  # noqa: ARG002
         return None
 
     def holding(self, text: str) -> tuple[Instant, ...]:
-        """Instants, oldest first, among which are all whose completed file held `text`.
+        """Instants whose archived content may contain `text`, oldest first; none that does is missing.
 
-        Looks at bytes: decoding every commit that a table ever had would take a thousand times as long.
+        Compares bytes: decoding every commit of the history would take a thousand times as long.
         """
         found, needle = [], text.encode()
         for path in self._paths():
@@ -86,7 +87,7 @@ class ArchivedLog:
         return tuple(sorted(found, key=lambda instant: instant.sort_key))
 
     def completed_content(self, instant: Instant) -> CommitMetadata | Plan | None:
-        """What the instant's completed file held; None when the archive has no such instant, or keeps nothing of it."""
+        """The content of the instant's completed file; None where the archive lacks the instant or its content."""
         place = self._places.get(instant)
         if place is None or instant.action not in _MEMBER_OF:
             return None
@@ -113,14 +114,14 @@ class ArchivedLog:
         return found
 
     def _paths(self) -> list[str]:
-        """The archive's files, oldest first."""
+        """The archive files, oldest first."""
         names = ((file.path, LogFileName.parse(file.name)) for file in self._storage.list_prefix(self._folder))
         archives = [(path, name) for path, name in names if name is not None and name.extension == "archive"]
         return [path for path, _ in sorted(archives, key=lambda archive: archive[1].sort_key)]
 
 
 def _completed(block: LogBlock) -> Iterator[tuple[Instant, _Place]]:
-    """The completed instants of a block. What a crash cut short is not lost: its instant files are still there."""
+    """The completed instants of a block. A block that a crash cut is skipped: its instant files still exist."""
     from skep_table.logfile import BlockType
 
     if block.type is not BlockType.AVRO_DATA:
@@ -135,7 +136,7 @@ def _completed(block: LogBlock) -> Iterator[tuple[Instant, _Place]]:
 
 
 def _entries(content: bytes, block: LogBlock) -> Iterator[tuple[int, int]]:
-    """Offset and size of each record: behind the version and their count, each with its size in front."""
+    """Offset and size of each record. The block starts with a version and a count, each record with its size."""
     try:
         (count,) = _INT.unpack_from(content, _INT.size)
         at = 2 * _INT.size
@@ -167,16 +168,17 @@ def _decode(data: bytes, schema: Any, reader_schema: Any, place: _Place) -> dict
 
     try:
         record = fastavro.schemaless_reader(io.BytesIO(data), schema, reader_schema)
-    except Exception as error:  # the decoder fails in many ways on damaged bytes
+    except Exception as error:  # fastavro raises many types on damaged bytes
         raise CorruptFileError(f"{place} is not readable: {error}", path=place.path, offset=place.offset) from error
     if not isinstance(record, dict):
-        raise FormatError(f"{place} is no record", path=place.path, offset=place.offset)
+        raise FormatError(f"{place} is not a record", path=place.path, offset=place.offset)
     return record
 
 
 def _instant(entry: Mapping[str, Any], place: _Place) -> Instant:
     try:
-        return Instant(str(entry["commitTime"]), Action(entry["actionType"]).completed_as, State.COMPLETED)
+        time = InstantTime.parse(str(entry["commitTime"]), path=place.path)
+        return Instant(time, Action(entry["actionType"]).completed_as, State.COMPLETED)
     except ValueError as error:
         raise FormatError(
             f"{place}: unknown action {entry['actionType']!r}", path=place.path, found=entry["actionType"]

@@ -1,6 +1,6 @@
 """Commit metadata as bytes and back: JSON in timeline layout 1, Avro in layout 2 (format guide 2.5 and 3.1).
 
-Reading takes what any release wrote: unknown keys are passed over, missing and null ones have Java's defaults.
+Files of every release are read: unknown keys are ignored, missing and null ones have Java's defaults.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _REQUIRED: Final = {"file_id": "", "path": "", "partition_path": ""}
 
 
 def decode_json(data: bytes, path: str) -> CommitMetadata:
-    """From the bytes of an instant file of layout 1; an empty file is empty metadata. FormatError naming `path`."""
+    """Decodes an instant file of layout 1; an empty file is empty metadata. FormatError naming `path`."""
     if not data:
         return CommitMetadata()
     try:
@@ -66,7 +66,7 @@ def decode_json(data: bytes, path: str) -> CommitMetadata:
 
 
 def partitions_of_json(data: bytes, path: str) -> tuple[str, ...]:
-    """The partition paths alone, sorted, of what `decode_json` takes. FormatError naming `path`."""
+    """The sorted partition paths of the metadata that `decode_json` decodes. FormatError naming `path`."""
     try:
         record = json.loads(data) if data else {}
         members = (record.get("partitionToWriteStats"), record.get("partitionToReplaceFileIds"))
@@ -76,7 +76,7 @@ def partitions_of_json(data: bytes, path: str) -> tuple[str, ...]:
 
 
 def base_files_of_json(data: bytes, path: str) -> BaseFilesWritten:
-    """The base files together, of what `decode_json` takes. FormatError naming `path`."""
+    """The totals of base files of the metadata that `decode_json` decodes. FormatError naming `path`."""
     try:
         record = json.loads(data) if data else {}
         written = [
@@ -91,10 +91,12 @@ def base_files_of_json(data: bytes, path: str) -> BaseFilesWritten:
 
 
 def extra_of_json(data: bytes, path: str) -> Mapping[str, str]:
-    """The extra metadata alone, of what `decode_json` takes: of a commit of very many files their stats, which come
-    first, are not even parsed. FormatError naming `path`."""
+    """The extra metadata of the metadata that `decode_json` decodes. FormatError naming `path`.
+
+    The stats come first in the file and are not parsed: a commit may have very many.
+    """
     try:
-        # Closed by the braces that close the commit, what follows this key is the commit's own: no stat's, no text's.
+        # The rest from this key on parses only where the key is a member of the commit, not of a stat or inside a text.
         record = json.loads(b"{" + data[data.rindex(_EXTRA) :])
     except (ValueError, RecursionError):
         return decode_json(data, path).extra_metadata
@@ -102,7 +104,7 @@ def extra_of_json(data: bytes, path: str) -> Mapping[str, str]:
 
 
 def encode_json(metadata: CommitMetadata) -> bytes:
-    """The keys of Hudi 0.15.0."""
+    """Encodes with the keys of Hudi 0.15.0, in its order."""
     record: dict[str, Any] = {
         "partitionToWriteStats": _stats_record(metadata, _json_stat),
         "compacted": metadata.compacted,
@@ -115,24 +117,25 @@ def encode_json(metadata: CommitMetadata) -> bytes:
 
 
 def decode_avro(data: bytes, path: str) -> CommitMetadata:
-    """From the bytes of an instant file of layout 2; an empty file is empty metadata. FormatError naming `path`."""
+    """Decodes an instant file of layout 2; an empty file is empty metadata. FormatError naming `path`."""
     return _metadata(read_record(data, path), path) if data else CommitMetadata()
 
 
 def extra_of_avro(data: bytes, path: str) -> Mapping[str, str]:
-    """The extra metadata alone, of what `decode_avro` takes. FormatError naming `path`."""
+    """The extra metadata of the metadata that `decode_avro` decodes. FormatError naming `path`."""
     return _metadata(read_record(data, path, ("extraMetadata",)), path).extra_metadata if data else {}
 
 
 def encode_avro(metadata: CommitMetadata, release: str) -> bytes:
-    """In the schema of a Hudi release; with replaced file groups as HoodieReplaceCommitMetadata."""
+    """Encodes in the schema of a Hudi release: HoodieReplaceCommitMetadata where file groups were replaced, otherwise
+    HoodieCommitMetadata."""
     replaces = metadata.partition_to_replace_file_ids is not None
     kind = "HoodieReplaceCommitMetadata" if replaces else "HoodieCommitMetadata"
     return write_record(kind, release, commit_record(metadata))
 
 
 def commit_record(metadata: CommitMetadata) -> dict[str, Any]:
-    """As a HoodieCommitMetadata record, or with replaced file groups as a HoodieReplaceCommitMetadata."""
+    """The Avro record: HoodieReplaceCommitMetadata where file groups were replaced, otherwise HoodieCommitMetadata."""
     record: dict[str, Any] = {
         "partitionToWriteStats": _stats_record(metadata, _avro_stat),
         "compacted": metadata.compacted,
@@ -146,7 +149,7 @@ def commit_record(metadata: CommitMetadata) -> dict[str, Any]:
 
 
 def metadata_of_record(record: Mapping[str, Any], path: str) -> CommitMetadata:
-    """From a HoodieCommitMetadata (or replace) record that lies inside another file, an archive say."""
+    """Converts a HoodieCommitMetadata or HoodieReplaceCommitMetadata record, such as a member of an archive entry."""
     return _metadata(record, path)
 
 
@@ -166,11 +169,11 @@ def _metadata(record: Any, path: str) -> CommitMetadata:
             partition_to_replace_file_ids=None if replaced is None else {k: tuple(v) for k, v in replaced.items()},
         )
     except (AttributeError, TypeError, ValueError) as error:
-        raise _broken(path, f"a member of the wrong kind: {error}") from error
+        raise _broken(path, f"a member of the wrong type: {error}") from error
 
 
 def _stat(record: Mapping[str, Any]) -> WriteStat:
-    # Called once for each file that a commit wrote: keep it short.
+    # Called once for each file that a commit wrote: the hot loop of decoding.
     given = {name: value for key, name in _AVRO_STAT.items() if (value := record.get(key)) is not None}
     if "log_files" in given:
         given["log_files"] = tuple(given["log_files"])
@@ -191,7 +194,7 @@ def _json_stat(stat: WriteStat) -> dict[str, Any]:
 def _avro_stat(stat: WriteStat) -> dict[str, Any]:
     record = {key: getattr(stat, name) for key, name in _AVRO_STAT.items()}
     if stat.log_files is not None:
-        record["logFiles"] = list(stat.log_files)  # the encoder takes a tuple for a union's branch and value
+        record["logFiles"] = list(stat.log_files)  # fastavro reads a tuple as a union's branch and value
     if not stat.path:
         record["path"] = record["partitionPath"] = None
     return record
@@ -217,4 +220,4 @@ def _lists(mapping: Mapping[str, Iterable[str]]) -> dict[str, list[str]]:
 
 
 def _broken(path: str, problem: str) -> FormatError:
-    return FormatError(f"{path} holds no readable commit metadata: {problem}", path=path, expected="commit metadata")
+    return FormatError(f"{path} is not readable commit metadata: {problem}", path=path, expected="commit metadata")

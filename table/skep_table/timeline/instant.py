@@ -1,4 +1,4 @@
-"""An instant of the timeline: what (action), how far (state), when (requested and completion time)."""
+"""An instant of the timeline: its action, its state, its requested and completion time."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import total_ordering
 
+from skep_table.instant_time import CompletionTime, InstantTime
+
 
 class Action(str, Enum):
-    """Hudi's actions, spelt as in the file names."""
+    """Hudi's actions, in the spelling of instant file names (Hudi: HoodieTimeline)."""
 
     COMMIT = "commit"
     DELTA_COMMIT = "deltacommit"
@@ -25,7 +27,7 @@ class Action(str, Enum):
 
     @property
     def completed_as(self) -> Action:
-        """The action in the completed file's name: a compaction ends as a commit, and so on (format guide 2.2, 3)."""
+        """The action in the name of the completed file: a compaction completes as a commit (format guide 2.2 and 3)."""
         return _COMPLETED_AS.get(self, self)
 
 
@@ -41,7 +43,7 @@ DATA_ACTIONS = frozenset({Action.COMMIT, Action.DELTA_COMMIT, Action.REPLACE_COM
 
 @total_ordering
 class State(Enum):
-    """How far an action has come; a later state hides the earlier ones of the same requested time."""
+    """The progress of an action; of one requested time the furthest state counts (Hudi: HoodieInstant.State)."""
 
     REQUESTED = 0
     INFLIGHT = 1
@@ -53,22 +55,31 @@ class State(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Instant:
-    """One action at one time.
+    """One action at one time (Hudi: HoodieInstant).
 
-    `requested_time` is the text in the file name (17 digits, 14 in old tables, longer in metadata tables), compared as
-    text. `completion_time` is known in layout 2 for completed instants; in layout 1 it is None, or the file's
-    modification time where a caller asks for it.
+    `requested_time` has 17 digits, 14 in old tables, more in metadata tables. `completion_time` is set for completed
+    instants of layout 2, and None in layout 1.
     """
 
-    requested_time: str
+    requested_time: InstantTime
     action: Action
     state: State
-    completion_time: str | None = None
+    completion_time: CompletionTime | None = None
 
     @property
     def is_completed(self) -> bool:
+        """Whether the action has completed; otherwise the instant is pending."""
         return self.state is State.COMPLETED
 
     @property
-    def sort_key(self) -> tuple[str, int, str]:
+    def latest_time(self) -> InstantTime:
+        """The later of its two times: new instants are requested, and complete, after it."""
+        completed = self.completion_time
+        if completed is None or not completed.is_at_or_after_request(self.requested_time):
+            return self.requested_time
+        return InstantTime(completed)
+
+    @property
+    def sort_key(self) -> tuple[InstantTime, int, str]:
+        """The order of the timeline: requested time, then state, then action."""
         return self.requested_time, self.state.value, self.action.value

@@ -1,6 +1,6 @@
-"""What a completed (or inflight) write says of itself: HoodieCommitMetadata and HoodieWriteStat.
+"""The metadata of a completed or inflight write: HoodieCommitMetadata and HoodieWriteStat.
 
-Field names follow Hudi's JSON (format guide 2.5) in snake case; `timeline/codec.py` has both spellings and encodings.
+Field names follow Hudi's JSON (format guide 2.5) in snake case; `timeline/codec.py` encodes both.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ class WriteOperation(str, Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteStat:
-    """What one commit did to one file group. Sizes in bytes; `path` relative to the table's base.
+    """One file that a commit wrote (Hudi: HoodieWriteStat). Sizes in bytes; `path` is relative to the base path.
 
     `log_version`, `log_offset`, `base_file` and `log_files` are set for log files only. `prev_commit` is the base
-    instant of the slice before, the text "null" for a new file group.
+    instant of the previous slice, and the text "null" for a new file group.
     """
 
     file_id: str
@@ -74,17 +74,18 @@ class WriteStat:
 
     @property
     def is_log(self) -> bool:
+        """Whether the file is a log file."""
         return names_log(self.path, self.log_version)
 
 
 def names_log(path: str, log_version: int | None) -> bool:
-    """Whether a stat of a file so named is of a log file."""
+    """Whether `path` is the path of a log file; `log_version` is that of its stat."""
     return log_version is not None or "/." in "/" + path
 
 
 @dataclass(frozen=True, slots=True)
 class BaseFilesWritten:
-    """The base files of a write together: their bytes, and the rows of each."""
+    """Totals of the base files of a write: bytes of all, rows of each."""
 
     size_bytes: int
     rows: tuple[int, ...]
@@ -92,7 +93,7 @@ class BaseFilesWritten:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitMetadata:
-    """A write's account: what it touched, with which schema, as which operation.
+    """The metadata of a write: stats of its files, operation, schema (Hudi: HoodieCommitMetadata).
 
     `partition_to_replace_file_ids` is set for replace commits only. `extra_metadata["schema"]` is the writer's Avro
     schema without meta columns.
@@ -106,19 +107,21 @@ class CommitMetadata:
 
     @property
     def schema_json(self) -> str | None:
-        """The Avro schema text of the write, None where none (or an empty one) was recorded."""
+        """The Avro schema of the written rows; None where none, or an empty text, is recorded."""
         return self.extra_metadata.get("schema") or None
 
     @property
     def stats(self) -> tuple[WriteStat, ...]:
+        """The stats of all partitions."""
         return tuple(stat for stats in self.partition_to_write_stats.values() for stat in stats)
 
     @property
     def base_files(self) -> BaseFilesWritten:
+        """Totals of the written base files."""
         written = [stat for stat in self.stats if not stat.is_log]
         return BaseFilesWritten(sum(s.total_write_bytes for s in written), tuple(s.num_writes for s in written))
 
     @property
     def partitions(self) -> tuple[str, ...]:
-        """Partition paths written to or replaced in, sorted."""
+        """Sorted paths of the partitions in which files were written or file groups replaced."""
         return tuple(sorted({*self.partition_to_write_stats, *(self.partition_to_replace_file_ids or ())}))

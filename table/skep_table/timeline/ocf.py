@@ -1,4 +1,4 @@
-"""Avro object container files with one record: how the timeline keeps plans and, from layout 2 on, commit metadata."""
+"""Avro object container files with one record: the encoding of plans and, in layout 2, of commit metadata."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from skep_table.errors import FormatError
 
 
 def read_record(data: bytes, path: str, members: Sequence[str] | None = None) -> dict[str, Any]:
-    """The one record of a file, by its own schema; these `members` of it alone, where any are named. FormatError naming
-    `path` for anything else."""
+    """The only record of a file, decoded by its own schema; with `members`, only these are decoded.
+
+    FormatError naming `path` for any other file.
+    """
     import fastavro
 
     try:
@@ -21,8 +23,8 @@ def read_record(data: bytes, path: str, members: Sequence[str] | None = None) ->
         if members is not None and isinstance(schema, dict) and "fields" in schema:
             wanted = {**schema, "fields": [field for field in schema["fields"] if field["name"] in members]}
             reader = fastavro.reader(io.BytesIO(data), wanted)
-        records = list(reader)  # to the end: the last marker shows that nothing was cut off
-    except Exception as error:  # the decoder fails in many ways on bytes that are cut or damaged
+        records = list(reader)  # to the end: a missing last sync marker means that the file was cut
+    except Exception as error:  # fastavro raises many types on cut or damaged bytes
         raise FormatError(
             f"{path} is not a readable Avro file: {type(error).__name__}: {error}",
             path=path,
@@ -40,7 +42,7 @@ def read_record(data: bytes, path: str, members: Sequence[str] | None = None) ->
 
 
 def write_record(record_name: str, release: str, record: Mapping[str, Any]) -> bytes:
-    """A file with one record in the schema that a Hudi release has; members it does not know are left out."""
+    """Encodes one record in the schema of a Hudi release, without members that this schema lacks."""
     import fastavro
 
     out = io.BytesIO()

@@ -1,4 +1,4 @@
-"""Plans and accounts of table services: what the instants of compaction, clustering, clean, rollback, … hold.
+"""Plans and results of table services: the contents of compaction, clustering, clean, rollback … instants.
 
 One frozen class for each Avro record, named as Hudi names it without `Hoodie`, with its members in snake case (format
 guide 2.6 to 2.9 and 12). `encode_plan` and `decode_plan` go from and to the bytes of an instant file.
@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
+from skep_table.instant_time import BEFORE_ALL, InstantTime
 from skep_table.timeline.instant import Action, State
 from skep_table.timeline.ocf import read_record, write_record
 from skep_table.timeline.records import from_record, to_record
@@ -19,13 +20,17 @@ P = TypeVar("P")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstantInfo:
-    commit_time: str
+    """An instant that a rollback or restore targets (Hudi: HoodieInstantInfo)."""
+
+    commit_time: InstantTime
     action: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActionInstant:
-    timestamp: str
+    """An instant with its state (Hudi: HoodieActionInstant)."""
+
+    timestamp: InstantTime
     action: str
     state: str
 
@@ -37,7 +42,7 @@ class ActionInstant:
 class CompactionOperation:
     """One file slice to compact; `delta_file_paths` and `data_file_path` are file names."""
 
-    base_instant_time: str | None
+    base_instant_time: InstantTime | None
     delta_file_paths: tuple[str, ...] = ()
     data_file_path: str | None = None
     file_id: str | None
@@ -48,6 +53,8 @@ class CompactionOperation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionStrategy:
+    """The strategy class of a compaction and its parameters (Hudi: HoodieCompactionStrategy)."""
+
     compactor_class_name: str | None = None
     strategy_params: Mapping[str, str] | None = None
     version: int | None = 1
@@ -55,7 +62,7 @@ class CompactionStrategy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionPlan:
-    """What a requested compaction or log compaction is to do."""
+    """The file slices of a requested compaction or log compaction (Hudi: HoodieCompactionPlan)."""
 
     operations: tuple[CompactionOperation, ...] = ()
     extra_metadata: Mapping[str, str] | None = None
@@ -70,7 +77,7 @@ class CompactionPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SliceInfo:
-    """One input slice of a clustering; paths are full addresses."""
+    """One input slice of a clustering; paths are absolute URIs."""
 
     data_file_path: str | None = None
     delta_file_paths: tuple[str, ...] = ()
@@ -82,6 +89,8 @@ class SliceInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusteringGroup:
+    """Slices that one task rewrites together, and into how many file groups (Hudi: HoodieClusteringGroup)."""
+
     slices: tuple[SliceInfo, ...] = ()
     metrics: Mapping[str, float] | None = None
     num_output_file_groups: int | None = 1
@@ -91,6 +100,8 @@ class ClusteringGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusteringStrategy:
+    """The execution strategy of a clustering and its parameters (Hudi: HoodieClusteringStrategy)."""
+
     strategy_class_name: str | None = None
     strategy_params: Mapping[str, str] | None = None
     version: int | None = 1
@@ -98,6 +109,8 @@ class ClusteringStrategy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusteringPlan:
+    """The input groups and the strategy of a clustering (Hudi: HoodieClusteringPlan)."""
+
     input_groups: tuple[ClusteringGroup, ...] = ()
     strategy: ClusteringStrategy | None = None
     extra_metadata: Mapping[str, str] | None = None
@@ -108,7 +121,7 @@ class ClusteringPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestedReplaceMetadata:
-    """What a requested replace commit is to do. Only a clustering has a plan; for all others every member is None."""
+    """The content of a requested replace commit. Only a clustering has a plan; otherwise every member is None."""
 
     operation_type: str | None = None
     clustering_plan: ClusteringPlan | None = None
@@ -121,7 +134,7 @@ class RequestedReplaceMetadata:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanFileInfo:
-    """A file to delete, by its full address."""
+    """A file to delete, by its absolute URI."""
 
     file_path: str | None = None
     is_bootstrap_base_file: bool | None = None
@@ -129,8 +142,10 @@ class CleanFileInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanerPlan:
+    """The files of a requested clean, and the earliest instant that stays readable (Hudi: HoodieCleanerPlan)."""
+
     earliest_instant_to_retain: ActionInstant | None = None
-    last_completed_commit_timestamp: str = ""
+    last_completed_commit_timestamp: InstantTime = BEFORE_ALL
     policy: str
     files_to_be_deleted_per_partition: Mapping[str, tuple[str, ...]] | None = None
     version: int | None = 2
@@ -153,11 +168,13 @@ class CleanPartitionMetadata:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanMetadata:
-    start_clean_time: str
+    """The result of a clean; without `earliest_commit_to_retain` it was by versions (Hudi: HoodieCleanMetadata)."""
+
+    start_clean_time: InstantTime
     time_taken_in_millis: int
     total_files_deleted: int
-    earliest_commit_to_retain: str
-    last_completed_commit_timestamp: str = ""
+    earliest_commit_to_retain: InstantTime
+    last_completed_commit_timestamp: InstantTime = BEFORE_ALL
     partition_metadata: Mapping[str, CleanPartitionMetadata]
     version: int | None = 2
     bootstrap_partition_metadata: Mapping[str, CleanPartitionMetadata] | None = None
@@ -169,17 +186,19 @@ class CleanMetadata:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RollbackRequest:
-    """Files to delete (full paths), or log blocks to take back in one slice."""
+    """Files to delete, or log files of one slice that get a command block: absolute URIs, logs with their size."""
 
     partition_path: str
     file_id: str | None = None
-    latest_base_instant: str | None = None
+    latest_base_instant: InstantTime | None = None
     files_to_be_deleted: tuple[str, ...] = ()
     log_blocks_to_be_deleted: Mapping[str, int] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RollbackPlan:
+    """What a rollback deletes, one request per slice or folder (Hudi: HoodieRollbackPlan)."""
+
     instant_to_rollback: InstantInfo | None
     rollback_requests: tuple[RollbackRequest, ...] = field(default=(), metadata={"avro": "RollbackRequests"})
     version: int | None = 1
@@ -187,6 +206,8 @@ class RollbackPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RollbackPartitionMetadata:
+    """Deleted files and command blocks of one partition (Hudi: HoodieRollbackPartitionMetadata)."""
+
     partition_path: str
     success_delete_files: tuple[str, ...] = ()
     failed_delete_files: tuple[str, ...] = ()
@@ -196,10 +217,12 @@ class RollbackPartitionMetadata:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RollbackMetadata:
-    start_rollback_time: str
+    """The result of a rollback (Hudi: HoodieRollbackMetadata)."""
+
+    start_rollback_time: InstantTime
     time_taken_in_millis: int
     total_files_deleted: int
-    commits_rollback: tuple[str, ...]
+    commits_rollback: tuple[InstantTime, ...]
     partition_metadata: Mapping[str, RollbackPartitionMetadata]
     version: int | None = 1
     instants_rollback: tuple[InstantInfo, ...] = ()
@@ -207,18 +230,20 @@ class RollbackMetadata:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestorePlan:
-    """The instants to take back, newest first."""
+    """The instants to roll back, newest first."""
 
     instants_to_rollback: tuple[InstantInfo, ...] = ()
     version: int | None = 2
-    savepoint_to_restore_timestamp: str | None = None
+    savepoint_to_restore_timestamp: InstantTime | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestoreMetadata:
-    start_restore_time: str
+    """The result of a restore: that of each of its rollbacks (Hudi: HoodieRestoreMetadata)."""
+
+    start_restore_time: InstantTime
     time_taken_in_millis: int
-    instants_to_rollback: tuple[str, ...]
+    instants_to_rollback: tuple[InstantTime, ...]
     hoodie_restore_metadata: Mapping[str, tuple[RollbackMetadata | None, ...]]
     version: int | None = 1
     restore_instant_info: tuple[InstantInfo, ...] = ()
@@ -229,7 +254,7 @@ class RestoreMetadata:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavepointPartitionMetadata:
-    """The files of one partition that a savepoint keeps, by name."""
+    """Names of the files of one partition that a savepoint retains."""
 
     partition_path: str
     savepoint_data_file: tuple[str, ...] = ()
@@ -251,20 +276,26 @@ class SavepointMetadata:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexPartitionInfo:
+    """A partition of the metadata table that is being built (Hudi: HoodieIndexPartitionInfo)."""
+
     version: int | None = 1
     metadata_partition_path: str | None = None
-    index_upto_instant: str | None = None
+    index_upto_instant: InstantTime | None = None
     extra_metadata: Mapping[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexPlan:
+    """The partitions that an indexing action builds (Hudi: HoodieIndexPlan)."""
+
     version: int | None = 1
     index_partition_infos: tuple[IndexPartitionInfo, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexCommitMetadata:
+    """The result of an indexing action (Hudi: HoodieIndexCommitMetadata)."""
+
     version: int | None = 1
     operation_type: str | None = None
     index_partition_infos: tuple[IndexPartitionInfo, ...] | None = None
@@ -300,14 +331,14 @@ PLAN_OF: Final[Mapping[tuple[Action, State], type[Plan]]] = {
     (Action.INDEXING, State.REQUESTED): IndexPlan,
     (Action.INDEXING, State.COMPLETED): IndexCommitMetadata,
 }
-"""Which class an instant file holds; files that are not listed hold commit metadata or nothing."""
+"""The class of an instant file's content; files of other instants contain commit metadata or nothing."""
 
 
 def encode_plan(plan: Plan, release: str) -> bytes:
-    """The bytes of an instant file, in the schema of a Hudi release."""
+    """Encodes the content of an instant file in the schema of a Hudi release."""
     return write_record(f"Hoodie{type(plan).__name__}", release, to_record(plan))
 
 
 def decode_plan(kind: type[P], data: bytes, path: str) -> P:
-    """From the bytes of an instant file. FormatError naming `path`."""
+    """Decodes the content of an instant file. FormatError naming `path`."""
     return from_record(kind, read_record(data, path), path)

@@ -16,7 +16,7 @@ _Decode = Callable[[Any], Any]
 
 
 def to_record(value: Any) -> Any:
-    """A dataclass as the record that an Avro encoder takes; its tuples become lists."""
+    """Converts a dataclass to a record for an Avro encoder; tuples become lists."""
     if dataclasses.is_dataclass(value):
         kind: Any = type(value)
         return {avro: to_record(getattr(value, name)) for name, avro, _ in _members(kind)}
@@ -28,15 +28,15 @@ def to_record(value: Any) -> Any:
 
 
 def from_record(kind: type[R], record: Any, path: str) -> R:
-    """A `kind` from a decoded record. Members that are missing, or null where `kind` has no null, have its defaults.
+    """Converts a decoded record to a `kind`. Missing members, and nulls where `kind` allows none, get its defaults.
 
-    FormatError naming `path` when one without a default is missing, or one has the wrong shape.
+    FormatError naming `path` when a member without a default is missing, or a member has the wrong type.
     """
     try:
         decoded: R = _dataclass(kind)(record)
     except (TypeError, AttributeError, ValueError) as error:
         raise FormatError(
-            f"{path} holds no {kind.__name__}: {error}", path=path, expected=kind.__name__, found=str(record)[:200]
+            f"{path} is not a {kind.__name__}: {error}", path=path, expected=kind.__name__, found=str(record)[:200]
         ) from error
     return decoded
 
@@ -85,10 +85,12 @@ def _present_decoder(hint: Any, origin: Any, arguments: tuple[Any, ...]) -> _Dec
     if dataclasses.is_dataclass(hint):
         return _dataclass(hint)
 
+    kind = str if issubclass(hint, str) else hint
+
     def plain(value: Any) -> Any:
-        if not isinstance(value, hint):
-            raise TypeError(f"{value!r} is no {hint.__name__}")
-        return value
+        if not isinstance(value, kind):
+            raise TypeError(f"{value!r} is not a {hint.__name__}")
+        return hint(value) if kind is str and hint is not str else value
 
     return plain
 

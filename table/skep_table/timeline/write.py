@@ -1,7 +1,7 @@
-"""Changing the timeline: instants that come into being, go on to their next state, or are taken back.
+"""Changes of the timeline: creating instants, moving them to their next state, deleting them (format guide 2.4).
 
-Format guide 2.4. Each change is one file, created whole or not at all, so that readers and other writers see an
-instant in one state or the next. Callers pass the table as they last saw it.
+Each change is one file, created whole or not at all: readers and other writers see an instant in one state or the next.
+Callers pass their snapshot of the table.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ import random
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
 from typing import Final, Protocol
 
 from skep_table.clock import SYSTEM_CLOCK, Clock
 from skep_table.errors import AlreadyExistsError, CommitConflictError, StorageError
+from skep_table.instant_time import BEFORE_ALL, CompletionTime, InstantTime
 from skep_table.names import META_FOLDER
 from skep_table.storage import Storage
 from skep_table.table_config import TableConfig
@@ -26,27 +26,34 @@ from skep_table.timeline.timeline import Timeline, format_instant_time, load_tim
 
 
 class Seen(Protocol):
-    """A table as its caller saw it last."""
+    """The caller's snapshot of a table."""
 
     @property
-    def storage(self) -> Storage: ...
+    def storage(self) -> Storage:
+        """The files of the table."""
+        ...
+
     @property
-    def config(self) -> TableConfig: ...
+    def config(self) -> TableConfig:
+        """The settings of the snapshot."""
+        ...
+
     @property
-    def timeline(self) -> Timeline: ...
+    def timeline(self) -> Timeline:
+        """The active timeline of the snapshot."""
+        ...
 
 
 Content = CommitMetadata | Plan | bytes | None
 
 _ATTEMPTS: Final = 200
-_DIGITS: Final = 17
 _STAGES: Final = f"{META_FOLDER}/.stages"
 
 
-def new_instant_time(table: Seen, clock: Clock = SYSTEM_CLOCK) -> str:
-    """A time later than every instant of the timeline: now, or a millisecond after the last where the clock is behind.
+def new_instant_time(table: Seen, clock: Clock = SYSTEM_CLOCK) -> InstantTime:
+    """A time after every instant of the timeline: now, or a millisecond after the last where the clock is behind.
 
-    Two writers may be given the same one; creating the requested file decides (see `request_instant`).
+    Two writers may get the same time; creating the requested file decides (see `request_instant`).
     """
     return _time_after(table.timeline, table.config, clock)
 
@@ -57,18 +64,18 @@ def request_instant(
     content: Content = None,
     clock: Clock = SYSTEM_CLOCK,
     *,
-    announce: Callable[[str], None] | None = None,
+    announce: Callable[[InstantTime], None] | None = None,
 ) -> tuple[Instant, Timeline]:
-    """A requested instant of its own time, later than all others, and the timeline with it.
+    """Creates a requested instant at an unused time after all others; also returns the timeline that contains it.
 
-    `announce` is told a time before anybody can see it; it raises AlreadyExistsError for one that is not to be taken.
+    `announce` is called with a time before its file exists; it raises AlreadyExistsError for a time that is in use.
 
-    A writer that finds another one at its time, whatever the action, or at a later one takes its own back and chooses
-    again, so no two keep one time and nobody ends up below an instant that was there first. CommitConflictError when
-    others are faster every time.
+    A writer that finds another instant at its time, of any action, or at a later one, deletes its own and chooses
+    again: no two instants keep one time, and none ends up before an instant that was there first. CommitConflictError
+    when other writers are faster every time.
     """
     timeline = table.timeline
-    ahead = ""
+    ahead = BEFORE_ALL
     for attempt in range(_ATTEMPTS):
         instant = Instant(_time_after(timeline, table.config, clock, ahead), action, State.REQUESTED)
         created = True
@@ -80,12 +87,14 @@ def request_instant(
             created = False
             ahead = instant.requested_time
         except BaseException as error:
-            if announce is not None and not isinstance(error, Exception):  # interrupted, perhaps after it was created
+            if announce is not None and not isinstance(
+                error, Exception
+            ):  # interrupted, perhaps after creating the file
                 with contextlib.suppress(StorageError):
                     table.storage.delete(timeline.layout.path(instant))
             raise
         try:
-            timeline = load_timeline(table.storage, table.config, timeline.archive)
+            timeline = load_timeline(table.storage, timeline.layout, table.config.timezone, timeline.archive)
         except BaseException:  # interrupts as well
             if created:
                 with contextlib.suppress(StorageError):
@@ -95,7 +104,7 @@ def request_instant(
             return instant, timeline
         if created:
             table.storage.delete(timeline.layout.path(instant))
-            ahead = _add_milliseconds(instant.requested_time, random.randint(0, attempt))  # ties don't meet for ever
+            ahead = instant.requested_time.plus_milliseconds(random.randint(0, attempt))  # so that ties end
     raise CommitConflictError(
         f"table {table.config.name}: other writers took each of {_ATTEMPTS} instant times first",
         table=table.config.name,
@@ -104,46 +113,47 @@ def request_instant(
 
 
 def create_requested(table: Seen, instant: Instant, content: Content = None) -> Instant:
-    """AlreadyExistsError when another writer has this time and action."""
+    """Creates the requested file. AlreadyExistsError when another writer has this time and action."""
     return _create(table, replace(instant, state=State.REQUESTED), content)
 
 
 def transition_to_inflight(table: Seen, instant: Instant, content: Content = None) -> Instant:
+    """Creates the inflight file. AlreadyExistsError when it exists."""
     return _create(table, replace(instant, state=State.INFLIGHT), content)
 
 
 def complete(table: Seen, instant: Instant, content: Content, clock: Clock = SYSTEM_CLOCK) -> Instant:
-    """The commit point: with the completed file everything that the instant wrote is visible.
+    """Creates the completed file, which is the commit point: everything that the instant wrote becomes visible.
 
-    Where the layout has completion times, `table` has to be a look taken under the table's lock.
+    In layout 2, `table` must be a snapshot made under the table's lock.
     """
     return _create(table, _completed(table, instant, clock), content)
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
-    """A completed file that is not at its place yet: `path` moves to where `instant` is."""
+class StagedFile:
+    """A completed file outside the timeline: completing moves `path` to the path of `instant`."""
 
     path: str
     instant: Instant
 
 
-def stage(table: Seen, instant: Instant, content: Content, clock: Clock = SYSTEM_CLOCK) -> Stage:
-    """Writes the completed file beside the timeline. Whoever takes the stage away prevents the completion."""
+def stage(table: Seen, instant: Instant, content: Content, clock: Clock = SYSTEM_CLOCK) -> StagedFile:
+    """Writes the completed file outside the timeline. Another process prevents the completion by deleting that file."""
     done = _completed(table, instant, clock)
-    staged = Stage(f"{_STAGES}/{instant.requested_time}.{uuid.uuid4().hex}", done)
+    staged = StagedFile(f"{_STAGES}/{instant.requested_time}.{uuid.uuid4().hex}", done)
     table.storage.create_exclusive(staged.path, _encode(table, content))
     return staged
 
 
-def complete_staged(table: Seen, staged: Stage) -> Instant:
-    """The commit point, in one rename. FileNotFoundError when the stage was taken away."""
+def complete_staged(table: Seen, staged: StagedFile) -> Instant:
+    """The commit point, in one rename. FileNotFoundError when the staged file was deleted."""
     table.storage.rename(staged.path, table.timeline.layout.path(staged.instant))
     return staged.instant
 
 
 def remove_stages(storage: Storage) -> list[str]:
-    """For the holder of the table's lock: who staged a completion before may not complete it any more."""
+    """Deletes all staged files, which prevents their completion. Call it with the table's lock held."""
     stages = [file.path for file in storage.list_prefix(_STAGES)]
     for path in stages:
         storage.delete(path)
@@ -153,14 +163,15 @@ def remove_stages(storage: Storage) -> list[str]:
 def _completed(table: Seen, instant: Instant, clock: Clock) -> Instant:
     done = replace(instant, action=instant.action.completed_as, state=State.COMPLETED)
     if table.timeline.layout.has_completion_times:
-        done = replace(done, completion_time=_time_after(table.timeline, table.config, clock, instant.requested_time))
+        time = _time_after(table.timeline, table.config, clock, instant.requested_time)
+        done = replace(done, completion_time=CompletionTime(time))
     return done
 
 
 def delete_pending(table: Seen, instant: Instant, *, keep_requested: bool = False) -> None:
-    """Takes a pending instant off the timeline, inflight first: a crash in between leaves it requested.
+    """Deletes a pending instant from the timeline, the inflight file first: a crash in between leaves it requested.
 
-    `keep_requested` is for plans that are to be tried again.
+    `keep_requested` keeps a plan for another attempt.
     """
     layout = table.timeline.layout
     table.storage.delete(layout.path(replace(instant, state=State.INFLIGHT, completion_time=None)))
@@ -169,7 +180,7 @@ def delete_pending(table: Seen, instant: Instant, *, keep_requested: bool = Fals
 
 
 def delete_completed(table: Seen, instant: Instant) -> Instant:
-    """Makes a completed instant pending again, the first step of its rollback."""
+    """Deletes the completed file, the first step of a rollback: the instant is pending again."""
     table.storage.delete(table.timeline.layout.path(instant))
     return replace(instant, state=State.INFLIGHT, completion_time=None)
 
@@ -189,22 +200,14 @@ def _encode(table: Seen, content: Content) -> bytes:
 
 
 def _keeps(instant: Instant, timeline: Timeline) -> bool:
-    """Whether a new instant may stay: it is (still) there, alone at its time, and none is later."""
-    at_or_after = [other for other in timeline.instants if other.requested_time >= instant.requested_time]
+    """Whether a new instant may stay: its file exists, no other has its time, and none is later."""
+    at_or_after = [other for other in timeline.instants if other.requested_time.is_at_or_after(instant.requested_time)]
     return at_or_after == [instant]
 
 
-def _time_after(timeline: Timeline, config: TableConfig, clock: Clock, also: str = "") -> str:
-    times = [time for i in timeline.instants for time in (i.requested_time, i.completion_time) if time]
-    latest = max([also, *times])
+def _time_after(timeline: Timeline, config: TableConfig, clock: Clock, also: InstantTime = BEFORE_ALL) -> InstantTime:
+    """Now, or a millisecond after the latest requested or completion time where the clock is behind it."""
+    latest = max((instant.latest_time for instant in timeline.instants), default=BEFORE_ALL)
+    latest = max(latest, also)
     now = format_instant_time(clock.now(), config.timezone)
-    return now if now > latest else _add_milliseconds(latest, 1)
-
-
-def _add_milliseconds(time: str, milliseconds: int) -> str:
-    """A 17-digit time after one that may be shorter (seconds stand for their last millisecond) or longer."""
-    full = time[:_DIGITS].ljust(_DIGITS, "9")
-    with contextlib.suppress(ValueError):
-        moment = datetime.strptime(full + "000", "%Y%m%d%H%M%S%f") + timedelta(milliseconds=milliseconds)
-        return f"{moment:%Y%m%d%H%M%S}{moment.microsecond // 1000:03d}"
-    return str(int(full) + milliseconds).zfill(_DIGITS)
+    return now if now.is_after(latest) else latest.plus_milliseconds(1)

@@ -1,7 +1,17 @@
 """The file-system view: which files hold a table's rows at an instant (format guide 10)."""
 
 from skep_table.view.files import BaseFile, FileGroup, FileSlice, LogFile
-from skep_table.view.listing import Listing, StorageListing
+from skep_table.view.listing import FolderFilter, Listing, StorageListing, StorageListings
 from skep_table.view.view import FileView
 
-__all__ = ["BaseFile", "FileGroup", "FileSlice", "FileView", "Listing", "LogFile", "StorageListing"]
+__all__ = [
+    "BaseFile",
+    "FileGroup",
+    "FileSlice",
+    "FileView",
+    "FolderFilter",
+    "Listing",
+    "LogFile",
+    "StorageListing",
+    "StorageListings",
+]

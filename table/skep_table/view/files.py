@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from skep_table.names import BaseFileName, LogFileName
+from skep_table.instant_time import InstantTime
+from skep_table.names import BaseFileName, FileGroupId, LogFileName
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,6 +15,14 @@ class BaseFile:
     path: str
     size_bytes: int
     name: BaseFileName
+
+    @property
+    def known_size(self) -> int | None:
+        """The size in bytes for `Storage.open_input`; None where only the name is known.
+
+        Base files never grow. Log files may, and what metadata states of their size need not be the size of the file.
+        """
+        return self.size_bytes if self.size_bytes > 0 else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +40,18 @@ class FileSlice:
 
     partition_path: str
     file_id: str
-    base_instant: str
+    base_instant: InstantTime
     base_file: BaseFile | None = None
     log_files: tuple[LogFile, ...] = ()
 
     @property
+    def group(self) -> FileGroupId:
+        """The file group that this slice is a version of."""
+        return FileGroupId(self.partition_path, self.file_id)
+
+    @property
     def size_bytes(self) -> int:
+        """The bytes of the base file and the log files."""
         return (self.base_file.size_bytes if self.base_file else 0) + sum(log.size_bytes for log in self.log_files)
 
 
@@ -51,9 +66,9 @@ class FileGroup:
     partition_path: str
     file_id: str
     slices: tuple[FileSlice, ...]
-    pending_compaction: str | None = None
-    pending_clustering: str | None = None
-    replaced_by: str | None = None
+    pending_compaction: InstantTime | None = None
+    pending_clustering: InstantTime | None = None
+    replaced_by: InstantTime | None = None
 
     @property
     def latest(self) -> FileSlice | None:

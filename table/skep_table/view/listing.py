@@ -1,52 +1,152 @@
-"""Where a view learns which partitions and files there are: a protocol, and its implementation over storage."""
+"""The partitions and files that a view reads: a protocol, and its implementation over storage."""
 
 from __future__ import annotations
 
-from collections import defaultdict
+import threading
+import weakref
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final, Protocol
+from weakref import ReferenceType
 
-from skep_table.names import META_FOLDER, PARTITION_METAFILE
-from skep_table.runner import Runner
-from skep_table.storage import FileStatus, Storage
+from skep_table.names import META_FOLDER, PARTITION_METAFILE, join
+from skep_table.runner import Runner, ThreadRunner
+from skep_table.storage import FileStatus, FolderListing, Storage
 
 _METAFILES: Final = frozenset({PARTITION_METAFILE, *(f"{PARTITION_METAFILE}.{ext}" for ext in ("parquet", "orc"))})
 _FOLDERS_A_TASK: Final = 256
+_KEPT_FILES: Final = 200_000
+_STRIPES: Final = 64  # threads that list different partitions seldom wait for each other
+_WALKED_MOST: Final = 16  # of an object store: a recursive listing has 1,000 files a request
+
+
+@dataclass(frozen=True, slots=True)
+class FolderFilter:
+    """Where wanted partitions may be: in or below the folders `start` (paths relative to the table).
+
+    `keep` takes folders below those and returns the ones in or below which a wanted partition may be.
+    """
+
+    start: tuple[str, ...]
+    keep: Callable[[Sequence[str]], list[str]]
 
 
 class Listing(Protocol):
     """Partition paths, and the files of each with their size; committed or not."""
 
-    def partitions(self) -> list[str]: ...
+    def partitions(self, within: FolderFilter | None = None) -> list[str]:
+        """Partition paths, sorted. `within` spares listing others; they may be in the answer all the same."""
+        ...
 
-    def files(self, partition_path: str) -> list[FileStatus]: ...
+    def files(self, partition_path: str) -> list[FileStatus]:
+        """The files of a partition, sorted by path."""
+        ...
 
 
-class StorageListing:
-    """Lists storage: one partition by one call, all of them by recursive ones, after which single ones cost nothing."""
+class Listed(dict[str, list[FileStatus]]):
+    """The files of all partitions of a table, by partition path."""
+
+    def __init__(self, found: Mapping[str, list[FileStatus]]) -> None:
+        super().__init__(found)
+        self.count = sum(map(len, found.values()))
+
+
+class StorageListings:
+    """The listings of one snapshot: storage lists a partition once, whatever number of views and threads reads it.
+
+    At most `_KEPT_FILES` files are kept (about 50 MB). A listing of the whole table that is larger lives as long as a
+    view that uses it, single partitions beyond the limit are listed again.
+    """
 
     def __init__(self, storage: Storage, runner: Runner) -> None:
         self._storage = storage
         self._runner = runner
-        self._listed: dict[str, list[FileStatus]] | None = None
+        self._by_partition: OrderedDict[str, list[FileStatus]] = OrderedDict()
+        self._count = 0
+        self._all: Listed | ReferenceType[Listed] | None = None
+        self._lock = threading.Lock()
+        self._at_once = [threading.Lock() for _ in range(_STRIPES)]
 
-    def partitions(self) -> list[str]:
-        """The folders with a partition metafile. What lies below a partition's folder is not looked at, as in Hudi."""
-        if self._listed is None:
-            self._listed = self._list_all()
-        return sorted(self._listed)
+    def __reduce__(self) -> tuple[object, ...]:
+        return _listings_of, (self._storage,)
 
     def files(self, partition_path: str) -> list[FileStatus]:
-        if self._listed is not None:
-            return self._listed.get(partition_path, [])
-        return self._storage.list_prefix(partition_path)
+        """The files of one partition by one call, unless they are known."""
+        with self._at_once[hash(partition_path) % _STRIPES]:
+            with self._lock:
+                whole = self._whole()
+                if whole is not None:
+                    return whole.get(partition_path, [])
+                known = self._by_partition.get(partition_path)
+                if known is not None:
+                    self._by_partition.move_to_end(partition_path)
+                    return known
+            found = self._storage.list_prefix(partition_path)
+            self._keep(partition_path, found)
+            return found
+
+    def _keep(self, partition_path: str, found: list[FileStatus]) -> None:
+        with self._lock:
+            before = self._by_partition.pop(partition_path, None)
+            self._count -= 0 if before is None else len(before) + 1
+            self._by_partition[partition_path] = found
+            self._count += len(found) + 1
+            while self._count > _KEPT_FILES and len(self._by_partition) > 1:
+                self._count -= len(self._by_partition.popitem(last=False)[1]) + 1
+
+    def within(self, wanted: FolderFilter) -> list[str] | None:
+        """The wanted partitions, folder by folder, sorted; all partitions where those are known.
+
+        None where so many folders are wanted that listing all of them takes fewer requests.
+        """
+        with self._lock:
+            whole = self._whole()
+        if whole is not None:
+            return sorted(whole)
+        partitions: list[str] = []
+        level = list(wanted.start)
+        while level:
+            below: list[str] = []
+            for folder, found in zip(level, self._runner.map(self._folder, level), strict=True):
+                if any(file.name in _METAFILES for file in found.files):
+                    partitions.append(folder)
+                    self._keep(folder, found.files)
+                else:
+                    below += [join(folder, name) for name in found.folders if folder or name != META_FOLDER]
+            level = wanted.keep(below) if below else []
+            if len(level) > _WALKED_MOST and len(level) > len(below) // 4 and not self._storage.flags.atomic_rename:
+                return None
+        return sorted(partitions)
+
+    def _folder(self, path: str) -> FolderListing:
+        with self._lock:
+            known = self._by_partition.get(path)
+        if known is not None and any(file.name in _METAFILES for file in known):
+            return FolderListing(known, [])
+        return self._storage.list_folder(path)
+
+    def all(self) -> Listed:
+        """The files of all partitions, by recursive calls."""
+        with self._lock:
+            whole = self._whole()
+            if whole is None:
+                whole = Listed(self._list_all())
+                self._all = whole if whole.count <= _KEPT_FILES else weakref.ref(whole)
+                self._by_partition.clear()
+                self._count = 0
+            return whole
+
+    def _whole(self) -> Listed | None:
+        return self._all() if isinstance(self._all, ReferenceType) else self._all
 
     def _list_all(self) -> dict[str, list[FileStatus]]:
-        top = self._storage.list_prefix("")
-        if any(file.name in _METAFILES for file in top):
-            return {"": top}
+        top = self._storage.list_folder("")
+        if any(file.name in _METAFILES for file in top.files):
+            return {"": top.files}
         folders: dict[str, list[FileStatus]] = defaultdict(list)
         partitions: set[str] = set()
-        for files in self._runner.map(self._below, self._tasks()):
+        for files in self._runner.map(self._below, self._tasks(top.folders)):
             for file in files:
                 folder, _, name = file.path.rpartition("/")
                 if folder.partition("/")[0] == META_FOLDER:
@@ -56,9 +156,9 @@ class StorageListing:
                     partitions.add(folder)
         return {folder: folders[folder] for folder in partitions if not _lies_below(folder, partitions)}
 
-    def _tasks(self) -> list[list[str]]:
+    def _tasks(self, top: list[str]) -> list[list[str]]:
         """Top folders in portions; where an object store has many, all in one go: a call for each would be slower."""
-        folders = [name for name in self._storage.list_folders("") if name != META_FOLDER]
+        folders = [name for name in top if name != META_FOLDER]
         if len(folders) > _FOLDERS_A_TASK and not self._storage.flags.atomic_rename:
             return [[""]]
         portion = max(1, min(_FOLDERS_A_TASK, len(folders) // 16))
@@ -66,6 +166,34 @@ class StorageListing:
 
     def _below(self, folders: list[str]) -> list[FileStatus]:
         return [file for folder in folders for file in self._storage.list_prefix(folder, recursive=True)]
+
+
+def _listings_of(storage: Storage) -> StorageListings:
+    return StorageListings(storage, ThreadRunner())
+
+
+class StorageListing:
+    """The files in storage, as one view reads them: one partition by one call, all of them by recursive calls."""
+
+    def __init__(self, listings: StorageListings) -> None:
+        self._listings = listings
+        self._all: Listed | None = None
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return StorageListing, (self._listings,)
+
+    def partitions(self, within: FolderFilter | None = None) -> list[str]:
+        """The folders with a partition metafile. As in Hudi, folders below a partition's folder are ignored."""
+        found = self._listings.within(within) if within is not None and self._all is None else None
+        if found is not None:
+            return found
+        self._all = self._all if self._all is not None else self._listings.all()
+        return sorted(self._all)
+
+    def files(self, partition_path: str) -> list[FileStatus]:
+        """The files of a partition, committed or not."""
+        whole = self._all
+        return self._listings.files(partition_path) if whole is None else whole.get(partition_path, [])
 
 
 def _lies_below(folder: str, partitions: set[str]) -> bool:

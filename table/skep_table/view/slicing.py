@@ -1,6 +1,6 @@
-"""From file names to file groups: a pure function of a partition's files and of what the timeline says.
+"""Groups the files of a partition into file groups and slices, by their names and the states of instants.
 
-Format guide 10.2 (log files named by the base instant of their slice) and 10.3 (by their own delta commit).
+Format guide 10.2 for log files named by the base instant of their slice, 10.3 for those named by their delta commit.
 """
 
 from __future__ import annotations
@@ -10,32 +10,31 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from skep_table.names import BaseFileName, LogFileName
+from skep_table.format import LogNaming
+from skep_table.instant_time import CompletionTime, InstantTime
+from skep_table.names import BaseFileName, FileGroupId, LogFileName
 from skep_table.storage import FileStatus
 from skep_table.view.files import BaseFile, FileGroup, FileSlice, LogFile
 
-GroupKey = tuple[str, str]
-"""Partition path and file id."""
-
 
 @dataclass(frozen=True)
-class Facts:
-    """What slicing has to know of the timeline, as of one instant.
+class InstantStates:
+    """The states of instants that slicing needs, as of one instant.
 
-    `is_committed` says whether the writes of an instant are completed (or archived) and not later than the view.
-    `pending_compactions`, `pending_clusterings` and `replaced` map file groups to instants.
+    `is_committed`: whether the writes of an instant are completed or archived, and not later than the view.
+    `pending_compactions`, `pending_clusterings` and `replaced` map file groups to the instants of these actions.
     """
 
-    is_committed: Callable[[str], bool]
-    completion_time_of: Callable[[str], str | None]
-    logs_bear_delta_commit: bool
-    pending_compactions: Mapping[GroupKey, str] = field(default_factory=dict)
-    pending_clusterings: Mapping[GroupKey, str] = field(default_factory=dict)
-    replaced: Mapping[GroupKey, str] = field(default_factory=dict)
+    is_committed: Callable[[InstantTime], bool]
+    completion_time_of: Callable[[InstantTime], CompletionTime | None]
+    logs: LogNaming
+    pending_compactions: Mapping[FileGroupId, InstantTime] = field(default_factory=dict)
+    pending_clusterings: Mapping[FileGroupId, InstantTime] = field(default_factory=dict)
+    replaced: Mapping[FileGroupId, InstantTime] = field(default_factory=dict)
 
 
-def file_groups(partition_path: str, files: Iterable[FileStatus], facts: Facts) -> list[FileGroup]:
-    """The groups of a partition that hold committed files, by file id; other files in its folder are passed over."""
+def file_groups(partition_path: str, files: Iterable[FileStatus], facts: InstantStates) -> list[FileGroup]:
+    """The file groups of a partition that have committed files, by file id; other files of the folder are ignored."""
     bases: dict[str, list[BaseFile]] = defaultdict(list)
     logs: dict[str, list[LogFile]] = defaultdict(list)
     for file in files:
@@ -47,10 +46,10 @@ def file_groups(partition_path: str, files: Iterable[FileStatus], facts: Facts) 
             base = BaseFileName.parse(file.name)
             if base is not None:
                 bases[base.file_id].append(BaseFile(file.path, file.size_bytes, base))
-    assign = _logs_by_delta_commit if facts.logs_bear_delta_commit else _logs_by_base_instant
+    assign = _logs_by_delta_commit if facts.logs.of_delta_commit else _logs_by_base_instant
     groups = []
     for file_id in sorted(bases.keys() | logs.keys()):
-        key = partition_path, file_id
+        key = FileGroupId(partition_path, file_id)
         compaction = facts.pending_compactions.get(key)
         base_files = _committed_bases(bases.get(file_id, ()), compaction, facts)
         log_files = sorted(logs.get(file_id, ()), key=lambda log: log.name.sort_key)
@@ -73,8 +72,10 @@ def file_groups(partition_path: str, files: Iterable[FileStatus], facts: Facts) 
     return groups
 
 
-def _committed_bases(found: Iterable[BaseFile], compaction: str | None, facts: Facts) -> dict[str, BaseFile]:
-    # Of two files of one instant, which a retried task may have left, the choice is free; it is the same every time.
+def _committed_bases(
+    found: Iterable[BaseFile], compaction: InstantTime | None, facts: InstantStates
+) -> dict[InstantTime, BaseFile]:
+    # A retried task may leave two files of one instant; either is right, and the choice is deterministic.
     return {
         base.name.instant_time: base
         for base in sorted(found, key=lambda base: base.path)
@@ -83,9 +84,12 @@ def _committed_bases(found: Iterable[BaseFile], compaction: str | None, facts: F
 
 
 def _logs_by_base_instant(
-    logs: Iterable[LogFile], _bases: Mapping[str, BaseFile], compaction: str | None, facts: Facts
-) -> dict[str, list[LogFile]]:
-    assigned: dict[str, list[LogFile]] = defaultdict(list)
+    logs: Iterable[LogFile],
+    _bases: Mapping[InstantTime, BaseFile],
+    compaction: InstantTime | None,
+    facts: InstantStates,
+) -> dict[InstantTime, list[LogFile]]:
+    assigned: dict[InstantTime, list[LogFile]] = defaultdict(list)
     for log in logs:
         instant = log.name.instant_time
         if instant == compaction or facts.is_committed(instant):
@@ -94,11 +98,11 @@ def _logs_by_base_instant(
 
 
 def _logs_by_delta_commit(
-    logs: Iterable[LogFile], bases: Mapping[str, BaseFile], compaction: str | None, facts: Facts
-) -> dict[str, list[LogFile]]:
-    """A log belongs to the newest slice whose base instant is not later than the completion of its delta commit."""
+    logs: Iterable[LogFile], bases: Mapping[InstantTime, BaseFile], compaction: InstantTime | None, facts: InstantStates
+) -> dict[InstantTime, list[LogFile]]:
+    """A log file belongs to the slice with the largest base instant at or before the completion of its delta commit."""
     starts = sorted({*bases, compaction} if compaction else bases)
-    assigned: dict[str, list[LogFile]] = defaultdict(list)
+    assigned: dict[InstantTime, list[LogFile]] = defaultdict(list)
     for log in logs:
         instant = log.name.instant_time
         if not facts.is_committed(instant):

@@ -5,39 +5,46 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping
 
+from skep_table.instant_time import InstantTime
+from skep_table.names import FileGroupId
 from skep_table.view.files import FileGroup, FileSlice
-from skep_table.view.listing import Listing
-from skep_table.view.slicing import Facts, GroupKey, file_groups
+from skep_table.view.listing import FolderFilter, Listing
+from skep_table.view.slicing import InstantStates, file_groups
 
 
 class FileView:
     """File groups and slices of a table. Groups that a replace commit replaced are left out unless asked for."""
 
-    def __init__(self, listing: Listing, load_facts: Callable[[], Facts]) -> None:
+    def __init__(self, listing: Listing, load_instant_states: Callable[[], InstantStates]) -> None:
         self.listing = listing
-        self._load_facts = load_facts
+        self._load_facts = load_instant_states
 
     @functools.cached_property
-    def facts(self) -> Facts:
+    def facts(self) -> InstantStates:
+        """The states of instants that bear on file groups, read once."""
         return self._load_facts()
 
     @property
-    def replaced(self) -> Mapping[GroupKey, str]:
+    def replaced(self) -> Mapping[FileGroupId, InstantTime]:
         """Partition path and file id of each replaced group, with the instant that replaced it."""
         return self.facts.replaced
 
     @property
-    def pending_compaction(self) -> Mapping[GroupKey, str]:
+    def pending_compaction(self) -> Mapping[FileGroupId, InstantTime]:
         """Partition path and file id of each group that awaits compaction, with the compaction's instant."""
         return self.facts.pending_compactions
 
     @property
-    def pending_clustering(self) -> Mapping[GroupKey, str]:
+    def pending_clustering(self) -> Mapping[FileGroupId, InstantTime]:
+        """File groups of pending clusterings, with the instant of each."""
         return self.facts.pending_clusterings
 
-    def partitions(self) -> list[str]:
-        """All partition paths, sorted; `[""]` for a table that is not partitioned."""
-        return self.listing.partitions()
+    def partitions(self, within: FolderFilter | None = None) -> list[str]:
+        """All partition paths, sorted; `[""]` for a table that is not partitioned.
+
+        `within`: at least those that it keeps, so that others need not be listed.
+        """
+        return self.listing.partitions(within)
 
     def file_groups(self, partition_path: str, *, replaced: bool = False) -> list[FileGroup]:
         """The groups of a partition by file id, with all their committed slices; `replaced` adds replaced ones."""

@@ -6,7 +6,7 @@ that no other writer chooses: writers who lose against each other leave each oth
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import IO, Any
@@ -22,31 +22,32 @@ from skep_table.logfile import BlockType, HeaderKey, avro_block, delete_block, f
 from skep_table.logfile.options import DataBlockFormat
 from skep_table.merge import last_of_each
 from skep_table.merge.rows import Mask, as_mask, deleted, in_delete_block, ordering_columns
-from skep_table.names import LogFileName, Marker, MarkerType, join
+from skep_table.names import LogFileName, Marker, join
 from skep_table.schema.avro import avro_text
 from skep_table.schema.types import IS_DELETED, OPERATION, PARTITION_PATH, RECORD_KEY
 from skep_table.timeline.metadata import WriteStat
 from skep_table.write.attempt import attempt_of
+from skep_table.write.candidates import LogTail
 from skep_table.write.context import WriteContext, ensure_partition
 from skep_table.write.files import MetaColumns
-from skep_table.write.index import LogTail
 from skep_table.write.profile import Bucket
 
 Headers = Mapping[HeaderKey, str]
 _NO_HEADERS: Headers = {}
 
 
-def append_rows(context: WriteContext, bucket: Bucket, rows: pa.Table) -> list[WriteStat]:
-    """One stat for each log file; at least one. Raises what storage raises."""
+def append_rows(context: WriteContext, bucket: Bucket, tables: Iterable[pa.Table]) -> list[WriteStat]:
+    """One stat for each log file; at least one. Each table gets blocks of its own. Raises what storage raises."""
     with LogFiles(context, bucket) as files:
-        for block in _blocks(context, bucket, rows):
-            files.write(block)
+        for rows in tables:
+            for block in _blocks(context, bucket, rows):
+                files.write(block)
         return files.close()
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """One block of a log file. `rows` does not count rows that say that they are deletes."""
+    """One block of a log file. `rows` does not count rows that are marked as deletes."""
 
     data: bytes
     rows: int = 0
@@ -100,7 +101,7 @@ def data_block(context: WriteContext, partition_path: str, rows: pa.Table, more:
     rows = context.dropped.filled(rows, partition_path)
     rows = rows if context.files.meta else without_meta_values(rows)
     if (at := rows.schema.get_field_index(OPERATION)) >= 0:
-        # Hudi 1.2 fails at a row of a log that does not say its operation; U is none of the deleting ones
+        # Hudi 1.2 fails at a row of a log without operation; U deletes nothing
         rows = rows.set_column(at, rows.schema.field(at), pc.fill_null(rows.column(at), "U"))
     if context.logs.block_format is DataBlockFormat.AVRO:
         return avro_block(context.instant_time, schema, rows, more=more)
@@ -145,7 +146,8 @@ class LogFiles:
         base = bucket.base
         self._is_new = base is None
         self._tail = (base.tail if base else None) or LogTail(context.instant_time)
-        self._token = _write_token(context.instant_time, bucket.number)
+        attempt = attempt_of(bucket.number)
+        self._token = context.format.logs.write_token(attempt.task, attempt.number, context.instant_time)
         self._names: list[str] = []
         self._stats: list[WriteStat] = []
         self._stack = ExitStack()
@@ -174,10 +176,10 @@ class LogFiles:
     def _next(self) -> _OpenLog:
         context, bucket, tail = self._context, self._bucket, self._tail
         partition = bucket.partition_path
-        version = tail.version + 1 + len(self._names)
-        name = LogFileName(bucket.file_id, tail.base_instant, version, self._token)
+        last = tail.version + len(self._names)
+        name = context.format.logs.new_file(bucket.file_id, tail.base_instant, context.instant_time, last, self._token)
         path = join(partition, str(name))
-        marker = Marker(context.instant_time, partition, str(name), MarkerType.APPEND)
+        marker = Marker(context.instant_time, partition, str(name), context.format.logs.marker_type)
         create_marker(context.storage, marker, listed=context.announced is not None)
         if self._is_new:
             ensure_partition(context.storage, partition, context.instant_time)
@@ -213,11 +215,3 @@ class LogFiles:
             base_file=self._tail.base_file,
             log_files=(*self._tail.files, *self._names),
         )
-
-
-def _write_token(instant_time: str, task: int) -> str:
-    """As a base file's, with the time of day of the instant for the stage: a slice's log files are named by no instant
-    of their own, and two writers may be at the same task, stage and attempt.
-    """
-    attempt = attempt_of(task)
-    return f"{attempt.task}-{int(instant_time[-9:])}-{attempt.number}"

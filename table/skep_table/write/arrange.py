@@ -1,7 +1,8 @@
 """How bulk_insert arranges rows before it writes them: by Hudi's sort modes, by columns, or by a plug-in.
 
-An arrangement says to which of several tasks each row goes, and in which order a task writes its rows. The thread
-engine has one task for each partition of the table; Spark has as many as it has cores, or as the options say.
+An arrangement assigns each row to one of several tasks, and defines the order in which a task writes its rows. The
+engine without Spark has one task for each partition of the table; Spark has as many as it has cores, or as an option
+sets.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ class Partitioner(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Arrangement:
-    """`by_range`: tasks take ranges of the sort columns' values, which samples tell. `own`: the name of a plug-in."""
+    """`by_range`: tasks take ranges of the sort columns' values, with bounds from a sample. `own`: a plug-in's name."""
 
     columns: tuple[str, ...] = ()
     by_range: bool = False

@@ -7,24 +7,25 @@ meta columns but for the file name (format guide 5.1); a file whose rows are all
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from contextlib import ExitStack
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skep_table.basefile import read_footer
+from skep_table.basefile import OpenBaseFile, open_base
 from skep_table.keys.text import column_of
 from skep_table.merge import DELETED, MergeRule, Updates, latest_per_key, mark_deleted
 from skep_table.merge.rows import deleted, in_delete_block
 from skep_table.names import MarkerType
 from skep_table.timeline.metadata import WriteStat
 from skep_table.write.append import append_rows
+from skep_table.write.arranged import arranged
+from skep_table.write.candidates import CandidateFile
+from skep_table.write.conform import empty_partitions, lists_with_nulls
 from skep_table.write.context import WriteContext
 from skep_table.write.files import BaseFiles, OpenFile, RowNumbers, file_id_of, renamed
-from skep_table.write.frame import empty_partitions, lists_with_nulls
-from skep_table.write.index import IndexFile
 from skep_table.write.profile import OVER, Bucket
 
 _BATCH_ROWS = 65_536
@@ -43,9 +44,13 @@ class BucketResult:
     empty_partitions: tuple[str, ...] = ()
 
 
-def write_bucket(context: WriteContext, bucket: Bucket, rows: pa.Table) -> BucketResult:
-    """Writes keyed rows (`write/keyed.py`) into the bucket's file group. Raises what storage and merge raise."""
-    return _BucketWriter(context, bucket).write(rows)
+def write_bucket(context: WriteContext, bucket: Bucket, rows: pa.Table | Iterable[pa.Table]) -> BucketResult:
+    """Writes keyed rows (`write/keyed.py`) into the bucket's file group. Raises what storage and merge raise.
+
+    Rows may come in several tables, each key in one of them where rows are combined: new groups and logs hold only one
+    table at a time, a merge into a base file holds them all.
+    """
+    return _BucketWriter(context, bucket).write((rows,) if isinstance(rows, pa.Table) else rows)
 
 
 class InsertWriter:
@@ -79,7 +84,7 @@ class InsertWriter:
         step = _batch_rows(rows, self._context.max_file_bytes)
         for start in range(0, rows.num_rows, step):
             file = self._file or self._next_file()
-            file.writer.write(self._files.new(rows.slice(start, step), file.name))
+            file.insert(self._files.new(rows.slice(start, step), file.name))
             if not self._bucket.one_file and self._is_full(file, rows.num_rows - start - step):
                 self._close_file()
 
@@ -87,6 +92,16 @@ class InsertWriter:
         """Unless what is left to write is too little for a file of its own."""
         most, writer = self._context.max_file_bytes, file.writer
         return writer.reaches(most) and not 0 < left * writer.record_bytes <= writer.rows * OVER * most
+
+    @property
+    def held_bytes(self) -> int:
+        """Arrow data of the open file that is not in it yet."""
+        return 0 if self._file is None else self._file.writer.held_bytes
+
+    def flush(self) -> None:
+        """Ends the row group of the open file."""
+        if self._file is not None:
+            self._file.writer.flush()
 
     def close(self) -> list[WriteStat]:
         """An empty bucket still gets its file: a new group without rows."""
@@ -114,51 +129,66 @@ class _BucketWriter:
         self._context = context
         self._bucket = bucket
         self._files = BaseFiles(context, bucket)
+        self._errors = 0
+        self._odd: dict[str, None] = {}
+        self._empty: dict[str, None] = {}
 
-    def write(self, rows: pa.Table) -> BucketResult:
-        context = self._context
-        rows, errors = _without_null_ordering(rows, context)
-        if context.combine and not context.deletes:
-            rows = latest_per_key(rows, context.rule)
-        odd = tuple(lists_with_nulls(rows))
-        empty = tuple(empty_partitions(rows, context.partition_fields, (self._bucket.partition_path,)))
+    def write(self, tables: Iterable[pa.Table]) -> BucketResult:
         base = self._bucket.base
         if self._bucket.to_log:
-            stats = append_rows(context, self._bucket, rows)
+            stats = append_rows(self._context, self._bucket, map(self._settled, tables))
         elif base is None:
-            with InsertWriter(context, self._bucket, files=self._files) as inserts:
-                kept = _kept(rows, context.rule)
-                inserts.write(context.arrangement.sort(kept) if context.arrangement else kept)
-                stats = inserts.close()
-        elif context.appends:
-            stats = [self._append(base, _kept(rows, context.rule))]
+            stats = self._insert(map(self._settled, tables))
         else:
-            stats = [self._merge(base, rows)]
-        stats[0] = replace(stats[0], total_write_errors=errors)
-        return BucketResult(tuple(stats), odd, empty)
+            rows = self._settled(pa.concat_tables(tables))
+            stats = [self._add(base, rows) if self._context.appends else self._merge(base, rows)]
+        stats[0] = replace(stats[0], total_write_errors=self._errors)
+        return BucketResult(tuple(stats), tuple(self._odd), tuple(self._empty))
 
-    def _append(self, base: IndexFile, rows: pa.Table) -> WriteStat:
+    def _settled(self, rows: pa.Table) -> pa.Table:
+        """Rows that can be written, one a key where that is asked for."""
+        context = self._context
+        rows, errors = _without_null_ordering(rows, context)
+        self._errors += errors
+        if context.combine and not context.deletes:
+            rows = latest_per_key(rows, context.rule)
+        self._odd.update(dict.fromkeys(lists_with_nulls(rows)))
+        self._empty.update(
+            dict.fromkeys(empty_partitions(rows, context.partition_fields, (self._bucket.partition_path,)))
+        )
+        return rows
+
+    def _insert(self, tables: Iterable[pa.Table]) -> list[WriteStat]:
+        context = self._context
+        kept = (without_deletes(rows, context.rule) for rows in tables)
+        with InsertWriter(context, self._bucket, files=self._files) as inserts:
+            for rows in kept if context.arrangement is None else arranged(kept, context.arrangement, context.memory):
+                inserts.write(rows)
+            return inserts.close()
+
+    def _add(self, base: CandidateFile, rows: pa.Table) -> WriteStat:
         """`insert` into a small file: what it holds stays, equal keys too."""
-        with self._files.open(base.file_id, MarkerType.MERGE) as file:
-            known = self._continues_keys(base, file)
-            for batch in self._base_batches(base):
+        rows = without_deletes(rows, self._context.rule)
+        with self._files.open(base.file_id, MarkerType.MERGE) as file, self._opened(base) as held:
+            known = self._continues_keys(held, file)
+            for batch in self._base_batches(base, held):
                 file.writer.write(renamed(batch, file.name), new_keys=not known)
-            file.writer.write(self._files.new(rows, file.name))
+            file.insert(self._files.new(rows, file.name))
         return self._files.stat(file, base, num_inserts=rows.num_rows)
 
-    def _merge(self, base: IndexFile, rows: pa.Table) -> WriteStat:
-        with self._files.open(base.file_id, MarkerType.MERGE) as file:
+    def _merge(self, base: CandidateFile, rows: pa.Table) -> WriteStat:
+        with self._files.open(base.file_id, MarkerType.MERGE) as file, self._opened(base) as held:
             arriving = self._files.new(rows, file.name)
             if self._context.deletes:
                 arriving = mark_deleted(arriving)
             elif DELETED in rows.schema.names:
                 arriving = arriving.append_column(DELETED, rows.column(DELETED))
             updates = Updates(arriving, self._context.rule)
-            known = self._continues_keys(base, file)
-            for batch in self._base_batches(base):
+            known = self._continues_keys(held, file)
+            for batch in self._base_batches(base, held):
                 file.writer.write(renamed(updates.apply(self._keyed(batch)), file.name), new_keys=not known)
             inserts = updates.rest()
-            file.writer.write(inserts)
+            file.insert(inserts)
         return self._files.stat(
             file,
             base,
@@ -167,18 +197,21 @@ class _BucketWriter:
             num_deletes=updates.deleted,
         )
 
-    def _continues_keys(self, base: IndexFile, file: OpenFile) -> bool:
+    def _opened(self, base: CandidateFile) -> AbstractContextManager[OpenBaseFile]:
+        return open_base(self._context.storage, base.path, base.known_size)
+
+    def _continues_keys(self, held: OpenBaseFile, file: OpenFile) -> bool:
         """Spares hashing the keys that stay. Deletes have them hashed anew: their keys are to leave the filter."""
         if self._context.deletes:
             return False
-        return file.writer.continue_keys(read_footer(self._context.storage, base.path))
+        return file.writer.continue_keys(held.footer())
 
     def _keyed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         keys = self._context.keys
         return batch if keys is None else keys.filled(batch)
 
-    def _base_batches(self, base: IndexFile) -> Iterator[pa.RecordBatch]:
-        return base.rows(self._context.storage, self._context.schema.with_meta())
+    def _base_batches(self, base: CandidateFile, held: OpenBaseFile) -> Iterator[pa.RecordBatch]:
+        return base.rows(self._context.storage, self._context.schema.with_meta(), held)
 
 
 def _batch_rows(rows: pa.Table, max_file_bytes: int) -> int:
@@ -187,8 +220,8 @@ def _batch_rows(rows: pa.Table, max_file_bytes: int) -> int:
     return min(_BATCH_ROWS, max(1, int(rows.num_rows * share)))
 
 
-def _kept(rows: pa.Table, rule: MergeRule) -> pa.Table:
-    """Without rows that say of themselves that they are deletes."""
+def without_deletes(rows: pa.Table, rule: MergeRule) -> pa.Table:
+    """Rows without those that are marked as deletes."""
     gone = deleted(rows, rule)
     return rows.filter(pa.array(~gone)) if gone.any() else rows
 

@@ -1,4 +1,4 @@
-"""Writes that meet a pending clustering: refused, let through, or the clustering is rolled back before they go on."""
+"""Writes to file groups of a pending clustering: refused, allowed, or the clustering is rolled back first."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ from functools import lru_cache
 from importlib.metadata import entry_points
 from typing import Final, Protocol
 
-from skep_table.commit.plans import is_clustering
+from skep_table.commit.changes import is_clustering
 from skep_table.commit.rollback import roll_back
-from skep_table.commit.setting import CommitSetting
 from skep_table.errors import CommitConflictError, OptionError
-from skep_table.lock import held
-from skep_table.names import join
+from skep_table.instant_time import InstantTime
+from skep_table.names import FileGroupId, join
 from skep_table.options import Options, boolean, option
 from skep_table.table import HudiTable
 
@@ -22,8 +21,8 @@ _REJECT, _ALLOW = "RejectUpdateStrategy", "AllowUpdateStrategy"
 
 log = logging.getLogger("skep.write")
 
-Met = Mapping[tuple[str, str], str]
-"""Partition path and file id of groups that a write changes and a pending clustering is to rewrite → its instant."""
+Met = Mapping[FileGroupId, InstantTime]
+"""File groups that a write changes and a pending clustering is going to rewrite → the instant of the clustering."""
 
 
 class UpdateStrategy(Protocol):
@@ -46,18 +45,18 @@ ROLLBACK_ON_CONFLICT = option(
 )
 
 
-def settle_clusterings(table: HudiTable, met: Met, setting: CommitSetting) -> None:
+def settle_clusterings(table: HudiTable, met: Met) -> None:
     """CommitConflictError when the options refuse the write."""
     if not met:
         return
-    options = setting.options
+    options = table.options
     name = options.value(UPDATES_STRATEGY)
     if name == _REJECT:
         refuse(table, met)
     if name != _ALLOW:
         _find(name)(table, met, options)
     if options.value(ROLLBACK_ON_CONFLICT):
-        _roll_back(table, set(met.values()), setting)
+        _roll_back(table, set(met.values()))
 
 
 def refuse(table: HudiTable, met: Met) -> None:
@@ -72,15 +71,15 @@ def refuse(table: HudiTable, met: Met) -> None:
     )
 
 
-def _roll_back(table: HudiTable, instants: set[str], setting: CommitSetting) -> None:
+def _roll_back(table: HudiTable, instants: set[InstantTime]) -> None:
     """Those that completed meanwhile stay: the check for conflicts sees them."""
-    with held(setting.lock, setting.lock_timeout_seconds):
+    with table.context.locked():
         fresh = table.reload()
         for instant in fresh.timeline.pending():
             if instant.requested_time in instants and is_clustering(fresh, instant):
                 log.warning("table %s: clustering %s gives way to a write", table.config.name, instant.requested_time)
-                setting.lock.ensure_held()
-                roll_back(fresh, instant, setting)
+                table.context.lock.ensure_held()
+                roll_back(fresh, instant)
                 fresh = fresh.reload()
 
 

@@ -1,23 +1,29 @@
-"""What every task of one commit has to know, as plain values that travel to other machines."""
+"""What every task of one commit needs, as plain values that can be sent to other machines."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 
 from skep_table.basefile import BaseFileOptions
 from skep_table.errors import AlreadyExistsError
+from skep_table.format import TableFormat
+from skep_table.instant_time import InstantTime
 from skep_table.keys.dropped import DroppedColumns
 from skep_table.keys.stored import StoredKeys
 from skep_table.logfile.options import LogFileOptions
 from skep_table.merge import MergeRule
 from skep_table.names import PARTITION_METAFILE, Marker, join
+from skep_table.options import Options
 from skep_table.properties import format_properties
 from skep_table.schema.types import Schema
+from skep_table.slices.options import SPILL_FOLDER
 from skep_table.storage import Storage
 from skep_table.timeline.metadata import WriteOperation
 from skep_table.write.arrange import Arrangement
 from skep_table.write.attempt import Attempt
+from skep_table.write.options import MEMORY_BYTES
+from skep_table.write.written import WrittenKeys
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,18 +35,37 @@ class Announced:
 
 
 @dataclass(frozen=True, slots=True)
+class Memory:
+    """How many bytes of Arrow data are held before rows go to a temporary file in `folder` (empty: the system's)."""
+
+    max_bytes: int = MEMORY_BYTES.default
+    folder: str = ""
+
+    @classmethod
+    def of(cls, options: Options) -> Memory:
+        """What the options of a write allow."""
+        return cls(options.value(MEMORY_BYTES), options.value(SPILL_FOLDER))
+
+    def shared(self, tasks: int) -> Memory:
+        """The part of one of several tasks that run at the same time."""
+        return replace(self, max_bytes=max(1, self.max_bytes // tasks))
+
+
+@dataclass(frozen=True, slots=True)
 class WriteContext:
     """One commit as its tasks see it.
 
     `schema` is that of the data columns in base files after the commit, to which logs add those `dropped`. `combine`
-    asks for one row a key within a bucket. `auto_keys`: rows have no key of their own and get one when they are
+    keeps one row for each key within a bucket. `auto_keys`: rows have no key of their own and get one when they are
     written. `keeps_equal_keys`: an insert into a file that holds its key adds a row. `arrangement` is that of a
-    bulk_insert. `keys` tells the keys of stored rows. `announced`, by bucket number: the first file of each, where the
-    driver has announced these; all markers of such a commit are listed.
+    bulk_insert. `keys` computes the keys of stored rows. `announced`, by bucket number: the first file of each, where
+    the driver has announced these; all markers of such a commit are listed. `memory` bounds what one task holds.
+    `on_written` is called with the new keys of each finished base file: see `Index.on_written`.
     """
 
     storage: Storage
-    instant_time: str
+    format: TableFormat
+    instant_time: InstantTime
     operation: WriteOperation
     schema: Schema
     rule: MergeRule
@@ -55,6 +80,8 @@ class WriteContext:
     partition_fields: tuple[str, ...] = ()
     dropped: DroppedColumns = field(default_factory=DroppedColumns)
     announced: Mapping[int, Announced] | None = None
+    memory: Memory = field(default_factory=Memory)
+    on_written: Callable[[WrittenKeys], None] | None = None
 
     @property
     def deletes(self) -> bool:
@@ -62,11 +89,11 @@ class WriteContext:
 
     @property
     def appends(self) -> bool:
-        """Whether rows go beside those of a base file without a look at keys."""
+        """Whether rows are added to those of a base file without comparing keys."""
         return self.operation in (WriteOperation.INSERT, WriteOperation.BULK_INSERT) and self.keeps_equal_keys
 
 
-def ensure_partition(storage: Storage, partition_path: str, instant_time: str) -> None:
+def ensure_partition(storage: Storage, partition_path: str, instant_time: InstantTime) -> None:
     """Writes the partition metafile with the first data file of a partition; an existing one is never touched."""
     path = join(partition_path, PARTITION_METAFILE)
     if storage.exists(path):

@@ -19,9 +19,10 @@ from skep_table.schema.arrow import to_arrow
 from skep_table.schema.types import COMMIT_SEQNO, COMMIT_TIME, FILE_NAME, PARTITION_PATH, RECORD_KEY
 from skep_table.timeline.metadata import WriteStat
 from skep_table.write.attempt import attempt_of
+from skep_table.write.candidates import CandidateFile
 from skep_table.write.context import Announced, WriteContext, ensure_partition
-from skep_table.write.index import IndexFile
 from skep_table.write.profile import Bucket
+from skep_table.write.written import WrittenKeys
 
 # From so many on they are announced together.
 MANY_FILES: Final = 100
@@ -37,6 +38,15 @@ class OpenFile:
     writer: BaseFileWriter
     size: int = 0
     rows: int = 0
+    new_keys: list[pa.Array] | None = None
+    """Of the rows that `insert` wrote; None where no index stores them."""
+
+    def insert(self, rows: pa.Table | pa.RecordBatch) -> None:
+        """Writes rows, all meta columns included, whose keys are new in the file group."""
+        self.writer.write(rows)
+        if self.new_keys is not None:
+            column = rows.column(RECORD_KEY)
+            self.new_keys += column.chunks if isinstance(column, pa.ChunkedArray) else [column]
 
 
 def file_id_of(bucket: Bucket, number: int) -> str:
@@ -106,6 +116,7 @@ class BaseFiles:
     def __init__(self, context: WriteContext, bucket: Bucket, numbers: RowNumbers | None = None) -> None:
         self._context = context
         self._partition = bucket.partition_path
+        self._is_new = bucket.base is None  # a partition with an earlier slice has its metafile
         self._attempt = attempt_of(bucket.number)
         self._meta = MetaColumns(context, self._attempt.task, numbers)
 
@@ -116,9 +127,10 @@ class BaseFiles:
         name = str(BaseFileName(file_id, self._attempt.write_token, context.instant_time))
         path = join(partition, name)
         self._announce(Marker(context.instant_time, partition, name, kind))
-        ensure_partition(context.storage, partition, context.instant_time)
+        if self._is_new:
+            ensure_partition(context.storage, partition, context.instant_time)
         with BaseFileWriter(context.storage, path, context.schema.with_meta(), context.files) as writer:
-            file = OpenFile(file_id, name, path, writer)
+            file = OpenFile(file_id, name, path, writer, new_keys=None if context.on_written is None else [])
             yield file
             written = writer.close()
         file.size, file.rows = written.size_bytes, written.num_rows
@@ -127,6 +139,12 @@ class BaseFiles:
         except LeaseLostError:
             context.storage.delete(path)
             raise
+        if context.on_written is not None:
+            keys = pa.chunked_array(file.new_keys or [], pa.string())
+            columns = writer.column_statistics()
+            context.on_written(
+                WrittenKeys(context.instant_time, partition, file_id, path, file.size, file.rows, keys, columns)
+            )
 
     def _announce(self, marker: Marker) -> None:
         context, announced = self._context, self._context.announced
@@ -143,7 +161,7 @@ class BaseFiles:
     def stat(
         self,
         file: OpenFile,
-        base: IndexFile | None = None,
+        base: CandidateFile | None = None,
         *,
         num_inserts: int,
         num_update_writes: int = 0,

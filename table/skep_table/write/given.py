@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 import pyarrow as pa
 
 from skep_table.errors import InputError, SchemaError
 from skep_table.query.result import ReadResult
+from skep_table.write.row_input import OnceInput, RereadInput, RowInput, TableInput
 
 # What a frame may be; Spark's are for the engine of `skep_writer`.
 FRAMES: Final = (
@@ -18,51 +21,62 @@ FRAMES: Final = (
 _BY_ARROW = (pa.ArrowException, TypeError, ValueError, OverflowError)
 
 
-def arrow_table(frame: object) -> pa.Table:
-    """The rows of a frame; readers and generators are read to their end, lazy frames are evaluated.
+def row_input(frame: object, limit_bytes: int = sys.maxsize, folder: str = "") -> RowInput:
+    """The rows of a frame, to be read as often as needed; lazy frames are evaluated.
 
-    InputError for what is no frame, SchemaError (naming the column) for values that make no column of one type.
+    Of readers, generators and answers of reads, which can be read but once, up to `limit_bytes` are kept in memory and
+    the others in a temporary file in `folder`. InputError for what is no frame, SchemaError (naming the column) for
+    values that make no column of one type; of streams these errors come when the rows are read.
     """
-    if isinstance(frame, pa.Table):
+    if isinstance(frame, RowInput):
         return frame
+    once = partial(OnceInput, limit_bytes=limit_bytes, folder=folder)
+    if isinstance(frame, pa.Table):
+        return TableInput(frame)
     if isinstance(frame, pa.RecordBatch):
-        return pa.Table.from_batches([frame])
+        return TableInput(pa.Table.from_batches([frame]))
     if isinstance(frame, pa.RecordBatchReader):
-        return frame.read_all()
+        return once(frame.schema, iter(frame))
     if isinstance(frame, ReadResult):
-        return frame.to_arrow()
+        return once(frame.schema, frame.to_batches())
     library = _library(frame)
     if library == "pandas":
-        return _of_pandas(frame)
+        return TableInput(_of_pandas(frame))
     if library == "polars":
-        return _of_polars(frame)
+        return TableInput(_of_polars(frame))
     if library == "pyarrow" and hasattr(frame, "to_table"):  # a dataset, or a scanner of one
-        return frame.to_table()
+        return _of_dataset(frame, once)
     if isinstance(frame, Mapping):
-        return _of_columns(frame)
-    if isinstance(frame, (list, tuple, Iterator)):
-        return _of_batches(frame)
+        return TableInput(_of_columns(frame))
+    if isinstance(frame, Iterator):
+        return _of_iterator(frame, once)
+    if isinstance(frame, (list, tuple)):
+        return TableInput(_of_batches(frame))
     if hasattr(frame, "__arrow_c_stream__") and not isinstance(frame, pa.ChunkedArray):
         try:
-            return pa.table(frame)
+            reader = pa.RecordBatchReader.from_stream(frame)
         except _BY_ARROW as error:
             raise InputError(f"the {_kind(frame)} does not make an Arrow table: {error}", found=_kind(frame)) from error
+        return once(reader.schema, iter(reader))
     raise _no_frame(frame)
 
 
-def arrow_schema(frame: object) -> pa.Schema:
-    """The columns of a frame, without reading rows where the frame knows them. Errors are those of `arrow_table`.
+def arrow_table(frame: object) -> pa.Table:
+    """All rows of a frame in memory. Errors are those of `row_input`."""
+    return row_input(frame).table()
 
-    InputError also for an iterator: looking at its batches would take them away from who writes them.
+
+def arrow_schema(frame: object) -> pa.Schema:
+    """The columns of a frame, without reading rows where the frame knows them. Errors are those of `row_input`.
+
+    InputError also for an iterator: reading its first batch would take that from who writes the rows.
     """
     if isinstance(frame, Iterator) and not isinstance(frame, pa.RecordBatchReader):
         raise InputError(
             f"a {_kind(frame)} can be read but once, so it is no example of a schema",
             hint="give the schema of its batches",
         )
-    knows = isinstance(frame, ReadResult) or _library(frame) == "pyarrow"
-    schema = getattr(frame, "schema", None) if knows else None
-    return schema if isinstance(schema, pa.Schema) else arrow_table(frame).schema
+    return row_input(frame).schema
 
 
 def _library(frame: object) -> str:
@@ -148,20 +162,55 @@ def _of_columns(columns: Mapping[Any, Any]) -> pa.Table:
     return pa.table(arrays)
 
 
+def _of_dataset(frame: Any, once: Callable[..., RowInput]) -> RowInput:
+    """Files of a dataset are read again; a scanner, or a dataset made of a reader, may be read but once."""
+    from pyarrow import dataset
+
+    if isinstance(frame, dataset.Dataset) and not isinstance(frame, dataset.InMemoryDataset):
+        return RereadInput(frame.schema, frame.to_batches)
+    schema = frame.projected_schema if isinstance(frame, dataset.Scanner) else frame.schema
+    return once(schema, iter(frame.to_batches()))
+
+
 def _of_batches(batches: Iterable[object]) -> pa.Table:
-    tables = []
-    for batch in batches:
-        if isinstance(batch, Mapping):
-            raise _no_frame(batches, "rows as dicts are pa.Table.from_pylist(rows)")
-        if _library(batch) == "builtins":  # numbers, texts, tuples: this is no list of batches
-            raise _no_frame(batches)
-        tables.append(arrow_table(batch))
+    tables = [_one_of(batches, batch) for batch in batches]
     if not tables:
-        raise InputError("there are no batches, so no columns are known", hint="an empty Arrow table has a schema")
+        raise _no_batches()
     try:
         return pa.concat_tables(tables)
     except pa.ArrowException as error:
         raise SchemaError(f"the batches have different columns: {error}") from error
+
+
+def _of_iterator(batches: Iterator[object], once: Callable[..., RowInput]) -> RowInput:
+    """The first batch has the columns of all."""
+    head = next(batches, None)
+    if head is None:
+        raise _no_batches()
+    first = _one_of(batches, head)
+
+    def tables() -> Iterator[pa.RecordBatch]:
+        yield from first.to_batches()
+        for batch in batches:
+            try:
+                table = pa.concat_tables([first.slice(0, 0), _one_of(batches, batch)])
+            except pa.ArrowException as error:
+                raise SchemaError(f"the batches have different columns: {error}") from error
+            yield from table.to_batches()
+
+    return once(first.schema, tables())
+
+
+def _one_of(batches: object, batch: object) -> pa.Table:
+    if isinstance(batch, Mapping):
+        raise _no_frame(batches, "rows as dicts are pa.Table.from_pylist(rows)")
+    if _library(batch) == "builtins":  # numbers, texts, tuples: this is no list of batches
+        raise _no_frame(batches)
+    return arrow_table(batch)
+
+
+def _no_batches() -> InputError:
+    return InputError("there are no batches, so no columns are known", hint="an empty Arrow table has a schema")
 
 
 def _mixed(

@@ -1,4 +1,4 @@
-"""A stable 64-bit hash of record keys, the same in every process: it spreads inserts over buckets.
+"""A stable 64-bit hash of record keys, the same in every process, by which inserts are spread over buckets.
 
 Multilinear hashing: each byte times an odd number that depends on its place in the key, summed modulo 2^64, then mixed.
 """
@@ -15,7 +15,7 @@ _CHUNK_BYTES = 4 << 20
 
 
 def key_hashes(keys: pa.Array) -> npt.NDArray[np.uint64]:
-    """One hash a key; keys hold no nulls."""
+    """One hash for each key; `keys` are texts without nulls."""
     text = keys.cast(pa.string())
     if len(text) == 0:
         return np.zeros(0, np.uint64)

@@ -15,7 +15,7 @@ from skep_table.keys import KeyGenerator
 from skep_table.keys.ambiguous import check_unambiguous
 from skep_table.schema.exact import EXACT, Casts
 from skep_table.schema.types import FILE_NAME, PARTITION_PATH, RECORD_KEY
-from skep_table.write.frame import conform
+from skep_table.write.conform import conform
 
 _KEY_FIELDS = (pa.field(RECORD_KEY, pa.string()), pa.field(PARTITION_PATH, pa.string()))
 _PLACE_FIELD = pa.field(FILE_NAME, pa.string())
@@ -61,7 +61,7 @@ def _meta_columns(rows: pa.RecordBatch | pa.Table) -> list[pa.ChunkedArray]:
     missing = [field.name for field in (*_KEY_FIELDS, _PLACE_FIELD) if field.name not in rows.schema.names]
     if missing:
         raise KeyFieldError(
-            f"rows that say where they are need column {missing[0]}", column=missing[0], found=tuple(rows.schema.names)
+            f"rows of a prepped write need column {missing[0]}", column=missing[0], found=tuple(rows.schema.names)
         )
     columns = [_chunked(rows.column(field.name)).cast(field.type) for field in (*_KEY_FIELDS, _PLACE_FIELD)]
     for name, column in zip((RECORD_KEY, PARTITION_PATH), columns, strict=False):

@@ -2,63 +2,92 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+import sys
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 
 import pyarrow as pa
 
-from skep_table.commit.setting import CommitSetting
 from skep_table.hooks import CommitHook
 from skep_table.runner import ReportingRunner, Runner
 from skep_table.schema.policy import CASE_SENSITIVE
 from skep_table.table import HudiTable
 from skep_table.write.bucket import BucketResult
-from skep_table.write.context import WriteContext
+from skep_table.write.context import Memory, WriteContext
 from skep_table.write.flow import TableWriter
-from skep_table.write.given import arrow_schema, arrow_table, matched_names
-from skep_table.write.keyed import Keyer, partition_codes, rows_by
-from skep_table.write.profile import Bucket, new_file_id
-from skep_table.write.rows import ArrowRows, Rows, write_task
+from skep_table.write.given import matched_names, row_input
+from skep_table.write.keyed import Keyer
+from skep_table.write.row_input import RenamedInput, RowInput, pieces
+from skep_table.write.rows import PIECE_BYTES, ArrowRows, KeyedBatch, KeyedRows
+from skep_table.write.streamed import BulkInsert
 
 
 class ArrowEngine:
-    """Frames in this process; the tasks go to the runner. See `options.CASE_SENSITIVE`."""
+    """Frames in this process; the tasks go to the runner. `memory` bounds what is held of rows that are read."""
 
-    def __init__(self, runner: Runner, *, case_sensitive: bool = True) -> None:
+    def __init__(self, runner: Runner, memory: Memory | None = None, *, case_sensitive: bool = True) -> None:
         self._runner = runner
+        self._memory = memory or Memory()
         self._case_sensitive = case_sensitive
 
-    def take(self, frame: object, columns: Sequence[str]) -> pa.Table:
-        rows = arrow_table(frame)
-        return rows if self._case_sensitive else rows.rename_columns(matched_names(rows.column_names, columns))
+    def take(self, frame: object, columns: Sequence[str]) -> RowInput:
+        rows = row_input(frame, self._memory.max_bytes, self._memory.folder)
+        names = rows.schema.names
+        matched = names if self._case_sensitive else matched_names(names, columns)
+        return rows if matched == names else RenamedInput(rows, matched)
 
     def schema(self, frame: object) -> pa.Schema:
-        return arrow_schema(frame)
+        return row_input(frame).schema
 
-    def rows(self, frame: object, keyer: Keyer) -> Rows:
-        return ArrowRows(keyer.keyed(arrow_table(frame)), self._runner)
+    def rows(self, frame: object, keyer: Keyer) -> KeyedRows:
+        rows = row_input(frame)
+        memory = self._memory_for(rows)
+        return ArrowRows(keyed_batches(rows, keyer, memory), self._runner, memory)
 
     def stream(self, frame: object, keyer: Keyer, context: WriteContext) -> list[BucketResult] | None:
-        """Only rows that are to be arranged: one task for each partition writes its rows in their order."""
-        if context.arrangement is None or context.combine:
+        """Rows of which one is to be chosen for each key are held first."""
+        if context.combine:
             return None
-        rows = context.arrangement.sort(keyer.keyed(arrow_table(frame)))
-        paths, codes = partition_codes(rows)
-        tasks = [
-            (Bucket(code, paths[code], new_file_id(), rows=len(at)), rows.take(pa.array(at)))
-            for code, at in rows_by(codes, len(paths))
-        ]
-        return list(self._runner.map(partial(write_task, replace(context, arrangement=None)), tasks))
+        rows = row_input(frame)
+        memory = self._memory_for(rows)
+        return BulkInsert(context, self._runner, memory).write(keyed_batches(rows, keyer, memory))
+
+    def _memory_for(self, rows: RowInput) -> Memory:
+        """What is in memory anyway is not written to disk to save memory."""
+        return replace(self._memory, max_bytes=sys.maxsize) if rows.in_memory else self._memory
+
+
+def keyed_batches(rows: RowInput, keyer: Keyer, memory: Memory) -> Iterator[KeyedBatch]:
+    """The rows with their keys, in their order; a few batches ahead on threads."""
+    threads = min(4, os.cpu_count() or 1)
+    tables = pieces(rows.batches(), min(PIECE_BYTES, memory.max_bytes // 8))
+
+    def keyed(table: pa.Table) -> list[KeyedBatch]:
+        return KeyedBatch.of(keyer.keyed(table))
+
+    first = next(tables, None)
+    if first is None:
+        yield from keyed(rows.schema.empty_table())
+        return
+    with ThreadPoolExecutor(threads, thread_name_prefix="skep-keys") as pool:
+        ahead = deque([pool.submit(keyed, first)])
+        for table in tables:
+            ahead.append(pool.submit(keyed, table))
+            if len(ahead) > threads:
+                yield from ahead.popleft().result()
+        while ahead:
+            yield from ahead.popleft().result()
 
 
 class LocalWriter(TableWriter):
     """Writes Arrow tables (and pandas and polars frames) with threads of this process."""
 
-    def __init__(
-        self, table: HudiTable, setting: CommitSetting | None = None, hooks: Sequence[CommitHook] = ()
-    ) -> None:
-        setting = setting or CommitSetting()
-        runner = ReportingRunner(setting.runner, partial(setting.events.progress, "write.tasks"))
-        engine = ArrowEngine(runner, case_sensitive=setting.options.value(CASE_SENSITIVE))
-        super().__init__(table, engine, setting, hooks)
+    def __init__(self, table: HudiTable, hooks: Sequence[CommitHook] = ()) -> None:
+        context = table.context
+        runner = ReportingRunner(context.runner, partial(context.events.progress, "write.tasks"))
+        memory, case_sensitive = Memory.of(context.options), context.options.value(CASE_SENSITIVE)
+        super().__init__(table, ArrowEngine(runner, memory, case_sensitive=case_sensitive), hooks)

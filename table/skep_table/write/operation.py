@@ -1,4 +1,4 @@
-"""What sets one write operation apart from another: whether it looks for keys, where new rows go, what it replaces."""
+"""Properties of the write operations: whether they look keys up, where new rows go, what they replace."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from skep_table.timeline.metadata import WriteOperation
 
 
 class Replaces(Enum):
-    """Which live file groups a commit takes out of sight."""
+    """Which live file groups a commit replaces (Hudi: a replace commit)."""
 
     NOTHING = "nothing"
     PARTITIONS = "partitions"  # all groups of the partitions that the rows are in
@@ -25,8 +25,8 @@ class Replaces(Enum):
 class Traits:
     """How an operation treats its rows.
 
-    `finds_keys`: each row is looked for in the table. `prepped`: rows say themselves where they are, by their meta
-    columns. `fills_small_files`: new rows go into small files first. `streams`: rows are written as they come.
+    `finds_keys`: the key of each row is looked up in the table. `prepped`: the rows' meta columns name their files.
+    `fills_small_files`: new rows go into small files first. `streams`: rows are written as they arrive.
     """
 
     finds_keys: bool = False
@@ -38,10 +38,11 @@ class Traits:
 
     @property
     def updates(self) -> bool:
+        """Whether rows replace stored rows of their keys."""
         return self.finds_keys and not self.deletes
 
     def action(self, data_action: Action) -> Action:
-        """The action of its instant; `data_action` is what plain writes of the table are."""
+        """The action of its instant; `data_action` is the action of plain writes of the table."""
         return data_action if self.replaces is Replaces.NOTHING else Action.REPLACE_COMMIT
 
 
@@ -65,7 +66,7 @@ _DELETION_OF: Final = {
 
 
 def deletion_of(operation: WriteOperation) -> WriteOperation:
-    """What the operation is for rows without content. OptionError for one that does not look for keys."""
+    """The operation that deletes the keys of rows without content. OptionError for one that does not look keys up."""
     if not TRAITS[operation].finds_keys:
         raise OptionError(
             f"rows without content (EmptyHoodieRecordPayload) delete by an upsert, not by {operation.value.lower()}",
@@ -76,5 +77,5 @@ def deletion_of(operation: WriteOperation) -> WriteOperation:
 
 
 def data_action(table: HudiTable) -> Action:
-    """The action of plain writes."""
+    """The action of plain writes: a delta commit in merge-on-read tables, else a commit."""
     return Action.DELTA_COMMIT if table.config.is_mor else Action.COMMIT

@@ -19,7 +19,7 @@ class StorageLevel(str, Enum):
 
 
 class Duplicates(str, Enum):
-    """What an insert does about rows whose key is in the table."""
+    """What an insert does with rows whose key is in the table."""
 
     NONE = "none"
     DROP = "drop"
@@ -27,14 +27,14 @@ class Duplicates(str, Enum):
 
 
 class AmbiguousKeys(str, Enum):
-    """What a write does about values whose record key or partition path other values may have, too."""
+    """What a write does with values whose record key or partition path other values may have, too."""
 
     REFUSE = "refuse"
     ALLOW = "allow"
 
 
 class IndexType(str, Enum):
-    """How keys are looked up. Footers and key columns of base files tell, but for the last two."""
+    """How keys are looked up: in footers and key columns of base files, except by the last three."""
 
     BLOOM = "BLOOM"
     GLOBAL_BLOOM = "GLOBAL_BLOOM"
@@ -87,12 +87,11 @@ SMALL_GROUPS = option(
     "hoodie.merge.small.file.group.candidates.limit",
     at_least(0),
     1,
-    "Merge-on-read: so many small file groups of a partition are rewritten to take inserts",
+    "Merge-on-read: so many small file groups of a partition are rewritten to take inserts; when not set, only one"
+    " that is at most four times as large as these",
 )
 MAX_FILE_BYTES = option("hoodie.parquet.max.file.size", int, 125_829_120, "Base files end at about this size, in bytes")
-RECORD_BYTES = option(
-    "hoodie.copyonwrite.record.size.estimate", int, 1024, "Bytes of a record, until commits tell better"
-)
+RECORD_BYTES = option("hoodie.copyonwrite.record.size.estimate", int, 1024, "Bytes of a record, until commits show it")
 AUTO_SPLIT = option(
     "hoodie.copyonwrite.insert.auto.split", boolean, True, "New files get as many rows as fit, by the size of records"
 )
@@ -103,7 +102,7 @@ RECORD_BYTES_THRESHOLD = option(
     "hoodie.record.size.estimation.threshold",
     float,
     1.0,
-    "A commit tells the size of records when it wrote more than this share of the small file limit",
+    "Commits that wrote more than this share of the small file limit show the size of records",
     only=WRITES_OF_ROWS,
 )
 COMBINE_UPSERT = option(
@@ -197,6 +196,13 @@ COLLECTED_BYTES = option(
     "Rows of a Spark frame up to this size are held by the driver until they are written, larger ones by Spark",
 )
 
+MEMORY_BYTES = option(
+    "skep.write.memory.max.bytes",
+    at_least(1),
+    256 << 20,
+    "Without Spark: rows that a write holds in memory, in bytes; more go to hoodie.memory.spillable.map.path",
+)
+
 EMPTY_COMMITS = option(
     "hoodie.allow.empty.commit", boolean, True, "A write of nothing commits, too; false leaves no trace of it"
 )
@@ -247,18 +253,18 @@ for key, doc in {
     "hoodie.bloom.index.parallelism": "",
     "hoodie.index.hbase.zkport": "the Thrift gateway knows ZooKeeper",
     "hoodie.index.hbase.zknode.path": "the Thrift gateway knows ZooKeeper",
-    "hoodie.index.hbase.put.batch.size.autocompute": "hoodie.index.hbase.put.batch.size says it",
+    "hoodie.index.hbase.put.batch.size.autocompute": "see hoodie.index.hbase.put.batch.size",
     "hoodie.index.hbase.rollback.sync": "entries of failed writes do not count, whether they stay or go",
     "hoodie.bloom.index.use.caching": "rows are held until the commit",
     "hoodie.bloom.index.use.treebased.filter": "key ranges are searched in order",
-    "hoodie.bloom.index.prune.by.ranges": "key ranges cost nothing to look at",
+    "hoodie.bloom.index.prune.by.ranges": "key ranges are in the footers, which are read anyway",
     "hoodie.bloom.index.bucketized.checking": "each file is read once",
     "hoodie.bloom.index.keys.per.bucket": "each file is read once",
-    "hoodie.bloom.index.input.storage.level": "hoodie.write.tagged.record.storage.level says it",
+    "hoodie.bloom.index.input.storage.level": "see hoodie.write.tagged.record.storage.level",
     "hoodie.simple.index.use.caching": "rows are held until the commit",
     "hoodie.simple.index.parallelism": "",
     "hoodie.global.simple.index.parallelism": "",
-    "hoodie.simple.index.input.storage.level": "hoodie.write.tagged.record.storage.level says it",
+    "hoodie.simple.index.input.storage.level": "see hoodie.write.tagged.record.storage.level",
     "hoodie.datasource.write.row.writer.enable": "rows are always columns",
     "hoodie.finalize.write.parallelism": "",
     "hoodie.rollback.parallelism": "",

@@ -1,4 +1,4 @@
-"""What a write knows before it has seen a row: its schema, keys, merge rule and options, checked against the table."""
+"""What is known about a write before its rows are read: schema, keys, merge rule, index, checked against the table."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from skep_table.table import HudiTable
 from skep_table.timeline.instant import Instant
 from skep_table.timeline.metadata import WriteOperation
 from skep_table.write.arrange import Arrangement
-from skep_table.write.context import WriteContext
-from skep_table.write.frame import plain_schema
-from skep_table.write.indexes.registry import IndexSetting
+from skep_table.write.conform import plain_schema
+from skep_table.write.context import Memory, WriteContext
+from skep_table.write.indexes import Index, index_of
 from skep_table.write.keyed import Keyer
 from skep_table.write.operation import TRAITS, Traits
 from skep_table.write.options import (
@@ -58,43 +58,50 @@ _CONSISTENT_HASHING: Final = "consistent_hashing_metadata"
 
 @dataclass(frozen=True, slots=True)
 class WritePlan:
-    """`schema` is the table's after the write, `in_files` what its files hold of that."""
+    """One write, planned against a snapshot of the table.
+
+    `schema` is the table's after the write, `in_files` the part of it that files hold.
+    """
 
     operation: WriteOperation
     schema: Schema
     in_files: Schema
     keyer: Keyer
     rule: MergeRule
-    index: IndexSetting
+    index: Index
     options: Options
 
     @property
     def traits(self) -> Traits:
+        """The properties of the operation."""
         return TRAITS[self.operation]
 
     @property
     def duplicates(self) -> Duplicates:
-        """What an insert does about rows whose key is in the table."""
+        """What an insert does with rows whose key is in the table."""
         if self.operation is not WriteOperation.INSERT:
             return Duplicates.NONE
         return Duplicates.DROP if self.options.value(DUPLICATES_DROPPED) else self.options.value(DUPLICATES)
 
     @property
-    def asks_index(self) -> bool:
-        """Whether each row is tagged before it is written. A bucket index has one group for a key."""
-        return self.traits.finds_keys or self.index.is_bucket or self.duplicates is not Duplicates.NONE
+    def uses_index(self) -> bool:
+        """Whether each row is tagged before it is written."""
+        return self.traits.finds_keys or self.index.places_new_keys or self.duplicates is not Duplicates.NONE
 
     @property
     def arrangement(self) -> Arrangement | None:
+        """How a bulk_insert sorts and partitions its rows; None for other operations."""
         return Arrangement.of(self.options) if self.operation is WriteOperation.BULK_INSERT else None
 
     @property
     def fills_small_files(self) -> bool:
-        return self.traits.fills_small_files and not self.index.is_bucket
+        """Whether new rows go into small files first."""
+        return self.traits.fills_small_files and not self.index.places_new_keys
 
     @property
     def streams(self) -> bool:
-        return self.traits.streams and not self.index.is_bucket
+        """Whether rows are written as they arrive, without being tagged or routed."""
+        return self.traits.streams and not self.index.places_new_keys
 
     @property
     def combines(self) -> bool:
@@ -106,8 +113,10 @@ class WritePlan:
         return self.options.value(COMBINE_UPSERT if self.traits.finds_keys else COMBINE_INSERT)
 
     def context(self, table: HudiTable, instant: Instant) -> WriteContext:
+        """What the tasks of the instant need."""
         return WriteContext(
             storage=table.storage,
+            format=table.format,
             instant_time=instant.requested_time,
             operation=self.operation,
             schema=self.in_files,
@@ -122,6 +131,8 @@ class WritePlan:
             partition_fields=self.keyer.generator.partition_fields,
             keys=StoredKeys.of(table.config, self.in_files) if self.keyer.generator.record_fields else None,
             dropped=DroppedColumns.of(table.config),
+            memory=Memory.of(self.options),
+            on_written=self.index.on_written if self.index.keeps_keys else None,
         )
 
 
@@ -146,13 +157,13 @@ def plan_write(
     if not (traits.deletes or traits.prepped):
         _warn_of_meta_columns(incoming.names)
     _refuse_unasked_duplicates(operation, options)
-    index = IndexSetting.of(config, options)
+    index = index_of(config, options)
     ambiguous = options.value(AMBIGUOUS_KEYS) is AmbiguousKeys.ALLOW
     if not traits.prepped:
         generator.check(given)
     if traits.prepped and not config.populate_meta_fields:
         raise KeyFieldError(
-            f"table {config.name} has no meta columns (hoodie.populate.meta.fields=false), which say where rows are",
+            f"table {config.name} has no meta columns (hoodie.populate.meta.fields=false), which name their files",
             hint="the same operation without the flag finds rows by their key",
             table=config.name,
         )
@@ -208,7 +219,7 @@ def plan_write(
 
 
 def _refuse_unasked_duplicates(operation: WriteOperation, options: Options) -> None:
-    """A bulk insert looks for no keys, so it can't leave out or refuse those that are in the table."""
+    """A bulk insert looks no keys up, so it can't leave out or refuse those that are in the table."""
     if operation is not WriteOperation.BULK_INSERT:
         return
     asked: tuple[Option[Any], ...] = (DUPLICATES_DROPPED, DUPLICATES)
@@ -223,7 +234,7 @@ def _refuse_unasked_duplicates(operation: WriteOperation, options: Options) -> N
 
 
 def _refuse_new_columns_without_id(table: HudiTable, stored: pa.Schema, wanted: pa.Schema) -> None:
-    """Where Hudi has given the columns ids, it finds none but those."""
+    """Where Hudi gave the columns ids, it reads no columns without one."""
     changed = [
         field.name
         for field in wanted
@@ -263,7 +274,7 @@ def _refuse_floats(dropped: Schema) -> None:
         if isinstance(field.type, (FloatType, DoubleType)):
             raise SchemaError(
                 f"column {field.name}: the rows have floats, of which paths such as 2024.0 are made",
-                hint="cast the column to what the partition paths say: int, or string",
+                hint="cast the column to the type that the partition paths show: int, or string",
                 column=field.name,
                 found="double" if isinstance(field.type, DoubleType) else "float",
                 expected="text, whole numbers or dates",
@@ -271,8 +282,8 @@ def _refuse_floats(dropped: Schema) -> None:
 
 
 def _refuse_consistent_hashing(table: HudiTable) -> None:
-    """Which group a key belongs to is said beside such a table: one that is not told of there would not be found."""
-    if table.config.is_mor and _CONSISTENT_HASHING in table.storage.list_folders(_BUCKET_INDEX):
+    """Such a table records the hash ranges of its file groups: Hudi would not find a group that is not recorded."""
+    if table.config.is_mor and _CONSISTENT_HASHING in table.storage.list_folder(_BUCKET_INDEX).folders:
         raise UnsupportedError(
             f"table {table.config.name} is written by consistent hashing, which is not supported yet",
             hint="Hudi's writers know it: hoodie.index.bucket.engine=CONSISTENT_HASHING",
@@ -282,7 +293,7 @@ def _refuse_consistent_hashing(table: HudiTable) -> None:
 
 
 def _as_stored(table: HudiTable, generator: KeyGenerator) -> KeyGenerator:
-    """Where Hudi's releases differ in how they write keys, a key that is there decides."""
+    """Where Hudi's releases differ in how they write keys, a stored key decides."""
     if generator.type is not KeyGeneratorType.COMPLEX or len(generator.record_fields) != 1:
         return generator
     for instant in reversed(table.timeline.data().completed().instants):

@@ -1,25 +1,25 @@
-"""A table as it will be when a write completes that is still under way: for those who check it before it does."""
+"""A table as it will be after a write that has not completed yet, for the checks before its commit."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+from skep_table.instant_time import InstantTime
 from skep_table.names import BaseFileName, LogFileName
 from skep_table.storage import FileStatus
 from skep_table.table import HudiTable
 from skep_table.timeline.instant import Instant, State
 from skep_table.timeline.metadata import CommitMetadata
 from skep_table.timeline.timeline import Timeline
-from skep_table.view import FileView, Listing
-from skep_table.view.facts import load_facts
+from skep_table.view import FileView, FolderFilter, Listing
 
 
 class Preview(HudiTable):
-    """`table`, and over it the files that `metadata` names. What other attempts of its tasks left is not seen."""
+    """`table` with the files that `metadata` names. Files that other attempts of its tasks left are hidden."""
 
     def __init__(self, table: HudiTable, instant: Instant, metadata: CommitMetadata) -> None:
         done = replace(instant, action=instant.action.completed_as, state=State.COMPLETED)
-        super().__init__(table.storage, table.config, _with(table.timeline, done), options=table.options)
+        super().__init__(table.context, table.config, _with(table.timeline, done))
         self._before = table
         self._instant = done
         self._metadata = metadata
@@ -38,9 +38,9 @@ class Preview(HudiTable):
             return self._metadata
         return self._before.commit_metadata(instant)
 
-    def view(self, *, as_of: str | None = None, metadata: bool = True) -> FileView:
+    def view(self, *, as_of: InstantTime | None = None, metadata: bool = True) -> FileView:
         listing = _Listed(self._listing(metadata), self._instant.requested_time, self._metadata)
-        return FileView(listing, lambda: load_facts(self, as_of, self._runner))
+        return FileView(listing, lambda: self._instant_states(as_of))
 
 
 def _with(timeline: Timeline, done: Instant) -> Timeline:
@@ -50,15 +50,15 @@ def _with(timeline: Timeline, done: Instant) -> Timeline:
 
 
 class _Listed:
-    """A listing without the files of an instant that its account does not name."""
+    """A listing without the files of an instant that its commit metadata does not name."""
 
-    def __init__(self, listing: Listing, time: str, metadata: CommitMetadata) -> None:
+    def __init__(self, listing: Listing, time: InstantTime, metadata: CommitMetadata) -> None:
         self._listing = listing
         self._time = time
         self._named = {stat.path for stat in metadata.stats}
 
-    def partitions(self) -> list[str]:
-        return self._listing.partitions()
+    def partitions(self, within: FolderFilter | None = None) -> list[str]:
+        return self._listing.partitions(within)
 
     def files(self, partition_path: str) -> list[FileStatus]:
         return [file for file in self._listing.files(partition_path) if self._is_seen(file)]

@@ -1,13 +1,11 @@
 """From a workload profile to buckets: which rows are written into which file, small files filled up first.
 
-A bucket is one base file to be written: a new version of a file group, or a new group. Hudi's upsert partitioner does
-the same (sizes by `hoodie.parquet.small.file.limit`, `hoodie.parquet.max.file.size` and the record size learnt from
-commits).
+A bucket is one file to be written: a new base or log file of a file group, or a new group. Hudi: UpsertPartitioner,
+with sizes by `hoodie.parquet.small.file.limit`, `hoodie.parquet.max.file.size` and the record size of recent commits.
 """
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -15,13 +13,15 @@ import numpy as np
 import numpy.typing as npt
 
 from skep_table.basefile import BaseFileOptions
-from skep_table.write.index import NEW_KEY, IndexFile
-from skep_table.write.indexes.base import number_of_new_group
-from skep_table.write.indexes.bucket import bucket_file_id
+from skep_table.keys.buckets import UUID_NAMES, GroupNames
+from skep_table.write.candidates import CandidateFile
+from skep_table.write.tags import NEW_KEY, Tags, number_of_new_group
 
 NO_BUCKET = -1
-# How far a file may be over its target size, as a share, rather than leave a small one behind.
+# How far a file may exceed its target size, as a share, to avoid a small one beside it.
 OVER = 0.15
+# Base files up to this size cost about as much to rewrite as a new one to begin, in bytes.
+_ALWAYS_REWRITTEN = 2 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +29,15 @@ class LogSizing:
     """Merge-on-read: updates go to log files; inserts too when the index finds keys there (`takes_inserts`).
 
     Else inserts rewrite small base files, at most `candidates` of a partition, and none that has log files.
-    `compression` is what a byte of a log file takes in a base file.
+    `compression` is the bytes in a base file for each byte of a log file. A base file larger than `most_rewritten`
+    bytes for each insert is not rewritten: the inserts get a new file, which later inserts fill up. Files stay as few
+    as in an LSM tree, as each is rewritten only by inserts of about its size. None rewrites any small file.
     """
 
     candidates: int = 1
     compression: float = 0.35
     takes_inserts: bool = False
+    most_rewritten: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +53,7 @@ class Sizing:
 
     @property
     def rows_per_file(self) -> int:
+        """Rows of a full file, at least one."""
         if self.split_rows is not None:
             return self.split_rows
         rows = self.max_file_bytes // max(1, self.record_bytes)
@@ -72,9 +76,9 @@ class Sizing:
 
 @dataclass(frozen=True, slots=True)
 class PartitionProfile:
-    """What comes into one partition: its latest base files, the rows tagged with each, the rows that are new."""
+    """The workload of one partition: its candidate files, the rows tagged with each, the rows with new keys."""
 
-    files: tuple[IndexFile, ...] = ()
+    files: tuple[CandidateFile, ...] = ()
     updates: Mapping[int, int] = field(default_factory=dict)  # tag: position in files, or a group to be made → rows
     inserts: int = 0
 
@@ -84,13 +88,13 @@ class Bucket:
     """One file to be written. `base` is the slice that its rows meet; None makes a new file group.
 
     `to_log`: the rows are appended to the group's log, instead of being merged into a new base file. `one_file`: rows
-    stay in this group however many they are, as an index demands that has chosen it by their keys.
+    stay in this group however many they are, as an index requires that chose the group by their keys.
     """
 
     number: int
     partition_path: str
     file_id: str
-    base: IndexFile | None = None
+    base: CandidateFile | None = None
     rows: int = 0
     to_log: bool = False
     one_file: bool = False
@@ -104,8 +108,8 @@ class PartitionRoute:
     inserts: tuple[int, ...] = ()
     bounds: tuple[int, ...] = ()  # cumulative weights of `inserts`
 
-    def buckets(self, tags: npt.NDArray[np.int32], hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.int32]:
-        """The bucket number of each row, from its tag and the hash of its key; NO_BUCKET for rows that are left out."""
+    def buckets(self, tags: Tags, hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.int32]:
+        """The bucket number of each row by its tag and the hash of its key; NO_BUCKET for rows that are left out."""
         if self.inserts:
             draw = hashes % np.uint64(self.bounds[-1])
             place = np.searchsorted(np.array(self.bounds, np.uint64), draw, side="right")
@@ -124,14 +128,20 @@ class PartitionRoute:
 
 @dataclass(frozen=True, slots=True)
 class BucketPlan:
+    """All buckets of a write by number, and the route of each partition's rows to them."""
+
     buckets: tuple[Bucket, ...]
     routes: Mapping[str, PartitionRoute]
 
 
 def plan_buckets(
-    profiles: Mapping[str, PartitionProfile], sizing: Sizing, *, fill_small_files: bool = True
+    profiles: Mapping[str, PartitionProfile],
+    sizing: Sizing,
+    *,
+    fill_small_files: bool = True,
+    names: GroupNames = UUID_NAMES,
 ) -> BucketPlan:
-    """Assigns every tagged and every new row of `profiles` to a bucket."""
+    """Assigns every tagged and every new row of `profiles` to a bucket. `names` are for new file groups."""
     buckets: list[Bucket] = []
     inserts_to_log = sizing.logs is not None and sizing.logs.takes_inserts
     routes: dict[str, PartitionRoute] = {}
@@ -142,7 +152,7 @@ def plan_buckets(
             by_file[position] = len(buckets)
             rows = profile.updates[position]
             if position < NEW_KEY:
-                file_id = bucket_file_id(number_of_new_group(position))
+                file_id = names.new_file_id(number_of_new_group(position))
                 buckets.append(Bucket(len(buckets), partition, file_id, rows=rows, one_file=True))
                 continue
             file = profile.files[position]
@@ -162,7 +172,7 @@ def plan_buckets(
             left -= rows
         for rows in sizing.new_files(left):
             shares.append((len(buckets), rows))
-            buckets.append(Bucket(len(buckets), partition, new_file_id(), None))
+            buckets.append(Bucket(len(buckets), partition, names.new_file_id(), None))
         for number, rows in shares:
             bucket = buckets[number]
             buckets[number] = replace(bucket, rows=bucket.rows + rows, to_log=inserts_to_log)
@@ -174,11 +184,12 @@ def plan_buckets(
 
 
 def new_file_id() -> str:
-    return f"{uuid.uuid4()}-0"
+    """Of a file group that may hold any key."""
+    return UUID_NAMES.new_file_id()
 
 
 def pack(sizes: Sequence[int], tasks: int) -> list[list[int]]:
-    """Balances items over tasks by size, largest first. Positions of `sizes`, no empty task."""
+    """Balances items over tasks by size, largest first. Returns positions of `sizes` by task, no empty task."""
     loads = [0] * max(1, min(tasks, len(sizes)))
     packed: list[list[int]] = [[] for _ in loads]
     for position in sorted(range(len(sizes)), key=lambda at: -sizes[at]):
@@ -194,10 +205,13 @@ def _small_files(profile: PartitionProfile, sizing: Sizing) -> dict[int, int]:
     small = sorted((at for at, size in sizes.items() if size < sizing.small_file_bytes), key=lambda at: sizes[at])
     if sizing.logs is not None and not sizing.logs.takes_inserts:
         small = small[: sizing.logs.candidates]
+        if sizing.logs.most_rewritten is not None:
+            most = max(_ALWAYS_REWRITTEN, sizing.logs.most_rewritten * profile.inserts)
+            small = [at for at in small if sizes[at] <= most]
     return {at: (sizing.max_file_bytes - sizes[at]) // max(1, sizing.record_bytes) for at in small}
 
 
-def _takes_inserts(file: IndexFile, logs: LogSizing | None) -> bool:
+def _takes_inserts(file: CandidateFile, logs: LogSizing | None) -> bool:
     if file.clustering is not None:
         return False
     if logs is None or logs.takes_inserts:
@@ -205,8 +219,8 @@ def _takes_inserts(file: IndexFile, logs: LogSizing | None) -> bool:
     return bool(file.path) and file.compaction is None and not (file.tail and file.tail.files)
 
 
-def _size(file: IndexFile, logs: LogSizing | None) -> int:
-    """What the slice would be as one base file."""
+def _size(file: CandidateFile, logs: LogSizing | None) -> int:
+    """Bytes of the slice as one base file."""
     if logs is None or file.tail is None:
         return file.size_bytes
     return file.size_bytes + int(file.tail.size * logs.compression)

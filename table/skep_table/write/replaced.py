@@ -1,10 +1,12 @@
-"""Which file groups a commit replaces: all that live in some partitions, or in the whole table."""
+"""Which file groups a commit replaces: all live ones of some partitions, or of the whole table."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
 
+from skep_table.instant_time import InstantTime
+from skep_table.names import FileGroupId
 from skep_table.runner import Runner
 from skep_table.view import FileView
 
@@ -18,12 +20,12 @@ def live_groups(view: FileView, partitions: Iterable[str], runner: Runner) -> di
     return {path: ids for path, ids in zip(listed, groups, strict=True) if ids}
 
 
-def clusterings_met(replaced: Mapping[str, tuple[str, ...]], view: FileView) -> dict[tuple[str, str], str]:
+def clusterings_met(replaced: Mapping[str, tuple[str, ...]], view: FileView) -> dict[FileGroupId, InstantTime]:
     """The groups among them that a pending clustering is to rewrite, with its instant."""
     return {
-        (path, file_id): instant
-        for (path, file_id), instant in view.pending_clustering.items()
-        if file_id in replaced.get(path, ())
+        group: instant
+        for group, instant in view.pending_clustering.items()
+        if group.file_id in replaced.get(group.partition_path, ())
     }
 
 

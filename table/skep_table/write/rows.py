@@ -1,37 +1,50 @@
 """Where keyed rows are between input and commit: the protocol that engines implement, and the one for Arrow tables.
 
-The flow of a write (`write/flow.py`) asks rows three things: which partitions, which file groups, write these buckets.
-Where the rows are meanwhile (this process, Spark's block manager) is the engine's affair.
+The flow of a write (`write/flow.py`) calls three methods of the rows: `partitions`, `tag`, `write`.
+The engine decides where the rows are meanwhile: in this process, or in Spark's block manager.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
-from typing import Protocol
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from skep_table.runner import ReportingRunner, Runner, ThreadRunner
 from skep_table.schema.types import RECORD_KEY
 from skep_table.write.attempt import attempt_scope
 from skep_table.write.bucket import BucketResult, write_bucket
-from skep_table.write.context import WriteContext
+from skep_table.write.context import Memory, WriteContext
 from skep_table.write.files import announce
 from skep_table.write.hashing import key_hashes
-from skep_table.write.index import NEW_KEY
-from skep_table.write.indexes.base import Index
-from skep_table.write.indexes.moves import GlobalTagger
+from skep_table.write.indexes.tagging import Tagging, locate
 from skep_table.write.keyed import partition_codes, rows_by
 from skep_table.write.profile import Bucket, BucketPlan
+from skep_table.write.row_input import pieces
+from skep_table.write.row_store import ARRIVAL, RowStore
+from skep_table.write.tags import NEW_KEY, Tags
+
+PIECE_BYTES: Final = 32 << 20  # rows that pass a kernel at once
+_TASKS_AT_ONCE: Final = 4
+_LEAST_ROW_GROUP: Final = 8 << 20
+T = TypeVar("T")
+R = TypeVar("R")
+# Other bits of a key's hash than those that spread inserts over buckets.
+_PLACES: Final = np.uint64(1 << 32)
 
 # partition path → position in its files (NEW_KEY: not found) → rows
 Tagged = Mapping[str, Mapping[int, int]]
 
 
-class Rows(Protocol):
+class KeyedRows(Protocol):
     """Keyed rows of one write, evaluated once, held until released."""
 
     def partitions(self) -> Mapping[str, int]:
@@ -42,10 +55,10 @@ class Rows(Protocol):
         """Some of the rows, at most so many, from all over them."""
         ...
 
-    def tag(self, index: Index | GlobalTagger | None) -> Tagged:
-        """Asks the index for every row and remembers the answers. None: all rows count as new.
+    def tag(self, tagging: Tagging | None) -> Tagged:
+        """Looks up every row and keeps the tags. None: all rows count as new.
 
-        A global index may take rows away, put them into other partitions and add deletes.
+        A global index may drop rows, move them to other partitions and add deletes.
         """
         ...
 
@@ -57,71 +70,233 @@ class Rows(Protocol):
 
 
 class ArrowRows:
-    """An Arrow table in this process; the tasks run wherever the runner runs them."""
+    """Rows of this process; the tasks run wherever the runner runs them. Beyond `memory` they lie on disk."""
 
-    def __init__(self, keyed: pa.Table, runner: Runner) -> None:
-        self._given = self._keyed = keyed
+    def __init__(self, keyed: Iterable[KeyedBatch], runner: Runner, memory: Memory | None = None) -> None:
         self._runner = runner
+        self._memory = memory or Memory(sys.maxsize)
         self._announced = ""  # the instant whose files were announced together
-        self._split()
-        self._tags = [np.full(len(positions), NEW_KEY, np.int32) for positions in self._rows]
+        self._given: RowStore[str] = self._new_store()
+        try:
+            for batch in keyed:
+                self._given.add(*batch)
+        except BaseException:
+            self._given.close()
+            raise
+        self._rows = self._given
+        self._tags: dict[str, Tags] = {}
 
-    def _split(self) -> None:
-        """Partition paths, and the positions of the rows of each."""
-        self._paths, codes = partition_codes(self._keyed)
-        self._rows = [positions for _, positions in rows_by(codes, len(self._paths))]
+    def _new_store(self) -> RowStore[str]:
+        return RowStore(self._memory.max_bytes, self._memory.folder)
 
     def partitions(self) -> Mapping[str, int]:
-        return {path: len(rows) for path, rows in zip(self._paths, self._rows, strict=True)}
+        return self._rows.labels
 
     def sample(self, most: int) -> pa.Table:
-        step = max(1, -(-self._keyed.num_rows // most))
-        return self._keyed.take(pa.array(np.arange(0, self._keyed.num_rows, step)))
+        return self._rows.sample(most)
 
-    def tag(self, index: Index | GlobalTagger | None) -> Tagged:
-        if isinstance(index, GlobalTagger):
-            self._keyed, tags = index.settle(self._given)
-            self._split()
-            self._tags = [tags[rows] for rows in self._rows]
-        elif index is not None:
-            keys = self._keyed.select(index.columns)
-            tasks = [keys.take(pa.array(rows)).combine_chunks() for rows in self._rows]
-            self._tags = list(self._runner.map(index.tag, tasks))
-        return {path: count_tags(tags) for path, tags in zip(self._paths, self._tags, strict=True)}
+    def tag(self, tagging: Tagging | None) -> Tagged:
+        if tagging is None:
+            self._tags = {path: np.full(rows, NEW_KEY, np.int32) for path, rows in self._rows.labels.items()}
+        else:
+            found = self._located(tagging) if tagging.relocation is None else self._relocated(tagging)
+            self._tags = {path: np.concatenate(parts) for path, parts in found.items()}
+        return {path: count_tags(tags) for path, tags in self._tags.items()}
+
+    def _located(self, tagging: Tagging) -> dict[str, list[Tags]]:
+        """Each candidate file is read once, where the keys of all rows fit into memory; else once in each turn."""
+        tags: dict[str, list[Tags]] = {}
+        for turn in self._turns(tagging.look_up.columns):
+            keyed = pa.concat_tables(table for _, table in turn).combine_chunks()
+            _, found = tagging.settled(keyed, locate(tagging, keyed, self._runner))
+            start = 0
+            for path, table in turn:
+                tags.setdefault(path, []).append(found[start : start + table.num_rows])
+                start += table.num_rows
+        return tags
+
+    def _turns(self, columns: Sequence[str]) -> Iterator[list[tuple[str, pa.Table]]]:
+        """The rows of all partitions, of some columns, in lists that fit into memory."""
+        turn: list[tuple[str, pa.Table]] = []
+        size = 0
+        for path in self._rows.labels:
+            for table in StoredRows(self._rows, path, self._memory, columns=columns):
+                if turn and size + table.nbytes > self._memory.max_bytes:
+                    yield turn
+                    turn, size = [], 0
+                turn.append((path, table))
+                size += table.nbytes
+        if turn:
+            yield turn
+
+    def _relocated(self, tagging: Tagging) -> dict[str, list[Tags]]:
+        """All rows of some keys at once: a global index may put rows into other partitions."""
+        if self._rows is not self._given:
+            self._rows.close()
+        self._rows = self._new_store()
+        tags: dict[str, list[Tags]] = {}
+        for rows in self._by_key():
+            combined = tagging.combined(rows)
+            settled, found = tagging.settled(combined, locate(tagging, combined, self._runner))
+            start = 0
+            for batch in KeyedBatch.of(settled):
+                part = found[start : start + len(batch.codes)]
+                start += len(batch.codes)
+                self._rows.add(*batch)
+                for code, at in rows_by(batch.codes, len(batch.paths)):
+                    tags.setdefault(batch.paths[code], []).append(part[at])
+        return tags
+
+    def _by_key(self) -> Iterator[pa.Table]:
+        """All rows as they were given, each key in one table; one table where they fit into memory."""
+        for rows in by_key(self._given.numbered(), self._given.bytes, self._memory):
+            yield rows.sort_by(ARRIVAL).drop_columns(ARRIVAL)
 
     def write(self, context: WriteContext, plan: BucketPlan) -> list[BucketResult]:
-        chosen: dict[int, list[np.ndarray]] = {}
-        for path, positions, tags in zip(self._paths, self._rows, self._tags, strict=True):
-            route = plan.routes[path]
-            hashes = np.zeros(len(positions), np.uint64)
-            if len(route.inserts) > 1:
-                keys = self._keyed.column(RECORD_KEY).take(pa.array(positions)).combine_chunks()
-                hashes = key_hashes(keys) if not keys.null_count else positions.astype(np.uint64)
-            buckets = route.buckets(tags, hashes)
-            for number, rows in rows_by(buckets, len(plan.buckets)):
-                chosen.setdefault(number, []).append(positions[rows])
-        tasks = []
-        for bucket in sorted(plan.buckets, key=lambda bucket: -bucket.rows):
-            parts = chosen.get(bucket.number)
-            if parts is not None:
-                tasks.append((bucket, self._keyed.take(pa.array(np.concatenate(parts))).combine_chunks()))
-        if isinstance(self._runner, (ThreadRunner, ReportingRunner)):  # tasks of this process, which run once
-            again = self._announced == context.instant_time
-            context = announce(context, [bucket for bucket, _ in tasks], again=again)
-            if context.announced is not None:
-                self._announced = context.instant_time
-        return list(self._runner.map(partial(write_task, context), tasks))
+        buckets: RowStore[int] = RowStore(self._memory.max_bytes, self._memory.folder)
+        try:
+            rows = self._routed(plan, buckets)
+            if self._rows.is_spilled:
+                context = within(context, self._memory)
+            tasks = [
+                (bucket, StoredRows(*rows[bucket.number], context.memory, combine=context.combine))
+                for bucket in sorted(plan.buckets, key=lambda bucket: -bucket.rows)
+                if bucket.number in rows
+            ]
+            if isinstance(self._runner, (ThreadRunner, ReportingRunner)):  # tasks of this process, which run once
+                again = self._announced == context.instant_time
+                context = announce(context, [bucket for bucket, _ in tasks], again=again)
+                if context.announced is not None:
+                    self._announced = context.instant_time
+            write = partial(write_task, context)
+            return list(self._runner.map(few_at_once(write) if self._rows.is_spilled else write, tasks))
+        finally:
+            buckets.close()
+
+    def _routed(self, plan: BucketPlan, buckets: RowStore[int]) -> dict[int, tuple[RowStore[Any], str | int]]:
+        """Bucket number → where its rows are: all those of a partition, or a part that is added to `buckets`."""
+        found: dict[int, tuple[RowStore[Any], str | int]] = {}
+        for path in self._rows.labels:
+            route, tags = plan.routes[path], self._tags[path]
+            hashes = self._hashes(path) if len(route.inserts) > 1 else np.zeros(len(tags), np.uint64)
+            numbers = route.buckets(tags, hashes)
+            distinct = np.unique(numbers)
+            if len(distinct) == 1 and distinct[0] >= 0:
+                found[int(distinct[0])] = self._rows, path
+                continue
+            labels = [number for number in distinct.tolist() if number >= 0]
+            codes = np.searchsorted(distinct, numbers) - (len(distinct) - len(labels))
+            self._rows.split(path, buckets, labels, codes.astype(np.int32))
+            found |= {number: (buckets, number) for number in labels}
+        return found
+
+    def _hashes(self, path: str) -> npt.NDArray[np.uint64]:
+        """Of the keys of a partition; rows whose keys are made while they are written are spread by their position."""
+        parts = []
+        start = 0
+        for batch in self._rows.batches(path, (RECORD_KEY,)):
+            keys = batch.column(0)
+            positions = np.arange(start, start + len(keys), dtype=np.uint64)
+            parts.append(positions if keys.null_count else key_hashes(keys))
+            start += len(keys)
+        return np.concatenate(parts)
 
     def release(self) -> None:
-        self._given = self._keyed = self._keyed.slice(0, 0)
+        self._given.close()
+        self._rows.close()
+
+
+class KeyedBatch(NamedTuple):
+    """A batch of keyed rows, the partition paths in it, and for each row the position of its own."""
+
+    rows: pa.RecordBatch
+    paths: list[str]
+    codes: npt.NDArray[np.int32]
+
+    @classmethod
+    def of(cls, keyed: pa.Table) -> list[KeyedBatch]:
+        """Keyed rows in as few batches as hold them."""
+        batches = keyed.combine_chunks().to_batches()
+        return [cls(rows, *partition_codes(pa.Table.from_batches([rows]))) for rows in batches]
+
+
+class StoredRows:
+    """The rows of one label in tables, read when they are iterated; pickled, they are these tables.
+
+    At least one table: all rows in one where they fit into memory, else in several; with `combine` each key in one.
+    """
+
+    def __init__(
+        self,
+        store: RowStore[Any],
+        label: str | int,
+        memory: Memory,
+        *,
+        columns: Sequence[str] | None = None,
+        combine: bool = False,
+    ) -> None:
+        self._store = store
+        self._label = label
+        self._memory = memory
+        self._columns = columns
+        self._combine = combine
+
+    def __iter__(self) -> Iterator[pa.Table]:
+        batches = self._store.batches(self._label, self._columns)
+        size = self._store.size(self._label)
+        if not self._store.is_spilled or size <= self._memory.max_bytes:
+            yield pa.Table.from_batches(list(batches)).combine_chunks()
+        elif self._combine:
+            yield from by_key(batches, size, self._memory)
+        else:
+            yield from pieces(batches, min(self._memory.max_bytes, PIECE_BYTES))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return list, (list(self),)
+
+
+def by_key(batches: Iterable[pa.RecordBatch], size: int, memory: Memory) -> Iterator[pa.Table]:
+    """Rows of `size` bytes in tables that fit into memory, all rows of a key in one of them, in their order."""
+    count = -(-2 * size // memory.max_bytes) if size > memory.max_bytes else 1
+    if count == 1:
+        yield pa.Table.from_batches(list(batches)).combine_chunks()
+        return
+    parts: RowStore[int] = RowStore(0, memory.folder)
+    try:
+        for batch in batches:
+            parts.add(batch, range(count), (key_hashes(batch.column(RECORD_KEY)) // _PLACES % count).astype(np.int32))
+        for number in sorted(parts.labels):
+            yield pa.Table.from_batches(list(parts.batches(number))).combine_chunks()
+    finally:
+        parts.close()
 
 
 def count_tags(tags: np.ndarray) -> dict[int, int]:
+    """Tag → rows."""
     values, counts = np.unique(tags, return_counts=True)
     return dict(zip(values.tolist(), counts.tolist(), strict=True))
 
 
-def write_task(context: WriteContext, task: tuple[Bucket, pa.Table]) -> BucketResult:
+def within(context: WriteContext, memory: Memory) -> WriteContext:
+    """The context of tasks that share `memory`, a few of them at a time, which also bounds their row groups."""
+    shared = memory.shared(_TASKS_AT_ONCE)
+    files = replace(context.files, block_bytes=min(context.files.block_bytes, max(_LEAST_ROW_GROUP, shared.max_bytes)))
+    return replace(context, memory=shared, files=files)
+
+
+def few_at_once(function: Callable[[T], R]) -> Callable[[T], R]:
+    """The function, run by only a few threads at a time, so that each has its part of the memory."""
+    permits = threading.Semaphore(_TASKS_AT_ONCE)
+
+    def limited(task: T) -> R:
+        with permits:
+            return function(task)
+
+    return limited
+
+
+def write_task(context: WriteContext, task: tuple[Bucket, Iterable[pa.Table]]) -> BucketResult:
+    """One bucket, as the attempt as which its first file was announced."""
     ahead = context.announced.get(task[0].number) if context.announced is not None else None
     with contextlib.nullcontext() if ahead is None else attempt_scope(ahead.attempt):
         return write_bucket(context, *task)

@@ -1,7 +1,7 @@
-"""What the options of a write say of the table: settings of a new one, and contradictions to one that is there.
+"""Options of a write that concern the table: settings of a new one, and contradictions to an existing one.
 
-A table keeps what it was made with. Options that repeat it are welcome, those that say something else are refused by
-name; what no option says is the table's own.
+A table keeps the settings that it was created with. Options may repeat them; those that contradict them are refused by
+name, and those that are not given are the table's own.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from skep_table.commit.create import TableSpec
 from skep_table.errors import OptionError, TableMismatchError
+from skep_table.format import WRITTEN, written_versions
 from skep_table.keys.generator import generator_name, generator_of
 from skep_table.options import Option, Options, Status, boolean, comma_list, one_of, option
 from skep_table.schema.types import Schema
@@ -97,13 +98,13 @@ IMPLEMENTATIONS = option(
 )
 
 
-def _version_6(text: str) -> int:
-    if int(text) != 6:
-        raise ValueError("6: tables of other versions are read, not written")
-    return 6
+def _written_version(text: str) -> int:
+    if int(text) not in written_versions():
+        raise ValueError(f"{', '.join(map(str, written_versions()))}: tables of other versions are read, not written")
+    return int(text)
 
 
-TABLE_VERSION = option("hoodie.write.table.version", _version_6, 6, "The version of tables that are written")
+TABLE_VERSION = option("hoodie.write.table.version", _written_version, WRITTEN.version, "The version of new tables")
 for _key, _doc in {
     "hoodie.write.auto.upgrade": "tables are never upgraded",
     "hoodie.write.complex.keygen.validation.enable": "keys are written as those are that are there",
@@ -184,12 +185,12 @@ def spec_of(options: Options, name: str, schema: Schema) -> TableSpec:
 
 
 def deletes_rows(options: Options) -> bool:
-    """Whether the options have rows without content, which delete the rows of their keys."""
+    """Whether the options state that rows have no content, and so delete the rows of their keys."""
     return _simple(options.value(PAYLOAD)) == "EmptyHoodieRecordPayload"
 
 
 def payload_of(options: Options, ordering: str | None) -> str | None:
-    """The payload class by which a version 6 table merges as the options say; None when they don't say.
+    """The payload class by which a version 6 table merges as the options specify; None when they specify nothing.
 
     OptionError for merge settings that such a table can't hold, or that contradict each other.
     """
@@ -250,7 +251,7 @@ def check_settings(config: TableConfig, root: str, options: Options, names: Mapp
     `names` holds what the caller called an option (an argument, a flag) where that is not its key.
     """
     _check_written(options)
-    for known, found, expected in _said(config, options):
+    for known, found, expected in _given_values(config, options):
         if expected != found:
             name = names.get(known.key, known.key)
             raise TableMismatchError(
@@ -277,8 +278,8 @@ def _check_written(options: Options) -> None:
         options.value(known)
 
 
-def _said(config: TableConfig, options: Options) -> Iterator[tuple[Option[Any], object, object]]:
-    """(option, what the table has, what the option says), for those that are given."""
+def _given_values(config: TableConfig, options: Options) -> Iterator[tuple[Option[Any], object, object]]:
+    """(option, the table's value, the option's value), for those that are given."""
     facts: tuple[tuple[Option[Any], object], ...] = (
         (TABLE_NAME, config.name),
         (TABLE_TYPE, config.type),
@@ -292,10 +293,10 @@ def _said(config: TableConfig, options: Options) -> Iterator[tuple[Option[Any], 
     )
     for known, found in facts:
         if options.is_set(known):
-            said = options.value(known)
+            wanted = options.value(known)
             if known is PARTITION_FIELDS:
-                said = tuple(field.partition(":")[0] for field in said)
-            yield known, found, said
+                wanted = tuple(field.partition(":")[0] for field in wanted)
+            yield known, found, wanted
     if config.database is not None and options.is_set(DATABASE_NAME):
         yield DATABASE_NAME, config.database, options.value(DATABASE_NAME)
     yield from _ways_to_paths(config, options)

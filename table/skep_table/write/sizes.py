@@ -1,9 +1,9 @@
-"""How large the files of a write become: what a record takes, learnt from commits or from the rows themselves."""
+"""How large the files of a write become, from the bytes of a record in recent commits or in the rows themselves."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Final
 
@@ -27,9 +27,14 @@ from skep_table.write.options import (
 from skep_table.write.plan import WritePlan
 from skep_table.write.profile import LogSizing, PartitionProfile, Sizing
 
-# Commits that are asked for the size of their records, before the option's is taken.
-_COMMITS_ASKED: Final = 16
-# Rows that are encoded to see what a record takes: enough for dictionaries to pay as they will in a file.
+# Commits whose record size is read, before the option's is used.
+_COMMITS_READ: Final = 16
+# Merge-on-read: a small base file is rewritten for inserts up to so many times their size, unless the options set the
+# number of such files.
+_MOST_REWRITTEN: Final = 4
+# Bytes that a commit must have written for its record size to be compared with the sizes of base files.
+_LEAST_MEASURED: Final = 1 << 20
+# Rows that are encoded to measure a record: enough for dictionaries to have the effect that they have in a file.
 _SAMPLED_ROWS: Final = 50_000
 
 
@@ -40,36 +45,50 @@ def sizing_of(
     context: WriteContext,
     sample: Callable[[int], pa.Table],
 ) -> Sizing:
-    """Sizes for new rows. `sample` gives keyed rows, at most so many: asked when no commit tells what one takes."""
+    """Sizes for new rows. `sample` returns at most so many keyed rows; it is called when no commit shows their size."""
     given = plan.options
-    logs = LogSizing(given.value(SMALL_GROUPS), given.value(COMPRESSION_RATIO), plan.index.knows_logs)
     small, most = given.value(SMALL_FILE_BYTES), given.value(MAX_FILE_BYTES)
     inserts = max((profile.inserts for profile in profiles.values()), default=0)
     size = given.value(RECORD_BYTES)
     if inserts:
-        newest_first = islice(reversed(table.timeline.data().completed().instants), _COMMITS_ASKED)
-        learnt = record_bytes(
-            map(table.commit_base_files, newest_first),
+        measured = record_bytes(
+            _newest_first(table),
             threshold_bytes=small * given.value(RECORD_BYTES_THRESHOLD),
             files=context.files,
         )
-        if learnt is None and not given.is_set(RECORD_BYTES) and inserts * size > most // 2:
-            learnt = sampled_bytes(context, sample(_SAMPLED_ROWS))
-        size = learnt or size
+        if measured is None and not given.is_set(RECORD_BYTES) and inserts * size > most // 2:
+            measured = sampled_bytes(context, sample(_SAMPLED_ROWS))
+        size = measured or size
     return Sizing(
         small_file_bytes=small,
         max_file_bytes=most,
         record_bytes=size,
-        logs=logs if table.config.is_mor else None,
+        logs=_log_sizing(table, plan, context, size) if table.config.is_mor else None,
         split_rows=None if given.value(AUTO_SPLIT) else given.value(SPLIT_ROWS),
         files=context.files,
     )
 
 
-def record_bytes(commits: Iterable[BaseFilesWritten], *, threshold_bytes: float, files: BaseFileOptions) -> int | None:
-    """Average size of a record, from the newest commit that wrote more than `threshold_bytes`.
+def _newest_first(table: HudiTable) -> Iterator[BaseFilesWritten]:
+    commits = islice(reversed(table.timeline.data().completed().instants), _COMMITS_READ)
+    return map(table.commit_base_files, commits)
 
-    The filters over the keys have their size whatever a file holds, which would be most of a small one.
+
+def _log_sizing(table: HudiTable, plan: WritePlan, context: WriteContext, record_size: int) -> LogSizing:
+    given = plan.options
+    most_rewritten = None
+    if not given.is_set(SMALL_GROUPS) and not plan.index.finds_log_keys:
+        size = record_bytes(_newest_first(table), threshold_bytes=_LEAST_MEASURED, files=context.files)
+        most_rewritten = _MOST_REWRITTEN * (size or record_size)
+    return LogSizing(
+        given.value(SMALL_GROUPS), given.value(COMPRESSION_RATIO), plan.index.finds_log_keys, most_rewritten
+    )
+
+
+def record_bytes(commits: Iterable[BaseFilesWritten], *, threshold_bytes: float, files: BaseFileOptions) -> int | None:
+    """Average bytes of a record, from the newest commit that wrote more than `threshold_bytes`; None when none did.
+
+    Without the bloom filters over the keys: they have the same size in any file, which is most of a small one.
     """
     for written in commits:
         rows = sum(written.rows)
@@ -80,7 +99,7 @@ def record_bytes(commits: Iterable[BaseFilesWritten], *, threshold_bytes: float,
 
 
 def sampled_bytes(context: WriteContext, rows: pa.Table) -> int | None:
-    """What a record takes in a base file, from some of them."""
+    """Bytes of a record in a base file, from a sample of keyed rows; None for an empty sample."""
     if not rows.num_rows:
         return None
     whole = MetaColumns(context, 0).added(rows, "")

@@ -19,7 +19,8 @@ from skep_table.write.bucket import BucketResult
 from skep_table.write.context import WriteContext
 from skep_table.write.keyed import Keyer
 from skep_table.write.plan import WritePlan
-from skep_table.write.rows import Rows
+from skep_table.write.row_input import RowInput
+from skep_table.write.rows import KeyedRows
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -42,21 +43,21 @@ class Engine(Protocol):
         """The columns of a frame that was taken."""
         ...
 
-    def rows(self, frame: object, keyer: Keyer) -> Rows: ...
+    def rows(self, frame: object, keyer: Keyer) -> KeyedRows: ...
 
     def stream(self, frame: object, keyer: Keyer, context: WriteContext, /) -> list[BucketResult] | None:
         """Writes all rows into new files in one pass, for bulk_insert. None when the engine rather holds rows first."""
         ...
 
 
-class Source(ABC):
+class RowSource(ABC):
     """The rows of one write, for as many tries as it needs. Leaving its block lets go of them."""
 
     is_steady = True  # whether every try has the same rows
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._rows: Rows | None = None
+        self._rows: KeyedRows | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -72,7 +73,7 @@ class Source(ABC):
         """What can be done before there is an instant, which then need not last as long."""
 
     @abstractmethod
-    def rows(self, plan: WritePlan, table: HudiTable) -> Rows:
+    def rows(self, plan: WritePlan, table: HudiTable) -> KeyedRows:
         """`table` is the look on which the write is based."""
 
     @abstractmethod
@@ -85,21 +86,27 @@ class Source(ABC):
             rows.release()
 
 
-class Frame(Source):
+class Frame(RowSource):
     """A caller's frame, for a table as a write first sees it. Its rows are evaluated once."""
 
     def __init__(self, engine: Engine, frame: object, table: HudiTable) -> None:
         super().__init__(engine)
+        self._given = frame
         self._frame = engine.take(frame, table.schema().names())
 
-    def schema(self, table: HudiTable) -> pa.Schema:  # noqa: ARG002 - the same for every look at the table
+    def __exit__(self, *error: object) -> None:
+        super().__exit__(*error)
+        if isinstance(self._frame, RowInput) and self._frame is not self._given:
+            self._frame.release()
+
+    def schema(self, table: HudiTable) -> pa.Schema:  # noqa: ARG002 - the same for every snapshot
         return self._engine.schema(self._frame)
 
     def prepare(self, plan: WritePlan) -> None:
         if not plan.streams and self._rows is None:
             self._rows = self._engine.rows(self._frame, plan.keyer)
 
-    def rows(self, plan: WritePlan, table: HudiTable) -> Rows:  # noqa: ARG002 - the same for every look at the table
+    def rows(self, plan: WritePlan, table: HudiTable) -> KeyedRows:  # noqa: ARG002 - the same for every snapshot
         if self._rows is None:
             self._rows = self._engine.rows(self._frame, plan.keyer)
         return self._rows
@@ -108,7 +115,7 @@ class Frame(Source):
         return self._engine.stream(self._frame, plan.keyer, context)
 
 
-class Matching(Source):
+class Matching(RowSource):
     """The rows of the table for which a predicate holds, read anew by each try: what changed meanwhile counts."""
 
     is_steady = False
@@ -124,7 +131,7 @@ class Matching(Source):
     def prepare(self, plan: WritePlan) -> None:
         """Nothing: the rows are read once the write has begun."""
 
-    def rows(self, plan: WritePlan, table: HudiTable) -> Rows:
+    def rows(self, plan: WritePlan, table: HudiTable) -> KeyedRows:
         self.release()
         request = ReadRequest(columns=_that_find_rows(table), where=self._where, options=self._options)
         self._rows = self._engine.rows(read(table, request).to_arrow(), plan.keyer)
@@ -135,7 +142,7 @@ class Matching(Source):
 
 
 def deleting(table: HudiTable) -> WriteOperation:
-    """How rows that were looked for are deleted: where they lie, or by their keys where rows don't say it."""
+    """How rows that a predicate matched are deleted: by file, or by key in tables without meta columns."""
     return WriteOperation.DELETE_PREPPED if table.config.populate_meta_fields else WriteOperation.DELETE
 
 

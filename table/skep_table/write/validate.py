@@ -41,7 +41,7 @@ class Validator(Protocol):
 
 
 def validate(table: HudiTable, instant: Instant, metadata: CommitMetadata, options: Options) -> None:
-    """ValidationError when one of the validators objects to what the instant is about to commit."""
+    """ValidationError when a validator rejects what the instant is about to commit."""
     checks = list(validators_of(options))
     if checks:
         after = Preview(table, instant, metadata)
@@ -50,7 +50,7 @@ def validate(table: HudiTable, instant: Instant, metadata: CommitMetadata, optio
 
 
 def validators_of(options: Options) -> Iterator[Validator]:
-    """As the options say. OptionError for queries that are missing, UnsupportedError for validators that are."""
+    """Those that the options name. OptionError for a missing query, UnsupportedError for a missing validator."""
     for name in options.value(VALIDATORS):
         match name.rpartition(".")[2]:
             case "SqlQueryEqualityPreCommitValidator":

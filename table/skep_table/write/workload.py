@@ -1,59 +1,60 @@
-"""What a write makes of its tagged rows before it writes them, and what it says of them afterwards: its account."""
+"""From tagged rows to the workload profile of a write, and from written files to its commit metadata."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
 from skep_table.errors import CommitConflictError, DuplicateKeyError, OptionError
+from skep_table.instant_time import InstantTime
+from skep_table.names import FileGroupId
 from skep_table.schema.avro import avro_text
 from skep_table.table import HudiTable
 from skep_table.timeline.metadata import CommitMetadata, WriteOperation, WriteStat
 from skep_table.write.bucket import BucketResult
-from skep_table.write.index import NEW_KEY, IndexFile
-from skep_table.write.indexes import Index, make_index
-from skep_table.write.indexes.base import GONE_GROUP
-from skep_table.write.indexes.footers import NamedFiles
-from skep_table.write.indexes.moves import GlobalTagger
+from skep_table.write.candidates import CandidateFiles
+from skep_table.write.indexes.global_tagging import Relocation
+from skep_table.write.indexes.named import NamedFiles
+from skep_table.write.indexes.tagging import Tagging
 from skep_table.write.options import DUPLICATES, Duplicates
 from skep_table.write.plan import WritePlan
 from skep_table.write.profile import BucketPlan, PartitionProfile
 from skep_table.write.rows import Tagged
+from skep_table.write.tags import MISSING_GROUP, NEW_KEY
 
 
-def index_of(table: HudiTable, plan: WritePlan, files: Mapping[str, tuple[IndexFile, ...]]) -> Index | GlobalTagger:
-    if plan.traits.prepped and not plan.index.is_bucket:
-        return NamedFiles(files)
-    if plan.duplicates is not Duplicates.NONE and plan.index.is_bucket:
+def tagging_of(table: HudiTable, plan: WritePlan, files: CandidateFiles) -> Tagging:
+    """How the plan's rows are tagged over the table as this attempt found it. Raises what the index raises."""
+    index = plan.index
+    if plan.traits.prepped and not index.places_new_keys:
+        return Tagging(NamedFiles(files), files)
+    if plan.duplicates is not Duplicates.NONE and index.places_new_keys:
         raise OptionError(
             f"table {table.config.name}: a bucket index knows the group of a key, not whether the key is there",
             hint="upsert updates the rows that are there",
             option=DUPLICATES.key,
         )
-    return make_index(
-        plan.index,
-        table,
-        files,
-        plan.options,
-        rule=plan.rule,
-        schema=plan.schema,
-        combine=plan.combines,
-        deletes=plan.traits.deletes,
-    )
+    relocation = None
+    if index.is_global:
+        relocation = Relocation(plan.rule, plan.combines, index.moves, table, plan.schema, files, plan.traits.deletes)
+    return Tagging(index.look_up(table, files), files, relocation)
 
 
 def profiles_of(
-    table: HudiTable, files: Mapping[str, tuple[IndexFile, ...]], tagged: Tagged, plan: WritePlan
+    table: HudiTable, files: CandidateFiles, tagged: Tagged, plan: WritePlan
 ) -> dict[str, PartitionProfile]:
-    """Keys of a delete that no file holds are dropped, there is nothing to do for them; so are unwanted duplicates."""
+    """Partition path → profile. Drops keys of a delete that no file holds, and duplicates where options ask for that.
+
+    CommitConflictError when rows name missing file groups, DuplicateKeyError when options refuse duplicates.
+    """
     profiles = {}
     for path, counts in tagged.items():
-        if GONE_GROUP in counts:
+        if MISSING_GROUP in counts:
             raise CommitConflictError(
-                f"table {table.config.name}: {counts[GONE_GROUP]} rows of partition {path or 'of the table'} were read"
-                " from file groups that are not there any more",
+                f"table {table.config.name}: {counts[MISSING_GROUP]} rows of partition {path or 'of the table'} were"
+                " read from file groups that are not there any more",
                 hint="read the rows again",
                 partition=path,
-                rows=counts[GONE_GROUP],
+                rows=counts[MISSING_GROUP],
             )
         updates = {tag: rows for tag, rows in counts.items() if tag != NEW_KEY}
         if plan.traits.deletes:
@@ -68,20 +69,21 @@ def profiles_of(
         if plan.duplicates is Duplicates.DROP:
             updates = {}
         inserts = 0 if plan.traits.deletes else counts.get(NEW_KEY, 0)
-        profiles[path] = PartitionProfile(files.get(path, ()), updates, inserts)
+        profiles[path] = PartitionProfile(tuple(files.get(path, ())), updates, inserts)
     return profiles
 
 
-def groups_in_clustering(plan: BucketPlan) -> dict[tuple[str, str], str]:
+def groups_in_clustering(plan: BucketPlan) -> dict[FileGroupId, InstantTime]:
+    """The file groups of a write that a pending clustering is going to rewrite, with the instant of the clustering."""
     return {
-        (bucket.partition_path, bucket.file_id): bucket.base.clustering
+        FileGroupId(bucket.partition_path, bucket.file_id): bucket.base.clustering
         for bucket in plan.buckets
         if bucket.base is not None and bucket.base.clustering is not None
     }
 
 
 def workload(operation: WriteOperation, plan: BucketPlan) -> CommitMetadata:
-    """What the inflight file says is coming: rows by file group."""
+    """The content of the inflight file: the rows that are going to be written, by file group."""
     stats: dict[str, list[WriteStat]] = {}
     for bucket in plan.buckets:
         planned = WriteStat(
@@ -98,7 +100,8 @@ def workload(operation: WriteOperation, plan: BucketPlan) -> CommitMetadata:
     )
 
 
-def account(plan: WritePlan, results: Sequence[BucketResult], extra: Mapping[str, str]) -> CommitMetadata:
+def commit_metadata(plan: WritePlan, results: Sequence[BucketResult], extra: Mapping[str, str]) -> CommitMetadata:
+    """What the commit states: the stats of all files by partition, sorted, the schema, and `extra`."""
     stats: dict[str, list[WriteStat]] = {}
     for result in results:
         for stat in result.stats:

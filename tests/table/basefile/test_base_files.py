@@ -1,4 +1,4 @@
-"""Base files (format guide 5): what is written is read back; footers say what Hudi's writers look for."""
+"""Base files (format guide 5): what is written is read back; footers have what Hudi's writers look for."""
 
 import pyarrow as pa
 import pyarrow.compute as pc

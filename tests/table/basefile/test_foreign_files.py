@@ -26,7 +26,7 @@ def base_files(golden: Path) -> list[Path]:
     ]
 
 
-def test_hudis_footers_say_rows_keys_and_schema(golden):
+def test_hudis_footers_have_rows_keys_and_schema(golden):
     files = base_files(golden)
     assert len(files) > 30
     for file in files:

@@ -9,7 +9,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.commit.setting import CommitSetting
 from skep_table.errors import OptionError
 from skep_table.options import Options
 from skep_table.storage import LocalStorage
@@ -35,8 +34,8 @@ def table(tmp_path: Path) -> HudiTable:
 
 def filters(table: HudiTable, **options: object) -> dict[str, int]:
     """Column → bytes of its filter, in the file that a write made."""
-    told = Options({key: str(value) for key, value in options.items()})
-    (stat,) = LocalWriter(table, CommitSetting(options=told)).bulk_insert(ROWS).metadata.stats
+    given = Options({key: str(value) for key, value in options.items()})
+    (stat,) = LocalWriter(table.with_context(options=given)).bulk_insert(ROWS).metadata.stats
     group = pq.read_metadata(Path(table.storage.root) / stat.path).row_group(0)
     columns = (group.column(at) for at in range(group.num_columns))
     return {c.path_in_schema: c.bloom_filter_length for c in columns if c.bloom_filter_offset is not None}

@@ -120,7 +120,7 @@ class TestSimple:
         row = build_bloom(pa.array(["k"]), "SIMPLE", entries=60_000, fpp=1e-9).rows[0]
         assert (row.k, row.m, len(row.bits)) == (30, 2_587_966, 323_496)
 
-    def test_absent_keys_are_told_apart_at_the_promised_rate(self) -> None:
+    def test_absent_keys_are_distinguished_at_the_promised_rate(self) -> None:
         present = pa.array([f"in-{i}" for i in range(20_000)])
         absent = pa.array([f"out-{i}" for i in range(50_000)])
         built = build_bloom(present, "SIMPLE", entries=20_000, fpp=0.01)

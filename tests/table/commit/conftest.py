@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -13,12 +13,21 @@ import pytest
 from skep_table.errors import StorageError
 from skep_table.storage import LocalStorage
 
-CHANGES = {"open_write", "sync", "create_exclusive", "replace_atomic", "rename", "delete", "delete_folder"}
-READS = {"list_prefix", "list_folders", "exists", "size", "read", "read_range", "open_input"}
+CHANGES = {
+    "open_write",
+    "sync",
+    "create_exclusive",
+    "replace_atomic",
+    "rename",
+    "delete",
+    "delete_many",
+    "delete_folder",
+}
+READS = {"list_prefix", "list_folder", "exists", "size", "read", "read_range", "read_suffix", "open_input"}
 
 
 class Killed(BaseException):
-    """The process is gone: nothing that would clean up runs to any effect."""
+    """The process has ended: no clean-up has any effect."""
 
 
 class FaultyStorage(LocalStorage):
@@ -52,6 +61,10 @@ class FaultyStorage(LocalStorage):
             yield file
             self._call("close", path, lambda: None)
 
+    def delete_many(self, paths: Collection[str], *, durable: bool = True) -> None:
+        for path in paths:  # each is a step of its own: half of the files may be deleted
+            self._call("delete_many", path, lambda: LocalStorage.delete_many(self, [path], durable=durable))  # noqa: B023
+
 
 def _counted(name: str) -> Any:
     def method(self: FaultyStorage, path: str, *args: Any, **named: Any) -> Any:
@@ -60,7 +73,7 @@ def _counted(name: str) -> Any:
     return method
 
 
-for _name in (CHANGES | READS) - {"open_write"}:
+for _name in (CHANGES | READS) - {"open_write", "delete_many"}:
     setattr(FaultyStorage, _name, _counted(_name))
 
 

@@ -11,13 +11,14 @@ from typing import IO, Any, ClassVar
 import pyarrow as pa
 import pytest
 
+from skep_table.clock import SYSTEM_CLOCK
 from skep_table.commit.conflict import strategy_of
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.commit.heartbeat import Heart, Pulse
-from skep_table.commit.setting import CommitSetting
+from skep_table.commit.heartbeat import Heartbeat, HeartbeatLimits
 from skep_table.commit.transaction import Transaction
 from skep_table.errors import CommitConflictError, OptionError, TableMismatchError
 from skep_table.events import Event, Events
+from skep_table.instant_time import InstantTime
 from skep_table.options import Options
 from skep_table.query import ReadRequest, read
 from skep_table.storage import LocalStorage
@@ -66,28 +67,30 @@ def content(table: HudiTable) -> dict[str, tuple[str, int]]:
     return {row["id"]: (row["part"], row["ts"]) for row in found.to_pylist()}
 
 
-def during(options: dict[str, object], meanwhile: Callable[[], Any], **more: Any) -> CommitSetting:
+def during(options: dict[str, object], meanwhile: Callable[[], Any], **more: Any) -> dict[str, Any]:
     """A write with these settings, just before whose completion something else happens, the first time."""
     waiting = [meanwhile]
 
-    told = Events(lambda event: waiting.pop()() if event.name == "write.commit.start" and waiting else None)
-    return CommitSetting(options=Options(options), events=told, **more)
+    listener = Events(lambda event: waiting.pop()() if event.name == "write.commit.start" and waiting else None)
+    return {"options": Options(options), "events": listener, **more}
 
 
 def upsert(table: HudiTable, rows: pa.Table, **options: object) -> Any:
-    return LocalWriter(table, CommitSetting(options=Options(options))).upsert(rows)
+    return LocalWriter(table.with_context(options=Options(options))).upsert(rows)
 
 
 def test_the_same_group(table: HudiTable, rows: Rows) -> None:
     setting = during({}, lambda: upsert(table, rows(["b"], ts=5)))
     with pytest.raises(CommitConflictError, match="changed 1 of the file groups of this write first") as caught:
-        LocalWriter(table, setting).upsert(rows(["a"], ts=2))
+        LocalWriter(table.with_context(**setting)).upsert(rows(["a"], ts=2))
     assert caught.value.fields["groups"]
     assert content(table) == {"a": ("p", 1), "b": ("p", 5), "c": ("q", 1)}
 
 
 def test_other_groups_get_along(table: HudiTable, rows: Rows) -> None:
-    LocalWriter(table, during({}, lambda: upsert(table, rows(["c"], ts=5, part="q")))).upsert(rows(["a"], ts=2))
+    LocalWriter(table.with_context(**during({}, lambda: upsert(table, rows(["c"], ts=5, part="q"))))).upsert(
+        rows(["a"], ts=2)
+    )
     assert content(table) == {"a": ("p", 2), "b": ("p", 1), "c": ("q", 5)}
 
 
@@ -99,9 +102,9 @@ def test_one_bucket_in_two_new_groups_collides_by_its_number(table: HudiTable) -
         for who in ("ours", "theirs")
     )
     for options, collides in (({}, False), ({STRATEGY: "bucket"}, True), ({"hoodie.index.type": "BUCKET"}, True)):
-        with Transaction.begin(table, Action.COMMIT, CommitSetting(options=Options(options))) as one:
+        with Transaction.begin(table.with_context(options=Options(options)), Action.COMMIT) as one:
             one.inflight(ours)
-            with Transaction.begin(table, Action.COMMIT, CommitSetting()) as other:
+            with Transaction.begin(table, Action.COMMIT) as other:
                 other.inflight(theirs)
                 other.complete(theirs)
             if collides:
@@ -112,7 +115,7 @@ def test_one_bucket_in_two_new_groups_collides_by_its_number(table: HudiTable) -
 
 
 class TestBuckets:
-    """A table whose groups are buckets has one group for each, whoever writes with whatever options."""
+    """A table whose groups are buckets has one group for each, for every writer and all options."""
 
     INDEX: ClassVar[dict[str, object]] = {"hoodie.index.type": "BUCKET", "hoodie.bucket.index.num.buckets": 1}
 
@@ -136,13 +139,13 @@ class TestBuckets:
     def test_two_first_groups_of_one_bucket_collide(self, strategy: str, table: HudiTable, rows: Rows) -> None:
         options = {STRATEGY: strategy} if strategy else {}
         with pytest.raises(CommitConflictError, match="00000000"):
-            LocalWriter(table, during(options, lambda: upsert(table, rows(["b"])))).upsert(rows(["a"]))
+            LocalWriter(table.with_context(**during(options, lambda: upsert(table, rows(["b"]))))).upsert(rows(["a"]))
         upsert(table, rows(["a", "c"]))
         assert {"a", "b", "c"} <= content(table).keys()
         assert len(table.reload().view().file_groups("p")) == 1
 
     def test_the_one_that_lost_writes_on_in_the_group_of_the_other(self, table: HudiTable, rows: Rows) -> None:
-        LocalWriter(table, during({RETRIES: 1}, lambda: upsert(table, rows(["b"])))).upsert(rows(["a"]))
+        LocalWriter(table.with_context(**during({RETRIES: 1}, lambda: upsert(table, rows(["b"]))))).upsert(rows(["a"]))
         assert {"a", "b"} <= content(table).keys()
         assert len(table.reload().view().file_groups("p")) == 1
 
@@ -150,10 +153,10 @@ class TestBuckets:
         spec = TableSpec(name="n", schema=rows([]).schema, record_key=("id",), partition_by=("part",), ordering="ts")
         made = create_table(LocalStorage(str(tmp_path / "n")), spec)
         waiting = [lambda: upsert(made, rows(["b"]), **self.INDEX)]
-        told = Events(lambda event: waiting.pop()() if event.name == "write.tag.start" and waiting else None)
+        listener = Events(lambda event: waiting.pop()() if event.name == "write.tag.start" and waiting else None)
         other = {**self.INDEX, "hoodie.bucket.index.num.buckets": 2}
         with pytest.raises(TableMismatchError, match=r"num\.buckets=1, not 2"):
-            LocalWriter(made, CommitSetting(options=Options(other), events=told)).upsert(rows(["a"]))
+            LocalWriter(made.with_context(options=Options(other), events=listener)).upsert(rows(["a"]))
         assert content(made).keys() == {"b"}
 
 
@@ -163,27 +166,29 @@ class TestNewKeys:
     def test_an_upsert_loses(self, table: HudiTable, rows: Rows) -> None:
         setting = during({}, lambda: upsert(table, rows(["x", "new"], part="r", ts=3)))
         with pytest.raises(CommitConflictError, match=r"inserted keys that this write inserts, too \(new\)"):
-            LocalWriter(table, setting).upsert(rows(["new", "y"], part="r", ts=2))
+            LocalWriter(table.with_context(**setting)).upsert(rows(["new", "y"], part="r", ts=2))
         assert content(table)["new"] == ("r", 3)
 
     def test_other_keys_of_the_same_range_get_along(self, table: HudiTable, rows: Rows) -> None:
         small = {"hoodie.parquet.small.file.limit": 0}
         setting = during(small, lambda: upsert(table, rows(["d", "f"], part="r"), **small))
-        LocalWriter(table, setting).upsert(rows(["dd", "e", "g"], part="r"))
+        LocalWriter(table.with_context(**setting)).upsert(rows(["dd", "e", "g"], part="r"))
         assert {"d", "dd", "e", "f", "g"} <= set(content(table))
 
     def test_rows_that_lay_in_the_files_before_do_not_count(self, table: HudiTable, rows: Rows) -> None:
         """Both take up rows of their group again when they rewrite it; only what they wrote themselves is compared."""
         upsert(table, rows(["k"], part="r"), **{"hoodie.parquet.small.file.limit": 0})
         setting = during({}, lambda: upsert(table, rows(["d"], part="r"), **{"hoodie.parquet.small.file.limit": 0}))
-        LocalWriter(table, setting).upsert(rows(["k", "e"], part="r", ts=4))
+        LocalWriter(table.with_context(**setting)).upsert(rows(["k", "e"], part="r", ts=4))
         assert content(table)["k"] == ("r", 4)
 
     @pytest.mark.parametrize("strategy", ["simple", "strict"])
     def test_inserts_may_double_a_key_unless_one_is_strict(self, strategy: str, table: HudiTable, rows: Rows) -> None:
-        """What Hudi's documents say of several writers: an insert may duplicate."""
+        """As Hudi's documents state for several writers: an insert may duplicate."""
         small = {"hoodie.parquet.small.file.limit": 0, STRATEGY: strategy}
-        writer = LocalWriter(table, during(small, lambda: LocalWriter(table).insert(rows(["new"], part="r"))))
+        writer = LocalWriter(
+            table.with_context(**during(small, lambda: LocalWriter(table).insert(rows(["new"], part="r"))))
+        )
         if strategy == "strict":
             with pytest.raises(CommitConflictError, match="inserted keys"):
                 writer.insert(rows(["new"], part="r"))
@@ -200,13 +205,13 @@ class TestStrict:
 
         small = {"hoodie.parquet.small.file.limit": 0}
         with pytest.raises(CommitConflictError, match="changed 1 partitions as a whole"):
-            LocalWriter(table, during({STRATEGY: "strict", **small}, drop)).insert(rows(["n"], part="q"))
+            LocalWriter(table.with_context(**during({STRATEGY: "strict", **small}, drop))).insert(rows(["n"], part="q"))
         assert set(content(table)) == {"a", "b"}
 
     def test_two_overwrites_of_an_empty_partition(self, table: HudiTable, rows: Rows) -> None:
         setting = during({STRATEGY: "strict"}, lambda: LocalWriter(table).insert_overwrite(rows(["m"], part="z")))
         with pytest.raises(CommitConflictError):
-            LocalWriter(table, setting).insert_overwrite(rows(["n"], part="z"))
+            LocalWriter(table.with_context(**setting)).insert_overwrite(rows(["n"], part="z"))
         assert set(content(table)) == {"a", "b", "c", "m"}
 
 
@@ -216,14 +221,14 @@ def plan_clustering(table: HudiTable, partition: str, time: str = "2039010100000
     slice_ = SliceInfo(data_file_path=group.base_file.path, file_id=group.file_id, partition_path=partition)
     plan = ClusteringPlan(input_groups=(ClusteringGroup(slices=(slice_,)),))
     content = RequestedReplaceMetadata(operation_type="CLUSTER", clustering_plan=plan)
-    return create_requested(table, Instant(time, Action.REPLACE_COMMIT, State.REQUESTED), content)
+    return create_requested(table, Instant(InstantTime(time), Action.REPLACE_COMMIT, State.REQUESTED), content)
 
 
 class TestServices:
     @pytest.mark.parametrize(("strategy", "loses"), [("simple", True), ("prefer_writer", False)])
     def test_a_clustering_planned_meanwhile(self, strategy: str, loses: bool, table: HudiTable, rows: Rows) -> None:
         setting = during({STRATEGY: strategy}, lambda: plan_clustering(table.reload(), "p"))
-        writer = LocalWriter(table, setting)
+        writer = LocalWriter(table.with_context(**setting))
         if loses:
             with pytest.raises(CommitConflictError, match="is going to change 1 of the file groups"):
                 writer.upsert(rows(["a"], ts=2))
@@ -237,10 +242,10 @@ class TestServices:
         )
         ours = CommitMetadata(operation_type=WriteOperation.CLUSTER, partition_to_replace_file_ids={"p": (group,)})
         for strategy, loses in (("simple", False), ("prefer_writer", True)):
-            setting = CommitSetting(options=Options({STRATEGY: strategy}))
-            with Transaction.begin(table, Action.COMMIT, CommitSetting()) as running:
+            setting = {"options": Options({STRATEGY: strategy})}
+            with Transaction.begin(table, Action.COMMIT) as running:
                 running.inflight(written)
-                with Transaction.begin(table, Action.REPLACE_COMMIT, setting) as clustering:
+                with Transaction.begin(table.with_context(**setting), Action.REPLACE_COMMIT) as clustering:
                     clustering.inflight(ours)
                     if loses:
                         with pytest.raises(CommitConflictError, match="is going to change"):
@@ -256,7 +261,7 @@ class TestEarly:
         written = CommitMetadata(
             partition_to_write_stats={"p": (WriteStat(file_id=group, path="", partition_path="p"),)}
         )
-        with Transaction.begin(table, Action.COMMIT, CommitSetting()) as running:
+        with Transaction.begin(table, Action.COMMIT) as running:
             running.inflight(written)
             files = sorted(Path(table.storage.root).rglob("*.parquet"))
             with pytest.raises(CommitConflictError, match="is writing 1 of the file groups"):
@@ -268,10 +273,10 @@ class TestEarly:
     def test_a_jvm_writer_is_seen_by_its_markers(self, table: HudiTable, rows: Rows) -> None:
         base = table.view().slices("p")[0].base_file
         assert base is not None
-        heart = Heart(table.storage, Pulse.of(Options()), CommitSetting().clock)
+        heart = Heartbeat(table.storage, HeartbeatLimits.of(Options()), SYSTEM_CLOCK)
         time = str(int(table.timeline.instants[-1].requested_time) + 1)
         heart.announce(time)
-        requested = create_requested(table, Instant(time, Action.COMMIT, State.REQUESTED))
+        requested = create_requested(table, Instant(InstantTime(time), Action.COMMIT, State.REQUESTED))
         transition_to_inflight(table, requested)
         name = base.path.rpartition("/")[2]
         table.storage.create_exclusive(f".hoodie/.temp/{time}/p/{name}.marker.MERGE", b"")
@@ -285,28 +290,28 @@ class TestRetries:
     def test_a_write_that_lost_comes_after_the_other(self, table: HudiTable, rows: Rows) -> None:
         events: list[Event] = []
         setting = during({RETRIES: 2}, lambda: upsert(table, rows(["a", "n"], ts=5)))
-        setting.events.listen(events.append)
-        result = LocalWriter(table, setting).upsert(rows(["a", "b", "n"], ts=3))
+        setting["events"].listen(events.append)
+        result = LocalWriter(table.with_context(**setting)).upsert(rows(["a", "b", "n"], ts=3))
         assert content(table) == {"a": ("p", 5), "b": ("p", 3), "n": ("p", 5), "c": ("q", 1)}
         assert [event.facts["tries"] for event in events if event.name == "write.retried"] == [1]
         assert result.inserted == 0
 
-    def test_as_often_as_the_options_say(self, table: HudiTable, rows: Rows) -> None:
+    def test_as_often_as_the_options_allow(self, table: HudiTable, rows: Rows) -> None:
         def always(ending: Any) -> None:
             raise CommitConflictError("again")
 
         tries: list[Event] = []
-        setting = CommitSetting(
-            options=Options({RETRIES: 2}),
-            conflict_check=always,
-            events=Events(lambda event: tries.append(event) if event.name == "write.retried" else None),
-        )
+        setting = {
+            "options": Options({RETRIES: 2}),
+            "conflict_check": always,
+            "events": Events(lambda event: tries.append(event) if event.name == "write.retried" else None),
+        }
         with pytest.raises(CommitConflictError, match="again"):
-            LocalWriter(table, setting).upsert(rows(["a"]))
+            LocalWriter(table.with_context(**setting)).upsert(rows(["a"]))
         assert len(tries) == 2
 
     def beside_an_earlier_one(
-        self, table: HudiTable, theirs: pa.Table, ours: pa.Table, told: Callable[[Event], None]
+        self, table: HudiTable, theirs: pa.Table, ours: pa.Table, listener: Callable[[Event], None]
     ) -> Any:
         """A write that began earlier completes while ours is about to."""
         at_its_end, go = threading.Event(), threading.Event()
@@ -316,8 +321,8 @@ class TestRetries:
                 at_its_end.set()
                 assert go.wait(60)
 
-        setting = CommitSetting(events=Events(waits))
-        earlier = threading.Thread(target=LocalWriter(table, setting).upsert, args=(theirs,))
+        setting = {"events": Events(waits)}
+        earlier = threading.Thread(target=LocalWriter(table.with_context(**setting)).upsert, args=(theirs,))
         earlier.start()
         assert at_its_end.wait(60)
 
@@ -326,8 +331,8 @@ class TestRetries:
             earlier.join(60)
 
         setting = during({RETRIES: 2}, meanwhile)
-        setting.events.listen(told)
-        return LocalWriter(table, setting).upsert(ours)
+        setting["events"].listen(listener)
+        return LocalWriter(table.with_context(**setting)).upsert(ours)
 
     def test_only_what_the_other_one_changed_is_written_again(self, tmp_path: Path, rows: Rows) -> None:
         storage = CountingStorage(str(tmp_path / "t"))
@@ -339,8 +344,8 @@ class TestRetries:
         storage.written.clear()
         retried: list[Event] = []
         ours = [rows(["a", "b"], ts=3), rows(["c"], ts=3, part="q"), rows(["d"], ts=3, part="r")]
-        told = lambda event: retried.append(event) if event.name == "write.retried" else None  # noqa: E731
-        result = self.beside_an_earlier_one(table, rows(["a"], ts=9), pa.concat_tables(ours), told)
+        listener = lambda event: retried.append(event) if event.name == "write.retried" else None  # noqa: E731
+        result = self.beside_an_earlier_one(table, rows(["a"], ts=9), pa.concat_tables(ours), listener)
         mine = [path for path in storage.written if result.instant.requested_time in path]
         assert len(mine) == 5, "four groups, and the one that the other writer changed once more"
         assert [event.facts["kept"] for event in retried] == [3]
@@ -355,15 +360,15 @@ class TestRetries:
         before = content(table)
         ours = pa.concat_tables([rows(["n", "m"], ts=3), rows(["x"], ts=3, part="z")])
         tries: list[Event] = []
-        told = lambda event: tries.append(event) if event.name == "write.retried" else None  # noqa: E731
-        result = self.beside_an_earlier_one(table, rows(["n"], ts=9), ours, told)
+        listener = lambda event: tries.append(event) if event.name == "write.retried" else None  # noqa: E731
+        result = self.beside_an_earlier_one(table, rows(["n"], ts=9), ours, listener)
         assert [event.facts["kept"] for event in tries] == [1], "the new partition"
         assert content(table) == {**before, "n": ("p", 9), "m": ("p", 3), "x": ("z", 3)}
         assert result.inserted == 2
 
     def test_rows_of_a_reader_are_there_for_a_second_try(self, table: HudiTable, rows: Rows) -> None:
         setting = during({RETRIES: 1}, lambda: upsert(table, rows(["a"], ts=5)))
-        LocalWriter(table, setting).upsert(rows(["b"], ts=9).to_reader())
+        LocalWriter(table.with_context(**setting)).upsert(rows(["b"], ts=9).to_reader())
         assert content(table)["b"] == ("p", 9)
 
 
@@ -373,20 +378,21 @@ class TestColumns:
     def test_a_column_that_came_meanwhile_stays(self, table: HudiTable, rows: Rows) -> None:
         """The other one began earlier, and completes first."""
         result = upsert(table, rows(["c"], ts=5, part="q", extra=["x"]))
-        earlier = Transaction.begin(table, Action.COMMIT, CommitSetting())
+        earlier = Transaction.begin(table, Action.COMMIT)
         setting = during({**self.FILLED}, lambda: earlier.complete(result.metadata))
         earlier.inflight(CommitMetadata())
-        LocalWriter(table, setting).upsert(rows(["a"], ts=2, other=[7]))
+        LocalWriter(table.with_context(**setting)).upsert(rows(["a"], ts=2, other=[7]))
         assert table.reload().schema().names() == ("id", "part", "ts", "extra", "other")
 
     def test_a_column_that_readers_would_not_see(self, table: HudiTable, rows: Rows) -> None:
-        """The newest instant says what the columns are: a write that adds some has to be the newest."""
+        """The newest instant determines the columns: a write that adds some has to be the newest."""
         meanwhile = lambda: upsert(table, rows(["c"], ts=5, part="q", extra=["x"]))  # noqa: E731
         with pytest.raises(CommitConflictError, match="began later and completed first"):
-            LocalWriter(table, during({**self.FILLED}, meanwhile)).upsert(rows(["a"], ts=2, other=[7]))
+            LocalWriter(table.with_context(**during({**self.FILLED}, meanwhile))).upsert(rows(["a"], ts=2, other=[7]))
         LocalWriter(
-            table,
-            during({RETRIES: 1, **self.FILLED}, lambda: upsert(table, rows(["c"], ts=6, part="q"), **self.FILLED)),
+            table.with_context(
+                **during({RETRIES: 1, **self.FILLED}, lambda: upsert(table, rows(["c"], ts=6, part="q"), **self.FILLED))
+            )
         ).upsert(rows(["a"], ts=2, other=[7]))
         assert table.reload().schema().names() == ("id", "part", "ts", "extra", "other")
         found = {row["id"]: (row["extra"], row["other"]) for row in all_rows(table)}
@@ -395,7 +401,7 @@ class TestColumns:
     def test_one_type_against_another(self, table: HudiTable, rows: Rows) -> None:
         setting = during({**self.FILLED}, lambda: upsert(table, rows(["c"], part="q", extra=[b"x"])))
         with pytest.raises(CommitConflictError, match="column extra"):
-            LocalWriter(table, setting).upsert(rows(["a"], ts=2, extra=[7]))
+            LocalWriter(table.with_context(**setting)).upsert(rows(["a"], ts=2, extra=[7]))
         assert table.reload().schema().names() == ("id", "part", "ts", "extra")
 
     def test_a_rewrite_keeps_columns_that_came_after_it_was_planned(self, table: HudiTable, rows: Rows) -> None:
@@ -414,7 +420,7 @@ class TestColumns:
 
             def ensure_held(self) -> None: ...
 
-        LocalWriter(table, CommitSetting(lock=Lock(), options=Options(self.FILLED))).upsert(rows(["a"], ts=2))
+        LocalWriter(table.with_context(lock=Lock(), options=Options(self.FILLED))).upsert(rows(["a"], ts=2))
         found = {row["id"]: row["extra"] for row in all_rows(table)}
         assert found == {"a": None, "b": "x", "c": None}
 
@@ -462,7 +468,7 @@ class TestIncrementalPull:
             assert self.since(table, first) == {"n"}
             read_until.append(result.instant.requested_time)
 
-        late = LocalWriter(table, during({}, meanwhile)).upsert(rows(["m"], part="y"))
+        late = LocalWriter(table.with_context(**during({}, meanwhile))).upsert(rows(["m"], part="y"))
         assert late.instant.requested_time < read_until[0]
         assert self.since(table, read_until[0]) == set()
         assert self.since(table, first) == {"m", "n"}

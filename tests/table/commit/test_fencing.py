@@ -1,4 +1,4 @@
-"""A writer that is held up between the last look at its lock and the commit does not complete late."""
+"""A writer that is held up between the last check of its lock and the commit does not complete late."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import pyarrow as pa
 import pytest
 
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.commit.setting import CommitSetting
-from skep_table.commit.transaction import LOCK_ID
+from skep_table.commit.pending import LOCK_ID
 from skep_table.errors import LeaseLostError
 from skep_table.events import Event, Events
 from skep_table.locks.agent import agent_facts
 from skep_table.locks.storage import LOCK_FILE, Lease, StorageLock
 from skep_table.query import ReadRequest, read
+from skep_table.services.cluster import execute_pending_clusterings, schedule_clustering
 from skep_table.storage import LocalStorage, Storage
 from skep_table.table import HudiTable
 from skep_table.timeline.instant import Action
@@ -75,22 +75,22 @@ def content(table: HudiTable) -> dict[str, int]:
     return dict(zip(found["id"].to_pylist(), found["ts"].to_pylist(), strict=True))
 
 
-def setting(lock: Any, clock: Any, *listeners: Callable[[Event], None]) -> CommitSetting:
-    return CommitSetting(lock=lock, clock=clock, events=Events(*listeners))
+def setting(lock: Any, clock: Any, *listeners: Callable[[Event], None]) -> dict[str, Any]:
+    return {"lock": lock, "clock": clock, "events": Events(*listeners)}
 
 
 def upsert_with_lock(table: HudiTable, rows: pa.Table, clock: Any) -> None:
     """Another writer, which comes to the lock when the lease has run out."""
-    LocalWriter(table, setting(StorageLock(table.storage, clock=clock), clock)).upsert(rows)
+    LocalWriter(table.with_context(**setting(StorageLock(table.storage, clock=clock), clock))).upsert(rows)
 
 
 def test_the_next_holder_takes_the_stage_away(table: HudiTable, rows: Rows) -> None:
-    """Not even a conflict is needed: whoever lost the lock does not complete."""
+    """Not even a conflict is needed: a writer that lost the lock does not complete."""
     clock = SleepyClock()
     other = rows(["b"], ts=5, part="q")
     lock = HeldUpLock(table.storage, clock, lambda: upsert_with_lock(table, other, clock))
     with pytest.raises(LeaseLostError, match="another writer took the lock"):
-        LocalWriter(table, setting(lock, clock)).upsert(rows(["a"], ts=2))
+        LocalWriter(table.with_context(**setting(lock, clock))).upsert(rows(["a"], ts=2))
     assert content(table) == {"a": 1, "b": 5}
     assert not table.reload().timeline.pending().instants
     assert table.storage.list_prefix(".hoodie/.stages") == []
@@ -101,19 +101,19 @@ def test_a_lease_that_ran_out_before_the_last_look_is_noticed(table: HudiTable, 
 
     class Late(StorageLock):
         def ensure_held(self) -> None:
-            if table.reload().timeline.pending().instants:  # the second look
+            if table.reload().timeline.pending().instants:  # the second check
                 clock.sleep(1000)
             super().ensure_held()
 
     with pytest.raises(LeaseLostError):
-        LocalWriter(table, setting(Late(table.storage, clock=clock), clock)).upsert(rows(["a"], ts=2))
+        LocalWriter(table.with_context(**setting(Late(table.storage, clock=clock), clock))).upsert(rows(["a"], ts=2))
     assert content(table) == {"a": 1, "b": 1}
 
 
 @pytest.mark.parametrize(("part", "survives"), [("p", False), ("q", True)])
 def test_beside_a_writer_that_knows_of_no_stages(part: str, survives: bool, table: HudiTable, rows: Rows) -> None:
     """Hudi's own: the commit is taken back when it collides with what completed meanwhile, and only then."""
-    clock, told = SleepyClock(), []
+    clock, heard = SleepyClock(), []
 
     def jvm() -> None:
         key = {"p": "a", "q": "b"}[part]
@@ -121,7 +121,7 @@ def test_beside_a_writer_that_knows_of_no_stages(part: str, survives: bool, tabl
         table.storage.replace_atomic(LOCK_FILE, Lease("jvm", 0, True).encode())
 
     lock = HeldUpLock(table.storage, clock, jvm)
-    writer = LocalWriter(table, setting(lock, clock, lambda event: told.append(event.name)))
+    writer = LocalWriter(table.with_context(**setting(lock, clock, lambda event: heard.append(event.name))))
     if survives:
         writer.upsert(rows(["a"], ts=2))
         assert content(table) == {"a": 2, "b": 5}
@@ -129,7 +129,7 @@ def test_beside_a_writer_that_knows_of_no_stages(part: str, survives: bool, tabl
         with pytest.raises(LeaseLostError):
             writer.upsert(rows(["a"], ts=2))
         assert content(table) == {"a": 5, "b": 1}
-    assert ("write.taken_back" in told) is not survives
+    assert ("write.taken_back" in heard) is not survives
     assert not table.reload().timeline.pending().instants
 
 
@@ -138,14 +138,14 @@ def test_on_s3_a_late_commit_is_taken_back(s3_folder: Callable[[], Storage], row
     table = made(s3_folder(), rows)
     lock = HeldUpLock(table.storage, clock, lambda: upsert_with_lock(table, rows(["a"], ts=5), clock))
     with pytest.raises(LeaseLostError):
-        LocalWriter(table, setting(lock, clock)).upsert(rows(["a"], ts=2))
+        LocalWriter(table.with_context(**setting(lock, clock))).upsert(rows(["a"], ts=2))
     assert content(table) == {"a": 5, "b": 1}
 
 
 def test_the_commit_bears_the_id_of_its_lock(table: HudiTable, rows: Rows) -> None:
     held: list[Event] = []
     lock = StorageLock(table.storage, events=Events(held.append))
-    result = LocalWriter(table, CommitSetting(lock=lock)).upsert(rows(["a"], ts=2))
+    result = LocalWriter(table.with_context(lock=lock)).upsert(rows(["a"], ts=2))
     ids = [event.facts["lock_id"] for event in held if event.name == "lock.acquired"]
     extra = table.reload().commit_metadata(result.instant).extra_metadata
     assert extra[LOCK_ID] == ids[-1]
@@ -156,6 +156,69 @@ def test_the_commit_bears_the_id_of_its_lock(table: HudiTable, rows: Rows) -> No
 def test_a_stage_that_a_dead_writer_left_goes(table: HudiTable, rows: Rows) -> None:
     last = table.timeline.instants[-1]
     stage(table, last, b"{}")
-    LocalWriter(table, CommitSetting(lock=StorageLock(table.storage))).upsert(rows(["a"], ts=2))
+    LocalWriter(table.with_context(lock=StorageLock(table.storage))).upsert(rows(["a"], ts=2))
     assert table.storage.list_prefix(".hoodie/.stages") == []
     assert [i.action for i in table.reload().timeline] == [Action.COMMIT, Action.COMMIT]
+
+
+class TestServices:
+    """A clustering that completes after its lock was lost."""
+
+    @pytest.fixture(params=["s3", "local"])
+    def table(
+        self, request: pytest.FixtureRequest, tmp_path: Path, rows: Rows, s3_folder: Callable[[], Storage]
+    ) -> HudiTable:
+        """Two small files in partition p, which a plan combines."""
+        table = made(s3_folder() if request.param == "s3" else LocalStorage(str(tmp_path / "t")), rows)
+        small = table.with_options({"hoodie.parquet.small.file.limit": "0"})
+        LocalWriter(small).upsert(rows(["c"]))
+        assert schedule_clustering(table.reload()) is not None
+        return table.reload()
+
+    def execute(self, table: HudiTable, meanwhile: Callable[[SleepyClock], None]) -> list[str]:
+        """Returns the names of the events."""
+        clock, names = SleepyClock(), []
+
+        def suspended() -> None:
+            meanwhile(clock)
+            if table.storage.flags.atomic_rename:  # as a JVM writer, which deletes no stages
+                table.storage.replace_atomic(LOCK_FILE, Lease("jvm", 0, True).encode())
+
+        lock = HeldUpLock(table.storage, clock, suspended)
+        context = setting(lock, clock, lambda event: names.append(event.name))
+        try:
+            (clustered,) = execute_pending_clusterings(table.with_context(**context))
+            assert table.reload().timeline.completed().contains(clustered.instant.requested_time)
+        finally:
+            assert not table.reload().timeline.pending().instants
+        return names
+
+    def test_it_is_reverted_where_its_input_was_written_to(self, table: HudiTable, rows: Rows) -> None:
+        allow = {"hoodie.clustering.updates.strategy": "AllowUpdateStrategy"}
+        with pytest.raises(LeaseLostError):
+            self.execute(table, lambda _: LocalWriter(table.with_options(allow)).upsert(rows(["a"], ts=5)))
+        assert content(table) == {"a": 5, "b": 1, "c": 1}
+        assert not table.reload().timeline.of(Action.REPLACE_COMMIT).instants
+        assert table.reload().timeline.of(Action.ROLLBACK).instants
+
+    def test_it_stays_where_others_wrote_elsewhere(self, table: HudiTable, rows: Rows) -> None:
+        names = self.execute(table, lambda _: LocalWriter(table).upsert(rows(["b"], ts=5, part="q")))
+        assert content(table) == {"a": 1, "b": 5, "c": 1}
+        assert "write.taken_back" not in names
+        assert table.reload().timeline.completed().of(Action.REPLACE_COMMIT).instants
+
+    def test_of_two_executors_the_one_with_the_lock_completes(self, table: HudiTable) -> None:
+        """The heartbeat of the suspended one has expired, too: another one takes the plan over and completes it."""
+        done = []
+
+        def take_over(clock: SleepyClock) -> None:
+            other = setting(StorageLock(table.storage, clock=clock), clock)
+            done.extend(execute_pending_clusterings(table.reload().with_context(**other)))
+
+        with pytest.raises(LeaseLostError, match="another writer took the lock"):
+            self.execute(table, take_over)
+        assert content(table) == {"a": 1, "b": 1, "c": 1}
+        (completed,) = table.reload().timeline.completed().of(Action.REPLACE_COMMIT)
+        written = table.reload().commit_metadata(completed).stats
+        assert [stat.path for stat in written] == [stat.path for stat in done[0].metadata.stats]
+        assert all(table.storage.exists(stat.path) for stat in written)

@@ -19,7 +19,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.commit.setting import CommitSetting
 from skep_table.errors import StorageError
 from skep_table.query import ReadRequest, read
 from skep_table.runner import ThreadRunner
@@ -80,7 +79,7 @@ def data_files(folder: Path) -> set[str]:
 
 
 def writer(storage: Storage | str) -> LocalWriter:
-    return LocalWriter(HudiTable.open(storage), CommitSetting(runner=ThreadRunner(1)))
+    return LocalWriter(HudiTable.open(storage).with_context(runner=ThreadRunner(1)))
 
 
 CHANGES: dict[str, Callable[[LocalWriter, Rows], Any]] = {

@@ -14,10 +14,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from skep_table.clock import SYSTEM_CLOCK
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.commit.heartbeat import FOLDER, Heart, Pulse, heartbeat_path, writer_facts
+from skep_table.commit.heartbeat import FOLDER, Heartbeat, HeartbeatLimits, heartbeat_path, writer_details
 from skep_table.commit.rollback import request_rollback
-from skep_table.commit.setting import CommitSetting
 from skep_table.commit.transaction import Transaction
 from skep_table.errors import (
     AlreadyExistsError,
@@ -49,8 +49,8 @@ def table(tmp_path: Path, rows: Rows) -> HudiTable:
     return create_table(LocalStorage(str(tmp_path / "t")), spec)
 
 
-def setting(**options: object) -> CommitSetting:
-    return CommitSetting(options=Options({key.replace("__", "."): value for key, value in options.items()}))
+def setting(**options: object) -> dict[str, Any]:
+    return {"options": Options({key.replace("__", "."): value for key, value in options.items()})}
 
 
 def pending(table: HudiTable) -> list[str]:
@@ -62,7 +62,7 @@ def hearts(table: HudiTable) -> list[str]:
 
 
 def begun(table: HudiTable, options: dict[str, object] | None = None) -> Transaction:
-    transaction = Transaction.begin(table, Action.COMMIT, CommitSetting(options=Options(options or {})))
+    transaction = Transaction.begin(table.with_context(options=Options(options or {})), Action.COMMIT)
     transaction.inflight(CommitMetadata())
     return transaction
 
@@ -84,9 +84,9 @@ def foreign(table: HudiTable, time_: str, seconds: float | None) -> None:
 
 
 @pytest.mark.parametrize("policy", ["EAGER", "LAZY"])
-def test_a_living_writer_completes_whatever_others_do(policy: str, table: HudiTable, rows: Rows) -> None:
+def test_an_active_writer_completes_whatever_others_do(policy: str, table: HudiTable, rows: Rows) -> None:
     first = begun(table, {"hoodie.cleaner.policy.failed.writes": policy})
-    LocalWriter(table, setting(hoodie__cleaner__policy__failed__writes=policy)).insert(rows(["a"]))
+    LocalWriter(table.with_context(**setting(hoodie__cleaner__policy__failed__writes=policy))).insert(rows(["a"]))
     assert pending(table) == [first.instant.requested_time] == hearts(table)
     with first:
         first.complete(CommitMetadata())
@@ -120,7 +120,7 @@ def test_a_jvm_writer_lives_for_two_intervals_of_a_minute(
 
 def test_a_writer_that_was_silent_too_long_does_not_complete(table: HudiTable, rows: Rows) -> None:
     lost: list[LeaseLostError] = []
-    slow = Transaction.begin(table, Action.COMMIT, CommitSetting(options=Options(FAST), on_lost=lost.append))
+    slow = Transaction.begin(table.with_context(options=Options(FAST), on_lost=lost.append), Action.COMMIT)
     slow.inflight(CommitMetadata())
     table.storage.delete(heartbeat_path(slow.instant.requested_time))  # another writer gave it up
     deadline = time.monotonic() + 10
@@ -134,10 +134,10 @@ def test_a_writer_that_was_silent_too_long_does_not_complete(table: HudiTable, r
 
 
 def test_an_error_of_stopped_tasks_becomes_the_loss(table: HudiTable) -> None:
-    """Spark says that its job was cancelled; the reason is the heartbeat."""
+    """Spark reports that its job was cancelled; the reason is the heartbeat."""
     lost = threading.Event()
-    setting = CommitSetting(options=Options(FAST), on_lost=lambda _error: lost.set())
-    slow = Transaction.begin(table, Action.COMMIT, setting)
+    setting = {"options": Options(FAST), "on_lost": lambda _error: lost.set()}
+    slow = Transaction.begin(table.with_context(**setting), Action.COMMIT)
     table.storage.delete(heartbeat_path(slow.instant.requested_time))
     assert lost.wait(60)
     with pytest.raises(LeaseLostError), slow:
@@ -152,16 +152,16 @@ def test_the_heart_beats_while_the_job_runs(table: HudiTable) -> None:
         while file.stat().st_mtime_ns == first:
             assert time.monotonic() < deadline
             time.sleep(0.02)
-        facts = writer_facts(table.storage, transaction.instant.requested_time)
+        facts = writer_details(table.storage, transaction.instant.requested_time)
         assert ProcessName.parse(facts) == this_process()
         transaction.complete(CommitMetadata())
-    heart = f"heart-{transaction.instant.requested_time}"
-    assert not [thread for thread in threading.enumerate() if thread.name == heart]
+    heartbeat = f"heartbeat-{transaction.instant.requested_time}"
+    assert not [thread for thread in threading.enumerate() if thread.name == heartbeat]
 
 
 def test_a_heart_takes_no_time_that_is_anothers(table: HudiTable) -> None:
-    pulse = Pulse.of(Options())
-    one, two = (Heart(table.storage, pulse, CommitSetting().clock) for _ in range(2))
+    pulse = HeartbeatLimits.of(Options())
+    one, two = (Heartbeat(table.storage, pulse, SYSTEM_CLOCK) for _ in range(2))
     one.announce("20310101000000000")
     with pytest.raises(AlreadyExistsError):
         two.announce("20310101000000000")
@@ -175,19 +175,18 @@ def test_a_heart_takes_no_time_that_is_anothers(table: HudiTable) -> None:
 DIES = """
 import os, sys
 from skep_table.commit.rollback import request_rollback
-from skep_table.commit.setting import CommitSetting
 from skep_table.commit.transaction import Transaction
 from skep_table.table import HudiTable
 from skep_table.timeline.instant import Action
 from skep_table.timeline.metadata import CommitMetadata
 
-transaction = Transaction.begin(HudiTable.open(sys.argv[1]), Action.COMMIT, CommitSetting())
+transaction = Transaction.begin(HudiTable.open(sys.argv[1]), Action.COMMIT)
 transaction.inflight(CommitMetadata())
 os._exit(9)
 """
 
 
-def test_a_process_that_is_certainly_gone_is_not_waited_for(table: HudiTable, rows: Rows) -> None:
+def test_a_process_that_has_certainly_ended_is_not_waited_for(table: HudiTable, rows: Rows) -> None:
     subprocess.run([sys.executable, "-c", DIES, table.storage.root], check=False)
     (dead,) = pending(table)
     assert hearts(table) == [dead]
@@ -212,7 +211,7 @@ def test_a_process_on_another_machine_may_live(table: HudiTable, rows: Rows) -> 
 
 def test_never_leaves_even_the_dead(table: HudiTable, rows: Rows) -> None:
     foreign(table, "20310101000000000", None)
-    LocalWriter(table, setting(hoodie__cleaner__policy__failed__writes="NEVER")).insert(rows(["a"]))
+    LocalWriter(table.with_context(**setting(hoodie__cleaner__policy__failed__writes="NEVER"))).insert(rows(["a"]))
     assert pending(table) == ["20310101000000000"]
 
 
@@ -220,17 +219,17 @@ class TestModes:
     @pytest.mark.parametrize("policy", ["EAGER", "NEVER"])
     def test_optimistic_writers_are_lazy(self, policy: str, table: HudiTable, rows: Rows) -> None:
         optimistic = {"hoodie.write.concurrency.mode": "optimistic_concurrency_control"}
-        LocalWriter(table, CommitSetting(options=Options(optimistic))).insert(rows(["a"]))
+        LocalWriter(table.with_context(options=Options(optimistic))).insert(rows(["a"]))
         wrong = Options({**optimistic, "hoodie.cleaner.policy.failed.writes": policy})
         before = table.reload().timeline.instants
         with pytest.raises(OptionError, match=r"needs hoodie\.cleaner\.policy\.failed\.writes=LAZY"):
-            LocalWriter(table, CommitSetting(options=wrong)).insert(rows(["b"]))
+            LocalWriter(table.with_context(options=wrong)).insert(rows(["b"]))
         assert table.reload().timeline.instants == before
 
     def test_what_is_not_built_is_refused_by_name(self, table: HudiTable, rows: Rows) -> None:
         options = Options({"hoodie.write.concurrency.mode": "NON_BLOCKING_CONCURRENCY_CONTROL"})
         with pytest.raises(UnsupportedError, match="non_blocking"):
-            LocalWriter(table, CommitSetting(options=options)).insert(rows(["a"]))
+            LocalWriter(table.with_context(options=options)).insert(rows(["a"]))
 
 
 def test_a_write_that_fails_leaves_no_heartbeat(table: HudiTable) -> None:
@@ -239,24 +238,24 @@ def test_a_write_that_fails_leaves_no_heartbeat(table: HudiTable) -> None:
     assert hearts(table) == []
 
 
-def test_a_living_writer_is_not_rolled_back_by_name_either(table: HudiTable, rows: Rows) -> None:
+def test_an_active_writer_is_not_rolled_back_by_name_either(table: HudiTable, rows: Rows) -> None:
     LocalWriter(table).insert(rows(["a"]))
-    create_savepoint(table, CommitSetting())
+    create_savepoint(table)
     first = table.reload().timeline.instants[0].requested_time
     running = begun(table)
-    with pytest.raises(CommitConflictError, match="is at work"):
-        roll_back_instant(table, running.instant.requested_time, CommitSetting())
-    with pytest.raises(CommitConflictError, match="is at work"):
-        restore(table, first, CommitSetting())
+    with pytest.raises(CommitConflictError, match="is active"):
+        roll_back_instant(table, running.instant.requested_time)
+    with pytest.raises(CommitConflictError, match="is active"):
+        restore(table, first)
     with running:
         running.complete(CommitMetadata())
     assert pending(table) == []
 
 
 def test_a_writer_that_gives_up_is_left_to_roll_back_its_own(table: HudiTable, rows: Rows) -> None:
-    """It does so without the lock: whoever has that meanwhile does not do it, too."""
+    """It does so without the lock: the holder of the lock meanwhile does not do it, too."""
     giving_up = begun(table)
-    request_rollback(table.reload(), giving_up.instant, CommitSetting())
+    request_rollback(table.reload(), giving_up.instant)
     LocalWriter(table).insert(rows(["a"]))
     assert len(table.reload().timeline.pending().of(Action.ROLLBACK)) == 1
     giving_up.abort(None)

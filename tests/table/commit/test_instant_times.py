@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from skep_table.clock import SYSTEM_CLOCK, SystemClock
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.commit.heartbeat import Heart, Pulse, heartbeat_path
+from skep_table.commit.heartbeat import Heartbeat, HeartbeatLimits, heartbeat_path
 from skep_table.commit.rollback import roll_back
-from skep_table.commit.setting import CommitSetting
+from skep_table.instant_time import InstantTime
 from skep_table.locks.storage import StorageLock
 from skep_table.options import Options
 from skep_table.services.clean import schedule_clean
@@ -40,12 +41,12 @@ def now(table: HudiTable, seconds: float = 0) -> str:
     return format_instant_time(SYSTEM_CLOCK.now() + timedelta(seconds=seconds), table.config.timezone)
 
 
-def shared(table: HudiTable, **options: object) -> CommitSetting:
-    return CommitSetting(lock=StorageLock(table.storage), options=Options(options))
+def shared(table: HudiTable, **options: object) -> dict[str, Any]:
+    return {"lock": StorageLock(table.storage), "options": Options(options)}
 
 
 def written(table: HudiTable, rows: pa.Table, **options: object) -> str:
-    return LocalWriter(table, shared(table, **options)).upsert(rows).instant.requested_time
+    return LocalWriter(table.with_context(**shared(table, **options))).upsert(rows).instant.requested_time
 
 
 def test_an_instant_that_is_dated_but_not_shown_is_later_than_what_completes_meanwhile(
@@ -91,7 +92,7 @@ def merge_on_read(tmp_path: object, rows: Rows) -> HudiTable:
     table = create_table(LocalStorage(f"{tmp_path}/mor"), spec)
     for ts in (1, 2):
         written(table, rows(["a"], ts), **SEVERAL)
-    compact(table, shared(table))
+    compact(table.with_context(**shared(table)))
     written(table, rows(["a"], 3), **SEVERAL)
     written(table, rows(["b"], part="q"), **SEVERAL)
     return table.reload()
@@ -99,20 +100,20 @@ def merge_on_read(tmp_path: object, rows: Rows) -> HudiTable:
 
 @pytest.mark.parametrize("mode", [{}, SEVERAL], ids=["single", "several"])
 @pytest.mark.parametrize("action", PLANS, ids=str)
-def test_plans_are_dated_back_whatever_mode_the_service_is_told(
+def test_plans_are_backdated_whatever_mode_the_service_has(
     action: Action, mode: dict[str, str], merge_on_read: HudiTable
 ) -> None:
     """The service does not know its neighbours. Dated now, it would take the writers after it along."""
     table, before = merge_on_read, merge_on_read.timeline.instants[-1].requested_time
     options = {"hoodie.cleaner.commits.retained": 1, "hoodie.clustering.plan.strategy.small.file.limit": 10**9}
-    planned = PLANS[action](table, shared(table, **mode, **options))
+    planned = PLANS[action](table.with_context(**shared(table, **mode, **options)))
     assert planned is not None
     assert planned.action is action
     assert before < planned.requested_time < now(table, -5)
 
 
 def test_a_service_of_the_only_process_is_dated_now(merge_on_read: HudiTable) -> None:
-    planned = schedule_compaction(merge_on_read, CommitSetting())
+    planned = schedule_compaction(merge_on_read)
     assert planned is not None
     assert now(merge_on_read, -5) < planned.requested_time
 
@@ -123,12 +124,12 @@ def test_times_rise_across_writers_and_services_in_both_modes(merge_on_read: Hud
     for ts, mode in enumerate([SEVERAL, {}, SEVERAL, SEVERAL], 10):
         asked.append(written(table, rows(["a"], ts), **mode))
         setting = shared(table, **{"hoodie.cleaner.commits.retained": 1})
-        asked += [done.instant.requested_time for done in compact(table.reload(), setting)]
-        cleaned = schedule_clean(table.reload(), setting)
+        asked += [done.instant.requested_time for done in compact(table.reload().with_context(**setting))]
+        cleaned = schedule_clean(table.reload().with_context(**setting))
         assert cleaned is not None
         asked.append(cleaned.requested_time)
         failed = create_requested(table.reload(), Instant(after(asked[-1]), Action.DELTA_COMMIT, State.REQUESTED))
-        asked += [failed.requested_time, roll_back(table.reload(), failed, setting).start_rollback_time]
+        asked += [failed.requested_time, roll_back(table.reload().with_context(**setting), failed).start_rollback_time]
     assert asked == sorted(set(asked))
     assert len(asked) > 20
 
@@ -137,23 +138,23 @@ def after(time: str) -> str:
     return f"{int(time) + 1:017d}"
 
 
-class Told(SystemClock):
-    """Tells when somebody sleeps, and lets that be much longer."""
+class ObservedClock(SystemClock):
+    """Reports each sleep, and lets it be much longer."""
 
-    def __init__(self, told: Callable[[], None]) -> None:
-        self.slept, self.told = 0.0, told
+    def __init__(self, on_sleep: Callable[[], None]) -> None:
+        self.slept, self.on_sleep = 0.0, on_sleep
 
     def now(self) -> datetime:
         return super().now() + timedelta(seconds=self.slept)
 
     def sleep(self, seconds: float) -> None:
         self.slept += max(seconds, 1)
-        self.told()
+        self.on_sleep()
 
 
 def shown_by_hudi(table: HudiTable, state: State = State.REQUESTED, seconds: float = 0) -> Instant:
     """An instant and its heartbeat as a JVM writer shows them, so many seconds after its date."""
-    instant = Instant(now(table, -seconds), Action.COMMIT, State.REQUESTED)
+    instant = Instant(InstantTime(now(table, -seconds)), Action.COMMIT, State.REQUESTED)
     table.storage.replace_atomic(heartbeat_path(instant.requested_time), b"")
     create_requested(table, instant)
     return transition_to_inflight(table, instant) if state is State.INFLIGHT else instant
@@ -162,9 +163,9 @@ def shown_by_hudi(table: HudiTable, state: State = State.REQUESTED, seconds: flo
 class TestOneThatWasOnlyJustShown:
     """JVM writers look at the table after that, and write below what is later than theirs and complete already."""
 
-    def written(self, table: HudiTable, rows: pa.Table, clock: Told, **options: object) -> Instant:
-        setting = CommitSetting(lock=StorageLock(table.storage), clock=clock, options=Options({**SEVERAL, **options}))
-        return LocalWriter(table, setting).upsert(rows).instant
+    def written(self, table: HudiTable, rows: pa.Table, clock: ObservedClock, **options: object) -> Instant:
+        setting = {"lock": StorageLock(table.storage), "clock": clock, "options": Options({**SEVERAL, **options})}
+        return LocalWriter(table.with_context(**setting)).upsert(rows).instant
 
     def test_is_let_look_before_a_later_one_completes(self, table: HudiTable, rows: Rows) -> None:
         hudis = shown_by_hudi(table)
@@ -174,17 +175,17 @@ class TestOneThatWasOnlyJustShown:
             pending.extend(i.requested_time for i in table.reload().timeline.pending().data())
             transition_to_inflight(table, hudis)
 
-        done = self.written(table, rows(["a"]), Told(looks))
+        done = self.written(table, rows(["a"]), ObservedClock(looks))
         assert hudis.requested_time < done.requested_time
         assert pending == [hudis.requested_time, done.requested_time]
 
     def test_for_as_long_as_instants_are_dated_back(self, table: HudiTable, rows: Rows) -> None:
         shown_by_hudi(table)
-        clock = Told(lambda: None)
+        clock = ObservedClock(lambda: None)
         self.written(table, rows(["a"]), clock)
         assert 8 <= clock.slept <= 11
         shown_by_hudi(table)
-        clock = Told(lambda: pytest.fail("it was told not to"))
+        clock = ObservedClock(lambda: pytest.fail("it must not wait"))
         self.written(table, rows(["a"]), clock, **{"skep.write.instant.lag.seconds": 0})
 
     @pytest.mark.parametrize("of", ["one that has looked", "one that had its time", "a dead one", "skep's own"])
@@ -193,16 +194,16 @@ class TestOneThatWasOnlyJustShown:
         hudis = shown_by_hudi(table, inflight, seconds=15 if of == "one that had its time" else 0)
         if of in ("a dead one", "skep's own"):
             table.storage.delete(heartbeat_path(hudis.requested_time))
-        heart = Heart(table.storage, Pulse(60, 120), SYSTEM_CLOCK)
+        heart = Heartbeat(table.storage, HeartbeatLimits(60, 120), SYSTEM_CLOCK)
         if of == "skep's own":
             heart.announce(hudis.requested_time)
-        self.written(table, rows(["a"]), Told(lambda: pytest.fail("it waits")))
+        self.written(table, rows(["a"]), ObservedClock(lambda: pytest.fail("it waits")))
         heart.stop()
 
     def test_before_a_clustering_completes(self, merge_on_read: HudiTable) -> None:
         table = merge_on_read
         hudis = shown_by_hudi(table)
-        clock = Told(lambda: None if clock.slept > 1 else transition_to_inflight(table, hudis) and None)
+        clock = ObservedClock(lambda: None if clock.slept > 1 else transition_to_inflight(table, hudis) and None)
         options = Options({"hoodie.clustering.plan.strategy.small.file.limit": 10**9})
-        cluster(table.reload(), CommitSetting(lock=StorageLock(table.storage), clock=clock, options=options))
+        cluster(table.reload().with_context(lock=StorageLock(table.storage), clock=clock, options=options))
         assert clock.slept == 1

@@ -17,7 +17,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.commit.setting import CommitSetting
 from skep_table.lock import held
 from skep_table.locks.storage import StorageLock
 from skep_table.query import ReadRequest, read
@@ -84,7 +83,7 @@ def content(folder: Path) -> list[tuple[str, int]]:
 def writer(storage: Storage | str, threads: int = 1, leased: bool = False) -> LocalWriter:
     table = HudiTable.open(storage)
     more = {"lock": StorageLock(LocalStorage(table.storage.root))} if leased else {}
-    return LocalWriter(table, CommitSetting(runner=ThreadRunner(threads), **more))
+    return LocalWriter(table.with_context(runner=ThreadRunner(threads), **more))
 
 
 def seeded(folder: Path, rows: Rows, kind: TableType = TableType.COPY_ON_WRITE) -> Path:
@@ -114,7 +113,7 @@ def test_at_any_call(
     kind: TableType, number: int, after: bool, tmp_path: Path, rows: Rows, caplog: pytest.LogCaptureFixture
 ) -> None:
     start, folder = seeded(tmp_path / "seeded", rows, kind), tmp_path / "run"
-    before, at, told = content(start), 1, set()
+    before, at, outcomes = content(start), 1, set()
     while True:
         shutil.rmtree(folder, ignore_errors=True)
         shutil.copytree(start, folder)
@@ -136,16 +135,16 @@ def test_at_any_call(
         assert (content(folder) != before) == is_complete, at
         text = caplog.text
         if timeline.instants != HudiTable.open(str(start)).timeline.instants:
-            assert ("stands" if is_complete else "is rolled back") in text, at
-            told.add(is_complete)
+            assert ("is complete" if is_complete else "is rolled back") in text, at
+            outcomes.add(is_complete)
         assert not list((folder / ".hoodie/.heartbeat").iterdir()), at
         with held(StorageLock(LocalStorage(str(folder))), 0.5):
             pass
         at += 1
-    assert told == {False, True}
+    assert outcomes == {False, True}
 
 
-# Whoever opens the data file gets the signal, in the midst of a write: `NUMBER` is its number.
+# The process that opens the data file gets the signal, in the midst of a write: `NUMBER` is its number.
 SIGNALLED = """
 import contextlib, os, sys
 from skep_table.storage import LocalStorage

@@ -12,12 +12,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from skep_table.commit.admission import has_metadata_table
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.commit.heartbeat import heartbeat_path
 from skep_table.commit.markers import create_marker, list_ahead, list_markers
-from skep_table.commit.setting import CommitSetting
 from skep_table.commit.transaction import Transaction
+from skep_table.commit.writable import has_metadata_table
 from skep_table.errors import (
     CommitConflictError,
     InputError,
@@ -104,7 +103,7 @@ def test_the_files_of_a_commit(table: HudiTable, rows: Rows) -> None:
 
 def test_instant_times_increase_although_the_clock_goes_back(table: HudiTable, rows: Rows) -> None:
     clock = SetClock()
-    writer = LocalWriter(table, CommitSetting(clock=clock))
+    writer = LocalWriter(table.with_context(clock=clock))
     times = []
     for step in (0, -3600, 10, -1):
         clock.time += timedelta(seconds=step)
@@ -116,7 +115,7 @@ def test_instant_times_increase_although_the_clock_goes_back(table: HudiTable, r
 def test_a_commit_to_the_same_file_group_first_wins(table: HudiTable, rows: Rows) -> None:
     writer = LocalWriter(table)
     writer.insert(rows(["a"]))
-    first = Transaction.begin(table, Action.COMMIT, CommitSetting())
+    first = Transaction.begin(table, Action.COMMIT)
     with first:
         # The other one may not see ours as failed: it is another process that began before.
         other = table.reload()
@@ -135,7 +134,7 @@ def test_a_commit_to_the_same_file_group_first_wins(table: HudiTable, rows: Rows
 
 
 def test_a_writer_that_was_taken_for_dead_does_not_complete(table: HudiTable, rows: Rows) -> None:
-    slow = Transaction.begin(table, Action.COMMIT, CommitSetting())
+    slow = Transaction.begin(table, Action.COMMIT)
     slow.inflight(CommitMetadata())
     table.storage.delete(heartbeat_path(slow.instant.requested_time))
     LocalWriter(table).insert(rows(["a"]))  # rolls the slow one back
@@ -147,7 +146,7 @@ def test_a_writer_that_was_taken_for_dead_does_not_complete(table: HudiTable, ro
 
 
 def test_files_of_losing_attempts_are_deleted_before_the_commit(table: HudiTable, rows: Rows) -> None:
-    with Transaction.begin(table, Action.COMMIT, CommitSetting()) as transaction:
+    with Transaction.begin(table, Action.COMMIT) as transaction:
         transaction.inflight(CommitMetadata())
         time = transaction.instant.requested_time
         stats = []
@@ -167,7 +166,7 @@ def test_files_of_losing_attempts_are_deleted_before_the_commit(table: HudiTable
 
 def test_markers_of_many_files_are_listed_together(table: HudiTable, rows: Rows) -> None:
     """In the files of Hudi's timeline server; a file that comes on top is in one more."""
-    with Transaction.begin(table, Action.COMMIT, CommitSetting()) as transaction:
+    with Transaction.begin(table, Action.COMMIT) as transaction:
         transaction.inflight(CommitMetadata())
         time = transaction.instant.requested_time
         markers = [
@@ -216,11 +215,11 @@ def test_a_failed_commit_of_another_writer_is_rolled_back_first(markers: str, ta
     fresh = table.reload()
     (rollback,) = fresh.timeline.of(Action.ROLLBACK).instants
     assert failed < rollback.requested_time < result.instant.requested_time
-    account = fresh.plan(rollback)
-    assert isinstance(account, RollbackMetadata)
-    assert account.commits_rollback == (failed,)
-    assert account.total_files_deleted == 1
-    assert account.partition_metadata["p"].success_delete_files == (table.storage.uri(leftover),)
+    rolled_back = fresh.plan(rollback)
+    assert isinstance(rolled_back, RollbackMetadata)
+    assert rolled_back.commits_rollback == (failed,)
+    assert rolled_back.total_files_deleted == 1
+    assert rolled_back.partition_metadata["p"].success_delete_files == (table.storage.uri(leftover),)
     plan = fresh.requested_plan(RollbackPlan, rollback)
     assert plan is not None
     assert plan.instant_to_rollback is not None
@@ -232,7 +231,7 @@ def test_a_failed_commit_of_another_writer_is_rolled_back_first(markers: str, ta
 def test_what_lies_beside_markers_is_none(ending: str, table: HudiTable, rows: Rows) -> None:
     """What a process left that was killed between writing a file and giving it its name, and Hadoop's check sums."""
     LocalWriter(table).insert(rows(["a"]))
-    dead = Transaction.begin(table, Action.COMMIT, CommitSetting())
+    dead = Transaction.begin(table, Action.COMMIT)
     dead.inflight(CommitMetadata())
     time = dead.instant.requested_time
     folder = folder_of(table) / ".hoodie/.temp" / time / "p"
@@ -255,7 +254,7 @@ def test_a_table_upgraded_meanwhile_is_refused_and_nothing_stays(
     table: HudiTable, rows: Rows, files_of: FilesOf
 ) -> None:
     LocalWriter(table).insert(rows(["a"]))
-    with Transaction.begin(table, Action.COMMIT, CommitSetting()) as transaction:
+    with Transaction.begin(table, Action.COMMIT) as transaction:
         time = transaction.instant.requested_time
         transaction.inflight(CommitMetadata())
         update_table_config(table.storage, {"hoodie.table.version": "8", "hoodie.timeline.layout.version": "2"})
@@ -287,11 +286,11 @@ def with_metadata_table(table: HudiTable) -> None:
 
 def test_a_metadata_table_is_dropped_before_the_write(table: HudiTable, rows: Rows) -> None:
     with_metadata_table(table)
-    told: list[Event] = []
-    LocalWriter(table, CommitSetting(events=Events(told.append))).insert(rows(["a"]))
+    heard: list[Event] = []
+    LocalWriter(table.with_context(events=Events(heard.append))).insert(rows(["a"]))
     assert not has_metadata_table(table.reload().config)
     assert not (folder_of(table) / ".hoodie/metadata").exists()
-    assert "write.metadata_table_dropped" in [event.name for event in told]
+    assert "write.metadata_table_dropped" in [event.name for event in heard]
 
 
 @pytest.mark.parametrize(
@@ -307,16 +306,14 @@ def test_or_the_write_is_refused_by_option(
     with_metadata_table(table)
     before = files_of(folder_of(table))
     with pytest.raises(MetadataTableError, match="metadata table"):
-        LocalWriter(table, CommitSetting(options=Options(options))).insert(rows(["a"]))
+        LocalWriter(table.with_context(options=Options(options))).insert(rows(["a"]))
     assert files_of(folder_of(table)) == before
 
 
 def test_the_lock_is_held_for_the_two_short_sections_only(table: HudiTable, rows: Rows) -> None:
     lock = InProcessLock(table.storage.root)
-    setting = CommitSetting(
-        lock=InProcessLock(table.storage.root), options=Options({"skep.write.lock.timeout.seconds": 0.05})
-    )
-    with Transaction.begin(table, Action.COMMIT, setting) as transaction:
+    setting = {"lock": InProcessLock(table.storage.root), "options": Options({"skep.write.lock.timeout.seconds": 0.05})}
+    with Transaction.begin(table.with_context(**setting), Action.COMMIT) as transaction:
         lock.acquire(0)
         transaction.inflight(CommitMetadata())
         with pytest.raises(LockTimeoutError):
@@ -337,7 +334,7 @@ def test_an_error_in_the_middle_takes_everything_away(table: HudiTable, rows: Ro
 
 
 def fail_after_a_file(table: HudiTable, error: Exception) -> None:
-    with Transaction.begin(table, Action.COMMIT, CommitSetting()) as transaction:
+    with Transaction.begin(table, Action.COMMIT) as transaction:
         transaction.inflight(CommitMetadata())
         time = transaction.instant.requested_time
         create_marker(table.storage, Marker(time, "new", f"f-0_0-0-0_{time}.parquet", MarkerType.CREATE))

@@ -88,7 +88,7 @@ class TestWhatHudiWrote:
         assert found.column("ordering_value").type == kind
         assert [repr(value) for value in found.column("ordering_value")] == [
             repr(value) for value in pa.array(values, kind)
-        ]  # tells -0.0 from 0.0
+        ]  # distinguishes -0.0 from 0.0
         assert found.column("record_key").to_pylist() == [f"k{number + 1}" for number in range(len(values))]
         assert found.column("partition_path").to_pylist() == ["2021/03"] * len(values)
 
@@ -112,7 +112,7 @@ class TestWhatHudiWrote:
         assert deletes(ours.replace(b"\x1e\x01", bytes((number, 1))), 2) == named("deletes_utf8")
 
 
-# With Hudi 0.11.1 the text has no number: its class is named, and its fields stand one by one.
+# With Hudi 0.11.1 the text has no number: its class is named, and its fields follow one by one.
 BY_NAME = bytes.fromhex(
     "01036f72672e6170616368652e6176726f2e7574696c2e557466b801010532303231000801323032b1"
     "01010101020105016bb20103010103c3a900040182c3a901010101020105016bb3010301010100000181"
@@ -121,11 +121,11 @@ BY_NAME = bytes.fromhex(
 
 class TestRefused:
     @pytest.mark.parametrize(
-        ("name", "said"),
+        ("name", "message"),
         [("different", "java.lang.Integer, java.lang.Long"), ("short", "class 6"), ("instant", "java.time.Instant")],
     )
-    def test_what_no_column_of_hudi_orders_by_is_refused_by_name(self, name: str, said: str) -> None:
-        with pytest.raises(FormatError, match=rf"f\.log: .*{said}.*byte \d+") as raised:
+    def test_what_no_column_of_hudi_orders_by_is_refused_by_name(self, name: str, message: str) -> None:
+        with pytest.raises(FormatError, match=rf"f\.log: .*{message}.*byte \d+") as raised:
             named(f"deletes_{name}")
         assert not isinstance(raised.value, CorruptFileError)
 

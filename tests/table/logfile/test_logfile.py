@@ -90,7 +90,7 @@ class TestGolden:
                 assert len(positions) == count
         assert seen > 100
 
-    def test_parquet_blocks_have_the_rows_that_their_avro_schema_says(self, golden: Path) -> None:
+    def test_parquet_blocks_have_the_rows_that_their_avro_schema_has(self, golden: Path) -> None:
         seen = 0
         for path in sorted(golden.glob("*/mor_parquet_log/table/*/.*.log.*")):
             for block in parsed(path.read_bytes(), str(path)):
@@ -257,7 +257,7 @@ class TestValidity:
     def test_corrupt_blocks_are_left_out(self) -> None:
         assert kept(block("1"), block("x", kind=BlockType.CORRUPT), block("2")) == "12"
 
-    def test_a_log_compaction_stands_where_the_last_block_it_replaces_stood(self) -> None:
+    def test_a_log_compaction_remains_where_the_last_block_it_replaces_stood(self) -> None:
         assert kept(block("1"), block("2"), block("3"), block("4", replaces="1,2")) == "43"
 
     def test_a_log_compaction_of_a_log_compaction(self) -> None:
@@ -267,7 +267,7 @@ class TestValidity:
     def test_a_log_compaction_that_is_not_completed_replaces_nothing(self) -> None:
         assert kept(block("1"), block("2"), block("4", replaces="1,2"), completed="12") == "12"
 
-    def test_a_log_compaction_whose_sources_are_gone_stays(self) -> None:
+    def test_a_log_compaction_whose_sources_were_deleted_stays(self) -> None:
         assert kept(block("3"), block("4", replaces="1,2")) == "34"
 
     def test_only_instants_in_range(self) -> None:

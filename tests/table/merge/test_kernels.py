@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skep_table.errors import KeyFieldError
-from skep_table.merge import DELETED, MergeRule, Stage, Updates, latest_per_key, mark_deleted
+from skep_table.merge import DELETED, MergeRule, MergeStep, Updates, latest_per_key, mark_deleted
 
 KEY = "_hoodie_record_key"
-EVENT = MergeRule(("ts",), Stage(by_ordering=True), Stage(by_ordering=True))
+EVENT = MergeRule(("ts",), MergeStep(by_ordering=True), MergeStep(by_ordering=True))
 LATEST = MergeRule()
 COLUMNS = pa.schema([(KEY, pa.string()), ("ts", pa.int64()), ("v", pa.int64()), (DELETED, pa.bool_())])
 ENTRIES = st.lists(
@@ -25,40 +25,40 @@ def table(entries):
     return pa.Table.from_arrays([pa.array(c, f.type) for c, f in zip(columns, COLUMNS, strict=True)], schema=COLUMNS)
 
 
-def told_one_by_one(entries):
+def merged_one_by_one(entries):
     """The rule in plain Python, entry after entry."""
     state = {}
-    for key, ts, value, gone in entries:
+    for key, ts, value, is_delete in entries:
         old = state.get(key)
         if old is None:
-            state[key] = (ts, value, gone)
+            state[key] = (ts, value, is_delete)
             continue
-        old_ts, _, old_gone = old
-        by_commit = (gone and ts is None) or (old_gone and old_ts is None)
+        old_ts, _, old_is_delete = old
+        by_commit = (is_delete and ts is None) or (old_is_delete and old_ts is None)
         rank, old_rank = (-1 if t is None else t for t in (ts, old_ts))
         if by_commit or rank >= old_rank:
-            state[key] = (ts, value, gone)
+            state[key] = (ts, value, is_delete)
     return state
 
 
 @given(ENTRIES)
-def test_log_entries_of_many_keys_merge_as_told_one_by_one(entries):
+def test_log_entries_of_many_keys_merge_as_one_by_one(entries):
     left = latest_per_key(table(entries), EVENT)
-    assert {r[KEY]: (r["ts"], r["v"], r[DELETED]) for r in left.to_pylist()} == told_one_by_one(entries)
+    assert {r[KEY]: (r["ts"], r["v"], r[DELETED]) for r in left.to_pylist()} == merged_one_by_one(entries)
     assert left.num_rows == len({key for key, *_ in entries})
 
 
 @given(ENTRIES, st.dictionaries(st.sampled_from("abcdexyz"), st.integers(0, 3)))
-def test_base_rows_with_updates_as_told_one_by_one(entries, base):
+def test_base_rows_with_updates_as_one_by_one(entries, base):
     stored = [(key, ts, -1, False) for key, ts in base.items()]
     updates = Updates(latest_per_key(table(entries), EVENT), EVENT)
     batches = table(stored).drop_columns([DELETED]).to_batches(max_chunksize=2)
     found = [row for batch in batches for row in updates.apply(batch).to_pylist()] + updates.rest().to_pylist()
     # What is left of the log is one entry, which then meets the base row.
-    rest_of_log = [(key, *entry) for key, entry in told_one_by_one(entries).items()]
-    expected = told_one_by_one([*stored, *rest_of_log])
+    rest_of_log = [(key, *entry) for key, entry in merged_one_by_one(entries).items()]
+    expected = merged_one_by_one([*stored, *rest_of_log])
     assert {r[KEY]: (r["ts"], r["v"]) for r in found} == {
-        key: (ts, value) for key, (ts, value, gone) in expected.items() if not gone
+        key: (ts, value) for key, (ts, value, is_delete) in expected.items() if not is_delete
     }
     assert len(found) == len({row[KEY] for row in found})
     assert updates.deleted == sum(1 for key in base if expected[key][2])
@@ -107,7 +107,7 @@ def test_ordering_values_of_any_type(low, high, kind):
 
 
 def test_several_ordering_fields_compare_one_after_the_other():
-    rule = MergeRule(("a", "b"), Stage(by_ordering=True), Stage(by_ordering=True))
+    rule = MergeRule(("a", "b"), MergeStep(by_ordering=True), MergeStep(by_ordering=True))
     rows = pa.table({KEY: ["k"] * 4, "a": [1, 2, 2, 1], "b": ["z", "b", "a", None], "v": [0, 1, 2, 3]})
     assert latest_per_key(rows, rule)["v"].to_pylist() == [1]
     base = pa.RecordBatch.from_pydict({KEY: ["k"], "a": [2], "b": ["c"], "v": [9]})
@@ -115,7 +115,7 @@ def test_several_ordering_fields_compare_one_after_the_other():
 
 
 def test_an_ordering_value_inside_a_struct():
-    rule = MergeRule(("s.t",), Stage(by_ordering=True), Stage(by_ordering=True))
+    rule = MergeRule(("s.t",), MergeStep(by_ordering=True), MergeStep(by_ordering=True))
     rows = pa.table({KEY: ["k", "k"], "s": [{"t": 5}, {"t": 4}], "v": [1, 2]})
     assert latest_per_key(rows, rule)["v"].to_pylist() == [1]
 

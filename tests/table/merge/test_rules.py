@@ -124,7 +124,7 @@ class TestWhereReleasesDiffer:
         assert log(EVENT_TIME, delete(4), row(3, "b")) == "deleted"
         assert log(EVENT_0_15, delete(4), row(3, "b")) == "b"
 
-    def test_a_longer_story_is_told_in_order(self):
+    def test_a_longer_sequence_is_merged_in_order(self):
         story = [row(5, "a"), delete(6), row(2, "b"), row(3, "c"), delete(1), row(1, "d")]
         assert log(EVENT_TIME, *story) == "deleted"
         assert log(EVENT_0_15, *story) == "c"
@@ -216,9 +216,9 @@ class TestDeletesInsideData:
 
     @pytest.mark.parametrize("prefix", ["", "hoodie.record.merge.property."])
     def test_a_field_with_a_marker(self, prefix):
-        raw = {f"{prefix}hoodie.payload.delete.field": "v", f"{prefix}hoodie.payload.delete.marker": "gone"}
+        raw = {f"{prefix}hoodie.payload.delete.field": "v", f"{prefix}hoodie.payload.delete.marker": "removed"}
         rule = MergeRule.of(config(9, mode=MergeMode.EVENT_TIME_ORDERING, **raw))
-        assert merged(rule, (1, "base"), row(2, "gone")) == "deleted"
+        assert merged(rule, (1, "base"), row(2, "removed")) == "deleted"
         assert "v" in rule.columns(Schema((Field("v", StringType()),)))
 
     @pytest.mark.parametrize("operation", ["D", "-U"])
@@ -267,16 +267,16 @@ def test_rules_travel():
 
 
 class TestChangeStreamsOfVersion6:
-    """Debezium's payloads as Hudi 0.15 merges them: by the place in the source's log, deletes told by the rows."""
+    """Debezium's payloads as Hudi 0.15 merges them: by the place in the source's log, deletes marked by the rows."""
 
     MYSQL = MergeRule.of(config(payload="debezium.MySqlDebeziumAvroPayload"))
     POSTGRES = MergeRule.of(config(payload="debezium.PostgresDebeziumAvroPayload", ordering=("_event_lsn",)))
     UNAVAILABLE = "__debezium_unavailable_value"
 
     def merged(self, rule, place, base, *entries):
-        def rows(*told):
+        def rows(*changes):
             columns = ("_hoodie_record_key", place, "_change_operation_type", "v", DELETED)
-            return pa.Table.from_pylist([dict(zip(columns, ("k", *row, False), strict=True)) for row in told])
+            return pa.Table.from_pylist([dict(zip(columns, ("k", *row, False), strict=True)) for row in changes])
 
         updates = Updates(latest_per_key(rows(*entries), rule), rule)
         answer = updates.apply(rows(base).drop_columns([DELETED]).to_batches()[0])
@@ -295,9 +295,9 @@ class TestChangeStreamsOfVersion6:
         assert self.mysql(("1.1", "c", "base"), ("1.30", "u", "a"), ("1.4", "u", "b")) == ["a"]
 
     def test_a_change_of_kind_d_deletes_unless_it_is_late(self):
-        assert self.mysql(("1.1", "c", "base"), ("1.2", "d", "gone")) == []
-        assert self.mysql(("1.3", "c", "base"), ("1.2", "d", "gone")) == ["base"]
-        assert self.postgres((1, "c", "base"), (2, "d", "gone")) == []
+        assert self.mysql(("1.1", "c", "base"), ("1.2", "d", "removed")) == []
+        assert self.mysql(("1.3", "c", "base"), ("1.2", "d", "removed")) == ["base"]
+        assert self.postgres((1, "c", "base"), (2, "d", "removed")) == []
 
     def test_a_place_that_is_none_is_an_error_that_names_the_column(self):
         with pytest.raises(SchemaError, match="_event_seq"):

@@ -79,7 +79,7 @@ SOURCES = st.lists(
 
 
 def as_entries(source: Any) -> Entries:
-    """A dict is records (None for a deleted file's size), a set is keys that a delete block takes away."""
+    """A dict is records (None for a deleted file's size), a set is keys that a delete block deletes."""
     if isinstance(source, set):
         return Entries(pa.array(sorted(source), pa.string()), None)
     maps = [
@@ -115,8 +115,8 @@ class TestMerging:
             batch = pa.RecordBatch.from_arrays([pa.array(list(values.values()))], ["v"])
             return Entries(pa.array(list(values)), batch)
 
-        gone = Entries(pa.array(["a", "x"]), None)
-        keys, found = latest([records(a=1, b=2), gone, records(b=3, c=4)], "v")
+        removed = Entries(pa.array(["a", "x"]), None)
+        keys, found = latest([records(a=1, b=2), removed, records(b=3, c=4)], "v")
         assert dict(zip(keys.to_pylist(), found.to_pylist(), strict=True)) == {"b": 3, "c": 4}
 
     def test_records_of_two_releases_have_the_members_of_both(self) -> None:
@@ -406,14 +406,15 @@ def test_a_folder_of_a_storage_is_a_storage(tmp_path: Path) -> None:
     assert outer.read("in/ner/a/b") == folder.read("a/b") == b"12345"
     assert folder.root == f"{tmp_path}/in/ner"
     assert [status.path for status in folder.list_prefix("", recursive=True)] == ["a/b"]
-    assert folder.list_folders("") == ["a"]
+    assert folder.list_folder("").folders == ["a"]
     assert folder.read_range("a/b", 1, 2) == b"23"
     folder.rename("a/b", "c")
     folder.replace_atomic("c", b"x")
     with folder.open_write("d") as file:
         file.write(b"y")
     assert folder.open_input("d").read() == b"y"
-    assert folder.delete("c")
+    assert folder.read_suffix("d", 5) == b"y"
+    folder.delete_many(["c", "nothing"])
     assert not folder.exists("c")
     folder.delete_folder("")
     assert outer.list_prefix("in", recursive=True) == []

@@ -1,4 +1,4 @@
-"""A storage that counts what is opened, so that tests can say which files a query needed."""
+"""A storage that counts what is opened, so that tests can check which files a query needed."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ class CountingStorage(LocalStorage):
         self.opened: list[str] = []
         self.footers: list[str] = []
 
-    def open_input(self, path: str) -> pa.NativeFile:
+    def open_input(self, path: str, *, size: int | None = None) -> pa.NativeFile:
         if not path.startswith(".hoodie/"):
             self.opened.append(path)
-        return super().open_input(path)
+        return super().open_input(path, size=size)
 
-    def read_range(self, path: str, offset: int, length: int) -> bytes:
+    def read_suffix(self, path: str, length: int) -> bytes:
         if not path.startswith(".hoodie/"):
             self.footers.append(path)
-        return super().read_range(path, offset, length)
+        return super().read_suffix(path, length)
 
 
 @pytest.fixture

@@ -10,7 +10,6 @@ import pyarrow as pa
 import pytest
 
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.commit.setting import CommitSetting
 from skep_table.errors import InputError
 from skep_table.options import Options
 from skep_table.query import ReadRequest, read
@@ -40,7 +39,7 @@ class Aged:
         self.folder = folder
         spec = TableSpec(name="t", schema=SCHEMA, record_key=("id",), partition_by=("part",), ordering="ts", type=kind)
         create_table(LocalStorage(str(folder)), spec)
-        self.setting = CommitSetting(options=Options(OPTIONS))
+        self.setting = {"options": Options(OPTIONS)}
         self.instants = [self.upsert(at) for at in range(COMMITS)]
 
     @property
@@ -49,11 +48,11 @@ class Aged:
 
     def upsert(self, *ids: int, ts: int = 1) -> str:
         rows = pa.Table.from_pylist([{"id": at, "part": "ab"[at % 2], "ts": ts} for at in ids], SCHEMA)
-        return LocalWriter(self.table, self.setting).upsert(rows).instant.requested_time
+        return LocalWriter(self.table.with_context(**self.setting)).upsert(rows).instant.requested_time
 
     def archive(self) -> None:
-        assert clean(self.table, self.setting) is not None
-        archive(self.table, self.setting)
+        assert clean(self.table.with_context(**self.setting)) is not None
+        archive(self.table.with_context(**self.setting))
         assert self.table.timeline.is_archived(self.instants[COMMITS // 2])
 
     def ids(self, **request: Any) -> list[int]:
@@ -75,10 +74,10 @@ def mor(tmp_path: Path) -> Aged:
     """One partition has its newest rows in a log, the other one only rows of archived commits."""
     aged = Aged(tmp_path / "t", TableType.MERGE_ON_READ)
     aged.upsert(0, ts=2)
-    compact(aged.table, aged.setting)
+    compact(aged.table.with_context(**aged.setting))
     for ts in range(3, 9):
         aged.upsert(0, ts=ts)
-    compact(aged.table, aged.setting)
+    compact(aged.table.with_context(**aged.setting))
     aged.upsert(2, ts=9)
     aged.archive()
     return aged
@@ -131,7 +130,7 @@ def test_the_way_out_of_a_merge_on_read_table(mor: Aged) -> None:
 
 def test_a_range_that_ends_in_the_archive_is_whole_where_its_files_are_there(tmp_path: Path) -> None:
     aged = Aged(tmp_path / "t", TableType.COPY_ON_WRITE)
-    archive(aged.table, aged.setting)
+    archive(aged.table.with_context(**aged.setting))
     assert aged.table.timeline.is_archived(aged.instants[4])
     assert aged.ids(since=aged.instants[1], until=aged.instants[4]) == [2, 3, 4]
 
@@ -142,11 +141,11 @@ def test_what_a_lost_archive_knew_is_answered_by_the_files(cow: Aged) -> None:
     assert cow.ids(since=cow.instants[1], until=cow.instants[4], full_scan=True) == [2, 3, 4]
 
 
-def test_a_lost_archive_is_an_error_where_the_files_do_not_tell(cow: Aged) -> None:
+def test_a_lost_archive_is_an_error_where_the_files_do_not_show_it(cow: Aged) -> None:
     """A file of an archived commit that nobody rewrote since."""
     for at in range(100, 106):
         cow.upsert(at * 2 + 1)
-    archive(cow.table, cow.setting)
+    archive(cow.table.with_context(**cow.setting))
     shutil.rmtree(cow.folder / ".hoodie" / "archived")
     start = cow.table.timeline.first_time
     assert start is not None
@@ -168,7 +167,7 @@ def test_a_new_table_has_nothing_archived(tmp_path: Path) -> None:
     assert read(table.reload(), request).count() == 1
 
 
-def test_changes_of_archived_commits_are_told_or_refused(cow: Aged) -> None:
+def test_changes_of_archived_commits_are_reported_or_refused(cow: Aged) -> None:
     """Their files before the change are cleaned: a part of the changes would be no answer."""
     for since in ("000", cow.instants[1]):
         with pytest.raises(InputError, match="clean"):

@@ -9,7 +9,6 @@ import pyarrow as pa
 import pytest
 
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.commit.setting import CommitSetting
 from skep_table.options import Options
 from skep_table.query import ReadRequest
 from skep_table.query.plan import plan
@@ -30,7 +29,7 @@ def made(folder: Path, index: dict[str, str] = INDEX, **spec: Any) -> HudiTable:
     table = create_table(LocalStorage(str(folder)), TableSpec(name="t", schema=SCHEMA, **wanted))
     ids = [*(f"k{n}" for n in range(38)), "a,b", "a:b,c"]
     rows = pa.table([ids, [n % 5 for n in range(40)], ["p", "q"] * 20, range(40)], schema=SCHEMA)
-    writer = LocalWriter(table, CommitSetting(options=Options(index)))
+    writer = LocalWriter(table.with_context(options=Options(index)))
     writer.insert(rows)
     writer.upsert(rows.slice(10, 10))
     return table.reload()
@@ -81,13 +80,13 @@ def test_one_key_column_and_several_partition_columns(tmp_path: Path) -> None:
         assert answer(table, f"id = 'k{number}'") == [number]
 
 
-def test_a_table_that_has_not_recorded_its_index_is_read_as_told(tmp_path: Path) -> None:
-    """Hudi's writers record nothing: its readers are told as its writers are."""
+def test_a_table_that_has_not_recorded_its_index_is_read_by_the_readers_options(tmp_path: Path) -> None:
+    """Hudi's writers record nothing: its readers get the same options as its writers."""
     table = made(tmp_path, type=TableType.MERGE_ON_READ)
     update_table_config(table.storage, dict.fromkeys(RECORDED))
     table = table.reload()
     assert len({bucket for _, bucket in opened(table, "id = 'k3'")}) > 1
     assert len({bucket for _, bucket in opened(table, "id = 'k3'", **INDEX)}) == 1
-    # told wrong, or written by another index: all is read
+    # wrong options, or written by another index: all is read
     few = {**INDEX, "hoodie.bucket.index.num.buckets": "2"}
     assert len({bucket for _, bucket in opened(table, "id = 'k3'", **few)}) > 1

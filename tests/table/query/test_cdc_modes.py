@@ -59,15 +59,15 @@ def test_images_are_completed(golden: Path, tmp_path: Path, version: str, mode: 
     source = golden / version / "cow_cdc" / "table"
     full = read(HudiTable.open(source), ReadRequest(query="cdc")).to_arrow().to_pylist()
     changes = read(in_mode(source, tmp_path / "table", mode), ReadRequest(query="cdc")).to_arrow().to_pylist()
-    assert sorted(map(told, changes), key=str) == sorted(map(told, full), key=str)
+    assert sorted(map(content_of, changes), key=str) == sorted(map(content_of, full), key=str)
     for change in changes:
         assert (change["after"] is None) is (change["op"] == "d")
         if mode == "OP_KEY_ONLY":
             assert (change["before"] is None) is (change["op"] == "i")
 
 
-def told(change: dict[str, str | None]) -> tuple[Any, ...]:
-    """What a change says in every mode: operation, instant, and the plain values of both images."""
+def content_of(change: dict[str, str | None]) -> tuple[Any, ...]:
+    """What a change contains in every mode: operation, instant, and the plain values of both images."""
     return change["op"], change["ts_ms"], plain(change["before"]), plain(change["after"])
 
 

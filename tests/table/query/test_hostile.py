@@ -77,7 +77,7 @@ def test_a_cut_log_reads_up_to_its_last_whole_block(table: Path) -> None:
 
 
 def test_flipped_bits_never_get_past_as_anything_but_errors_or_rows(table: Path) -> None:
-    """Avro blocks have no checksum: what is asked is an error of skep's own, or an answer, and no crash or hang."""
+    """Avro blocks have no checksum: a read ends with an error of skep's or a result, in bounded time."""
     positions = random.Random(3)
     for file in [*live_files(table, ".log")[:2], *live_files(table, ".parquet")[:1]]:
         whole = file.read_bytes()

@@ -11,7 +11,6 @@ import pyarrow as pa
 import pytest
 
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.commit.setting import CommitSetting
 from skep_table.errors import InputError, SkepError, StorageError
 from skep_table.options import Options
 from skep_table.query import ReadRequest, ReadResult, plan, read
@@ -42,11 +41,11 @@ class Fleeting:
     def table(self) -> HudiTable:
         return HudiTable.open(str(self.folder))
 
-    def setting(self, **options: str) -> CommitSetting:
-        return CommitSetting(options=Options(RETAIN_ONE).with_values(options))
+    def setting(self, **options: str) -> dict[str, Any]:
+        return {"options": Options(RETAIN_ONE).with_values(options)}
 
     def writer(self) -> LocalWriter:
-        return LocalWriter(self.table, self.setting())
+        return LocalWriter(self.table.with_context(**self.setting()))
 
     def rows(self, ids: Any) -> pa.Table:
         self.ts += 1
@@ -57,11 +56,11 @@ class Fleeting:
         for _ in range(commits):
             self.writer().upsert(self.rows([0]))
             if self.table.config.is_mor:
-                compact(self.table, self.setting())
-        assert clean(self.table, self.setting()) is not None
+                compact(self.table.with_context(**self.setting()))
+        assert clean(self.table.with_context(**self.setting())) is not None
 
     def stop_clean(self) -> None:
-        """The last clean has removed its files, and not yet said so."""
+        """The last clean has removed its files, and not yet recorded it."""
         last = self.table.timeline.of(Action.CLEAN).last()
         assert last is not None
         (self.folder / ".hoodie" / f"{last.requested_time}.clean").unlink()
@@ -129,7 +128,7 @@ def test_a_plan_names_files_that_are_there(fleeting: Fleeting) -> None:
 def test_what_no_clean_has_touched_is_shown_as_it_was(cow: Fleeting) -> None:
     rows = read(cow.table)
     cow.writer().upsert(cow.rows([0]))
-    clean(cow.table, cow.setting(**{"hoodie.cleaner.commits.retained": "10"}))
+    clean(cow.table.with_context(**cow.setting(**{"hoodie.cleaner.commits.retained": "10"})))
     assert {row["v"] for row in rows.to_arrow().to_pylist()} == {1}
 
 
@@ -139,16 +138,16 @@ def test_a_clean_that_keeps_what_a_read_needs_does_not_change_it(cow: Fleeting) 
     before = rows.to_arrow().sort_by("id").to_pylist()
     cow.writer().upsert(cow.rows([0]))
     two = cow.setting(**{"hoodie.cleaner.commits.retained": "2"})
-    assert clean(cow.table, two) is not None  # removes older versions
+    assert clean(cow.table.with_context(**two)) is not None  # removes older versions
     assert rows.to_arrow().sort_by("id").to_pylist() == before
 
 
-def test_a_dropped_partition_is_gone_with_its_files(cow: Fleeting) -> None:
+def test_a_dropped_partition_is_dropped_with_its_files(cow: Fleeting) -> None:
     rows = read(cow.table)
     cow.writer().delete_partitions(["a"])
     for _ in range(2):
         cow.writer().upsert(cow.rows([1]))
-    assert clean(cow.table, cow.setting()) is not None
+    assert clean(cow.table.with_context(**cow.setting())) is not None
     assert {row["part"] for row in rows.to_arrow().to_pylist()} == {"b"}
     assert {row["v"] for row in rows.to_arrow().to_pylist()} == {1, cow.ts}  # the table as it is now
 
@@ -156,12 +155,12 @@ def test_a_dropped_partition_is_gone_with_its_files(cow: Fleeting) -> None:
 def test_a_commit_that_was_rolled_back_is_not_looked_for(cow: Fleeting) -> None:
     last = cow.writer().upsert(cow.rows([0]))
     rows = read(cow.table)
-    roll_back_instant(cow.table, last.instant.requested_time, cow.setting())
+    roll_back_instant(cow.table.with_context(**cow.setting()), last.instant.requested_time)
     assert rows.count() == 100
     assert {row["v"] for row in rows.to_arrow().to_pylist()} == {1}
 
 
-def test_time_travel_says_that_the_files_are_gone(fleeting: Fleeting) -> None:
+def test_time_travel_reports_that_the_files_were_deleted(fleeting: Fleeting) -> None:
     first = fleeting.table.timeline.instants[0].requested_time
     rows = read(fleeting.table, ReadRequest(as_of=first))
     fleeting.change_and_clean()
@@ -195,8 +194,8 @@ def test_columns_that_changed_since_are_an_error(cow: Fleeting) -> None:
     wider = {"hoodie.write.set.null.for.missing.columns": "true"}
     for _ in range(3):
         more = cow.rows([0]).append_column("w", pa.array([1], pa.int64()))
-        LocalWriter(cow.table, cow.setting(**wider)).upsert(more)
-    assert clean(cow.table, cow.setting()) is not None
+        LocalWriter(cow.table.with_context(**cow.setting(**wider))).upsert(more)
+    assert clean(cow.table.with_context(**cow.setting())) is not None
     with pytest.raises(StorageError, match="read again"):
         rows.to_arrow()
     assert read(cow.table).count() == 100
@@ -222,11 +221,11 @@ def test_a_file_that_goes_after_the_plan_is_an_error(
     # They went between the listing and the reading.
     monkeypatch.setattr(import_module("skep_table.query.read"), "plan", lambda *_: tasks)
     for form in ("count", "to_arrow"):
-        with pytest.raises(StorageError, match="gone"):
+        with pytest.raises(StorageError, match="was deleted"):
             FORMS[form](read(fleeting.table, request_))
 
 
-def test_changes_of_a_replaced_group_whose_files_are_gone_are_an_error(cow: Fleeting) -> None:
+def test_changes_of_a_replaced_group_whose_files_were_deleted_are_an_error(cow: Fleeting) -> None:
     start = cow.table.timeline.instants[-1].requested_time
     replaced = cow.writer().insert_overwrite(cow.rows([0, 2]))
     request = ReadRequest(query="cdc", since=start, until=replaced.instant.requested_time)  # type: ignore[arg-type]

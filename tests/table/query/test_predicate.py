@@ -166,7 +166,7 @@ def test_a_bad_cast_is_the_filters_error() -> None:
         parse_predicate("CAST(s AS INT) = 1", ROWS.schema).mask(ROWS)
 
 
-# Random predicates over two integer columns and a text one: pandas says which rows stay.
+# Random predicates over two integer columns and a text one: pandas decides which rows stay.
 
 COLUMNS = {"i": st.integers(-3, 3), "j": st.integers(-3, 3)}
 OPERATORS = {"=": "__eq__", "<>": "__ne__", "<": "__lt__", "<=": "__le__", ">": "__gt__", ">=": "__ge__"}

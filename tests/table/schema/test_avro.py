@@ -102,7 +102,7 @@ def test_print_and_parse_are_each_others_reverse(shapes, data):
 
 
 def _with_null_defaults(kind):
-    """A nullable field without default says null in Avro; decimals are fixed of their smallest size."""
+    """A nullable field without default has the default null in Avro; decimals are fixed of their smallest size."""
     match kind:
         case StructType():
             return StructType(

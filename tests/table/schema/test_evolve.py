@@ -166,7 +166,7 @@ def test_floats_that_avro_widens_keep_their_values(values):
 
 
 @given(st.lists(st.floats(width=32) | st.none()))
-def test_floats_become_the_doubles_that_their_shortest_text_says(values):
+def test_floats_become_the_doubles_that_their_shortest_text_shows(values):
     column = pa.array(values, pa.float32())
     widened = cast_column(column, DoubleType(), "x")
     assert widened.cast(pa.float32(), safe=False).to_pylist().__repr__() == column.to_pylist().__repr__()

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pytest
 
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.commit.setting import CommitSetting
+from skep_table.context import TableContext
 from skep_table.options import Options
 from skep_table.query import ReadRequest, read
 from skep_table.runner import ThreadRunner
@@ -52,9 +52,9 @@ class Maker:
     folder: Path
     clock: Ticking
 
-    def setting(self, **options: Any) -> CommitSetting:
+    def setting(self, **options: Any) -> dict[str, Any]:
         named = {f"hoodie.{key.replace('__', '.')}": value for key, value in options.items()}
-        return CommitSetting(runner=ThreadRunner(1), clock=self.clock, options=Options(named))
+        return {"runner": ThreadRunner(1), "clock": self.clock, "options": Options(named)}
 
     @property
     def table(self) -> HudiTable:
@@ -72,7 +72,9 @@ class Maker:
 
     def upsert(self, ts: int, *keys: str) -> str:
         """Answers the instant's time."""
-        return LocalWriter(self.table, self.setting()).upsert(self.frame(ts, *keys)).instant.requested_time
+        return (
+            LocalWriter(self.table.with_context(**self.setting())).upsert(self.frame(ts, *keys)).instant.requested_time
+        )
 
     def rows(self, **how: Any) -> dict[str, int]:
         """`partition/id` → ts."""
@@ -126,14 +128,14 @@ def _commit_tests() -> ModuleType:
 
 @pytest.fixture
 def each_fault(tmp_path: Path) -> Callable[..., Iterator[tuple[Maker, HudiTable, Any]]]:
-    """Copies of a table whose storage fails (`dies`: and is gone from then on) at its first call, its second, …"""
+    """Copies of a table whose storage fails (`dies`: and at each one after it) at its first call, its second, …"""
 
     def each(maker: Maker, **how: bool) -> Iterator[tuple[Maker, HudiTable, Any]]:
         table = maker.table
         for at in itertools.count(1):
             copied = maker.copy(tmp_path / "run")
             storage = _commit_tests().FaultyStorage(str(copied.folder), at, **how)
-            yield copied, HudiTable(storage, table.config, table.timeline, ThreadRunner(1)), storage
+            yield copied, HudiTable(TableContext(storage), table.config, table.timeline), storage
             if not storage.hit:
                 return
 

@@ -11,6 +11,7 @@ import pytest
 
 from skep_table.commit.recovery import roll_back_failed
 from skep_table.errors import OptionError, SkepError
+from skep_table.instant_time import InstantTime
 from skep_table.logfile import BlockType, HeaderKey, read_blocks
 from skep_table.query import ReadRequest, read
 from skep_table.services.archive import archive, move_to_archive
@@ -74,11 +75,11 @@ def snapshot(table: HudiTable, **how: Any) -> list[str]:
 
 def test_the_commits_past_the_limit_go(maker: Any) -> None:
     times = [maker.upsert(ts, "p/a") for ts in range(1, 5)]
-    assert archive(maker.table, maker.setting(**SMALL)).instants == ()
+    assert archive(maker.table.with_context(**maker.setting(**SMALL))).instants == ()
     times.append(maker.upsert(5, "p/a"))
     before = history(maker.table)
     metadata = {i.requested_time: maker.table.commit_metadata(i) for i in maker.table.timeline.data()}
-    plan = archive(maker.table, maker.setting(**SMALL))
+    plan = archive(maker.table.with_context(**maker.setting(**SMALL)))
     assert [instant.requested_time for instant in plan.instants] == times[:3]
     assert plan.held_back is None
     table = maker.table
@@ -96,14 +97,14 @@ def test_defaults_are_hudis(maker: Any) -> None:
     path = maker.folder / ".hoodie" / f"{first.requested_time}.commit"
     for number in range(30):
         (maker.folder / f".hoodie/2027010101010{number:04d}.commit").write_bytes(path.read_bytes())
-    plan = plan_archive(maker.table, maker.setting().options, maker.setting().runner)
+    plan = plan_archive(maker.table.with_context(**maker.setting()))
     assert len(plan.instants) == 11
 
 
 def test_files_are_in_hudis_form(maker: Any, golden: Any) -> None:
     for ts in range(1, 6):
         maker.upsert(ts, "p/a")
-    archive(maker.table, maker.setting(**SMALL, commits__archival__batch=4))
+    archive(maker.table.with_context(**maker.setting(**SMALL, commits__archival__batch=4)))
     storage = maker.table.storage
     (file,) = storage.list_prefix(".hoodie/archived")
     assert file.name == ".commits_.archive.1_1-0-1"
@@ -131,12 +132,12 @@ def test_what_holds_archiving_back(maker: Any) -> None:
     setting = maker.setting(**SMALL)
 
     def planned() -> list[str]:
-        return [i.requested_time for i in plan_archive(maker.table, setting.options, setting.runner).instants]
+        return [i.requested_time for i in plan_archive(maker.table.with_context(**setting)).instants]
 
     assert planned() == times[:4]
-    create_savepoint(maker.table, setting, times[2])
+    create_savepoint(maker.table.with_context(**setting), times[2])
     assert planned() == times[:2]
-    plan = plan_archive(maker.table, setting.options, setting.runner)
+    plan = plan_archive(maker.table.with_context(**setting))
     assert plan.held_back == f"{times[2]} has a savepoint"
 
 
@@ -146,7 +147,7 @@ def test_nothing_pending_is_left_behind(maker: Any) -> None:
     source = maker.folder / f".hoodie/{times[0]}.commit"
     for number in range(5):
         (maker.folder / f".hoodie/2027010101010{number:04d}.commit").write_bytes(source.read_bytes())
-    plan = archive(maker.table, maker.setting(**SMALL))
+    plan = archive(maker.table.with_context(**maker.setting(**SMALL)))
     assert [i.requested_time for i in plan.instants] == times
     assert plan.held_back is not None
     assert pending.requested_time in plan.held_back
@@ -163,12 +164,12 @@ def test_replaced_files_are_cleaned_before_their_replace_commit_goes(golden_copy
         source = maker.folder / f".hoodie/{replacing.requested_time}.replacecommit"
         empty = json.loads(source.read_text()) | {"partitionToWriteStats": {}, "partitionToReplaceFileIds": {}}
         (maker.folder / f".hoodie/2029010101010000{ts}.replacecommit").write_text(json.dumps(empty))
-    plan = archive(maker.table, maker.setting(**options, **versions))
+    plan = archive(maker.table.with_context(**maker.setting(**options, **versions)))
     assert plan.held_back is not None
     assert "not cleaned yet" in plan.held_back
     assert snapshot(maker.table) == expected
-    clean(maker.table, maker.setting(**versions))
-    plan = archive(maker.table, maker.setting(**options, **versions))
+    clean(maker.table.with_context(**maker.setting(**versions)))
+    plan = archive(maker.table.with_context(**maker.setting(**options, **versions)))
     assert replacing in plan.instants
     assert snapshot(maker.table) == expected
 
@@ -176,12 +177,12 @@ def test_replaced_files_are_cleaned_before_their_replace_commit_goes(golden_copy
 def test_incremental_cleaning_finds_what_it_needs(maker: Any) -> None:
     for ts in range(1, 4):
         maker.upsert(ts, "p/a")
-    clean(maker.table, maker.setting(cleaner__commits__retained=1))
+    clean(maker.table.with_context(**maker.setting(cleaner__commits__retained=1)))
     times = [maker.upsert(ts, "p/a") for ts in range(4, 8)]
-    plan = archive(maker.table, maker.setting(**SMALL))
+    plan = archive(maker.table.with_context(**maker.setting(**SMALL)))
     assert plan.held_back is not None
     assert "the next clean goes on from" in plan.held_back
-    (cleaned,) = clean(maker.table, maker.setting(cleaner__commits__retained=1))
+    (cleaned,) = clean(maker.table.with_context(**maker.setting(cleaner__commits__retained=1)))
     assert len(cleaned.deleted) == 4
     assert maker.rows(as_of=times[-1]) == {"p/a": 7}
 
@@ -190,20 +191,22 @@ def test_numbers_that_do_not_fit_are_refused_by_name(maker: Any) -> None:
     with pytest.raises(
         OptionError, match=r"hoodie.cleaner.commits.retained=20 is not below hoodie.keep.min.commits=20"
     ):
-        archive(maker.table, maker.setting(cleaner__commits__retained=20))
+        archive(maker.table.with_context(**maker.setting(cleaner__commits__retained=20)))
     with pytest.raises(OptionError, match=r"hoodie.keep.max.commits=20 is not greater"):
-        archive(maker.table, maker.setting(keep__max__commits=20))
-    archive(maker.table, maker.setting(cleaner__policy="KEEP_LATEST_BY_HOURS", cleaner__hours__retained=200))
+        archive(maker.table.with_context(**maker.setting(keep__max__commits=20)))
+    archive(
+        maker.table.with_context(**maker.setting(cleaner__policy="KEEP_LATEST_BY_HOURS", cleaner__hours__retained=200))
+    )
 
 
 def test_services_are_archived_by_their_own_number(maker: Any) -> None:
     for ts in range(1, 8):
         maker.upsert(ts, "p/a")
-        clean(maker.table, maker.setting(cleaner__commits__retained=1))
+        clean(maker.table.with_context(**maker.setting(cleaner__commits__retained=1)))
     before = history(maker.table)
     cleans = maker.table.timeline.of(Action.CLEAN).instants
     assert len(cleans) == 5
-    plan = archive(maker.table, maker.setting(**SMALL))
+    plan = archive(maker.table.with_context(**maker.setting(**SMALL)))
     assert [i for i in plan.instants if i.action is Action.CLEAN] == list(cleans[:3])
     table = maker.table
     assert history(table) == before
@@ -227,7 +230,7 @@ def test_every_kind_of_instant_goes_into_the_archive(case: str, golden_copy: Cal
         for instant in table.timeline.completed()
         if instant.action not in (Action.SAVEPOINT, Action.RESTORE)
     }
-    plan = archive(table, maker.setting(**options, **versions))
+    plan = archive(table.with_context(**maker.setting(**options, **versions)))
     table = maker.table
     assert plan.instants
     assert history(table) == before
@@ -244,8 +247,8 @@ ENDINGS = [
     for action in Action
     for state in State
     if (state, action) != (State.REQUESTED, Action.SAVEPOINT)  # the only state that Hudi does not have
-    and LAYOUT.parse(LAYOUT.file_name(Instant("20260101000000000", action, state)))
-    == Instant("20260101000000000", action, state)
+    and LAYOUT.parse(LAYOUT.file_name(Instant(InstantTime("20260101000000000"), action, state)))
+    == Instant(InstantTime("20260101000000000"), action, state)
 ]
 """Every action in every state that a file of layout 1 can have."""
 CONTENTS: dict[tuple[Action, State], Plan] = {
@@ -266,7 +269,9 @@ CONTENTS: dict[tuple[Action, State], Plan] = {
     (Action.CLEAN, State.REQUESTED): CleanerPlan(policy="KEEP_LATEST_COMMITS", extra_metadata={"k": "v"}),
     (Action.CLEAN, State.INFLIGHT): CleanerPlan(
         policy="KEEP_LATEST_COMMITS",
-        earliest_instant_to_retain=ActionInstant(timestamp="20250101000000000", action="commit", state="COMPLETED"),
+        earliest_instant_to_retain=ActionInstant(
+            timestamp=InstantTime("20250101000000000"), action="commit", state="COMPLETED"
+        ),
     ),
     (Action.CLEAN, State.COMPLETED): CleanMetadata(
         start_clean_time="20260101000000000",
@@ -282,7 +287,7 @@ CONTENTS: dict[tuple[Action, State], Plan] = {
         rollback_requests=(RollbackRequest(partition_path="p", files_to_be_deleted=("f",)),),
     ),
     (Action.ROLLBACK, State.COMPLETED): ROLLED_BACK,
-    (Action.RESTORE, State.REQUESTED): RestorePlan(savepoint_to_restore_timestamp="20250101000000000"),
+    (Action.RESTORE, State.REQUESTED): RestorePlan(savepoint_to_restore_timestamp=InstantTime("20250101000000000")),
     (Action.RESTORE, State.COMPLETED): RestoreMetadata(
         start_restore_time="20260101000000000",
         time_taken_in_millis=1,
@@ -349,14 +354,14 @@ def content_of(action: Action, state: State) -> bytes:
 def test_every_action_in_every_state_goes_into_the_archive(
     action: Action, state: State, empty: bool, maker: Any
 ) -> None:
-    done = Instant("20260101000000000", action.completed_as, State.COMPLETED)
+    done = Instant(InstantTime("20260101000000000"), action.completed_as, State.COMPLETED)
     for each in {Instant(done.requested_time, action, state), done}:
         data = b"" if empty else content_of(each.action, each.state)
         (maker.folder / LAYOUT.path(each)).write_bytes(data)
     maker.upsert(1, "p/a")
     table = maker.table
     there = table.plan(done) if action.completed_as not in DATA_ACTIONS else table.commit_metadata(done)
-    path = move_to_archive(table, (done,), maker.setting())
+    path = move_to_archive(table.with_context(**maker.setting()), (done,))
     table = maker.table
     assert not table.timeline.contains(done.requested_time)
     assert table.timeline.archived() == (done,)
@@ -385,13 +390,13 @@ def test_every_action_in_every_state_goes_into_the_archive(
 def test_a_plan_that_can_not_be_read_does_not_stop_archiving(maker: Any, caplog: pytest.LogCaptureFixture) -> None:
     for ts in range(1, 6):
         maker.upsert(ts, "p/a")
-        clean(maker.table, maker.setting(cleaner__commits__retained=1))
+        clean(maker.table.with_context(**maker.setting(cleaner__commits__retained=1)))
     broken = maker.table.timeline.of(Action.CLEAN).instants[0]
     (maker.folder / f".hoodie/{broken.requested_time}.clean.requested").write_bytes(b"Obj cut")
     for ts in range(6, 9):
         maker.upsert(ts, "p/a")
-        clean(maker.table, maker.setting(cleaner__commits__retained=1))
-    assert broken in archive(maker.table, maker.setting(**SMALL)).instants
+        clean(maker.table.with_context(**maker.setting(cleaner__commits__retained=1)))
+    assert broken in archive(maker.table.with_context(**maker.setting(**SMALL))).instants
     assert f"{broken.requested_time}.clean.requested" in caplog.text
     assert broken in maker.table.timeline.archived()
 
@@ -403,14 +408,14 @@ def test_rollbacks_are_archived_by_their_own_number(killed: bool, maker: Any) ->
     for ts in range(2, 8):
         if killed:
             request_instant(maker.table, Action.COMMIT, None, maker.clock)
-            roll_back_failed(maker.table, maker.setting())
+            roll_back_failed(maker.table.with_context(**maker.setting()))
         else:
-            roll_back_instant(maker.table, maker.upsert(ts, "p/a"), maker.setting())
+            roll_back_instant(maker.table.with_context(**maker.setting()), maker.upsert(ts, "p/a"))
     rollbacks = maker.table.timeline.of(Action.ROLLBACK).instants
     assert len(rollbacks) == 6
     contents = {instant: maker.table.plan(instant) for instant in rollbacks}
     before = history(maker.table)
-    archive(maker.table, maker.setting(**SMALL))
+    archive(maker.table.with_context(**maker.setting(**SMALL)))
     table = maker.table
     assert table.timeline.of(Action.ROLLBACK).instants == rollbacks[-2:]
     assert history(table) == before
@@ -445,13 +450,13 @@ def test_a_fault_at_any_call(how: dict[str, bool], maker: Any, each_fault: Any) 
     for copied, table, storage in each_fault(maker, **how):
         where = storage.calls[storage.at - 1] if storage.hit else ""
         try:
-            archive(table, maker.setting(**SMALL))
+            archive(table.with_context(**maker.setting(**SMALL)))
         except SkepError:
             assert history(copied.table) == before, where
             assert not copied.table.timeline.pending().instants, where
             assert copied.rows() == {"p/a": 5}, where
             assert copied.rows(query="incremental", since=times[3]) == {"p/a": 5}, where
-        archive(copied.table, maker.setting(**SMALL | {"keep__max__commits": 3}))
+        archive(copied.table.with_context(**maker.setting(**SMALL | {"keep__max__commits": 3})))
         assert history(copied.table) == before, where
         assert len(copied.table.timeline) == 2 or len(copied.table.timeline) == 3, where
         assert copied.rows() == {"p/a": 5}, where

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -31,7 +30,7 @@ OPTIONS = {
 
 def beside(maker: Any, **options: Any) -> Any:
     """Real time, and a lock between threads."""
-    return replace(maker.setting(**options), clock=SYSTEM_CLOCK, lock=InProcessLock(str(maker.folder)))
+    return dict(maker.setting(**options), clock=SYSTEM_CLOCK, lock=InProcessLock(str(maker.folder)))
 
 
 def test_services_run_beside_one_writer(mor_maker: Any) -> None:
@@ -41,10 +40,10 @@ def test_services_run_beside_one_writer(mor_maker: Any) -> None:
     over = threading.Event()
     failed: list[BaseException] = []
 
-    def loop(service: Callable[[Any, Any], Any]) -> None:
+    def loop(service: Callable[[Any], Any]) -> None:
         while not over.is_set():
             try:
-                service(mor_maker.table, beside(mor_maker, **OPTIONS))
+                service(mor_maker.table.with_context(**beside(mor_maker, **OPTIONS)))
             except CommitConflictError as error:
                 if "under way" not in error.message and "carrying out" not in error.message:
                     failed.append(error)
@@ -57,7 +56,7 @@ def test_services_run_beside_one_writer(mor_maker: Any) -> None:
     try:
         for ts in range(10, 25):
             frame = mor_maker.frame(ts, "p/a", "p/b", f"p/{ts}")
-            LocalWriter(mor_maker.table, beside(mor_maker)).upsert(frame)
+            LocalWriter(mor_maker.table.with_context(**beside(mor_maker))).upsert(frame)
     finally:
         over.set()
         for thread in services:
@@ -82,6 +81,8 @@ def test_the_cleaner_rolls_back_what_died_where_writers_leave_it_to_him(
     (maker.folder / ".hoodie" / f"{last.requested_time}.commit").unlink()
     left = {path for path in maker.files() if last.requested_time in path}
     assert left
-    clean(maker.table, maker.setting(cleaner__commits__retained=1, cleaner__policy__failed__writes=policy))
+    clean(
+        maker.table.with_context(**maker.setting(cleaner__commits__retained=1, cleaner__policy__failed__writes=policy))
+    )
     assert bool(left & maker.files()) is not rolled_back
     assert maker.rows() == {"p/a": 2}

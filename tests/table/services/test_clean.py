@@ -1,4 +1,4 @@
-"""Clean: what each policy leaves, what it never touches, and that it is finished by whoever comes next."""
+"""Clean: what each policy leaves, what it never touches, and that the next executor finishes it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from skep_table.commit.setting import CommitSetting
 from skep_table.errors import InputError, SkepError, StorageError, TableVersionError
 from skep_table.query import ReadRequest, read
 from skep_table.services.clean import clean, execute_pending_cleans, finish_cleans, plan_clean, schedule_clean
@@ -23,41 +22,41 @@ from skep_table.write.local import LocalWriter
 
 def test_the_last_commits_stay_readable(maker: Any) -> None:
     times = [maker.upsert(ts, "p/a", "q/b") for ts in range(1, 7)]
-    (cleaned,) = clean(maker.table, maker.setting(cleaner__commits__retained=2))
+    (cleaned,) = clean(maker.table.with_context(**maker.setting(cleaner__commits__retained=2)))
     # six versions of each group: two retained, and the one that the older of them supersedes
     assert len(cleaned.deleted) == 2 * 3
-    assert cleaned.account.earliest_commit_to_retain == times[4]
+    assert cleaned.metadata.earliest_commit_to_retain == times[4]
     assert maker.rows() == {"p/a": 6, "q/b": 6}
     for ts in (5, 6):
         assert maker.rows(as_of=times[ts - 1]) == {"p/a": ts, "q/b": ts}
     with pytest.raises(InputError, match="cleaner has removed"):
         maker.rows(as_of=times[2])
     assert maker.rows(query="incremental", since=times[4]) == {"p/a": 6, "q/b": 6}
-    assert clean(maker.table, maker.setting(cleaner__commits__retained=2)) == []
+    assert clean(maker.table.with_context(**maker.setting(cleaner__commits__retained=2))) == []
 
 
 def test_a_dropped_partition_is_empty_at_once_and_there_in_the_past_until_it_is_cleaned(maker: Any) -> None:
     before = maker.upsert(1, "p/a", "q/b")
-    LocalWriter(maker.table, maker.setting()).delete_partitions(["p"])
+    LocalWriter(maker.table.with_context(**maker.setting())).delete_partitions(["p"])
     assert maker.rows() == {"q/b": 1}
     assert maker.rows(as_of=before) == {"p/a": 1, "q/b": 1}
     for ts in (2, 3):
         maker.upsert(ts, "q/b")
-    (cleaned,) = clean(maker.table, maker.setting(cleaner__commits__retained=1))
+    (cleaned,) = clean(maker.table.with_context(**maker.setting(cleaner__commits__retained=1)))
     assert any(name.startswith("p/") for name in cleaned.deleted)
     assert maker.rows() == {"q/b": 3}
     with pytest.raises(InputError, match="cleaner has removed"):
         maker.rows(as_of=before)
 
 
-def test_the_account_is_what_was_planned(maker: Any) -> None:
+def test_the_metadata_is_what_was_planned(maker: Any) -> None:
     for ts in range(1, 4):
         maker.upsert(ts, "p/a")
-    (cleaned,) = clean(maker.table, maker.setting(cleaner__commits__retained=1))
-    account = maker.table.plan(cleaned.instant)
-    assert isinstance(account, CleanMetadata)
-    assert account == cleaned.account
-    (partition,) = account.partition_metadata.values()
+    (cleaned,) = clean(maker.table.with_context(**maker.setting(cleaner__commits__retained=1)))
+    recorded = maker.table.plan(cleaned.instant)
+    assert isinstance(recorded, CleanMetadata)
+    assert recorded == cleaned.metadata
+    (partition,) = recorded.partition_metadata.values()
     assert partition.success_delete_files == partition.delete_path_patterns
     assert [f"p/{name}" for name in partition.success_delete_files] == list(cleaned.deleted)
     states = [maker.folder / f".hoodie/{cleaned.instant.requested_time}.clean{s}" for s in (".requested", ".inflight")]
@@ -70,8 +69,8 @@ def test_hours(maker: Any) -> None:
     maker.clock.start += timedelta(hours=5)
     recent = maker.upsert(4, "p/a")
     setting = maker.setting(cleaner__policy="KEEP_LATEST_BY_HOURS", cleaner__hours__retained=2)
-    (cleaned,) = clean(maker.table, setting)
-    assert cleaned.account.earliest_commit_to_retain == recent
+    (cleaned,) = clean(maker.table.with_context(**setting))
+    assert cleaned.metadata.earliest_commit_to_retain == recent
     # a moment within the hours, before the commit, is still answered from the version before
     assert len(maker.files()) == 2
     assert {file.rpartition("_")[2] for file in maker.files()} == {f"{old[2]}.parquet", f"{recent}.parquet"}
@@ -82,9 +81,9 @@ def test_versions_count_by_file_group(maker: Any) -> None:
         maker.upsert(ts, "p/a")
     maker.upsert(6, "q/b")
     setting = maker.setting(cleaner__policy="KEEP_LATEST_FILE_VERSIONS", cleaner__fileversions__retained=2)
-    (cleaned,) = clean(maker.table, setting)
+    (cleaned,) = clean(maker.table.with_context(**setting))
     assert len(cleaned.deleted) == 3
-    assert cleaned.account.earliest_commit_to_retain == ""
+    assert cleaned.metadata.earliest_commit_to_retain == ""
     assert maker.rows() == {"p/a": 5, "q/b": 6}
 
 
@@ -92,9 +91,9 @@ def test_a_clean_looks_only_into_partitions_that_were_written_to(maker: Any, mon
     for ts in range(1, 5):
         maker.upsert(ts, "p/a", "q/b", "r/c")
     setting = maker.setting(cleaner__commits__retained=1)
-    assert clean(maker.table, setting)
+    assert clean(maker.table.with_context(**setting))
     maker.upsert(5, "q/b")
-    assert clean(maker.table, setting)
+    assert clean(maker.table.with_context(**setting))
     maker.upsert(6, "p/a")
     table = maker.table
     listed: list[str] = []
@@ -105,28 +104,30 @@ def test_a_clean_looks_only_into_partitions_that_were_written_to(maker: Any, mon
         return original(self, path, **how)
 
     monkeypatch.setattr(type(table.storage), "list_prefix", list_prefix)
-    plan = plan_clean(table, setting)
+    plan = plan_clean(table.with_context(**setting))
     assert listed == ["q"]
-    full = plan_clean(table, maker.setting(cleaner__commits__retained=1, cleaner__incremental__mode=False))
+    full = plan_clean(
+        table.with_context(**maker.setting(cleaner__commits__retained=1, cleaner__incremental__mode=False))
+    )
     assert plan == full
     assert plan.file_paths_to_be_deleted_per_partition
 
 
 def test_a_savepoint_keeps_its_files_until_it_is_deleted(maker: Any) -> None:
     times = [maker.upsert(ts, "p/a") for ts in range(1, 5)]
-    create_savepoint(maker.table, maker.setting(), times[0])
+    create_savepoint(maker.table.with_context(**maker.setting()), times[0])
     setting = maker.setting(cleaner__commits__retained=1)
-    clean(maker.table, setting)
+    clean(maker.table.with_context(**setting))
     assert {file.rpartition("_")[2].removesuffix(".parquet") for file in maker.files()} == {times[0], *times[2:]}
     assert maker.rows(as_of=times[0]) == {"p/a": 1}
     with pytest.raises(InputError, match="the cleaner has removed files"):
         maker.rows(as_of=times[1])
     maker.upsert(5, "q/b")
-    clean(maker.table, setting)
-    delete_savepoint(maker.table, times[0], setting)
+    clean(maker.table.with_context(**setting))
+    delete_savepoint(maker.table.with_context(**setting), times[0])
     maker.upsert(6, "q/b")
     # partition p was not written to since, but what the savepoint kept is there to be cleaned
-    (cleaned,) = clean(maker.table, setting)
+    (cleaned,) = clean(maker.table.with_context(**setting))
     assert any(times[0] in path for path in cleaned.deleted)
     with pytest.raises(InputError, match="the cleaner has removed files"):
         maker.rows(as_of=times[0])
@@ -138,7 +139,7 @@ def test_what_replaced_file_groups_left_is_cleaned(golden_copy: Callable[[str], 
         before = snapshot(maker.table)
         replaced = maker.table.view(metadata=False).replaced
         setting = maker.setting(cleaner__policy="KEEP_LATEST_FILE_VERSIONS", cleaner__fileversions__retained=1)
-        deleted = [path for cleaned in clean(maker.table, setting) for path in cleaned.deleted]
+        deleted = [path for cleaned in clean(maker.table.with_context(**setting)) for path in cleaned.deleted]
         groups = {path.rpartition("/")[2].removeprefix(".").partition("_")[0] for path in deleted}
         assert {file_id for _, file_id in replaced} <= groups, case
         assert snapshot(maker.table) == before, case
@@ -149,7 +150,7 @@ def test_the_input_of_a_pending_compaction_stays(golden_copy: Callable[[str], An
     assert maker.table.view(metadata=False).pending_compaction
     before = snapshot(maker.table)
     setting = maker.setting(cleaner__policy="KEEP_LATEST_FILE_VERSIONS", cleaner__fileversions__retained=1)
-    clean(maker.table, setting)
+    clean(maker.table.with_context(**setting))
     assert snapshot(maker.table) == before
 
 
@@ -162,20 +163,20 @@ def test_change_logs_go_with_their_slice(golden_copy: Callable[[str], Any]) -> N
     logs = set(maker.folder.rglob("*.cdc"))
     assert logs
     setting = maker.setting(cleaner__commits__retained=1)
-    (cleaned,) = clean(maker.table, setting)
-    gone = {str(log.relative_to(maker.folder)) for log in logs if not log.exists()}
-    assert gone
-    assert gone == {path for path in cleaned.deleted if path.endswith(".cdc")}
+    (cleaned,) = clean(maker.table.with_context(**setting))
+    missing = {str(log.relative_to(maker.folder)) for log in logs if not log.exists()}
+    assert missing
+    assert missing == {path for path in cleaned.deleted if path.endswith(".cdc")}
 
 
 def test_a_planned_clean_is_carried_out_by_another(maker: Any) -> None:
     for ts in range(1, 5):
         maker.upsert(ts, "p/a")
     setting = maker.setting(cleaner__commits__retained=1)
-    instant = schedule_clean(maker.table, setting)
+    instant = schedule_clean(maker.table.with_context(**setting))
     assert instant is not None
     assert len(maker.files()) == 4
-    (cleaned,) = execute_pending_cleans(maker.table, setting)
+    (cleaned,) = execute_pending_cleans(maker.table.with_context(**setting))
     assert cleaned.instant == replace(instant, state=State.COMPLETED)
     assert len(maker.files()) == 2
 
@@ -184,10 +185,10 @@ def test_two_executors_of_one_plan(maker: Any) -> None:
     for ts in range(1, 5):
         maker.upsert(ts, "p/a")
     setting = maker.setting(cleaner__commits__retained=1)
-    schedule_clean(maker.table, setting)
+    schedule_clean(maker.table.with_context(**setting))
     seen_before = maker.table
-    assert execute_pending_cleans(maker.table, setting)
-    assert finish_cleans(seen_before, setting) == []
+    assert execute_pending_cleans(maker.table.with_context(**setting))
+    assert finish_cleans(seen_before.with_context(**setting)) == []
     assert maker.rows() == {"p/a": 4}
 
 
@@ -199,10 +200,10 @@ def test_a_fault_at_any_call(how: dict[str, bool], maker: Any, each_fault: Any) 
     runs = 0
     for copied, table, storage in each_fault(maker, **how):
         try:
-            clean(table, setting)
+            clean(table.with_context(**setting))
         except SkepError:
             assert copied.rows() == {"p/a": 4, "q/b": 4}
-        clean(copied.table, setting)
+        clean(copied.table.with_context(**setting))
         where = storage.calls[storage.at - 1] if storage.hit else ""
         assert copied.rows() == {"p/a": 4, "q/b": 4}, where
         assert len(copied.files()) == 4, where
@@ -215,7 +216,7 @@ def test_a_fault_at_any_call(how: dict[str, bool], maker: Any, each_fault: Any) 
 def test_a_version_that_is_not_written_is_refused(golden: Any) -> None:
     table = HudiTable.open(str(golden / "1.1.1" / "cow_clean" / "table"))
     with pytest.raises(TableVersionError, match="version"):
-        clean(table, CommitSetting())
+        clean(table)
 
 
 PARTS = [f"p{number:02}/a" for number in range(40)]
@@ -228,24 +229,24 @@ def test_a_read_that_began_before_a_clean_ends_right_within_the_retention(maker:
     first = next(batches)
     maker.upsert(3, *PARTS)
     maker.upsert(4, *PARTS)
-    assert clean(maker.table, maker.setting(cleaner__commits__retained=2))
+    assert clean(maker.table.with_context(**maker.setting(cleaner__commits__retained=2)))
     rest = [row for batch in batches for row in batch.to_pylist()]
     assert [row["ts"] for row in [*first.to_pylist(), *rest]] == [2] * len(PARTS)
 
 
-def test_a_read_that_outlasts_the_retention_says_so(maker: Any) -> None:
+def test_a_read_that_outlasts_the_retention_is_an_error(maker: Any) -> None:
     maker.upsert(1, *PARTS)
     batches = read(maker.table, ReadRequest()).to_batches()
     next(batches)
     maker.upsert(2, *PARTS)
     maker.upsert(3, *PARTS)
-    clean(maker.table, maker.setting(cleaner__commits__retained=1))
-    with pytest.raises(StorageError, match="a clean took it meanwhile"):
+    clean(maker.table.with_context(**maker.setting(cleaner__commits__retained=1)))
+    with pytest.raises(StorageError, match="deleted by a clean meanwhile"):
         list(batches)
 
 
 @pytest.mark.parametrize("case", ["0.15.0/cow_clustering", "0.15.0/cow_insert_overwrite", "1.1.1/mor_upsert"])
-def test_the_partitions_of_a_commit_are_told_without_the_rest(case: str, golden: Path) -> None:
+def test_the_partitions_of_a_commit_are_reported_without_the_rest(case: str, golden: Path) -> None:
     table = HudiTable.open(str(golden / case / "table"))
     commits = table.timeline.data().completed().instants
     assert commits

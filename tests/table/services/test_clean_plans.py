@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from skep_table.commit.setting import CommitSetting
 from skep_table.options import Options
 from skep_table.services.clean import plan_clean
 from skep_table.table import HudiTable
@@ -45,24 +44,24 @@ def test_plans_of_hudi_are_found_again(
 ) -> None:
     source = golden / "0.15.0" / case / "table"
     opened = HudiTable.open(str(source))
-    # Commits that the first clean saw may be archived by now: what it was based on can't be told any more.
+    # Commits that the first clean saw may be archived by now: its basis is no longer known.
     cleans = opened.timeline.completed().of(Action.CLEAN).instants[1 if case == "cow_archive" else 0 :]
     assert len(cleans) >= 3
-    setting = CommitSetting(
-        options=Options(
+    setting = {
+        "options": Options(
             {
                 "hoodie.cleaner.commits.retained": retained,
                 "hoodie.keep.min.commits": 30,
                 "hoodie.cleaner.incremental.mode": incremental,
             }
         )
-    )
+    }
     for number, clean in enumerate(cleans):
         folder = tmp_path / str(number)
         shutil.copytree(source, folder)
         expected = opened.requested_plan(CleanerPlan, clean)
         assert expected is not None
-        plan = plan_clean(rewind(folder, opened, clean), setting)
+        plan = plan_clean(rewind(folder, opened, clean).with_context(**setting))
         assert names(plan) == names(expected)
         assert plan.earliest_instant_to_retain == expected.earliest_instant_to_retain
         assert plan.last_completed_commit_timestamp == expected.last_completed_commit_timestamp

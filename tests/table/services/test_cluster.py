@@ -1,10 +1,9 @@
-"""Clustering: what is planned, what comes out, and what becomes of a plan when others are at work."""
+"""Clustering: what is planned, what comes out, and what becomes of a plan beside active writers."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +42,7 @@ def fill(maker: Any, commits: int = 3, rows: int = 6, parts: str = "pq") -> None
             [(row * 7 + commit * 3) % 11 for row in range(count)],
         ]
         frame = pa.table(columns, schema=pa.schema([("id", pa.string()), ("part", pa.string()), ("ts", pa.int64())]))
-        LocalWriter(maker.table, maker.setting()).bulk_insert(frame)
+        LocalWriter(maker.table.with_context(**maker.setting())).bulk_insert(frame)
 
 
 def meta_rows(maker: Any) -> list[tuple[Any, ...]]:
@@ -64,7 +63,7 @@ def groups(plan: RequestedReplaceMetadata | None) -> list[list[str]]:
 def test_small_files_become_one_and_rows_keep_what_they_are(maker: Any) -> None:
     fill(maker)
     before = meta_rows(maker)
-    (done,) = cluster(maker.table, maker.setting(**SORTED))
+    (done,) = cluster(maker.table.with_context(**maker.setting(**SORTED)))
     assert meta_rows(maker) == before
     assert done.replaced == 6
     assert {part: len(files_of(maker, part)) for part in "pq"} == {"p": 1, "q": 1}
@@ -85,36 +84,41 @@ def test_what_was_read_before_is_read_after(maker: Any) -> None:
     asked: list[dict[str, Any]] = [{"as_of": time} for time in commits]
     asked += [{"query": "incremental", "since": time} for time in ("000", *commits)]
     before = [maker.rows(**how) for how in asked]
-    cluster(maker.table, maker.setting(**SORTED))
+    cluster(maker.table.with_context(**maker.setting(**SORTED)))
     assert [maker.rows(**how) for how in asked] == before
 
 
 def test_a_second_clustering_finds_nothing(maker: Any) -> None:
     fill(maker)
-    assert len(cluster(maker.table, maker.setting(**SORTED))) == 1
-    assert cluster(maker.table, maker.setting(**SORTED)) == []
-    assert cluster(maker.table, maker.setting()) == []
-    assert len(cluster(maker.table, maker.setting(**{f"{PLAN}sort__columns": "id"}))) == 1
+    assert len(cluster(maker.table.with_context(**maker.setting(**SORTED)))) == 1
+    assert cluster(maker.table.with_context(**maker.setting(**SORTED))) == []
+    assert cluster(maker.table.with_context(**maker.setting())) == []
+    assert len(cluster(maker.table.with_context(**maker.setting(**{f"{PLAN}sort__columns": "id"})))) == 1
 
 
 def test_single_files_are_left_alone_without_an_order(maker: Any) -> None:
     fill(maker, commits=1)
-    assert cluster(maker.table, maker.setting()) == []
+    assert cluster(maker.table.with_context(**maker.setting())) == []
     again = maker.setting(**{f"{PLAN}single__group__clustering__enabled": True})
-    assert len(cluster(maker.table, again)) == 1
+    assert len(cluster(maker.table.with_context(**again))) == 1
 
 
 def test_groups_take_small_files_up_to_the_limit(maker: Any) -> None:
     fill(maker, commits=4, parts="p")
     size = max(file.stat().st_size for file in files_of(maker, "p"))
     limits = {f"{PLAN}max__bytes__per__group": 2 * size + 1, f"{PLAN}target__file__max__bytes": size}
-    plan = plan_clustering(maker.table, maker.setting(**SORTED, **limits))
+    plan = plan_clustering(maker.table.with_context(**maker.setting(**SORTED, **limits)))
     assert groups(plan) == [["p"] * 2, ["p"] * 2]
     assert [group.num_output_file_groups for group in plan.clustering_plan.input_groups] == [2, 2]
-    few = plan_clustering(maker.table, maker.setting(**SORTED, **limits, **{f"{PLAN}max__num__groups": 1}))
+    few = plan_clustering(
+        maker.table.with_context(**maker.setting(**SORTED, **limits, **{f"{PLAN}max__num__groups": 1}))
+    )
     assert groups(few) == [["p"] * 2]
-    assert plan_clustering(maker.table, maker.setting(**SORTED, **{f"{PLAN}small__file__limit": 10})) is None
-    cluster(maker.table, maker.setting(**SORTED, **limits))
+    assert (
+        plan_clustering(maker.table.with_context(**maker.setting(**SORTED, **{f"{PLAN}small__file__limit": 10})))
+        is None
+    )
+    cluster(maker.table.with_context(**maker.setting(**SORTED, **limits)))
     assert [pq.read_metadata(file).num_rows for file in files_of(maker, "p")] == [6, 6, 6, 6]
 
 
@@ -123,7 +127,7 @@ def test_rows_come_out_evenly_and_in_order_from_more_than_memory_holds(maker: An
     size = sum(file.stat().st_size for file in files_of(maker, "p"))
     before = meta_rows(maker)
     options = {**SORTED, f"{PLAN}target__file__max__bytes": size // 2 + 1, "memory__merge__max__size": 20_000}
-    cluster(maker.table, maker.setting(**options))
+    cluster(maker.table.with_context(**maker.setting(**options)))
     assert meta_rows(maker) == before
     tables = [pq.read_table(file).to_pylist() for file in files_of(maker, "p")]
     assert sorted(map(len, tables)) == [750, 750]
@@ -141,10 +145,10 @@ def test_along_a_curve_both_columns_of_a_file_span_less(maker: Any, curve: str) 
         [y for _ in range(16) for y in range(16)],
     ]
     schema = pa.schema([("id", pa.string()), ("part", pa.string()), ("ts", pa.int64())])
-    LocalWriter(maker.table, maker.setting()).bulk_insert(pa.table(columns, schema=schema))
+    LocalWriter(maker.table.with_context(**maker.setting())).bulk_insert(pa.table(columns, schema=schema))
     size = files_of(maker, "p")[0].stat().st_size
     options = {f"{PLAN}sort__columns": "ts,id", f"{PLAN}target__file__max__bytes": size // 4 + 1}
-    cluster(maker.table, maker.setting(**options, layout__optimize__strategy=curve))
+    cluster(maker.table.with_context(**maker.setting(**options, layout__optimize__strategy=curve)))
     spans = []
     for file in files_of(maker, "p"):
         rows = pq.read_table(file).to_pylist()
@@ -157,7 +161,7 @@ def test_partitions_are_chosen(maker: Any) -> None:
     fill(maker, parts="abcd")
 
     def chosen(**options: Any) -> list[str]:
-        plan = plan_clustering(maker.table, maker.setting(**options))
+        plan = plan_clustering(maker.table.with_context(**maker.setting(**options)))
         return [names[0] for names in groups(plan)]
 
     recent = "org.apache.hudi.client.clustering.plan.strategy.SparkRecentDaysClusteringPlanStrategy"
@@ -181,7 +185,7 @@ def test_partitions_are_chosen(maker: Any) -> None:
 def test_sort_columns_are_checked_by_name(maker: Any) -> None:
     fill(maker)
     with pytest.raises(SchemaError, match="sort column nope is not there"):
-        schedule_clustering(maker.table, maker.setting(**{f"{PLAN}sort__columns": "ts,nope"}))
+        schedule_clustering(maker.table.with_context(**maker.setting(**{f"{PLAN}sort__columns": "ts,nope"})))
     assert len(maker.table.timeline.pending()) == 0
 
 
@@ -190,18 +194,18 @@ def test_a_bucket_index_keeps_its_file_groups(maker: Any) -> None:
     with (maker.folder / ".hoodie" / "hoodie.properties").open("a") as properties:
         properties.write("hoodie.index.type=BUCKET\n")
     with pytest.raises(UnsupportedError, match="bucket index"):
-        schedule_clustering(maker.table, maker.setting())
+        schedule_clustering(maker.table.with_context(**maker.setting()))
 
 
 def test_a_planned_slice_is_not_planned_again_nor_written_to(maker: Any) -> None:
     fill(maker)
-    assert schedule_clustering(maker.table, maker.setting(**SORTED)) is not None
-    assert schedule_clustering(maker.table, maker.setting(**SORTED)) is None
+    assert schedule_clustering(maker.table.with_context(**maker.setting(**SORTED))) is not None
+    assert schedule_clustering(maker.table.with_context(**maker.setting(**SORTED))) is None
     with pytest.raises(CommitConflictError, match="pending clustering"):
         maker.upsert(99, "p/0-0")
     maker.upsert(99, "p/new", "r/other")
     before = maker.rows()
-    assert len(execute_pending_clusterings(maker.table, maker.setting())) == 1
+    assert len(execute_pending_clusterings(maker.table.with_context(**maker.setting()))) == 1
     assert maker.rows() == before
     maker.upsert(100, "p/0-0")
     assert maker.rows() == before | {"p/0-0": 100}
@@ -210,7 +214,7 @@ def test_a_planned_slice_is_not_planned_again_nor_written_to(maker: Any) -> None
 def test_a_plan_whose_input_was_written_to_is_given_up(maker: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A write that had begun before the plan was made may complete after it."""
     fill(maker)
-    instant = schedule_clustering(maker.table, maker.setting(**SORTED))
+    instant = schedule_clustering(maker.table.with_context(**maker.setting(**SORTED)))
     assert instant is not None
     path = maker.folder / ".hoodie" / f"{instant.requested_time}.replacecommit.requested"
     plan = path.read_bytes()
@@ -219,7 +223,7 @@ def test_a_plan_whose_input_was_written_to_is_given_up(maker: Any, monkeypatch: 
     path.write_bytes(plan)
     before = maker.rows()
     with pytest.raises(CommitConflictError, match="was written to or replaced since"):
-        execute_clustering(maker.table, instant, maker.setting())
+        execute_clustering(maker.table.with_context(**maker.setting()), instant)
     assert maker.rows() == before
     assert pending_clusterings(maker.table) == []
     maker.upsert(100, "p/0-0")
@@ -237,33 +241,36 @@ class Meanwhile:
         return done
 
 
-def test_a_living_executor_is_left_alone(maker: Any) -> None:
+def test_an_active_executor_is_left_alone(maker: Any) -> None:
     fill(maker)
-    instant = schedule_clustering(maker.table, maker.setting(**SORTED))
+    instant = schedule_clustering(maker.table.with_context(**maker.setting(**SORTED)))
     assert instant is not None
 
     def second() -> None:
         with pytest.raises(CommitConflictError, match="another executor is carrying out"):
-            execute_clustering(maker.table, instant, maker.setting())
+            execute_clustering(maker.table.with_context(**maker.setting()), instant)
 
-    assert execute_clustering(maker.table, instant, replace(maker.setting(), runner=Meanwhile(second))) is not None
-    assert execute_clustering(maker.table, instant, maker.setting()) is None
+    assert (
+        execute_clustering(maker.table.with_context(**dict(maker.setting(), runner=Meanwhile(second))), instant)
+        is not None
+    )
+    assert execute_clustering(maker.table.with_context(**maker.setting()), instant) is None
 
 
 def test_of_two_executors_one_wins(maker: Any) -> None:
-    """The second takes the first for dead while it is at work: its files are gone, nobody's rows are."""
+    """The second takes the first for dead while it runs: its files are deleted, no rows are lost."""
     fill(maker)
-    instant = schedule_clustering(maker.table, maker.setting(**SORTED))
+    instant = schedule_clustering(maker.table.with_context(**maker.setting(**SORTED)))
     assert instant is not None
     before, there = meta_rows(maker), maker.files()
     winner: list[Any] = []
 
     def second() -> None:
         os.utime(maker.folder / ".hoodie" / ".heartbeat" / instant.requested_time, (0, 0))
-        winner.append(execute_clustering(maker.table, instant, maker.setting()))
+        winner.append(execute_clustering(maker.table.with_context(**maker.setting()), instant))
 
     with pytest.raises(CommitConflictError, match="another executor took"):
-        execute_clustering(maker.table, instant, replace(maker.setting(), runner=Meanwhile(second)))
+        execute_clustering(maker.table.with_context(**dict(maker.setting(), runner=Meanwhile(second))), instant)
     assert meta_rows(maker) == before
     written = {stat.path for stat in maker.table.commit_metadata(winner[0].instant).stats}
     assert maker.files() - there == written
@@ -275,17 +282,17 @@ def test_an_execution_that_fails_at_any_call_is_carried_out_by_the_next(
     maker: Any, each_fault: Callable[..., Iterator[Any]], dies: bool
 ) -> None:
     fill(maker, commits=2, rows=2, parts="p")
-    instant = schedule_clustering(maker.table, maker.setting(**SORTED))
+    instant = schedule_clustering(maker.table.with_context(**maker.setting(**SORTED)))
     assert instant is not None
     before = meta_rows(maker)
     for number, (copy, table, _) in enumerate(each_fault(maker, dies=dies)):
         try:
-            execute_clustering(table, instant, copy.setting())
+            execute_clustering(table.with_context(**copy.setting()), instant)
         except OSError:
             assert meta_rows(copy) == before
             if number % 8 == 0:
                 copy.upsert(50, "z/other")
-            execute_pending_clusterings(copy.table, copy.setting())
+            execute_pending_clusterings(copy.table.with_context(**copy.setting()))
         rows = [row for row in meta_rows(copy) if row[3] != "z"]
         assert rows == before
         assert len(copy.table.timeline.completed().of(Action.REPLACE_COMMIT)) == 1
@@ -299,10 +306,10 @@ def test_an_execution_that_fails_at_any_call_is_carried_out_by_the_next(
 
 def test_a_pending_clustering_can_be_rolled_back(maker: Any) -> None:
     fill(maker)
-    instant = schedule_clustering(maker.table, maker.setting(**SORTED))
+    instant = schedule_clustering(maker.table.with_context(**maker.setting(**SORTED)))
     assert instant is not None
     assert maker.table.timeline.last().state is State.REQUESTED
-    roll_back_instant(maker.table, instant.requested_time, maker.setting())
+    roll_back_instant(maker.table.with_context(**maker.setting()), instant.requested_time)
     maker.upsert(99, "p/0-0")
     assert maker.rows()["p/0-0"] == 99
 
@@ -310,20 +317,20 @@ def test_a_pending_clustering_can_be_rolled_back(maker: Any) -> None:
 def test_a_completed_clustering_can_be_rolled_back(maker: Any) -> None:
     fill(maker)
     before = maker.rows()
-    (done,) = cluster(maker.table, maker.setting(**SORTED))
-    roll_back_instant(maker.table, done.instant.requested_time, maker.setting())
+    (done,) = cluster(maker.table.with_context(**maker.setting(**SORTED)))
+    roll_back_instant(maker.table.with_context(**maker.setting()), done.instant.requested_time)
     assert maker.rows() == before
     assert {part: len(files_of(maker, part)) for part in "pq"} == {"p": 3, "q": 3}
 
 
 def test_replaced_files_are_cleaned_when_nobody_needs_them(maker: Any) -> None:
     fill(maker)
-    cluster(maker.table, maker.setting(**SORTED))
+    cluster(maker.table.with_context(**maker.setting(**SORTED)))
     assert len(maker.files()) == 8
     maker.upsert(99, "z/other")
     maker.upsert(100, "z/other")
     before = maker.rows()
-    clean(maker.table, maker.setting(cleaner__commits__retained=1))
+    clean(maker.table.with_context(**maker.setting(cleaner__commits__retained=1)))
     assert maker.rows() == before
     assert len([path for path in maker.files() if path[0] != "z"]) == 2
 
@@ -331,7 +338,7 @@ def test_replaced_files_are_cleaned_when_nobody_needs_them(maker: Any) -> None:
 def test_commits_since_the_last_clustering_are_counted(maker: Any) -> None:
     fill(maker)
     assert commits_since_clustering(maker.table) == 3
-    cluster(maker.table, maker.setting(**SORTED))
+    cluster(maker.table.with_context(**maker.setting(**SORTED)))
     assert commits_since_clustering(maker.table) == 0
     maker.upsert(99, "p/0-0")
     assert commits_since_clustering(maker.table) == 1
@@ -352,7 +359,7 @@ def test_strategies_of_others_are_found_by_entry_point(maker: Any, monkeypatch: 
     fill(maker)
     before, newest = meta_rows(maker), pq.read_table(max(files_of(maker, "p"), key=lambda f: f.name[-25:]))
     options = {f"{PLAN}class": "newest", "clustering__execution__strategy__class": "backwards"}
-    (done,) = cluster(maker.table, maker.setting(**options))
+    (done,) = cluster(maker.table.with_context(**maker.setting(**options)))
     assert meta_rows(maker) == before
     (stat,) = done.metadata.stats
     written = pq.read_table(maker.folder / stat.path)
@@ -361,14 +368,14 @@ def test_strategies_of_others_are_found_by_entry_point(maker: Any, monkeypatch: 
 
 def planned(maker: Any) -> str:
     fill(maker)
-    instant = schedule_clustering(maker.table, maker.setting(**SORTED))
+    instant = schedule_clustering(maker.table.with_context(**maker.setting(**SORTED)))
     assert instant is not None
     return instant.requested_time
 
 
 def update(maker: Any, **options: Any) -> None:
     frame = pa.table({"id": ["0-0"], "part": ["p"], "ts": [99]})
-    LocalWriter(maker.table, maker.setting(**options)).upsert(frame)
+    LocalWriter(maker.table.with_context(**maker.setting(**options))).upsert(frame)
 
 
 ALLOW = "org.apache.hudi.client.clustering.update.strategy.SparkAllowUpdateStrategy"
@@ -379,7 +386,7 @@ def test_a_write_that_is_allowed_makes_the_clustering_give_up(maker: Any) -> Non
     update(maker, clustering__updates__strategy=ALLOW)
     assert [instant.requested_time for instant in pending_clusterings(maker.table)] == [time]
     with pytest.raises(CommitConflictError, match="was written to or replaced since"):
-        execute_pending_clusterings(maker.table, maker.setting())
+        execute_pending_clusterings(maker.table.with_context(**maker.setting()))
     assert maker.rows()["p/0-0"] == 99
     assert pending_clusterings(maker.table) == []
 
@@ -395,7 +402,7 @@ def test_a_write_may_roll_the_clustering_back(maker: Any) -> None:
     assert pending_clusterings(maker.table) == []
 
 
-def test_what_refuses_and_what_is_not_there_is_told_by_name(maker: Any) -> None:
+def test_what_refuses_and_what_is_not_there_is_reported_by_name(maker: Any) -> None:
     planned(maker)
     reject = "org.apache.hudi.client.clustering.update.strategy.SparkRejectUpdateStrategy"
     with pytest.raises(CommitConflictError, match="pending clustering"):
@@ -403,4 +410,4 @@ def test_what_refuses_and_what_is_not_there_is_told_by_name(maker: Any) -> None:
     with pytest.raises(OptionError, match="there is no strategy Mine"):
         update(maker, clustering__updates__strategy="com.example.Mine")
     with pytest.raises(CommitConflictError, match="pending clustering"):
-        LocalWriter(maker.table, maker.setting()).delete_partitions(["p"])
+        LocalWriter(maker.table.with_context(**maker.setting())).delete_partitions(["p"])

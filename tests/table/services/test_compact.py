@@ -35,7 +35,7 @@ from skep_table.write.local import LocalWriter
 
 def delete(maker: Any, *keys: str) -> None:
     frame = pa.table({"part": [key.split("/")[0] for key in keys], "id": [key.split("/")[1] for key in keys]})
-    LocalWriter(maker.table, maker.setting()).delete(frame)
+    LocalWriter(maker.table.with_context(**maker.setting())).delete(frame)
 
 
 def with_logs(maker: Any) -> Any:
@@ -62,7 +62,7 @@ def every_row(maker: Any, **how: Any) -> list[str]:
 def test_the_logs_of_a_slice_become_its_next_base_file(mor_maker: Any) -> None:
     maker = with_logs(mor_maker)
     before = every_row(maker)
-    planned = schedule_compaction(maker.table, maker.setting())
+    planned = schedule_compaction(maker.table.with_context(**maker.setting()))
     assert planned is not None
     plan = maker.table.requested_plan(CompactionPlan, planned)
     assert plan is not None
@@ -71,7 +71,7 @@ def test_the_logs_of_a_slice_become_its_next_base_file(mor_maker: Any) -> None:
     assert operation.data_file_path == str(slice_.base_file.name)
     assert operation.delta_file_paths == tuple(str(log.name) for log in slice_.log_files)
     assert (operation.base_instant_time, plan.version) == (slice_.base_instant, 2)
-    (done,) = execute_pending_compactions(maker.table, maker.setting())
+    (done,) = execute_pending_compactions(maker.table.with_context(**maker.setting()))
     assert (done.instant.action, done.instant.requested_time) == (Action.COMMIT, planned.requested_time)
     metadata = maker.table.commit_metadata(done.instant)
     assert (metadata.operation_type, metadata.compacted) == (WriteOperation.COMPACT, True)
@@ -83,7 +83,7 @@ def test_the_logs_of_a_slice_become_its_next_base_file(mor_maker: Any) -> None:
     assert every_row(maker) == before
     assert maker.rows(query="read_optimized") == {"p/a": 2, "p/c": 1, "q/d": 1}
     assert not logs_of(maker)
-    assert compact(maker.table, maker.setting()) == []
+    assert compact(maker.table.with_context(**maker.setting())) == []
 
 
 GOLDEN = [
@@ -107,7 +107,7 @@ def test_tables_of_hudi_hold_the_same_rows_with_their_meta_columns(
     """Its pending plans are carried out as well as our own."""
     maker = golden_copy(case)
     before = every_row(maker)
-    assert compact(maker.table, maker.setting())
+    assert compact(maker.table.with_context(**maker.setting()))
     assert every_row(maker) == every_row(maker, query="read_optimized") == before
     assert not logs_of(maker)
 
@@ -119,7 +119,7 @@ def test_logs_that_do_not_fit_into_memory_are_merged_on_disk(mor_maker: Any) -> 
     maker.upsert(2, *keys[::2])
     delete(maker, *keys[::5])
     before = every_row(maker)
-    (done,) = compact(maker.table, maker.setting(memory__merge__max__size=2_000))
+    (done,) = compact(maker.table.with_context(**maker.setting(memory__merge__max__size=2_000)))
     assert every_row(maker) == before
     (stat,) = done.metadata.stats
     assert (stat.num_writes, stat.num_deletes, stat.total_log_records) == (400, 100, 350)
@@ -130,7 +130,7 @@ def test_the_new_footer_knows_all_keys(mor_maker: Any) -> None:
     maker = mor_maker
     maker.upsert(1, "p/a", "p/b", "p/c")
     maker.upsert(2, "p/a")
-    compact(maker.table, maker.setting())
+    compact(maker.table.with_context(**maker.setting()))
     delete(maker, "p/c")
     for keys in (["a", "b", "c"], ["a", "b"]):
         (slice_,) = maker.table.view().slices("p")
@@ -138,7 +138,7 @@ def test_the_new_footer_knows_all_keys(mor_maker: Any) -> None:
         assert footer.bloom is not None
         assert footer.bloom.might_contain(pa.array(keys)).to_pylist() == [True] * len(keys)
         assert (footer.min_key, footer.max_key) == (keys[0], keys[-1])
-        compact(maker.table, maker.setting())
+        compact(maker.table.with_context(**maker.setting()))
     maker.upsert(3, "p/a", "p/c")
     assert maker.rows() == {"p/a": 3, "p/b": 1, "p/c": 3}
 
@@ -146,7 +146,7 @@ def test_the_new_footer_knows_all_keys(mor_maker: Any) -> None:
 def test_copy_on_write_tables_have_nothing_to_compact(maker: Any) -> None:
     maker.upsert(1, "p/a")
     with pytest.raises(InputError, match="copy-on-write"):
-        compact(maker.table, maker.setting())
+        compact(maker.table.with_context(**maker.setting()))
 
 
 # -- beside others -----------------------------------------------------------------------------------------------------
@@ -154,7 +154,7 @@ def test_copy_on_write_tables_have_nothing_to_compact(maker: Any) -> None:
 
 def test_writers_go_on_over_a_planned_compaction(mor_maker: Any) -> None:
     maker = with_logs(mor_maker)
-    planned = schedule_compaction(maker.table, maker.setting())
+    planned = schedule_compaction(maker.table.with_context(**maker.setting()))
     assert planned is not None
     maker.upsert(3, "p/a", "p/new")
     delete(maker, "p/c")
@@ -164,50 +164,50 @@ def test_writers_go_on_over_a_planned_compaction(mor_maker: Any) -> None:
     expected = {"p/a": 3, "p/new": 3, "q/d": 1}
     assert maker.rows() == expected
     assert maker.rows(query="read_optimized") == {"p/a": 1, "p/b": 1, "p/c": 1, "p/new": 3, "q/d": 1}
-    assert len(execute_pending_compactions(maker.table, maker.setting())) == 1
+    assert len(execute_pending_compactions(maker.table.with_context(**maker.setting()))) == 1
     assert maker.rows() == expected
     assert maker.rows(query="read_optimized") == {"p/a": 2, "p/c": 1, "p/new": 3, "q/d": 1}
     maker.upsert(4, "p/a")
-    compact(maker.table, maker.setting())
+    compact(maker.table.with_context(**maker.setting()))
     assert maker.rows() == maker.rows(query="read_optimized") == {"p/a": 4, "p/new": 3, "q/d": 1}
 
 
 def test_a_write_that_began_before_the_plan_was_carried_out_completes_after_it(mor_maker: Any) -> None:
     maker = with_logs(mor_maker)
-    planned = schedule_compaction(maker.table, maker.setting())
+    planned = schedule_compaction(maker.table.with_context(**maker.setting()))
     assert planned is not None
 
     def meanwhile(_: object) -> None:
-        execute_compaction(maker.table, planned, maker.setting())
+        execute_compaction(maker.table.with_context(**maker.setting()), planned)
 
     setting = maker.setting()
-    slow = type(setting)(runner=setting.runner, clock=setting.clock, conflict_check=meanwhile)
+    slow = {"runner": setting["runner"], "clock": setting["clock"], "conflict_check": meanwhile}
     frame = pa.table({"id": ["a"], "part": ["p"], "ts": [9]})
-    LocalWriter(maker.table, slow).upsert(frame)
+    LocalWriter(maker.table.with_context(**slow)).upsert(frame)
     assert maker.rows() == {"p/a": 9, "p/c": 1, "q/d": 1}
 
 
 def test_a_key_that_the_planned_compaction_deletes_begins_anew(mor_maker: Any) -> None:
     """In the logs over the compaction no index of base files would find it again."""
     maker = with_logs(mor_maker)
-    assert schedule_compaction(maker.table, maker.setting()) is not None
+    assert schedule_compaction(maker.table.with_context(**maker.setting())) is not None
     maker.upsert(3, "p/b")
     assert maker.rows() == {"p/a": 2, "p/b": 3, "p/c": 1, "q/d": 1}
     maker.upsert(4, "p/b", "p/a")
     assert maker.rows() == {"p/a": 4, "p/b": 4, "p/c": 1, "q/d": 1}
-    execute_pending_compactions(maker.table, maker.setting())
+    execute_pending_compactions(maker.table.with_context(**maker.setting()))
     maker.upsert(5, "p/b")
     assert maker.rows() == {"p/a": 4, "p/b": 5, "p/c": 1, "q/d": 1}
-    compact(maker.table, maker.setting())
+    compact(maker.table.with_context(**maker.setting()))
     assert maker.rows() == maker.rows(query="read_optimized")
 
 
-def test_a_compaction_tells_incremental_readers_nothing_new(mor_maker: Any) -> None:
+def test_a_compaction_shows_incremental_readers_nothing_new(mor_maker: Any) -> None:
     maker = mor_maker
     first = maker.upsert(1, "p/a", "p/b", "q/d")
     maker.upsert(2, "p/a")
     expected = maker.rows(query="incremental", since=first)
-    (done,) = compact(maker.table, maker.setting())
+    (done,) = compact(maker.table.with_context(**maker.setting()))
     assert maker.rows(query="incremental", since=first) == expected == {"p/a": 2}
     assert maker.rows(query="incremental", since=done.instant.requested_time) == {}
     assert maker.rows(as_of=first) == {"p/a": 1, "p/b": 1, "q/d": 1}
@@ -215,10 +215,10 @@ def test_a_compaction_tells_incremental_readers_nothing_new(mor_maker: Any) -> N
 
 def test_partitions_that_were_dropped_meanwhile_stay_dropped(mor_maker: Any) -> None:
     maker = with_logs(mor_maker)
-    assert schedule_compaction(maker.table, maker.setting()) is not None
-    LocalWriter(maker.table, maker.setting()).delete_partitions(["p"])
+    assert schedule_compaction(maker.table.with_context(**maker.setting())) is not None
+    LocalWriter(maker.table.with_context(**maker.setting())).delete_partitions(["p"])
     assert maker.rows() == {"q/d": 1}
-    execute_pending_compactions(maker.table, maker.setting())
+    execute_pending_compactions(maker.table.with_context(**maker.setting()))
     assert maker.rows() == maker.rows(query="read_optimized") == {"q/d": 1}
     maker.upsert(4, "p/a")
     assert maker.rows() == {"p/a": 4, "q/d": 1}
@@ -227,19 +227,19 @@ def test_partitions_that_were_dropped_meanwhile_stay_dropped(mor_maker: Any) -> 
 def test_nothing_is_planned_while_a_write_is_under_way(mor_maker: Any) -> None:
     """It could still append to a slice that the plan takes as it is."""
     maker = with_logs(mor_maker)
-    with Transaction.begin(maker.table, Action.DELTA_COMMIT, maker.setting()) as running:
+    with Transaction.begin(maker.table.with_context(**maker.setting()), Action.DELTA_COMMIT) as running:
         with pytest.raises(CommitConflictError, match=running.instant.requested_time):
-            schedule_compaction(maker.table, maker.setting())
+            schedule_compaction(maker.table.with_context(**maker.setting()))
         running.abort(None)
-    assert schedule_compaction(maker.table, maker.setting()) is not None
+    assert schedule_compaction(maker.table.with_context(**maker.setting())) is not None
 
 
 def test_slices_are_planned_once(mor_maker: Any) -> None:
     maker = with_logs(mor_maker)
-    assert schedule_compaction(maker.table, maker.setting()) is not None
-    assert plan_compaction(maker.table, maker.setting()) is None
+    assert schedule_compaction(maker.table.with_context(**maker.setting())) is not None
+    assert plan_compaction(maker.table.with_context(**maker.setting())) is None
     maker.upsert(3, "q/d")
-    plan = plan_compaction(maker.table, maker.setting())
+    plan = plan_compaction(maker.table.with_context(**maker.setting()))
     assert plan is not None
     assert [operation.partition_path for operation in plan.operations] == ["q"]
 
@@ -247,13 +247,13 @@ def test_slices_are_planned_once(mor_maker: Any) -> None:
 def test_what_an_executor_left_that_died_is_taken_over(mor_maker: Any) -> None:
     maker = with_logs(mor_maker)
     before = every_row(maker)
-    planned = schedule_compaction(maker.table, maker.setting())
+    planned = schedule_compaction(maker.table.with_context(**maker.setting()))
     assert planned is not None
     transition_to_inflight(maker.table, planned)
     left = maker.folder / "p" / str(BaseFileName("left", "0-0-0", planned.requested_time))
     left.write_bytes(b"half a file")
     assert every_row(maker) == before
-    (done,) = execute_pending_compactions(maker.table, maker.setting())
+    (done,) = execute_pending_compactions(maker.table.with_context(**maker.setting()))
     assert done.instant.requested_time == planned.requested_time
     assert every_row(maker) == before
     assert not left.exists()
@@ -261,20 +261,20 @@ def test_what_an_executor_left_that_died_is_taken_over(mor_maker: Any) -> None:
 
 def test_two_executors_of_one_plan(mor_maker: Any) -> None:
     maker = with_logs(mor_maker)
-    planned = schedule_compaction(maker.table, maker.setting())
+    planned = schedule_compaction(maker.table.with_context(**maker.setting()))
     assert planned is not None
-    assert execute_compaction(maker.table, planned, maker.setting()) is not None
-    assert execute_compaction(maker.table, planned, maker.setting()) is None
+    assert execute_compaction(maker.table.with_context(**maker.setting()), planned) is not None
+    assert execute_compaction(maker.table.with_context(**maker.setting()), planned) is None
 
 
 def test_a_compaction_is_rolled_back_with_the_logs_over_it_left_out(mor_maker: Any) -> None:
     maker = with_logs(mor_maker)
     before = every_row(maker)
-    (done,) = compact(maker.table, maker.setting())
-    roll_back_instant(maker.table, done.instant.requested_time, maker.setting())
+    (done,) = compact(maker.table.with_context(**maker.setting()))
+    roll_back_instant(maker.table.with_context(**maker.setting()), done.instant.requested_time)
     assert every_row(maker) == before
     assert len(logs_of(maker)) == 2
-    compact(maker.table, maker.setting())
+    compact(maker.table.with_context(**maker.setting()))
     assert every_row(maker) == before
 
 
@@ -298,12 +298,12 @@ def test_a_fault_at_any_call_changes_no_answer_and_the_next_one_finishes(
     runs = 0
     for copied, table, storage in each_fault(maker, **how):
         with suppress(SkepError):
-            compact(table, copied.setting())
+            compact(table.with_context(**copied.setting()))
         where = storage.calls[storage.at - 1] if storage.hit else "no fault"
         assert copied.rows() == before, where
         copied.upsert(5, "q/d")
         assert copied.rows() == {**before, "q/d": 5}, where
-        compact(copied.table, copied.setting())
+        compact(copied.table.with_context(**copied.setting()))
         assert copied.rows() == copied.rows(query="read_optimized") == {**before, "q/d": 5}, where
         after = copied.table
         assert not after.timeline.pending().instants, where
@@ -320,21 +320,21 @@ def test_a_fault_at_any_call_changes_no_answer_and_the_next_one_finishes(
 def test_an_attempt_that_fails_gives_the_plan_back(
     mor_maker: Any, each_fault: Callable[..., Any], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What it wrote goes, and whoever comes next carries the plan out."""
+    """What it wrote is deleted, and the next executor carries the plan out."""
     caplog.set_level(logging.CRITICAL, "skep")
     maker = with_logs(mor_maker)
-    planned = schedule_compaction(maker.table, maker.setting())
+    planned = schedule_compaction(maker.table.with_context(**maker.setting()))
     assert planned is not None
     files = maker.files()
     given_back = 0
     for copied, table, storage in each_fault(maker):
         with suppress(SkepError):
-            execute_compaction(table, planned, copied.setting())
+            execute_compaction(table.with_context(**copied.setting()), planned)
         pending = pending_compactions(copied.table)
         if [instant.state for instant in pending] == [State.REQUESTED]:
             assert copied.files() == files, storage.calls[storage.at - 1]
             given_back += 1
-        execute_pending_compactions(copied.table, copied.setting())
+        execute_pending_compactions(copied.table.with_context(**copied.setting()))
         assert copied.rows(query="read_optimized") == maker.rows()
     assert given_back > 5
 
@@ -354,7 +354,7 @@ def test_an_attempt_that_is_ended_gives_the_plan_back_and_reports_it(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     maker = with_logs(mor_maker)
-    planned = schedule_compaction(maker.table, maker.setting())
+    planned = schedule_compaction(maker.table.with_context(**maker.setting()))
     assert planned is not None
     files = maker.files()
 
@@ -368,7 +368,7 @@ def test_an_attempt_that_is_ended_gives_the_plan_back_and_reports_it(
     with monkeypatch.context() as patched:
         patched.setattr(LocalStorage, "open_write", opened)
         with pytest.raises(expected):
-            execute_compaction(maker.table, planned, maker.setting())
-    assert "what it wrote is taken away, the plan stays" in caplog.text
+            execute_compaction(maker.table.with_context(**maker.setting()), planned)
+    assert "its files are deleted, the plan stays" in caplog.text
     assert [instant.state for instant in pending_compactions(maker.table)] == [State.REQUESTED]
     assert maker.files() == files

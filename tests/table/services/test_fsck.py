@@ -1,4 +1,4 @@
-"""What fsck says of tables that are well, and of tables from which something was taken, or added to."""
+"""What fsck reports of sound tables, and of tables with missing or additional files."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_files_that_are_cut_or_exchanged(table: HudiTable) -> None:
     assert Problem.ROWS in {problem for problem, _ in problems(table)}
 
 
-def test_the_command_tells_and_fails(table: HudiTable) -> None:
+def test_the_command_shows_and_fails(table: HudiTable) -> None:
     from typer.testing import CliRunner
 
     from skep.cli.main import app

@@ -78,14 +78,14 @@ class Model:
         if there:
             frame = pa.table({"part": [k[0] for k in there], "id": [k[2:] for k in there]})
             self.execute_clustering(None)
-            done = LocalWriter(self.maker.table, self.maker.setting()).delete(frame)
+            done = LocalWriter(self.maker.table.with_context(**self.maker.setting())).delete(frame)
             rows = {key: ts for key, ts in self.now.items() if key not in there}
             self.states.append((done.instant.requested_time, rows))
 
     def _clean(self, service: Any, policy: tuple[str, int]) -> None:
         name, number = policy
         options = {"cleaner__policy": f"KEEP_LATEST_{name}", f"cleaner__{NUMBER[name]}": number}
-        service(self.maker.table, self.maker.setting(**options))
+        service(self.maker.table.with_context(**self.maker.setting(**options)))
 
     def clean(self, policy: tuple[str, int]) -> None:
         self.by_versions |= policy[0] == "FILE_VERSIONS"
@@ -104,32 +104,33 @@ class Model:
         return self.maker.setting(**({"clustering__plan__strategy__sort__columns": column} if column else {}))
 
     def cluster(self, column: str | None) -> None:
-        cluster(self.maker.table, self._sorted(column))
+        cluster(self.maker.table.with_context(**self._sorted(column)))
 
     def schedule_clustering(self, column: str | None) -> None:
-        schedule_clustering(self.maker.table, self._sorted(column))
+        schedule_clustering(self.maker.table.with_context(**self._sorted(column)))
 
     def execute_clustering(self, _: str | None) -> None:
-        execute_pending_clusterings(self.maker.table, self.maker.setting())
+        execute_pending_clusterings(self.maker.table.with_context(**self.maker.setting()))
 
     def compact(self, _: str | None) -> None:
         """What was planned earlier, and then all."""
         if self.is_mor:
-            execute_pending_compactions(self.maker.table, self.maker.setting())
-            compact(self.maker.table, self.maker.setting())
+            execute_pending_compactions(self.maker.table.with_context(**self.maker.setting()))
+            compact(self.maker.table.with_context(**self.maker.setting()))
 
     def logs(self, _: str | None) -> None:
         if self.is_mor:
-            compact_logs(self.maker.table, self.maker.setting(log__compaction__blocks__threshold=2))
+            compact_logs(self.maker.table.with_context(**self.maker.setting(log__compaction__blocks__threshold=2)))
 
     def schedule_compaction(self, _: str | None) -> None:
         if self.is_mor:
-            schedule_compaction(self.maker.table, self.maker.setting())
+            schedule_compaction(self.maker.table.with_context(**self.maker.setting()))
 
     def archive(self, _: None) -> None:
         archive(
-            self.maker.table,
-            self.maker.setting(keep__max__commits=3, keep__min__commits=2, cleaner__commits__retained=1),
+            self.maker.table.with_context(
+                **self.maker.setting(keep__max__commits=3, keep__min__commits=2, cleaner__commits__retained=1)
+            )
         )
 
     def rollback(self, _: None) -> None:
@@ -137,7 +138,7 @@ class Model:
             return
         time = self.states[-1][0]
         try:
-            roll_back_instant(self.maker.table, time, self.maker.setting())
+            roll_back_instant(self.maker.table.with_context(**self.maker.setting()), time)
         except InputError:
             return
         self.states.pop()
@@ -147,17 +148,17 @@ class Model:
         if back > len(self.states):
             return
         try:
-            create_savepoint(self.maker.table, self.maker.setting(), self.states[-back][0])
+            create_savepoint(self.maker.table.with_context(**self.maker.setting()), self.states[-back][0])
         except InputError:
             return
 
     def unsave(self, _: None) -> None:
         if saved := sorted(self.maker.table.savepoints()):
-            delete_savepoint(self.maker.table, saved[0], self.maker.setting())
+            delete_savepoint(self.maker.table.with_context(**self.maker.setting()), saved[0])
 
     def restore(self, _: None) -> None:
         if saved := sorted(self.maker.table.savepoints()):
-            restore(self.maker.table, saved[-1], self.maker.setting())
+            restore(self.maker.table.with_context(**self.maker.setting()), saved[-1])
             self.states = [state for state in self.states if state[0] <= saved[-1]]
 
     def check(self) -> None:

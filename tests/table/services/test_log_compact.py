@@ -29,8 +29,8 @@ TWO = {"log__compaction__blocks__threshold": 2}
 def fill(maker: Any) -> list[str]:
     """A base file, three commits to its logs: updates, a delete, and a key that comes back."""
     times = [maker.upsert(1, "p/a", "p/b", "p/c", "p/d"), maker.upsert(2, "p/a", "p/b")]
-    gone = maker.frame(3, "p/b", "p/c").select(["id", "part"])
-    times.append(LocalWriter(maker.table, maker.setting()).delete(gone).instant.requested_time)
+    removed = maker.frame(3, "p/b", "p/c").select(["id", "part"])
+    times.append(LocalWriter(maker.table.with_context(**maker.setting())).delete(removed).instant.requested_time)
     times.append(maker.upsert(4, "p/b"))
     return times
 
@@ -53,14 +53,14 @@ def blocks_that_count(maker: Any) -> list[str]:
         return [block.instant_time for block in blocks]
 
 
-def test_one_log_file_stands_for_all(mor_maker: Any) -> None:
+def test_one_log_file_remains_for_all(mor_maker: Any) -> None:
     times = fill(mor_maker)
     before = mor_maker.rows()
     assert before == {"p/a": 2, "p/b": 4, "p/d": 1}
     asked: list[dict[str, Any]] = [{"as_of": time} for time in times]
     asked += [{"query": "incremental", "since": time} for time in times]
     answers = [mor_maker.rows(**how) for how in asked]
-    (done,) = compact_logs(mor_maker.table, mor_maker.setting(**TWO))
+    (done,) = compact_logs(mor_maker.table.with_context(**mor_maker.setting(**TWO)))
     assert mor_maker.rows() == before
     assert [mor_maker.rows(**how) for how in asked] == answers
     assert done.metadata.operation_type is WriteOperation.LOG_COMPACT
@@ -74,40 +74,40 @@ def test_one_log_file_stands_for_all(mor_maker: Any) -> None:
 
 def test_writes_compactions_and_rollbacks_go_on_from_there(mor_maker: Any) -> None:
     fill(mor_maker)
-    (done,) = compact_logs(mor_maker.table, mor_maker.setting(**TWO))
-    roll_back_instant(mor_maker.table, done.instant.requested_time, mor_maker.setting())
+    (done,) = compact_logs(mor_maker.table.with_context(**mor_maker.setting(**TWO)))
+    roll_back_instant(mor_maker.table.with_context(**mor_maker.setting()), done.instant.requested_time)
     assert mor_maker.rows() == {"p/a": 2, "p/b": 4, "p/d": 1}
-    compact_logs(mor_maker.table, mor_maker.setting(**TWO))
+    compact_logs(mor_maker.table.with_context(**mor_maker.setting(**TWO)))
     mor_maker.upsert(5, "p/c", "p/d")
-    compact_logs(mor_maker.table, mor_maker.setting(**TWO))
+    compact_logs(mor_maker.table.with_context(**mor_maker.setting(**TWO)))
     expected = {"p/a": 2, "p/b": 4, "p/c": 5, "p/d": 5}
     assert mor_maker.rows() == expected
-    compact(mor_maker.table, mor_maker.setting())
+    compact(mor_maker.table.with_context(**mor_maker.setting()))
     assert mor_maker.rows(query="read_optimized") == mor_maker.rows() == expected
-    assert compact_logs(mor_maker.table, mor_maker.setting(**TWO)) == []
+    assert compact_logs(mor_maker.table.with_context(**mor_maker.setting(**TWO))) == []
 
 
 def test_few_log_files_are_left_alone(mor_maker: Any) -> None:
     fill(mor_maker)
-    assert plan_log_compaction(mor_maker.table, mor_maker.setting()) is None
-    assert schedule_log_compaction(mor_maker.table, mor_maker.setting(**TWO)) is not None
-    assert schedule_log_compaction(mor_maker.table, mor_maker.setting(**TWO)) is None
+    assert plan_log_compaction(mor_maker.table.with_context(**mor_maker.setting())) is None
+    assert schedule_log_compaction(mor_maker.table.with_context(**mor_maker.setting(**TWO))) is not None
+    assert schedule_log_compaction(mor_maker.table.with_context(**mor_maker.setting(**TWO))) is None
 
 
 def test_copy_on_write_tables_have_no_logs(maker: Any) -> None:
     maker.upsert(1, "p/a")
     with pytest.raises(InputError, match="copy-on-write"):
-        schedule_log_compaction(maker.table, maker.setting())
+        schedule_log_compaction(maker.table.with_context(**maker.setting()))
 
 
 def test_what_was_appended_meanwhile_makes_the_plan_useless(mor_maker: Any) -> None:
     fill(mor_maker)
-    instant = schedule_log_compaction(mor_maker.table, mor_maker.setting(**TWO))
+    instant = schedule_log_compaction(mor_maker.table.with_context(**mor_maker.setting(**TWO)))
     assert instant is not None
     mor_maker.upsert(5, "p/a")
     before = mor_maker.rows()
     with pytest.raises(CommitConflictError, match="was written to"):
-        execute_log_compaction(mor_maker.table, instant, mor_maker.setting())
+        execute_log_compaction(mor_maker.table.with_context(**mor_maker.setting()), instant)
     assert pending_log_compactions(mor_maker.table) == ()
     assert mor_maker.rows() == before
 
@@ -116,14 +116,14 @@ def test_an_execution_that_dies_at_any_call_is_done_by_the_next(
     mor_maker: Any, each_fault: Callable[..., Iterator[Any]]
 ) -> None:
     fill(mor_maker)
-    instant = schedule_log_compaction(mor_maker.table, mor_maker.setting(**TWO))
+    instant = schedule_log_compaction(mor_maker.table.with_context(**mor_maker.setting(**TWO)))
     before = mor_maker.rows()
     for copy, table, _ in each_fault(mor_maker, dies=True):
         try:
-            execute_log_compaction(table, instant, copy.setting())
+            execute_log_compaction(table.with_context(**copy.setting()), instant)
         except OSError:
             assert copy.rows() == before
-            execute_pending_log_compactions(copy.table, copy.setting())
+            execute_pending_log_compactions(copy.table.with_context(**copy.setting()))
         assert copy.rows() == before
         assert pending_log_compactions(copy.table) == ()
         assert set(blocks_that_count(copy)) == {instant.requested_time}

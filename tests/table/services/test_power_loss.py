@@ -159,7 +159,7 @@ def update(maker: Any) -> None:
 
 def failing(maker: Any) -> None:
     """A write that ends in an error takes back what it wrote."""
-    writer = LocalWriter(HudiTable.open(Refusing(str(maker.folder))), maker.setting())
+    writer = LocalWriter(HudiTable.open(Refusing(str(maker.folder))).with_context(**maker.setting()))
     with pytest.raises(StorageError, match="refused"):
         writer.upsert(maker.frame(7, "p/a", "new/e"))
 
@@ -173,25 +173,27 @@ class Refusing(LocalStorage):
 
 CHANGES: dict[str, Callable[[Any], Any]] = {
     "upsert": update,
-    "bulk_insert": lambda m: LocalWriter(m.table, m.setting()).bulk_insert(m.frame(7, "p/x", "new/y")),
-    "delete": lambda m: LocalWriter(m.table, m.setting()).delete(m.frame(7, "p/a").select(["id", "part"])),
-    "insert_overwrite": lambda m: LocalWriter(m.table, m.setting()).insert_overwrite(m.frame(7, "p/x")),
-    "delete_partition": lambda m: LocalWriter(m.table, m.setting()).delete_partitions(["q"]),
+    "bulk_insert": lambda m: LocalWriter(m.table.with_context(**m.setting())).bulk_insert(m.frame(7, "p/x", "new/y")),
+    "delete": lambda m: LocalWriter(m.table.with_context(**m.setting())).delete(
+        m.frame(7, "p/a").select(["id", "part"])
+    ),
+    "insert_overwrite": lambda m: LocalWriter(m.table.with_context(**m.setting())).insert_overwrite(m.frame(7, "p/x")),
+    "delete_partition": lambda m: LocalWriter(m.table.with_context(**m.setting())).delete_partitions(["q"]),
     "failing write": failing,
-    "compact": lambda m: compact(m.table, m.setting()),
-    "compact_logs": lambda m: compact_logs(m.table, m.setting(log__compaction__blocks__threshold=2)),
-    "cluster": lambda m: cluster(m.table, m.setting()),
-    "clean": lambda m: clean(m.table, m.setting(cleaner__commits__retained=1)),
+    "compact": lambda m: compact(m.table.with_context(**m.setting())),
+    "compact_logs": lambda m: compact_logs(m.table.with_context(**m.setting(log__compaction__blocks__threshold=2))),
+    "cluster": lambda m: cluster(m.table.with_context(**m.setting())),
+    "clean": lambda m: clean(m.table.with_context(**m.setting(cleaner__commits__retained=1))),
     "archive": lambda m: archive(
-        m.table, m.setting(keep__max__commits=3, keep__min__commits=2, cleaner__commits__retained=1)
+        m.table.with_context(**m.setting(keep__max__commits=3, keep__min__commits=2, cleaner__commits__retained=1))
     ),
     "rollback": lambda m: roll_back_instant(
-        m.table, m.table.timeline.completed().data().last().requested_time, m.setting()
+        m.table.with_context(**m.setting()), m.table.timeline.completed().data().last().requested_time
     ),
-    "savepoint": lambda m: create_savepoint(m.table, m.setting()),
+    "savepoint": lambda m: create_savepoint(m.table.with_context(**m.setting())),
 }
 ON_LOGS = {"compact", "compact_logs"}
-SERVICES = {*ON_LOGS, "cluster", "clean", "savepoint"}  # what these planned may be left to whoever carries it out
+SERVICES = {*ON_LOGS, "cluster", "clean", "savepoint"}  # what these planned may be left to the next executor
 QUICK = {("cow", "rollback"), ("mor", "upsert"), ("cow", "archive")}
 
 
@@ -206,12 +208,12 @@ def cases() -> list[Any]:
 def seed(maker: Any, kind: str) -> Any:
     """Several files a partition and several versions of each, or logs over them."""
     maker.create(TableType.MERGE_ON_READ if kind == "mor" else TableType.COPY_ON_WRITE)
-    LocalWriter(maker.table, maker.setting()).bulk_insert(maker.frame(1, "p/a", "p/b", "q/c"))
-    LocalWriter(maker.table, maker.setting()).bulk_insert(maker.frame(1, "p/f"))
+    LocalWriter(maker.table.with_context(**maker.setting())).bulk_insert(maker.frame(1, "p/a", "p/b", "q/c"))
+    LocalWriter(maker.table.with_context(**maker.setting())).bulk_insert(maker.frame(1, "p/f"))
     for ts in range(2, 4):
         maker.upsert(ts, "p/a", "p/b", "q/c")
     if kind == "mor":
-        compact(maker.table, maker.setting())
+        compact(maker.table.with_context(**maker.setting()))
     for ts in range(4, 6):
         maker.upsert(ts, "p/a", "p/b", "q/c")
     return maker
@@ -321,7 +323,7 @@ def test_what_local_storage_has_done_is_on_the_disk(name: str, tmp_path: Path, m
 
 
 def test_a_name_that_may_not_be_on_the_disk_is_taken_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The disk refuses to sync the folder: whoever looks again must not find what is reported as failed."""
+    """The disk refuses to sync the folder: a later listing must not find what is reported as failed."""
     storage = LocalStorage(str(tmp_path))
     storage.create_exclusive("staged", b"new")
     sync = os.fsync

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from skep_table.avro_schemas import NAMESPACE, RECORDS, RELEASES, schema_of
 from skep_table.errors import FormatError
+from skep_table.instant_time import CompletionTime, InstantTime
 from skep_table.timeline.codec import (
     base_files_of_json,
     decode_avro,
@@ -27,14 +28,14 @@ from skep_table.timeline.codec import (
     extra_of_json,
 )
 from skep_table.timeline.instant import DATA_ACTIONS, Action, Instant, State
-from skep_table.timeline.layout import Layout, layout_1, layout_2
+from skep_table.timeline.layout import TimelineLayout, layout_1, layout_2
 from skep_table.timeline.metadata import CommitMetadata, WriteOperation, WriteStat
 from skep_table.timeline.plans import PLAN_OF, CompactionPlan, Plan, RequestedReplaceMetadata, decode_plan, encode_plan
 
 LAYOUTS = (layout_1(), layout_2())
 
 
-def golden_instants(golden: Path) -> Iterator[tuple[Layout, Path, Instant]]:
+def golden_instants(golden: Path) -> Iterator[tuple[TimelineLayout, Path, Instant]]:
     """Every file on the timelines of the golden tables and of their metadata tables."""
     for folder in golden.glob("*/*/table/.hoodie"):
         for hoodie in (folder, folder / "metadata" / ".hoodie"):
@@ -56,15 +57,17 @@ TIMES = st.from_regex(r"[0-9]{14}([0-9]{3}([0-9]{3})?)?", fullmatch=True)
 
 
 @st.composite
-def instants(draw: st.DrawFn, layout: Layout) -> Instant:
+def instants(draw: st.DrawFn, layout: TimelineLayout) -> Instant:
     """Instants that a file of the layout can stand for."""
-    action, state = draw(st.sampled_from([*layout._ending_of.values()]))
+    action, state = draw(st.sampled_from([*layout._action_of.values()]))
     completed = layout.has_completion_times and state is State.COMPLETED
-    return Instant(draw(TIMES), action, state, draw(st.none() | TIMES) if completed else None)
+    return Instant(
+        InstantTime(draw(TIMES)), action, state, draw(st.none() | TIMES.map(CompletionTime)) if completed else None
+    )
 
 
 @pytest.mark.parametrize("layout", LAYOUTS, ids=["layout 1", "layout 2"])
-def test_names_of_instants_go_both_ways(layout: Layout) -> None:
+def test_names_of_instants_go_both_ways(layout: TimelineLayout) -> None:
     @given(instants(layout))
     def check(instant: Instant) -> None:
         assert layout.parse(layout.file_name(instant)) == instant
@@ -76,8 +79,12 @@ def test_names_as_the_format_guide_has_them() -> None:
     time, done = "20261121015334641", "20261121015335000"
     one, two = LAYOUTS
 
-    def name(layout: Layout, action: Action, state: State) -> str:
-        return layout.file_name(Instant(time, action, state, done)).replace(time, "T").replace(done, "C")
+    def name(layout: TimelineLayout, action: Action, state: State) -> str:
+        return (
+            layout.file_name(Instant(InstantTime(time), action, state, CompletionTime(done)))
+            .replace(time, "T")
+            .replace(done, "C")
+        )
 
     assert name(one, Action.COMMIT, State.INFLIGHT) == "T.inflight"
     assert name(one, Action.COMPACTION, State.REQUESTED) == "T.compaction.requested"
@@ -256,7 +263,7 @@ def test_base_files_without_a_stat_for_each(metadata: CommitMetadata) -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"{}", b'{"partitionToWriteStats": {"a": [{"path": null}, {"numWrites": 3}]}}'])
-def test_base_files_of_what_says_little(data: bytes) -> None:
+def test_base_files_of_what_contains_little(data: bytes) -> None:
     assert base_files_of_json(data, "p") == decode_json(data, "p").base_files
 
 
@@ -294,7 +301,13 @@ def strategy(hint: Any) -> st.SearchStrategy[Any]:
     if dataclasses.is_dataclass(hint):
         hints = get_type_hints(hint)
         return st.builds(hint, **{name: strategy(member) for name, member in hints.items()})
-    return {str: WORDS, int: INTS, bool: st.booleans(), float: st.floats(allow_nan=False)}[hint]
+    return {
+        str: WORDS,
+        InstantTime: WORDS.map(InstantTime),
+        int: INTS,
+        bool: st.booleans(),
+        float: st.floats(allow_nan=False),
+    }[hint]
 
 
 @pytest.mark.parametrize("kind", sorted(set(PLAN_OF.values()), key=lambda kind: kind.__name__))
@@ -361,16 +374,16 @@ def test_no_extra_metadata_in_what_is_no_commit(data: bytes) -> None:
 
 def test_cut_and_damaged_golden_files_are_format_errors(golden: Path) -> None:
     """Cut anywhere or with a byte changed, a file is refused by name or still reads: nothing else is raised."""
-    samples: dict[Any, tuple[Layout, Path]] = {}
+    samples: dict[Any, tuple[TimelineLayout, Path]] = {}
     for layout, path, instant in golden_instants(golden):
         if path.stat().st_size:
-            samples.setdefault((layout.version, instant.action, instant.state), (layout, path))
+            samples.setdefault((layout.release, instant.action, instant.state), (layout, path))
     assert len(samples) > 15
     for (_, action, state), (layout, path) in samples.items():
         data = path.read_bytes()
         kind = PLAN_OF.get((action, state))
 
-        def decode(broken: bytes, kind: Any = kind, layout: Layout = layout, path: Path = path) -> None:
+        def decode(broken: bytes, kind: Any = kind, layout: TimelineLayout = layout, path: Path = path) -> None:
             if kind:
                 decode_plan(kind, broken, str(path))
             else:

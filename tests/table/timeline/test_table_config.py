@@ -141,7 +141,7 @@ PAYLOAD = "org.apache.hudi.common.model."
                 "hoodie.table.type": "MERGE_ON_READ",
                 "hoodie.table.precombine.field": "ts",
                 "hoodie.compaction.payload.class": PAYLOAD + "OverwriteWithLatestAvroPayload",
-                # the strategy that 0.15 writes says nothing
+                # the strategy that 0.15 writes has no meaning
                 "hoodie.compaction.record.merger.strategy": "eeb8d96f-b1e4-49fd-bbf8-28ac514178e5",
             },
             "COMMIT_TIME_ORDERING",
@@ -249,7 +249,7 @@ def test_values_of_the_wrong_kind_name_their_key(key: str, text: str) -> None:
         TableConfig.parse(MINIMAL | {key: text})
 
 
-def test_what_is_no_table_says_what_was_found(tmp_path: Path) -> None:
+def test_what_is_no_table_names_what_was_found(tmp_path: Path) -> None:
     (tmp_path / "_delta_log").mkdir()
     (tmp_path / "part-0.parquet").touch()
     clock = NoWait()
@@ -320,7 +320,7 @@ def test_an_update_that_dies_leaves_the_old_settings(storage: LocalStorage, monk
     put(storage, with_checksum(MINIMAL))
 
     def die(path: str, data: bytes) -> None:
-        raise StorageError("gone", path=path)
+        raise StorageError("missing", path=path)
 
     monkeypatch.setattr(storage, "replace_atomic", die)
     with pytest.raises(StorageError):

@@ -9,13 +9,15 @@ from pathlib import Path
 import pytest
 
 from skep_table.errors import FormatError
+from skep_table.format import format_of
+from skep_table.instant_time import CompletionTime, InstantTime
 from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
 from skep_table.table_config import TableConfig, TimelineZone
 from skep_table.timeline.archive import ArchivedLog
-from skep_table.timeline.history import History
 from skep_table.timeline.instant import Action, Instant, State
 from skep_table.timeline.layout import layout_1, layout_2
+from skep_table.timeline.lsm_archive import LsmArchive
 from skep_table.timeline.metadata import CommitMetadata
 from skep_table.timeline.plans import CleanMetadata
 from skep_table.timeline.timeline import Timeline, load_timeline
@@ -24,16 +26,20 @@ V6 = TableConfig(name="t", timezone=TimelineZone.UTC)
 V9 = TableConfig(name="t", version=9, layout_version=2, timezone=TimelineZone.UTC)
 
 
+def loaded(storage: LocalStorage, config: TableConfig) -> Timeline:
+    return load_timeline(storage, format_of(config).timeline_layout(config), config.timezone)
+
+
 def load(tmp_path: Path, config: TableConfig, *names: str) -> Timeline:
     storage = LocalStorage(str(tmp_path))
     folder = ".hoodie" if config.version == 6 else ".hoodie/timeline"
     for name in names:
         storage.replace_atomic(f"{folder}/{name}", b"")
-    return load_timeline(storage, config)
+    return loaded(storage, config)
 
 
-def t(number: int) -> str:
-    return f"202611210000000{number:02d}"
+def t(number: int) -> InstantTime:
+    return InstantTime(f"202611210000000{number:02d}")
 
 
 def done(number: int, action: Action = Action.COMMIT) -> Instant:
@@ -78,7 +84,7 @@ def test_a_compaction_of_layout_2_is_one_instant_with_its_commit(tmp_path: Path)
     names = [f"{t(1)}.compaction.requested", f"{t(1)}_{t(2)}.commit", f"{t(3)}.clustering.inflight"]
     timeline = load(tmp_path, V9, *names)
     assert timeline.instants == (
-        Instant(t(1), Action.COMMIT, State.COMPLETED, t(2)),
+        Instant(t(1), Action.COMMIT, State.COMPLETED, CompletionTime(t(2))),
         pending(3, Action.CLUSTERING),
     )
 
@@ -115,7 +121,7 @@ def test_an_empty_timeline_has_nothing_committed() -> None:
 
 class FakeHistory:
     def instants(self) -> tuple[Instant, ...]:
-        return (Instant(t(1), Action.COMMIT, State.COMPLETED, t(2)),)
+        return (Instant(t(1), Action.COMMIT, State.COMPLETED, CompletionTime(t(2))),)
 
     def completion_time_of(self, requested_time: str) -> str | None:
         return {t(1): t(2)}.get(requested_time)
@@ -125,7 +131,10 @@ class FakeHistory:
 
 
 def test_completion_times_come_from_names_then_history_then_the_time_itself() -> None:
-    active = [Instant(t(5), Action.DELTA_COMMIT, State.COMPLETED, t(7)), pending(6, Action.DELTA_COMMIT)]
+    active = [
+        Instant(t(5), Action.DELTA_COMMIT, State.COMPLETED, CompletionTime(t(7))),
+        pending(6, Action.DELTA_COMMIT),
+    ]
     timeline = Timeline(active, layout_2(), FakeHistory())
     times = {number: timeline.completion_time_of(t(number)) for number in (1, 3, 5, 6, 8)}
     assert times == {1: t(2), 3: t(3), 5: t(7), 6: None, 8: None}
@@ -149,10 +158,10 @@ def test_ten_thousand_commits_are_one_listing(tmp_path: Path, monkeypatch: pytes
             (folder / f"2026112100{number:07d}{ending}").touch()
     storage = LocalStorage(str(tmp_path))
     calls: list[str] = []
-    original = storage.list_prefix
-    monkeypatch.setattr(storage, "list_prefix", lambda path, **kw: calls.append(path) or original(path, **kw))
+    original = storage.list_folder
+    monkeypatch.setattr(storage, "list_folder", lambda path, **kw: calls.append(path) or original(path, **kw))
     monkeypatch.setattr(storage, "read", lambda path: pytest.fail(f"{path} was read"))
-    assert len(load_timeline(storage, V6)) == 2_000
+    assert len(loaded(storage, V6)) == 2_000
     assert calls == [".hoodie"]
 
 
@@ -189,15 +198,36 @@ def test_history_without_a_version_file_is_that_of_the_last_manifest(golden: Pat
     source = golden / "1.1.1/cow_archive/table/.hoodie/timeline/history"
     shutil.copytree(source, tmp_path / "history")
     storage = LocalStorage(str(tmp_path))
-    whole = History(storage, "history").instants()
+    whole = LsmArchive(storage, "history").instants()
     for text in (None, b"x", b"77"):
         (tmp_path / "history/_version_").unlink(missing_ok=True)
         if text is not None:
             (tmp_path / "history/_version_").write_bytes(text)
-        assert History(storage, "history").instants() == whole
+        assert LsmArchive(storage, "history").instants() == whole
     (tmp_path / "history/_version_").write_bytes(b"2")
-    assert History(storage, "history").instants() == whole[: len(History(storage, "history").instants())]
-    assert History(storage, "nowhere").instants() == ()
+    assert LsmArchive(storage, "history").instants() == whole[: len(LsmArchive(storage, "history").instants())]
+    assert LsmArchive(storage, "nowhere").instants() == ()
+
+
+def test_history_files_may_be_named_from_their_last_instant_to_their_first(golden: Path, tmp_path: Path) -> None:
+    """As an upgrade from version 6 leaves them."""
+    folder = tmp_path / "history"
+    shutil.copytree(golden / "1.1.1/cow_archive/table/.hoodie/timeline/history", folder)
+    whole = LsmArchive(LocalStorage(str(tmp_path)), "history")
+    contents = [whole.completed_content(instant) for instant in whole.instants()]
+    for manifest in folder.glob("manifest_*"):
+        text = manifest.read_text()
+        for file in folder.glob("*.parquet"):
+            first, last, level = file.stem.split("_")
+            text = text.replace(file.name, f"{last}_{first}_{level}.parquet")
+        manifest.write_text(text)
+    for file in list(folder.glob("*.parquet")):
+        first, last, level = file.stem.split("_")
+        file.rename(folder / f"{last}_{first}_{level}.parquet")
+    turned = LsmArchive(LocalStorage(str(tmp_path)), "history")
+    assert turned.instants() == whole.instants()
+    assert None not in contents
+    assert [turned.completed_content(instant) for instant in turned.instants()] == contents
 
 
 @pytest.mark.parametrize("damage", [b"", b"{}", b'{"files": [{"fileName": "x"}]}', b"[1]"])
@@ -205,7 +235,7 @@ def test_a_damaged_manifest_is_named(tmp_path: Path, damage: bytes) -> None:
     (tmp_path / "history").mkdir()
     (tmp_path / "history/manifest_3").write_bytes(damage)
     with pytest.raises(FormatError, match="manifest_3"):
-        History(LocalStorage(str(tmp_path)), "history").instants()
+        LsmArchive(LocalStorage(str(tmp_path)), "history").instants()
 
 
 def test_damaged_history_files_are_named(golden: Path, tmp_path: Path) -> None:
@@ -216,10 +246,10 @@ def test_damaged_history_files_are_named(golden: Path, tmp_path: Path) -> None:
     for broken in (b"", whole[: len(whole) // 2], b"x" * 100):
         victim.write_bytes(broken)
         with pytest.raises(FormatError, match=victim.name):
-            History(LocalStorage(str(tmp_path)), "history").instants()
+            LsmArchive(LocalStorage(str(tmp_path)), "history").instants()
     victim.unlink()
     with pytest.raises(FormatError, match=victim.name):
-        History(LocalStorage(str(tmp_path)), "history").instants()
+        LsmArchive(LocalStorage(str(tmp_path)), "history").instants()
 
 
 # -- the archive of layout 1 -------------------------------------------------------------------------------------------
@@ -263,7 +293,7 @@ def test_the_newest_entry_of_an_archive_counts(golden: Path, tmp_path: Path) -> 
     again = ArchivedLog(LocalStorage(str(tmp_path)), "archived")
     assert again.instants() == once
     assert again.completion_time_of(once[0].requested_time) is None
-    assert again.completed_content(Instant("1", Action.COMMIT, State.COMPLETED)) is None
+    assert again.completed_content(Instant(InstantTime("1"), Action.COMMIT, State.COMPLETED)) is None
 
 
 @pytest.mark.parametrize("version", ["0.15.0", "1.1.1"])

@@ -14,6 +14,7 @@ import pytest
 
 from skep_table.clock import SystemClock
 from skep_table.errors import AlreadyExistsError, CommitConflictError
+from skep_table.instant_time import InstantTime
 from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
 from skep_table.table_config import TableConfig, TimelineZone, create_table_config
@@ -32,7 +33,7 @@ from skep_table.timeline.write import (
 
 
 class SetClock(SystemClock):
-    """A clock that stands where it was set. Waiting on it is a failure: it would never end."""
+    """A clock that never advances. Waiting on it is a failure: it would never end."""
 
     def __init__(self, moment: datetime) -> None:
         self.moment = moment
@@ -102,13 +103,13 @@ def test_times_go_up_when_the_clock_is_set_back(table: HudiTable) -> None:
     ],
 )
 def test_a_millisecond_after_the_last(table: HudiTable, last: str, following: str) -> None:
-    create_requested(table, Instant(last, Action.COMMIT, State.REQUESTED))
+    create_requested(table, Instant(InstantTime(last), Action.COMMIT, State.REQUESTED))
     assert new_instant_time(table.reload(), SetClock(NOON)) == following
     assert following > last
 
 
 def test_one_time_for_two_actions_is_given_to_one(table: HudiTable) -> None:
-    """The requested files differ in name, so that exclusive creation alone would not tell."""
+    """The requested files differ in name, so that exclusive creation alone would not detect it."""
     stale = table
     clock = SetClock(NOON)
     first, _ = request_instant(stale, Action.COMMIT, clock=clock)
@@ -116,7 +117,7 @@ def test_one_time_for_two_actions_is_given_to_one(table: HudiTable) -> None:
     third, _ = request_instant(stale, Action.COMMIT, clock=clock)
     assert first.requested_time < second.requested_time < third.requested_time
     assert timeline.instants == (first, second)
-    assert len(files(table)) == 3  # what was tried and taken back is gone
+    assert len(files(table)) == 3  # the files of the failed attempt are deleted
 
 
 def test_nobody_ends_up_below_an_instant_that_was_there_first(table: HudiTable) -> None:
@@ -144,6 +145,7 @@ from skep_table.clock import SystemClock
 from skep_table.storage import LocalStorage
 from skep_table.table_config import load_table_config
 from skep_table.timeline.instant import Action
+from skep_table.timeline.layout import layout_1
 from skep_table.timeline.timeline import load_timeline
 from skep_table.timeline.write import request_instant
 
@@ -157,7 +159,7 @@ class Clock(SystemClock):
 action = [Action.COMMIT, Action.CLEAN, Action.DELTA_COMMIT][number % 3]
 storage = LocalStorage(folder)
 config = load_table_config(storage)
-table = SimpleNamespace(storage=storage, config=config, timeline=load_timeline(storage, config))
+table = SimpleNamespace(storage=storage, config=config, timeline=load_timeline(storage, layout_1(), config.timezone))
 Path(folder, f"ready-{number}").touch()
 while not Path(folder, "go").exists():
     time.sleep(0.001)
@@ -210,7 +212,9 @@ def test_a_commit_in_its_three_states(table: HudiTable) -> None:
 
 
 def test_a_compaction_completes_as_a_commit(table: HudiTable) -> None:
-    instant = create_requested(table, Instant("20261121120000005", Action.COMPACTION, State.REQUESTED), b"plan")
+    instant = create_requested(
+        table, Instant(InstantTime("20261121120000005"), Action.COMPACTION, State.REQUESTED), b"plan"
+    )
     assert complete(table, transition_to_inflight(table, instant), METADATA).action is Action.COMMIT
     assert "20261121120000005.commit" in files(table)
 

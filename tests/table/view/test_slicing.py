@@ -1,4 +1,4 @@
-"""File slicing (format guide 10): what lies in a partition and what the timeline says make the slices to read."""
+"""File slicing (format guide 10): the files of a partition and the timeline determine the slices to read."""
 
 from __future__ import annotations
 
@@ -8,16 +8,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from skep_table.format import LogNaming
+from skep_table.instant_time import CompletionTime, InstantTime
+from skep_table.names import MarkerType
 from skep_table.storage import FileStatus
 from skep_table.timeline.instant import Action, Instant, State
 from skep_table.timeline.layout import layout_1, layout_2
 from skep_table.timeline.timeline import Timeline
 from skep_table.view.files import FileGroup, FileSlice
-from skep_table.view.slicing import Facts, file_groups
+from skep_table.view.slicing import InstantStates, file_groups
 
 
-def t(number: int) -> str:
-    return f"{number:017d}"
+def t(number: int) -> InstantTime:
+    return InstantTime(f"{number:017d}")
 
 
 def base(number: int, group: str = "f-0", token: str = "0-0-0", ext: str = "parquet") -> str:
@@ -32,21 +35,26 @@ Commits = Mapping[int, int | None]
 """Requested → completion number; None while pending."""
 
 
-def facts(commits: Commits, *, v8: bool = False, as_of: int | None = None, **more: object) -> Facts:
+def facts(commits: Commits, *, v8: bool = False, as_of: int | None = None, **more: object) -> InstantStates:
     instants = [
-        Instant(t(n), Action.COMMIT, State.INFLIGHT if c is None else State.COMPLETED, t(c) if v8 and c else None)
+        Instant(
+            t(n),
+            Action.COMMIT,
+            State.INFLIGHT if c is None else State.COMPLETED,
+            CompletionTime(t(c)) if v8 and c else None,
+        )
         for n, c in commits.items()
     ]
     timeline = Timeline(instants, layout_2() if v8 else layout_1())
-    return Facts(
+    return InstantStates(
         is_committed=lambda time: timeline.is_completed_or_archived(time) and (as_of is None or time <= t(as_of)),
         completion_time_of=timeline.completion_time_of,
-        logs_bear_delta_commit=v8,
+        logs=LogNaming(of_delta_commit=v8, marker_type=MarkerType.CREATE if v8 else MarkerType.APPEND),
         **more,  # type: ignore[arg-type]
     )
 
 
-def groups(names: list[str], given_: Facts) -> list[FileGroup]:
+def groups(names: list[str], given_: InstantStates) -> list[FileGroup]:
     return file_groups("p", [FileStatus(f"p/{name}", 1, 0) for name in names], given_)
 
 
@@ -57,7 +65,7 @@ def shape(slice_: FileSlice | None) -> tuple[int, str | None, list[str]] | None:
     return int(slice_.base_instant), base_name, [str(log_file.name) for log_file in slice_.log_files]
 
 
-def latest(names: list[str], given_: Facts) -> list[tuple[int, str | None, list[str]] | None]:
+def latest(names: list[str], given_: InstantStates) -> list[tuple[int, str | None, list[str]] | None]:
     return [shape(group.latest) for group in groups(names, given_)]
 
 
@@ -211,7 +219,7 @@ def test_v8_time_travel_drops_later_logs() -> None:
 
 
 @given(st.lists(st.sampled_from(["base", "log"]), min_size=1, max_size=12), st.randoms(use_true_random=False))
-def test_one_writer_both_layouts_tell_the_same_story(story: list[str], random: object) -> None:
+def test_one_writer_both_layouts_give_the_same_view(story: list[str], random: object) -> None:
     """One writer at a time: the latest slice is the last base file with every log after it, in either naming."""
     one, two, expected_base, since = [], [], None, 0
     logs: list[int] = []

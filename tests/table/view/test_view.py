@@ -18,7 +18,7 @@ from skep_table.runner import ThreadRunner
 from skep_table.storage import LocalStorage, StorageFlags
 from skep_table.table import HudiTable
 from skep_table.timeline.instant import Action
-from skep_table.view import FileSlice, FileView, StorageListing
+from skep_table.view import FileSlice, FileView, StorageListing, StorageListings
 
 
 def slices(view: FileView) -> list[FileSlice]:
@@ -153,13 +153,13 @@ def test_savepoints_are_readable(golden: Path) -> None:
         assert kept == {(s.partition_path, str(s.base_file.name)) for s in slices(view) if s.base_file}
 
 
-def test_a_commit_that_is_gone_is_an_error_that_names_it(golden: Path) -> None:
+def test_a_commit_that_is_missing_is_an_error_that_names_it(golden: Path) -> None:
     table = HudiTable.open(golden / "0.15.0/cow_upsert/table")
     instant = table.timeline.instants[0]
     import dataclasses
 
     lost = dataclasses.replace(instant, requested_time="20200101000000000")
-    with pytest.raises(FormatError, match=r"20200101000000000\.commit is gone"):
+    with pytest.raises(FormatError, match=r"20200101000000000\.commit is missing"):
         table.commit_metadata(lost)
 
 
@@ -196,7 +196,7 @@ def test_partitions_are_folders_with_a_metafile(tmp_path: Path, kind: type[Local
     (tmp_path / "no partition/f.parquet").touch()
     (tmp_path / "orc").mkdir()
     (tmp_path / "orc/.hoodie_partition_metadata.orc").touch()
-    listing = StorageListing(kind(str(tmp_path)), ThreadRunner(2))
+    listing = StorageListing(StorageListings(kind(str(tmp_path)), ThreadRunner(2)))
     assert listing.partitions() == ["2026/11/21", "a", "b=1/c=x y", "orc"]
     assert [file.path for file in listing.files("b=1/c=x y")] == [
         "b=1/c=x y/.hoodie_partition_metadata",
@@ -207,7 +207,7 @@ def test_partitions_are_folders_with_a_metafile(tmp_path: Path, kind: type[Local
 
 def test_a_table_without_partitions_is_its_own_folder(tmp_path: Path) -> None:
     lay(tmp_path, "", "below")
-    listing = StorageListing(LocalStorage(str(tmp_path)), ThreadRunner(2))
+    listing = StorageListing(StorageListings(LocalStorage(str(tmp_path)), ThreadRunner(2)))
     assert listing.partitions() == [""]
     assert {file.path for file in listing.files("")} == {".hoodie_partition_metadata", "f"}
 
@@ -215,9 +215,9 @@ def test_a_table_without_partitions_is_its_own_folder(tmp_path: Path) -> None:
 def test_many_folders_of_an_object_store_are_listed_in_one_go(tmp_path: Path) -> None:
     lay(tmp_path, *(f"p{number}" for number in range(300)))
     storage = ObjectStore(str(tmp_path))
-    listing = StorageListing(storage, ThreadRunner(2))
+    listing = StorageListing(StorageListings(storage, ThreadRunner(2)))
     assert len(listing.partitions()) == 300
-    assert storage.listed == [("", False), ("", True)]
+    assert storage.listed == [("", True)]
     before = len(storage.listed)
     assert len(listing.files("p7")) == 2  # known by now
     assert len(storage.listed) == before
@@ -226,7 +226,7 @@ def test_many_folders_of_an_object_store_are_listed_in_one_go(tmp_path: Path) ->
 def test_one_partition_is_one_listing(tmp_path: Path) -> None:
     lay(tmp_path, *(f"p{number}" for number in range(10)))
     storage = ObjectStore(str(tmp_path))
-    StorageListing(storage, ThreadRunner(2)).files("p7")
+    StorageListing(StorageListings(storage, ThreadRunner(2))).files("p7")
     assert storage.listed == [("p7", False)]
 
 
@@ -237,7 +237,7 @@ def with_metadata(golden: Path) -> list[Path]:
     return [case for case in cases(golden) if HudiTable.open(case / "table").config.metadata_partitions]
 
 
-def test_both_listings_tell_the_same(golden: Path) -> None:
+def test_both_listings_agree(golden: Path) -> None:
     found = with_metadata(golden)
     assert len(found) == 9
     for case in found:

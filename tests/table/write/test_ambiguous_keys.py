@@ -1,4 +1,4 @@
-"""Values that Hudi's encoding of keys and paths can't tell apart are refused before anything is written."""
+"""Values that Hudi's encoding of keys and paths can't distinguish are refused before anything is written."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import pyarrow as pa
 import pytest
 
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.commit.setting import CommitSetting
 from skep_table.errors import KeyFieldError
 from skep_table.names import DEFAULT_PARTITION
 from skep_table.options import Options
@@ -42,7 +41,7 @@ def rows(*values: Row) -> pa.Table:
 
 
 def write(table: HudiTable, frame: pa.Table, operation: str = "upsert", **options: Any) -> None:
-    getattr(LocalWriter(table.reload(), CommitSetting(options=Options(options))), operation)(frame)
+    getattr(LocalWriter(table.reload().with_context(options=Options(options))), operation)(frame)
 
 
 def stored(table: HudiTable) -> list[tuple[Any, ...]]:

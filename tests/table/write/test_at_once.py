@@ -10,7 +10,6 @@ import pyarrow as pa
 import pytest
 
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.commit.setting import CommitSetting
 from skep_table.lock import InProcessLock
 from skep_table.options import Options
 from skep_table.query import ReadRequest
@@ -57,7 +56,7 @@ def content(table: HudiTable) -> list[tuple[str, int]]:
 def writer(table: HudiTable, meanwhile: Callable[[], object] | None = None, **options: Any) -> LocalWriter:
     given = {key.replace("__", "."): value for key, value in options.items()}
     runner = Meanwhile(meanwhile) if meanwhile else ThreadRunner()
-    return LocalWriter(table, CommitSetting(lock=InProcessLock("t"), runner=runner, options=Options(given)))
+    return LocalWriter(table.with_context(lock=InProcessLock("t"), runner=runner, options=Options(given)))
 
 
 @pytest.mark.parametrize(

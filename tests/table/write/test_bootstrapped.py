@@ -11,7 +11,6 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from skep_table.commit.setting import CommitSetting
 from skep_table.errors import SkepError, StorageError
 from skep_table.options import Options
 from skep_table.query import ReadRequest, read
@@ -54,11 +53,12 @@ class Bootstrapped:
     def table(self) -> HudiTable:
         return HudiTable.open(str(self.folder), self.options)
 
-    def setting(self, **options: Any) -> CommitSetting:
-        return CommitSetting(options=Options({f"hoodie.{k.replace('__', '.')}": v for k, v in options.items()}))
+    def setting(self, **options: Any) -> dict[str, Any]:
+        named = {f"hoodie.{k.replace('__', '.')}": v for k, v in options.items()}
+        return {"options": Options({**self.options, **named})}
 
     def writer(self, **options: Any) -> LocalWriter:
-        return LocalWriter(self.table, self.setting(**options))
+        return LocalWriter(self.table.with_context(**self.setting(**options)))
 
     def rows(self, **request: Any) -> pa.Table:
         return read(self.table, ReadRequest(**request)).to_arrow()
@@ -129,7 +129,7 @@ def test_an_upsert_keeps_the_other_rows_of_the_file(cow: Bootstrapped) -> None:
     assert cow.skeletons() == {"city=amsterdam", "city=utrecht"}
     whole = stored(cow, "city=chennai")
     assert whole.num_rows == 18
-    assert set(whole["city"].to_pylist()) == {"chennai"}  # the source has no such column, its folder told
+    assert set(whole["city"].to_pylist()) == {"chennai"}  # the source has no such column; from its folder's name
 
 
 def test_the_new_base_file_goes_on_under_the_id_of_the_skeleton(cow: Bootstrapped) -> None:
@@ -221,7 +221,7 @@ def test_columns_that_arrive_later_are_null_in_bootstrapped_rows(cow: Bootstrapp
 def test_a_rolled_back_upsert_leaves_the_skeleton_in_force(cow: Bootstrapped) -> None:
     before = cow.content()
     result = cow.writer().upsert(changed(cow.in_city("chennai").slice(0, 1)))
-    roll_back_instant(cow.table, result.instant.requested_time, cow.setting())
+    roll_back_instant(cow.table.with_context(**cow.setting()), result.instant.requested_time)
     assert cow.content() == before
 
 
@@ -230,7 +230,7 @@ def test_the_source_is_named_by_the_options_of_a_write(cow: Bootstrapped) -> Non
     before = cow.content()
     rows = changed(cow.in_city("chennai").slice(0, 1))
     opened = HudiTable.open(str(cow.folder))
-    writer = LocalWriter(opened, CommitSetting(options=Options({SOURCE: str(cow.source)})))
+    writer = LocalWriter(opened.with_context(options=Options({SOURCE: str(cow.source)})))
     writer.upsert(rows)
     key = rows["order_id"][0].as_py()
     assert others(cow.content(), key) == others(before, key)
@@ -273,14 +273,14 @@ def test_few_columns_are_read_of_bootstrapped_files(cow: Bootstrapped) -> None:
 def test_clustering_puts_bootstrapped_files_together_with_their_sources(cow: Bootstrapped) -> None:
     before = cow.content()
     setting = cow.setting(clustering__plan__strategy__sort__columns="ts")
-    instant = schedule_clustering(cow.table, setting)
+    instant = schedule_clustering(cow.table.with_context(**setting))
     assert instant is not None
     requested = cow.table.requested_plan(RequestedReplaceMetadata, instant)
     assert requested is not None
     assert requested.clustering_plan is not None
     named = {slice_.bootstrap_file_path for group in requested.clustering_plan.input_groups for slice_ in group.slices}
     assert named == {str(file) for file in cow.source.rglob("*.parquet")}  # as Hudi's executor looks for it
-    execute_clustering(cow.table, instant, setting)
+    execute_clustering(cow.table.with_context(**setting), instant)
     assert cow.content() == before
     assert cow.skeletons() == set()
     assert set(stored(cow, "city=utrecht")["city"].to_pylist()) == {"utrecht"}
@@ -290,7 +290,7 @@ def test_clustering_measures_bootstrapped_files_with_their_sources(cow: Bootstra
     large = cow.setting(
         clustering__plan__strategy__sort__columns="ts", clustering__plan__strategy__small__file__limit=5_000
     )
-    assert cluster(cow.table, large) == []
+    assert cluster(cow.table.with_context(**large)) == []
 
 
 # -- merge-on-read -----------------------------------------------------------------------------------------------------
@@ -310,18 +310,18 @@ def test_logs_lie_over_bootstrapped_files(mor: Bootstrapped) -> None:
 def test_compaction_reads_skeleton_and_source(mor: Bootstrapped) -> None:
     before = mor.content()
     rows = changed(mor.in_city("chennai").slice(0, 1))
-    gone = mor.in_city("chennai").slice(3, 1)
+    removed = mor.in_city("chennai").slice(3, 1)
     mor.writer().upsert(rows)
-    mor.writer().delete(gone.select(["order_id", "city"]))
+    mor.writer().delete(removed.select(["order_id", "city"]))
     expected = mor.content()
     assert len(expected) == len(before) - 1
-    instant = schedule_compaction(mor.table, mor.setting())
+    instant = schedule_compaction(mor.table.with_context(**mor.setting()))
     assert instant is not None
     plan = mor.table.requested_plan(CompactionPlan, instant)
     assert plan is not None
     (source,) = (mor.source / "city=chennai").glob("*.parquet")
     assert [operation.bootstrap_file_path for operation in plan.operations] == [str(source)]
-    compact(mor.table, mor.setting())
+    compact(mor.table.with_context(**mor.setting()))
     assert mor.content() == expected
     assert mor.skeletons() == {"city=amsterdam", "city=utrecht"}
     assert set(stored(mor, "city=chennai")["city"].to_pylist()) == {"chennai"}

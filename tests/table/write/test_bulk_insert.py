@@ -14,7 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.commit.setting import CommitSetting
 from skep_table.errors import OptionError, UnsupportedError
 from skep_table.options import Options
 from skep_table.storage import LocalStorage
@@ -56,7 +55,7 @@ def files(table: HudiTable, partition: str) -> list[pa.Table]:
 
 
 def write(table: HudiTable, count: int = 20_000, **options: Any) -> None:
-    result = LocalWriter(table, CommitSetting(options=Options(options))).bulk_insert(rows(count))
+    result = LocalWriter(table.with_context(options=Options(options))).bulk_insert(rows(count))
     assert result.inserted == count
 
 
@@ -95,7 +94,7 @@ def test_rows_are_sorted_also_when_they_are_combined(table: HudiTable) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({COLUMNS: "nope"}, "sort column nope is not there"),
         ({COLUMNS: "tags"}, "sort column tags is of type list"),
@@ -103,8 +102,8 @@ def test_rows_are_sorted_also_when_they_are_combined(table: HudiTable) -> None:
         ({MODE: "RANDOM"}, "sort.mode"),
     ],
 )
-def test_what_can_not_be_sorted_by_is_refused(table: HudiTable, options: dict[str, str], said: str) -> None:
-    with pytest.raises(OptionError, match=said):
+def test_what_can_not_be_sorted_by_is_refused(table: HudiTable, options: dict[str, str], message: str) -> None:
+    with pytest.raises(OptionError, match=message):
         write(table, 5, **options)
     assert not table.reload().timeline.instants
 

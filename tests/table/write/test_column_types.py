@@ -15,7 +15,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.commit.setting import CommitSetting
 from skep_table.errors import KeyFieldError, SchemaError
 from skep_table.options import Options
 from skep_table.query import ReadRequest
@@ -39,7 +38,7 @@ def make(path: Path, rows: pa.Table, kind: TableType = KINDS[0], **spec: Any) ->
 
 
 def writer(table: HudiTable, **options: Any) -> LocalWriter:
-    return LocalWriter(table, CommitSetting(options=Options(options)))
+    return LocalWriter(table.with_context(options=Options(options)))
 
 
 def rows_of(table: HudiTable, *names: str) -> list[tuple[Any, ...]]:

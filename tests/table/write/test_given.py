@@ -13,7 +13,6 @@ import pytest
 from pyarrow import dataset
 
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.commit.setting import CommitSetting
 from skep_table.errors import InputError, KeyFieldError, SchemaError
 from skep_table.options import Options
 from skep_table.query.read import read
@@ -65,7 +64,7 @@ TAKEN: dict[str, Callable[[], Any]] = {
 def make(folder: Path, **options: Any) -> tuple[HudiTable, LocalWriter]:
     spec = TableSpec(name="t", schema=ROWS.schema, record_key=("id",))
     table = create_table(LocalStorage(str(folder)), spec)
-    return table, LocalWriter(table, CommitSetting(options=Options(options)))
+    return table, LocalWriter(table.with_context(options=Options(options)))
 
 
 def stored(table: HudiTable) -> list[dict[str, Any]]:
@@ -103,7 +102,7 @@ def uneven() -> Iterator[pa.RecordBatch]:
 
 
 @pytest.mark.parametrize(
-    ("frame", "said", "column"),
+    ("frame", "message", "column"),
     [
         (lambda: pd.DataFrame({"id": [1, 2], "v": ["a", 1]}), "column v .*values are int, str", "v"),
         (lambda: pd.DataFrame({"id": [1, 2], "v": [object(), None]}), "column v .*values are object", "v"),
@@ -131,8 +130,8 @@ def uneven() -> Iterator[pa.RecordBatch]:
         (lambda: None, "NoneType is no frame", None),
     ],
 )
-def test_what_is_no_frame_is_an_error_of_skep(frame: Callable[[], Any], said: str, column: str | None) -> None:
-    with pytest.raises(InputError, match=said) as error:
+def test_what_is_no_frame_is_an_error_of_skep(frame: Callable[[], Any], message: str, column: str | None) -> None:
+    with pytest.raises(InputError, match=message) as error:
         arrow_table(frame())
     assert error.value.fields.get("column") == column
 
@@ -141,7 +140,7 @@ def test_what_is_no_frame_is_an_error_of_skep(frame: Callable[[], Any], said: st
 def test_any_frame_is_an_example_of_a_schema(kind: str) -> None:
     given = TAKEN[kind]()
     assert "id" in arrow_schema(given).names
-    assert arrow_table(given).num_rows == 2, "the look at the schema took rows away"
+    assert arrow_table(given).num_rows == 2, "reading the schema consumed rows"
 
 
 def test_a_generator_is_no_example_of_a_schema() -> None:

@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.commit.setting import CommitSetting
 from skep_table.options import Options
 from skep_table.query import ReadRequest, read
 from skep_table.runner import ThreadRunner
@@ -43,14 +42,14 @@ def test_a_key_never_changes_its_group(
     folder = str(tmp_path_factory.mktemp("groups") / "t")
     spec = TableSpec(name="t", schema=SCHEMA, record_key=("id",), partition_by=("part",), ordering="ts", type=kind)
     table = create_table(LocalStorage(folder), spec)
-    setting = CommitSetting(runner=ThreadRunner(1), options=Options({**TINY, "hoodie.index.type": index}))
+    setting = {"runner": ThreadRunner(1), "options": Options({**TINY, "hoodie.index.type": index})}
     home: dict[tuple[str, str], str] = {}
     for operation, batch in steps:
         rows = pa.Table.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in batch], SCHEMA)
         frame = rows.select(["id", "part"]) if operation == "delete" else rows
-        getattr(LocalWriter(table, setting), operation)(frame)
+        getattr(LocalWriter(table.with_context(**setting)), operation)(frame)
         if kind is TableType.MERGE_ON_READ:
-            compact(table, setting)  # rows of logs do not say in which group they are
+            compact(table.with_context(**setting))  # rows of logs do not contain their group
         now = groups(folder)
         stayed = home.keys() & now.keys()
         assert {key: now[key] for key in stayed} == {key: home[key] for key in stayed}

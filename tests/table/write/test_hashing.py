@@ -1,4 +1,4 @@
-"""The hash that spreads inserts over buckets: the same for a key wherever it stands."""
+"""The hash that spreads inserts over buckets: the same for a key in any batch."""
 
 from __future__ import annotations
 

@@ -11,7 +11,6 @@ import pyarrow as pa
 import pytest
 
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.commit.setting import CommitSetting
 from skep_table.errors import OptionError, StorageError
 from skep_table.options import Options
 from skep_table.query import ReadRequest
@@ -106,13 +105,13 @@ def rows(*values: tuple[str, str, int, int]) -> pa.Table:
 
 
 def writer(table: HudiTable, address: str, **more: Any) -> LocalWriter:
-    told = {
+    given = {
         "hoodie.index.type": "HBASE",
         "hoodie.index.hbase.table": "keys",
         "skep.hbase.thrift": address,
         **{key.replace("__", "."): value for key, value in more.items()},
     }
-    return LocalWriter(table, CommitSetting(options=Options(told)))
+    return LocalWriter(table.with_context(options=Options(given)))
 
 
 def content(table: HudiTable) -> list[tuple[str, str, int]]:
@@ -123,7 +122,7 @@ def content(table: HudiTable) -> list[tuple[str, str, int]]:
 MOVES = {"hoodie__hbase__index__update__partition__path": True}
 
 
-def test_new_keys_are_told_and_found_again(table: HudiTable, gateway: tuple[str, Handler]) -> None:
+def test_new_keys_are_stored_and_found_again(table: HudiTable, gateway: tuple[str, Handler]) -> None:
     address, hbase = gateway
     first = writer(table, address).insert(rows(("a", "p", 1, 1), ("b", "q", 1, 2)))
     (stat,) = [stat for stat in first.metadata.stats if stat.partition_path == "p"]
@@ -151,7 +150,7 @@ def test_an_entry_of_a_write_that_failed_does_not_count(table: HudiTable, gatewa
     address, hbase = gateway
     first = writer(table, address).insert(rows(("a", "p", 1, 1)))
     group = hbase.entry("a")[1]
-    hbase.rows[b"a"][b"_s:commit_ts"] = b"20991231235959999"  # a moved key, told before its commit failed
+    hbase.rows[b"a"][b"_s:commit_ts"] = b"20991231235959999"  # a moved key, stored before its commit failed
     hbase.rows[b"a"][b"_s:partition_path"] = b"elsewhere"
     hbase.rows[b"new"] = dict(hbase.rows[b"a"])
     writer(table, address, **MOVES).upsert(rows(("a", "p", 2, 2), ("new", "p", 1, 3)))
@@ -159,7 +158,7 @@ def test_an_entry_of_a_write_that_failed_does_not_count(table: HudiTable, gatewa
     assert group in {stat.file_id for stat in first.metadata.stats}
 
 
-def test_an_entry_of_a_group_that_is_gone_does_not_count(table: HudiTable, gateway: tuple[str, Handler]) -> None:
+def test_an_entry_of_a_group_that_is_missing_does_not_count(table: HudiTable, gateway: tuple[str, Handler]) -> None:
     address, hbase = gateway
     writer(table, address).insert(rows(("a", "p", 1, 1)))
     overwrite = writer(table, address).insert_overwrite(rows(("b", "p", 1, 2)))
@@ -176,7 +175,7 @@ def test_a_deleted_key_can_come_back(table: HudiTable, gateway: tuple[str, Handl
     assert content(table) == [("a", "p", 2), ("b", "p", 1)]
 
 
-def test_keys_are_asked_for_and_told_in_batches(table: HudiTable, gateway: tuple[str, Handler]) -> None:
+def test_keys_are_looked_up_and_stored_in_batches(table: HudiTable, gateway: tuple[str, Handler]) -> None:
     address, hbase = gateway
     batches = {"hoodie__index__hbase__get__batch__size": 4, "hoodie__index__hbase__put__batch__size": 3}
     many = rows(*[(f"k{at}", "p", 1, at) for at in range(10)])

@@ -14,7 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.commit.setting import CommitSetting
 from skep_table.errors import DuplicateKeyError, OptionError, TableMismatchError, UnsupportedError
 from skep_table.keys.buckets import bucket_numbers, java_string_hashes
 from skep_table.options import Options
@@ -22,9 +21,9 @@ from skep_table.query import ReadRequest
 from skep_table.query.read import read
 from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
-from skep_table.table_config import TableType
-from skep_table.write.indexes import registry
-from skep_table.write.indexes.footers import FooterIndex
+from skep_table.table_config import TableConfig, TableType
+from skep_table.write.indexes import Index, registry
+from skep_table.write.indexes.bloom_lookup import BloomIndex
 from skep_table.write.local import LocalWriter
 
 SCHEMA = pa.schema([("id", pa.string()), ("part", pa.string()), ("ts", pa.int64()), ("v", pa.int64())])
@@ -65,8 +64,8 @@ class IndexContract:
     options: ClassVar[dict[str, Any]]
 
     def writer(self, table: HudiTable, **more: Any) -> LocalWriter:
-        told = {**self.options, **{key.replace("__", "."): value for key, value in more.items()}}
-        return LocalWriter(table, CommitSetting(options=Options(told)))
+        given_options = {**self.options, **{key.replace("__", "."): value for key, value in more.items()}}
+        return LocalWriter(table.with_context(options=Options(given_options)))
 
     def test_keys_are_found_again(self, make: Make) -> None:
         table = make()
@@ -155,7 +154,7 @@ class GlobalContract(IndexContract):
         self.writer(table).upsert(rows(("a", "q", 2, None), ("b", "q", 3, 8)))
         assert content(table) == [("a", "q", 7), ("b", "p", 8)]
 
-    def test_a_row_stays_where_its_key_was_first_when_told_so(self, make: Make) -> None:
+    def test_a_row_stays_where_its_key_was_first_on_request(self, make: Make) -> None:
         table = make()
         self.writer(table).upsert(rows(("a", "p", 1, 1)))
         self.writer(table, **{self.moves: False}).upsert(rows(("a", "q", 2, 2), ("b", "q", 1, 3)))
@@ -167,7 +166,7 @@ class GlobalContract(IndexContract):
         assert self.writer(table).delete(keys("a", "b", part="nowhere")).files == 2
         assert content(table) == []
 
-    def test_a_row_that_says_it_is_deleted_deletes_where_the_key_is(self, make: Make) -> None:
+    def test_a_row_marked_deleted_deletes_where_the_key_is(self, make: Make) -> None:
         table = make()
         marked = rows(("a", "q", 2, 0)).append_column("_hoodie_is_deleted", pa.array([True]))
         alive = rows(("a", "p", 1, 1)).append_column("_hoodie_is_deleted", pa.array([False]))
@@ -317,37 +316,30 @@ def test_values_of_composite_keys(key: str, fields: list[str], values: list[str 
 # -- plug-ins ----------------------------------------------------------------------------------------------------------
 
 
-class FirstFile:
-    """A plug-in that finds keys in footers, and counts."""
-
-    is_global = False
-    made = 0
-
-    def __new__(cls, table: HudiTable, files: Any, options: Options, **_how: Any) -> Any:
-        cls.made += 1
-        assert options["mine.setting"] == "x"
-        return FooterIndex(table, files)
+def own_index(config: TableConfig, options: Options) -> Index:
+    """A plug-in that finds keys in base files."""
+    assert (config.name, options["mine.setting"]) == ("t", "x")
+    return BloomIndex()
 
 
 def test_an_index_of_ones_own(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    entry = EntryPoint("mine", f"{__name__}:FirstFile", registry.GROUP)
-    monkeypatch.setattr(FirstFile, "made", 0)
-    monkeypatch.setattr(EntryPoint, "load", lambda _self: FirstFile)
+    entry = EntryPoint("mine", f"{__name__}:own_index", registry.GROUP)
+    monkeypatch.setattr(EntryPoint, "load", lambda _self: own_index)
     monkeypatch.setattr(registry, "entry_points", lambda group, name: [entry] if name == "mine" else [])
     table = make()
-    told = Options({"hoodie.index.class": "mine", "mine.setting": "x"})
-    writer = LocalWriter(table, CommitSetting(options=told))
+    given_options = Options({"hoodie.index.class": "mine", "mine.setting": "x"})
+    writer = LocalWriter(table.with_context(options=given_options))
     writer.upsert(rows(("a", "p", 1, 1)))
     writer.upsert(rows(("a", "p", 2, 2)))
-    assert (content(table), FirstFile.made) == ([("a", "p", 2)], 2)
+    assert content(table) == [("a", "p", 2)]
     with pytest.raises(UnsupportedError, match="no index other"):
-        LocalWriter(table, CommitSetting(options=Options({"hoodie.index.class": "other"}))).upsert(rows())
+        LocalWriter(table.with_context(options=Options({"hoodie.index.class": "other"}))).upsert(rows())
 
 
 def test_indexes_that_are_not_there_are_refused_by_name(make: Make) -> None:
     for name in ("RECORD_INDEX", "FLINK_STATE"):
         with pytest.raises(OptionError, match=r"hoodie\.index\.type"):
-            LocalWriter(make(), CommitSetting(options=Options({"hoodie.index.type": name}))).upsert(rows())
+            LocalWriter(make().with_context(options=Options({"hoodie.index.type": name}))).upsert(rows())
 
 
 def test_hashes_spread(make: Make) -> None:

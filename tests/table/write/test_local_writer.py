@@ -1,4 +1,4 @@
-"""Whole writes without Spark: what is in the table afterwards, and what the commit says of it."""
+"""Whole writes without Spark: what is in the table afterwards, and in the commit's metadata."""
 
 from __future__ import annotations
 
@@ -17,14 +17,16 @@ from hypothesis import strategies as st
 from skep_table.basefile import read_footer
 from skep_table.bloom import BloomKind, build_bloom
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.commit.setting import CommitSetting
 from skep_table.errors import InputError, KeyFieldError, OptionError, SchemaError, UnsupportedError
 from skep_table.hooks import Committed
 from skep_table.options import Options
+from skep_table.runner import ThreadRunner
 from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
+from skep_table.write.candidates import CandidateFile, CandidateFiles
 from skep_table.write.flow import EmptyPartitionWarning
-from skep_table.write.index import IndexFile, tag_keys
+from skep_table.write.indexes.bloom_lookup import BloomLookUp
+from skep_table.write.indexes.tagging import Tagging, locate
 from skep_table.write.local import LocalWriter
 
 SCHEMA = pa.schema([("id", pa.string()), ("part", pa.string()), ("ts", pa.int64()), ("v", pa.int64())])
@@ -65,8 +67,8 @@ def content(table: HudiTable) -> dict[str, tuple[int, int | None]]:
     return {row["id"]: (row["ts"], row["v"]) for row in found}
 
 
-def options(**given: Any) -> CommitSetting:
-    return CommitSetting(options=Options({key.replace("__", "."): value for key, value in given.items()}))
+def options(**given: Any) -> dict[str, Any]:
+    return {"options": Options({key.replace("__", "."): value for key, value in given.items()})}
 
 
 def test_insert_keeps_equal_keys_and_fills_the_small_file(make: Make) -> None:
@@ -85,8 +87,10 @@ def test_bulk_insert_makes_files_of_its_own_and_rolls_over(make: Make) -> None:
     table = make()
     many = rows(*[(f"k{at:05d}", "p", 1, at) for at in range(3000)])
     setting = options(hoodie__parquet__max__file__size=40_000, hoodie__copyonwrite__record__size__estimate=40)
-    result = LocalWriter(table, setting).bulk_insert(many)
-    assert result.files > 2
+    result = LocalWriter(table.with_context(**setting)).bulk_insert(many)
+    assert result.files > 1
+    sizes = [stat.file_size_in_bytes for stat in result.metadata.stats]
+    assert 30_000 < sizes[0] < 46_000  # measured, not by the size of a record that the options give
     LocalWriter(table).bulk_insert(rows(("x", "p", 1, 1)))
     assert len(table.reload().view().slices("p")) == result.files + 1
     assert len(content(table)) == 3001
@@ -94,7 +98,7 @@ def test_bulk_insert_makes_files_of_its_own_and_rolls_over(make: Make) -> None:
 
 def test_small_files_are_left_alone_when_the_limit_is_zero(make: Make) -> None:
     table = make()
-    writer = LocalWriter(table, options(hoodie__parquet__small__file__limit=0))
+    writer = LocalWriter(table.with_context(**options(hoodie__parquet__small__file__limit=0)))
     written = [writer.insert(rows((key, "p", 1, 1))).metadata.stats[0] for key in "abc"]
     assert len({stat.file_id for stat in written}) == 3
     assert all(stat.num_writes == 1 for stat in written)
@@ -105,17 +109,17 @@ def test_a_number_of_rows_makes_files_only_where_sizes_do_not(make: Make) -> Non
     many = rows(*[(f"k{at}", "p", 1, at) for at in range(10)])
     for by_size, files in ((True, 1), (False, 4)):
         setting = options(hoodie__copyonwrite__insert__split__size=3, hoodie__copyonwrite__insert__auto__split=by_size)
-        assert LocalWriter(make(), setting).insert(many).files == files
+        assert LocalWriter(make().with_context(**setting)).insert(many).files == files
 
 
 @pytest.mark.parametrize(
-    ("told", "codec"), [("", "SNAPPY"), ("gzip", "GZIP"), ("ZSTD", "ZSTD"), ("uncompressed", "UNCOMPRESSED")]
+    ("hooked", "codec"), [("", "SNAPPY"), ("gzip", "GZIP"), ("ZSTD", "ZSTD"), ("uncompressed", "UNCOMPRESSED")]
 )
-def test_files_are_compressed_as_told_with_dictionaries_or_without(make: Make, told: str, codec: str) -> None:
+def test_files_are_compressed_as_chosen_with_dictionaries_or_without(make: Make, hooked: str, codec: str) -> None:
     table = make()
-    given = {"hoodie__parquet__compression__codec": told} if told else {}
+    given = {"hoodie__parquet__compression__codec": hooked} if hooked else {}
     for more in ({}, {"hoodie__parquet__dictionary__enabled": False}):
-        LocalWriter(table, options(**given, **more)).bulk_insert(rows(*[("k", "p", 1, 7)] * 2000))
+        LocalWriter(table.with_context(**options(**given, **more))).bulk_insert(rows(*[("k", "p", 1, 7)] * 2000))
     chunks = [
         pq.ParquetFile(file).metadata.row_group(0).column(SCHEMA.get_field_index("v") + 5)
         for file in Path(table.storage.root).glob("p/*.parquet")
@@ -145,7 +149,7 @@ def test_a_file_whose_rows_are_all_deleted_is_written_empty(make: Make) -> None:
     assert result.metadata.schema_json == table.reload().commit_metadata(result.instant).schema_json
 
 
-def test_rows_that_say_they_are_deleted(make: Make) -> None:
+def test_rows_marked_deleted(make: Make) -> None:
     schema = SCHEMA.append(pa.field("_hoodie_is_deleted", pa.bool_()))
     table = make(schema)
     writer = LocalWriter(table)
@@ -201,7 +205,7 @@ def test_types_widen_and_columns_are_added(make: Make) -> None:
     writer.upsert(rows(("a", "p", 1, 1)).cast(SCHEMA.set(3, pa.field("v", pa.int32()))))
     writer.upsert(rows(("b", "p", 1, 2**40)).append_column("new", pa.array([["x"]])))
     assert content(table) == {"a": (1, 1), "b": (1, 2**40)}
-    nulls = LocalWriter(table, options(hoodie__write__set__null__for__missing__columns=True))
+    nulls = LocalWriter(table.with_context(**options(hoodie__write__set__null__for__missing__columns=True)))
     nulls.upsert(pa.table({"part": ["p"], "id": ["c"], "ts": pa.array([1], pa.int32()), "new": [["y"]]}))
     assert content(table)["c"] == (1, None)
     with pytest.raises(SchemaError, match="column v"):
@@ -212,7 +216,7 @@ def test_types_widen_and_columns_are_added(make: Make) -> None:
 def test_footers_hold_filter_and_range(kind: BloomKind, make: Make) -> None:
     table = make()
     setting = options(hoodie__bloom__index__filter__type=kind.value)
-    LocalWriter(table, setting).insert(rows(*[(f"k{at}", "p", 1, at) for at in range(50)]))
+    LocalWriter(table.with_context(**setting)).insert(rows(*[(f"k{at}", "p", 1, at) for at in range(50)]))
     (slice_,) = table.reload().view().slices("p")
     assert slice_.base_file is not None
     footer = read_footer(table.storage, slice_.base_file.path)
@@ -227,7 +231,7 @@ def test_a_filter_goes_on_over_versions_of_a_file_as_if_built_anew(entries: int,
     """Updates and inserts: the same bits as of a filter over all keys. Deletes: their keys leave the filter."""
     table = make()
     setting = options(hoodie__index__bloom__num_entries=entries, hoodie__bloom__index__filter__dynamic__max__entries=60)
-    writer = LocalWriter(table, setting)
+    writer = LocalWriter(table.with_context(**setting))
     keys = [f"k{at:02d}" for at in range(50)]
     for step in range(5):
         writer.upsert(rows(*[(key, "p", step, step) for key in keys[: 10 * (step + 1)]]))
@@ -246,15 +250,15 @@ def test_a_filter_goes_on_over_versions_of_a_file_as_if_built_anew(entries: int,
     assert filter_bits() == build_bloom(pa.array(keys[:10] + keys[11:]), entries=entries, max_entries=60).to_bytes()
 
 
-def test_hooks_are_told_and_can_not_undo_the_commit(make: Make) -> None:
+def test_hooks_are_called_and_can_not_undo_the_commit(make: Make) -> None:
     table = make()
-    told: list[Committed] = []
+    hooked: list[Committed] = []
 
     def breaks(_: Committed) -> None:
         raise RuntimeError("sync is down")
 
-    result = LocalWriter(table, hooks=(breaks, told.append)).insert(rows(("a", "p", 1, 1)))
-    assert [(event.table_name, event.instant) for event in told] == [("t", result.instant)]
+    result = LocalWriter(table, hooks=(breaks, hooked.append)).insert(rows(("a", "p", 1, 1)))
+    assert [(event.table_name, event.instant) for event in hooked] == [("t", result.instant)]
     assert content(table) == {"a": (1, 1)}
 
 
@@ -325,11 +329,16 @@ def test_tags_name_the_file_that_holds_a_key(make: Make) -> None:
     for low in (0, 100, 200):
         writer.bulk_insert(rows(*[(f"k{at:03d}", "p", 1, at) for at in range(low, low + 100, 2)]))
     files = [
-        IndexFile(slice_.file_id, slice_.base_file.path, slice_.base_instant, slice_.base_file.size_bytes)
+        CandidateFile(slice_.file_id, slice_.base_file.path, slice_.base_instant, slice_.base_file.size_bytes)
         for slice_ in table.reload().view().slices("p")
         if slice_.base_file
     ]
     asked = [f"k{at:03d}" for at in range(300)] + ["k000", "zzz", "", "\U0001f41d"]
-    tags = tag_keys(table.storage, pa.array(asked), files)
+    candidates = CandidateFiles({"p": files})
+    keyed = pa.table({"_hoodie_record_key": asked, "_hoodie_partition_path": ["p"] * len(asked)})
+    look_up = BloomLookUp(table.reload(), candidates)
+    tags = locate(Tagging(look_up, candidates), keyed, ThreadRunner())
+    pruned = locate(Tagging(look_up.with_ranges(ThreadRunner()), candidates), keyed, ThreadRunner())
+    assert pruned.tolist() == tags.tolist()
     held = [set(pq.ParquetFile(Path(table.storage.root) / f.path).read(["id"]).column(0).to_pylist()) for f in files]
     assert tags.tolist() == [next((at for at, keys in enumerate(held) if key in keys), -1) for key in asked]

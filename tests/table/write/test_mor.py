@@ -12,9 +12,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from skep_table.commit.conflict import completed_since, simple
+from skep_table.commit.changes import completed_since
+from skep_table.commit.conflict import simple
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.commit.setting import CommitSetting
 from skep_table.commit.transaction import Transaction
 from skep_table.errors import CommitConflictError, OptionError
 from skep_table.logfile import BlockType, LogBlock, read_blocks
@@ -52,9 +52,9 @@ def rows(*values: tuple[Any, ...], schema: pa.Schema = SCHEMA) -> pa.Table:
     return pa.Table.from_pylist([dict(zip(schema.names, row, strict=True)) for row in values], schema)
 
 
-def setting(**given: Any) -> CommitSetting:
+def setting(**given: Any) -> dict[str, Any]:
     options = Options({f"hoodie.{key.replace('__', '.')}": value for key, value in given.items()})
-    return CommitSetting(options=options, runner=ThreadRunner(1))
+    return {"options": options, "runner": ThreadRunner(1)}
 
 
 def found(table: HudiTable, **how: Any) -> dict[str, tuple[int, int]]:
@@ -137,7 +137,7 @@ def test_so_many_small_files_of_a_partition_take_inserts(limit: int, rewritten: 
         parquet__max__file__size=200_000,
         copyonwrite__record__size__estimate=50_000,
     )
-    result = LocalWriter(table, sizes).insert(rows(*[(f"n{at}", "p", 1, 1) for at in range(6)]))
+    result = LocalWriter(table.with_context(**sizes)).insert(rows(*[(f"n{at}", "p", 1, 1) for at in range(6)]))
     assert sum(stat.prev_commit != "null" for stat in result.metadata.stats) == rewritten
 
 
@@ -146,7 +146,7 @@ def test_a_log_file_that_is_full_is_followed_by_another(make: Make) -> None:
     many = [(f"k{at:04d}", "p", 1, at) for at in range(1000)]
     LocalWriter(table).insert(rows(*many))
     small = setting(logfile__data__block__max__size=8_000, logfile__max__size=20_000)
-    result = LocalWriter(table, small).upsert(rows(*[(key, part, 2, -v) for key, part, _, v in many]))
+    result = LocalWriter(table.with_context(**small)).upsert(rows(*[(key, part, 2, -v) for key, part, _, v in many]))
     stats = sorted(result.metadata.stats, key=lambda stat: stat.log_version or 0)
     assert [stat.log_version for stat in stats] == list(range(1, len(stats) + 1))
     assert len(stats) > 2
@@ -164,7 +164,7 @@ def test_one_row_larger_than_a_block_has_one_of_its_own(make: Make) -> None:
     table = make(schema)
     LocalWriter(table).insert(rows(("a", "p", 1, ""), ("b", "p", 1, ""), ("c", "p", 1, ""), schema=schema))
     small = setting(logfile__data__block__max__size=1_000)
-    result = LocalWriter(table, small).upsert(
+    result = LocalWriter(table.with_context(**small)).upsert(
         rows(("a", "p", 2, "x"), ("b", "p", 2, "y" * 5000), ("c", "p", 2, "z"), schema=schema)
     )
     (stat,) = result.metadata.stats
@@ -178,7 +178,7 @@ def test_data_blocks_in_either_format_read_alike(block_format: str, make: Make) 
         pa.field("more", pa.struct([("n", pa.int16()), ("at", pa.timestamp("us", "UTC"))]))
     )
     table = make(schema)
-    writer = LocalWriter(table, setting(logfile__data__block__format=block_format))
+    writer = LocalWriter(table.with_context(**setting(logfile__data__block__format=block_format)))
     writer.insert(rows(("a", "p", 1, 1, None, None), schema=schema))
     changed = {"id": "a", "part": "p", "ts": 2, "v": 2, "tags": ["x", "y"], "more": {"n": 7, "at": None}}
     result = writer.upsert(pa.Table.from_pylist([changed], schema))
@@ -190,7 +190,7 @@ def test_data_blocks_in_either_format_read_alike(block_format: str, make: Make) 
 
 def test_an_unknown_block_format_is_refused(make: Make) -> None:
     with pytest.raises(OptionError, match=r"hoodie\.logfile\.data\.block\.format"):
-        LocalWriter(make(), setting(logfile__data__block__format="hfile")).insert(rows(("a", "p", 1, 1)))
+        LocalWriter(make().with_context(**setting(logfile__data__block__format="hfile"))).insert(rows(("a", "p", 1, 1)))
 
 
 # -- deletes -----------------------------------------------------------------------------------------------------------
@@ -212,7 +212,7 @@ def test_a_delete_by_key_applies_whatever_the_order(make: Make) -> None:
     assert found(table) == {"a": (9, 2), "b": (1, 1)}
 
 
-def test_a_row_that_says_it_is_deleted_competes_by_its_ordering_value(make: Make) -> None:
+def test_a_row_marked_deleted_competes_by_its_ordering_value(make: Make) -> None:
     table = make(MARKED)
     writer = LocalWriter(table)
     writer.insert(rows(("old", "p", 5, 1, None), ("new", "p", 5, 1, False), schema=MARKED))
@@ -234,10 +234,10 @@ def test_without_ordering_such_a_row_is_an_entry_of_the_delete_block(make: Make)
 
 
 def test_a_delete_field_makes_entries_with_the_ordering_value(make: Make) -> None:
-    """Readers that are not told of the field learn of the delete all the same."""
+    """Readers that do not know the field see the delete all the same."""
     table = make(SCHEMA.append(pa.field("op", pa.string())))
     schema = SCHEMA.append(pa.field("op", pa.string()))
-    writer = LocalWriter(table, setting(payload__delete__field="op", payload__delete__marker="D"))
+    writer = LocalWriter(table.with_context(**setting(payload__delete__field="op", payload__delete__marker="D")))
     writer.insert(rows(("a", "p", 5, 1, "I"), ("b", "p", 5, 1, "I"), schema=schema))
     result = writer.upsert(rows(("a", "p", 6, 2, "D"), ("b", "p", 6, 2, "U"), schema=schema))
     deletes = blocks(table, result.metadata.stats[0].path)[-1].deletes()
@@ -276,7 +276,7 @@ def test_a_rolled_back_write_leaves_a_command_block_and_no_rows(make: Make) -> N
     writer.upsert(rows(("a", "p", 2, 2)))
     before = found(table)
     undone = writer.upsert(rows(("a", "p", 3, 3), ("b", "p", 3, 3)))
-    roll_back_instant(table, undone.instant.requested_time, setting())
+    roll_back_instant(table.with_context(**setting()), undone.instant.requested_time)
     assert found(table) == before
     (slice_,) = table.reload().view().slices("p")
     assert [log.name.version for log in slice_.log_files] == [1, 2, 3]
@@ -309,11 +309,11 @@ class TwiceRunner(ThreadRunner):
         return [[function(task), function(task)][1] for task in tasks]
 
 
-def test_log_files_of_losing_attempts_are_gone_when_the_commit_is_there(make: Make) -> None:
+def test_log_files_of_losing_attempts_are_deleted_when_the_commit_is_there(make: Make) -> None:
     table = make()
     LocalWriter(table).insert(rows(("a", "p", 1, 1), ("b", "q", 1, 1)))
-    doubled = CommitSetting(runner=TwiceRunner(1))
-    result = LocalWriter(table, doubled).upsert(rows(("a", "p", 2, 2), ("b", "q", 2, 2)))
+    doubled = {"runner": TwiceRunner(1)}
+    result = LocalWriter(table.with_context(**doubled)).upsert(rows(("a", "p", 2, 2), ("b", "q", 2, 2)))
     logs = {str(path.relative_to(table.storage.root)) for path in Path(table.storage.root).rglob(".*.log.*")}
     assert logs == {stat.path for stat in result.metadata.stats}
     assert found(table) == {"a": (2, 2), "b": (2, 2)}
@@ -339,7 +339,7 @@ def test_each_log_file_is_announced_before_it_is_opened(make: Make) -> None:
     table = make()
     LocalWriter(table).insert(rows(("a", "p", 1, 1)))
     storage = Announced(table.storage.root)
-    result = LocalWriter(HudiTable.open(storage), setting()).upsert(rows(("a", "p", 2, 2)))
+    result = LocalWriter(HudiTable.open(storage).with_context(**setting())).upsert(rows(("a", "p", 2, 2)))
     (stat,) = result.metadata.stats
     marker = f".hoodie/.temp/{result.instant.requested_time}/{stat.path}.marker.APPEND"
     assert storage.paths.index(marker) < storage.paths.index(stat.path)
@@ -349,8 +349,8 @@ def test_two_writers_at_one_slice_choose_different_names(make: Make) -> None:
     """The one that loses must not have written over the other's file."""
     table = make()
     LocalWriter(table).insert(rows(("a", "p", 1, 1)))
-    with Transaction.begin(table, Action.DELTA_COMMIT, setting()) as other:
-        result = LocalWriter(table, setting()).upsert(rows(("a", "p", 2, 2)))
+    with Transaction.begin(table.with_context(**setting()), Action.DELTA_COMMIT) as other:
+        result = LocalWriter(table.with_context(**setting())).upsert(rows(("a", "p", 2, 2)))
         name = LogFileName.parse(result.metadata.stats[0].path.rpartition("/")[2])
         assert name is not None
         assert name.write_token is not None
@@ -366,13 +366,13 @@ def test_the_blocks_of_a_write_that_lost_are_taken_back(make: Make) -> None:
     LocalWriter(table).insert(rows(("a", "p", 1, 1), ("b", "p", 1, 1)))
 
     def other_first(ending: Any) -> None:
-        LocalWriter(table, setting()).upsert(rows(("a", "p", 2, 2)))
+        LocalWriter(table.with_context(**setting())).upsert(rows(("a", "p", 2, 2)))
         found_now = HudiTable.open(table.storage.root)
         simple(replace(ending, table=found_now, completed=completed_since(ending.table, found_now)))
 
-    losing = replace(setting(), conflict_check=other_first)
+    losing = dict(setting(), conflict_check=other_first)
     with pytest.raises(CommitConflictError):
-        LocalWriter(table, losing).upsert(rows(("a", "p", 9, 9), ("b", "p", 9, 9)))
+        LocalWriter(table.with_context(**losing)).upsert(rows(("a", "p", 9, 9), ("b", "p", 9, 9)))
     assert found(table) == {"a": (2, 2), "b": (1, 1)}
     LocalWriter(table).upsert(rows(("b", "p", 3, 3)))
     assert found(table) == {"a": (2, 2), "b": (3, 3)}
@@ -393,7 +393,7 @@ def test_a_table_of_hudis_is_written_on(case: str, golden: Path, tmp_path: Path)
     schema = to_arrow(table.schema())
     chosen = list(before.values())[::3]
     bumped = [{**{name: row[name] for name in schema.names}, "ts": row["ts"] + 10**12} for row in chosen]
-    writer = LocalWriter(table, setting())
+    writer = LocalWriter(table.with_context(**setting()))
     result = writer.upsert(pa.Table.from_pylist(bumped, schema))
     assert (result.updated, result.inserted) == (len(chosen), 0)
     assert set(kinds(result)) == {"log"}
@@ -402,10 +402,10 @@ def test_a_table_of_hudis_is_written_on(case: str, golden: Path, tmp_path: Path)
     assert {key for key in before if changed[key]["ts"] != before[key]["ts"]} == {
         row["_hoodie_record_key"] for row in chosen
     }
-    gone = list(before.values())[::4]
-    writer.delete(pa.Table.from_pylist([{name: row[name] for name in schema.names} for row in gone], schema))
+    removed = list(before.values())[::4]
+    writer.delete(pa.Table.from_pylist([{name: row[name] for name in schema.names} for row in removed], schema))
     after = {row["_hoodie_record_key"] for row in read(table.reload(), ReadRequest()).to_arrow().to_pylist()}
-    assert after == before.keys() - {row["_hoodie_record_key"] for row in gone}
+    assert after == before.keys() - {row["_hoodie_record_key"] for row in removed}
 
 
 # -- indexes -----------------------------------------------------------------------------------------------------------
@@ -419,15 +419,15 @@ def test_every_index_finds_what_others_wrote_to_logs(kind: str, make: Make) -> N
     states: dict[str, tuple[int, int]] = {}
     for step in range(4):
         keys = [f"k{at}" for at in range(step, step + 5)]
-        LocalWriter(table, given).upsert(rows(*[(key, "p", step, step) for key in keys]))
+        LocalWriter(table.with_context(**given)).upsert(rows(*[(key, "p", step, step) for key in keys]))
         states.update(dict.fromkeys(keys, (step, step)))
         assert found(table) == states
-    gone = ["k1", "k7"]
-    LocalWriter(table, given).delete(pa.table({"id": gone, "part": ["p"] * 2}))
-    assert found(table) == {key: state for key, state in states.items() if key not in gone}
-    compact(table, setting())
+    removed = ["k1", "k7"]
+    LocalWriter(table.with_context(**given)).delete(pa.table({"id": removed, "part": ["p"] * 2}))
+    assert found(table) == {key: state for key, state in states.items() if key not in removed}
+    compact(table.with_context(**setting()))
     assert found(table) == found(table, query="read_optimized")
-    LocalWriter(table, given).upsert(rows(("k0", "p", 9, 9), ("k1", "p", 9, 9)))
+    LocalWriter(table.with_context(**given)).upsert(rows(("k0", "p", 9, 9), ("k1", "p", 9, 9)))
     assert found(table)["k0"] == found(table)["k1"] == (9, 9)
 
 
@@ -435,7 +435,7 @@ def test_every_index_finds_what_others_wrote_to_logs(kind: str, make: Make) -> N
 def test_inserts_go_to_logs_where_the_index_knows_them(make: Make) -> None:
     """A group of log files alone begins with its first commit; small groups take more, with logs or not."""
     table = make()
-    writer = LocalWriter(table, setting(index__type="INMEMORY"))
+    writer = LocalWriter(table.with_context(**setting(index__type="INMEMORY")))
     first = writer.upsert(rows(("a", "p", 1, 1)))
     (stat,) = first.metadata.stats
     assert (stat.is_log, stat.prev_commit, stat.base_file) == (True, first.instant.requested_time, "")
@@ -445,7 +445,7 @@ def test_inserts_go_to_logs_where_the_index_knows_them(make: Make) -> None:
     assert [(each.file_id, each.log_version) for each in second.metadata.stats] == [(stat.file_id, 2)]
     assert found(table) == {"a": (2, 2), "b": (1, 1)}
     assert found(table, query="read_optimized") == {}
-    compact(table, setting())
+    compact(table.with_context(**setting()))
     assert found(table) == found(table, query="read_optimized") == {"a": (2, 2), "b": (1, 1)}
 
 
@@ -454,7 +454,7 @@ def test_a_key_that_arrives_for_another_partition(moves: bool, make: Make) -> No
     """It is deleted from the log of the old one and inserted in the new, or stays where it was."""
     table = make()
     options = setting(index__type="GLOBAL_BLOOM", bloom__index__update__partition__path=moves)
-    writer = LocalWriter(table, options)
+    writer = LocalWriter(table.with_context(**options))
     writer.upsert(rows(("a", "p", 1, 1), ("b", "p", 1, 1)))
     result = writer.upsert(rows(("a", "q", 2, 2)))
     assert found(table) == {"a": (2, 2), "b": (1, 1)}

@@ -1,4 +1,4 @@
-"""Any run of writes, compactions and rollbacks on a merge-on-read table ends as a model says that Hudi 0.15 would."""
+"""Any run of writes, compactions and rollbacks on a merge-on-read table ends as a model of Hudi 0.15 predicts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.commit.setting import CommitSetting
 from skep_table.options import Options
 from skep_table.query import ReadRequest, read
 from skep_table.runner import ThreadRunner
@@ -23,9 +22,9 @@ from skep_table.table_config import TableType
 from skep_table.write.local import LocalWriter
 
 SCHEMA = pa.schema([("id", pa.string()), ("part", pa.string()), ("ts", pa.int64()), ("v", pa.int64())])
-SETTING = CommitSetting(runner=ThreadRunner(1), options=Options({"hoodie.parquet.small.file.limit": 0}))
+SETTING = {"runner": ThreadRunner(1), "options": Options({"hoodie.parquet.small.file.limit": 0})}
 Stored = tuple[int, int]  # ts, v
-GONE: Stored = (-1, -1)
+REMOVED: Stored = (-1, -1)
 
 
 @dataclass
@@ -43,11 +42,11 @@ class Key:
         left: Stored | None = None
         for entry in self.entries if entries is None else entries:
             # a row replaces a delete whatever its order: the log holds no order of deletes by key
-            if left is None or left is GONE or entry is GONE or entry[0] >= left[0]:
+            if left is None or left is REMOVED or entry is REMOVED or entry[0] >= left[0]:
                 left = entry
         if left is None:
             return self.base
-        if left is GONE:
+        if left is REMOVED:
             return None
         return self.base if self.base is not None and self.base[0] > left[0] else left
 
@@ -79,10 +78,10 @@ class Model:
         frame = pa.table(
             [[r[0] for r in rows], ["p"] * len(rows), [r[1] for r in rows], [r[2] for r in rows]], schema=SCHEMA
         )
-        result = LocalWriter(self.table, SETTING).upsert(frame)
+        result = LocalWriter(self.table.with_context(**SETTING)).upsert(frame)
         latest: dict[str, Stored] = {}
         for key, ts, v in rows:
-            if ts >= latest.get(key, GONE)[0]:
+            if ts >= latest.get(key, REMOVED)[0]:
                 latest[key] = ts, v
         for key, row in latest.items():
             known = self.keys.setdefault(key, Key())
@@ -97,21 +96,23 @@ class Model:
 
     def delete(self, keys: list[str]) -> None:
         before = deepcopy(self.keys)
-        result = LocalWriter(self.table, SETTING).delete(pa.table({"id": keys, "part": ["p"] * len(keys)}))
+        result = LocalWriter(self.table.with_context(**SETTING)).delete(
+            pa.table({"id": keys, "part": ["p"] * len(keys)})
+        )
         for key in set(keys):
             if key in self.keys and self.keys[key].base is not None:
-                self.keys[key].entries.append(GONE)
+                self.keys[key].entries.append(REMOVED)
         self.past.append((result.instant.requested_time, before))
 
     def schedule(self, _: Any) -> None:
-        if not self.pending and schedule_compaction(self.table, SETTING) is not None:
+        if not self.pending and schedule_compaction(self.table.with_context(**SETTING)) is not None:
             for key in self.keys.values():
                 key.planned = len(key.entries)
             self.pending = True
             self.past.clear()
 
     def execute(self, _: Any) -> None:
-        if execute_pending_compactions(self.table, SETTING):
+        if execute_pending_compactions(self.table.with_context(**SETTING)):
             for key in self.keys.values():
                 key.fold()
             self.keys = {name: key for name, key in self.keys.items() if key.base is not None or key.entries}
@@ -126,7 +127,7 @@ class Model:
     def rollback(self, _: Any) -> None:
         if self.past:
             time, self.keys = self.past.pop()
-            roll_back_instant(self.table, time, SETTING)
+            roll_back_instant(self.table.with_context(**SETTING), time)
 
     def _deleted_by_plan(self, name: str) -> bool:
         key = self.keys.get(name)
@@ -147,7 +148,7 @@ OTHERS = st.tuples(st.sampled_from(["compact", "schedule", "execute", "rollback"
 
 @settings(max_examples=25, deadline=None)
 @given(st.lists(st.one_of(UPSERT, UPSERT, DELETE, OTHERS), min_size=3, max_size=9))
-def test_any_run_ends_as_the_model_says(tmp_path_factory: Any, steps: list[tuple[str, Any]]) -> None:
+def test_any_run_ends_as_the_model_predicts(tmp_path_factory: Any, steps: list[tuple[str, Any]]) -> None:
     model = Model(str(tmp_path_factory.mktemp("model") / "t"))
     for name, value in steps:
         getattr(model, name)(value)

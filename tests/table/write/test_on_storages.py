@@ -10,7 +10,6 @@ import pyarrow as pa
 import pytest
 
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.commit.setting import CommitSetting
 from skep_table.errors import NotATableError, StorageError
 from skep_table.query import ReadRequest, read
 from skep_table.services.compact import compact
@@ -68,10 +67,10 @@ def test_a_merge_on_read_table_lives_there(storage: Storage) -> None:
     first = writer.upsert(rows(("a", "x", 2, 10), ("b", "x", 0, 20)))
     assert all(stat.is_log for stat in first.metadata.stats)
     undone = writer.delete(rows(("c", "y", 1, 0)).select(["id", "part"]))
-    roll_back_instant(table, undone.instant.requested_time, CommitSetting())
+    roll_back_instant(table, undone.instant.requested_time)
     writer.upsert(rows(("c", "y", 3, 30)))
     assert answer(table) == {"a": 10, "b": 2, "c": 30}
-    compact(table, CommitSetting())
+    compact(table)
     assert answer(table) == answer(table, query="read_optimized") == {"a": 10, "b": 2, "c": 30}
     assert storage.list_prefix(".hoodie/.temp", recursive=True) == []
 

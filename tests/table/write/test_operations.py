@@ -1,4 +1,4 @@
-"""Operations beside insert, upsert and delete: what a table holds after each, and what its commit says."""
+"""Operations beside insert, upsert and delete: what a table holds after each, and its commit's metadata."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import pytest
 
 from skep_table.basefile import read_base
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.commit.setting import CommitSetting
 from skep_table.errors import DuplicateKeyError, KeyFieldError, OptionError
 from skep_table.options import Options
 from skep_table.query import ReadRequest
@@ -51,7 +50,7 @@ def content(table: HudiTable) -> list[tuple[str, str, int]]:
 
 def writer(table: HudiTable, **options: Any) -> LocalWriter:
     given = {key.replace("__", "."): value for key, value in options.items()}
-    return LocalWriter(table, CommitSetting(options=Options(given)))
+    return LocalWriter(table.with_context(options=Options(given)))
 
 
 # -- overwriting -------------------------------------------------------------------------------------------------------
@@ -158,7 +157,7 @@ def test_insert_drops_duplicates_of_the_table_and_of_the_batch(make: Make) -> No
     assert (result.inserted, result.updated) == (2, 0)
 
 
-def test_insert_can_be_told_to_fail_on_duplicates(make: Make) -> None:
+def test_insert_can_be_made_to_fail_on_duplicates(make: Make) -> None:
     table = make()
     writer(table).insert(rows(("a", "p", 1, 1)))
     failing = writer(table, hoodie__datasource__insert__dup__policy="fail")
@@ -209,8 +208,8 @@ def test_prepped_rows_are_updated_and_deleted_where_they_were_read(make: Make) -
     assert result.metadata.operation_type is WriteOperation.UPSERT_PREPPED
     assert (result.updated, result.inserted) == (2, 0)
     assert sorted(content(table)) == [("a", "p", 1), ("b", "p", 20), ("c", "q", 30)]
-    gone = writer(table).delete(prepped(table, "v = 20"), prepped=True)
-    assert (gone.metadata.operation_type, gone.deleted) == (WriteOperation.DELETE_PREPPED, 1)
+    deleted_rows = writer(table).delete(prepped(table, "v = 20"), prepped=True)
+    assert (deleted_rows.metadata.operation_type, deleted_rows.deleted) == (WriteOperation.DELETE_PREPPED, 1)
     assert content(table) == [("a", "p", 1), ("c", "q", 30)]
 
 
@@ -249,7 +248,7 @@ def test_keys_that_were_made_are_the_same_in_every_attempt(make: Make) -> None:
             return results
 
     many = rows(*[(f"k{at}", "p", 1, at) for at in range(50)])
-    result = LocalWriter(table, CommitSetting(runner=Twice())).insert(many)
+    result = LocalWriter(table.with_context(runner=Twice())).insert(many)
     first, second = keys
     assert first == second
     assert len(set(first)) == 50
@@ -275,16 +274,16 @@ def test_an_upsert_of_rows_without_content_deletes_by_key(make: Make) -> None:
         writer(table, **empty).insert(rows(("c", "p", 1, 1)))
 
 
-# -- what a commit is told ---------------------------------------------------------------------------------------------
+# -- what a commit records ---------------------------------------------------------------------------------------------
 
 
 def test_options_with_the_prefix_go_into_the_commit(make: Make) -> None:
     table = make()
-    told = Options({"_source.offset": "42", "other": "x"})
-    result = LocalWriter(table, CommitSetting(options=told)).insert(rows(("a", "p", 1, 1)))
+    given_options = Options({"_source.offset": "42", "other": "x"})
+    result = LocalWriter(table.with_context(options=given_options)).insert(rows(("a", "p", 1, 1)))
     assert {key for key in result.metadata.extra_metadata if key != "schema"} == {"_source.offset"}
     named = Options({"hoodie.datasource.write.commitmeta.key.prefix": "mine.", "mine.id": "7", "_x": "1"})
-    result = LocalWriter(table, CommitSetting(options=named)).delete_partitions(["p"])
+    result = LocalWriter(table.with_context(options=named)).delete_partitions(["p"])
     assert {k: v for k, v in result.metadata.extra_metadata.items() if k != "schema"} == {"mine.id": "7"}
 
 
@@ -306,8 +305,8 @@ def test_a_batch_id_is_found_after_its_commit_was_archived(make: Make) -> None:
     ]
     small = {"hoodie.keep.min.commits": "2", "hoodie.keep.max.commits": "3", "hoodie.clean.automatic": "false"}
     small["hoodie.cleaner.commits.retained"] = "1"
-    clean(table.reload(), CommitSetting(options=Options(small)))
-    archive(table.reload(), CommitSetting(options=Options(small)))
+    clean(table.reload().with_context(options=Options(small)))
+    archive(table.reload().with_context(options=Options(small)))
     assert not table.reload().timeline.contains(results[1].instant.requested_time)
     for result, number in ((results[1], 2), (results[6], 7)):
         again = writer(table).upsert(rows(("a", "p", 0, 0)), batch_id=f"batch {number}")

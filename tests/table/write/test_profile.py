@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,15 +12,16 @@ from hypothesis import strategies as st
 
 from skep_table.basefile import BaseFileOptions
 from skep_table.timeline.metadata import BaseFilesWritten
-from skep_table.write.index import NEW_KEY, IndexFile
-from skep_table.write.profile import PartitionProfile, Sizing, pack, plan_buckets
+from skep_table.write.candidates import CandidateFile
+from skep_table.write.profile import LogSizing, PartitionProfile, Sizing, pack, plan_buckets
 from skep_table.write.sizes import record_bytes
+from skep_table.write.tags import NEW_KEY
 
 SIZING = Sizing(small_file_bytes=100, max_file_bytes=120, record_bytes=10)  # 12 rows a file
 
 
-def file(name: str, size: int) -> IndexFile:
-    return IndexFile(name, f"{name}.parquet", "20240101000000000", size)
+def file(name: str, size: int) -> CandidateFile:
+    return CandidateFile(name, f"{name}.parquet", "20240101000000000", size)
 
 
 def test_updates_go_to_their_file_and_inserts_fill_the_small_one() -> None:
@@ -113,3 +115,18 @@ def test_a_hot_partition_is_spread_over_the_tasks() -> None:
 def test_a_number_of_rows_can_make_the_files() -> None:
     plan = plan_buckets({"p": PartitionProfile(inserts=1_000)}, Sizing(split_rows=300))
     assert [bucket.rows for bucket in plan.buckets] == [300, 300, 300, 100]
+
+
+def test_inserts_do_not_rewrite_a_base_file_that_is_many_times_as_large() -> None:
+    """They begin a file, which the next inserts fill up: files stay few, each rewritten by inserts of its size."""
+    large, small = file("large", 50 << 20), file("small", 3 << 20)
+    logs = LogSizing(most_rewritten=4_000)
+    sizing = Sizing(record_bytes=1_000, logs=logs)
+    few = plan_buckets({"p": PartitionProfile((large,), {}, 1_000)}, sizing)
+    assert [bucket.base for bucket in few.buckets] == [None]
+    again = plan_buckets({"p": PartitionProfile((large, small), {}, 1_000)}, sizing)
+    assert [bucket.base for bucket in again.buckets] == [small]
+    many = plan_buckets({"p": PartitionProfile((large,), {}, 20_000)}, sizing)
+    assert [bucket.base for bucket in many.buckets] == [large]
+    as_hudi = plan_buckets({"p": PartitionProfile((large,), {}, 1)}, replace(sizing, logs=LogSizing()))
+    assert [bucket.base for bucket in as_hudi.buckets] == [large]

@@ -10,7 +10,6 @@ import pyarrow as pa
 import pytest
 
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.commit.setting import CommitSetting
 from skep_table.errors import UnsupportedError
 from skep_table.options import Options
 from skep_table.query import read
@@ -91,9 +90,9 @@ def test_rows_that_stay_keep_their_values(renamed: HudiTable) -> None:
 def test_services_keep_them_too(renamed: HudiTable) -> None:
     LocalWriter(renamed).upsert(rows(AFTER, ("b", 2, "b2")))
     if renamed.config.is_mor:
-        compact(renamed, CommitSetting())
+        compact(renamed)
     else:
-        cluster(renamed, CommitSetting(options=Options({"hoodie.clustering.plan.strategy.sort.columns": "v"})))
+        cluster(renamed.with_context(options=Options({"hoodie.clustering.plan.strategy.sort.columns": "v"})))
     assert values(renamed) == {"a": "a1", "b": "b2", "c": "c1"}
     assert latest_schema(renamed) is not None
 

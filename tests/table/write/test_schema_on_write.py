@@ -9,7 +9,6 @@ import pyarrow as pa
 import pytest
 
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.commit.setting import CommitSetting
 from skep_table.errors import InputError, SchemaError
 from skep_table.options import Options
 from skep_table.query import ReadRequest
@@ -39,7 +38,7 @@ def make(path: Path, kind: TableType, first: pa.Table) -> HudiTable:
 
 
 def upsert(table: HudiTable, rows: pa.Table, **options: Any) -> None:
-    LocalWriter(table, CommitSetting(options=Options(options))).upsert(rows)
+    LocalWriter(table.with_context(options=Options(options))).upsert(rows)
 
 
 def frame(kind: pa.DataType, *values: Any, name: str = "x", keys: str = "abc", nullable: bool = True) -> pa.Table:
@@ -177,13 +176,13 @@ def test_a_missing_column_is_refused(tmp_path: Path, kind: TableType) -> None:
 
 
 @pytest.mark.parametrize("options", [NULLS, RECONCILE], ids=["set_null", "reconcile"])
-def test_missing_columns_are_null_when_told_so(tmp_path: Path, kind: TableType, options: dict[str, Any]) -> None:
+def test_missing_columns_are_null_on_request(tmp_path: Path, kind: TableType, options: dict[str, Any]) -> None:
     table = make(tmp_path, kind, two_columns())
     upsert(table, frame(LONG, 2, keys="b"), **options)
     assert stored(table) == {"a": {"x": 1, "y": "old"}, "b": {"x": 2, "y": None}}
 
 
-def test_missing_columns_are_dropped_when_told_so(tmp_path: Path, kind: TableType) -> None:
+def test_missing_columns_are_dropped_on_request(tmp_path: Path, kind: TableType) -> None:
     table = make(tmp_path, kind, two_columns())
     upsert(table, frame(LONG, 2, keys="b"), **DROP)
     assert stored(table) == {"a": {"x": 1}, "b": {"x": 2}}
@@ -197,7 +196,7 @@ def test_columns_that_place_or_order_rows_are_not_dropped(tmp_path: Path, role: 
     table = create_table(
         LocalStorage(str(tmp_path / "t")), TableSpec(name="t", schema=rows.schema, record_key=("id",), **spec)
     )
-    writer = LocalWriter(table, CommitSetting(options=Options(DROP)))
+    writer = LocalWriter(table.with_context(options=Options(DROP)))
     writer.insert(rows)
     with pytest.raises(InputError, match="who" if role == "ordering" else "y"):
         writer.insert(rows.select(["id", "x", "y"] if role == "ordering" else ["id", "x", "who"]))
@@ -219,9 +218,9 @@ def test_comments_stay(tmp_path: Path, kind: TableType) -> None:
     from skep_table.schema.arrow import from_arrow
 
     fields = from_arrow(frame(LONG, 1).schema)
-    told = replace(fields, fields=tuple(replace(field, doc=f"about {field.name}") for field in fields.fields))
+    documented = replace(fields, fields=tuple(replace(field, doc=f"about {field.name}") for field in fields.fields))
     table = create_table(
-        LocalStorage(str(tmp_path / "t")), TableSpec(name="t", schema=told, record_key=("id",), type=kind)
+        LocalStorage(str(tmp_path / "t")), TableSpec(name="t", schema=documented, record_key=("id",), type=kind)
     )
     upsert(table, frame(LONG, 1).append_column("new", pa.array([1])))
     upsert(table, frame(TEXT, "x").append_column("new", pa.array([1])))

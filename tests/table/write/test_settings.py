@@ -1,4 +1,4 @@
-"""What options say of a table: settings of a new one, contradictions to one that is there, and keys of one's own."""
+"""What options define of a table: settings of a new one, contradictions to one that is there, and keys of one's own."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ import pyarrow.compute as pc
 import pytest
 
 from skep_table.commit.create import create_table
-from skep_table.commit.setting import CommitSetting
 from skep_table.errors import KeyFieldError, OptionError, TableMismatchError, UnsupportedError
 from skep_table.keys import own
 from skep_table.options import Options, UnknownOptionWarning
@@ -48,7 +47,7 @@ def make(path: Path, **options: Any) -> HudiTable:
 
 
 def write(table: HudiTable, rows: pa.Table = ROWS, **options: Any) -> None:
-    LocalWriter(table, CommitSetting(options=Options(options))).upsert(rows)
+    LocalWriter(table.with_context(options=Options(options))).upsert(rows)
 
 
 # -- contradictions ----------------------------------------------------------------------------------------------------
@@ -125,13 +124,13 @@ def test_ways_to_keys_and_paths_that_contradict_the_table_are_refused(
 def test_partitions_are_not_dropped_from_another_table_than_the_options_describe(tmp_path: Path) -> None:
     table = make(tmp_path / "t", **BASE)
     write(table)
-    writer = LocalWriter(table, CommitSetting(options=Options({f"{WRITE}partitionpath.field": "v"})))
+    writer = LocalWriter(table.with_context(options=Options({f"{WRITE}partitionpath.field": "v"})))
     with pytest.raises(TableMismatchError, match=r"partitionpath\.field part, not v"):
         writer.delete_partitions(["p"])
     assert len(table.reload().timeline.instants) == 1
 
 
-def test_what_is_not_said_is_the_tables_own(tmp_path: Path) -> None:
+def test_what_is_not_given_is_the_tables_own(tmp_path: Path) -> None:
     table = make(tmp_path / "t", **BASE, **{f"{WRITE}hive_style_partitioning": True})
     write(table)
     assert table.reload().view().partitions() == ["part=p", "part=q"]
@@ -146,7 +145,7 @@ def test_the_plural_of_the_partition_option_is_asked_about() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "payload", "mode"),
+    ("given_options", "payload", "mode"),
     [
         ({}, "DefaultHoodieRecordPayload", EVENT),
         ({MODE: "EVENT_TIME_ORDERING"}, "DefaultHoodieRecordPayload", EVENT),
@@ -156,15 +155,15 @@ def test_the_plural_of_the_partition_option_is_asked_about() -> None:
     ],
 )
 def test_merge_modes_are_payload_classes_in_version_6(
-    tmp_path: Path, said: dict[str, str], payload: str, mode: MergeMode
+    tmp_path: Path, given_options: dict[str, str], payload: str, mode: MergeMode
 ) -> None:
-    config = make(tmp_path / "t", **{**BASE, **said}).config
+    config = make(tmp_path / "t", **{**BASE, **given_options}).config
     assert (config.payload_class or "").rpartition(".")[2] == payload
     assert config.merge_mode is mode
 
 
 @pytest.mark.parametrize(
-    ("said", "what"),
+    ("given_options", "what"),
     [
         ({MODE: "COMMIT_TIME_ORDERING"}, "readers of version 6 tables disagree"),
         (UNORDERED | {MODE: "EVENT_TIME_ORDERING"}, "needs .*precombine.field"),
@@ -178,10 +177,10 @@ def test_merge_modes_are_payload_classes_in_version_6(
     ],
 )
 def test_merge_settings_that_version_6_can_not_hold_are_refused(
-    tmp_path: Path, said: dict[str, str], what: str
+    tmp_path: Path, given_options: dict[str, str], what: str
 ) -> None:
     with pytest.raises(OptionError, match=what):
-        make(tmp_path / "t", **{**BASE, **said})
+        make(tmp_path / "t", **{**BASE, **given_options})
     assert not (tmp_path / "t").exists()
 
 
@@ -223,15 +222,15 @@ TIMES = "hoodie.keygen.timebased."
 
 
 @pytest.mark.parametrize(
-    ("said", "paths"),
+    ("given_options", "paths"),
     [
         ({f"{WRITE}partitionpath.field": "at", f"{WRITE}keygenerator.type": "TIMESTAMP"}, ["1970/01/01", "1970/01/02"]),
         ({f"{WRITE}partitionpath.field": "part:simple,at:timestamp"}, ["p/1970/01/01", "q/1970/01/02"]),
     ],
 )
-def test_timestamps_make_partitions(tmp_path: Path, said: dict[str, str], paths: list[str]) -> None:
+def test_timestamps_make_partitions(tmp_path: Path, given_options: dict[str, str], paths: list[str]) -> None:
     times = {f"{TIMES}timestamp.type": "EPOCHMILLISECONDS", f"{TIMES}output.dateformat": "yyyy/MM/dd"}
-    table = make(tmp_path / "t", **{**BASE, **times, **said})
+    table = make(tmp_path / "t", **{**BASE, **times, **given_options})
     write(table)
     assert table.reload().view().partitions() == paths
     write(HudiTable.open(str(tmp_path / "t")))  # the table remembers how
@@ -262,8 +261,8 @@ def plugged(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("plugged")
 def test_a_key_generator_of_ones_own(tmp_path: Path) -> None:
-    said = {**BASE, f"{WRITE}keygenerator.class": "com.example.ByFirstLetter"}
-    table = make(tmp_path / "t", **said)
+    given_options = {**BASE, f"{WRITE}keygenerator.class": "com.example.ByFirstLetter"}
+    table = make(tmp_path / "t", **given_options)
     write(table, **{"mine.prefix": "by-"})
     table = HudiTable.open(str(tmp_path / "t"))
     write(table, **{"mine.prefix": "by-"})

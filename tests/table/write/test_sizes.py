@@ -10,7 +10,6 @@ import pyarrow as pa
 import pytest
 
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.commit.setting import CommitSetting
 from skep_table.options import Options
 from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
@@ -32,14 +31,14 @@ def sizes(
     """The files of each partition as shares of the target size, ascending, after the rows came in some commits."""
     spec = TableSpec(name="t", schema=rows.schema, record_key=("id",), partition_by=("part",))
     table = create_table(LocalStorage(str(folder)), spec)
-    told = {
+    given = {
         "hoodie.parquet.max.file.size": str(target),
         "hoodie.parquet.small.file.limit": str(target * 5 // 6),
         **options,
     }
     for number in range(commits):
         some = rows.take(pa.array(np.arange(number, rows.num_rows, commits)))
-        getattr(LocalWriter(table.reload(), CommitSetting(options=Options(told))), operation)(some)
+        getattr(LocalWriter(table.reload().with_context(options=Options(given))), operation)(some)
     view = HudiTable.open(str(folder)).view()
     files = {path: [found.base_file for found in view.slices(path)] for path in view.partitions()}
     return {path: sorted(file.size_bytes / target for file in files[path] if file) for path in files}
@@ -88,7 +87,7 @@ def test_flights(operation: str, commits: int, target: int, tmp_path: Path) -> N
 
 
 def test_an_estimate_that_is_given_counts(tmp_path: Path) -> None:
-    """As in Hudi, until commits tell better: files are as small as it makes them."""
-    told = {**KEYS, "hoodie.copyonwrite.record.size.estimate": "2000"}
-    found = sizes(tmp_path, made(2_000, 8), "insert", 200_000, options=told)
+    """As in Hudi, until commits show better: files are as small as it makes them."""
+    given = {**KEYS, "hoodie.copyonwrite.record.size.estimate": "2000"}
+    found = sizes(tmp_path, made(2_000, 8), "insert", 200_000, options=given)
     assert len(found["large"]) > 10

@@ -14,7 +14,6 @@ import pytest
 
 from skep_table.basefile import read_footer
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.commit.setting import CommitSetting
 from skep_table.errors import KeyFieldError, OptionError, UnsupportedError
 from skep_table.logfile import read_blocks
 from skep_table.options import Options
@@ -56,7 +55,7 @@ def rows(*values: tuple[str, int, int, int]) -> pa.Table:
 
 
 def writer(table: HudiTable, **options: Any) -> LocalWriter:
-    return LocalWriter(table, CommitSetting(options=Options({k.replace("__", "."): v for k, v in options.items()})))
+    return LocalWriter(table.with_context(options=Options({k.replace("__", "."): v for k, v in options.items()})))
 
 
 def content(table: HudiTable) -> list[tuple[str, Any, int]]:
@@ -102,12 +101,12 @@ def test_services_keep_no_meta_columns_either(make: Make) -> None:
     table = make(VIRTUAL, type=TableType.MERGE_ON_READ)
     expected = life(table)
     few = Options({"hoodie.log.compaction.blocks.threshold": "2"})
-    assert compact_logs(table.reload(), CommitSetting(options=few))
+    assert compact_logs(table.reload().with_context(options=few))
     assert content(table) == expected
-    assert compact(table.reload(), CommitSetting())
+    assert compact(table.reload())
     assert content(table) == expected
     small = Options({"hoodie.clustering.plan.strategy.single.group.clustering.enabled": "true"})
-    assert cluster(table.reload(), CommitSetting(options=small))
+    assert cluster(table.reload().with_context(options=small))
     assert content(table) == expected
     assert writer(table).upsert(rows(("a", 1, 7, 70), ("n", 1, 7, 7))).updated == 1
     assert content(table) == [("a", 1, 70), *expected[1:], ("n", 1, 7)]
@@ -124,16 +123,16 @@ def test_keys_of_several_columns(make: Make) -> None:
 
 
 @pytest.mark.parametrize(
-    ("spec", "says"),
+    ("spec", "message"),
     [
         ({"record_key": ()}, "needs record key columns"),
         ({"partition_by": ("part:simple",)}, "SIMPLE, COMPLEX, NON_PARTITION"),
         ({"record_key": ("part",), "partition_by": ("part",), "properties": DROPPED}, "part is needed in files"),
     ],
 )
-def test_keys_that_rows_do_not_tell_are_refused(make: Make, spec: dict[str, Any], says: str) -> None:
+def test_keys_that_rows_do_not_have_are_refused(make: Make, spec: dict[str, Any], message: str) -> None:
     properties = {**VIRTUAL, **spec.pop("properties", {})}
-    with pytest.raises(OptionError, match=says):
+    with pytest.raises(OptionError, match=message):
         make(properties, **spec)
 
 
@@ -145,14 +144,14 @@ def test_indexes_that_need_kept_keys_are_refused_by_name(make: Make, index: str)
 
 def test_validators_count_rows_that_have_no_meta_columns(make: Make) -> None:
     pytest.importorskip("duckdb")
-    told = {
+    options_given = {
         "hoodie__precommit__validators": "org.apache.hudi.client.validator.SqlQuerySingleResultPreCommitValidator",
         "hoodie__precommit__validators__single__value__sql__queries": "select count(*) from <TABLE_NAME>#2",
     }
-    assert writer(make(VIRTUAL), **told).insert(rows(("a", 1, 1, 1), ("b", 1, 1, 1))).inserted == 2
+    assert writer(make(VIRTUAL), **options_given).insert(rows(("a", 1, 1, 1), ("b", 1, 1, 1))).inserted == 2
 
 
-def test_rows_that_can_not_say_where_they_are(make: Make) -> None:
+def test_rows_that_have_no_partition(make: Make) -> None:
     table = make(VIRTUAL)
     with pytest.raises(KeyFieldError, match="no meta columns"):
         writer(table).upsert(rows(("a", 1, 1, 1)), prepped=True)
@@ -175,8 +174,8 @@ def test_partition_columns_that_are_in_the_paths_only(make: Make, kind: TableTyp
     assert stated.names() == ("id", "ts", "v")
     assert table.reload().schema().names() == ("id", "ts", "v", "part")
     if kind is TableType.MERGE_ON_READ:
-        assert compact(table.reload(), CommitSetting())
-    cluster(table.reload(), CommitSetting())
+        assert compact(table.reload())
+    cluster(table.reload())
     assert content(table) == expected
     assert all("part" not in pq.ParquetFile(file).schema_arrow.names for file in base_files(table))
 
@@ -195,7 +194,7 @@ def test_rows_of_logs_keep_them_as_text(make: Make, styles: dict[str, bool], blo
         newer = frame.set_column(2, "ts", pa.repeat(pa.scalar(ts, pa.int64()), 3)).append_column("city", city)
         assert writer(table, **options).upsert(newer).updated == 3
     assert compact_logs(
-        table.reload(), CommitSetting(options=Options({k.replace("__", "."): v for k, v in options.items()}))
+        table.reload().with_context(options=Options({k.replace("__", "."): v for k, v in options.items()}))
     )
     held = [
         row
@@ -229,10 +228,10 @@ def test_columns_that_two_writers_add_at_once(make: Make) -> None:
             return super().map(function, tasks)
 
     ours = rows(("c", 3, 1, 3)).append_column("ours", pa.array(["y"]))
-    # the later instant says what the columns are: this one is dated before, so it gives way and tries again
-    told = {"num.retries.on.conflict.failures": "1", "set.null.for.missing.columns": "true"}
-    options = Options({f"hoodie.write.{key}": value for key, value in told.items()})
-    LocalWriter(table, CommitSetting(runner=Meanwhile(), options=options)).insert(ours)
+    # the later instant determines the columns: this one is dated before, so it gives way and tries again
+    options_given = {"num.retries.on.conflict.failures": "1", "set.null.for.missing.columns": "true"}
+    options = Options({f"hoodie.write.{key}": value for key, value in options_given.items()})
+    LocalWriter(table.with_context(runner=Meanwhile(), options=options)).insert(ours)
     assert set(table.reload().stored_schema().names()) == {"id", "ts", "v", "ours", "theirs"}
     assert content(table) == [("a", "1", 1), ("b", "2", 2), ("c", "3", 3)]
 
@@ -310,23 +309,23 @@ def test_keys_are_found_without_a_filter(make: Make, kind: TableType) -> None:
 
 
 @both_types
-def test_rows_say_by_their_operation_that_they_are_deletes(make: Make, kind: TableType) -> None:
+def test_rows_are_deletes_by_their_operation(make: Make, kind: TableType) -> None:
     table = make({}, type=kind)
-    told = {"hoodie__allow__operation__metadata__field": "true"}
-    writer(table, **told).insert(rows(("a", 1, 1, 1), ("b", 1, 1, 2), ("c", 1, 1, 3)))
+    options_given = {"hoodie__allow__operation__metadata__field": "true"}
+    writer(table, **options_given).insert(rows(("a", 1, 1, 1), ("b", 1, 1, 2), ("c", 1, 1, 3)))
     assert table.reload().schema().names()[-1] == "_hoodie_operation"
-    said = rows(("a", 1, 2, 10), ("b", 1, 2, 20), ("c", 1, 2, 30), ("d", 1, 2, 40))
+    changes = rows(("a", 1, 2, 10), ("b", 1, 2, 20), ("c", 1, 2, 30), ("d", 1, 2, 40))
     operations = pa.array(["U", "D", "-U", "I"])
-    writer(table, **told).upsert(said.append_column("_hoodie_operation", operations))
+    writer(table, **options_given).upsert(changes.append_column("_hoodie_operation", operations))
     assert content(table) == [("a", 1, 10), ("d", 1, 40)]
 
 
 @both_types
-def test_the_operation_is_a_meta_column_to_who_says_that_files_have_it(make: Make, kind: TableType) -> None:
+def test_the_operation_is_a_meta_column_to_who_declares_it(make: Make, kind: TableType) -> None:
     """Hudi's commits leave it out of their schema, so a table may have it in files only."""
     table = make({}, type=kind)
-    told = {"hoodie.allow.operation.metadata.field": "true"}
-    writer(table, **{key.replace(".", "__"): value for key, value in told.items()}).insert(
+    options_given = {"hoodie.allow.operation.metadata.field": "true"}
+    writer(table, **{key.replace(".", "__"): value for key, value in options_given.items()}).insert(
         rows(("a", 1, 1, 1)).append_column("_hoodie_operation", pa.array(["I"]))
     )
     folder = table.storage.root
@@ -334,8 +333,8 @@ def test_the_operation_is_a_meta_column_to_who_says_that_files_have_it(make: Mak
         as_hudi_states_it(commit)
     assert "_hoodie_operation" not in read(HudiTable.open(folder), ReadRequest()).schema.names
     for answer in (
-        read(HudiTable.open(folder, told), ReadRequest()),
-        read(HudiTable.open(folder), ReadRequest(options=told)),
+        read(HudiTable.open(folder, options_given), ReadRequest()),
+        read(HudiTable.open(folder), ReadRequest(options=options_given)),
     ):
         assert answer.schema.names[5] == "_hoodie_operation"
         assert answer.to_arrow()["_hoodie_operation"].to_pylist() == ["I"]
@@ -344,23 +343,23 @@ def test_the_operation_is_a_meta_column_to_who_says_that_files_have_it(make: Mak
 @both_types
 def test_a_delete_leaves_the_operations_of_other_rows(make: Make, kind: TableType) -> None:
     table = make({}, type=kind)
-    told = {"hoodie__allow__operation__metadata__field": "true"}
-    said = rows(("a", 1, 1, 1), ("b", 1, 1, 1)).append_column("_hoodie_operation", pa.array(["I", "U"]))
-    writer(table, **told).insert(said)
+    options_given = {"hoodie__allow__operation__metadata__field": "true"}
+    changes = rows(("a", 1, 1, 1), ("b", 1, 1, 1)).append_column("_hoodie_operation", pa.array(["I", "U"]))
+    writer(table, **options_given).insert(changes)
     for commit in Path(table.storage.root, ".hoodie").glob("*commit"):
         as_hudi_states_it(commit)
     table = table.reload()
-    assert writer(table, **told).delete(rows(("a", 1, 2, 0)).select(["id", "part"])).deleted == 1
+    assert writer(table, **options_given).delete(rows(("a", 1, 2, 0)).select(["id", "part"])).deleted == 1
     (row,) = read(table.reload(), ReadRequest()).to_arrow().to_pylist()
     assert (row["id"], row["_hoodie_operation"]) == ("b", "U")
 
 
-def test_rows_of_logs_say_their_operation(make: Make) -> None:
+def test_rows_of_logs_have_their_operation(make: Make) -> None:
     """Hudi 1.2 fails at those that do not."""
     table = make({}, type=TableType.MERGE_ON_READ)
-    told = {"hoodie__allow__operation__metadata__field": "true"}
-    writer(table, **told).insert(rows(("a", 1, 1, 1), ("b", 1, 1, 1)))
-    writer(table, **told).upsert(rows(("a", 1, 2, 2)))
+    options_given = {"hoodie__allow__operation__metadata__field": "true"}
+    writer(table, **options_given).insert(rows(("a", 1, 1, 1), ("b", 1, 1, 1)))
+    writer(table, **options_given).upsert(rows(("a", 1, 2, 2)))
     assert {
         row["id"]: row["_hoodie_operation"] for row in read(table.reload(), ReadRequest()).to_arrow().to_pylist()
     } == {

@@ -10,7 +10,6 @@ import pyarrow as pa
 import pytest
 
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.commit.setting import CommitSetting
 from skep_table.errors import OptionError, UnsupportedError, ValidationError
 from skep_table.options import Options
 from skep_table.query import ReadRequest
@@ -54,7 +53,7 @@ def content(table: HudiTable) -> dict[str, int | None]:
 
 
 def writer(table: HudiTable, **options: Any) -> LocalWriter:
-    return LocalWriter(table, CommitSetting(options=Options(options)))
+    return LocalWriter(table.with_context(options=Options(options)))
 
 
 def same(query: str) -> dict[str, str]:
@@ -87,7 +86,7 @@ def test_a_write_that_keeps_the_rules_commits(table: HudiTable, options: dict[st
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         (same("select count(*) from <TABLE_NAME> where v is null"), "is to answer the same after the write"),
         ({PREFIX: OTHER, f"{PREFIX}.inequality.sql.queries": "select count(*) from <TABLE_NAME>"}, "something else"),
@@ -101,9 +100,9 @@ def test_a_write_that_keeps_the_rules_commits(table: HudiTable, options: dict[st
     ],
 )
 def test_a_write_that_breaks_a_rule_leaves_the_table_as_it_was(
-    table: HudiTable, options: dict[str, str], said: str
+    table: HudiTable, options: dict[str, str], message: str
 ) -> None:
-    with pytest.raises(ValidationError, match=said) as refused:
+    with pytest.raises(ValidationError, match=message) as refused:
         writer(table, **options).upsert(rows(("a", None)))
     assert refused.value.fields["query"]
     assert content(table) == {"a": 1, "b": 2}
@@ -159,7 +158,7 @@ def test_a_validator_of_ones_own(table: HudiTable, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize(
-    ("options", "error", "said"),
+    ("options", "error", "message"),
     [
         ({PREFIX: SAME}, OptionError, r"needs .*equality\.sql\.queries"),
         (same("select from where"), OptionError, "no SQL|validator query"),
@@ -169,8 +168,8 @@ def test_a_validator_of_ones_own(table: HudiTable, monkeypatch: pytest.MonkeyPat
     ],
 )
 def test_validators_that_can_not_run_stop_the_write(
-    table: HudiTable, options: dict[str, str], error: type[Exception], said: str
+    table: HudiTable, options: dict[str, str], error: type[Exception], message: str
 ) -> None:
-    with pytest.raises(error, match=said):
+    with pytest.raises(error, match=message):
         writer(table, **options).insert(rows(("c", 3)))
     assert len(content(table)) == 2

@@ -1,6 +1,6 @@
-"""Indexes: which file group holds the row of a key. What each is to a write; Hudi's by their names, and plug-ins."""
+"""Indexes: which file group holds the row of a key. The contract (`contract.py`), Hudi's indexes, and plug-ins."""
 
-from skep_table.write.indexes.base import GlobalIndex, Index, Tags
-from skep_table.write.indexes.registry import make_index
+from skep_table.write.indexes.contract import Candidates, Index, KeyLookUp, LookedUp
+from skep_table.write.indexes.registry import index_of
 
-__all__ = ["GlobalIndex", "Index", "Tags", "make_index"]
+__all__ = ["Candidates", "Index", "KeyLookUp", "LookedUp", "index_of"]

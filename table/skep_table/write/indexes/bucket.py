@@ -2,49 +2,91 @@
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-from skep_table.errors import TableMismatchError
-from skep_table.keys.buckets import DIGITS, bucket_numbers
-from skep_table.schema.types import RECORD_KEY
-from skep_table.write.index import IndexFile
-from skep_table.write.indexes.base import Files, Index, Tags, by_partition, new_group, single
+from skep_table.errors import OptionError, TableMismatchError
+from skep_table.keys.buckets import BUCKET_FIELDS, BUCKET_NAMES, BUCKETS, GroupNames, bucket_numbers
+from skep_table.options import Options
+from skep_table.table import HudiTable
+from skep_table.table_config import TableConfig
+from skep_table.write.candidates import CandidateFile, CandidateFiles
+from skep_table.write.indexes.contract import Index, KeyLookUp, LookedUp, by_partition
+from skep_table.write.options import BUCKET_ENGINE, INDEX_TYPE, IndexType
+from skep_table.write.tags import tag_of_new_group
 
 
 @dataclass(frozen=True)
 class BucketIndex(Index):
-    """`hash_fields`: the record key fields whose values are hashed."""
+    """`hash_fields`: the record key fields whose values are hashed, into one of `buckets` groups of a partition."""
 
-    files: Files
+    buckets: int
+    hash_fields: tuple[str, ...]
+    places_new_keys = True
+
+    @classmethod
+    def of(cls, config: TableConfig, options: Options) -> BucketIndex:
+        """OptionError for hash fields that are not in the record key."""
+        options.value(BUCKET_ENGINE)
+        keys = config.record_key_fields
+        fields = options.value(BUCKET_FIELDS) or keys
+        if not keys or not set(fields) <= set(keys):
+            raise OptionError(
+                f"table {config.name}: {BUCKET_FIELDS.key} names {', '.join(fields) or 'nothing'},"
+                f" the record key is {', '.join(keys) or 'made by the writer'}",
+                option=BUCKET_FIELDS.key,
+                found=fields,
+                expected=keys,
+            )
+        return cls(options.value(BUCKETS), fields)
+
+    @property
+    def names(self) -> GroupNames:
+        return BUCKET_NAMES
+
+    @property
+    def recorded(self) -> Mapping[str, str]:
+        return {
+            INDEX_TYPE.key: IndexType.BUCKET.value,
+            BUCKETS.key: str(self.buckets),
+            BUCKET_FIELDS.key: ",".join(self.hash_fields),
+        }
+
+    def look_up(self, table: HudiTable, files: CandidateFiles) -> BucketLookUp:
+        del table
+        for path, of_path in files.items():
+            groups_by_number(path, of_path, self.buckets)  # refuses foreign groups on the driver already
+        return BucketLookUp(files, self.buckets, self.hash_fields)
+
+
+@dataclass(frozen=True)
+class BucketLookUp(KeyLookUp):
+    """Hashes keys; a group that the partition does not have yet gets the tag of its bucket's number."""
+
+    files: CandidateFiles
     buckets: int
     hash_fields: tuple[str, ...]
 
-    def __post_init__(self) -> None:
-        for path, files in self.files.items():
-            groups_by_number(path, files, self.buckets)  # refuses foreign groups on the driver already
+    def candidates(self, keyed: pa.Table) -> LookedUp:
+        return by_partition(keyed, self._of_partition)
 
-    def tag(self, keyed: pa.Table) -> Tags:
-        return by_partition(keyed, self._tag)
-
-    def _tag(self, path: str, rows: pa.Table) -> Tags:
-        tag_of = new_group(np.arange(self.buckets))
+    def _of_partition(self, path: str, keys: pa.Array, _rows: npt.NDArray[np.int64]) -> LookedUp:
+        number_of = tag_of_new_group(np.arange(self.buckets))
         groups = groups_by_number(path, self.files.get(path, ()), self.buckets)
-        tag_of[list(groups)] = list(groups.values())
-        return tag_of[bucket_numbers(single(rows.column(RECORD_KEY)), self.hash_fields, self.buckets)]
+        number_of[list(groups)] = self.files.first_number(path) + np.array(list(groups.values()), np.int64)
+        return LookedUp(number_of[bucket_numbers(keys, self.hash_fields, self.buckets)])
 
 
-def groups_by_number(path: str, files: Sequence[IndexFile], buckets: int) -> dict[int, int]:
+def groups_by_number(path: str, files: Sequence[CandidateFile], buckets: int) -> dict[int, int]:
     """Bucket number → position of its file. TableMismatchError where a group has none, or two have one."""
     found: dict[int, int] = {}
     for position, file in enumerate(files):
-        prefix = file.file_id[:DIGITS]
-        number = int(prefix) if prefix.isdecimal() else buckets
-        if number >= buckets or found.setdefault(number, position) != position:
+        number = BUCKET_NAMES.number_of(file.file_id)
+        if number is None or number >= buckets or found.setdefault(number, position) != position:
             raise TableMismatchError(
                 f"partition {path or 'of the table'}: group {file.file_id} is not that of one of {buckets} buckets",
                 hint="all writers of a table have to use one index, with one number of buckets",
@@ -53,8 +95,3 @@ def groups_by_number(path: str, files: Sequence[IndexFile], buckets: int) -> dic
                 expected=buckets,
             )
     return found
-
-
-def bucket_file_id(number: int) -> str:
-    """A new file group for a bucket."""
-    return f"{number:0{DIGITS}d}{str(uuid.uuid4())[DIGITS:]}-0"

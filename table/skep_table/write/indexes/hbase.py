@@ -1,33 +1,30 @@
-"""HBASE: an HBase table that says where each key is, by way of a Thrift gateway.
+"""HBASE: an HBase table that stores where each key is, used through a Thrift gateway.
 
 Rows are as Hudi writes them: the record key, and in family `_s` the commit, the file group and the partition path. They
 are written before the commit completes. So an entry counts only when its commit is on the timeline and its file group
-lives: keys of all others, and only these, are looked up in the base files, where the truth is.
+is live; the keys of all others, and only these, are looked up in the base files.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
-from functools import partial
-from typing import Any, Final
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, ClassVar, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from skep_table.basefile import read_base
 from skep_table.errors import EnvironmentMissingError, OptionError, StorageError
-from skep_table.merge import MergeRule
+from skep_table.instant_time import InstantTime
+from skep_table.names import FileGroupId
 from skep_table.options import Options
-from skep_table.runner import ThreadRunner
-from skep_table.schema.types import COMMIT_TIME, RECORD_KEY
+from skep_table.schema.types import RECORD_KEY
 from skep_table.table import HudiTable
-from skep_table.timeline.metadata import WriteStat
-from skep_table.write.index import NEW_KEY
-from skep_table.write.indexes.base import Files, GlobalIndex, Places
-from skep_table.write.indexes.footers import GlobalFooterIndex, place_of
+from skep_table.write.candidates import CandidateFiles
+from skep_table.write.indexes.bloom_lookup import BloomLookUp
+from skep_table.write.indexes.contract import Index, KeyLookUp, LookedUp, Mask, single
 from skep_table.write.options import (
     HBASE_GATEWAY,
     HBASE_GET_BATCH,
@@ -36,6 +33,8 @@ from skep_table.write.options import (
     HBASE_QUORUM,
     HBASE_TABLE,
 )
+from skep_table.write.tags import NEW_KEY
+from skep_table.write.written import WrittenKeys
 
 COMMIT, GROUP, PARTITION = b"_s:commit_ts", b"_s:file_name", b"_s:partition_path"
 _TIMEOUT_MS: Final = 30_000
@@ -65,7 +64,7 @@ class Gateway:
         return cls(host, int(port) if port else _PORT, table, *batches)
 
     def check(self) -> None:
-        """StorageError when nobody answers, OptionError when the table is not there."""
+        """StorageError when the gateway does not answer, OptionError when the table is missing."""
         with self._connected() as connection:
             if self.table.encode() not in connection.tables():
                 raise OptionError(
@@ -87,6 +86,7 @@ class Gateway:
                     yield at[key], entry
 
     def put(self, keys: Sequence[str], commit: str, group: str, partition: str) -> None:
+        """Puts one entry for each key, in batches; an existing one is replaced."""
         entry = {COMMIT: commit.encode(), GROUP: group.encode(), PARTITION: partition.encode()}
         cells = self.put_batch * len(entry)  # happybase counts those
         with self._connected() as connection, connection.table(self.table).batch(batch_size=cells) as batch:
@@ -116,67 +116,63 @@ class Gateway:
 
 
 @dataclass(frozen=True)
-class HbaseIndex(GlobalIndex):
-    """Asks HBase, and the base files for what HBase does not know for sure."""
+class HbaseIndex(Index):
+    """Looks keys up in HBase; those whose entry does not count, in the base files."""
+
+    gateway: Gateway
+    moves: bool = False
+    is_global = True
+    keeps_keys = True
+
+    @classmethod
+    def of(cls, options: Options) -> HbaseIndex:
+        """OptionError when the gateway or the table is not named."""
+        return cls(Gateway.of(options), options.value(HBASE_MOVES))
+
+    def look_up(self, table: HudiTable, files: CandidateFiles) -> HbaseLookUp:
+        self.gateway.check()
+        return HbaseLookUp(self.gateway, table, files, BloomLookUp(table, files, is_global=True))
+
+    def on_written(self, written: WrittenKeys) -> None:
+        """Puts the new keys before the commit completes. The entry of a key that is updated stays as it is: it must
+        be valid when this write fails."""
+        for keys in written.keys.chunks:
+            self.gateway.put(keys.to_pylist(), written.instant_time, written.file_id, written.partition_path)
+
+
+@dataclass(frozen=True)
+class HbaseLookUp(KeyLookUp):
+    """An entry counts when its commit is completed and its file group is live; `by_files` finds the other keys."""
+
+    confirms: ClassVar[bool] = True
 
     gateway: Gateway
     table: HudiTable
-    files: Files
-    rule: MergeRule
-    combine: bool
-    update_partition_path: bool
+    files: CandidateFiles
+    by_files: BloomLookUp
 
-    @classmethod
-    def of(cls, table: HudiTable, files: Files, options: Options, rule: MergeRule, combine: bool) -> HbaseIndex:
-        gateway = Gateway.of(options)
-        gateway.check()
-        return cls(gateway, table, files, rule, combine, options.value(HBASE_MOVES))
-
-    def find(self, keys: pa.Array) -> Places:
-        number_of = {
-            (path, file.file_id): number
-            for number, (path, file) in enumerate((path, file) for path, each in self.files.items() for file in each)
-        }
+    def candidates(self, keyed: pa.Table) -> LookedUp:
+        keys = single(keyed.column(RECORD_KEY))
         encoded = keys.dictionary_encode()
-        distinct = encoded.dictionary
-        found = np.full(len(distinct), NEW_KEY, np.int64)
-        unsure: list[int] = []
-        counts = self.table.timeline.is_completed_or_archived
-        for at, entry in self.gateway.get(distinct.to_pylist()):
-            group = entry[PARTITION].decode(), entry[GROUP].decode()
-            if counts(entry[COMMIT].decode()) and group in number_of:
-                found[at] = number_of[group]
+        found = np.full(len(encoded.dictionary), NEW_KEY, np.int64)
+        unsure = np.zeros(len(encoded.dictionary), np.bool_)
+        is_valid = self.table.timeline.is_completed_or_archived
+        for at, entry in self.gateway.get(encoded.dictionary.to_pylist()):
+            group = FileGroupId(entry[PARTITION].decode(), entry[GROUP].decode())
+            if is_valid(InstantTime(entry[COMMIT].decode())) and group in self._numbers:
+                found[at] = self._numbers[group]
             else:
-                unsure.append(at)
-        places = place_of(found[encoded.indices.to_numpy()], self.files)
-        return self._checked(keys, places, np.isin(encoded.indices.to_numpy(), unsure)) if unsure else places
+                unsure[at] = True
+        of_rows = encoded.indices.to_numpy(zero_copy_only=False)
+        numbers, rows = found[of_rows], np.flatnonzero(unsure[of_rows])
+        if not len(rows):
+            return LookedUp(numbers)
+        looked_up = self.by_files.candidates(keyed.take(pa.array(rows))).candidates
+        return LookedUp(numbers, replace(looked_up, rows=rows[looked_up.rows]))
 
-    def _checked(self, keys: pa.Array, places: Places, unsure: np.ndarray) -> Places:
-        footers = GlobalFooterIndex(self.table, self.files, self.rule, self.combine, self.update_partition_path)
-        rows = np.flatnonzero(unsure)
-        answer = footers.find(keys.take(pa.array(rows)))
-        tags = places.tags.copy()
-        tags[rows] = answer.tags
-        return Places(pc.replace_with_mask(places.partitions, pa.array(unsure), answer.partitions), tags)
+    def confirm(self, number: int, keys: pa.Array) -> Mask:
+        return self.by_files.confirm(number, keys)
 
-
-def record_keys(table: HudiTable, options: Options, instant_time: str, stats: Sequence[WriteStat]) -> None:
-    """Tells HBase where the new keys of a write are: after its files are written, before it commits."""
-    gateway = Gateway.of(options)
-    with_new = [stat for stat in stats if stat.num_inserts and not stat.is_log]
-    ThreadRunner().map(partial(_record, table, gateway, instant_time), with_new)
-
-
-def _record(table: HudiTable, gateway: Gateway, instant_time: str, stat: WriteStat) -> None:
-    for batch in read_base(table.storage, stat.path, columns=[RECORD_KEY, COMMIT_TIME]):
-        keys = batch.column(0).filter(pc.equal(batch.column(1), instant_time)).to_pylist()
-        if stat.num_update_writes:
-            # A key that is updated has an entry, which must outlive this write should it fail.
-            known = {
-                at
-                for at, entry in gateway.get(keys)
-                if entry[GROUP].decode() == stat.file_id
-                and table.timeline.is_completed_or_archived(entry[COMMIT].decode())
-            }
-            keys = [key for at, key in enumerate(keys) if at not in known]
-        gateway.put(keys, instant_time, stat.file_id, stat.partition_path)
+    @cached_property
+    def _numbers(self) -> dict[FileGroupId, int]:
+        return self.files.numbers()

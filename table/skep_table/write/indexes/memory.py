@@ -8,18 +8,16 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from skep_table.merge import MergeRule
 from skep_table.schema.types import RECORD_KEY
 from skep_table.slices import read_slice
 from skep_table.table import HudiTable
 from skep_table.view import FileSlice
-from skep_table.write.index import NEW_KEY
-from skep_table.write.indexes.base import Files, GlobalIndex, Places
-from skep_table.write.indexes.footers import place_of
+from skep_table.write.candidates import CandidateFiles
+from skep_table.write.indexes.contract import FileNumbers, Index, KeyLookUp, LookedUp, positions, single
+from skep_table.write.tags import NEW_KEY
 
-# table → (partition path, file id) → what the slice was made of, and its keys
+# table → (partition path, file id) → the files of the slice, and its keys
 _Known = dict[tuple[str, str], tuple[tuple[str, ...], pa.Array]]
 _tables: dict[str, _Known] = {}
 _lock = threading.Lock()
@@ -30,19 +28,15 @@ class InMemoryWarning(UserWarning):
 
 
 @dataclass(frozen=True)
-class InMemoryIndex(GlobalIndex):
-    """`keys` and, row by row, `owners`: the position of the key's file among all files."""
+class InMemoryIndex(Index):
+    """Holds all keys of the tables that this process writes to, those in log files too."""
 
-    files: Files
-    keys: pa.Array
-    owners: np.ndarray
-    rule: MergeRule
-    combine: bool
-    update_partition_path: bool
+    moves: bool = True
+    is_global = True
+    finds_log_keys = True
 
-    @classmethod
-    def of(cls, table: HudiTable, files: Files, rule: MergeRule, combine: bool, moves: bool) -> InMemoryIndex:
-        """Reads the keys of what has changed since this process looked last."""
+    def look_up(self, table: HudiTable, files: CandidateFiles) -> InMemoryLookUp:
+        """Reads the keys of the slices that changed since the last look-up of this process."""
         root = table.storage.root
         with _lock:
             if root not in _tables:
@@ -55,16 +49,22 @@ class InMemoryIndex(GlobalIndex):
             _tables[root] = known
         held = [known[path, file.file_id][1] for path, of_path in files.items() for file in of_path]
         owners = np.repeat(np.arange(len(held)), [len(keys) for keys in held])
-        together = pa.concat_arrays(held) if held else pa.array([], pa.string())
-        return cls(files, together, owners, rule, combine, moves)
-
-    def find(self, keys: pa.Array) -> Places:
-        at = pc.fill_null(pc.index_in(keys, value_set=self.keys), -1).to_numpy()
-        owners = np.append(self.owners, NEW_KEY)  # the last one answers for -1
-        return place_of(owners[at], self.files)
+        keys = pa.concat_arrays(held) if held else pa.array([], pa.string())
+        return InMemoryLookUp(keys, np.append(owners, NEW_KEY))
 
 
-def _refreshed(table: HudiTable, files: Files, before: _Known) -> _Known:
+@dataclass(frozen=True)
+class InMemoryLookUp(KeyLookUp):
+    """`keys` and, for each, the number of the file that holds it; one more at the end for keys that none holds."""
+
+    keys: pa.Array
+    owners: FileNumbers
+
+    def candidates(self, keyed: pa.Table) -> LookedUp:
+        return LookedUp(self.owners[positions(single(keyed.column(RECORD_KEY)), self.keys, -1)])
+
+
+def _refreshed(table: HudiTable, files: CandidateFiles, before: _Known) -> _Known:
     view = table.view()
     now: _Known = {}
     for path, of_path in files.items():

@@ -1,0 +1,94 @@
+"""The process behind `ours.ArrowWriter`: skep's writer without Spark, or delta-rs, on rows that are in memory."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+sys.path[0] = str(Path(__file__).resolve().parents[1])
+
+import pyarrow as pa  # noqa: E402
+import pyarrow.parquet as pq  # noqa: E402
+
+from benchmarks import data  # noqa: E402
+from benchmarks.peers.spelling import spell  # noqa: E402
+from benchmarks.peers.worker import serve  # noqa: E402
+from skep_table.commit.create import TableSpec, create_table  # noqa: E402
+from skep_table.query import ReadRequest, read  # noqa: E402
+from skep_table.runner import ThreadRunner  # noqa: E402
+from skep_table.storage import LocalStorage  # noqa: E402
+from skep_table.table import HudiTable  # noqa: E402
+from skep_table.table_config import TableType  # noqa: E402
+from skep_table.write.local import LocalWriter  # noqa: E402
+
+Json = dict[str, Any]
+
+
+class Rows:
+    """The rows of both tasks, as one chunk each."""
+
+    def load(self, *, inserts: str, changes: str) -> Json:
+        self._inserts = pq.read_table(inserts).combine_chunks()
+        self._changes = pq.read_table(changes).combine_chunks()
+        return {}
+
+
+class Skep(Rows):
+    """skep on two threads."""
+
+    def __init__(self, kind: str) -> None:
+        self._kind = TableType(kind)
+
+    def bulk(self, *, path: str) -> Json:
+        spec = TableSpec(
+            name="measured",
+            schema=data.SCHEMA,
+            record_key=("id",),
+            ordering="ts",
+            partition_by=("part",),
+            type=self._kind,
+        )
+        return self._written(create_table(LocalStorage(path), spec), "bulk_insert", self._inserts)
+
+    def upsert(self, *, path: str) -> Json:
+        return self._written(HudiTable.open(path), "upsert", self._changes)
+
+    def _written(self, table: HudiTable, operation: str, rows: pa.Table) -> Json:
+        result = getattr(LocalWriter(table.with_context(runner=ThreadRunner(2))), operation)(rows)
+        return {"files": result.files}
+
+    def sums(self, *, path: str) -> Json:
+        found = read(HudiTable.open(path), ReadRequest(columns=data.SUMMED)).to_arrow()
+        return {"rows": [spell(data.sums(found))]}
+
+
+class Delta(Rows):
+    """delta-rs; its threads are as many as there are cores."""
+
+    def bulk(self, *, path: str) -> Json:
+        from deltalake import write_deltalake
+
+        write_deltalake(path, self._inserts, partition_by=["part"])
+        return {}
+
+    def upsert(self, *, path: str) -> Json:
+        from deltalake import DeltaTable
+
+        merge = DeltaTable(path).merge(
+            self._changes, "t.id = s.id and t.part = s.part", source_alias="s", target_alias="t"
+        )
+        merge.when_matched_update_all("s.ts >= t.ts").when_not_matched_insert_all().execute()
+        return {}
+
+    def sums(self, *, path: str) -> Json:
+        from deltalake import DeltaTable
+
+        found = pa.table(DeltaTable(path).to_pyarrow_table(columns=list(data.SUMMED)))
+        return {"rows": [spell(data.sums(found))]}
+
+
+if __name__ == "__main__":
+    pa.set_cpu_count(2)
+    kind = sys.argv[2]
+    serve(lambda: Delta() if kind == "delta" else Skep(kind))

@@ -1,0 +1,87 @@
+"""Parameters that several commands share: a metastore's address, settings, and dataclasses that group options."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+
+import typer
+
+from skep_table.errors import InputError
+
+if TYPE_CHECKING:
+    from skep.config import Settings
+    from skep_catalog.client import Metastore
+
+WarehouseOption = Annotated[
+    str | None,
+    typer.Option("--warehouse", "-w", help="Its folder; else as configured.", show_default=False),
+]
+MetastoreOption = Annotated[
+    str | None,
+    typer.Option("--metastore", "-m", help="Address; else as configured, or the warehouse's.", show_default=False),
+]
+
+
+def scoped(command: Callable[..., None]) -> Callable[..., None]:
+    """Expands a parameter whose type is a dataclass into one option per field, in the order of the fields.
+
+    Commands that take the same dataclass therefore have the same options with the same help.
+    """
+    parameters: list[inspect.Parameter] = []
+    groups: dict[str, type] = {}
+    for parameter in inspect.signature(command, eval_str=True).parameters.values():
+        group = parameter.annotation
+        if not (isinstance(group, type) and dataclasses.is_dataclass(group)):
+            parameters.append(parameter)
+            continue
+        groups[parameter.name] = group
+        types = get_type_hints(group, include_extras=True)
+        parameters += [
+            inspect.Parameter(field.name, parameter.kind, default=field.default, annotation=types[field.name])
+            for field in dataclasses.fields(group)
+        ]
+
+    @functools.wraps(command)
+    def expanded(**given: Any) -> None:
+        for name, group in groups.items():
+            given[name] = group(**{field.name: given.pop(field.name) for field in dataclasses.fields(group)})
+        command(**given)
+
+    expanded.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    expanded.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return expanded
+
+
+def settings_of(pairs: list[str] | None, flag: str = "--option") -> dict[str, str]:
+    """`KEY=VALUE` arguments of a flag as a mapping. InputError for one without `=`."""
+    settings = {}
+    for pair in pairs or ():
+        key, separator, value = pair.partition("=")
+        if not separator or not key.strip():
+            raise InputError(f"{flag} takes KEY=VALUE, not {pair!r}", option=flag, found=pair)
+        settings[key.strip()] = value
+    return settings
+
+
+@contextmanager
+def connected(metastore: str | None, warehouse: str | None) -> Iterator[tuple[Metastore, Settings]]:
+    """A client of the metastore that flags and settings name, else of the warehouse's own; and these settings."""
+    from skep.config import load
+    from skep_catalog.client import Metastore
+
+    settings = load({"metastore": metastore, "warehouse": warehouse}).settings
+    with ExitStack() as stack:
+        if settings.metastore is not None:
+            client = Metastore.connect(settings.metastore, settings.options)
+        else:
+            from skep_catalog.embedded import EmbeddedMetastore
+
+            # Settings for TLS and Kerberos are those of other metastores.
+            embedded = stack.enter_context(EmbeddedMetastore.start_or_join(settings.warehouse))
+            client = Metastore.connect(embedded.uri, revived=embedded.revived)
+        yield stack.enter_context(client), settings

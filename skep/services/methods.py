@@ -1,0 +1,160 @@
+"""The table services as methods of a table: each runs one service and returns what it did."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from skep.services.modes import Mode, Work, cleaning, clustering, compaction, expiry, log_compaction
+from skep.services.runner import Services
+from skep_table.instant_time import InstantTime
+from skep_table.services.done import Done
+from skep_table.table import HudiTable
+
+if TYPE_CHECKING:
+    from skep_table.services.archive_plan import ArchivePlan
+    from skep_table.timeline.plans import RestoreMetadata, RollbackMetadata, SavepointMetadata
+
+_PLAN = "hoodie.clustering.plan.strategy."
+Text = str | Sequence[str]
+
+
+class ServiceMethods:
+    """Mixed into `Table`. Options are Hudi's: `**{"hoodie.…": …}`; they apply to the one call."""
+
+    _hudi: HudiTable
+    _sync: Callable[[], Any] | None
+
+    def services(self) -> Services:
+        """How the services of this table run."""
+        raise NotImplementedError
+
+    def compact(
+        self,
+        *,
+        logs: bool = False,
+        plan: bool = False,
+        schedule: bool = False,
+        execute: bool | str = False,
+        **options: object,
+    ) -> list[Done]:
+        """Merges log files into base files: executes pending plans, then plans a compaction and executes it.
+
+        `logs`: merges the log files of each slice into one log file only. `plan`: a preview, nothing changes;
+        `schedule`: only writes the plan; `execute`: only executes pending plans, or that of one instant.
+        """
+        mode = Mode.of(plan=plan, schedule=schedule, execute=execute)
+        return self._run(options, log_compaction(mode) if logs else compaction(mode))
+
+    def cluster(
+        self,
+        *,
+        sort_by: Text | None = None,
+        curve: str | None = None,
+        partitions: Text | None = None,
+        plan: bool = False,
+        schedule: bool = False,
+        execute: bool | str = False,
+        **options: object,
+    ) -> list[Done]:
+        """Rewrites small files into large ones, rows sorted by `sort_by`, or along a `curve` (z-order, hilbert)
+        through these columns. `plan`, `schedule`, `execute`: as of `compact`."""
+        named: dict[str, object | None] = {
+            f"{_PLAN}sort.columns": _joined(sort_by),
+            "hoodie.layout.optimize.strategy": curve,
+            f"{_PLAN}partition.selected": _joined(partitions),
+        }
+        given = {key: value for key, value in named.items() if value is not None}
+        return self._run({**given, **options}, clustering(Mode.of(plan=plan, schedule=schedule, execute=execute)))
+
+    def clean(
+        self, *, plan: bool = False, schedule: bool = False, execute: bool | str = False, **options: object
+    ) -> list[Done]:
+        """Deletes the files that no read within the retention needs. `plan`, `schedule`, `execute`: as of `compact`."""
+        return self._run(options, cleaning(Mode.of(plan=plan, schedule=schedule, execute=execute)))
+
+    def archive(self, *, plan: bool = False, **options: object) -> ArchivePlan:
+        """Moves old instants out of the active timeline; returns what was moved, and what held the rest back.
+
+        `plan`: returns what would be moved and changes nothing.
+        """
+        from skep_table.services.archive import archive
+        from skep_table.services.archive_plan import plan_archive
+
+        table = self.services().on(self._hudi.with_options(options))
+        return plan_archive(table.reload()) if plan else archive(table)
+
+    def expire(self, days: int | None = None, *, plan: bool = False, **options: object) -> list[Done]:
+        """Drops the partitions that were not written to for `days` days. `plan`: returns their number only."""
+        from skep_table.services.ttl import TTL_DAYS
+
+        given = {TTL_DAYS.key: days} if days is not None else {}
+        return self._run({**given, **options}, expiry(Mode(plan=plan)))
+
+    def rollback(self, instant: str, **options: object) -> RollbackMetadata:
+        """Rolls back a pending write, or the newest completed one."""
+        from skep_table.services.rollback import roll_back_instant
+
+        done = roll_back_instant(self.services().on(self._hudi.with_options(options)), InstantTime(instant))
+        self.sync_changed()
+        return done
+
+    def savepoint(self, instant: str | None = None, *, user: str = "", comments: str = "") -> SavepointMetadata:
+        """Keeps the files of a commit (the last one) from being cleaned, so that the table can be restored to it."""
+        from skep_table.services.savepoint import create_savepoint
+
+        time = InstantTime(instant) if instant else None
+        return create_savepoint(self.services().on(self._hudi), time, user=user, comments=comments)
+
+    def savepoints(self) -> dict[InstantTime, SavepointMetadata]:
+        """The files that each savepoint keeps, by its instant."""
+        return self._hudi.reload().savepoints()
+
+    def delete_savepoint(self, instant: str) -> None:
+        """Deletes a savepoint: the commit may be cleaned and archived again."""
+        from skep_table.services.savepoint import delete_savepoint
+
+        delete_savepoint(self.services().on(self._hudi), InstantTime(instant))
+
+    def restore(self, savepoint: str, **options: object) -> RestoreMetadata | None:
+        """Rolls back every write after a savepoint, newest first. None when there are none."""
+        from skep_table.services.restore import restore
+
+        done = restore(self.services().on(self._hudi.with_options(options)), InstantTime(savepoint))
+        self.sync_changed()
+        return done
+
+    def maintain(self, *, plan: bool = False, **options: object) -> list[Done]:
+        """Runs what is due: pending plans, compaction, clustering and expiry where options enable them, clean, archive.
+
+        `plan`: returns what is due and changes nothing. A service that an active writer blocks is left for later; the
+        error of a service that fails is raised when the others are done.
+        """
+        from skep_table.services.automatic import maintain
+        from skep_table.services.preview import preview_maintenance
+
+        services = self.services()
+        table = services.on(self._hudi.with_options(options)).reload()
+        if plan:
+            return list(preview_maintenance(table))
+        done = services.run(table, maintain(table))
+        for each in done:
+            if each.error is not None:
+                raise each.error
+        return done
+
+    def _run(self, options: Mapping[str, object], work: Work) -> list[Done]:
+        services = self.services()
+        table = services.on(self._hudi.with_options(options)).reload()
+        done = work(table)
+        services.call_hooks(table, done)
+        return done
+
+    def sync_changed(self) -> None:
+        """Syncs after a rollback or restore. Nothing, for a table that belongs to no lake."""
+        if self._sync is not None:
+            self._sync()
+
+
+def _joined(names: Text | None) -> str | None:
+    return names if names is None or isinstance(names, str) else ",".join(names)

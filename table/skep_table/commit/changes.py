@@ -1,0 +1,80 @@
+"""Which commits completed since a snapshot, and which file groups an instant changes, by its metadata or its plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from skep_table.instant_time import InstantTime
+from skep_table.names import FileGroupId
+from skep_table.table import HudiTable
+from skep_table.timeline.instant import DATA_ACTIONS, Action, Instant
+from skep_table.timeline.metadata import CommitMetadata, WriteOperation
+from skep_table.timeline.plans import CompactionPlan, RequestedReplaceMetadata
+from skep_table.timeline.timeline import WRITE_ACTIONS
+
+
+def completed_since(began: HudiTable, now: HudiTable) -> tuple[Instant, ...]:
+    """The commits that completed between two snapshots of a table, including those that are archived by now."""
+    known = set(began.timeline.completed().instants)
+    found = [instant for instant in now.timeline.completed().data() if instant not in known]
+    ran = {i.requested_time for i in began.timeline.pending() if i.action in WRITE_ACTIONS}
+    missing = {time for time in ran if now.timeline.is_archived(time) and not now.timeline.contains(time)}
+    if missing:
+        found += [i for i in now.timeline.archived() if i.requested_time in missing and i.action in DATA_ACTIONS]
+    return tuple(found)
+
+
+def touched_groups(table: HudiTable, instant: Instant) -> frozenset[FileGroupId]:
+    """The file groups that an instant has written or replaced, or is going to, by its plan or its inflight file."""
+    planned = planned_groups(table, instant)
+    if planned is not None:
+        return planned
+    return groups_of(table.commit_metadata(instant)) if instant.state is not instant.state.REQUESTED else frozenset()
+
+
+def groups_of(metadata: CommitMetadata) -> frozenset[FileGroupId]:
+    """The file groups that a commit wrote or replaced."""
+    # What is only planned names its partition in the key alone.
+    written = [
+        FileGroupId(path, stat.file_id) for path, stats in metadata.partition_to_write_stats.items() for stat in stats
+    ]
+    replaced = [
+        FileGroupId(path, file_id)
+        for path, file_ids in (metadata.partition_to_replace_file_ids or {}).items()
+        for file_id in file_ids
+    ]
+    return frozenset(group for group in written + replaced if group.file_id)
+
+
+def services_planned_after(table: HudiTable, time: InstantTime) -> Iterator[Instant]:
+    """Pending compactions, log compactions and clusterings with a requested time after `time`."""
+    for other in table.timeline.pending():
+        if other.requested_time.is_after(time) and (
+            other.action in (Action.COMPACTION, Action.LOG_COMPACTION, Action.CLUSTERING) or is_clustering(table, other)
+        ):
+            yield other
+
+
+def is_clustering(table: HudiTable, instant: Instant) -> bool:
+    """Whether a pending instant is a clustering: in timeline layout 1 its file is that of a replace commit."""
+    if instant.action is not Action.REPLACE_COMMIT or instant.is_completed:
+        return instant.action is Action.CLUSTERING
+    plan = table.requested_plan(RequestedReplaceMetadata, instant)
+    return plan is not None and plan.operation_type == WriteOperation.CLUSTER.value
+
+
+def planned_groups(table: HudiTable, instant: Instant) -> frozenset[FileGroupId] | None:
+    """The file groups in the plan of a pending compaction or clustering; None for any other instant."""
+    if instant.is_completed:
+        return None
+    if instant.action in (Action.COMPACTION, Action.LOG_COMPACTION):
+        compaction = table.requested_plan(CompactionPlan, instant)
+        operations = compaction.operations if compaction else ()
+        return frozenset(FileGroupId(each.partition_path or "", each.file_id or "") for each in operations)
+    if not is_clustering(table, instant):
+        return None
+    replace = table.requested_plan(RequestedReplaceMetadata, instant)
+    groups = replace.clustering_plan.input_groups if replace and replace.clustering_plan else ()
+    return frozenset(
+        FileGroupId(each.partition_path or "", each.file_id or "") for group in groups for each in group.slices
+    )

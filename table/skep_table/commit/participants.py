@@ -1,0 +1,118 @@
+"""What takes part in a commit beside the timeline: data files, the metadata table, indexes outside the table.
+
+Each participant is called at three points of the protocol (`states.py`). What one has prepared or committed counts
+only if the instant completes: a participant either makes its entries void by themselves until then, as the HBASE index
+does, or deletes them in `abort`.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from skep_table.commit.data_files import delete_files, delete_new_partitions, files_of_instant, sync_written
+from skep_table.commit.markers import close_markers, delete_markers, marker_files, parse_markers
+from skep_table.commit.writable import drop_metadata_table
+from skep_table.names import BaseFileName
+from skep_table.table import HudiTable
+from skep_table.timeline.instant import Action, Instant
+from skep_table.timeline.metadata import CommitMetadata
+
+
+class Participant(Protocol):
+    """Keeps its own data in step with a table's commits. Every method may be repeated after a failure."""
+
+    def prepare(self, table: HudiTable, instant: Instant, metadata: CommitMetadata) -> None:
+        """Outside the lock, after all data files are written and before conflicts are checked: the slow part.
+
+        `table` is the snapshot that the commit is based on. Called again when a write retries after a conflict.
+        """
+        ...
+
+    def commit(self, table: HudiTable, instant: Instant, metadata: CommitMetadata) -> None:
+        """Under the table's lock, between the conflict check and the completed file.
+
+        `table` is the snapshot taken under the lock; `metadata` is what the completed file is going to hold. The
+        instant may still fail after it.
+        """
+        ...
+
+    def abort(self, table: HudiTable, instant: Instant) -> None:
+        """Undoes `prepare` and `commit` of an instant that does not complete, or that is rolled back later.
+
+        For the participants of a table (`table_participants`) any process may call it, also after a kill: what there
+        is to undo has to be found from the table and the instant alone.
+        """
+        ...
+
+
+class MetadataTable:
+    """Hudi's metadata table. skep writes none yet, so one that another writer has added is dropped under the lock.
+
+    A metadata table that is kept writes its delta commit of the same instant time in `commit`, and rolls it back in
+    `abort`, where it finds it on the metadata table's own timeline.
+    """
+
+    def prepare(self, table: HudiTable, instant: Instant, metadata: CommitMetadata) -> None:
+        """Nothing: there is none to prepare."""
+
+    def commit(self, table: HudiTable, instant: Instant, metadata: CommitMetadata) -> None:  # noqa: ARG002
+        """Drops it where another writer made one since the commit began: its listing would miss this commit.
+
+        MetadataTableError where the options forbid that.
+        """
+        drop_metadata_table(table)
+
+    def abort(self, table: HudiTable, instant: Instant) -> None:
+        """Nothing: a dropped metadata table holds no entries of the instant."""
+
+
+def table_participants(table: HudiTable) -> tuple[Participant, ...]:  # noqa: ARG001 - one day, its settings decide
+    """The participants that the table itself requires, the same for every process that writes to it."""
+    return (MetadataTable(),)
+
+
+class DataFiles:
+    """The base and log files of one commit, found again by its markers."""
+
+    def __init__(self) -> None:
+        self._marker_files: list[str] = []
+
+    def prepare(self, table: HudiTable, instant: Instant, metadata: CommitMetadata) -> None:  # noqa: ARG002
+        """Makes the files durable, all together. StorageError."""
+        sync_written(table.storage, metadata)
+
+    def commit(self, table: HudiTable, instant: Instant, metadata: CommitMetadata) -> None:
+        """Ends the opening of files, and deletes those that losing task attempts left."""
+        storage, time = table.storage, instant.requested_time
+        close_markers(storage, time)
+        files = marker_files(storage, time)
+        self._marker_files = [file.path for file in files]
+        written = {stat.path for stat in metadata.stats}
+        announced = {marker.data_path for marker in parse_markers(storage, time, files)}
+        delete_files(table.context, sorted(path for path in announced - written if _is_own(path, instant)))
+
+    def delete_markers(self, table: HudiTable, instant: Instant, *others: str) -> None:
+        """After the completion. `others` are deleted with the markers, by one request on object stores."""
+        if table.storage.flags.atomic_rename:
+            delete_markers(table.storage, instant.requested_time)
+            table.storage.delete_many(others, durable=False)
+        else:  # no folders to delete
+            table.storage.delete_many([*others, *self._marker_files], durable=False)
+
+    def abort(self, table: HudiTable, instant: Instant) -> None:
+        """Deletes the files, the metafiles of partitions that came with them, and the markers."""
+        close_markers(table.storage, instant.requested_time)
+        files = files_written(table, instant)
+        delete_files(table.context, files)
+        delete_markers(table.storage, instant.requested_time)
+        delete_new_partitions(table.storage, files, instant.requested_time)
+
+
+def files_written(table: HudiTable, instant: Instant) -> list[str]:
+    """Data files of a pending instant, whoever wrote them."""
+    return [path for path in files_of_instant(table, instant.requested_time) if _is_own(path, instant)]
+
+
+def _is_own(path: str, instant: Instant) -> bool:
+    """Not the logs that writers have begun over the result of a compaction."""
+    return instant.action is not Action.COMPACTION or BaseFileName.parse(path.rpartition("/")[2]) is not None

@@ -1,0 +1,111 @@
+"""What a table works with: storage, options, lock, clock, runner and listeners, as one frozen value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, TypedDict
+
+from skep_table.clock import SYSTEM_CLOCK, Clock
+from skep_table.errors import LeaseLostError, LockError
+from skep_table.events import NO_EVENTS, Events
+from skep_table.lock import Lock, NoLock, held
+from skep_table.locks.options import LOCK_RETRIES, LOCK_TIMEOUT_SECONDS, LOCK_WAIT_MILLISECONDS
+from skep_table.options import Options
+from skep_table.runner import Runner, ThreadRunner
+from skep_table.storage import Storage
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+
+def _ignore(_error: LeaseLostError) -> None:
+    return None
+
+
+class ContextChanges(TypedDict, total=False):
+    """The fields of a TableContext that `HudiTable.with_context` can replace."""
+
+    options: Mapping[str, object]
+    lock: Lock
+    clock: Clock
+    events: Events
+    runner: Runner
+    conflict_check: Callable[[Any], None] | None
+    on_lost: Callable[[LeaseLostError], None]
+
+
+@dataclass(frozen=True, slots=True)
+class TableContext:
+    """The surroundings of one opened table, shared by its reads, writes and services.
+
+    `runner` runs the tasks of writes and services. `conflict_check` replaces the conflict strategy that the options
+    name; it receives a `commit.conflict.CommitCandidate`. `on_lost` is called from another thread when the heartbeat
+    of a write was lost, so that tasks which still run for it can be stopped.
+
+    In another process (a pickled table) only storage and options are the same: tasks read, the driver commits. A lock
+    does not travel either; acquiring it there is a LockError.
+    """
+
+    storage: Storage
+    options: Options = field(default_factory=Options)
+    lock: Lock = field(default_factory=NoLock)
+    clock: Clock = SYSTEM_CLOCK
+    events: Events = NO_EVENTS
+    runner: Runner = field(default_factory=ThreadRunner)
+    conflict_check: Callable[[Any], None] | None = None
+    on_lost: Callable[[LeaseLostError], None] = _ignore
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _unpickled, (self.storage, dict(self.options), isinstance(self.lock, NoLock))
+
+    def with_changes(self, **changes: Unpack[ContextChanges]) -> TableContext:
+        """A copy with these fields replaced. `with_options` adds options and keeps the others."""
+        if "options" in changes and not isinstance(changes["options"], Options):
+            changes["options"] = Options(changes["options"])
+        return replace(self, **changes)  # type: ignore[arg-type] # options are Options now
+
+    def with_options(self, more: Mapping[str, object]) -> TableContext:
+        """A copy with further options, which win over those of the same key."""
+        return replace(self, options=self.options.with_values(more)) if more else self
+
+    @property
+    def threads(self) -> ThreadRunner:
+        """Threads of this process, for calls that only wait for storage, whatever runs the tasks."""
+        return self.runner if isinstance(self.runner, ThreadRunner) else ThreadRunner()
+
+    @property
+    def lock_timeout_seconds(self) -> float:
+        """How long to wait for the lock: skep's option, else Hudi's wait time and its retries, else the default."""
+        options = self.options
+        if not options.is_set(LOCK_TIMEOUT_SECONDS) and (
+            options.is_set(LOCK_WAIT_MILLISECONDS) or options.is_set(LOCK_RETRIES)
+        ):
+            return options.value(LOCK_WAIT_MILLISECONDS) / 1000 * (1 + options.value(LOCK_RETRIES))
+        return options.value(LOCK_TIMEOUT_SECONDS)
+
+    def locked(self) -> AbstractContextManager[str]:
+        """Holds the lock for a block and yields the lock's id. LockTimeoutError when it is not granted in time."""
+        return held(self.lock, self.lock_timeout_seconds)
+
+
+class _LockElsewhere:
+    """Stands for the lock of a table that was pickled: committing without the lock would not exclude other writers."""
+
+    leased = False
+
+    def acquire(self, timeout_seconds: float) -> str:  # noqa: ARG002 - the protocol's signature
+        raise LockError(
+            "the table was opened in another process, and its lock can't be used here",
+            hint="open the table in this process, or give it a lock: table.with_context(lock=…)",
+        )
+
+    def release(self) -> None: ...
+
+    def ensure_held(self) -> None:
+        self.acquire(0)
+
+
+def _unpickled(storage: Storage, options: dict[str, str], unlocked: bool) -> TableContext:
+    return TableContext(storage, Options(options), NoLock() if unlocked else _LockElsewhere())

@@ -1,0 +1,19 @@
+"""What differs between table versions, as one object per version. Nothing outside compares version numbers.
+
+Table versions 6, 8 and 9 are known. A concept that differs is an attribute or method of `TableFormat`, named by that
+concept; a new version is a new object in `table_format`.
+"""
+
+from skep_table.format.logs import LogNaming
+from skep_table.format.reading import ReadRules
+from skep_table.format.table_format import WRITTEN, MergeSource, TableFormat, format_of, written_versions
+
+__all__ = [
+    "WRITTEN",
+    "LogNaming",
+    "MergeSource",
+    "ReadRules",
+    "TableFormat",
+    "format_of",
+    "written_versions",
+]

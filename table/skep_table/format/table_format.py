@@ -1,0 +1,139 @@
+"""The format of a table by its version: one frozen object, composed of the parts that differ."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from skep_table.format.logs import LogNaming
+from skep_table.format.reading import ReadRules
+from skep_table.names import MarkerType
+from skep_table.storage import Storage
+from skep_table.table_config import ARCHIVE_FOLDER, HISTORY_PATH, TIMELINE_PATH, TableConfig
+from skep_table.timeline.archive import ArchivedLog
+from skep_table.timeline.layout import TimelineLayout, layout_1, layout_2
+from skep_table.timeline.lsm_archive import LsmArchive
+from skep_table.timeline.timeline import Archive
+
+
+class MergeSource(Enum):
+    """Which table settings determine how rows with one key merge."""
+
+    PAYLOAD_CLASS = "hoodie.compaction.payload.class"
+    MERGE_MODE = "hoodie.record.merge.mode"
+
+
+@dataclass(frozen=True, slots=True)
+class TableFormat:
+    """What differs by table version.
+
+    `version` is the value of `hoodie.table.version`. `is_written`: skep writes tables of it, and does not only read
+    them. `prefixes_single_keys`: the COMPLEX key generator writes `id:k1` for one record key field too, not `k1`.
+    """
+
+    version: int
+    is_written: bool
+    logs: LogNaming
+    merge_source: MergeSource
+    prefixes_single_keys: bool
+    reads: ReadRules
+    _layout: Callable[[TableConfig], TimelineLayout]
+    _archive: Callable[[Storage, str], Archive]
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _format, (self.version,)
+
+    def timeline_layout(self, config: TableConfig) -> TimelineLayout:
+        """Names and encodings of the timeline's files, in the folders that the table's properties name."""
+        return self._layout(config)
+
+    def open_archive(self, storage: Storage, config: TableConfig) -> Archive:
+        """The archived timeline. Nothing is read before it is used."""
+        return self._archive(storage, self._layout(config).archive_folder)
+
+
+def _layout_1(config: TableConfig) -> TimelineLayout:
+    return layout_1(config.raw.get(ARCHIVE_FOLDER) or "archived")
+
+
+def _layout_2(config: TableConfig) -> TimelineLayout:
+    return layout_2(config.raw.get(TIMELINE_PATH) or "timeline", config.raw.get(HISTORY_PATH) or "history")
+
+
+_READS_OF_0_15: Final = ReadRules(
+    ranges_by_completion_time=False,
+    scans_fully_when_cleaned=False,
+    filters_commits_after_merge=False,
+    has_partial_updates=False,
+    partition_values_from_path=False,
+    widens_floats_exactly=True,
+    compact_change_images=False,
+)
+_READS_OF_1_0: Final = ReadRules(
+    ranges_by_completion_time=True,
+    scans_fully_when_cleaned=True,
+    filters_commits_after_merge=True,
+    has_partial_updates=True,
+    partition_values_from_path=True,
+    widens_floats_exactly=True,
+    compact_change_images=True,
+)
+_READS_OF_1_1: Final = ReadRules(
+    ranges_by_completion_time=True,
+    scans_fully_when_cleaned=True,
+    filters_commits_after_merge=True,
+    has_partial_updates=True,
+    partition_values_from_path=True,
+    widens_floats_exactly=False,
+    compact_change_images=True,
+)
+
+_VERSION_6: Final = TableFormat(
+    version=6,
+    is_written=True,
+    logs=LogNaming(of_delta_commit=False, marker_type=MarkerType.APPEND),
+    merge_source=MergeSource.PAYLOAD_CLASS,
+    prefixes_single_keys=False,
+    reads=_READS_OF_0_15,
+    _layout=_layout_1,
+    _archive=ArchivedLog,
+)
+_VERSION_8: Final = TableFormat(
+    version=8,
+    is_written=False,
+    logs=LogNaming(of_delta_commit=True, marker_type=MarkerType.CREATE),
+    merge_source=MergeSource.MERGE_MODE,
+    prefixes_single_keys=False,
+    reads=_READS_OF_1_0,
+    _layout=_layout_2,
+    _archive=LsmArchive,
+)
+_VERSION_9: Final = TableFormat(
+    version=9,
+    is_written=False,
+    logs=LogNaming(of_delta_commit=True, marker_type=MarkerType.CREATE),
+    merge_source=MergeSource.MERGE_MODE,
+    prefixes_single_keys=True,
+    reads=_READS_OF_1_1,
+    _layout=_layout_2,
+    _archive=LsmArchive,
+)
+_FORMATS: Final[Mapping[int, TableFormat]] = {each.version: each for each in (_VERSION_6, _VERSION_8, _VERSION_9)}
+WRITTEN: Final = _VERSION_6
+"""The format of new tables."""
+
+
+def _format(version: int) -> TableFormat:
+    return _FORMATS[version]
+
+
+def format_of(config: TableConfig) -> TableFormat:
+    """The format of a table. A TableConfig has one of the known versions."""
+    return _format(config.version)
+
+
+def written_versions() -> tuple[int, ...]:
+    """The table versions that skep writes, oldest first."""
+    return tuple(version for version, each in _FORMATS.items() if each.is_written)

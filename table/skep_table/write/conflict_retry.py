@@ -1,0 +1,112 @@
+"""A write that lost tries again at its instant: what others have not changed meanwhile stays as it was written."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Container, Mapping
+from dataclasses import dataclass, replace
+
+from skep_table.commit.options import CONFLICT_RETRIES
+from skep_table.context import TableContext
+from skep_table.errors import CommitConflictError
+from skep_table.names import FileGroupId
+from skep_table.write.bucket import BucketResult
+from skep_table.write.operation import Replaces
+from skep_table.write.plan import WritePlan
+from skep_table.write.profile import NO_BUCKET, Bucket, BucketPlan, PartitionRoute
+
+
+class ConflictRetries:
+    """How often a write may still try again."""
+
+    def __init__(self, context: TableContext) -> None:
+        self._context = context
+        self._left = context.options.value(CONFLICT_RETRIES)
+        self._done = 0
+
+    def __bool__(self) -> bool:
+        return self._done < self._left
+
+    def again(self, error: CommitConflictError, *, kept: int = 0) -> None:
+        """Before one more try. `kept`: the files that it need not write. Raises the error when it was the last."""
+        if not self:
+            raise error
+        self._done += 1
+        self._context.events.emit("write.retried", tries=self._done, error=error.message, kept=kept)
+        if not kept:
+            self._context.clock.sleep(random.uniform(0.5, 1) * min(5.0, 0.1 * 2**self._done))
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What a try planned, and what came of it. `replaced`: the groups that it takes the place of."""
+
+    plan: BucketPlan
+    results: tuple[BucketResult, ...]
+    replaced: Mapping[str, tuple[str, ...]] | None = None
+
+    def may_stay(self, plan: WritePlan) -> bool:
+        """Whether another try may keep some of it.
+
+        Not where the index looks at the whole table, or remembers keys by itself; and what was appended to logs is
+        written again, which is little work.
+        """
+        return (
+            plan.traits.replaces is Replaces.NOTHING
+            and not plan.index.is_global
+            and not plan.index.keeps_keys
+            and not any(bucket.to_log for bucket in self.plan.buckets)
+        )
+
+
+class Kept:
+    """What stays of a try although others changed some file groups meanwhile.
+
+    In a partition where nobody else wrote, all rows go where they went. In another one those that update a group which
+    nobody changed do: they were found by the same file.
+    """
+
+    def __init__(self, written: Written, changed: frozenset[FileGroupId]) -> None:
+        self._changed = changed
+        self._partitions = {partition for partition, _ in changed}
+        self._before = {_group(bucket): bucket for bucket in _only_updated(written.plan)}
+        results = [result for result in written.results if result.stats]
+        self._elsewhere = [each for each in results if each.stats[0].partition_path not in self._partitions]
+        self._by_group = {FileGroupId(each.stats[0].partition_path, each.stats[0].file_id): each for each in results}
+
+    @property
+    def kept(self) -> int:
+        """Files that need not be written again, at most."""
+        same = [each for group, each in self._by_group.items() if group in self._before and group not in self._changed]
+        return sum(len(each.stats) for each in {id(each): each for each in (*self._elsewhere, *same)}.values())
+
+    def rest(self, plan: BucketPlan) -> tuple[BucketPlan, tuple[BucketResult, ...]]:
+        """What is left to be written of a later plan, and the results that stay."""
+        stays = {bucket.number: result for bucket in _only_updated(plan) if (result := self._result_of(bucket))}
+        routes = {
+            path: _without(route, stays) if path in self._partitions else PartitionRoute()
+            for path, route in plan.routes.items()
+        }
+        return replace(plan, routes=routes), (*self._elsewhere, *stays.values())
+
+    def _result_of(self, bucket: Bucket) -> BucketResult | None:
+        group, former = _group(bucket), self._before.get(_group(bucket))
+        if bucket.partition_path not in self._partitions or group in self._changed or former is None:
+            return None
+        same = former.base == bucket.base and former.rows == bucket.rows
+        return self._by_group.get(group) if same else None
+
+
+def _only_updated(plan: BucketPlan) -> list[Bucket]:
+    """The buckets that are slices of the table, and that no inserts were added to."""
+    filled = {number for route in plan.routes.values() for number in route.inserts}
+    return [bucket for bucket in plan.buckets if bucket.base is not None and bucket.number not in filled]
+
+
+def _without(route: PartitionRoute, stays: Container[int]) -> PartitionRoute:
+    updates = {tag: NO_BUCKET if number in stays else number for tag, number in route.updates.items()}
+    return replace(route, updates=updates)
+
+
+def _group(bucket: Bucket) -> FileGroupId:
+    return FileGroupId(bucket.partition_path, bucket.file_id)

@@ -1,0 +1,241 @@
+"""BLOOM, SIMPLE and their global forms: which base file holds a key, by footers and key columns.
+
+Key ranges first (no read beyond the footer), then the bloom filter where it may save reading a file, then the key
+column of the files that are left. Only that last step confirms a key, so a tag is never wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import ClassVar, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from skep_table.basefile import BaseFileFooter, OpenBaseFile, open_base, read_footer
+from skep_table.keys.stored import StoredKeys
+from skep_table.logfile import BlockType, read_blocks
+from skep_table.merge.rule import DELETE_FIELD
+from skep_table.runner import Runner
+from skep_table.schema.types import IS_DELETED, OPERATION, RECORD_KEY
+from skep_table.slices import read_slice
+from skep_table.storage import Storage
+from skep_table.table import HudiTable
+from skep_table.view import FileSlice
+from skep_table.write.candidates import CandidateFile, CandidateFiles
+from skep_table.write.indexes.contract import Candidates, Index, KeyLookUp, LookedUp, Mask, by_partition, single
+from skep_table.write.tags import NEW_KEY
+
+# Testing a key against the filter costs about as much as reading this many keys.
+_FILTER_KEYS_RATIO: Final = 20
+# Rows of a key column that are compared at a time.
+_KEYS_AT_A_TIME: Final = 1 << 20
+# Files whose footers one task reads.
+_FILES_A_TASK: Final = 16
+
+
+@dataclass(frozen=True)
+class BloomIndex(Index):
+    """Base files are candidates. `moves` is for the global form."""
+
+    is_global: bool = False
+    moves: bool = True
+
+    def look_up(self, table: HudiTable, files: CandidateFiles) -> BloomLookUp:
+        return BloomLookUp(table, files, self.is_global)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRange:
+    """The lowest and highest key of a base file, None where unknown; and whether it has rows."""
+
+    low: str | None
+    high: str | None
+    has_rows: bool
+
+    @classmethod
+    def of(cls, footer: BaseFileFooter) -> KeyRange:
+        """That of a file, unknown where Java's order of its keys may differ from the order of their bytes."""
+        low, high = footer.min_key, footer.max_key
+        if low is None or high is None or _beyond_utf16_order(low) or _beyond_utf16_order(high):
+            return cls(None, None, footer.num_rows > 0)
+        return cls(low, high, footer.num_rows > 0)
+
+    def bounds(self, ordered: pa.Array) -> tuple[int, int]:
+        """The part of the sorted keys that lies within; all of them when the range is unknown."""
+        if not self.has_rows:
+            return 0, 0
+        if self.low is None or self.high is None:
+            return 0, len(ordered)
+        return _bisect(ordered, self.low, after=False), _bisect(ordered, self.high, after=True)
+
+    def holds(self, keys: pa.Array) -> pa.Array | None:
+        """Which keys lie within; None for all."""
+        if self.low is None or self.high is None:
+            return None
+        return pc.and_(pc.greater_equal(keys, self.low), pc.less_equal(keys, self.high))
+
+
+@dataclass(frozen=True)
+class BloomLookUp(KeyLookUp):
+    """Over the base files of the row's partition, or of all partitions (`is_global`).
+
+    A key whose row is deleted by the logs of its slice does not count as held: of a global index always, since a row
+    that moved is deleted in that way; else where a pending compaction is going to leave the row out, after which no
+    index of base files would find it in the logs over the compaction. `ranges`, by file number: see `with_ranges`.
+    """
+
+    confirms: ClassVar[bool] = True
+
+    table: HudiTable
+    files: CandidateFiles
+    is_global: bool = False
+    ranges: tuple[KeyRange | None, ...] | None = None
+
+    def with_ranges(self, runner: Runner) -> BloomLookUp:
+        paths = [file.path for files in self.files.values() for file in files]
+        tasks = [paths[at : at + _FILES_A_TASK] for at in range(0, len(paths), _FILES_A_TASK)]
+        found = runner.map(partial(_ranges, self.table.storage), tasks)
+        return replace(self, ranges=tuple(each for ranges in found for each in ranges))
+
+    def candidates(self, keyed: pa.Table) -> LookedUp:
+        if not self.is_global:
+            return by_partition(keyed, self._of_partition)
+        keys = single(keyed.column(RECORD_KEY))
+        return self._among(keys, np.arange(len(keys)), self.files)
+
+    def _of_partition(self, path: str, keys: pa.Array, rows: npt.NDArray[np.int64]) -> LookedUp:
+        return self._among(keys, rows, (path,))
+
+    def _among(self, keys: pa.Array, rows: npt.NDArray[np.int64], paths: Iterable[str]) -> LookedUp:
+        numbers = [number for path in paths for number in self._base_files(path)]
+        if self.ranges is not None and numbers:
+            order = pc.sort_indices(keys)
+            keys, rows = keys.take(order), rows[order.to_numpy()]
+        bounds = ((number, *self._bounds(number, keys)) for number in numbers)
+        spans = [(number, low, high) for number, low, high in bounds if high > low]
+        return LookedUp(np.full(len(keys), NEW_KEY, np.int64), Candidates(keys, rows, tuple(spans)))
+
+    def _base_files(self, path: str) -> Iterator[int]:
+        first = self.files.first_number(path)
+        return (first + at for at, file in enumerate(self.files.get(path, ())) if file.path)
+
+    def _bounds(self, number: int, keys: pa.Array) -> tuple[int, int]:
+        found = self.ranges[number] if self.ranges is not None else None
+        return found.bounds(keys) if found is not None else (0, len(keys))
+
+    def confirm(self, number: int, keys: pa.Array) -> Mask:
+        path, file = self.files.numbered(number)
+        with open_base(self.table.storage, file.path, file.known_size) as opened:
+            return self._confirm(path, file, opened, keys)
+
+    def _confirm(self, path: str, file: CandidateFile, opened: OpenBaseFile, keys: pa.Array) -> Mask:
+        footer = opened.footer()
+        found = np.zeros(len(keys), np.bool_)
+        if not footer.num_rows:
+            return found
+        within = KeyRange.of(footer).holds(keys)
+        rows = np.arange(len(keys)) if within is None else np.flatnonzero(within.to_numpy(zero_copy_only=False))
+        wanted = keys if within is None else keys.filter(within)
+        if not len(wanted) or not _filter_passes(wanted, footer):
+            return found
+        del footer  # its bloom filter takes more memory than a batch of keys
+        held = _held(wanted, self._keys(file, opened))
+        if held.any():
+            hits = np.flatnonzero(held)
+            held[hits] = self._alive(path, file, wanted.take(pa.array(hits)))
+        found[rows] = held
+        return found
+
+    def _keys(self, file: CandidateFile, opened: OpenBaseFile) -> Iterator[pa.Array]:
+        """The record keys of the file's rows."""
+        if self.table.config.populate_meta_fields:
+            batches = opened.rows(columns=[RECORD_KEY], batch_rows=_KEYS_AT_A_TIME)
+            return (batch.column(0) for batch in batches)
+        return map(self._stored.of_rows, file.rows(self.table.storage, self._stored.schema, opened))
+
+    @cached_property
+    def _stored(self) -> StoredKeys:
+        return stored_keys(self.table)
+
+    def _alive(self, path: str, file: CandidateFile, keys: pa.Array) -> Mask:
+        """Which of the keys that the base file holds count as held."""
+        slice_ = file.planned
+        if self.is_global:
+            slice_ = self._slice(path, file) if file.tail is not None and file.tail.size else None
+        elif slice_ is not None and not _may_delete(self.table, slice_):
+            slice_ = None
+        return np.ones(len(keys), np.bool_) if slice_ is None else _in_rows(self.table, slice_, keys)
+
+    def _slice(self, path: str, file: CandidateFile) -> FileSlice:
+        return next(each for each in self.table.view().slices(path) if each.file_id == file.file_id)
+
+
+def stored_keys(table: HudiTable) -> StoredKeys:
+    """How the record keys of a table's rows are read."""
+    return StoredKeys.of(table.config, table.stored_schema())
+
+
+def _ranges(storage: Storage, paths: Sequence[str]) -> list[KeyRange | None]:
+    return [KeyRange.of(read_footer(storage, path)) if path else None for path in paths]
+
+
+def _beyond_utf16_order(text: str) -> bool:
+    # Java compares UTF-16 units, Arrow UTF-8 bytes: the two orders differ only above the surrogates.
+    return any(character >= "\ud800" for character in text)
+
+
+def _bisect(ordered: pa.Array, text: str, *, after: bool) -> int:
+    """Where `text` would go: before equal keys, or after them."""
+    low, high = 0, len(ordered)
+    wanted = text.encode()
+    while low < high:
+        middle = (low + high) // 2
+        key = ordered[middle].as_py().encode()
+        if key < wanted or (after and key == wanted):
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+def _filter_passes(wanted: pa.Array, footer: BaseFileFooter) -> bool:
+    """False only when the filter rules out every key; it is not tested where reading the keys costs less."""
+    if len(wanted) * _FILTER_KEYS_RATIO > footer.num_rows or footer.bloom is None:
+        return True
+    return bool(pc.any(footer.bloom.might_contain(wanted)).as_py())
+
+
+def _held(wanted: pa.Array, stored: Iterator[pa.Array]) -> Mask:
+    """Which of the wanted keys are among the stored ones. The hash table is made of the smaller side."""
+    held = np.zeros(len(wanted), np.bool_)
+    for keys in stored:
+        if len(keys) > len(wanted):
+            keys = keys.filter(pc.is_in(keys, value_set=wanted))
+        if len(keys):
+            held |= pc.is_in(wanted, value_set=keys).to_numpy(zero_copy_only=False)
+    return held
+
+
+def _may_delete(table: HudiTable, slice_: FileSlice) -> bool:
+    """Whether logs may delete rows, by their headers and the schema."""
+    if IS_DELETED in table.schema() or DELETE_FIELD.key in table.options or OPERATION in table.schema():
+        return True
+    for log in slice_.log_files:
+        with table.storage.open_input(log.path) as file:
+            if any(block.type is BlockType.DELETE for block in read_blocks(file, log.path)):
+                return True
+    return False
+
+
+def _in_rows(table: HudiTable, slice_: FileSlice, keys: pa.Array) -> Mask:
+    """Which of the keys the merged rows of the slice have."""
+    stored = stored_keys(table)
+    batches = read_slice(table, slice_, columns=stored.schema.names())
+    rows = pa.chunked_array([stored.of_rows(batch) for batch in batches], pa.string())
+    found: Mask = pc.is_in(keys, value_set=rows).to_numpy(zero_copy_only=False)
+    return found

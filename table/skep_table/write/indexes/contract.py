@@ -1,0 +1,173 @@
+"""The contract of an index: which file group holds a key, how new groups are named, and what is stored after a write.
+
+    Index.look_up → KeyLookUp.candidates → (shuffle by file) → KeyLookUp.confirm → file numbers
+
+An `Index` is made for each write, from the options and the table's settings. `look_up` returns the look-up of one
+attempt, which pickles: `candidates` runs where the rows are, and returns the file of a key where the index knows it, or
+the files that may hold it; `confirm` runs once per candidate file, on any thread or executor. Files are numbered
+(`CandidateFiles`). How further indexes map to this:
+
+* An index that stores the file group of each key (HBase, Hudi's record index) returns file numbers from `candidates`
+  and no candidate files, and gets new keys by `on_written`. A secondary index maps a column's values to record keys,
+  and then is one of these.
+* An index that computes the group from the key (buckets, consistent hashing) returns file numbers too, and sets
+  `places_new_keys` and `names`. Consistent hashing reads its ranges of hashes in `look_up`, once per attempt.
+* An index that knows ranges or filters only (Bloom, column statistics, expression indexes) returns candidate files, and
+  reads keys in `confirm`. Its statistics of new files come with `on_written`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from skep_table.keys.buckets import UUID_NAMES, GroupNames
+from skep_table.runner import Runner
+from skep_table.schema.types import PARTITION_PATH, RECORD_KEY
+from skep_table.table import HudiTable
+from skep_table.write.candidates import CandidateFiles
+from skep_table.write.keyed import partition_codes, rows_by
+from skep_table.write.tags import NEW_KEY
+from skep_table.write.written import WrittenKeys
+
+FileNumbers = npt.NDArray[np.int64]
+"""By row: the number of the file that holds its key, or a tag below zero (`write/tags.py`)."""
+Mask = npt.NDArray[np.bool_]
+Span = tuple[int, int, int]
+"""A file's number, and the positions in `Candidates.keys` of the first key that it may hold and after the last one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """Keys that files may hold: `keys[i]` is the key of row `rows[i]`; each file's keys lie side by side."""
+
+    keys: pa.Array
+    rows: npt.NDArray[np.int64]
+    spans: tuple[Span, ...]
+
+    @classmethod
+    def joined(cls, parts: Iterable[Candidates]) -> Candidates:
+        """Those of several partitions. Rows and file numbers are the same ones in all."""
+        keys: list[pa.Array] = []
+        rows: list[npt.NDArray[np.int64]] = []
+        spans: list[Span] = []
+        start = 0
+        for part in parts:
+            if part.spans:
+                spans += [(number, start + low, start + high) for number, low, high in part.spans]
+                keys.append(part.keys)
+                rows.append(part.rows)
+                start += len(part.keys)
+        if not keys:
+            return NO_CANDIDATES
+        return cls(pa.concat_arrays(keys), np.concatenate(rows), tuple(spans))
+
+
+NO_CANDIDATES = Candidates(pa.array([], pa.string()), np.zeros(0, np.int64), ())
+
+
+@dataclass(frozen=True, slots=True)
+class LookedUp:
+    """What an index knows before a file is read: `numbers` by row, NEW_KEY for those that only candidates may hold."""
+
+    numbers: FileNumbers
+    candidates: Candidates = field(default=NO_CANDIDATES)
+
+
+class KeyLookUp(ABC):
+    """The look-up of one attempt of a write, over the file slices of the table as it found it. Pickles.
+
+    `columns` are those of keyed rows that it reads.
+    """
+
+    columns: ClassVar[tuple[str, ...]] = (RECORD_KEY, PARTITION_PATH)
+    confirms: ClassVar[bool] = False
+    """Whether it returns candidates, of which files have to be read."""
+
+    def with_ranges(self, runner: Runner) -> KeyLookUp:
+        """The same, having read what makes `candidates` return fewer files: each footer once, by tasks of `runner`.
+
+        It pays before keys are shuffled by file. Where they are not, `confirm` reads the footers itself.
+        """
+        del runner
+        return self
+
+    @abstractmethod
+    def candidates(self, keyed: pa.Table) -> LookedUp:
+        """What the index knows about each row of `columns`, for rows of any partitions; keys may repeat."""
+
+    def confirm(self, number: int, keys: pa.Array) -> Mask:
+        """Which of the keys the file of a number holds. Reads its key column, at most once."""
+        raise NotImplementedError(f"{type(self).__name__} returned candidates and can't confirm them")
+
+
+class Index(ABC):
+    """The index of one write. Pickles; making it reads nothing."""
+
+    is_global: bool = False
+    """Whether a key is unique in the whole table: then the files of all partitions are candidates."""
+    moves: bool = True
+    """Of a global index: a row that arrives for another partition moves there; else it stays where its key is."""
+    finds_log_keys: bool = False
+    """Whether it finds keys that are in log files only, so that new rows of merge-on-read tables may go there."""
+    places_new_keys: bool = False
+    """Whether it decides the file group of new keys too: every operation tags its rows, and none fills small files."""
+    keeps_keys: bool = False
+    """Whether it stores keys outside of the table's files: `on_written` is called with the new ones."""
+
+    @property
+    def names(self) -> GroupNames:
+        """How it names new file groups, and which groups count as one when writers conflict."""
+        return UUID_NAMES
+
+    @property
+    def recorded(self) -> Mapping[str, str]:
+        """Settings that `hoodie.properties` must hold, so that all writers use the same index."""
+        return {}
+
+    @abstractmethod
+    def look_up(self, table: HudiTable, files: CandidateFiles) -> KeyLookUp:
+        """Over the candidate files of the partitions that are written to; of a global index, of all partitions.
+
+        Runs on the driver. Reads by the table's storage and options, which are those of the write.
+        """
+
+    def on_written(self, written: WrittenKeys) -> None:
+        """Stores where the new keys of one finished base file are. Only called when `keeps_keys`.
+
+        Runs in the task that wrote the file, before the commit completes and once per attempt of the task: what it
+        stores must be without effect until the instant is completed, and repeating it must change nothing.
+        """
+        raise NotImplementedError(f"{type(self).__name__} keeps keys and has no on_written")
+
+
+def by_partition(keyed: pa.Table, look_up: Callable[[str, pa.Array, npt.NDArray[np.int64]], LookedUp]) -> LookedUp:
+    """`look_up(partition path, keys, their rows)` for each partition; its numbers are those of the keys given."""
+    paths, codes = partition_codes(keyed)
+    column = single(keyed.column(RECORD_KEY))
+    numbers = np.full(len(codes), NEW_KEY, np.int64)
+    found = []
+    for code, rows in rows_by(codes, len(paths)):
+        known = look_up(paths[code], column if len(paths) == 1 else column.take(pa.array(rows)), rows)
+        numbers[rows] = known.numbers
+        found.append(known.candidates)
+    return LookedUp(numbers, Candidates.joined(found))
+
+
+def single(column: pa.ChunkedArray) -> pa.Array:
+    """A column as one array."""
+    combined = column.combine_chunks()
+    return combined if isinstance(combined, pa.Array) else pa.concat_arrays(combined.chunks)
+
+
+def positions(values: pa.Array, known: pa.Array, missing: int) -> FileNumbers:
+    """For each value its position among the known ones, `missing` for none."""
+    found: FileNumbers = pc.fill_null(pc.index_in(values, value_set=known), missing).to_numpy().astype(np.int64)
+    return found

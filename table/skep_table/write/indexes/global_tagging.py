@@ -1,0 +1,153 @@
+"""Rows that a global index tags: one for each key, and what happens to rows that arrive for another partition.
+
+A row whose key lies in another partition stays there, or moves: then it is deleted where it was and inserted where it
+arrived. Whether the arriving row wins at all is settled here, by the merge rule, as the two never meet in one file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from skep_table.keys.text import column_of
+from skep_table.merge import DELETED, Fill, MergeRule, combine, latest_per_key, newer_of_pairs
+from skep_table.merge.rows import Mask, deleted
+from skep_table.schema.types import PARTITION_PATH, RECORD_KEY, Schema
+from skep_table.slices import read_slice
+from skep_table.table import HudiTable
+from skep_table.write.candidates import CandidateFiles, Places
+from skep_table.write.indexes.contract import single
+from skep_table.write.keyed import partition_codes, rows_by
+from skep_table.write.tags import NEW_KEY, Tags
+
+
+@dataclass(frozen=True)
+class Relocation:
+    """What happens to rows whose key a global index found. `schema` is that of the data columns after the write.
+
+    `combine`: of rows with one key, from whatever partitions, one stays by the rule. `moves`: see `Index.moves`.
+    """
+
+    rule: MergeRule
+    combine: bool
+    moves: bool
+    table: HudiTable
+    schema: Schema
+    files: CandidateFiles
+    deletes: bool
+
+    def combined(self, keyed: pa.Table) -> pa.Table:
+        """One row for each key, given all rows of some keys."""
+        return one_a_key(keyed, self.rule) if self.combine and not self.deletes else keyed
+
+    def settled(self, rows: pa.Table, places: Places) -> tuple[pa.Table, Tags]:
+        """The rows to be written, with the partition in which they are, and their tags in it.
+
+        Rows that only delete a key where it was have the helper column of deletes.
+        """
+        if self.deletes or not self.moves:
+            return _relocated(rows, places.partitions), places.tags
+        rows = rows.append_column(DELETED, [pa.repeat(False, rows.num_rows)])
+        is_deleted = deleted(rows, self.rule)
+        elsewhere = (places.tags != NEW_KEY) & ~_same(places.partitions, single(rows.column(PARTITION_PATH)))
+        moving = elsewhere & ~is_deleted
+        if not moving.any():
+            return _relocated(rows, places.partitions), places.tags
+        staying = pa.array(~moving)
+        kept = _relocated(rows.filter(staying), places.partitions.filter(staying))
+        where = np.flatnonzero(moving)
+        moved, tags = self._move(
+            rows.take(pa.array(where)), Places(places.partitions.take(pa.array(where)), places.tags[where])
+        )
+        return pa.concat_tables([kept, moved]), np.concatenate([places.tags[~moving], tags])
+
+    def _move(self, new: pa.Table, places: Places) -> tuple[pa.Table, Tags]:
+        """A delete where each row was and an insert where it arrives, unless the stored row wins."""
+        rule = self.rule
+        wins: Mask = np.ones(new.num_rows, np.bool_)
+        losers, losing_tags = new.slice(0, 0), np.zeros(0, np.int32)
+        if rule.base.by_ordering or rule.base.fill is not Fill.NOTHING or rule.merger is not None:
+            old = self._stored(new, places)
+            nothing = np.zeros(new.num_rows, np.bool_)
+            wins = newer_of_pairs(old, new, rule, rule.base, nothing, nothing)
+            merged = combine(old, new, rule, rule.base)
+            if rule.base.fill is not Fill.NOTHING:
+                # The stored row stays where it is, and takes over what it lacks.
+                lost = pa.array(~wins)
+                losers = _with_path(merged.filter(lost), places.partitions.filter(lost))
+                losing_tags = places.tags[~wins]
+            new = _with_path(merged, single(new.column(PARTITION_PATH)))
+        won = pa.array(wins)
+        inserts = new.filter(won)
+        deletes = _deletes(inserts, places.partitions.filter(won))
+        tags = [np.full(inserts.num_rows, NEW_KEY, np.int32), places.tags[wins], losing_tags]
+        return pa.concat_tables([inserts, deletes, losers]), np.concatenate(tags)
+
+    def _stored(self, new: pa.Table, places: Places) -> pa.Table:
+        """Row by row the stored row of the keys of `new`."""
+        named = new.select([RECORD_KEY]).append_column(PARTITION_PATH, places.partitions)
+        columns = [name for name in new.schema.names if name != DELETED]
+        paths, codes = partition_codes(named)
+        found = []
+        for code, rows in rows_by(codes, len(paths)):
+            slices = {slice_.file_id: slice_ for slice_ in self.table.view().slices(paths[code])}
+            for tag, part in rows_by(places.tags[rows], len(self.files[paths[code]])):
+                keys = single(new.column(RECORD_KEY)).take(pa.array(rows[part]))
+                slice_ = slices[self.files[paths[code]][tag].file_id]
+                batches = read_slice(self.table, slice_, columns=columns, schema=self.schema.with_meta())
+                found += [batch.filter(pc.is_in(batch.column(RECORD_KEY), value_set=keys)) for batch in batches]
+        stored = pa.Table.from_batches(found).combine_chunks()
+        at = pc.index_in(single(new.column(RECORD_KEY)), value_set=single(stored.column(RECORD_KEY)))
+        aligned = stored.take(at)
+        return pa.table(
+            {name: aligned.column(name).cast(new.schema.field(name).type) for name in columns}
+        ).append_column(DELETED, [pa.repeat(False, new.num_rows)])
+
+
+def one_a_key(rows: pa.Table, rule: MergeRule) -> pa.Table:
+    """One row for each key, by the merge rule. Rows that it can't compare stay: they are counted as errors later."""
+    valid = None
+    for name in rule.ordering_fields:
+        there = pc.is_valid(column_of(rows, name))
+        valid = there if valid is None else pc.and_(valid, there)
+    if valid is None or pc.all(valid).as_py() is not False:
+        return latest_per_key(rows, rule)
+    return pa.concat_tables([latest_per_key(rows.filter(valid), rule), rows.filter(pc.invert(valid))])
+
+
+def tagged_counts(rows: pa.Table, tags: Tags) -> Mapping[str, Mapping[int, int]]:
+    """Partition path → tag → how many rows."""
+    paths, codes = partition_codes(rows)
+    counts: dict[str, dict[int, int]] = {}
+    for code, at in rows_by(codes, len(paths)):
+        values, numbers = np.unique(tags[at], return_counts=True)
+        counts[paths[code]] = dict(zip(values.tolist(), numbers.tolist(), strict=True))
+    return counts
+
+
+def _same(found: pa.Array, own: pa.Array) -> Mask:
+    same: Mask = pc.fill_null(pc.equal(found, own), False).to_numpy(zero_copy_only=False)
+    return same
+
+
+def _relocated(rows: pa.Table, partitions: pa.Array) -> pa.Table:
+    """With the partition in which the key is, where it is in one."""
+    return _with_path(rows, pc.coalesce(partitions, single(rows.column(PARTITION_PATH))))
+
+
+def _with_path(rows: pa.Table, paths: pa.Array) -> pa.Table:
+    at = rows.schema.get_field_index(PARTITION_PATH)
+    return rows.set_column(at, rows.schema.field(at), paths)
+
+
+def _deletes(rows: pa.Table, paths: pa.Array) -> pa.Table:
+    """Entries that delete the rows' keys in `paths`. Without ordering value they always win."""
+    columns = {RECORD_KEY: rows.column(RECORD_KEY), PARTITION_PATH: paths, DELETED: pa.repeat(True, rows.num_rows)}
+    return pa.Table.from_arrays(
+        [columns[f.name] if f.name in columns else pa.nulls(rows.num_rows, f.type) for f in rows.schema],
+        schema=rows.schema,
+    )

@@ -1,0 +1,116 @@
+"""Tagging the rows of a write: candidates of all rows, confirmed file by file, each file by one task.
+
+`locate` does it for rows that this process holds, with the tasks of a runner; `skep_writer/tagging.py` does the same by
+Spark's shuffle. Whatever the number of tasks, each candidate file is read once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from skep_table.runner import Runner, ThreadRunner
+from skep_table.write.candidates import CandidateFiles
+from skep_table.write.indexes.contract import Candidates, FileNumbers, KeyLookUp, Span
+from skep_table.write.indexes.global_tagging import Relocation
+from skep_table.write.keyed import partition_codes
+from skep_table.write.profile import pack
+from skep_table.write.tags import Tags
+
+Hits = tuple[FileNumbers, FileNumbers]
+"""Positions of rows, and the numbers of the files that hold their keys. A row may occur with several files."""
+
+# Tasks that confirm; and the bytes of keys that all tasks together get along, where they run elsewhere.
+_TASKS: Final = 32
+_SENT_BYTES: Final = 256 << 20
+# What a key adds to the weight of a file, against a byte of the file: the key column is a small part of it.
+_KEY_WEIGHT: Final = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Tagging:
+    """How the rows of one attempt are tagged. `relocation` is set for global indexes."""
+
+    look_up: KeyLookUp
+    files: CandidateFiles
+    relocation: Relocation | None = None
+
+    def combined(self, keyed: pa.Table) -> pa.Table:
+        """The rows that are looked up: of a global index one for each key, given all rows of their keys."""
+        return keyed if self.relocation is None else self.relocation.combined(keyed)
+
+    def settled(self, keyed: pa.Table, numbers: FileNumbers) -> tuple[pa.Table, Tags]:
+        """The rows to be written and their tags. A global index may change partitions, and add deletes."""
+        if self.relocation is None:
+            paths, codes = partition_codes(keyed)
+            firsts = np.array([self.files.first_number(path) for path in paths], np.int64)
+            held = numbers >= 0
+            return keyed, np.where(held, numbers - firsts[codes], numbers).astype(np.int32)
+        return self.relocation.settled(keyed, self.files.places(numbers))
+
+
+def locate(tagging: Tagging, keyed: pa.Table, runner: Runner) -> FileNumbers:
+    """For each of the combined rows the number of the file that holds its key, or a tag below zero."""
+    look_up = tagging.look_up
+    found = look_up.candidates(keyed.select(look_up.columns))
+    candidates = found.candidates
+    if not candidates.spans:
+        return found.numbers
+    most = _TASKS if isinstance(runner, ThreadRunner) else min(_TASKS, max(1, _SENT_BYTES // candidates.keys.nbytes))
+    shares = pack(weights(tagging.files, candidates.spans), most)
+    tasks = [share(candidates, [candidates.spans[at] for at in positions]) for positions in shares]
+    return resolved(found.numbers, runner.map(partial(confirm_all, look_up), tasks))
+
+
+def weights(files: CandidateFiles, spans: Iterable[Span]) -> list[int]:
+    """What confirming the keys of each span costs, to balance tasks by."""
+    return [files.numbered(number)[1].size_bytes + (high - low) * _KEY_WEIGHT for number, low, high in spans]
+
+
+def share(candidates: Candidates, spans: Sequence[Span]) -> Candidates:
+    """Those of some files, without the keys that none of them may hold."""
+    keys: list[pa.Array] = []
+    rows: list[FileNumbers] = []
+    kept: list[Span] = []
+    start = end = shift = 0  # the part of the keys that is being gathered, and how far it moves
+
+    def gather() -> None:
+        if end > start:
+            keys.append(candidates.keys.slice(start, end - start))
+            rows.append(candidates.rows[start:end])
+
+    for number, low, high in sorted(spans, key=lambda span: span[1:]):
+        if low > end or not kept:
+            gather()
+            shift += low - end
+            start = low
+        end = max(end, high)
+        kept.append((number, low - shift, high - shift))
+    gather()
+    return Candidates(pa.concat_arrays(keys), np.concatenate(rows), tuple(kept)) if keys else candidates
+
+
+def confirm_all(look_up: KeyLookUp, candidates: Candidates) -> Hits:
+    """One after the other, so that one key column is in memory at a time."""
+    rows, numbers = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    for number, low, high in candidates.spans:
+        held = look_up.confirm(number, candidates.keys.slice(low, high - low))
+        rows.append(candidates.rows[low:high][held])
+        numbers.append(np.full(len(rows[-1]), number, np.int64))
+    return np.concatenate(rows), np.concatenate(numbers)
+
+
+def resolved(numbers: FileNumbers, hits: Iterable[Hits]) -> FileNumbers:
+    """With what was confirmed: of several files that hold a key the one with the lowest number counts."""
+    found = list(hits)
+    rows = np.concatenate([each for each, _ in found]) if found else np.zeros(0, np.int64)
+    files = np.concatenate([each for _, each in found]) if found else np.zeros(0, np.int64)
+    order = np.argsort(-files, kind="stable")  # the last assignment of a row stays
+    answer = numbers.copy()
+    answer[rows[order]] = files[order]
+    return answer

@@ -1,0 +1,133 @@
+"""Keys are looked up by Spark with one read of each candidate file, and every row gets the tag of its own key."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import counting_storage
+import pyarrow as pa
+import pytest
+from counting_storage import Calls, CountingStorage
+from pyspark import cloudpickle
+
+from skep_table.commit.create import TableSpec, create_table
+from skep_table.errors import RowsChangedError
+from skep_table.storage import LocalStorage
+from skep_table.table import HudiTable
+from skep_table.write.local import LocalWriter
+from skep_writer import SparkWriter, spark_rows, tagging
+
+pytestmark = pytest.mark.spark
+
+SCHEMA = pa.schema([("id", pa.string()), ("part", pa.string()), ("ts", pa.int64()), ("v", pa.int64())])
+FILES, TASKS, ROWS = 200, 8, 4000
+FRAME = "concat('k', lpad(cast((id * 7919) % {modulo} as string), 6, '0')) id", "'p' part", "{ts}L ts", "id v"
+
+
+@pytest.fixture(scope="module")
+def many_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A table of 200 base files in one partition."""
+    folder = tmp_path_factory.mktemp("many") / "t"
+    spec = TableSpec(name="t", schema=SCHEMA, record_key=("id",), partition_by=("part",), ordering="ts")
+    table = create_table(LocalStorage(str(folder)), spec)
+    options = {
+        "hoodie.copyonwrite.insert.auto.split": "false",
+        "hoodie.copyonwrite.insert.split.size": str(ROWS // FILES),
+        "hoodie.bloom.index.filter.type": "SIMPLE",
+        "hoodie.index.bloom.num_entries": "100",
+    }
+    numbers = range(ROWS)
+    rows = {"id": [f"k{n:06d}" for n in numbers], "part": ["p"] * ROWS, "ts": [1] * ROWS, "v": [0] * ROWS}
+    LocalWriter(table.with_options(options)).insert(pa.table(rows, SCHEMA))
+    return folder
+
+
+def changes(spark: Any, rows: int, *, ts: int = 2, modulo: int = 2 * ROWS) -> Any:
+    """Rows in 8 tasks, whose keys are spread over the files of the table; half of them are new."""
+    return spark.range(0, rows, 1, TASKS).selectExpr(*(each.format(ts=ts, modulo=modulo) for each in FRAME))
+
+
+@pytest.fixture
+def calls_of_tagging(monkeypatch: pytest.MonkeyPatch) -> list[list[tuple[str, str]]]:
+    """(method, path) of each call on a base file while rows are tagged, by write."""
+    cloudpickle.register_pickle_by_value(counting_storage)  # executors don't have the tests
+    seen: list[list[tuple[str, str]]] = []
+    real = spark_rows.SparkRows.tag
+
+    def tag(self: Any, found: Any) -> Any:
+        calls: Calls = found.look_up.table.storage.calls
+        calls.clear()
+        result = real(self, found)
+        seen.append([(call.method, call.path) for call in calls if call.path.endswith(".parquet")])
+        return result
+
+    monkeypatch.setattr(spark_rows.SparkRows, "tag", tag)
+    return seen
+
+
+@pytest.mark.parametrize("ranges", [False, True])
+@pytest.mark.parametrize("index", ["BLOOM", "GLOBAL_BLOOM"])
+def test_each_candidate_file_is_read_once_whatever_the_number_of_tasks(
+    spark: Any,
+    many_files: Path,
+    tmp_path: Path,
+    calls_of_tagging: list[list[tuple[str, str]]],
+    monkeypatch: pytest.MonkeyPatch,
+    index: str,
+    ranges: bool,
+) -> None:
+    monkeypatch.setattr(tagging, "_FOOTER_BYTES", 0 if ranges else 1 << 40)
+    shutil.copytree(many_files, tmp_path / "t")
+    storage = CountingStorage(LocalStorage(str(tmp_path / "t")), Calls(tmp_path / "calls.log"))
+    writer = SparkWriter(HudiTable.open(storage, {"hoodie.index.type": index}), spark)
+    result = writer.upsert(changes(spark, 2 * ROWS))
+    assert (result.updated, result.inserted) == (ROWS, ROWS)
+    (calls,) = calls_of_tagging
+    opened = Counter(path for method, path in calls if method == "open_input")
+    footers = Counter(path for method, path in calls if method == "read_suffix")
+    assert (len(opened), max(opened.values())) == (FILES, 1)
+    # where ranges pay, a first step reads the footers; else each file's is read with its key column
+    assert (len(footers), max(footers.values(), default=0)) == ((FILES, 1) if ranges else (0, 0))
+    assert {method for method, _ in calls} <= {"open_input", "read_suffix"}
+
+
+@pytest.mark.parametrize("index", ["BLOOM", "GLOBAL_BLOOM", "INMEMORY"])
+@pytest.mark.filterwarnings("ignore::skep_table.write.indexes.memory.InMemoryWarning")
+def test_numbers_come_back_to_their_rows_by_a_shuffle_too(
+    spark: Any, make_table: Callable[..., HudiTable], snapshot: Any, monkeypatch: pytest.MonkeyPatch, index: str
+) -> None:
+    """As in a write of more rows than fit into a broadcast, with keys that occur in several payloads."""
+    monkeypatch.setattr(tagging, "_BROADCAST_BYTES", -1)
+    monkeypatch.setattr(tagging, "_FOOTER_BYTES", 0)
+    table = make_table(SCHEMA)
+    writer = SparkWriter(table.with_options({"hoodie.index.type": index}), spark)
+    writer.insert(changes(spark, 500, ts=1, modulo=500))
+    writer.upsert(changes(spark, 3000, modulo=1000))
+    found = snapshot(table)
+    assert len(found) == 1000
+    # of rows that compare the same the one that arrives last stays
+    last = {(n * 7919) % 1000: n for n in range(3000)}
+    assert {key: row["v"] for key, row in found.items()} == {f"k{key:06d}": n for key, n in last.items()}
+
+
+def test_rows_that_change_between_two_evaluations_are_not_written(
+    spark: Any, make_table: Callable[..., HudiTable], snapshot: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = make_table(SCHEMA)
+    writer = SparkWriter(table, spark)
+    writer.insert(changes(spark, 50, ts=1, modulo=50))
+    real = tagging._hits
+
+    def lost(payloads: Any, *more: Any) -> Any:
+        hits = real(payloads, *more)
+        return hits.selectExpr("id", "checksum + 1 checksum", "rows", "files")
+
+    monkeypatch.setattr(tagging, "_hits", lost)
+    with pytest.raises(RowsChangedError, match="evaluated some of them again"):
+        writer.upsert(changes(spark, 50, ts=2, modulo=50))
+    assert {row["ts"] for row in snapshot(table).values()} == {1}
+    assert not table.reload().timeline.pending().instants

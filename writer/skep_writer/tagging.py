@@ -1,0 +1,330 @@
+"""Tagging the rows that Spark holds: keys are shuffled by candidate file, so that each file is read by one task.
+
+    payloads → candidates → shuffle by file → confirm → shuffle by payload → tags beside the payloads
+
+The shuffles move keys one way and numbers the other; the driver sees counts only. Numbers of files go back to the
+payloads by a join: broadcast while they are few, else the payloads are shuffled once more. An index that needs no file
+tags the payloads where they are.
+"""
+
+from __future__ import annotations
+
+import pickle
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from skep_table.errors import RowsChangedError
+from skep_table.runner import Runner, ThreadRunner
+from skep_table.schema.types import RECORD_KEY
+from skep_table.write.candidates import CandidateFiles
+from skep_table.write.hashing import key_hashes
+from skep_table.write.indexes.contract import Candidates, FileNumbers, KeyLookUp
+from skep_table.write.indexes.global_tagging import tagged_counts
+from skep_table.write.indexes.tagging import Hits, Tagging, resolved, share
+from skep_table.write.profile import pack as pack_tasks
+from skep_table.write.tags import NEW_KEY, Tags
+from skep_writer.edge import Batches, map_frame, pack, slots, unpack
+from skep_writer.tasks import ROUTED, arrivals, cut_by_code, payloads_of, pieces, row_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+PAYLOADS = pa.schema([pa.field("id", pa.int64()), pa.field("payload", pa.binary())])
+TAGGED = pa.schema(
+    [
+        pa.field("id", pa.int64()),
+        pa.field("payload", pa.binary()),
+        pa.field("tags", pa.binary()),
+        pa.field("paths", pa.list_(pa.string())),
+        pa.field("positions", pa.list_(pa.int64())),
+        pa.field("counts", pa.list_(pa.int64())),
+    ]
+)
+_ASKED: Final = pa.schema([pa.field("slot", pa.int32()), pa.field("id", pa.int64()), pa.field("share", pa.binary())])
+_HITS: Final = pa.schema(
+    [
+        pa.field("id", pa.int64()),
+        pa.field("checksum", pa.int64()),
+        pa.field("rows", pa.binary()),
+        pa.field("files", pa.binary()),
+    ]
+)
+# Rows that one task combines by key for a global index.
+_ROWS_A_TASK: Final = 250_000
+# About what a key takes in a shuffle, and a footer with its bloom filter when it is read.
+_KEY_BYTES: Final = 48
+_FOOTER_BYTES: Final = 512 << 10
+_BROADCAST_BYTES: Final = 64 << 20
+# Files that one task reads at a time: storage answers late, and the key columns of all are in memory.
+_THREADS: Final = 4
+
+
+def tag(
+    payloads: DataFrame, tagging: Tagging, rows: int, runner: Runner, hold: Callable[[DataFrame], DataFrame]
+) -> DataFrame:
+    """A frame of TAGGED for one of PAYLOADS with so many rows. `hold` persists what is evaluated more than once.
+
+    Raises what the index raises; RowsChangedError when Spark evaluated the payloads again and they were others.
+    """
+    parallelism = payloads.sparkSession.sparkContext.defaultParallelism
+    if tagging.relocation is not None:  # the rows of one key meet in one task, from whatever partitions of the table
+        count = max(1, min(2 * parallelism, -(-rows // _ROWS_A_TASK)))
+        cut = map_frame(payloads, ByKey(slots(count)), ROUTED)
+        by_key = cut.repartition(count, "slot").sortWithinPartitions("slot", "arrival").select("payload")
+        if not tagging.look_up.confirms:
+            return map_frame(by_key, TagCombined(tagging), TAGGED)
+        payloads = hold(map_frame(by_key, Combine(tagging), PAYLOADS))
+    elif not tagging.look_up.confirms:
+        return map_frame(payloads, Tag(tagging), TAGGED)
+    hits = hold(_hits(payloads, tagging, rows, runner, parallelism))
+    size = hits.selectExpr("coalesce(sum(length(rows) + length(files)), 0) as size").collect()[0].size
+    few = hits.hint("broadcast" if size <= _BROADCAST_BYTES else "merge")
+    joined = payloads.join(few, "id", "left").select("id", "payload", "checksum", "rows", "files")
+    return map_frame(joined, Settle(tagging), TAGGED)
+
+
+def _hits(payloads: DataFrame, tagging: Tagging, rows: int, runner: Runner, parallelism: int) -> DataFrame:
+    """A frame of _HITS: one row for each payload, with its rows that are in a file."""
+    files, look_up = tagging.files, tagging.look_up
+    weights = [file.size_bytes for of_path in files.values() for file in of_path]
+    tasks = pack_tasks(weights, 2 * parallelism) or [[]]
+    # Without ranges each key goes to every task that has files of its partition.
+    copies = min(len(tasks), max((len(of_path) for of_path in _groups(tagging)), default=0))
+    if rows * _KEY_BYTES * (copies - 1) > len(weights) * _FOOTER_BYTES:
+        look_up = look_up.with_ranges(runner)
+    numbers = slots(len(tasks))
+    slot_of = np.full(len(weights), numbers[0], np.int32)
+    for task, positions in enumerate(tasks):
+        slot_of[positions] = numbers[task]
+    asked = map_frame(payloads, Ask(look_up, slot_of, numbers), _ASKED)
+    by_file = asked.repartition(len(tasks), "slot").select("id", "share")
+    confirmed = map_frame(by_file, Confirm(look_up), _HITS)
+    return map_frame(confirmed.repartition(len(tasks), "id").sortWithinPartitions("id"), Merge(), _HITS)
+
+
+def _groups(tagging: Tagging) -> list[Any]:
+    """The candidate files that a key may have, by partition; of a global index all files together."""
+    files: CandidateFiles = tagging.files
+    if tagging.relocation is not None:
+        return [[file for of_path in files.values() for file in of_path]]
+    return list(files.values())
+
+
+class ByKey:
+    """Payloads are cut up by the hash of their keys."""
+
+    def __init__(self, slot_of: Sequence[int]) -> None:
+        self._slot_of = np.array(slot_of, np.int32)
+
+    def __call__(self, batches: Batches) -> Iterator[pa.Table]:
+        for arrival, table in _payloads(batches):
+            parts = key_hashes(table.column(RECORD_KEY).combine_chunks()) % np.uint64(len(self._slot_of))
+            yield cut_by_code(table, parts.astype(np.int32), self._slot_of, arrival)
+
+
+class Combine:
+    """All rows of a task's keys: those that are looked up, as new payloads."""
+
+    def __init__(self, tagging: Tagging) -> None:
+        self._tagging = tagging
+
+    def __call__(self, batches: Batches) -> Iterator[pa.Table]:
+        tables = [unpack(value) for value in payloads_of(batches)]
+        if tables:
+            for number, table in zip(arrivals(), pieces(self._rows(tables)), strict=False):
+                yield row_of(PAYLOADS, id=number, payload=pack(table))
+
+    def _rows(self, tables: list[pa.Table]) -> pa.Table:
+        return self._tagging.combined(pa.concat_tables(tables).combine_chunks())
+
+
+class TagCombined(Combine):
+    """The same where no file has to be read: tagged at once."""
+
+    def __call__(self, batches: Batches) -> Iterator[pa.Table]:
+        tables = [unpack(value) for value in payloads_of(batches)]
+        if tables:
+            rows = self._rows(tables)
+            yield from _tagged_rows(*self._tagging.settled(rows, _known(self._tagging.look_up, rows)))
+
+
+class Tag:
+    """Payloads get their tags beside them; no file has to be read."""
+
+    def __init__(self, tagging: Tagging) -> None:
+        self._tagging = tagging
+
+    def __call__(self, batches: Batches) -> Iterator[pa.Table]:
+        for batch in batches:
+            for at in range(batch.num_rows):
+                table = unpack(batch.column(1)[at])
+                _, tags = self._tagging.settled(table, _known(self._tagging.look_up, table))
+                yield _tagged_row(batch.column(0)[at].as_py(), batch.column(1)[at].as_buffer(), table, tags)
+
+
+class Ask:
+    """Of each payload the keys that files may hold, for the tasks of these files; and what is known without a file."""
+
+    def __init__(self, look_up: KeyLookUp, slot_of: np.ndarray[Any, np.dtype[np.int32]], slots: Sequence[int]) -> None:
+        self._look_up = look_up
+        self._slot_of = slot_of
+        self._slots = slots
+
+    def __call__(self, batches: Batches) -> Iterator[pa.Table]:
+        for batch in batches:
+            for at in range(batch.num_rows):
+                id_, payload = batch.column(0)[at].as_py(), batch.column(1)[at]
+                found = self._look_up.candidates(unpack(payload).select(self._look_up.columns))
+                known = np.flatnonzero(found.numbers != NEW_KEY)
+                hits = zlib.crc32(payload.as_buffer()), known, found.numbers[known]
+                yield row_of(_ASKED, slot=self._slots[id_ % len(self._slots)], id=id_, share=pickle.dumps(hits))
+                spans: dict[int, list[tuple[int, int, int]]] = {}
+                for span in found.candidates.spans:
+                    spans.setdefault(int(self._slot_of[span[0]]), []).append(span)
+                for slot, of_slot in spans.items():
+                    part = share(found.candidates, of_slot)
+                    yield row_of(_ASKED, slot=slot, id=id_, share=pickle.dumps(part))
+
+
+class Confirm:
+    """All keys for the files of a task: each file is read once, and what it holds goes back to the payloads."""
+
+    def __init__(self, look_up: KeyLookUp) -> None:
+        self._look_up = look_up
+
+    def __call__(self, batches: Batches) -> Iterator[pa.Table]:
+        ids: list[int] = []
+        shares: list[Candidates] = []
+        for batch in batches:
+            for id_, value in zip(batch.column(0).to_pylist(), batch.column(1), strict=True):
+                found = pickle.loads(value.as_buffer())
+                if isinstance(found, Candidates):
+                    ids.append(id_)
+                    shares.append(found)
+                else:
+                    checksum, rows, numbers = found
+                    yield _hits_row(id_, checksum, rows, numbers)
+        parts: dict[int, list[tuple[int, int, int]]] = {}
+        for at, candidates in enumerate(shares):
+            for number, low, high in candidates.spans:
+                parts.setdefault(number, []).append((at, low, high))
+
+        def confirm(number: int) -> list[tuple[int, FileNumbers]]:
+            keys = [shares[at].keys.slice(low, high - low) for at, low, high in parts[number]]
+            held = self._look_up.confirm(number, pa.concat_arrays(keys))
+            ends = np.cumsum([len(each) for each in keys])[:-1]
+            masks = np.split(held, ends)
+            return [
+                (at, shares[at].rows[low:high][mask])
+                for (at, low, high), mask in zip(parts[number], masks, strict=True)
+            ]
+
+        files = sorted(parts)
+        hits: dict[int, list[Hits]] = {}
+        for number, found in zip(files, ThreadRunner(_THREADS).map(confirm, files), strict=True):
+            for at, rows in found:
+                if len(rows):
+                    hits.setdefault(at, []).append((rows, np.full(len(rows), number, np.int64)))
+        for at, of_share in hits.items():
+            yield _hits_row(ids[at], None, *map(np.concatenate, zip(*of_share, strict=True)))
+
+
+class Merge:
+    """Sorted by payload: one row for each, with the hits of all tasks."""
+
+    def __call__(self, batches: Batches) -> Iterator[pa.Table]:
+        current: int | None = None
+        checksum: int | None = None
+        hits: list[Hits] = []
+        for batch in batches:
+            for row in batch.to_pylist():
+                if current is not None and row["id"] != current:
+                    yield self._merged(current, checksum, hits)
+                    checksum, hits = None, []
+                current = row["id"]
+                checksum = row["checksum"] if row["checksum"] is not None else checksum
+                hits.append((np.frombuffer(row["rows"], np.int32), np.frombuffer(row["files"], np.int32)))
+        if current is not None:
+            yield self._merged(current, checksum, hits)
+
+    @staticmethod
+    def _merged(id_: int, checksum: int | None, hits: list[Hits]) -> pa.Table:
+        return _hits_row(id_, checksum, *map(np.concatenate, zip(*hits, strict=True)))
+
+
+class Settle:
+    """Payloads with their hits beside them get their tags; a global index may change their rows."""
+
+    def __init__(self, tagging: Tagging) -> None:
+        self._tagging = tagging
+
+    def __call__(self, batches: Batches) -> Iterator[pa.Table]:
+        combined: list[tuple[pa.Table, FileNumbers]] = []
+        for batch in batches:
+            for at in range(batch.num_rows):
+                id_, payload, checksum, rows, files = (column[at] for column in batch.columns)
+                if checksum.as_py() != zlib.crc32(payload.as_buffer()):
+                    raise RowsChangedError(
+                        "the rows of the frame changed while they were written: Spark evaluated some of them again",
+                        hint="write a frame that gives the same rows each time, or persist it before",
+                    )
+                table = unpack(payload)
+                hits = (
+                    np.frombuffer(rows.as_buffer(), np.int32).astype(np.int64),
+                    np.frombuffer(files.as_buffer(), np.int32).astype(np.int64),
+                )
+                numbers = resolved(np.full(table.num_rows, NEW_KEY, np.int64), [hits])
+                if self._tagging.relocation is None:
+                    _, tags = self._tagging.settled(table, numbers)
+                    yield _tagged_row(id_.as_py(), payload.as_buffer(), table, tags)
+                else:
+                    combined.append((table, numbers))
+        if combined:
+            tables, of_tables = zip(*combined, strict=True)
+            whole = pa.concat_tables(tables).combine_chunks()
+            yield from _tagged_rows(*self._tagging.settled(whole, np.concatenate(of_tables)))
+
+
+def _known(look_up: KeyLookUp, rows: pa.Table) -> FileNumbers:
+    return look_up.candidates(rows.select(look_up.columns)).numbers
+
+
+def _payloads(batches: Batches) -> Iterator[tuple[int, pa.Table]]:
+    for batch in batches:
+        for id_, value in zip(batch.column(0).to_pylist(), batch.column(1), strict=True):
+            yield id_, unpack(value)
+
+
+def _hits_row(id_: int, checksum: int | None, rows: FileNumbers, files: FileNumbers) -> pa.Table:
+    packed = (pa.py_buffer(np.ascontiguousarray(each, np.int32)) for each in (rows, files))
+    return row_of(_HITS, id=id_, checksum=checksum, **dict(zip(("rows", "files"), packed, strict=True)))
+
+
+def _tagged_rows(rows: pa.Table, tags: Tags) -> Iterator[pa.Table]:
+    """Rows that have no payload yet."""
+    start = 0
+    for number, part in zip(arrivals(), pieces(rows), strict=False):
+        yield _tagged_row(number, pack(part), part, tags[start : start + part.num_rows])
+        start += part.num_rows
+
+
+def _tagged_row(id_: int, payload: pa.Buffer, table: pa.Table, tags: Tags) -> pa.Table:
+    triples = [
+        (path, position, count)
+        for path, counts in tagged_counts(table, tags).items()
+        for position, count in counts.items()
+    ]
+    paths, positions, counts = zip(*triples, strict=True)
+    return row_of(
+        TAGGED,
+        id=id_,
+        payload=payload,
+        tags=pa.py_buffer(np.ascontiguousarray(tags)),
+        paths=list(paths),
+        positions=list(positions),
+        counts=list(counts),
+    )
