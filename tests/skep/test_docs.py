@@ -38,9 +38,9 @@ def shared_metastore(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Embed
 
 @pytest.fixture
 def another_metastore(shared_metastore: EmbeddedMetastore) -> Iterator[EmbeddedMetastore]:
-    """Empty at first and at last: the tables of one page are gone when the next page asks for all tables."""
+    """Empty at first and at last: no page meets the tables of another one."""
     yield shared_metastore
-    with Metastore(shared_metastore.uri) as client:
+    with Metastore.connect(shared_metastore.uri) as client:
         for database in client.databases():
             if database != "default":
                 client.drop_database(database, cascade=True)
