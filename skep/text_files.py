@@ -37,7 +37,7 @@ _LOSSY_DOUBLES: Final = r"^[+-]?(0\d|\d{16,}$)"
 
 
 class TextColumnWarning(UserWarning):
-    """A column that looks like numbers is read as text, for numbers would lose some of it."""
+    """A column of digits is read as text, because numbers would lose some of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +50,7 @@ class Input:
     copy: IO[bytes] | None = dataclasses.field(default=None, compare=False, repr=False)
 
     def open(self) -> pa.NativeFile:
+        """The content as a file of bytes, from its start. The caller closes it."""
         import pyarrow as pa
 
         # (not mapped: pages of a mapped file count as memory of the process)
@@ -78,6 +79,7 @@ class Piece:
 
     @property
     def is_first(self) -> bool:
+        """Whether it starts the file, and so may hold a header line."""
         return self.start == 0
 
     def open(self) -> pa.NativeFile:

@@ -63,6 +63,7 @@ class Option(Generic[T]):
 
 
 def boolean(text: str) -> bool:
+    """A parser for true, 1, yes and false, 0, no, in any case. ValueError for other texts."""
     value = text.strip().lower()
     if value in ("true", "1", "yes"):
         return True
@@ -72,6 +73,7 @@ def boolean(text: str) -> bool:
 
 
 def comma_list(text: str) -> tuple[str, ...]:
+    """A parser for texts separated by commas, without the spaces around them; empty ones are left out."""
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
@@ -111,9 +113,11 @@ class Registry:
         self._families.add(prefix)
 
     def in_family(self, key: str) -> bool:
+        """Whether the key begins with a prefix of `add_family`."""
         return any(key.startswith(prefix) for prefix in self._families)
 
     def add(self, option: Option[T]) -> Option[T]:
+        """Registers the option under its key and aliases, and returns it. ValueError when one of them is taken."""
         for key in (option.key, *option.aliases):
             known = self._options.setdefault(key, option)
             if known is not option:
@@ -121,6 +125,7 @@ class Registry:
         return option
 
     def find(self, key: str) -> Option[Any] | None:
+        """The option with this key or alias; None when there is none."""
         return self._options.get(key)
 
     def nearest(self, key: str) -> str | None:
@@ -212,6 +217,7 @@ class Options(Mapping[str, str]):
             ) from error
 
     def is_set(self, option: Option[Any]) -> bool:
+        """Whether the option was given, be it with its default."""
         return option.key in self._given
 
     def with_values(self, more: Mapping[str, object]) -> Options:

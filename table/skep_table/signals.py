@@ -15,8 +15,8 @@ def exit_on_sigterm() -> None:
     """From now on SIGTERM raises SystemExit(143) in the main thread, as Ctrl-C raises KeyboardInterrupt.
 
     Writes in progress are then rolled back and locks released before the process ends. A second SIGTERM ends it at
-    once. To be called from the main thread (else ValueError), once, by whoever owns the process: it replaces the
-    handler that is there.
+    once. To be called from the main thread (else ValueError), once, by the program and never by a library: it
+    replaces the handler of the process.
     """
     signal.signal(signal.SIGTERM, _exit)
 

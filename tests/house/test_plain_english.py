@@ -47,19 +47,7 @@ LEGITIMATE = (
     r"(storage|service|aws|azure|gcs)[ _-]accounts?|account[_ ](key|name|url|id)\b",  # object stores' own term
 )
 """What the scan leaves out, each with its reason."""
-MAY_HAVE: dict[str, int] = {
-    "skep": 1,
-    "table/skep_table": 1,
-    "table/skep_table/commit": 34,
-    "table/skep_table/services": 7,
-    "table/skep_table/storage": 2,
-    "table/skep_table/write": 4,
-    "tests/peers": 1,
-    "tests/table/commit": 2,
-    "tests/table/view": 1,
-    "writer": 2,
-}
-"""Place → the words of the idiom that it has at most. These numbers only fall; a place that is not here has none."""
+FILE_METHODS = {"tell"}  # of io.IOBase
 SKIPPED_FILES = {"tests/house/test_plain_english.py"}  # names the words
 
 
@@ -139,7 +127,7 @@ def in_python(source: str) -> Iterator[tuple[int, str]]:
     for line, text in [*strings(nodes), *comments(source)]:
         yield from ((line, found) for found in findings(text))
     for line, name in bound_names(nodes):
-        if NAME_PATTERN.search(snake(name)) and not re.search(LEGITIMATE[0], snake(name)):
+        if name not in FILE_METHODS and NAME_PATTERN.search(snake(name)) and not re.search(LEGITIMATE[0], snake(name)):
             yield line, f"name {name}"
 
 
@@ -179,12 +167,7 @@ def found() -> dict[str, list[str]]:
 
 @pytest.mark.parametrize("where", sorted(found()))
 def test_prose_is_plain(where: str) -> None:
-    hits, allowed = found()[where], MAY_HAVE.get(where, 0)
-    assert len(hits) <= allowed, f"{len(hits)} words of the idiom, {allowed} at most:\n" + "\n".join(hits)
-
-
-def test_only_places_that_exist_may_have_more() -> None:
-    assert set(MAY_HAVE) <= set(found())
+    assert not found()[where], "\n".join(found()[where])
 
 
 @pytest.mark.parametrize(
@@ -244,9 +227,3 @@ def test_each_sample_is_found(sample: str) -> None:
 
 def test_pages_are_scanned_by_paragraph() -> None:
     assert len(list(in_page("# Title\n\nThe table says\nso.\n\nA file is\ngone."))) == 2
-
-
-if __name__ == "__main__":  # the numbers of MAY_HAVE
-    for name, hits in sorted(found().items()):
-        if hits:
-            print(f'    "{name}": {len(hits)},')

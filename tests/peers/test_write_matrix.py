@@ -58,7 +58,8 @@ GENERATOR: dict[str, Options] = {
     },
 }
 FROM_PATHS: dict[str, tuple[str, ...]] = {"timestamp": ("ts",), "custom": ("part", "ts")}
-# Rows that a global index keeps in their partition say in log files where they would belong, which 1.2.0 reads, too.
+# Log files of rows that a global index keeps in their partition hold the partition of the new values, and 1.2.0 reads
+# that.
 KEPT: dict[str, tuple[str, ...]] = {"simple": ("part",), "complex": ("part", "seq")}
 INDEX: dict[str, Options] = {
     "bloom": {"hoodie.index.type": "BLOOM"},

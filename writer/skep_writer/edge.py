@@ -67,6 +67,7 @@ def _renamed(batches: Batches, names: Sequence[str]) -> Batches:
 
 
 def spark_ddl(schema: pa.Schema) -> str:
+    """The schema as DDL text for `mapInArrow`. KeyError for a type other than the few that pass between stages."""
     return ", ".join(f"{quoted(field.name)} {_SPARK_TYPES[field.type]}" for field in schema)
 
 

@@ -1,4 +1,4 @@
-"""What can be known of a frame before it is evaluated, or for next to nothing: whether it is small, how wide rows are.
+"""Estimates of a frame before it is evaluated, at next to no cost: whether it is small, and how wide its rows are.
 
 Spark's own estimates do not measure rows: they consider neither the length of texts nor how well files are compressed.
 """

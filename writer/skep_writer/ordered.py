@@ -1,4 +1,4 @@
-"""The order of a bulk_insert in Spark's own words: Spark then moves and sorts the rows, on disk where memory ends."""
+"""The order of a bulk_insert as Spark expressions: Spark then moves and sorts the rows, on disk where memory ends."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def ordered(frame: DataFrame, keyer: Keyer, arrangement: Arrangement, count: int) -> DataFrame | None:
-    """The same rows as `arrangement` has them in `count` tasks. None where Spark has no words for it."""
+    """The same rows as `arrangement` has them in `count` tasks. None where no Spark expression gives this order."""
     generator = keyer.generator
     if arrangement.own or generator.own or generator.timestamps or keyer.prepped:
         return None

@@ -38,12 +38,14 @@ def _spark_arrow_type(kind: pa.DataType) -> pa.DataType:
 
 
 def spark_type(schema: pa.Schema) -> StructType:
+    """The Spark schema of Arrow columns; timestamps without a zone become TimestampNTZType."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
     return from_arrow_schema(schema, prefer_timestamp_ntz=True)
 
 
 def in_utc(schema: pa.Schema) -> pa.Schema:
+    """The schema with UTC as the zone of each timestamp that has one, those in nested types included."""
     return pa.schema([field.with_type(_utc(field.type)) for field in schema])
 
 

@@ -32,12 +32,15 @@ class SkepSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
+        """The name for `spark.read.format`."""
         return "skep"
 
     def schema(self) -> StructType:
+        """The columns of the result. Raises what opening the table and checking the options raise."""
         return spark_type(self._asked.target)
 
     def reader(self, schema: StructType) -> SkepReader:  # noqa: ARG002 - it is the one above
+        """The reader that Spark plans and runs the scan with."""
         return SkepReader(self._asked)
 
     @cached_property
@@ -55,6 +58,10 @@ class Asked:
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> Asked:
+        """Opens the table of option `path` and parses the other options.
+
+        OptionError: `path` is missing, or `limit` is no whole number. Raises what opening a table raises.
+        """
         path = options.get("path")
         if not path:
             raise OptionError('format("skep") needs the path of a table: load(path)', option="path")
@@ -84,11 +91,13 @@ class SkepReader(DataSourceReader):
         self._asked = asked
 
     def partitions(self) -> list[InputPartition]:
+        """Plans the read; each partition holds some of its tasks."""
         asked = self._asked
         is_cdc = asked.request.query is QueryType.CDC
         tasks = (cdc.plan_changes if is_cdc else plan)(asked.table, asked.request)
         return [Share(share) for share in task_shares(tasks, _SHARES_FOR_CORES)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one partition as Arrow batches in the types of the scan's schema; runs on executors."""
         assert isinstance(partition, Share)
         yield from rows_of_share(partition.tasks, self._asked.target)

@@ -156,6 +156,7 @@ class SparkRows:
         return self._prepared.select("id", "payload")
 
     def release(self) -> None:
+        """Unpersists the frames that the write cached."""
         while self._held:
             self._held.pop().unpersist()
 

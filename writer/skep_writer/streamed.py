@@ -80,6 +80,7 @@ class PartitionWriters:
         self._results: list[BucketResult] = []
 
     def write(self, keyed: pa.Table) -> None:
+        """Writes keyed rows into the open files of their partitions, opening those that are not."""
         self._odd.update(lists_with_nulls(keyed))
         paths, codes = partition_codes(keyed)
         self._empty.update(empty_partitions(keyed, self._context.partition_fields, paths))
@@ -87,6 +88,7 @@ class PartitionWriters:
             self._writer(paths[code]).write(keyed if len(paths) == 1 else keyed.take(pa.array(rows)))
 
     def close(self) -> list[BucketResult]:
+        """Closes all files, and returns the results: one for each file group that was written."""
         odd, empty = tuple(sorted(self._odd)), tuple(sorted(self._empty))
         self._results += [BucketResult(tuple(writer.close()), odd, empty) for writer in self._open.values()]
         return self._results

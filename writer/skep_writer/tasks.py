@@ -162,6 +162,7 @@ def pieces(rows: pa.Table) -> Iterator[pa.Table]:
 
 
 def payloads_of(batches: Batches) -> Iterator[pa.BinaryScalar]:
+    """The values of the first column, one after the other: packed tables."""
     for batch in batches:
         yield from batch.column(0)
 
@@ -189,6 +190,7 @@ def cut_by_code(
 
 
 def row_of(schema: pa.Schema, **values: object) -> pa.Table:
+    """A table of one row in the types of `schema`. Columns without a value are null."""
     columns = []
     for field in schema:
         value = values.get(field.name)
@@ -200,6 +202,7 @@ def row_of(schema: pa.Schema, **values: object) -> pa.Table:
 
 
 def collect_results(frame: DataFrame) -> list[BucketResult]:
+    """Runs the frame's stage, and returns what its tasks wrote. Raises the SkepError that a task returned."""
     results: list[BucketResult] = []
     for row in frame.collect():
         result = pickle.loads(row.result)

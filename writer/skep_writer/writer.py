@@ -63,6 +63,7 @@ class SparkEngine:
         return frame_schema(frame) if is_spark_frame(frame) else self._arrow.schema(frame)
 
     def rows(self, frame: object, keyer: Keyer) -> KeyedRows:
+        """See Engine: Spark frames by Spark, other frames on threads of the driver."""
         if not is_spark_frame(frame):
             return self._arrow.rows(frame, keyer)
         ensure_executors(self._spark)

@@ -33,6 +33,7 @@ _active_here: set[str] = set()  # ids, as in the files, of the heartbeats that t
 
 
 def heartbeat_path(instant_time: InstantTime) -> str:
+    """The heartbeat file of an instant, `.hoodie/.heartbeat/<instant>`, relative to the table."""
     return f"{FOLDER}/{instant_time}"
 
 
@@ -45,6 +46,7 @@ class HeartbeatLimits:
 
     @classmethod
     def of(cls, options: Options) -> HeartbeatLimits:
+        """The interval of the options in seconds; the timeout is that many intervals as may be missed."""
         interval = options.value(HEARTBEAT_MILLISECONDS) / 1000
         return cls(interval, interval * options.value(HEARTBEAT_MISSES))
 
@@ -205,4 +207,5 @@ def writer_details(storage: Storage, instant_time: InstantTime) -> dict[str, Any
 
 
 def delete_heartbeat(storage: Storage, instant_time: InstantTime) -> None:
+    """Deletes the heartbeat file of an instant, if there is one."""
     storage.delete(heartbeat_path(instant_time))

@@ -155,5 +155,6 @@ def parse_markers(storage: Storage, instant_time: InstantTime, files: Sequence[F
 
 
 def delete_markers(storage: Storage, instant_time: InstantTime) -> None:
+    """Deletes the open sign, then the markers of an instant; none need be there."""
     storage.delete(_sign(instant_time), durable=False)
     storage.delete_folder(marker_folder(instant_time), durable=False)

@@ -20,6 +20,11 @@ class MetadataTablePolicy(Enum):
 
 
 class ConcurrencyMode(Enum):
+    """How many writers a table has at a time, and whether conflicts end one of them.
+
+    Hudi's values of `hoodie.write.concurrency.mode`.
+    """
+
     SINGLE_WRITER = "single_writer"
     OPTIMISTIC = "optimistic_concurrency_control"
     NON_BLOCKING = "non_blocking_concurrency_control"

@@ -109,7 +109,7 @@ class DataFiles:
 
 
 def files_written(table: HudiTable, instant: Instant) -> list[str]:
-    """Data files of a pending instant, whoever wrote them."""
+    """Data files of a pending instant, of every process that worked on it."""
     return [path for path in files_of_instant(table, instant.requested_time) if _is_own(path, instant)]
 
 

@@ -8,9 +8,9 @@ The completed file is the commit point. A process that dies before it leaves a p
 rolls back, or the next executor of the plan takes over, once its heartbeat has expired.
 
 A lock can be lost while its holder is suspended. So the completed file is staged before the lock is verified for the
-last time, and renamed after it: whoever gets the lock next deletes the stage. Where storage can't rename in one step,
-and beside Hudi's writers, which do not delete stages, a process whose completion took long looks back: it verifies the
-lock once more, and reverts its commit where that collides with what completed in the meantime.
+last time, and renamed after it: the next holder of the lock deletes the staged file. Where storage can't rename in one
+step, and beside Hudi's writers, which do not delete staged files, a process whose completion took long verifies the
+lock once more, and reverts its commit if it conflicts with what completed in the meantime.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ LOCK_ID: Final = "skep.lock_id"
 
 # A lease lasts several seconds at least: a completion that took less than this since the last check is under the lock.
 _SURE_SECONDS: Final = 1.0
-_GRACE_SECONDS: Final = 5.0  # after an interrupt: whoever sent it does not wait for long
+_GRACE_SECONDS: Final = 5.0  # after an interrupt: its sender kills the process soon
 
 log = logging.getLogger("skep.commit")
 

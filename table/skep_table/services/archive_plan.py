@@ -26,7 +26,7 @@ _SERVICES: Final = (Action.CLEAN, Action.ROLLBACK)
 
 @dataclass(frozen=True, slots=True)
 class ArchivePlan:
-    """`instants` in their completed state, oldest first. `held_back` says what keeps more from being archived."""
+    """`instants` in their completed state, oldest first. `held_back` is the reason why no more are archived."""
 
     instants: tuple[Instant, ...]
     held_back: str | None = None

@@ -37,6 +37,7 @@ def _nulls_first(column: pa.ChunkedArray) -> list[pa.ChunkedArray]:
 
 
 def can_be_sorted(kind: pa.DataType) -> bool:
+    """Whether the values of a column of this type have an order: nested types and nulls have none."""
     return not (pa.types.is_nested(kind) or pa.types.is_null(kind))
 
 

@@ -42,9 +42,11 @@ class RowSpool:
 
     @property
     def is_spilled(self) -> bool:
+        """Whether the rows are in the temporary file."""
         return bool(self._places)
 
     def add(self, rows: pa.RecordBatch) -> None:
+        """Appends rows, to the file once all together exceed the limit. Their columns include those of the order."""
         for held, name in zip(self._keys, self._columns, strict=True):
             held.append(column_of(rows, name))
         self.rows += rows.num_rows

@@ -61,8 +61,8 @@ def _blocks(context: WriteContext, bucket: Bucket, rows: pa.Table) -> Iterator[B
     meta = MetaColumns(context, bucket.number)
     for part in pieces(kept, context.logs.block_bytes):
         table = meta.added(part, bucket.file_id)
-        gone = int(deleted(table, context.rule).sum())
-        yield Block(data_block(context, bucket.partition_path, table), table.num_rows - gone, gone)
+        deletes = int(deleted(table, context.rule).sum())
+        yield Block(data_block(context, bucket.partition_path, table), table.num_rows - deletes, deletes)
     if entries is not None or not kept.num_rows:
         taken = rows.slice(0, 0) if entries is None else last_of_each(rows.filter(pa.array(entries)))
         yield Block(deletes_block(context, taken), deletes=taken.num_rows)
@@ -76,10 +76,10 @@ def _delete_entries(context: WriteContext, rows: pa.Table) -> Mask | None:
     """
     if context.deletes:
         return np.ones(rows.num_rows, np.bool_)
-    gone = deleted(rows, context.rule)
+    deletes = deleted(rows, context.rule)
     if context.rule.base.by_ordering and IS_DELETED in rows.schema.names:
-        gone &= in_delete_block(rows) | ~as_mask(rows.column(IS_DELETED))
-    return gone if gone.any() else None
+        deletes &= in_delete_block(rows) | ~as_mask(rows.column(IS_DELETED))
+    return deletes if deletes.any() else None
 
 
 def pieces(rows: pa.Table, most_bytes: int) -> Iterator[pa.Table]:
@@ -138,7 +138,7 @@ class _OpenLog:
 
 
 class LogFiles:
-    """The log files that one task adds to a slice, one open at a time. Leaving it unclosed drops the open one."""
+    """The log files that one task adds to a slice, one open at a time. Leaving the block without `close` deletes it."""
 
     def __init__(self, context: WriteContext, bucket: Bucket) -> None:
         self._context = context
@@ -160,6 +160,7 @@ class LogFiles:
         self._stack.__exit__(*error)
 
     def write(self, block: Block) -> None:
+        """Appends a block to the open log file, which ends when it has reached the size for log files in bytes."""
         file = self._open or self._next()
         file.sink.write(block.data)
         file.size += len(block.data)
@@ -169,6 +170,7 @@ class LogFiles:
             self._close(file)
 
     def close(self) -> list[WriteStat]:
+        """Ends the open file, and returns the stats of all files of the task."""
         if self._open is not None:
             self._close(self._open)
         return self._stats

@@ -117,6 +117,7 @@ class Arrangement:
 
     @property
     def shuffles(self) -> bool:
+        """Whether rows move between tasks: by range, by partition path, or as the user's partitioner decides."""
         return self.by_range or self.by_path or bool(self.own)
 
     def check(self, schema: pa.Schema) -> None:

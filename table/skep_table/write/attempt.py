@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """Task, stage and attempt number. `write_token` is the middle part of base file names (format guide 4.2)."""
+    """Task, stage and attempt number, from which write tokens are made (format guide 4.2)."""
 
     task: int
     stage: int
@@ -19,6 +19,7 @@ class Attempt:
 
     @property
     def write_token(self) -> str:
+        """`<task>-<stage>-<attempt>`, the write token of base files."""
         return f"{self.task}-{self.stage}-{self.number}"
 
 

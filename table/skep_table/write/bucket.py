@@ -56,7 +56,8 @@ def write_bucket(context: WriteContext, bucket: Bucket, rows: pa.Table | Iterabl
 class InsertWriter:
     """New file groups for one partition: the bucket's own, and further ones with its UUID when a file is full.
 
-    Rows come in as they are; `close` answers the stats of all files. Leaving it unclosed drops the open file.
+    Rows are written in the order in which they come; `close` returns the stats of all files. Leaving the block without
+    `close` deletes the open file.
     """
 
     def __init__(
@@ -81,6 +82,7 @@ class InsertWriter:
             self._open.__exit__(*sys.exc_info())
 
     def write(self, rows: pa.Table) -> None:
+        """Appends keyed rows; a full file is closed and another one opened, except in a bucket of one file."""
         step = _batch_rows(rows, self._context.max_file_bytes)
         for start in range(0, rows.num_rows, step):
             file = self._file or self._next_file()
@@ -222,8 +224,8 @@ def _batch_rows(rows: pa.Table, max_file_bytes: int) -> int:
 
 def without_deletes(rows: pa.Table, rule: MergeRule) -> pa.Table:
     """Rows without those that are marked as deletes."""
-    gone = deleted(rows, rule)
-    return rows.filter(pa.array(~gone)) if gone.any() else rows
+    deletes = deleted(rows, rule)
+    return rows.filter(pa.array(~deletes)) if deletes.any() else rows
 
 
 def _without_null_ordering(rows: pa.Table, context: WriteContext) -> tuple[pa.Table, int]:

@@ -85,6 +85,7 @@ class WriteContext:
 
     @property
     def deletes(self) -> bool:
+        """Whether the operation deletes the rows that it is given."""
         return self.operation in (WriteOperation.DELETE, WriteOperation.DELETE_PREPPED)
 
     @property

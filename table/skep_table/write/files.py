@@ -81,6 +81,7 @@ class RowNumbers:
         self._next = 0
 
     def take(self, count: int) -> pa.Array:
+        """The next `count` numbers, as text; the first number of a task is 0."""
         self._next += count
         return pa.array(np.arange(self._next - count, self._next)).cast(pa.string())
 
@@ -122,7 +123,10 @@ class BaseFiles:
 
     @contextmanager
     def open(self, file_id: str, kind: MarkerType) -> Iterator[OpenFile]:
-        """Announced, written, closed, and taken away again when the commit ended meanwhile."""
+        """Creates the marker, then the file; closes it after the block.
+
+        LeaseLostError when the commit has ended meanwhile; the file is then deleted again.
+        """
         context, partition = self._context, self._partition
         name = str(BaseFileName(file_id, self._attempt.write_token, context.instant_time))
         path = join(partition, name)
@@ -167,6 +171,10 @@ class BaseFiles:
         num_update_writes: int = 0,
         num_deletes: int = 0,
     ) -> WriteStat:
+        """The stat of a file that is closed. `base` is the file of the slice before, None for a new file group.
+
+        The counts are of rows: keys that are new, keys of `base` that were updated, and keys that were deleted.
+        """
         return WriteStat(
             file_id=file.file_id,
             path=file.path,

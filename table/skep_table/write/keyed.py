@@ -38,6 +38,7 @@ class Keyer:
 
     @property
     def schema(self) -> pa.Schema:
+        """The columns of keyed rows: key, partition path, for prepped rows their file, then the table's columns."""
         return pa.schema([*_KEY_FIELDS, *((_PLACE_FIELD,) if self.prepped else ()), *self.target])
 
     def keyed(self, rows: pa.RecordBatch | pa.Table) -> pa.Table:

@@ -66,7 +66,9 @@ class KeyedRows(Protocol):
         """Routes the rows to the plan's buckets and writes these."""
         ...
 
-    def release(self) -> None: ...
+    def release(self) -> None:
+        """Frees memory and temporary files; the rows can't be used after it."""
+        ...
 
 
 class ArrowRows:

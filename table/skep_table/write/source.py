@@ -43,7 +43,12 @@ class Engine(Protocol):
         """The columns of a frame that was taken."""
         ...
 
-    def rows(self, frame: object, keyer: Keyer) -> KeyedRows: ...
+    def rows(self, frame: object, keyer: Keyer) -> KeyedRows:
+        """The rows of a frame that was taken, with their keys. Their `release` frees what it holds.
+
+        KeyFieldError and SchemaError: see `Keyer.keyed`.
+        """
+        ...
 
     def stream(self, frame: object, keyer: Keyer, context: WriteContext, /) -> list[BucketResult] | None:
         """Writes all rows into new files in one pass, for bulk_insert. None when the engine rather holds rows first."""
@@ -66,7 +71,9 @@ class RowSource(ABC):
         self.release()
 
     @abstractmethod
-    def schema(self, table: HudiTable) -> pa.Schema: ...
+    def schema(self, table: HudiTable) -> pa.Schema:
+        """The columns of the rows, for a write on this snapshot of the table."""
+        ...
 
     @abstractmethod
     def prepare(self, plan: WritePlan) -> None:
@@ -74,13 +81,14 @@ class RowSource(ABC):
 
     @abstractmethod
     def rows(self, plan: WritePlan, table: HudiTable) -> KeyedRows:
-        """`table` is the look on which the write is based."""
+        """The rows with their keys. `table` is the snapshot on which the write is based."""
 
     @abstractmethod
     def stream(self, plan: WritePlan, context: WriteContext) -> list[BucketResult] | None:
         """See Engine."""
 
     def release(self) -> None:
+        """Frees the rows that are held; may be called again."""
         rows, self._rows = self._rows, None
         if rows is not None:
             rows.release()
