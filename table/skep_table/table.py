@@ -6,6 +6,7 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from skep_table.context import ContextChanges, TableContext
@@ -41,6 +42,7 @@ METADATA_ENABLE = option(
 _CACHED_COMMITS: Final = 256
 # Of all cached commits together, at about 700 bytes each: a stream may write thousands of files in every commit.
 _CACHED_STATS: Final = 100_000
+_WHOLE_COMMIT_BYTES: Final = 32 << 10
 _NOT_OPENED: Final = object()
 _HOUR_MS: Final = 3_600_000
 _KEPT_STATES: Final = 8
@@ -237,9 +239,15 @@ class HudiTable:
             return part(whole)
         path = self.layout.path(instant)
         try:
-            return decode(self.storage.read(path), path)
+            data = self.storage.read(path)
         except FileNotFoundError:
             return part(self.commit_metadata(instant))
+        if len(data) > _WHOLE_COMMIT_BYTES or not instant.is_completed:
+            return decode(data, path)
+        # small enough to be kept as a whole: another part of it may be wanted next, by another request to storage
+        metadata = self.layout.decode_commit(data, path)
+        self._commits.put(instant, metadata, len(metadata.stats))
+        return part(metadata)
 
     def plan(self, instant: Instant) -> Plan | None:
         """The plan or metadata in an instant's file; None for an empty file and for commit metadata."""
@@ -347,8 +355,9 @@ class HudiTable:
 
         for instant in self._completed_commits(at):
             for stat in self.commit_metadata(instant).stats:
-                if stat.path and not stat.is_log and self.storage.exists(stat.path):
-                    return read_footer(self.storage, stat.path).schema
+                if stat.path and not stat.is_log:
+                    with suppress(FileNotFoundError):  # cleaned since
+                        return read_footer(self.storage, stat.path).schema
         return None
 
     def _archived_commit(self, instant: Instant, path: str) -> CommitMetadata:

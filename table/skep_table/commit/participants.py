@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from skep_table.commit.data_files import delete_files, delete_new_partitions, files_of_instant, sync_written
-from skep_table.commit.markers import close_markers, delete_markers, marker_files, parse_markers
+from skep_table.commit.markers import close_markers, delete_markers, marker_files, marker_folder, parse_markers
 from skep_table.commit.writable import drop_metadata_table
 from skep_table.names import BaseFileName
 from skep_table.table import HudiTable
@@ -93,8 +93,8 @@ class DataFiles:
 
     def delete_markers(self, table: HudiTable, instant: Instant, *others: str) -> None:
         """After the completion. `others` are deleted with the markers, by one request on object stores."""
-        if table.storage.flags.atomic_rename:
-            delete_markers(table.storage, instant.requested_time)
+        if table.storage.flags.atomic_rename:  # `commit` has deleted the open sign
+            table.storage.delete_folder(marker_folder(instant.requested_time), durable=False)
             table.storage.delete_many(others, durable=False)
         else:  # no folders to delete
             table.storage.delete_many([*others, *self._marker_files], durable=False)

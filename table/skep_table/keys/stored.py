@@ -6,8 +6,11 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from skep_table.keys.generator import KeyGenerator
+from skep_table.basefile import read_footer
+from skep_table.keys.generator import KeyGenerator, KeyGeneratorType
+from skep_table.options import Options
 from skep_table.schema.types import RECORD_KEY, Schema
+from skep_table.table import HudiTable
 from skep_table.table_config import TableConfig
 
 
@@ -40,3 +43,19 @@ class StoredKeys:
             return rows
         at = rows.schema.get_field_index(RECORD_KEY)
         return rows.set_column(at, rows.schema.field(at), self.of_rows(rows))
+
+
+def generator_as_stored(table: HudiTable, options: Options) -> KeyGenerator:
+    """The key generator of a write. Where Hudi's releases differ in how they write keys, a stored key decides."""
+    generator = KeyGenerator.of(table.config, options)
+    if generator.type is not KeyGeneratorType.COMPLEX or len(generator.record_fields) != 1:
+        return generator
+    for instant in reversed(table.timeline.data().completed().instants):
+        for stat in table.commit_metadata(instant).stats:
+            if stat.num_writes and not stat.is_log:
+                try:
+                    key = read_footer(table.storage, stat.path).min_key
+                except FileNotFoundError:  # cleaned, or rolled back since
+                    continue
+                return generator.as_in(key) if key else generator
+    return generator

@@ -29,7 +29,7 @@ from skep_table.write.candidates import candidate_files
 from skep_table.write.clustered import settle_clusterings
 from skep_table.write.conflict_retry import ConflictRetries, Kept, Written
 from skep_table.write.idempotency import CommitLabel, NoCommit
-from skep_table.write.indexes import index_of
+from skep_table.write.indexes import index_of, refuse_consistent_hashing
 from skep_table.write.operation import TRAITS, Replaces, data_action, deletion_of
 from skep_table.write.options import COMMIT_METADATA_PREFIX, COMMIT_ON_ERRORS, EMPTY_COMMITS, VALIDATORS
 from skep_table.write.plan import WritePlan, plan_write
@@ -241,6 +241,7 @@ class TableWriter:
             label.check(transaction.table)
             if _plan_is_outdated(table, transaction.table):
                 raise _PlanOutdated
+            refuse_consistent_hashing(transaction.table)
             if plan.streams:
                 transaction.inflight(CommitMetadata(operation_type=plan.operation))
                 results = source.stream(plan, plan.context(transaction.table, transaction.instant))

@@ -2,36 +2,30 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 
-from skep_table.basefile import BaseFileOptions, ValueFilters, read_footer
-from skep_table.errors import KeyFieldError, OptionError, SchemaError, UnsupportedError
-from skep_table.keys import KeyGenerator, KeyGeneratorType
+from skep_table.basefile import BaseFileOptions
+from skep_table.errors import KeyFieldError, OptionError
+from skep_table.keys import KeyGenerator
 from skep_table.keys.dropped import DroppedColumns
-from skep_table.keys.stored import StoredKeys
+from skep_table.keys.stored import StoredKeys, generator_as_stored
 from skep_table.logfile.options import LogFileOptions
 from skep_table.merge import MergeRule
-from skep_table.names import META_FOLDER
 from skep_table.options import Option, Options
-from skep_table.schema.arrow import from_arrow, to_arrow
 from skep_table.schema.exact import LOSSY, Casts
-from skep_table.schema.policy import OPERATION_FIELD, SchemaPolicy, hint_of_case
-from skep_table.schema.reconcile import check_fixed, reconcile
-from skep_table.schema.types import META_FIELDS, OPERATION, DoubleType, Field, FloatType, Schema, StringType
-from skep_table.schema.untyped import DROP_UNTYPED, typed
-from skep_table.slices.history import schema_history
+from skep_table.schema.policy import hint_of_case
+from skep_table.schema.types import Schema
 from skep_table.table import HudiTable
 from skep_table.timeline.instant import Instant
 from skep_table.timeline.metadata import WriteOperation
 from skep_table.write.arrange import Arrangement
-from skep_table.write.conform import plain_schema
+from skep_table.write.columns import Arriving, columns_of_deletes, columns_of_rows
 from skep_table.write.context import Memory, WriteContext
-from skep_table.write.indexes import Index, index_of
+from skep_table.write.indexes import Index, index_of, refuse_consistent_hashing
 from skep_table.write.keyed import Keyer
 from skep_table.write.operation import TRAITS, Traits
 from skep_table.write.options import (
@@ -46,14 +40,6 @@ from skep_table.write.options import (
     Duplicates,
 )
 from skep_table.write.settings import check_settings, merged_by
-
-
-class MetaColumnWarning(UserWarning):
-    """Columns of a frame were left out because they bear the names of Hudi's meta columns."""
-
-
-_BUCKET_INDEX: Final = f"{META_FOLDER}/.bucket_index"
-_CONSISTENT_HASHING: Final = "consistent_hashing_metadata"
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,75 +133,60 @@ def plan_write(
 
     `widened` are columns that get a wider type where one holds all stored values, as the frame has others.
     """
-    config = table.config
+    config, traits = table.config, TRAITS[operation]
     check_settings(config, table.storage.root, options)
-    _refuse_consistent_hashing(table)
-    generator = _as_stored(table, KeyGenerator.of(config, options))
-    rule = MergeRule.of(merged_by(config, options), options)
-    given = plain_schema(pa.schema([field for field in incoming if field.name not in META_FIELDS]))
-    traits = TRAITS[operation]
-    if not (traits.deletes or traits.prepped):
-        _warn_of_meta_columns(incoming.names)
+    refuse_consistent_hashing(table)
     _refuse_unasked_duplicates(operation, options)
     index = index_of(config, options)
-    ambiguous = options.value(AMBIGUOUS_KEYS) is AmbiguousKeys.ALLOW
-    if not traits.prepped:
-        generator.check(given)
-    if traits.prepped and not config.populate_meta_fields:
-        raise KeyFieldError(
-            f"table {config.name} has no meta columns (hoodie.populate.meta.fields=false), which name their files",
-            hint="the same operation without the flag finds rows by their key",
-            table=config.name,
-        )
-    stored = _with_operation(table.schema(), options)
-    given = typed(given, to_arrow(stored), drop=traits.deletes or options.value(DROP_UNTYPED))
-    if traits.finds_keys and not traits.prepped and not generator.record_fields:
-        raise KeyFieldError(
-            f"table {config.name} has no record key, so rows can't be found by key",
-            hint="insert adds rows; delete(where=…) deletes by a predicate",
-            table=config.name,
-        )
+    generator = generator_as_stored(table, options)
+    rule = MergeRule.of(merged_by(config, options), options)
+    arriving = Arriving.of(table, incoming, traits, options)
+    _check_keys(table, traits, generator, arriving.given)
     fixed = frozenset((*generator.record_fields, *generator.partition_fields, *rule.ordering_fields))
     casts = Casts(fixed, widened, options.value(LOSSY))
     if traits.deletes:
-        keys = (*generator.record_fields, *generator.partition_fields)
-        wanted = {name.partition(".")[0] for name in keys}
-        columns = pa.schema(
-            [
-                given.field(field.name) if field.name in config.dropped_columns else field
-                for field in to_arrow(stored)
-                if field.name in wanted and field.name in given.names
-            ]
+        columns = columns_of_deletes(table, arriving, (*generator.record_fields, *generator.partition_fields))
+    else:
+        if traits.updates:
+            _check_ordering(table, rule, arriving.given.names)
+        columns = columns_of_rows(table, arriving, casts, options)
+        rule = rule.with_defaults(columns.in_files)
+    ambiguous = options.value(AMBIGUOUS_KEYS) is AmbiguousKeys.ALLOW
+    keyer = Keyer(generator, columns.keyed, traits.prepped, casts, ambiguous)
+    plan = WritePlan(operation, columns.schema, columns.in_files, keyer, rule, index, options)
+    if plan.arrangement is not None:
+        plan.arrangement.check(keyer.schema)
+    return plan
+
+
+def _check_keys(table: HudiTable, traits: Traits, generator: KeyGenerator, given: pa.Schema) -> None:
+    """KeyFieldError where the rows, or the table, lack what the operation finds rows by."""
+    name = table.config.name
+    if not traits.prepped:
+        generator.check(given)
+        if traits.finds_keys and not generator.record_fields:
+            raise KeyFieldError(
+                f"table {name} has no record key, so rows can't be found by key",
+                hint="insert adds rows; delete(where=…) deletes by a predicate",
+                table=name,
+            )
+    elif not table.config.populate_meta_fields:
+        raise KeyFieldError(
+            f"table {name} has no meta columns (hoodie.populate.meta.fields=false), which name their files",
+            hint="the same operation without the flag finds rows by their key",
+            table=name,
         )
-        found = from_arrow(pa.schema([given.field(name) for name in columns.names]))
-        check_fixed(table.without_dropped(stored), found, keys)
-        _refuse_floats(found.select(tuple(name for name in config.dropped_columns if name in found)))
-        keyer = Keyer(generator, columns, traits.prepped, casts, ambiguous)
-        return WritePlan(operation, stored, table.without_dropped(stored), keyer, rule, index, options)
-    if traits.updates:
-        for name in rule.ordering_fields:
-            if name.partition(".")[0] not in given.names:
-                raise KeyFieldError(
-                    f"table {config.name}: ordering column {name} is not among {', '.join(given.names)}",
-                    hint=hint_of_case(name.partition(".")[0], given.names),
-                    column=name,
-                )
-    incoming = _with_operation(from_arrow(given, stored.name, stored.namespace), options)
-    # paths are made of a dropped column as it arrives: what it is read back as does not matter
-    dropped = incoming.select(tuple(name for name in config.dropped_columns if name in incoming))
-    _refuse_floats(dropped)
-    in_files = reconcile(
-        table.without_dropped(stored), table.without_dropped(incoming), SchemaPolicy.of(options), casts
-    )
-    _refuse_new_columns_without_id(table, to_arrow(table.without_dropped(stored)), to_arrow(in_files))
-    target = to_arrow(replace(in_files, fields=in_files.fields + dropped.fields))
-    keyer = Keyer(generator, target, traits.prepped, casts, ambiguous)
-    ValueFilters.of(options).check(to_arrow(in_files.with_meta()))
-    arrangement = Arrangement.of(options) if operation is WriteOperation.BULK_INSERT else None
-    if arrangement is not None:
-        arrangement.check(keyer.schema)
-    rule = rule.with_defaults(in_files)
-    return WritePlan(operation, table.with_dropped(in_files), in_files, keyer, rule, index, options)
+
+
+def _check_ordering(table: HudiTable, rule: MergeRule, given: Sequence[str]) -> None:
+    for name in rule.ordering_fields:
+        column = name.partition(".")[0]
+        if column not in given:
+            raise KeyFieldError(
+                f"table {table.config.name}: ordering column {name} is not among {', '.join(given)}",
+                hint=hint_of_case(column, given),
+                column=name,
+            )
 
 
 def _refuse_unasked_duplicates(operation: WriteOperation, options: Options) -> None:
@@ -231,74 +202,3 @@ def _refuse_unasked_duplicates(operation: WriteOperation, options: Options) -> N
                 option=option.key,
                 found=options[option.key],
             )
-
-
-def _refuse_new_columns_without_id(table: HudiTable, stored: pa.Schema, wanted: pa.Schema) -> None:
-    """Where Hudi gave the columns ids, it reads no columns without one."""
-    changed = [
-        field.name
-        for field in wanted
-        if stored.get_field_index(field.name) < 0 or stored.field(field.name).type != field.type
-    ]
-    if changed and schema_history(table):
-        raise UnsupportedError(
-            f"table {table.config.name}: Hudi keeps its columns by id (schema on read), a write can't add or change"
-            f" {', '.join(changed)}",
-            hint="ALTER TABLE in a Hudi session",
-            table=table.config.name,
-            column=changed[0],
-        )
-
-
-def _with_operation(schema: Schema, options: Options) -> Schema:
-    if not options.value(OPERATION_FIELD) or OPERATION in schema:
-        return schema
-    return replace(schema, fields=(*schema.fields, Field(OPERATION, StringType(), default=None)))
-
-
-def _warn_of_meta_columns(names: Sequence[str]) -> None:
-    """All of them come with rows that were read from a Hudi table; a few may be a user's own columns."""
-    given = [name for name in META_FIELDS if name in names]
-    if given and len(given) < len(META_FIELDS):
-        warnings.warn(
-            f"{', '.join(given)} of the rows: not written, as Hudi's meta columns have these names; rename the columns"
-            " to keep them",
-            MetaColumnWarning,
-            stacklevel=6,
-        )
-
-
-def _refuse_floats(dropped: Schema) -> None:
-    """Nothing records the type of a partition column that files leave out: `2024` and `2024.0` would be two paths."""
-    for field in dropped.fields:
-        if isinstance(field.type, (FloatType, DoubleType)):
-            raise SchemaError(
-                f"column {field.name}: the rows have floats, of which paths such as 2024.0 are made",
-                hint="cast the column to the type that the partition paths show: int, or string",
-                column=field.name,
-                found="double" if isinstance(field.type, DoubleType) else "float",
-                expected="text, whole numbers or dates",
-            )
-
-
-def _refuse_consistent_hashing(table: HudiTable) -> None:
-    """Such a table records the hash ranges of its file groups: Hudi would not find a group that is not recorded."""
-    if table.config.is_mor and _CONSISTENT_HASHING in table.storage.list_folder(_BUCKET_INDEX).folders:
-        raise UnsupportedError(
-            f"table {table.config.name} is written by consistent hashing, which is not supported yet",
-            hint="Hudi's writers know it: hoodie.index.bucket.engine=CONSISTENT_HASHING",
-            table=table.config.name,
-            path=table.storage.root,
-        )
-
-
-def _as_stored(table: HudiTable, generator: KeyGenerator) -> KeyGenerator:
-    """Where Hudi's releases differ in how they write keys, a stored key decides."""
-    if generator.type is not KeyGeneratorType.COMPLEX or len(generator.record_fields) != 1:
-        return generator
-    for instant in reversed(table.timeline.data().completed().instants):
-        for stat in table.commit_metadata(instant).stats:
-            if stat.num_writes and not stat.is_log and table.storage.exists(stat.path):
-                key = read_footer(table.storage, stat.path).min_key
-                return generator.as_in(key) if key else generator
-    return generator

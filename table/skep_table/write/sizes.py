@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import islice
 from typing import Final
 
 import pyarrow as pa
@@ -63,21 +62,24 @@ def sizing_of(
         small_file_bytes=small,
         max_file_bytes=most,
         record_bytes=size,
-        logs=_log_sizing(table, plan, context, size) if table.config.is_mor else None,
+        logs=_log_sizing(table, plan, context, size if inserts else None) if table.config.is_mor else None,
         split_rows=None if given.value(AUTO_SPLIT) else given.value(SPLIT_ROWS),
         files=context.files,
     )
 
 
 def _newest_first(table: HudiTable) -> Iterator[BaseFilesWritten]:
-    commits = islice(reversed(table.timeline.data().completed().instants), _COMMITS_READ)
-    return map(table.commit_base_files, commits)
+    """What recent commits wrote: the last one by itself, as it is often enough, and the others together."""
+    commits = table.timeline.data().completed().instants[: -_COMMITS_READ - 1 : -1]
+    yield from map(table.commit_base_files, commits[:1])
+    yield from table.context.threads.map(table.commit_base_files, commits[1:])
 
 
-def _log_sizing(table: HudiTable, plan: WritePlan, context: WriteContext, record_size: int) -> LogSizing:
+def _log_sizing(table: HudiTable, plan: WritePlan, context: WriteContext, record_size: int | None) -> LogSizing:
+    """`record_size`: the bytes of an inserted row; None when there are no inserts, and no commit need be read."""
     given = plan.options
     most_rewritten = None
-    if not given.is_set(SMALL_GROUPS) and not plan.index.finds_log_keys:
+    if record_size is not None and not given.is_set(SMALL_GROUPS) and not plan.index.finds_log_keys:
         size = record_bytes(_newest_first(table), threshold_bytes=_LEAST_MEASURED, files=context.files)
         most_rewritten = _MOST_REWRITTEN * (size or record_size)
     return LogSizing(

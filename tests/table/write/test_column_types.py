@@ -22,8 +22,8 @@ from skep_table.query.read import read
 from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
 from skep_table.table_config import TableType
+from skep_table.write.columns import MetaColumnWarning
 from skep_table.write.local import LocalWriter
-from skep_table.write.plan import MetaColumnWarning
 
 LOSSY = {"skep.write.lossy.casts": True}
 NULLS = {"hoodie.write.set.null.for.missing.columns": True}

@@ -40,7 +40,13 @@ def place(request: pytest.FixtureRequest, s3_folder: Callable[[], Storage]) -> s
     return storage.root
 
 
-def test_an_upsert_of_one_row_by_path(place: str, s3_options: dict[str, str], s3_requests: Requests) -> None:
+@pytest.mark.parametrize("before", [0, 5])
+def test_an_upsert_of_one_row_by_path(
+    place: str, before: int, s3_options: dict[str, str], s3_requests: Requests
+) -> None:
+    """Whatever the number of commits `before` it: of these only the last one is read, for its schema."""
+    for number in range(before):
+        LocalWriter(HudiTable.open(place, s3_options)).upsert(rows(8, ts=2).slice(number, 1))
     s3_requests.clear()
     result = LocalWriter(HudiTable.open(place, s3_options)).upsert(rows(8, ts=2).slice(7))
     assert (result.updated, result.partitions) == (1, ("p7",))

@@ -7,7 +7,9 @@ from typing import Any, Final, Protocol
 
 from skep_table.errors import TableMismatchError, UnsupportedError
 from skep_table.keys.buckets import BUCKET_FIELDS, BUCKETS
+from skep_table.names import META_FOLDER
 from skep_table.options import Option, Options
+from skep_table.table import HudiTable
 from skep_table.table_config import TableConfig
 from skep_table.write.indexes.bloom_lookup import BloomIndex
 from skep_table.write.indexes.bucket import BucketIndex
@@ -16,6 +18,8 @@ from skep_table.write.indexes.memory import InMemoryIndex
 from skep_table.write.options import BLOOM_MOVES, INDEX_CLASS, INDEX_TYPE, SIMPLE_MOVES, IndexType
 
 GROUP: Final = "skep.indexes"
+_BUCKET_RANGES: Final = f"{META_FOLDER}/.bucket_index"
+_CONSISTENT_HASHING: Final = "consistent_hashing_metadata"
 _RECORDED: Final[tuple[Option[Any], ...]] = (INDEX_TYPE, BUCKETS, BUCKET_FIELDS)
 _NEEDS_KEYS: Final = {IndexType.GLOBAL_BLOOM, IndexType.GLOBAL_SIMPLE, IndexType.INMEMORY, IndexType.HBASE}
 
@@ -58,6 +62,22 @@ def index_of(config: TableConfig, options: Options) -> Index:
             from skep_table.write.indexes.hbase import HbaseIndex
 
             return HbaseIndex.of(options)
+
+
+def refuse_consistent_hashing(table: HudiTable) -> None:
+    """UnsupportedError for a table written by consistent hashing, whatever index the options name.
+
+    Such a table records the hash ranges of its file groups: Hudi would not find a group that is not recorded.
+    """
+    if not (table.config.is_mor and table.timeline.may_have_folder(_BUCKET_RANGES)):
+        return
+    if _CONSISTENT_HASHING in table.storage.list_folder(_BUCKET_RANGES).folders:
+        raise UnsupportedError(
+            f"table {table.config.name} is written by consistent hashing, which is not supported yet",
+            hint="Hudi's writers know it: hoodie.index.bucket.engine=CONSISTENT_HASHING",
+            table=table.config.name,
+            path=table.storage.root,
+        )
 
 
 def _with_recorded(config: TableConfig, options: Options) -> Options:
