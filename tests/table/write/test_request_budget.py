@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from counting_storage import Requests
+from counting_storage import CountingStorage, Requests
 
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.query import ReadRequest, read
-from skep_table.storage import Storage
+from skep_table.storage import LocalStorage, Storage
 from skep_table.table import HudiTable
 from skep_table.table_config import TableType
 from skep_table.write.local import LocalWriter
@@ -67,3 +69,29 @@ def test_a_snapshot_of_base_files_and_logs(place: str, s3_options: dict[str, str
     files = [key for kind, key in s3_requests.seen if kind == "GET" and "/.hoodie/" not in key]
     assert len(files) == len(set(files)), s3_requests
     assert counts["LIST"] <= 3 + PARTITIONS, s3_requests
+
+
+@pytest.mark.parametrize("kind", list(TableType))
+def test_beside_its_bytes_a_file_takes_its_marker(tmp_path: Path, kind: TableType) -> None:
+    """No call before a file is read whose size is known, and no file of the timeline is read twice."""
+    spec = TableSpec(
+        name="t", schema=rows().schema, record_key=("id",), partition_by=("part",), ordering="ts", type=kind
+    )
+    LocalWriter(create_table(LocalStorage(str(tmp_path)), spec)).bulk_insert(rows())
+    storage = CountingStorage(LocalStorage(str(tmp_path)))
+    table = HudiTable.open(storage)
+    storage.calls.clear()
+    result = LocalWriter(table).upsert(rows(4 * PARTITIONS + 1, ts=2).slice(4 * PARTITIONS - 2))
+    assert (result.updated, result.inserted) == (2, 1)
+    calls = storage.calls
+    assert not calls.paths("exists", "status", "size"), calls
+    markers = [path for path in calls.paths("create_exclusive") if ".marker." in path]
+    assert sorted(markers) == sorted({*markers}), calls
+    assert {path.partition(".marker.")[0].split("/", 3)[3] for path in markers} == {
+        stat.path for stat in result.metadata.stats
+    }
+    written = calls.paths("open_write", "create_exclusive", "replace_atomic")
+    assert [path for path in written if not path.startswith(".hoodie")] == calls.paths("open_write"), calls
+    read = Counter(path for path in calls.paths("read") if "commit" in path)
+    assert set(read.values()) == {1}, calls
+    assert calls.paths("delete", suffix=".open") == [f".hoodie/.temp/{result.instant.requested_time}.open"], calls
