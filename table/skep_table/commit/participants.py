@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import Protocol
 
 from skep_table.commit.data_files import delete_files, delete_new_partitions, files_of_instant, sync_written
-from skep_table.commit.markers import close_markers, delete_markers, marker_files, marker_folder, parse_markers
+from skep_table.commit.markers import close_markers, delete_markers, marker_files, parse_markers
 from skep_table.commit.writable import drop_metadata_table
-from skep_table.names import BaseFileName
+from skep_table.names import BaseFileName, marker_folder
 from skep_table.table import HudiTable
 from skep_table.timeline.instant import Action, Instant
 from skep_table.timeline.metadata import CommitMetadata
