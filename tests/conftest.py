@@ -69,6 +69,7 @@ def load_helper(name: str, path: Path) -> ModuleType:
 # Not in a hook: the conftest files of folders given on the command line are imported before any hook runs.
 load_helper("golden_archives", TESTS / "golden" / "archives.py")
 load_helper("golden_faults", TESTS / "golden" / "faults.py")
+load_helper("golden_requests", TESTS / "golden" / "requests.py")
 load_helper("counting_storage", TESTS / "table" / "counting_storage.py")
 load_helper("source_tree", TESTS / "house" / "source_tree.py")
 ENGINE_TIMINGS = load_helper("engine_timings", TESTS / "engines" / "timings.py")
@@ -78,6 +79,7 @@ def pytest_configure(config: pytest.Config) -> None:
     load_helper("client_contract", TESTS / "catalog" / "client_contract.py")
     load_helper("refusing_proxy", TESTS / "catalog" / "refusing_proxy.py")
     load_helper("many_partitions", TESTS / "table" / "many_partitions.py")
+    load_helper("spark_answers", TESTS / "writer" / "spark_answers.py")
     config.pluginmanager.register(load_helper("metastore_fixtures", TESTS / "catalog" / "metastore_fixtures.py"))
     config.pluginmanager.register(load_helper("storage_fixtures", TESTS / "table" / "storage_fixtures.py"))
     config.pluginmanager.register(load_helper("hdfs_fixtures", TESTS / "table" / "hdfs_fixtures.py"))

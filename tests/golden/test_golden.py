@@ -10,26 +10,12 @@ from typing import Any
 import golden_archives as archives
 import golden_faults as faults
 import pytest
+from golden_requests import asked
 
 from skep_table.errors import InputError, SkepError
-from skep_table.options import Options
 from skep_table.query import ReadRequest, read
 from skep_table.query.json_text import json_lines
 from skep_table.table import HudiTable
-
-BOOTSTRAP_BASE_PATH = "hoodie.bootstrap.base.path"
-
-
-def asked(case: archives.Case, query: archives.Query, *, metadata: bool = True) -> ReadRequest:
-    """The read request for a query. Snapshots taken between operations become time travel to that moment."""
-    request: dict[str, Any] = {"where": query.where, "metadata": metadata}
-    if (as_of := faults.moment_of(case, query)) is not None:
-        request["as_of"] = as_of
-    options = dict(query.options)
-    if (case.folder / "source").is_dir():
-        # The bootstrap case names its source by the path it had where it was written.
-        options[BOOTSTRAP_BASE_PATH] = str(case.folder / "source")
-    return ReadRequest.of(Options(options), **request)
 
 
 def answered(case: archives.Case, request: ReadRequest) -> list[dict[str, Any]]:

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import golden_archives
 import pyarrow as pa
 import pytest
 
@@ -19,17 +18,6 @@ from skep_writer.native import split
 
 pytestmark = pytest.mark.spark
 
-SAMPLE = {
-    "0.15.0/cow_types_edge",
-    "0.15.0/cow_special_chars_urlencode_hive",
-    "0.15.0/cow_schema_evolution",
-    "0.15.0/mor_compaction",
-    "1.0.2/cow_multi_partition_hive",
-    "1.1.1/cow_timestamp_keygen_date_string",
-    "1.1.1/cow_drop_partition_columns",
-    "1.1.1/mor_upsert",
-}
-
 
 def lines(batches: Iterator[pa.RecordBatch]) -> list[bytes]:
     return sorted(line for batch in batches for line in bytes(json_lines(batch)).split(b"\n") if line)
@@ -38,23 +26,6 @@ def lines(batches: Iterator[pa.RecordBatch]) -> list[bytes]:
 def through_spark(table: HudiTable, request: ReadRequest, spark: Any) -> list[bytes]:
     schema = read(table, request).schema
     return lines(collect_arrow(to_spark(table, request, spark)).cast(schema).to_batches())
-
-
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """`case`: all golden tables, those beside the sample with --all. The source of a bootstrapped one is missing."""
-    if "case" not in metafunc.fixturenames:
-        return
-    found = []
-    for case in golden_archives.cases(golden_archives.unpack(Path(metafunc.config.cache.mkdir("golden")))):
-        name = f"{case.version}/{case.name}"
-        if not (case.folder / "source").exists():
-            found.append(pytest.param(case, marks=[] if name in SAMPLE else [pytest.mark.slow], id=name))
-    metafunc.parametrize("case", found)
-
-
-def test_a_snapshot_is_what_skep_reads_alone(case: golden_archives.Case, spark: Any) -> None:
-    table = HudiTable.open(case.table)
-    assert through_spark(table, ReadRequest(), spark) == lines(read(table).to_batches())
 
 
 @pytest.mark.parametrize(
