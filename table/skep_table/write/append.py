@@ -183,7 +183,7 @@ class LogFiles:
         path = join(partition, str(name))
         marker = Marker(context.instant_time, partition, str(name), context.format.logs.marker_type)
         create_marker(context.storage, marker, listed=context.announced is not None)
-        if self._is_new:
+        if self._is_new and not bucket.has_metafile:
             ensure_partition(context.storage, partition, context.instant_time)
         self._names.append(str(name))
         self._open = _OpenLog(name, path, self._stack.enter_context(context.storage.open_write(path)))

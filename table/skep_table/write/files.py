@@ -117,7 +117,7 @@ class BaseFiles:
     def __init__(self, context: WriteContext, bucket: Bucket, numbers: RowNumbers | None = None) -> None:
         self._context = context
         self._partition = bucket.partition_path
-        self._is_new = bucket.base is None  # a partition with an earlier slice has its metafile
+        self._needs_metafile = bucket.base is None and not bucket.has_metafile
         self._attempt = attempt_of(bucket.number)
         self._meta = MetaColumns(context, self._attempt.task, numbers)
 
@@ -131,7 +131,7 @@ class BaseFiles:
         name = str(BaseFileName(file_id, self._attempt.write_token, context.instant_time))
         path = join(partition, name)
         self._announce(Marker(context.instant_time, partition, name, kind))
-        if self._is_new:
+        if self._needs_metafile:
             ensure_partition(context.storage, partition, context.instant_time)
         with BaseFileWriter(context.storage, path, context.schema.with_meta(), context.files) as writer:
             file = OpenFile(file_id, name, path, writer, new_keys=None if context.on_written is None else [])

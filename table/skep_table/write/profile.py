@@ -6,8 +6,10 @@ with sizes by `hoodie.parquet.small.file.limit`, `hoodie.parquet.max.file.size` 
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -89,6 +91,7 @@ class Bucket:
 
     `to_log`: the rows are appended to the group's log, instead of being merged into a new base file. `one_file`: rows
     stay in this group however many they are, as an index requires that chose the group by their keys.
+    `has_metafile`: the partition is known to have its metafile, as it has a slice already.
     """
 
     number: int
@@ -98,6 +101,7 @@ class Bucket:
     rows: int = 0
     to_log: bool = False
     one_file: bool = False
+    has_metafile: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,13 +151,14 @@ def plan_buckets(
     routes: dict[str, PartitionRoute] = {}
     for partition in sorted(profiles):
         profile = profiles[partition]
+        new = partial(Bucket, partition_path=partition, has_metafile=bool(profile.files))
         by_file: dict[int, int] = {}
         for position in sorted(profile.updates):
             by_file[position] = len(buckets)
             rows = profile.updates[position]
             if position < NEW_KEY:
                 file_id = names.new_file_id(number_of_new_group(position))
-                buckets.append(Bucket(len(buckets), partition, file_id, rows=rows, one_file=True))
+                buckets.append(new(len(buckets), file_id=file_id, rows=rows, one_file=True))
                 continue
             file = profile.files[position]
             buckets.append(Bucket(len(buckets), partition, file.file_id, file, rows, sizing.logs is not None))
@@ -172,7 +177,7 @@ def plan_buckets(
             left -= rows
         for rows in sizing.new_files(left):
             shares.append((len(buckets), rows))
-            buckets.append(Bucket(len(buckets), partition, names.new_file_id(), None))
+            buckets.append(new(len(buckets), file_id=names.new_file_id()))
         for number, rows in shares:
             bucket = buckets[number]
             buckets[number] = replace(bucket, rows=bucket.rows + rows, to_log=inserts_to_log)
@@ -190,11 +195,11 @@ def new_file_id() -> str:
 
 def pack(sizes: Sequence[int], tasks: int) -> list[list[int]]:
     """Balances items over tasks by size, largest first. Returns positions of `sizes` by task, no empty task."""
-    loads = [0] * max(1, min(tasks, len(sizes)))
+    loads = [(0, number) for number in range(max(1, min(tasks, len(sizes))))]
     packed: list[list[int]] = [[] for _ in loads]
     for position in sorted(range(len(sizes)), key=lambda at: -sizes[at]):
-        lightest = loads.index(min(loads))
-        loads[lightest] += sizes[position] + 1
+        load, lightest = loads[0]
+        heapq.heapreplace(loads, (load + sizes[position] + 1, lightest))
         packed[lightest].append(position)
     return [group for group in packed if group]
 

@@ -81,8 +81,10 @@ def test_beside_its_bytes_a_file_takes_its_marker(tmp_path: Path, kind: TableTyp
     storage = CountingStorage(LocalStorage(str(tmp_path)))
     table = HudiTable.open(storage)
     storage.calls.clear()
+    # the inserted row gets a file group of its own, in a partition that has files
+    table = table.with_options({"hoodie.parquet.small.file.limit": "0"})
     result = LocalWriter(table).upsert(rows(4 * PARTITIONS + 1, ts=2).slice(4 * PARTITIONS - 2))
-    assert (result.updated, result.inserted) == (2, 1)
+    assert (result.updated, result.inserted, result.files) == (2, 1, 3)
     calls = storage.calls
     assert not calls.paths("exists", "status", "size"), calls
     markers = [path for path in calls.paths("create_exclusive") if ".marker." in path]
