@@ -1,8 +1,8 @@
 """What takes part in a commit beside the timeline: data files, the metadata table, indexes outside the table.
 
 Each participant is called at three points of the protocol (`states.py`). What one has prepared or committed counts
-only if the instant completes: a participant either makes its entries void by themselves until then, as the HBASE index
-does, or deletes them in `abort`.
+only if the instant completes: a participant either makes its entries void by themselves until then, as those of an
+index outside are (`index_entries.py`), or deletes them in `abort`.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from skep_table.commit.data_files import delete_files, delete_new_partitions, files_of_instant, sync_written
+from skep_table.commit.index_entries import IndexEntries
 from skep_table.commit.markers import close_markers, delete_markers, marker_files, parse_markers
 from skep_table.commit.writable import drop_metadata_table
 from skep_table.names import BaseFileName, marker_folder
@@ -68,7 +69,7 @@ class MetadataTable:
 
 def table_participants(table: HudiTable) -> tuple[Participant, ...]:  # noqa: ARG001 - one day, its settings decide
     """The participants that the table itself requires, the same for every process that writes to it."""
-    return (MetadataTable(),)
+    return (MetadataTable(), IndexEntries())
 
 
 class DataFiles:

@@ -244,6 +244,7 @@ class TableWriter:
             refuse_consistent_hashing(transaction.table)
             if plan.streams:
                 transaction.inflight(CommitMetadata(operation_type=plan.operation))
+                plan.index.before_writing(transaction.table, transaction.instant.requested_time)
                 results = source.stream(plan, plan.context(transaction.table, transaction.instant))
                 if results is not None:
                     return self._complete(transaction, plan, results, label)
@@ -283,6 +284,7 @@ class TableWriter:
         if transaction.is_requested:
             transaction.inflight(workload(plan.operation, buckets))
         left, kept = former.rest(buckets) if former else (buckets, ())
+        plan.index.before_writing(table, transaction.instant.requested_time)
         with events.step("write.files", buckets=len(buckets.buckets)):
             results = rows.write(context, left)
         return Written(buckets, (*kept, *results), replaced)
@@ -361,6 +363,10 @@ class TableWriter:
         self._validate(transaction, metadata)
         with self._table.context.events.step("write.commit"):
             instant = transaction.complete(metadata, label.check, label.participants)
+        try:
+            plan.index.after_commit(transaction.after or transaction.table, instant.requested_time)
+        except Exception:
+            log.exception("table %s: the index failed after %s", self._table.config.name, instant.requested_time)
         _warn_of_nulls({name for result in results for name in result.lists_with_nulls})
         _warn_of_empty({name for result in results for name in result.empty_partitions})
         return WriteResult(instant, transaction.committed or metadata, plan.schema, table=transaction.after)

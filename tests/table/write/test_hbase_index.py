@@ -12,9 +12,12 @@ import pytest
 
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.errors import OptionError, StorageError
+from skep_table.instant_time import InstantTime
 from skep_table.options import Options
 from skep_table.query import ReadRequest
 from skep_table.query.read import read
+from skep_table.services.archive import archive
+from skep_table.services.rollback import roll_back_instant
 from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
 from skep_table.table_config import TableType
@@ -196,3 +199,66 @@ def test_a_gateway_that_is_not_there_stops_the_write(table: HudiTable, gateway: 
         writer(table, address, hoodie__index__hbase__table="").upsert(rows(("a", "p", 1, 1)))
     assert content(table) == []
     assert not table.reload().timeline.pending().instants
+
+
+class Incomplete(LocalStorage):
+    """No write on it completes."""
+
+    def create_exclusive(self, path: str, data: bytes, **more: Any) -> None:
+        if path.endswith("commit"):
+            raise StorageError(f"{path} can't be created", path=path, call="create_exclusive")
+        super().create_exclusive(path, data, **more)
+
+
+SMALL = {"hoodie.keep.max.commits": 4, "hoodie.keep.min.commits": 2, "hoodie.cleaner.commits.retained": 1}
+
+
+def test_an_entry_of_a_write_that_failed_does_not_count_once_its_instant_could_be_archived(
+    table: HudiTable, gateway: tuple[str, Handler]
+) -> None:
+    """Instants before the start of the timeline count as completed; this one, in a live group, never was."""
+    address, hbase = gateway
+    writer(table, address).insert(rows(("a", "p", 1, 1), ("b", "q", 1, 1)))
+    failing = HudiTable.open(Incomplete(table.storage.root))
+    with pytest.raises(StorageError, match="can't be created"):
+        writer(failing, address, **MOVES).upsert(rows(("a", "q", 2, 2)))
+    failed, group, partition = hbase.entry("a")
+    assert partition == "q" == hbase.entry("b")[2]
+    assert group == hbase.entry("b")[1]
+    for number in range(6):
+        writer(table.reload(), address).upsert(rows(("b", "q", 3 + number, number)))
+        archive(table.reload().with_options(SMALL))
+    assert table.reload().timeline.is_archived(InstantTime(failed))
+    assert hbase.entry("a")[0] == failed
+    writer(table.reload(), address, **MOVES).upsert(rows(("a", "q", 9, 9)))
+    assert content(table) == [("a", "q", 9), ("b", "q", 5)]
+
+
+def signs(table: HudiTable) -> set[str]:
+    return {path.name for path in (Path(table.storage.root) / ".hoodie/.skep_index_entries").iterdir()} - {"in_use"}
+
+
+def test_the_sign_of_an_instant_ends_with_it(table: HudiTable, gateway: tuple[str, Handler]) -> None:
+    """One that a process left behind whose commit is complete is deleted by the next look-up."""
+    address, hbase = gateway
+    first = writer(table, address).bulk_insert(rows(("a", "p", 1, 1)))
+    assert not signs(table)
+    (Path(table.storage.root) / ".hoodie/.skep_index_entries" / first.instant.requested_time).touch()
+    writer(table.reload(), address).upsert(rows(("a", "p", 2, 2)))
+    assert content(table) == [("a", "p", 2)]
+    assert not signs(table)
+    assert hbase.entry("a")[0] == first.instant.requested_time
+
+
+def test_entries_of_a_commit_that_is_rolled_back_do_not_count_any_more(
+    table: HudiTable, gateway: tuple[str, Handler]
+) -> None:
+    address, hbase = gateway
+    writer(table, address).insert(rows(("a", "p", 1, 1), ("b", "q", 1, 1)))
+    moved = writer(table.reload(), address, **MOVES).upsert(rows(("a", "q", 2, 2)))
+    assert content(table) == [("a", "q", 2), ("b", "q", 1)]
+    roll_back_instant(table.reload(), moved.instant.requested_time)
+    assert content(table) == [("a", "p", 1), ("b", "q", 1)]
+    assert signs(table) == {moved.instant.requested_time} == {hbase.entry("a")[0]}
+    writer(table.reload(), address, **MOVES).upsert(rows(("a", "q", 3, 3)))
+    assert content(table) == [("a", "q", 3), ("b", "q", 1)]

@@ -28,6 +28,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from skep_table.instant_time import InstantTime
 from skep_table.keys.buckets import UUID_NAMES, GroupNames
 from skep_table.runner import Runner
 from skep_table.schema.types import PARTITION_PATH, RECORD_KEY
@@ -139,6 +140,10 @@ class Index(ABC):
         Runs on the driver. Reads by the table's storage and options, which are those of the write.
         """
 
+    def before_writing(self, table: HudiTable, instant_time: InstantTime) -> None:
+        """Called on the driver before the tasks of an attempt start, with the snapshot that it is based on."""
+        del table, instant_time
+
     def on_written(self, written: WrittenKeys) -> None:
         """Stores where the new keys of one finished base file are. Only called when `keeps_keys`.
 
@@ -146,6 +151,10 @@ class Index(ABC):
         stores must be without effect until the instant is completed, and repeating it must change nothing.
         """
         raise NotImplementedError(f"{type(self).__name__} keeps keys and has no on_written")
+
+    def after_commit(self, table: HudiTable, instant_time: InstantTime) -> None:
+        """Called on the driver once the instant is complete. What it raises is logged: the commit remains."""
+        del table, instant_time
 
 
 def by_partition(keyed: pa.Table, look_up: Callable[[str, pa.Array, npt.NDArray[np.int64]], LookedUp]) -> LookedUp:

@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Final
 import numpy as np
 import pyarrow as pa
 
+from skep_table.commit.index_entries import entries_begin, entries_count, uncounted
 from skep_table.errors import EnvironmentMissingError, OptionError, StorageError
 from skep_table.instant_time import InstantTime
 from skep_table.names import FileGroupId
@@ -131,7 +132,11 @@ class HbaseIndex(Index):
 
     def look_up(self, table: HudiTable, files: CandidateFiles) -> HbaseLookUp:
         self.gateway.check()
-        return HbaseLookUp(self.gateway, table, files, BloomLookUp(table, files, is_global=True))
+        by_files = BloomLookUp(table, files, is_global=True)
+        return HbaseLookUp(self.gateway, table, files, by_files, uncounted(table))
+
+    def before_writing(self, table: HudiTable, instant_time: InstantTime) -> None:
+        entries_begin(table, instant_time)
 
     def on_written(self, written: WrittenKeys) -> None:
         """Puts the new keys before the commit completes. The entry of a key that is updated stays as it is: it must
@@ -139,10 +144,16 @@ class HbaseIndex(Index):
         for keys in written.keys.chunks:
             self.gateway.put(keys.to_pylist(), written.instant_time, written.file_id, written.partition_path)
 
+    def after_commit(self, table: HudiTable, instant_time: InstantTime) -> None:
+        entries_count(table, instant_time)
+
 
 @dataclass(frozen=True)
 class HbaseLookUp(KeyLookUp):
-    """An entry counts when its commit is completed and its file group is live; `by_files` finds the other keys."""
+    """An entry counts when its commit is completed and its file group is live; `by_files` finds the other keys.
+
+    `uncounted`: instants that are not completed, however old they are.
+    """
 
     confirms: ClassVar[bool] = True
 
@@ -150,16 +161,16 @@ class HbaseLookUp(KeyLookUp):
     table: HudiTable
     files: CandidateFiles
     by_files: BloomLookUp
+    uncounted: frozenset[InstantTime]
 
     def candidates(self, keyed: pa.Table) -> LookedUp:
         keys = single(keyed.column(RECORD_KEY))
         encoded = keys.dictionary_encode()
         found = np.full(len(encoded.dictionary), NEW_KEY, np.int64)
         unsure = np.zeros(len(encoded.dictionary), np.bool_)
-        is_valid = self.table.timeline.is_completed_or_archived
         for at, entry in self.gateway.get(encoded.dictionary.to_pylist()):
             group = FileGroupId(entry[PARTITION].decode(), entry[GROUP].decode())
-            if is_valid(InstantTime(entry[COMMIT].decode())) and group in self._numbers:
+            if self._counts(InstantTime(entry[COMMIT].decode())) and group in self._numbers:
                 found[at] = self._numbers[group]
             else:
                 unsure[at] = True
@@ -172,6 +183,9 @@ class HbaseLookUp(KeyLookUp):
 
     def confirm(self, number: int, keys: pa.Array) -> Mask:
         return self.by_files.confirm(number, keys)
+
+    def _counts(self, time: InstantTime) -> bool:
+        return time not in self.uncounted and self.table.timeline.is_completed_or_archived(time)
 
     @cached_property
     def _numbers(self) -> dict[FileGroupId, int]:

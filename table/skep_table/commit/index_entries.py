@@ -1,0 +1,76 @@
+"""Entries that a write puts into an index outside of the table, before it completes: those of which instants count.
+
+An entry bears its instant, and counts when that is completed. Instants that are older than the timeline count as
+completed too, and the entries of a write that failed would count with them. So a file per instant is there from before
+its first entry until it is complete, and again once it is rolled back: the entries of an instant whose file stays never
+count, however old it becomes.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Final
+
+from skep_table.errors import AlreadyExistsError
+from skep_table.instant_time import InstantTime
+from skep_table.names import META_FOLDER
+from skep_table.table import HudiTable
+from skep_table.timeline.instant import Instant
+from skep_table.timeline.metadata import CommitMetadata
+
+FOLDER: Final = f"{META_FOLDER}/.skep_index_entries"
+_IN_USE: Final = "in_use"
+"""A file that always stays: it shows rollbacks that the table has such an index."""
+
+
+def entries_begin(table: HudiTable, time: InstantTime) -> None:
+    """Before the first entry of an instant. May be repeated. StorageError."""
+    if not table.timeline.may_have_folder(FOLDER):
+        _create(table, _IN_USE)
+    _create(table, time)
+
+
+def entries_count(table: HudiTable, time: InstantTime) -> None:
+    """After the completion of an instant. StorageError, without consequence: the entries are verified until it is
+    repeated by `uncounted`."""
+    table.storage.delete(_path(time))
+
+
+def uncounted(table: HudiTable) -> frozenset[InstantTime]:
+    """The instants whose entries do not count, although they may be older than the timeline.
+
+    Deletes the files of instants that are complete, which processes that died at their end have left.
+    """
+    if not table.timeline.may_have_folder(FOLDER):
+        return frozenset()
+    names = {file.name for file in table.storage.list_prefix(FOLDER)}
+    if not names:
+        return frozenset()
+    times = {InstantTime(name) for name in names - {_IN_USE}}
+    done = {instant.requested_time for instant in table.timeline.data().completed()} & times
+    table.storage.delete_many([_path(time) for time in sorted(done)])
+    return frozenset(times - done)
+
+
+class IndexEntries:
+    """The entries of an index as a participant of every table: a rollback makes those of its instant void."""
+
+    def prepare(self, table: HudiTable, instant: Instant, metadata: CommitMetadata) -> None:
+        """Nothing: the tasks put them."""
+
+    def commit(self, table: HudiTable, instant: Instant, metadata: CommitMetadata) -> None:
+        """Nothing: they count once the instant is complete."""
+
+    def abort(self, table: HudiTable, instant: Instant) -> None:
+        """Makes them void, where the table has an index outside."""
+        if table.timeline.may_have_folder(FOLDER) and table.storage.exists(_path(_IN_USE)):
+            _create(table, instant.requested_time)
+
+
+def _create(table: HudiTable, name: str) -> None:
+    with suppress(AlreadyExistsError):
+        table.storage.create_exclusive(_path(name), b"")
+
+
+def _path(name: str) -> str:
+    return f"{FOLDER}/{name}"
