@@ -23,6 +23,11 @@ _IN_USE: Final = "in_use"
 """A file that always stays: it shows rollbacks that the table has such an index."""
 
 
+def entries_are_kept(table: HudiTable) -> bool:
+    """Whether a write to this table has put entries before; without request where the listed timeline shows it."""
+    return table.timeline.may_have_folder(FOLDER) and table.storage.exists(_path(_IN_USE))
+
+
 def entries_begin(table: HudiTable, time: InstantTime) -> None:
     """Before the first entry of an instant. May be repeated. StorageError."""
     if not table.timeline.may_have_folder(FOLDER):
@@ -63,7 +68,7 @@ class IndexEntries:
 
     def abort(self, table: HudiTable, instant: Instant) -> None:
         """Makes them void, where the table has an index outside."""
-        if table.timeline.may_have_folder(FOLDER) and table.storage.exists(_path(_IN_USE)):
+        if entries_are_kept(table):
             _create(table, instant.requested_time)
 
 

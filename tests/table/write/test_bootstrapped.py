@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from skep_table.errors import SkepError, StorageError
+from skep_table.errors import SkepError, StorageError, TableMismatchError
 from skep_table.options import Options
 from skep_table.query import ReadRequest, read
 from skep_table.services.cluster import cluster, execute_clustering, schedule_clustering
@@ -190,6 +190,20 @@ def test_every_index_finds_the_keys_of_skeletons(cow: Bootstrapped, index: str) 
     assert after.keys() == before.keys()
     assert cow.rows().num_rows == 45
     assert {row["note"] for row in after.values() if row["city"] == "chennai"} == {"changed"}
+
+
+@pytest.mark.parametrize("city", ["chennai", "delft"])
+def test_a_bootstrapped_table_has_no_buckets(cow: Bootstrapped, city: str) -> None:
+    """Not in a new partition either: the index that it would record makes the others unwritable."""
+    before = cow.content()
+    rows = cow.in_city("chennai").slice(0, 1)
+    rows = rows.set_column(rows.schema.get_field_index("city"), "city", pa.array([city]))
+    with pytest.raises(TableMismatchError, match="is not that of one of 4 buckets"):
+        cow.writer(index__type="BUCKET", bucket__index__num__buckets=4).upsert(rows)
+    assert "hoodie.index.type" not in cow.table.config.raw
+    assert cow.content() == before
+    assert not cow.table.timeline.pending().instants
+    cow.writer().upsert(rows)
 
 
 def test_a_row_that_moves_to_another_partition_leaves_the_others_where_they_are(cow: Bootstrapped) -> None:

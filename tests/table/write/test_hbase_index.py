@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.errors import OptionError, StorageError
+from skep_table.errors import OptionError, StorageError, TableMismatchError
 from skep_table.instant_time import InstantTime
 from skep_table.options import Options
 from skep_table.query import ReadRequest
@@ -262,3 +262,18 @@ def test_entries_of_a_commit_that_is_rolled_back_do_not_count_any_more(
     assert signs(table) == {moved.instant.requested_time} == {hbase.entry("a")[0]}
     writer(table.reload(), address, **MOVES).upsert(rows(("a", "q", 3, 3)))
     assert content(table) == [("a", "q", 3), ("b", "q", 1)]
+
+
+def test_a_table_whose_keys_hbase_does_not_have_is_refused(table: HudiTable, gateway: tuple[str, Handler]) -> None:
+    """All of its keys would count as new. One that another process filled is taken."""
+    address, hbase = gateway
+    first = LocalWriter(table).insert(rows(("a", "p", 1, 1), ("b", "q", 1, 1)))
+    with pytest.raises(TableMismatchError, match="HBase table keys has no entry of key a"):
+        writer(table.reload(), address).upsert(rows(("a", "p", 2, 2)))
+    assert content(table) == [("a", "p", 1), ("b", "q", 1)]
+    for stat, key in zip(first.metadata.stats, (b"a", b"b"), strict=True):
+        names = b"_s:commit_ts", b"_s:file_name", b"_s:partition_path"
+        values = first.instant.requested_time, stat.file_id, stat.partition_path
+        hbase.rows[key] = dict(zip(names, (value.encode() for value in values), strict=True))
+    writer(table.reload(), address).upsert(rows(("a", "p", 2, 2)))
+    assert content(table) == [("a", "p", 2), ("b", "q", 1)]

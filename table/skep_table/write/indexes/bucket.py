@@ -57,10 +57,22 @@ class BucketIndex(Index):
         }
 
     def look_up(self, table: HudiTable, files: CandidateFiles) -> BucketLookUp:
-        del table
         for path, of_path in files.items():
             groups_by_number(path, of_path, self.buckets)  # refuses foreign groups on the driver already
+        if INDEX_TYPE.key not in table.config.raw:
+            self._refuse_table_of_another_index(table)
         return BucketLookUp(files, self.buckets, self.hash_fields)
+
+    def _refuse_table_of_another_index(self, table: HudiTable) -> None:
+        """TableMismatchError where the last write made groups without bucket numbers, in whatever partitions.
+
+        Nothing in a table of Hudi's writers records the index. This write would, and so make partitions unwritable
+        that it does not touch.
+        """
+        for instant in reversed(table.timeline.data().completed().instants):
+            for stat in table.commit_metadata(instant).stats:
+                _number(stat.partition_path, stat.file_id, self.buckets)
+                return
 
 
 @dataclass(frozen=True)
@@ -85,13 +97,23 @@ def groups_by_number(path: str, files: Sequence[CandidateFile], buckets: int) ->
     """Bucket number → position of its file. TableMismatchError where a group has none, or two have one."""
     found: dict[int, int] = {}
     for position, file in enumerate(files):
-        number = BUCKET_NAMES.number_of(file.file_id)
-        if number is None or number >= buckets or found.setdefault(number, position) != position:
-            raise TableMismatchError(
-                f"partition {path or 'of the table'}: group {file.file_id} is not that of one of {buckets} buckets",
-                hint="all writers of a table have to use one index, with one number of buckets",
-                path=path,
-                found=file.file_id,
-                expected=buckets,
-            )
+        if found.setdefault(_number(path, file.file_id, buckets), position) != position:
+            raise _foreign(path, file.file_id, buckets)
     return found
+
+
+def _number(path: str, file_id: str, buckets: int) -> int:
+    number = BUCKET_NAMES.number_of(file_id)
+    if number is None or number >= buckets:
+        raise _foreign(path, file_id, buckets)
+    return number
+
+
+def _foreign(path: str, file_id: str, buckets: int) -> TableMismatchError:
+    return TableMismatchError(
+        f"partition {path or 'of the table'}: group {file_id} is not that of one of {buckets} buckets",
+        hint="all writers of a table have to use one index, with one number of buckets",
+        path=path,
+        found=file_id,
+        expected=buckets,
+    )

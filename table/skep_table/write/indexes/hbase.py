@@ -10,14 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, ClassVar, Final
 
 import numpy as np
 import pyarrow as pa
 
-from skep_table.commit.index_entries import entries_begin, entries_count, uncounted
-from skep_table.errors import EnvironmentMissingError, OptionError, StorageError
+from skep_table.basefile import read_footer
+from skep_table.commit.index_entries import entries_are_kept, entries_begin, entries_count, uncounted
+from skep_table.errors import EnvironmentMissingError, OptionError, StorageError, TableMismatchError
 from skep_table.instant_time import InstantTime
 from skep_table.names import FileGroupId
 from skep_table.options import Options
@@ -38,6 +39,7 @@ from skep_table.write.tags import NEW_KEY
 from skep_table.write.written import WrittenKeys
 
 COMMIT, GROUP, PARTITION = b"_s:commit_ts", b"_s:file_name", b"_s:partition_path"
+_VERIFIED_FILES: Final = 8
 _TIMEOUT_MS: Final = 30_000
 _PORT: Final = 9090
 
@@ -132,8 +134,24 @@ class HbaseIndex(Index):
 
     def look_up(self, table: HudiTable, files: CandidateFiles) -> HbaseLookUp:
         self.gateway.check()
+        if not entries_are_kept(table):
+            self._refuse_table_of_another_index(table, files)
         by_files = BloomLookUp(table, files, is_global=True)
         return HbaseLookUp(self.gateway, table, files, by_files, uncounted(table))
+
+    def _refuse_table_of_another_index(self, table: HudiTable, files: CandidateFiles) -> None:
+        """TableMismatchError where HBase has none of some keys that the table holds: it would take all keys for new."""
+        paths = [file.path for of_path in files.values() for file in of_path if file.path][:_VERIFIED_FILES]
+        footers = table.context.threads.map(partial(read_footer, table.storage), paths)
+        keys = list(dict.fromkeys(key for each in footers for key in (each.min_key, each.max_key) if key is not None))
+        if keys and not any(True for _ in self.gateway.get(keys)):
+            raise TableMismatchError(
+                f"table {table.config.name}: HBase table {self.gateway.table} has no entry of key {keys[0]}, which"
+                f" {paths[0]} holds: keys that another index found would be written twice",
+                hint="all writers of a table have to use one index; GLOBAL_BLOOM finds keys in any table",
+                path=paths[0],
+                found=self.gateway.table,
+            )
 
     def before_writing(self, table: HudiTable, instant_time: InstantTime) -> None:
         entries_begin(table, instant_time)
