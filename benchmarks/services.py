@@ -269,7 +269,7 @@ class _Copy:
         self._target = target
 
     def __enter__(self) -> Path:
-        """What is in the folder of the timeline is copied, since Hudi writes some of it anew."""
+        """What is in the folder of the timeline is copied, since Hudi writes some of it again."""
         shutil.copytree(self._source, self._target, copy_function=_link_data)
         return self._target
 

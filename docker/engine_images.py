@@ -96,7 +96,7 @@ def service_image(service: Service) -> None:
 
 
 def copy_parts(parts: Parts, context: Path) -> Parts:
-    """The class path in its order below lib/, and the home; answers where they are inside of the image."""
+    """The class path in its order below lib/, and the home; returns where they are inside of the image."""
     inside: list[Path] = []
     for number, path in enumerate(parts.jars):
         if parts.home is not None and parts.home in path.parents:

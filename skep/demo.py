@@ -1,6 +1,6 @@
 """The main job on real data: a year of flights from New York, first as a timetable, then as what really happened.
 
-Every commit bears the name of its step, so a run that was interrupted goes on where it stopped, and a second run finds
+Every commit has the name of its step, so a run that was interrupted goes on where it stopped, and a second run finds
 everything done and only asks the question at the end.
 """
 

@@ -65,7 +65,7 @@ def connect(
     Without `uri` the embedded metastore of `warehouse` (else ./skep-warehouse) is started or joined, and stopped by
     `close` when nobody else uses it. `spark` is used as it is and never stopped; without it one is started when first
     needed, with `spark_conf`. What is not given comes from the settings (see the page on configuration). `listener`
-    hears the events of writes and syncs.
+    receives the events of writes and syncs.
     """
     from skep.config import load, metastore_of_syncs
 
@@ -186,7 +186,7 @@ class Lake:
         return self._table(own, hudi, registered=True if own == full else None)
 
     def _own_name(self, name: TableName, entry: Entry, hudi: HudiTable) -> TableName:
-        """That of the table whose view an entry is: locks and syncs go by it."""
+        """That of the table whose view an entry is: locks and syncs use it."""
         own = next((name.name.removesuffix(view) for view in _VIEWS if name.name.endswith(view)), name.name)
         if own == name.name or not hudi.config.is_mor:
             return name

@@ -13,7 +13,7 @@ from skep_table.table import HudiTable
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """The entry under which a table was opened. Renamed, dropped or moved meanwhile, it must not be made anew."""
+    """The entry under which a table was opened. Renamed, dropped or moved meanwhile, it must not be recreated."""
 
     metastore: Metastore
     name: TableName

@@ -159,7 +159,7 @@ class EmbeddedMetastore:
         return _is_locked(self.server.folder / "server.lock")
 
     def revived(self, timeout_seconds: float = 90) -> str:
-        """The address of the server that serves this use now: when its process has died, it is started anew, or that
+        """The address of the server that serves this use now: when its process has died, it is restarted, or that
         joined which another process has started since.
 
         CatalogError when the use has ended, MetastoreStartError when the server does not come up.
@@ -177,12 +177,12 @@ class EmbeddedMetastore:
                 log.warning("the embedded metastore of %s (process %d) died", folder.parent, self.server.pid)
                 server = _start(folder, folder.parent, None, timeout_seconds)
                 self.started = True
-                log.warning("it was started anew: process %d, %s", server.pid, server.uri)
+                log.warning("it was restarted: process %d, %s", server.pid, server.uri)
             self.server = server
         return server.uri
 
     def stop(self, timeout_seconds: float = 20) -> bool:
-        """Ends this use; calling it again is no error. Answers whether the server was stopped: it runs on while others
+        """Ends this use; calling it again is no error. Returns whether the server was stopped: it runs on while others
         use it."""
         with _guard:
             if not self._open:

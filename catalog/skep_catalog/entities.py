@@ -84,7 +84,7 @@ class Partition:
 
 @dataclass(frozen=True, slots=True)
 class ColumnStatistics:
-    """What a planner goes by: of numbers, decimals and dates the least and the greatest value, of text and binary the
+    """What a planner uses: of numbers, decimals and dates the least and the greatest value, of text and binary the
     lengths, of booleans the counts. None: unknown."""
 
     column: str

@@ -90,7 +90,7 @@ class WantedEntry:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """All entries of a table, in the order of their sync, and what a person should hear about them."""
+    """All entries of a table, in the order of their sync, and what to report about them."""
 
     entries: tuple[WantedEntry, ...]
     warnings: tuple[str, ...] = ()

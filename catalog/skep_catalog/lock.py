@@ -51,7 +51,7 @@ class _Turns:
             self._changed.notify_all()
 
     def wait(self, resource: str, seen: int, seconds: float = 0) -> int:
-        """Until more than `seen` have ended, at most so long; answers how many have."""
+        """Until more than `seen` have ended, at most so long; returns how many have."""
         with self._changed:
             self._changed.wait_for(lambda: self._ended[resource] != seen, seconds)
             return self._ended[resource]

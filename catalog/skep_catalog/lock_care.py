@@ -34,7 +34,7 @@ def may_live(lock: LockInfo, clock: Clock = SYSTEM_CLOCK) -> bool:
 
 
 def break_lock(metastore: Metastore, lock_id: int, *, force: bool = False, clock: Clock = SYSTEM_CLOCK) -> LockInfo:
-    """Takes a lock, or a place in the queue, from its owner, and answers whose it was.
+    """Takes a lock, or a place in the queue, from its owner, and returns whose it was.
 
     LockError while the owner may be active, unless forced; NoSuchLockError when there is no such lock.
     """

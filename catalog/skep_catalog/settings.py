@@ -58,7 +58,7 @@ PRINCIPAL = option(
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """PEM files. `host` is the name that the server's certificate must bear, when it is not the address's."""
+    """PEM files. `host` is the name that the server's certificate must have, when it is not the address's."""
 
     ca: str | None = None
     certificate: str | None = None

@@ -24,7 +24,7 @@ class TableCalls(Calls):
         return self._codec.database_of(self._read("get_database", lambda c: c.get_database(name), name))
 
     def create_database(self, database: Database, *, if_not_exists: bool = False) -> bool:
-        """Answers whether it was made."""
+        """Returns whether it was made."""
         raw = self._codec.database_to(database)
         try:
             self._write("create_database", lambda c: c.create_database(raw), database.name)

@@ -1,6 +1,6 @@
 """Schemas as the metastore's readers want them: Hive's type text, and Spark's JSON in pieces.
 
-Hive's types follow Hudi's sync tool, which goes by what the Parquet files hold: bytes and shorts are int, times of day
+Hive's types follow Hudi's sync tool, which uses the types of the Parquet files: bytes and shorts are int, times of day
 are numbers, timestamps are `timestamp` (or `bigint`, by option).
 """
 

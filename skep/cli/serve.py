@@ -1,4 +1,4 @@
-"""`skep serve`: hears of commits over HTTP and Kafka, watches timelines, syncs; in the foreground."""
+"""`skep serve`: receives commits over HTTP and Kafka, watches timelines, syncs; in the foreground."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The service: hears of commits over HTTP and Kafka, watches timelines, and keeps metastores up to date."""
+"""The service: receives commits over HTTP and Kafka, watches timelines, and keeps metastores up to date."""

@@ -3,7 +3,7 @@
 Below `.hoodie/.skep/manifest` of the table each partition has a folder with one file, the list of its base files. The
 entry's partitions lie there, with Hive's SymlinkTextInputFormat, which engines read as "the files that these lists
 name". It is the read-optimized view: what is in log files only is not seen. A list is replaced in one step before the
-metastore hears of it, so readers of one partition see one state of it.
+metastore is altered, so readers of one partition see one state of it.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ MARKERS: Final = frozenset({f"parameter {MARKER}", f"parameter {COMPLETION_MARKE
 
 
 @dataclass(frozen=True, slots=True)
-class Anew:
+class FullComparison:
     """What is put right in an entry only where everything is compared: its partition keys get the types of the table.
 
     `reorder`: its columns get the table's order, although the metastore takes that in two alterations only.
@@ -98,18 +98,18 @@ def entry_steps(
     touched: Sequence[str] = (),
     stale: Sequence[Drifted] = (),
     conditional: bool = False,
-    anew: Anew | None = None,
+    full: FullComparison | None = None,
 ) -> list[Step]:
     """The steps of one entry around those of its partitions. `touched`: partitions written since the last sync;
     `stale`: partitions whose own descriptors are known not to be the entry's.
 
-    `conditional`: an alteration that would move nothing but the markers is left out. `anew`: see `merged`.
+    `conditional`: an alteration that would move nothing but the markers is left out. `full`: see `merged`.
     """
     marked = _markers(point)
     if actual is None:
         created = replace(wanted, parameters={**wanted.parameters, **({} if partitions else marked)})
         return [CreateEntry(created), *partitions, *([_alter_new(wanted, marked)] if partitions and marked else [])]
-    target = merged(wanted, actual, marked, anew)
+    target = merged(wanted, actual, marked, full)
     changes = differences(actual, target)
     columns = column_changes(actual.storage.columns, target.storage.columns)
     cascading = bool(columns) and bool(target.partition_keys)
@@ -125,7 +125,7 @@ def entry_steps(
         return partitions
     # Other classes, by another strategy for example, are the partitions', too; after a full comparison each is known.
     classes = (
-        anew is None and bool(target.partition_keys) and bool({*drift(actual.storage, target.storage)} - {COLUMNS})
+        full is None and bool(target.partition_keys) and bool({*drift(actual.storage, target.storage)} - {COLUMNS})
     )
     before = actual.parameters.get(MARKER)
     alter = AlterEntry(
@@ -135,7 +135,7 @@ def entry_steps(
         expected=(MARKER, before) if before is not None else None,
         columns=tuple(columns),
         cascade_to=tuple(touched) if cascading and cascade is Cascade.TOUCHED else (),
-        reorder=anew is not None and anew.reorder,
+        reorder=full is not None and full.reorder,
     )
     return [*partitions, alter]
 
@@ -154,10 +154,10 @@ def _markers(point: SyncPoint | None) -> dict[str, str]:
     return markers
 
 
-def merged(wanted: Table, actual: Table, marked: Mapping[str, str], anew: Anew | None = None) -> Table:
+def merged(wanted: Table, actual: Table, marked: Mapping[str, str], full: FullComparison | None = None) -> Table:
     """`actual` as it should be: what skep manages from `wanted`, all else as it is.
 
-    A sync takes from an entry the right to delete the table's data with a DROP, and never gives it. `anew`: what is
+    A sync takes from an entry the right to delete the table's data with a DROP, and never gives it. `full`: what is
     done only where everything is compared.
     """
     parameters = {key: value for key, value in actual.parameters.items() if not key.startswith(SCHEMA_PARTS)}
@@ -176,7 +176,7 @@ def merged(wanted: Table, actual: Table, marked: Mapping[str, str], anew: Anew |
         parameters=parameters,
         storage=replace(
             old,
-            columns=columns if anew is not None and anew.reorder else ordered(old.columns, columns),
+            columns=columns if full is not None and full.reorder else ordered(old.columns, columns),
             location=location,
             input_format=new.input_format,
             output_format=new.output_format,
@@ -186,7 +186,7 @@ def merged(wanted: Table, actual: Table, marked: Mapping[str, str], anew: Anew |
             num_buckets=new.num_buckets or old.num_buckets,
             stored_as_subdirectories=new.stored_as_subdirectories,
         ),
-        partition_keys=_with_docs(actual.partition_keys, wanted.partition_keys, types=anew is not None),
+        partition_keys=_with_docs(actual.partition_keys, wanted.partition_keys, types=full is not None),
     )
 
 

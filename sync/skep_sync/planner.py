@@ -14,7 +14,7 @@ from skep_sync.columns import refused
 from skep_sync.descriptors import Drifted, drift
 from skep_sync.locations import registered_there
 from skep_sync.options import Cascade, SyncOptions
-from skep_sync.plan import Anew, EntryLayout, entry_steps, marker_of, merged, partition_steps, refusals
+from skep_sync.plan import EntryLayout, FullComparison, entry_steps, marker_of, merged, partition_steps, refusals
 from skep_sync.steps import AddPartitions, CreateDatabase, DropEntry, Step, SyncPlan
 from skep_sync.values import Extractor, partition_name, values_of_name
 from skep_table.errors import NoSuchTableError, TableMismatchError
@@ -128,22 +128,22 @@ class Planner:
         complete = False
         touched: list[str] = []
         stale: tuple[Drifted, ...] = ()
-        anew = self.full
+        full = self.full
         if actual is not None and not registered_there(actual.storage.location, entry.table.storage.location):
-            anew = True
+            full = True
             self.warnings.append(
                 f"{actual.full_name} is registered at {actual.storage.location}: it and all its partitions will be at "
                 f"{entry.table.storage.location}"
             )
-        compared = Anew(self._is_disordered(actual, entry.table)) if anew and actual is not None else None
-        news = anew or marker != point or (marker is not None and bool(history.beside(marker, _LATELY)))
+        compared = FullComparison(self._is_disordered(actual, entry.table)) if full and actual is not None else None
+        news = full or marker != point or (marker is not None and bool(history.beside(marker, _LATELY)))
         if self._needs_changes(entry.table) and point is not None and news:
-            changes = history.changes_since(None if anew else marker)
+            changes = history.changes_since(None if full else marker)
             complete = changes.complete
             # Partitions get the descriptor that the entry will have: where it keeps an order of its own, they do, too.
             shown = entry.table if actual is None else merged(entry.table, actual, {}, compared)
             registered = None
-            if anew and actual is not None and entry.table.partition_keys:
+            if full and actual is not None and entry.table.partition_keys:
                 registered, stale = self._look_at_all(actual, shown)
                 self.drifted[actual.name] = stale
             partitions, touched = self._of_partitions(shown, actual, changes, registered)
@@ -166,7 +166,7 @@ class Planner:
             touched=touched,
             stale=stale,
             conditional=self.options.conditional,
-            anew=compared,
+            full=compared,
         )
         return steps, complete
 
@@ -197,7 +197,7 @@ class Planner:
     def _of_partitions(
         self, wanted: Table, actual: Table | None, changes: Changes, known: Registered | None
     ) -> tuple[list[Step], list[str]]:
-        """The steps of an entry's partitions, and the names of those written where changed columns go by that."""
+        """The steps of an entry's partitions, and the names of those written, for changed columns."""
         layout = self._layout(wanted.partition_keys)
         registered = self._registered(actual, changes, layout) if known is None else known
         steps = partition_steps(wanted, changes, layout, registered, touch=self.options.touch)

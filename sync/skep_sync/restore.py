@@ -29,7 +29,7 @@ class Restored:
     created: bool = False
 
     def __str__(self) -> str:
-        how = "made anew" if self.created else "unchanged" if not self.changes else f"{len(self.changes)} changes"
+        how = "recreated" if self.created else "unchanged" if not self.changes else f"{len(self.changes)} changes"
         lines = [f"{self.backup.table.full_name}: as of {self.backup.time} ({how})"]
         return "\n".join([*lines, *(f"    {change}" for change in self.changes)])
 

@@ -1,6 +1,6 @@
 """Works off the queue of pending syncs: every table in its order, every target by itself, failures again later.
 
-A commit that was heard of is on storage before `submit` returns. Each target has its own workers, so one that is down
+A commit is in the queue on storage before `submit` returns. Each target has its own workers, so one that is down
 costs the others nothing; one table is synced by one worker at a time, and what arrives meanwhile is one more round.
 """
 
@@ -80,7 +80,7 @@ class SyncService:
         self._scheduler.start()
 
     def stop(self, grace_seconds: float | None = None) -> bool:
-        """Starts nothing more and waits for what is under way; answers whether that ended in time.
+        """Starts nothing more and waits for what is under way; returns whether that ended in time.
 
         What is left stays in the queue.
         """

@@ -118,7 +118,7 @@ class Manifest:
 
 @dataclass(frozen=True, slots=True)
 class WriteManifests:
-    """Lists that are written, or replaced, before the metastore hears of their partitions."""
+    """Lists that are written, or replaced, before the metastore gets their partitions."""
 
     table: Table
     lists: tuple[Manifest, ...]

@@ -21,7 +21,7 @@ class Lock(Protocol):
         ...
 
     def acquire(self, timeout_seconds: float) -> str:
-        """Blocks until held and answers the lock's id. Raises LockTimeoutError, or LockError when it can't be had."""
+        """Blocks until held and returns the lock's id. Raises LockTimeoutError, or LockError when it can't be had."""
         ...
 
     def release(self) -> None:

@@ -38,8 +38,14 @@ IDIOM = {
     r"(make|makes|made|making) up for": "retried, repeated",
     r"learn(s|t)": "reads, finds",
     r"flow's script|is the script": "defines the steps",
+    r"begun": "started",
+    r"hears?|heard": "receives, is notified",
+    r"anew": "again, re-",
+    r"(go|goes|went|going) by(?! way)": "uses, is decided by",
+    r"bears?|borne": "has",
+    r"answer(s|ed)? (whether|whose|how many|the (id|instant|options|stats|file|path))": "returns",
 }
-NAMES = r"tells?|telling|told|says?|saying|said|gone|whoever|accounts?|living|learnt"
+NAMES = r"tells?|telling|told|says?|saying|said|gone|whoever|accounts?|living|learnt|begun|anew"
 PATTERN = re.compile(rf"\b(?:{'|'.join(IDIOM)})\b", re.IGNORECASE)
 NAME_PATTERN = re.compile(rf"(?:^|_)(?:{NAMES})(?=_|$)", re.IGNORECASE)
 
@@ -212,6 +218,12 @@ SAMPLES = (
     "made up for",
     "it learns from it",
     "the flow's script",
+    "what was begun",
+    "it hears of a commit",
+    "made anew",
+    "locks go by it",
+    "files bear the time",
+    "answers whether it ended",
 )
 
 

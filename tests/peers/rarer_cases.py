@@ -228,7 +228,7 @@ def nested_columns_changed(t: Making) -> None:
 
 
 @case(targets=(OLD,), options=SCHEMA_ON_READ, read_options=SCHEMA_ON_READ)
-def column_renamed_twice_and_made_anew(t: Making) -> None:
+def column_renamed_twice_and_made_again(t: Making) -> None:
     """The name that was given up is taken again by another column."""
     t.sql_settings.update(SCHEMA_ON_READ)
     t.insert(30)

@@ -175,7 +175,7 @@ class Source:
         return [self._row(self._key(), None, columns) for _ in range(count)]
 
     def again(self, count: int, columns: Columns | None = None, *, late: bool = False, move: bool = False) -> list[Row]:
-        """Rows for keys written before; `late` ones bear an ordering value from before all others."""
+        """Rows for keys written before; `late` ones have an ordering value from before all others."""
         keys = self._random.sample(sorted(self.born, key=str), min(count, len(self.born)))
         rows = [self._row(key, self.born[key], columns, move=move) for key in keys]
         return [{**row, "ts": row["ts"] - 10_000_000_000} for row in rows] if late else rows

@@ -180,7 +180,7 @@ class Beside:
                 self.metastore.drop_database(database, cascade=True)
 
     def _write(self, case: Case, path: Path) -> dict[str, str]:
-        """Puts the table there; answers the options that its writer had."""
+        """Puts the table there; returns the options that its writer had."""
         version, _, name = case.table.partition("/")
         if version == "made":
             MADE[name](path)

@@ -60,7 +60,7 @@ def call(hudi: Jvm, procedure: str, shared: Shared, **arguments: str) -> list[di
 
 
 def archived_as_hudi_sees(hudi: Jvm, shared: Shared) -> set[str]:
-    """The procedure wants a table by name, and making that would write the table's settings anew: it gets a copy."""
+    """The procedure wants a table by name, and making that would write the table's settings again: it gets a copy."""
     copy = shared.path.with_name(f"{shared.path.name}_archived")
     shutil.copytree(shared.path, copy)
     name = f"archived_{abs(hash(str(copy)))}"

@@ -1,4 +1,4 @@
-"""What Prometheus hears of locks and conflicts."""
+"""The metrics of locks and conflicts that Prometheus gets."""
 
 from __future__ import annotations
 

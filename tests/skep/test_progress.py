@@ -79,7 +79,7 @@ COMMANDS = dict(commands())
 
 
 def at_terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
-    """In place of stderr, for a command that draws at once. No fixture: pytest sets stderr anew before a test."""
+    """In place of stderr, for a command that draws at once. No fixture: pytest sets stderr again before a test."""
     terminal = Terminal()
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "200")

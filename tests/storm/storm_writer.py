@@ -1,7 +1,7 @@
 """Run as a script: one writer of a storm. Upserts keys that all share, and upserts and deletes keys of its own.
 
-Each commit is one batch, by an id that the commit bears. What is about to be written is noted before it is, and the id
-again when the write has been acknowledged. A batch that conflicts is tried again until it is committed.
+Each commit is one batch, by an id that the commit records. What is about to be written is noted before it is, and the
+id again when the write has been acknowledged. A batch that conflicts is tried again until it is committed.
 
 Instead of writing, one process may run the table's services, over and over until the file `stop` is there.
 """

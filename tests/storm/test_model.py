@@ -101,7 +101,7 @@ running = threading.local()
 
 
 def gate(call: str = "") -> str:
-    """The end of a step. Answers what is to happen to the call that follows."""
+    """The end of a step. Returns what is to happen to the call that follows."""
     writer: Writer | None = getattr(running, "writer", None)
     if writer is None:
         return ""

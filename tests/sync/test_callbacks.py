@@ -77,7 +77,7 @@ Write = Callable[..., str]
 
 @pytest.fixture
 def write(table: HudiTable, service: Service) -> Write:
-    """Writes one row, with the hook of the service; answers the instant's time."""
+    """Writes one row, with the hook of the service; returns the instant's time."""
 
     def one(key: str = "a", hooked: bool = True, url: str | None = None, **extra: str) -> str:
         sender = HttpSender(url or service.url, "secret", 3.0, (("X-Team", "lake"),))

@@ -60,7 +60,7 @@ class CuttingProxy:
         self._listener.close()
 
     def cut_at(self, call: int, *, after: bool) -> None:
-        """Cuts at the call of this number, counted from now; `after`: the server did it, and nobody hears of it."""
+        """Cuts at the call of this number, counted from now; `after`: the server did it, and its answer is lost."""
         with self._guard:
             self._left, self._after, self.dead, self.cut = call, after, False, None
 

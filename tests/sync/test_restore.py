@@ -72,7 +72,7 @@ def test_columns_parameters_and_serde_come_back(
     assert not plan_sync(table, metastore, database, full=True)
 
 
-def test_a_dropped_entry_is_made_anew(copy: Callable[[str], HudiTable], metastore: Metastore, database: str) -> None:
+def test_a_dropped_entry_is_made_again(copy: Callable[[str], HudiTable], metastore: Metastore, database: str) -> None:
     table = copy("cow_upsert")
     sync_table(table, metastore, database)
     change(metastore, database, "cow_upsert")

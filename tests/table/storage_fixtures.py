@@ -64,7 +64,7 @@ def s3_options() -> Iterator[dict[str, str]]:
 
 @pytest.fixture
 def s3_folder(s3_options: dict[str, str]) -> Callable[[], Storage]:
-    """Makes a bucket, and answers storage below a folder of it."""
+    """Makes a bucket, and returns storage below a folder of it."""
     import boto3
 
     def make() -> Storage:

@@ -122,7 +122,7 @@ def test_a_local_session_of_another_python_is_pointed_to_pyspark_python(tmp_path
 
 
 class DyingStorage(LocalStorage):
-    """The first base file of an instant is begun and then its process dies; a flag on disk remembers that it did."""
+    """The first base file of an instant is opened and then its process dies; a flag on disk records that it did."""
 
     def __init__(self, root: str, flag: str) -> None:
         super().__init__(root)

@@ -19,15 +19,15 @@ from skep_writer import make_spark
 
 spark = make_spark({"JAVA_HOME": str(find_java(pyspark.__version__).home)}, master="local[2]")
 skep.exit_on_sigterm()
-begun = pathlib.Path(sys.argv[1] + ".begun")
+started = pathlib.Path(sys.argv[1] + ".started")
 
-def slow(batches, begun=str(begun)):
-    pathlib.Path(begun).touch()
+def slow(batches, started=str(started)):
+    pathlib.Path(started).touch()
     time.sleep(120)
     yield from batches
 
 def terminate():
-    while not begun.exists():
+    while not started.exists():
         time.sleep(0.05)
     print(time.monotonic(), flush=True)
     os.kill(os.getpid(), signal.SIGTERM)

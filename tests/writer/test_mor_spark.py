@@ -61,7 +61,7 @@ def test_every_operation(spark: Any, make_table: Make) -> None:
 
 
 class DyingStorage(LocalStorage):
-    """The first log file is begun and then its process dies; a flag on disk remembers that it did."""
+    """The first log file is opened and then its process dies; a flag on disk records that it did."""
 
     def __init__(self, root: str, flag: str) -> None:
         super().__init__(root)

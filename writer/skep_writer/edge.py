@@ -195,7 +195,7 @@ def forget_zip_finders() -> None:
     """Spares the worker's next task 0.1 to 0.2 s.
 
     A PySpark worker invalidates the import caches before each task, and Python then reads the whole directory of
-    pyspark.zip again for every package that was ever imported from it. Finders are made anew when they are needed.
+    pyspark.zip again for every package that was ever imported from it. Finders are recreated when they are needed.
     """
     for path, finder in list(sys.path_importer_cache.items()):
         if isinstance(finder, zipimporter):

@@ -18,8 +18,7 @@ from skep_table.errors import EnvironmentMissingError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# Runs where skep may be missing: it imports nothing of skep, and goes by value because its module is nowhere to be
-# found.
+# Runs where skep may be missing: it imports nothing of skep, and is pickled by value because its module is not there.
 _PROBE = """
 def probe(_):
     import hashlib, importlib, importlib.util, os, sys, zipimport

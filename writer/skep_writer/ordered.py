@@ -22,7 +22,7 @@ def ordered(frame: DataFrame, keyer: Keyer, arrangement: Arrangement, count: int
     generator = keyer.generator
     if arrangement.own or generator.own or generator.timestamps or keyer.prepped:
         return None
-    # By path in any mode of these: a task keeps so many files open, and ends one that it may have to begin anew.
+    # By path in any mode of these: a task keeps so many files open, and ends one that it may have to begin again.
     names = (PARTITION_PATH,) if arrangement.by_path else arrangement.columns
     columns: list[Column] = []
     for name in names:

@@ -67,7 +67,7 @@ class HttpSender:
 
 @dataclass(frozen=True)
 class KafkaSender:
-    """Messages bear the table's name as their key, so those of one table stay in order."""
+    """Messages have the table's name as their key, so those of one table stay in order."""
 
     servers: str
     topic: str
@@ -133,7 +133,7 @@ class FunctionSender:
 def sender_of(options: Options) -> Sender:
     """The sender by the options. OptionError for what is missing, UnsupportedError for a class that is not there.
 
-    An entry point of the group `skep.callbacks` is called with the options and answers the function to be called.
+    An entry point of the group `skep.callbacks` is called with the options and returns the function to be called.
     """
     named = options.value(CLASS)
     match named.rpartition(".")[2]:

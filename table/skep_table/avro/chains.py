@@ -53,7 +53,7 @@ def _has_end(kind: AvroType) -> bool:
 def element_starts(members: tuple[Field, ...], source: Bytes, start: int, end: int, count: int) -> I64:
     """The beginnings of up to `count` elements from `start` on, and the end of the last as one more.
 
-    `members` are what an element is made of, one behind the other. Fewer are answered when the bytes leave `end`, or
+    `members` are what an element is made of, one behind the other. Fewer are returned when the bytes leave `end`, or
     a value can't be passed over this way.
     """
     found: list[int] = [start]

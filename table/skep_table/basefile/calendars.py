@@ -120,7 +120,7 @@ class LegacyCalendar:
         return UnsupportedError(
             f"{self.path}{f', column {column}' if column else ''}: ancient dates or times of the legacy calendar {what}"
             " are not converted",
-            hint="read the file with Spark, or write it anew there with the rebase modes CORRECTED",
+            hint="read the file with Spark, or write it again there with the rebase modes CORRECTED",
             path=self.path,
             column=column or None,
         )

@@ -48,7 +48,7 @@ class BaseFileOptions:
     """How a base file is written. `block_bytes` bounds the Arrow data that a writer holds before it writes it out.
 
     `key_filter`: the footer has the filter over record keys and their range; `filter_fits`: the filter of a file with
-    few keys is sized for these. Without `meta` the meta columns are null, as the table has it that computes keys anew
+    few keys is sized for these. Without `meta` the meta columns are null, as the table has it that recomputes keys
     (`hoodie.populate.meta.fields=false`).
     """
 

@@ -208,7 +208,7 @@ class _Jenkins:
     def __init__(self, offsets: npt.NDArray[np.int64], data: npt.NDArray[np.uint8]) -> None:
         lengths = np.diff(offsets)
         blocks = (lengths + 11) // 12
-        # Keys are laid out anew, each zero-padded to whole blocks of three words.
+        # Keys are laid out again, each zero-padded to whole blocks of three words.
         starts = np.concatenate([[0], np.cumsum(blocks * 12)])
         laid = np.zeros(int(starts[-1]), np.uint8)
         laid[np.arange(len(data)) + np.repeat(starts[:-1] - offsets[:-1], lengths)] = data

@@ -115,5 +115,5 @@ def files_written(table: HudiTable, instant: Instant) -> list[str]:
 
 
 def _is_own(path: str, instant: Instant) -> bool:
-    """Not the logs that writers have begun over the result of a compaction."""
+    """Not the logs that writers have started on the slice that a compaction writes."""
     return instant.action is not Action.COMPACTION or BaseFileName.parse(path.rpartition("/")[2]) is not None

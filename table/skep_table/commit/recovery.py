@@ -24,7 +24,7 @@ _TEMPORARY: Final = f"{META_FOLDER}/.temp"
 
 
 def roll_back_failed(table: HudiTable) -> HudiTable:
-    """Finishes what was begun, then rolls back the pending writes of dead writers. Called with the lock held.
+    """Finishes interrupted restores and rollbacks, then rolls back the writes of dead writers. The lock is held.
 
     An active writer is never rolled back. Pending table services (compaction, clustering, clean) are left to their next
     execution. Returns the snapshot after it.

@@ -61,7 +61,9 @@ def request_rollback(table: HudiTable, target: Instant, *, forget: bool = False)
 
 
 def finish_rollback(table: HudiTable, rollback: Instant) -> None:
-    """Finishes an interrupted rollback. One that had not begun is deleted where later writes build on its target."""
+    """Finishes an interrupted rollback. One that has changed nothing yet is deleted where later writes build
+    on its target.
+    """
     plan = pending_rollback_plan(table, rollback)
     if plan is None or plan.instant_to_rollback is None or _is_outdated(table, plan.instant_to_rollback):
         delete_pending(table, rollback)

@@ -236,7 +236,7 @@ class Transaction(PendingCommit):
         self._partitions.release()
 
     def _is_pending(self, fresh: HudiTable) -> bool:
-        """Whether the instant is there, and nobody has begun to roll it back."""
+        """Whether the instant is there, and no rollback of it has been started."""
         time = self.instant.requested_time
         if any(rollbacks_of(fresh, time)):
             return False

@@ -13,7 +13,7 @@ class ReadRules:
     """Each release answers the tables of its own version; these are the rules of Hudi 0.15 (6), 1.0 (8) and 1.1 (9).
 
     `ranges_by_completion_time`: incremental and cdc ranges are of completion times, otherwise of requested times.
-    `scans_fully_when_cleaned`: an incremental query whose files were cleaned is answered from the whole table.
+    `scans_fully_when_cleaned`: an incremental query whose files were cleaned is read from the whole table.
     `filters_commits_after_merge`: such an answer keeps the rows of the range after merging. Otherwise the log blocks of
     other commits are left out before.
     `has_partial_updates`: log blocks may hold some of the columns, which are completed from the slice below them.

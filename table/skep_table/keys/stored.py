@@ -1,4 +1,4 @@
-"""Record keys of the rows that a base file holds: its key column, or computed anew where the table keeps none."""
+"""Record keys of the rows that a base file holds: its key column, or recomputed where the table keeps none."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ _Entry = tuple[str | None, str, _Ordering | None]  # partition path, record key,
 
 
 def read_kryo_deletes(content: pa.Buffer, version: int, path: str, offset: int) -> pa.Table:
-    """The content behind version and length, as `read_deletes` answers that of version 3."""
+    """The content behind version and length, as `read_deletes` returns that of version 3."""
     reader = _Reader(content.to_pybytes(), path, offset)
     entries = reader.entries(_KEY if version == 1 else _DELETE)
     partitions, keys = [entry[0] for entry in entries], [entry[1] for entry in entries]

@@ -75,7 +75,7 @@ def delete_block(
     schema: Schema | None = None,
     more: Mapping[HeaderKey, str] | None = None,
 ) -> bytes:
-    """A delete block; `deletes` as `LogBlock.deletes` answers it. A null ordering value applies whatever the order."""
+    """A delete block; `deletes` as `LogBlock.deletes` returns it. A null ordering value applies whatever the order."""
     headers: dict[HeaderKey, str] = {HeaderKey.INSTANT_TIME: instant_time}
     if schema is not None:
         headers[HeaderKey.SCHEMA] = avro_text(schema)

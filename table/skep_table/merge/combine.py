@@ -162,7 +162,7 @@ def _combine_custom(old: pa.Table, new: pa.Table, name: str, is_delete: Mask) ->
     answer = merger(_batch(old_rows), _batch(new_rows))
     if answer.num_rows != len(alive) or answer.schema.names != new_rows.schema.names:
         raise SchemaError(
-            f"merger {name} answered {answer.num_rows} rows of {', '.join(answer.schema.names)}",
+            f"merger {name} returned {answer.num_rows} rows of {', '.join(answer.schema.names)}",
             found=answer.num_rows,
             expected=f"{len(alive)} rows of {', '.join(new_rows.schema.names)}",
         )

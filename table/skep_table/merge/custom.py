@@ -16,7 +16,7 @@ GROUP: Final = "skep.mergers"
 class Merger(Protocol):
     """Merges rows pairwise: row i of `old` and row i of `new` have the same key, `new` arrived later.
 
-    The answer has as many rows, in the same order, with the columns of `new`. A row of the answer whose
+    The result has as many rows, in the same order, with the columns of `new`. A row of it whose
     `_hoodie_is_deleted` is true, where that column exists, is a delete.
     """
 

@@ -133,18 +133,18 @@ def since_reset(entries: Iterable[Entries], column: str, resets: Sequence[str]) 
     or that came after the key was deleted.
     """
 
-    def begins_anew(records: pa.Array) -> list[bool]:
+    def begins_again(records: pa.Array) -> list[bool]:
         found = np.zeros(len(records), np.bool_)
         for name in resets:
             if records.type.get_field_index(name) >= 0:  # not all releases know all of them
                 found |= pc.struct_field(records, name).fill_null(False).to_numpy(zero_copy_only=False)
         return found.tolist()
 
-    return _gathered(entries, column, begins_anew)
+    return _gathered(entries, column, begins_again)
 
 
 def _gathered(
-    entries: Iterable[Entries], column: str, begins_anew: Callable[[pa.Array], list[bool]]
+    entries: Iterable[Entries], column: str, begins_again: Callable[[pa.Array], list[bool]]
 ) -> tuple[pa.Array, pa.Array]:
     places: dict[str, list[tuple[int, int]]] = {}
     parts: list[pa.Array] = []
@@ -156,8 +156,8 @@ def _gathered(
         values = source.records.column(column)
         number = len(parts)
         parts.append(values)
-        for row, (key, anew) in enumerate(zip(source.keys.to_pylist(), begins_anew(values), strict=True)):
-            if anew or key not in places:
+        for row, (key, again) in enumerate(zip(source.keys.to_pylist(), begins_again(values), strict=True)):
+            if again or key not in places:
                 places[key] = [(number, row)]
             else:
                 places[key].append((number, row))

@@ -36,7 +36,7 @@ BLOOM_FILTERS: Final = "bloom_filters"
 RECORD_INDEX: Final = "record_index"
 PARTITION_STATS: Final = "partition_stats"
 
-_FIRST_INSTANTS: Final = "00000000000000"  # what initialises a partition bears a made-up time
+_FIRST_INSTANTS: Final = "00000000000000"  # what initialises a partition has an artificial time
 _INSTANT_DIGITS: Final = 17
 _SINGLE_LOOKUPS: Final = 16  # so many partitions are looked up one by one; then all are read in one go
 

@@ -52,7 +52,7 @@ def not_whole(table: HudiTable, as_of: InstantTime) -> str | None:
 
 
 def _deleting(timeline: Timeline) -> list[Instant]:
-    """The cleans that have begun to delete: a requested one has not."""
+    """The cleans that may have deleted files: a requested one has not."""
     return [clean for clean in timeline.of(Action.CLEAN) if clean.state is not State.REQUESTED]
 
 

@@ -4,7 +4,7 @@ Three spellings share the machinery:
 
 * `ROWS`: how skep prints rows (`skep read --output jsonl`): floats widened, decimals as strings with all decimals,
   dates and UTC timestamps as ISO text, binary as base64, maps with their keys in order;
-* `AVRO`: how Avro's Java library prints a record, which is what Hudi answers for images in a CDC log:
+* `AVRO`: how Avro's Java library prints a record, which is what Hudi returns for images in a CDC log:
   dates and timestamps as the numbers in the file, decimals as the signed bytes of the fixed, binary as Latin-1 text;
 * `COMPACT`: images that a CDC query takes from data files: no blanks, nulls left out, dates as days and timestamps as
   microseconds, binary as base64, decimals as strings.

@@ -48,7 +48,7 @@ _ATTEMPTS: Final = 5
 class Scan:
     """What all tasks of one read share.
 
-    `file_schema` is the table's, meta columns first; `schema` the same with the types that the query answers.
+    `file_schema` is the table's, meta columns first; `schema` the same with the types that the query returns.
     `columns` are the answer's, in order. `as_of` bounds the log blocks that are read; `commit_times` keeps only rows
     that these commits wrote. `history` has the earlier names of renamed columns.
     `commits_after_merge`: what other commits wrote is merged first, so that rows they changed since are left out.

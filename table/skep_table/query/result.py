@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class ReadResult:
-    """The rows of one read, which starts anew with each call below. Nothing is read before one is made.
+    """The rows of one read, which starts again with each call below. Nothing is read before one is made.
 
     `to_batches` and `to_reader` stream with bounded memory; the others hold all rows.
     """

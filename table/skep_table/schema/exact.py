@@ -46,7 +46,7 @@ EXACT = Casts()
 
 
 def cast_exactly(column: Column, target: pa.DataType, path: str, casts: Casts = EXACT) -> Column:
-    """`column` as `target`; struct members go by name, and missing ones are null.
+    """`column` as `target`; struct members are matched by name, and missing ones are null.
 
     A NaN is null in an integer column. InexactValueError for a value that `target` does not hold exactly, SchemaError
     for types that have nothing in common; both name the member (`a.b`, `list.element`, `map.value`) by its path.

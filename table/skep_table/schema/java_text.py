@@ -20,7 +20,7 @@ def java_float(column: pa.Array) -> pa.Array:
 
 
 def _scientific(text: pa.Array) -> pa.Array:
-    """Digits, point and exponent put anew: the first significant digit before the point."""
+    """Digits and exponent normalised: the first significant digit is before the point."""
     parts = pc.extract_regex(text, _NUMBER)
     whole, fraction = pc.struct_field(parts, "whole"), pc.coalesce(pc.struct_field(parts, "fraction"), "")
     exponent = pc.coalesce(pc.struct_field(parts, "exponent"), "")

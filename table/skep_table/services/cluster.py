@@ -160,7 +160,7 @@ def _check_inputs(table: HudiTable, plan: ClusteringPlan) -> None:
                 raise CommitConflictError(
                     f"table {table.config.name}: {join(partition, file_id)} was written to or replaced since its"
                     " clustering was planned",
-                    hint="plan it anew",
+                    hint="plan it again",
                     table=table.config.name,
                     path=join(partition, file_id),
                 )

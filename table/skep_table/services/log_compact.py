@@ -250,7 +250,7 @@ def _slices(table: HudiTable, plan: CompactionPlan, instant: Instant) -> list[Fi
             raise CommitConflictError(
                 f"table {table.config.name}: {place} was written to, or planned for a compaction, since the compaction"
                 " of its logs was planned",
-                hint="plan it anew",
+                hint="plan it again",
                 table=table.config.name,
                 path=place,
             )

@@ -30,7 +30,7 @@ from skep_table.table_config import TableConfig
 from skep_table.view import FileSlice
 
 METADATA_BOOTSTRAP: Final = "00000000000001"
-"""The instant of skeleton files; rows bootstrapped in full bear another and lie in ordinary base files."""
+"""The instant of skeleton files; rows bootstrapped in full have another and are in ordinary base files."""
 _INDEX_FOLDER: Final = ".hoodie/.aux/.bootstrap/.fileids"
 
 

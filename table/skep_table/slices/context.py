@@ -101,7 +101,7 @@ class SliceContext:
     @property
     def widens_exactly(self) -> bool:
         """Whether floats in Avro blocks become just these doubles: Hudi 0.15 and 1.0 leave that to Avro, where there
-        is no schema history. Else they go by way of their texts, as those in base files do."""
+        is no schema history. Else they are converted through their texts, as those in base files do."""
         return self.table.format.reads.widens_floats_exactly and self._query_version is None
 
     @cached_property

@@ -82,7 +82,7 @@ def _merged(context: SliceContext, slice: FileSlice, entries: Iterator[pa.Record
     updates = Updates(latest_per_key(rows, context.rule), context.rule)
     context.counts.entries += rows.num_rows
     context.counts.keeps_keys = updates.keeps_keys
-    # Each batch looks its keys up in a table of the updates' keys, which is built anew: the more updates, the fewer.
+    # Each batch looks its keys up in a table of the updates' keys, which is rebuilt: the more updates, the fewer.
     batch_rows = min(max(BATCH_ROWS, len(updates)), _LARGEST_BATCH_ROWS)
     for base in _keyed_base_rows(context, slice, batch_rows):
         yield _answer(context, updates.apply(base))

@@ -265,7 +265,7 @@ def _version_6(config: TableConfig) -> dict[str, str]:
         PRECOMBINE_FIELD: ",".join(config.ordering_fields),
         KEY_GENERATOR_CLASS: CLASS_OF_KEY_GENERATOR.get(config.key_generator or "", ""),
         PAYLOAD_CLASS: config.payload_class or (PAYLOAD_OF_MODE[config.merge_mode] if config.is_mor else ""),
-        # Hudi 0.15 writes this one strategy whatever the payload class is, and goes by the class.
+        # Hudi 0.15 writes this one strategy whatever the payload class is, and uses the class.
         LEGACY_MERGE_STRATEGY_ID: STRATEGY_OF_MODE[MergeMode.EVENT_TIME_ORDERING] if config.is_mor else "",
     }
 

@@ -21,7 +21,7 @@ class FileView:
 
     @functools.cached_property
     def facts(self) -> InstantStates:
-        """The states of instants that bear on file groups, read once."""
+        """The states of instants that affect file groups, read once."""
         return self._load_facts()
 
     @property

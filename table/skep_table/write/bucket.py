@@ -203,7 +203,7 @@ class _BucketWriter:
         return open_base(self._context.storage, base.path, base.known_size)
 
     def _continues_keys(self, held: OpenBaseFile, file: OpenFile) -> bool:
-        """Spares hashing the keys that stay. Deletes have them hashed anew: their keys are to leave the filter."""
+        """Spares hashing the keys that stay. Deletes have them hashed again: their keys are to leave the filter."""
         if self._context.deletes:
             return False
         return file.writer.continue_keys(held.footer())

@@ -29,7 +29,7 @@ from skep_table.write.tags import Tags
 class LogTail:
     """The end of the logs of a slice in a merge-on-read table, where a write goes on.
 
-    New log files bear `base_instant` (that of a pending compaction, where the slice awaits one) and come after
+    New log files are named by `base_instant` (that of a pending compaction, where the slice awaits one) and come after
     `version`. `files` are the names of those that are there, `base_file` is the base file's; their bytes are `size`.
     """
 

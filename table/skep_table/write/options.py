@@ -229,7 +229,7 @@ SINGLE_VALUE = option(
     "hoodie.precommit.validators.single.value.sql.queries",
     _queries,
     _nothing,
-    "query#value: what a query answers after a write, by ;",
+    "query#value: what a query returns after a write, by ;",
 )
 
 # The values that ask for what skep does in any case.

@@ -64,7 +64,7 @@ ORDERING = option(
 HIVE_STYLE = option(f"{_WRITE}hive_style_partitioning", boolean, False, "Folders named column=value")
 URL_ENCODE = option(f"{_WRITE}partitionpath.urlencode", boolean, False, "Folder names are URL-encoded")
 META_FIELDS = option(
-    "hoodie.populate.meta.fields", boolean, True, "Rows have meta columns; false computes keys anew from their columns"
+    "hoodie.populate.meta.fields", boolean, True, "Rows have meta columns; false recomputes keys from their columns"
 )
 DROPS_PARTITION_COLUMNS = option(
     f"{_WRITE}drop.partition.columns", boolean, False, "Partition columns are in folder names only, and come as text"

@@ -124,7 +124,7 @@ class Frame(RowSource):
 
 
 class Matching(RowSource):
-    """The rows of the table for which a predicate holds, read anew by each try: what changed meanwhile counts."""
+    """The rows of the table for which a predicate holds, read again by each try: what changed meanwhile counts."""
 
     is_steady = False
 
@@ -137,7 +137,7 @@ class Matching(RowSource):
         return to_arrow(table.schema().with_meta().select(_that_find_rows(table)))
 
     def prepare(self, plan: WritePlan) -> None:
-        """Nothing: the rows are read once the write has begun."""
+        """Nothing: the rows are read after the write has started."""
 
     def rows(self, plan: WritePlan, table: HudiTable) -> KeyedRows:
         self.release()

@@ -104,7 +104,7 @@ class _SingleValue:
 
 
 def _ask(table: HudiTable, query: str) -> list[tuple[Any, ...]]:
-    """The rows that a query over the table answers."""
+    """The rows that a query over the table returns."""
     try:
         import duckdb
     except ImportError as error:

@@ -317,7 +317,7 @@ class TestStatistics:
             ([], []),
         ],
     )
-    def test_records_of_a_file_add_up_until_one_begins_anew(self, entries: list[Entries], expected: list[Any]) -> None:
+    def test_records_of_a_file_add_up_until_one_begins_again(self, entries: list[Entries], expected: list[Any]) -> None:
         found = statistics(entries, pa.int64())
         assert [tuple(row.values()) for row in found.to_pylist()] == expected
 

@@ -71,7 +71,7 @@ class Maker:
         return pa.table([[r[1] for r in rows], [r[0] for r in rows], [ts] * len(rows)], schema=SCHEMA)
 
     def upsert(self, ts: int, *keys: str) -> str:
-        """Answers the instant's time."""
+        """Returns the instant's time."""
         return (
             LocalWriter(self.table.with_context(**self.setting())).upsert(self.frame(ts, *keys)).instant.requested_time
         )

@@ -212,7 +212,7 @@ def test_a_planned_slice_is_not_planned_again_nor_written_to(maker: Any) -> None
 
 
 def test_a_plan_whose_input_was_written_to_is_given_up(maker: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A write that had begun before the plan was made may complete after it."""
+    """A write that started before the plan was made may complete after it."""
     fill(maker)
     instant = schedule_clustering(maker.table.with_context(**maker.setting(**SORTED)))
     assert instant is not None

@@ -126,7 +126,7 @@ def test_logs_that_do_not_fit_into_memory_are_merged_on_disk(mor_maker: Any) -> 
 
 
 def test_the_new_footer_knows_all_keys(mor_maker: Any) -> None:
-    """Whether the old filter goes on, or is made anew because keys went away."""
+    """Whether the old filter goes on, or is recreated because keys went away."""
     maker = mor_maker
     maker.upsert(1, "p/a", "p/b", "p/c")
     maker.upsert(2, "p/a")
@@ -187,7 +187,7 @@ def test_a_write_that_began_before_the_plan_was_carried_out_completes_after_it(m
     assert maker.rows() == {"p/a": 9, "p/c": 1, "q/d": 1}
 
 
-def test_a_key_that_the_planned_compaction_deletes_begins_anew(mor_maker: Any) -> None:
+def test_a_key_that_the_planned_compaction_deletes_begins_again(mor_maker: Any) -> None:
     """In the logs over the compaction no index of base files would find it again."""
     maker = with_logs(mor_maker)
     assert schedule_compaction(maker.table.with_context(**maker.setting())) is not None

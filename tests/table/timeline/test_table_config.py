@@ -83,8 +83,8 @@ def test_golden_properties_keep_their_text(golden: Path) -> None:
     for folder in sorted(golden.glob("*/*/table")):
         config = load_table_config(LocalStorage(str(folder)))
         assert config.to_properties() == dict(config.raw), folder
-        made_anew = dataclasses.replace(config, raw={})
-        assert TableConfig.parse(made_anew.to_properties()) == made_anew, folder
+        made_again = dataclasses.replace(config, raw={})
+        assert TableConfig.parse(made_again.to_properties()) == made_again, folder
 
 
 @pytest.mark.parametrize("version", [6, 8, 9])

@@ -136,7 +136,7 @@ def test_time_travel_sees_what_was_requested_until_then() -> None:
     assert latest(names, facts(done(1, 3, 5), as_of=0)) == []
 
 
-# -- version 6: log files bear the base instant of their slice ---------------------------------------------------------
+# -- version 6: log files have the base instant of their slice ---------------------------------------------------------
 
 
 def test_v6_logs_belong_to_the_slice_in_their_name_in_the_order_of_their_versions() -> None:
@@ -174,7 +174,7 @@ def test_v6_after_the_compaction_its_slice_counts() -> None:
     assert latest(names, facts(done(1, 2, 3, 4))) == [(3, base(3), [log(3)])]
 
 
-# -- version 8 and later: log files bear their own delta commit --------------------------------------------------------
+# -- version 8 and later: log files have their own delta commit --------------------------------------------------------
 
 
 def test_v8_logs_belong_to_the_newest_slice_that_began_before_they_completed() -> None:

@@ -47,7 +47,7 @@ def rows(count: int) -> pa.Table:
 
 
 def files(table: HudiTable, partition: str) -> list[pa.Table]:
-    """The partition's files, in the order in which they were begun."""
+    """The partition's files, in the order in which they were opened."""
     slices = table.reload().view().slices(partition)
     paths = [slice_.base_file.path for slice_ in slices if slice_.base_file]
     by_number = sorted(paths, key=lambda path: int(path.partition("_")[0].rpartition("-")[2]))

@@ -20,7 +20,7 @@ from skep_table.table_config import TableType
 from skep_table.write.local import LocalWriter
 
 SCHEMA = pa.schema([("id", pa.string()), ("part", pa.string()), ("ts", pa.int64())])
-# Files of a few rows, so that new ones are begun and small ones filled up all the time.
+# Files of a few rows, so that new ones are opened and small ones filled up all the time.
 TINY = {
     "hoodie.parquet.max.file.size": "6000",
     "hoodie.parquet.small.file.limit": "5500",

@@ -227,7 +227,7 @@ def test_footers_hold_filter_and_range(kind: BloomKind, make: Make) -> None:
 
 
 @pytest.mark.parametrize("entries", [20, 60_000], ids=["full", "roomy"])
-def test_a_filter_goes_on_over_versions_of_a_file_as_if_built_anew(entries: int, make: Make) -> None:
+def test_a_filter_goes_on_over_versions_of_a_file_as_if_built_again(entries: int, make: Make) -> None:
     """Updates and inserts: the same bits as of a filter over all keys. Deletes: their keys leave the filter."""
     table = make()
     setting = options(hoodie__index__bloom__num_entries=entries, hoodie__bloom__index__filter__dynamic__max__entries=60)
@@ -244,8 +244,8 @@ def test_a_filter_goes_on_over_versions_of_a_file_as_if_built_anew(entries: int,
         assert (footer.min_key, footer.max_key) == ("k00", "k49")
         return footer.bloom.to_bytes()
 
-    anew = build_bloom(pa.array(keys), entries=entries, max_entries=60)
-    assert filter_bits() == anew.to_bytes()
+    again = build_bloom(pa.array(keys), entries=entries, max_entries=60)
+    assert filter_bits() == again.to_bytes()
     writer.delete(pa.table({"id": ["k10"], "part": ["p"]}))
     assert filter_bits() == build_bloom(pa.array(keys[:10] + keys[11:]), entries=entries, max_entries=60).to_bytes()
 

@@ -88,7 +88,7 @@ class Model:
             if known.base is None:
                 known.base = row
             elif self._deleted_by_plan(key):
-                # its base file will not know it any more: the row begins anew in another one
+                # its base file will not know it any more: the row begins again in another one
                 self.keys[key] = Key(base=row)
             else:
                 known.entries.append(row)
