@@ -110,7 +110,7 @@ class TestDropped:
         table.upsert(orders(2))  # its entry is there again
         assert ids(table) == [1, 2]
 
-    def test_made_anew_at_another_place(self, lake: Lake, database: str, orders: Orders, tmp_path: Path) -> None:
+    def test_recreated_at_another_place(self, lake: Lake, database: str, orders: Orders, tmp_path: Path) -> None:
         old = lake.create_table("orders", orders(), key="id")
         lake.drop_table("orders")
         new = lake.create_table("orders", orders(), key="id", location=str(tmp_path / "another"))

@@ -368,12 +368,12 @@ class Lake(RuleBasedStateMachine):
     def came_after_its_rollback(self, path: str) -> bool:
         """A writer that was taken for dead, woke up to write one file, and died: no record names that file."""
         time = path.rpartition("_")[2].removesuffix(".parquet")
-        begun = [
+        started = [
             self.files.files[self.table.layout.path(replace(rollback, state=State.REQUESTED))][1]
             for rollback in self.table.reload().timeline.completed().of(Action.ROLLBACK)
             if time in self.table.plan(rollback).commits_rollback
         ]
-        return bool(begun) and min(begun) <= self.files.files[path][1]
+        return bool(started) and min(started) <= self.files.files[path][1]
 
 
 TestLake = Lake.TestCase

@@ -29,7 +29,7 @@ def roll_back_failed(table: HudiTable) -> HudiTable:
     An active writer is never rolled back. Pending table services (compaction, clustering, clean) are left to their next
     execution. Returns the snapshot after it.
     """
-    table = finish_begun(table)
+    table = finish_interrupted(table)
     # Without pending instants only heartbeats that were left behind are of interest, if there are any. With one its
     # heartbeat may be younger than the first page of the listing that shows the instant.
     needed = bool(len(table.timeline.pending())) or table.timeline.may_have_folder(HEARTBEATS)
@@ -49,7 +49,7 @@ def roll_back_failed(table: HudiTable) -> HudiTable:
     return table
 
 
-def finish_begun(table: HudiTable) -> HudiTable:
+def finish_interrupted(table: HudiTable) -> HudiTable:
     """Finishes interrupted restores and rollbacks. Called with the lock held. Returns the snapshot after it.
 
     A writer that fails rolls back its own write without the lock, and renews its heartbeat until that is done.

@@ -32,10 +32,10 @@ def finish_restore(table: HudiTable, restore: Instant) -> RestoreMetadata | None
     times = [info.commit_time for info in plan.instants_to_rollback]
     rollbacks_done: dict[str, list[RollbackMetadata]] = {}
     for rollback in table.timeline.pending().of(Action.ROLLBACK):
-        begun = pending_rollback_plan(table, rollback)
-        target = begun.instant_to_rollback.commit_time if begun and begun.instant_to_rollback else None
-        if begun is not None and target in times:
-            rollbacks_done.setdefault(target, []).append(_carry_out_rollback(table, rollback, begun))
+        started = pending_rollback_plan(table, rollback)
+        target = started.instant_to_rollback.commit_time if started and started.instant_to_rollback else None
+        if started is not None and target in times:
+            rollbacks_done.setdefault(target, []).append(_carry_out_rollback(table, rollback, started))
     table = table.reload()
     for time in times:
         written = next(

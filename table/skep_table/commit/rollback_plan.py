@@ -65,7 +65,7 @@ def _written(table: HudiTable, target: Instant, forget: bool) -> set[str]:
     if target.is_completed:
         metadata = table.commit_metadata(target)
         paths = {path for stat in metadata.stats if stat.path for path in (stat.path, *(stat.cdc_stats or ()))}
-        return paths | _slices_begun(table, target, metadata.partitions) if table.config.is_mor else paths
+        return paths | _slices_started(table, target, metadata.partitions) if table.config.is_mor else paths
     if target.action is Action.COMPACTION:
         return _written_by_compaction(table, target, forget)
     found = set(files_of_instant(table, target.requested_time))
@@ -86,10 +86,10 @@ def _written_by_compaction(table: HudiTable, target: Instant, forget: bool) -> s
         written = files_of_instant(table, target.requested_time)
         return {path for path in written if BaseFileName.parse(path.rpartition("/")[2]) is not None}
     plan = table.requested_plan(CompactionPlan, target)
-    return _slices_begun(table, target, {each.partition_path or "" for each in (plan.operations if plan else ())})
+    return _slices_started(table, target, {each.partition_path or "" for each in (plan.operations if plan else ())})
 
 
-def _slices_begun(table: HudiTable, target: Instant, partitions: Iterable[str]) -> set[str]:
+def _slices_started(table: HudiTable, target: Instant, partitions: Iterable[str]) -> set[str]:
     """All files of slices that began with the instant, logs too: later writes to them are rolled back before it.
 
     Otherwise they would count as an archived slice as soon as the timeline begins after the instant.

@@ -15,7 +15,7 @@ from functools import partial
 from skep_table.basefile import BaseFileOptions
 from skep_table.commit.changes import is_clustering
 from skep_table.commit.instants import request_plan
-from skep_table.commit.recovery import finish_begun
+from skep_table.commit.recovery import finish_interrupted
 from skep_table.commit.writable import check_writable, prepared
 from skep_table.errors import CommitConflictError, UnsupportedError
 from skep_table.keys.buckets import GroupNames
@@ -65,7 +65,7 @@ def cluster(table: HudiTable) -> list[Clustered]:
 def schedule_clustering(table: HudiTable) -> Instant | None:
     """Writes a plan onto the timeline; None when there is nothing to cluster."""
     with table.context.locked():
-        table = finish_begun(prepared(table))
+        table = finish_interrupted(prepared(table))
         check_clusterable(table, table.options)
         plan = plan_clustering(table)
         if plan is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from skep_table.commit.instants import request_plan
-from skep_table.commit.recovery import finish_begun, refuse_active
+from skep_table.commit.recovery import finish_interrupted, refuse_active
 from skep_table.commit.restore import finish_restore
 from skep_table.commit.writable import prepared
 from skep_table.errors import InputError
@@ -26,7 +26,7 @@ def restore(table: HudiTable, savepoint: InstantTime) -> RestoreMetadata | None:
         table = prepared(table)
         plan_restore(table, savepoint)
         finish_cleans(table)
-        table = finish_begun(table.reload())
+        table = finish_interrupted(table.reload())
         plan = plan_restore(table, savepoint)
         if not plan.instants_to_rollback:
             return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from skep_table.commit.recovery import finish_begun, refuse_active
+from skep_table.commit.recovery import finish_interrupted, refuse_active
 from skep_table.commit.rollback import roll_back
 from skep_table.commit.rollback_plan import plan_rollback
 from skep_table.commit.writable import prepared
@@ -28,7 +28,7 @@ def roll_back_instant(table: HudiTable, time: InstantTime) -> RollbackMetadata:
         check_rollback(table, time)
         if table.timeline.pending().of(Action.CLEAN, Action.ROLLBACK, Action.RESTORE).instants:
             finish_cleans(table)
-            table = finish_begun(table.reload())
+            table = finish_interrupted(table.reload())
         target = check_rollback(table, time)
         refuse_active(table, [target])
         table.context.lock.ensure_held()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 
-from skep_table.commit.recovery import finish_begun
+from skep_table.commit.recovery import finish_interrupted
 from skep_table.commit.writable import prepared
 from skep_table.errors import AlreadyExistsError, InputError
 from skep_table.instant_time import InstantTime
@@ -29,7 +29,7 @@ def create_savepoint(
         check_savepoint(table, time)
         # A planned clean may delete files of this commit.
         finish_cleans(table)
-        table = finish_begun(table.reload())
+        table = finish_interrupted(table.reload())
         instant = check_savepoint(table, time)
         metadata = _metadata(table, instant, user, comments)
         savepoint = Instant(instant.requested_time, Action.SAVEPOINT, State.INFLIGHT)

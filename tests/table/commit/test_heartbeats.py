@@ -61,7 +61,7 @@ def hearts(table: HudiTable) -> list[str]:
     return [file.name for file in table.storage.list_prefix(FOLDER)]
 
 
-def begun(table: HudiTable, options: dict[str, object] | None = None) -> Transaction:
+def started(table: HudiTable, options: dict[str, object] | None = None) -> Transaction:
     transaction = Transaction.begin(table.with_context(options=Options(options or {})), Action.COMMIT)
     transaction.inflight(CommitMetadata())
     return transaction
@@ -85,7 +85,7 @@ def foreign(table: HudiTable, time_: str, seconds: float | None) -> None:
 
 @pytest.mark.parametrize("policy", ["EAGER", "LAZY"])
 def test_an_active_writer_completes_whatever_others_do(policy: str, table: HudiTable, rows: Rows) -> None:
-    first = begun(table, {"hoodie.cleaner.policy.failed.writes": policy})
+    first = started(table, {"hoodie.cleaner.policy.failed.writes": policy})
     LocalWriter(table.with_context(**setting(hoodie__cleaner__policy__failed__writes=policy))).insert(rows(["a"]))
     assert pending(table) == [first.instant.requested_time] == hearts(table)
     with first:
@@ -102,7 +102,7 @@ def test_an_instant_is_never_seen_without_its_heartbeat(table: HudiTable, monkey
         create(self, path, data, **how)
 
     monkeypatch.setattr(LocalStorage, "create_exclusive", watched)
-    with begun(table) as transaction:
+    with started(table) as transaction:
         time_ = transaction.instant.requested_time
         assert seen.index(heartbeat_path(time_)) < seen.index(f".hoodie/{time_}.commit.requested")
         transaction.complete(CommitMetadata())
@@ -145,7 +145,7 @@ def test_an_error_of_stopped_tasks_becomes_the_loss(table: HudiTable) -> None:
 
 
 def test_the_heart_beats_while_the_job_runs(table: HudiTable) -> None:
-    with begun(table, FAST) as transaction:
+    with started(table, FAST) as transaction:
         file = Path(table.storage.root) / heartbeat_path(transaction.instant.requested_time)
         first = file.stat().st_mtime_ns
         deadline = time.monotonic() + 10
@@ -233,7 +233,7 @@ class TestModes:
 
 
 def test_a_write_that_fails_leaves_no_heartbeat(table: HudiTable) -> None:
-    with pytest.raises(WriteError), begun(table):
+    with pytest.raises(WriteError), started(table):
         raise WriteError("broken")
     assert hearts(table) == []
 
@@ -242,7 +242,7 @@ def test_an_active_writer_is_not_rolled_back_by_name_either(table: HudiTable, ro
     LocalWriter(table).insert(rows(["a"]))
     create_savepoint(table)
     first = table.reload().timeline.instants[0].requested_time
-    running = begun(table)
+    running = started(table)
     with pytest.raises(CommitConflictError, match="is active"):
         roll_back_instant(table, running.instant.requested_time)
     with pytest.raises(CommitConflictError, match="is active"):
@@ -254,7 +254,7 @@ def test_an_active_writer_is_not_rolled_back_by_name_either(table: HudiTable, ro
 
 def test_a_writer_that_gives_up_is_left_to_roll_back_its_own(table: HudiTable, rows: Rows) -> None:
     """It does so without the lock: the holder of the lock meanwhile does not do it, too."""
-    giving_up = begun(table)
+    giving_up = started(table)
     request_rollback(table.reload(), giving_up.instant)
     LocalWriter(table).insert(rows(["a"]))
     assert len(table.reload().timeline.pending().of(Action.ROLLBACK)) == 1

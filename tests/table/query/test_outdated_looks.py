@@ -179,7 +179,7 @@ def test_time_travel_minds_a_clean_that_is_still_under_way(fleeting: Fleeting) -
         read(fleeting.table, ReadRequest(as_of=first)).to_arrow()
 
 
-def test_a_stream_that_was_begun_fails_when_its_files_go(fleeting: Fleeting) -> None:
+def test_a_stream_that_was_started_fails_when_its_files_go(fleeting: Fleeting) -> None:
     batches = read(fleeting.table, ReadRequest(limit=1000)).to_batches()  # a limit: nothing is read ahead
     next(batches)
     fleeting.change_and_clean()

@@ -379,9 +379,9 @@ def test_a_restore_is_finished_by_the_next_writer(how: dict[str, bool], maker: A
             restore(table.with_context(**maker.setting()), first)
         except SkepError:
             assert copied.rows() in states, where
-        begun = copied.table.timeline.of(Action.RESTORE).instants
+        started = copied.table.timeline.of(Action.RESTORE).instants
         copied.upsert(9, "z/z")
-        assert copied.rows() == {**states[0 if begun else 2], "z/z": 9}, where
+        assert copied.rows() == {**states[0 if started else 2], "z/z": 9}, where
         assert not copied.table.timeline.pending().instants, where
         completed = {instant.requested_time for instant in copied.table.timeline.data().completed()}
         assert {path.rpartition("_")[2].removesuffix(".parquet") for path in copied.files()} <= completed, where

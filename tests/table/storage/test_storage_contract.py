@@ -192,7 +192,7 @@ class TestLocal(StorageContract):
         assert caught.value.fields["paths"] == ("stuck",)
         assert [file.path for file in storage.list_prefix("", recursive=True)] == ["stuck/inside"]
 
-    def test_a_deleted_folder_is_synced_anew_when_it_is_made_again(self, tmp_path, monkeypatch):
+    def test_a_deleted_folder_is_synced_again_when_it_is_recreated(self, tmp_path, monkeypatch):
         from skep_table.storage import local
 
         inner = LocalStorage(str(tmp_path / "lake/db/t"))

@@ -85,7 +85,7 @@ def dropped(table: HudiTable) -> bool:
 
 @both_types
 @pytest.mark.parametrize("index", ["SIMPLE", "BLOOM", "BUCKET"])
-def test_keys_are_computed_anew_where_rows_keep_none(make: Make, kind: TableType, index: str) -> None:
+def test_keys_are_recomputed_where_rows_keep_none(make: Make, kind: TableType, index: str) -> None:
     table = make(VIRTUAL, type=kind)
     writer(table, hoodie__index__type=index, hoodie__bucket__index__num__buckets=2).insert(rows(("z", 3, 1, 0)))
     assert content(table) == [("z", 3, 0)]
