@@ -1,6 +1,6 @@
 """Entries that a write puts into an index outside of the table, before it completes: those of which instants count.
 
-An entry bears its instant, and counts when that is completed. Instants that are older than the timeline count as
+An entry has its instant, and counts when that is completed. Instants that are older than the timeline count as
 completed too, and the entries of a write that failed would count with them. So a file per instant is there from before
 its first entry until it is complete, and again once it is rolled back: the entries of an instant whose file stays never
 count, however old it becomes.

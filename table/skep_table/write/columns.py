@@ -24,7 +24,7 @@ from skep_table.write.operation import Traits
 
 
 class MetaColumnWarning(UserWarning):
-    """Columns of a frame were left out because they bear the names of Hudi's meta columns."""
+    """Columns of a frame were left out because they have the names of Hudi's meta columns."""
 
 
 @dataclass(frozen=True, slots=True)
