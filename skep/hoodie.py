@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from enum import Enum
 from functools import partial
 from typing import Any
@@ -19,7 +19,7 @@ from skep.table import Rows, Table
 from skep.writing import held, writer_for
 from skep_sync.options import ENABLE, URIS
 from skep_sync.targets import Clients, Target, targets_of
-from skep_table.commit.create import TableSpec, create_table, table_config
+from skep_table.commit.create import TableSpec, create_table, planned_table, table_config
 from skep_table.errors import InputError, NotATableError, OptionError, TableExistsError
 from skep_table.events import Events
 from skep_table.hooks import Committed
@@ -159,13 +159,9 @@ class FrameWriter:
                     path=storage.root,
                 )
             if self._mode is Mode.OVERWRITE and operation not in _OVERWRITE_THEMSELVES:
-                frame = held(frame, options)
-                table_config(_spec(options, frame))  # refuses bad options while the old table is still there
-                storage.delete_folder("")
-                table = None
-            else:
-                check_settings(table.config, table.storage.root, options)
-        if table is None:
+                return self._overwrite(storage, options)
+            check_settings(table.config, table.storage.root, options)
+        else:
             if operation in _NEED_A_TABLE:
                 raise NotATableError(
                     f"{operation.value}: there is no Hudi table at {storage.root}",
@@ -178,6 +174,20 @@ class FrameWriter:
             with removed_when_refused(table):
                 return _written(writer_for(frame, table, _services(table)), frame, options)
         return _written(writer_for(frame, table, _services(table)), frame, options)
+
+    def _overwrite(self, storage: Storage, options: Options) -> WriteResult:
+        """The old table is deleted when settings and rows were checked against the new one."""
+        frame = held(self._frame, options)
+        spec = _spec(options, frame)
+        table = planned_table(storage, spec, options)
+
+        with ExitStack() as stack:
+
+            def replace_table() -> None:
+                storage.delete_folder("")
+                stack.enter_context(removed_when_refused(create_table(storage, spec, options)))
+
+            return _written(writer_for(frame, table, _services(table), replace_table), frame, options)
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 from skep.services.runner import Services
@@ -18,10 +19,13 @@ from skep_table.write.given import row_input
 from skep_table.write.local import LocalWriter
 
 
-def writer_for(frame: object, table: HudiTable, services: Services) -> TableWriter:
+def writer_for(
+    frame: object, table: HudiTable, services: Services, create: Callable[[], object] | None = None
+) -> TableWriter:
     """A writer for one call, with a lock of its own and the services and hooks that follow its commit.
 
     Spark writes Spark frames, and all frames where the caller gave a session; others are written in this process.
+    `create`: see TableWriter.
     """
     from skep_writer import SparkWriter
     from skep_writer.session import is_spark_frame
@@ -31,7 +35,7 @@ def writer_for(frame: object, table: HudiTable, services: Services) -> TableWrit
     hooks = (services.after_commit(table), *services.hooks, *_callback_hooks(options, events))
     session = frame.sparkSession if is_spark_frame(frame) else services.spark.given  # type: ignore[attr-defined]
     locked = table.with_context(lock=services.lock(options))
-    return LocalWriter(locked, hooks) if session is None else SparkWriter(locked, session, hooks)
+    return LocalWriter(locked, hooks, create) if session is None else SparkWriter(locked, session, hooks, create)
 
 
 def held(frame: object, options: Options) -> object:

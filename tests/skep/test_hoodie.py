@@ -13,6 +13,7 @@ import skep
 from skep_catalog.client import Metastore
 from skep_table.errors import (
     InputError,
+    KeyFieldError,
     NotATableError,
     OptionError,
     SchemaError,
@@ -76,6 +77,37 @@ def test_a_wrong_overwrite_keeps_the_table(tmp_path: Path, orders: Orders) -> No
     with pytest.raises(InputError, match="nix"):
         save(orders(2), tmp_path / "t", mode="overwrite", **{"hoodie.datasource.write.recordkey.field": "nix"})
     assert ids(tmp_path / "t") == [1]
+
+
+@pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
+@pytest.mark.parametrize(
+    ("operation", "column"), [("upsert", "id"), ("insert", "id"), ("bulk_insert", "id"), ("upsert", "ts")]
+)
+def test_an_overwrite_with_rows_that_are_refused_keeps_the_table(
+    tmp_path: Path, orders: Orders, operation: str, kind: str, column: str
+) -> None:
+    """A key that is null, and an ordering value that is null."""
+    save(orders(1, 2), tmp_path / "t")
+    before = {path: path.read_bytes() for path in (tmp_path / "t").rglob("*") if path.is_file()}
+    rows = orders(3, 4)
+    at = rows.schema.get_field_index(column)
+    rows = rows.set_column(at, rows.schema.field(at), pa.array([7, None], pa.int64()))
+    options = {"hoodie.datasource.write.operation": operation, "hoodie.datasource.write.table.type": kind}
+    with pytest.raises(KeyFieldError, match=f"column {column} is null"):
+        save(rows, tmp_path / "t", mode="overwrite", **options)
+    assert {path: path.read_bytes() for path in (tmp_path / "t").rglob("*") if path.is_file()} == before
+    save(orders(5), tmp_path / "t", mode="overwrite", **options)
+    assert ids(tmp_path / "t") == [5]
+    (commit,) = skep.open_table(tmp_path / "t").history()
+    assert commit.operation == operation
+
+
+def test_an_overwrite_takes_rows_that_can_be_read_once(tmp_path: Path, orders: Orders) -> None:
+    save(orders(1), tmp_path / "t")
+    for operation in ("upsert", "bulk_insert"):
+        reader = pa.RecordBatchReader.from_batches(orders(2).schema, iter(orders(2, 3).to_batches()))
+        save(reader, tmp_path / "t", mode="overwrite", **{"hoodie.datasource.write.operation": operation})
+        assert ids(tmp_path / "t") == [2, 3]
 
 
 @pytest.mark.parametrize(
@@ -152,6 +184,22 @@ def test_spark_frames_are_written_by_their_session(tmp_path: Path, orders: Order
     save(spark.createDataFrame(orders(1, 2).to_pandas()), tmp_path / "t")
     assert ids(tmp_path / "t") == [1, 2]
     assert skep.load(tmp_path / "t").to_spark().count() == 2
+
+
+@pytest.mark.parametrize("operation", ["upsert", "bulk_insert"])
+def test_a_spark_frame_that_is_refused_overwrites_nothing(
+    tmp_path: Path, orders: Orders, spark: Any, operation: str
+) -> None:
+    save(orders(1), tmp_path / "t")
+    options = {"hoodie.datasource.write.operation": operation, "hoodie.table.name": "orders"}
+    frame = spark.createDataFrame(
+        [(2, "new", 1, "d1"), (None, "new", 1, "d1")], "id long, note string, ts long, day string"
+    )
+    with pytest.raises(KeyFieldError, match="column id is null"):
+        save(frame, tmp_path / "t", mode="overwrite", **options)
+    assert ids(tmp_path / "t") == [1]
+    save(frame.where("id is not null"), tmp_path / "t", mode="overwrite", **options)
+    assert ids(tmp_path / "t") == [2]
 
 
 def test_operations_that_replace(tmp_path: Path, orders: Orders) -> None:

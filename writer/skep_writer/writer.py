@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
@@ -96,12 +96,18 @@ def _runner_of_driver_rows(spark: SparkSession) -> Runner:
 class SparkWriter(TableWriter):
     """Writes Spark, Arrow, pandas and polars frames into one table; each call is one commit. See TableWriter."""
 
-    def __init__(self, table: HudiTable, spark: SparkSession, hooks: Sequence[CommitHook] = ()) -> None:
+    def __init__(
+        self,
+        table: HudiTable,
+        spark: SparkSession,
+        hooks: Sequence[CommitHook] = (),
+        create: Callable[[], object] | None = None,
+    ) -> None:
         table.options.check()
         engine = SparkEngine(check_session(spark), table.options)
         self._spark, self._group = spark, f"skep-{uuid.uuid4().hex}"
         self._ended = threading.Event()  # one for each write
-        super().__init__(table.with_context(on_lost=self._cancel_jobs), engine, hooks)
+        super().__init__(table.with_context(on_lost=self._cancel_jobs), engine, hooks, create)
 
     def write(self, operation: WriteOperation, frame: object, **how: Unpack[How]) -> WriteResult:
         with self._jobs():

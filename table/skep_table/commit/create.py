@@ -7,10 +7,12 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from skep_table.context import TableContext
 from skep_table.errors import KeyFieldError, OptionError
+from skep_table.format import format_of
 from skep_table.keys.generator import KeyGenerator, KeyGeneratorType, infer_key_generator, parse_key_generator
 from skep_table.keys.own import has_own
-from skep_table.options import boolean
+from skep_table.options import Options, boolean
 from skep_table.schema.arrow import from_arrow, to_arrow
 from skep_table.schema.avro import avro_text
 from skep_table.schema.reconcile import check_own_name
@@ -30,6 +32,8 @@ from skep_table.table_config import (
     TimelineZone,
     create_table_config,
 )
+from skep_table.table_config.keys import PROPERTIES_PATH
+from skep_table.timeline.timeline import Timeline, TimelineFiles
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +65,17 @@ def create_table(storage: Storage, spec: TableSpec, options: Mapping[str, object
     """
     create_table_config(storage, table_config(spec))
     return HudiTable.open(storage, options)
+
+
+def planned_table(storage: Storage, spec: TableSpec, options: Mapping[str, object] | None = None) -> HudiTable:
+    """The table that `create_table` would make, to plan a write before it: nothing is read or written.
+
+    InputError when `spec` is inconsistent. Its `reload` is that of the table that is there.
+    """
+    config = TableConfig.parse(table_config(spec).to_properties(), f"{storage.root}/{PROPERTIES_PATH}")
+    layout = format_of(config).timeline_layout(config)
+    timeline = Timeline((), layout, files=TimelineFiles(folders=frozenset()))
+    return HudiTable(TableContext(storage, Options(options)), config, timeline)
 
 
 def table_config(spec: TableSpec) -> TableConfig:

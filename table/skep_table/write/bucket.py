@@ -15,7 +15,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from skep_table.basefile import OpenBaseFile, open_base
-from skep_table.keys.text import column_of
 from skep_table.merge import DELETED, MergeRule, Updates, latest_per_key, mark_deleted
 from skep_table.merge.rows import deleted, in_delete_block
 from skep_table.names import MarkerType
@@ -26,6 +25,7 @@ from skep_table.write.candidates import CandidateFile
 from skep_table.write.conform import empty_partitions, lists_with_nulls
 from skep_table.write.context import WriteContext
 from skep_table.write.files import BaseFiles, OpenFile, RowNumbers, file_id_of, renamed
+from skep_table.write.keyed import comparable
 from skep_table.write.profile import OVER, Bucket
 
 _BATCH_ROWS = 65_536
@@ -232,11 +232,8 @@ def _without_null_ordering(rows: pa.Table, context: WriteContext) -> tuple[pa.Ta
     """Rows that the merge rule can't compare fail; how many they were."""
     if not context.combine or context.deletes:
         return rows, 0
-    valid = None
-    for name in context.rule.ordering_fields:
-        found = pc.is_valid(column_of(rows, name))
-        valid = found if valid is None else pc.and_(valid, found)
-    if valid is None or pc.all(valid).as_py() is not False:
+    valid = comparable(rows, context.rule.ordering_fields)
+    if valid is None:
         return rows, 0
     valid = pc.or_(valid, pa.array(in_delete_block(rows)))  # a delete by the index needs none
     kept = rows.filter(valid)

@@ -76,7 +76,15 @@ class TableWriter:
     that failed (and was rolled back).
     """
 
-    def __init__(self, table: HudiTable, engine: Engine, hooks: Sequence[CommitHook] = ()) -> None:
+    def __init__(
+        self,
+        table: HudiTable,
+        engine: Engine,
+        hooks: Sequence[CommitHook] = (),
+        create: Callable[[], object] | None = None,
+    ) -> None:
+        """`create` makes the table, once the rows of the first write were checked; until then `table` is planned."""
+        self._create = create
         self._engine = engine
         self._table = table
         self._hooks = tuple(hooks)
@@ -169,7 +177,8 @@ class TableWriter:
         context = self._table.context
         start = context.clock.monotonic()
         # The transaction begins with a snapshot under the lock; this one is for planning, and may be a little older.
-        table = self._table if self._table.age_seconds < _RECENT_SECONDS else self._table.reload()
+        known = self._create is not None or self._table.age_seconds < _RECENT_SECONDS
+        table = self._table if known else self._table.reload()
         check_writable(table.config, table.storage.root)
         prefix = context.options.value(COMMIT_METADATA_PREFIX)
         extra = {key: value for key, value in context.options.items() if prefix and key.startswith(prefix)}
@@ -205,12 +214,18 @@ class TableWriter:
         try:
             plan = plan_write(table, operation, source.schema(table), options)
         except SkepError:
+            if self._create is not None:
+                raise
             fresh = table.reload()
             if fresh.timeline.instants == table.timeline.instants and fresh.config == table.config:
                 raise
             table = fresh
             plan = plan_write(table, operation, source.schema(table), options)
         options.check_operation(operation.value.lower())
+        if self._create is not None:
+            source.check(plan)
+            self._create()
+            self._create, table = None, table.reload()
         while True:
             try:
                 return self._attempt(table, plan, source, label, tries)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from skep_table.errors import KeyFieldError
 from skep_table.keys import KeyGenerator
 from skep_table.keys.ambiguous import check_unambiguous
+from skep_table.keys.text import column_of
 from skep_table.schema.exact import EXACT, Casts
 from skep_table.schema.types import FILE_NAME, PARTITION_PATH, RECORD_KEY
 from skep_table.write.conform import conform
@@ -27,7 +28,7 @@ class Keyer:
 
     Without record fields keys are made when the rows are written, and are null until then. `prepped` rows bring key,
     partition path and the name of their file in the meta columns with which they were read. `ambiguous`: takes values
-    whose key or path other values may have, too.
+    whose key or path other values may have, too. `ordering`: fields that may not be null.
     """
 
     generator: KeyGenerator
@@ -35,6 +36,7 @@ class Keyer:
     prepped: bool = False
     casts: Casts = EXACT
     ambiguous: bool = False
+    ordering: tuple[str, ...] = ()
 
     @property
     def schema(self) -> pa.Schema:
@@ -45,6 +47,8 @@ class Keyer:
         """KeyFieldError for rows without key or with an ambiguous one, SchemaError for values that don't fit."""
         # Keys are made from the columns in the table's types, as a Hudi writer does.
         data = conform(rows, self.target, self.casts)
+        if self.ordering:
+            _check_ordering(data, self.ordering)
         if self.prepped:
             return pa.Table.from_arrays([*_meta_columns(rows), *data.columns], schema=self.schema)
         if not self.ambiguous:
@@ -55,6 +59,26 @@ class Keyer:
             keys = pa.nulls(data.num_rows, pa.string())
         paths = self.generator.partition_paths(data)
         return pa.Table.from_arrays([_chunked(keys), _chunked(paths), *data.columns], schema=self.schema)
+
+
+def comparable(rows: pa.Table, ordering: Sequence[str]) -> pa.ChunkedArray | None:
+    """Which rows the merge rule can compare: those with a value in each ordering field; None for all of them."""
+    valid = None
+    for name in ordering:
+        found = pc.is_valid(column_of(rows, name))
+        valid = found if valid is None else pc.and_(valid, found)
+    return None if valid is None or pc.all(valid).as_py() is not False else valid
+
+
+def _check_ordering(rows: pa.Table, ordering: Sequence[str]) -> None:
+    valid = comparable(rows, ordering)
+    if valid is not None:
+        missing = rows.num_rows - pc.sum(valid).as_py()
+        raise KeyFieldError(
+            f"{missing} rows without ordering value: column {', '.join(ordering)} is null",
+            column=", ".join(ordering),
+            rows=missing,
+        )
 
 
 def _meta_columns(rows: pa.RecordBatch | pa.Table) -> list[pa.ChunkedArray]:

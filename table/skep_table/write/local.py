@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -86,8 +86,10 @@ def keyed_batches(rows: RowInput, keyer: Keyer, memory: Memory) -> Iterator[Keye
 class LocalWriter(TableWriter):
     """Writes Arrow tables (and pandas and polars frames) with threads of this process."""
 
-    def __init__(self, table: HudiTable, hooks: Sequence[CommitHook] = ()) -> None:
+    def __init__(
+        self, table: HudiTable, hooks: Sequence[CommitHook] = (), create: Callable[[], object] | None = None
+    ) -> None:
         context = table.context
         runner = ReportingRunner(context.runner, partial(context.events.progress, "write.tasks"))
         memory, case_sensitive = Memory.of(context.options), context.options.value(CASE_SENSITIVE)
-        super().__init__(table, ArrowEngine(runner, memory, case_sensitive=case_sensitive), hooks)
+        super().__init__(table, ArrowEngine(runner, memory, case_sensitive=case_sensitive), hooks, create)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -33,6 +33,7 @@ from skep_table.write.options import (
     AMBIGUOUS_KEYS,
     COMBINE_INSERT,
     COMBINE_UPSERT,
+    COMMIT_ON_ERRORS,
     DUPLICATES,
     DUPLICATES_DROPPED,
     MAX_FILE_BYTES,
@@ -97,6 +98,13 @@ class WritePlan:
         if self.duplicates is Duplicates.DROP:
             return True
         return self.options.value(COMBINE_UPSERT if self.traits.finds_keys else COMBINE_INSERT)
+
+    @property
+    def checking_keyer(self) -> Keyer:
+        """The keyer that also refuses rows which the merge rule can't compare, as the write would at its end."""
+        if self.traits.deletes or not self.combines or self.options.value(COMMIT_ON_ERRORS):
+            return self.keyer
+        return replace(self.keyer, ordering=self.rule.ordering_fields)
 
     def context(self, table: HudiTable, instant: Instant) -> WriteContext:
         """What the tasks of the instant need."""

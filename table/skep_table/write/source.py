@@ -79,6 +79,13 @@ class RowSource(ABC):
     def prepare(self, plan: WritePlan) -> None:
         """What can be done before there is an instant, which then need not last as long."""
 
+    def check(self, plan: WritePlan) -> None:
+        """Evaluates all rows: raises what a write raises for rows that can't be written. InputError.
+
+        Rows of a plan that streams are evaluated again by the write, others are held for it.
+        """
+        self.prepare(plan)
+
     @abstractmethod
     def rows(self, plan: WritePlan, table: HudiTable) -> KeyedRows:
         """The rows with their keys. `table` is the snapshot on which the write is based."""
@@ -113,6 +120,11 @@ class Frame(RowSource):
     def prepare(self, plan: WritePlan) -> None:
         if not plan.streams and self._rows is None:
             self._rows = self._engine.rows(self._frame, plan.keyer)
+
+    def check(self, plan: WritePlan) -> None:
+        self._rows = self._engine.rows(self._frame, plan.checking_keyer)
+        if plan.streams:
+            self.release()
 
     def rows(self, plan: WritePlan, table: HudiTable) -> KeyedRows:  # noqa: ARG002 - the same for every snapshot
         if self._rows is None:

@@ -13,7 +13,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skep_table.keys.text import column_of
 from skep_table.merge import DELETED, Fill, MergeRule, combine, latest_per_key, newer_of_pairs
 from skep_table.merge.rows import Mask, deleted
 from skep_table.schema.types import PARTITION_PATH, RECORD_KEY, Schema
@@ -21,7 +20,7 @@ from skep_table.slices import read_slice
 from skep_table.table import HudiTable
 from skep_table.write.candidates import CandidateFiles, Places
 from skep_table.write.indexes.contract import single
-from skep_table.write.keyed import partition_codes, rows_by
+from skep_table.write.keyed import comparable, partition_codes, rows_by
 from skep_table.write.tags import NEW_KEY, Tags
 
 
@@ -110,11 +109,8 @@ class Relocation:
 
 def one_a_key(rows: pa.Table, rule: MergeRule) -> pa.Table:
     """One row for each key, by the merge rule. Rows that it can't compare stay: they are counted as errors later."""
-    valid = None
-    for name in rule.ordering_fields:
-        there = pc.is_valid(column_of(rows, name))
-        valid = there if valid is None else pc.and_(valid, there)
-    if valid is None or pc.all(valid).as_py() is not False:
+    valid = comparable(rows, rule.ordering_fields)
+    if valid is None:
         return latest_per_key(rows, rule)
     return pa.concat_tables([latest_per_key(rows.filter(valid), rule), rows.filter(pc.invert(valid))])
 
