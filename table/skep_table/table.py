@@ -7,6 +7,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from skep_table.context import ContextChanges, TableContext
@@ -410,8 +411,11 @@ def _timeline(storage: Storage, config: TableConfig) -> Timeline:
     return load_timeline(storage, table_format.timeline_layout(config), config.timezone, archive)
 
 
+_parsed = lru_cache(maxsize=32)(parse_avro)  # a write asks for the schema of a commit at each of its steps
+
+
 def _parse_schema(text: str, path: str) -> Schema:
     try:
-        return parse_avro(text)
+        return _parsed(text)
     except SchemaError as error:
         raise SchemaError(f"{path}: {error.message}", path=path, column=error.fields.get("column")) from error

@@ -77,7 +77,8 @@ def _of_commits(rows: pa.RecordBatch, scan: Scan) -> pa.RecordBatch:
 
 
 def _with_constants(rows: pa.RecordBatch, constants: dict[str, pa.Scalar], scan: Scan) -> pa.RecordBatch:
-    names = [name for name in scan.columns_read if name in constants or name in rows.schema.names]
+    held = {*rows.schema.names, *constants}
+    names = [name for name in scan.columns_read if name in held]
     schema = scan.schema_of(names)
     columns = [
         pa.repeat(constants[field.name], rows.num_rows)

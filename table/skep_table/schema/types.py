@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
-from functools import lru_cache, wraps
+from functools import cached_property, lru_cache, wraps
 from typing import Concatenate, Final, Literal, ParamSpec, TypeVar
 
 R = TypeVar("R")
@@ -187,29 +187,45 @@ class Field:
     null_last: bool = dataclasses.field(default=False, compare=False, kw_only=True)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Schema:
     """A table's columns in order, with the Avro record name that all its files share.
 
     A table keeps the names it was made with (format guide 5.2): `<table>_record` in namespace `hoodie.<table>`.
+    Columns are looked up by name for each file: what that takes does not depend on their number.
     """
 
     fields: tuple[Field, ...]
     name: str = "skep_record"
     namespace: str = "hoodie.skep"
 
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Schema, (self.fields, self.name, self.namespace)
+
     def __getitem__(self, name: str) -> Field:
-        for field in self.fields:
-            if field.name == name:
-                return field
-        raise KeyError(name)
+        return self._by_name[name]
 
     def __contains__(self, name: object) -> bool:
-        return any(field.name == name for field in self.fields)
+        return name in self._by_name
 
     def names(self) -> tuple[str, ...]:
         """The names of the columns, in their order."""
+        return self._names
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.fields, self.name, self.namespace))
+
+    @cached_property
+    def _names(self) -> tuple[str, ...]:
         return tuple(field.name for field in self.fields)
+
+    @cached_property
+    def _by_name(self) -> dict[str, Field]:
+        return {field.name: field for field in reversed(self.fields)}
 
     def select(self, names: tuple[str, ...]) -> Schema:
         """The named columns, in the order of `names`. KeyError for one that is not there."""

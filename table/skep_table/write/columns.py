@@ -77,12 +77,12 @@ def columns_of_rows(table: HudiTable, arriving: Arriving, casts: Casts, options:
 def columns_of_deletes(table: HudiTable, arriving: Arriving, fields: Sequence[str]) -> Columns:
     """Of rows that delete by their key and partition `fields`: the table keeps its columns. SchemaError."""
     given, stored, dropped = arriving.given, arriving.stored, table.config.dropped_columns
-    wanted = {name.partition(".")[0] for name in fields}
+    wanted = {name.partition(".")[0] for name in fields}.intersection(given.names)
     keyed = pa.schema(
         [
             given.field(field.name) if field.name in dropped else field
             for field in to_arrow(stored)
-            if field.name in wanted and field.name in given.names
+            if field.name in wanted
         ]
     )
     found, in_files = from_arrow(pa.schema([given.field(name) for name in keyed.names])), table.without_dropped(stored)

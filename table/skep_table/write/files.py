@@ -94,6 +94,7 @@ class MetaColumns:
         self._task = task
         self._numbers = numbers or RowNumbers()
         self._schema = to_arrow(context.schema.with_meta())
+        self._types = [(field.name, field.type) for field in self._schema]
 
     def added(self, rows: pa.Table, file_name: str) -> pa.Table:
         """Keyed rows with all meta columns; those that they lack are null."""
@@ -107,7 +108,9 @@ class MetaColumns:
             PARTITION_PATH: rows.column(PARTITION_PATH),
             FILE_NAME: pa.repeat(file_name, count),
         }
-        columns = [meta[field.name] if field.name in meta else _column(rows, field) for field in self._schema]
+        held = dict(zip(rows.schema.names, rows.columns, strict=True)) | meta
+        # deletes by key bring no other columns
+        columns = [held[name] if name in held else pa.nulls(count, kind) for name, kind in self._types]
         return pa.Table.from_arrays(columns, schema=self._schema)
 
 
@@ -187,13 +190,6 @@ class BaseFiles:
             total_write_bytes=file.size,
             file_size_in_bytes=file.size,
         )
-
-
-def _column(rows: pa.Table, field: pa.Field) -> pa.ChunkedArray:
-    """Deletes by key bring no other columns."""
-    if field.name in rows.schema.names:
-        return rows.column(field.name)
-    return pa.chunked_array([pa.nulls(rows.num_rows, field.type)])
 
 
 def renamed(batch: pa.RecordBatch, file_name: str) -> pa.RecordBatch:
