@@ -17,12 +17,13 @@ from skep.hoodie import create_at
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.errors import LockError, StorageError
 from skep_table.lock import InProcessLock
-from skep_table.merge.rule import DELETE_FIELD
+from skep_table.merge.rule import DELETE_FIELD, DELETE_MARKER
 from skep_table.query import ReadRequest, read
 from skep_table.runner import ThreadRunner
 from skep_table.services.cluster import cluster
 from skep_table.storage import LocalStorage
 from skep_table.table import METADATA_ENABLE, HudiTable
+from skep_table.table_config import TableType
 from skep_table.write.indexes import registry
 from skep_table.write.indexes.bloom_lookup import BloomIndex
 from skep_table.write.local import LocalWriter
@@ -80,6 +81,35 @@ def test_an_index_reads_with_the_options_of_the_write(table: HudiTable, monkeypa
     monkeypatch.setattr(registry, "entry_points", lambda group, name: [entry])
     LocalWriter(table.with_options({"hoodie.index.class": "mine", DELETE_FIELD.key: "ts"})).upsert(ROWS)
     assert seen == ["ts"]
+
+
+def test_what_counts_as_deleted_in_logs_is_decided_by_the_options_of_the_write(tmp_path: Path) -> None:
+    """The option comes with the calls only. A key that is deleted in one partition may arrive in another."""
+    rows = pa.table({"id": ["a"], "part": ["p"], "ts": [1], "removed": ["no"]})
+    spec = TableSpec(
+        name="t",
+        schema=rows.schema,
+        record_key=("id",),
+        partition_by=("part",),
+        ordering="ts",
+        type=TableType.MERGE_ON_READ,
+    )
+    table = create_table(LocalStorage(str(tmp_path / "t")), spec)
+    LocalWriter(table).insert(rows)
+    given = {
+        DELETE_FIELD.key: "removed",
+        DELETE_MARKER.key: "yes",
+        "hoodie.index.type": "GLOBAL_BLOOM",
+        "hoodie.bloom.index.update.partition.path": "false",
+    }
+    deleted = pa.table({"id": ["a"], "part": ["p"], "ts": [2], "removed": ["yes"]})
+    LocalWriter(table.reload().with_options(given)).upsert(deleted)
+    result = LocalWriter(table.reload().with_options(given)).upsert(
+        pa.table({"id": ["a"], "part": ["q"], "ts": [3], "removed": ["no"]})
+    )
+    assert result.partitions == ("q",)
+    found = read(table.reload().with_options(given), ReadRequest(columns=("id", "part", "ts"))).to_arrow()
+    assert found.to_pylist() == [{"id": "a", "part": "q", "ts": 3}]
 
 
 def bucket_of(folder: Path, s3_options: dict[str, str]) -> str:

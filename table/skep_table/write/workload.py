@@ -27,9 +27,9 @@ def tagging_of(table: HudiTable, plan: WritePlan, files: CandidateFiles) -> Tagg
     index = plan.index
     if plan.traits.prepped and not index.places_new_keys:
         return Tagging(NamedFiles(files), files)
-    if plan.duplicates is not Duplicates.NONE and index.places_new_keys:
+    if plan.duplicates is not Duplicates.NONE and not index.finds_keys:
         raise OptionError(
-            f"table {table.config.name}: a bucket index knows the group of a key, not whether the key is there",
+            f"table {table.config.name}: its index computes the group of a key, not whether the key is there",
             hint="upsert updates the rows that are there",
             option=DUPLICATES.key,
         )

@@ -27,6 +27,7 @@ class BucketIndex(Index):
     buckets: int
     hash_fields: tuple[str, ...]
     places_new_keys = True
+    finds_keys = False
 
     @classmethod
     def of(cls, config: TableConfig, options: Options) -> BucketIndex:

@@ -120,6 +120,9 @@ class Index(ABC):
     """Whether it finds keys that are in log files only, so that new rows of merge-on-read tables may go there."""
     places_new_keys: bool = False
     """Whether it decides the file group of new keys too: every operation tags its rows, and none fills small files."""
+    finds_keys: bool = True
+    """Whether it finds out which keys the table holds, so that inserts can drop or refuse these. An index that computes
+    the file group of a key does not."""
     keeps_keys: bool = False
     """Whether it stores keys outside of the table's files: `on_written` is called with the new ones."""
 
