@@ -21,6 +21,7 @@ from skep_table.query.result import ReadResult
 from skep_table.schema.types import Schema
 from skep_table.table import HudiTable
 from skep_table.timeline.instant import Action
+from skep_table.write.flow import TableWriter
 from skep_table.write.result import WriteResult
 
 if TYPE_CHECKING:
@@ -165,7 +166,7 @@ class Table(ServiceMethods):
         """The events of writes and services of this table; `listen` adds a listener."""
         return self._hudi.context.events
 
-    def _writer(self, frame: object, options: Mapping[str, object]) -> Any:
+    def _writer(self, frame: object, options: Mapping[str, object]) -> TableWriter:
         return writer_for(frame, self._hudi.with_options(options), self._services)
 
     def services(self) -> Services:

@@ -41,8 +41,9 @@ METADATA_ENABLE = option(
     "Writes keep no metadata table: true is a warning. Reads list files by a table's metadata table unless it is false",
 )
 _CACHED_COMMITS: Final = 256
-# Of all cached commits together, at about 700 bytes each: a stream may write thousands of files in every commit.
+# Of all cached commits together: a stream may write thousands of files in every commit.
 _CACHED_STATS: Final = 100_000
+_STAT_BYTES: Final = 700  # about what one takes
 _WHOLE_COMMIT_BYTES: Final = 32 << 10
 _NOT_OPENED: Final = object()
 _HOUR_MS: Final = 3_600_000
@@ -63,6 +64,7 @@ class HudiTable:
         self._commits: _Cache[CommitMetadata] = _Cache(_CACHED_COMMITS)
         self._extras: _Cache[Mapping[str, str]] = _Cache(_CACHED_COMMITS)
         self._base_files: _Cache[BaseFilesWritten] = _Cache(_CACHED_COMMITS)
+        self._plans: _Cache[Plan] = _Cache(_CACHED_COMMITS)
         self._lock, self._states_lock = threading.Lock(), threading.Lock()
         self._metadata_table: Any = _NOT_OPENED
         self._listings = StorageListings(context.storage, context.threads)
@@ -156,6 +158,7 @@ class HudiTable:
     def _with_contents_of(self, other: HudiTable) -> HudiTable:
         """Shares what `other` has read from completed instants: that never changes."""
         self._commits, self._extras, self._base_files = other._commits, other._extras, other._base_files
+        self._plans = other._plans
         return self
 
     @property
@@ -257,9 +260,16 @@ class HudiTable:
         kind = PLAN_OF.get((instant.action, instant.state))
         if kind is None:
             return None
-        path = self.layout.path(instant)
-        data = self.storage.read(path)
-        return decode_plan(kind, data, path) if data else None
+        plan = self._plans.get(instant)
+        if plan is None:
+            path = self.layout.path(instant)
+            data = self.storage.read(path)
+            if not data:
+                return None
+            plan = decode_plan(kind, data, path)
+            if instant.is_completed:
+                self._plans.put(instant, plan, len(data) // _STAT_BYTES)
+        return plan
 
     def requested_plan(self, kind: type[P], instant: Instant) -> P | None:
         """The plan in an instant's requested file; None when that is empty or missing."""

@@ -26,12 +26,12 @@ from skep_table.table_config import load_table_config, update_table_config
 from skep_table.timeline.metadata import CommitMetadata, WriteOperation
 from skep_table.write.bucket import BucketResult
 from skep_table.write.candidates import candidate_files
-from skep_table.write.clustered import settle_clusterings
 from skep_table.write.conflict_retry import ConflictRetries, Kept, Written
 from skep_table.write.idempotency import CommitLabel, NoCommit
 from skep_table.write.indexes import index_of, refuse_consistent_hashing
 from skep_table.write.operation import TRAITS, Replaces, data_action, deletion_of
 from skep_table.write.options import COMMIT_METADATA_PREFIX, COMMIT_ON_ERRORS, EMPTY_COMMITS, VALIDATORS
+from skep_table.write.pending_clusterings import settle_clusterings
 from skep_table.write.plan import WritePlan, plan_write
 from skep_table.write.profile import plan_buckets
 from skep_table.write.replaced import clusterings_met, live_groups, matching_partitions

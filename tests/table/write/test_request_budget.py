@@ -12,6 +12,7 @@ from counting_storage import CountingStorage, Requests
 
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.query import ReadRequest, read
+from skep_table.services.clean import clean
 from skep_table.storage import LocalStorage, Storage
 from skep_table.table import HudiTable
 from skep_table.table_config import TableType
@@ -97,3 +98,17 @@ def test_beside_its_bytes_a_file_takes_its_marker(tmp_path: Path, kind: TableTyp
     read = Counter(path for path in calls.paths("read") if "commit" in path)
     assert set(read.values()) == {1}, calls
     assert calls.paths("delete", suffix=".open") == [f".hoodie/.temp/{result.instant.requested_time}.open"], calls
+
+
+def test_what_a_clean_deleted_is_read_once_by_time_travel(tmp_path: Path) -> None:
+    spec = TableSpec(name="t", schema=rows().schema, record_key=("id",), partition_by=("part",), ordering="ts")
+    last = LocalWriter(create_table(LocalStorage(str(tmp_path)), spec)).bulk_insert(rows())
+    for ts in range(2, 6):
+        last = LocalWriter(HudiTable.open(tmp_path)).upsert(rows(2, ts=ts))
+        clean(HudiTable.open(tmp_path, {"hoodie.cleaner.commits.retained": 1}))
+    storage = CountingStorage(LocalStorage(str(tmp_path)))
+    table = HudiTable.open(storage)
+    found = read(table, ReadRequest(columns=("ts",), as_of=last.instant.requested_time)).to_arrow()
+    assert sorted(found["ts"].to_pylist()) == [1] * (4 * PARTITIONS - 2) + [5] * 2
+    cleans = Counter(path for path in storage.calls.paths("read") if path.endswith(".clean"))
+    assert set(cleans.values()) == {1}, storage.calls
