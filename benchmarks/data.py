@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 PARTITIONS = 10
-MAKER = 1  # counts up when the rows change, so that older caches are not used
+MAKER = 2  # counts up when the rows change, so that older caches are not used
 ROWS_PER_FILE = 500_000  # two cores read two files or more
 SCHEMA = pa.schema(
     [
@@ -90,8 +90,10 @@ def key(number: int) -> str:
 
 
 def updates(count: int, existing: int, new: int) -> Path:
-    """A Parquet folder with a later generation of `count` of `existing` rows, spread evenly, and `new` rows."""
-    old = np.arange(count) * (existing // max(count, 1))
+    """A Parquet folder with a later generation of `count` of `existing` rows and `new` rows, spread over all partitions."""
+    step = existing // max(count, 1)
+    turn = np.arange(count)
+    old = turn * step + turn % max(step, 1)  # another place in each step, or all would be of one partition
     numbers = np.concatenate([old, existing + np.arange(new)])
     numbers = numbers[np.random.default_rng(7).permutation(len(numbers))]
     return _cached(f"updates-{count}-{existing}-{new}", (rows(chunk, 1) for chunk in _chunks(numbers, 4)))
