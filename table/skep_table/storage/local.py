@@ -34,6 +34,7 @@ except ImportError:  # not on POSIX
 _GUARD_SECONDS: Final = 30.0
 _SYNCED_MOST: Final = 10_000
 _SYNCS_AT_ONCE: Final = 16
+_BUFFER_BYTES: Final = 1 << 18
 # Of a folder: it may be written to and not opened, or its file system has no sync of folders.
 _NO_SYNC: Final = (errno.EACCES, errno.EINVAL, errno.ENOTSUP)
 
@@ -209,7 +210,7 @@ class LocalStorage:
         target = self.local_path(path)
         with self.mapped("open_write", path):
             target.parent.mkdir(parents=True, exist_ok=True)
-            file = io.BufferedWriter(_Output(self, path))
+            file = io.BufferedWriter(_Output(self, path), _BUFFER_BYTES)
         try:
             yield file
             with self.mapped("open_write", path):
