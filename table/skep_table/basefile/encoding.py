@@ -1,20 +1,96 @@
-"""Which columns of a Parquet file are worth a dictionary: measured on its first row group, since a dictionary that
-grows past its page is thrown away after all the work of building it."""
+"""Which columns of a Parquet file are worth a dictionary, and row groups of rows that have some already.
+
+The choice is measured on the first row group, since a dictionary that grows past its page is thrown away after all the
+work of building it. Text that is read with its dictionary keeps it until it is written, which spares copying, hashing
+and comparing a text for each row: of the meta columns most are one text for all rows of a file.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Container, Iterator, Sequence
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 _SAMPLED_ROWS = 2048
 # Where Parquet writers give a dictionary up.
 _DICTIONARY_BYTES = 1 << 20
 # A dictionary that saves less than this part of the bytes is not worth its time.
 _WORTH = 0.8
+# Text of which a value takes fewer bytes in a file than the length of plain text is in a dictionary there.
+_LENGTH_BYTES = 4
+ENCODED_TEXT = pa.dictionary(pa.int32(), pa.string())
+"""Text with a dictionary: the type in which base files are read and written where that is faster."""
+
+
+def constant(text: str, rows: int) -> pa.DictionaryArray:
+    """A column with the same text in all rows."""
+    return pa.DictionaryArray.from_arrays(pa.array(np.zeros(rows, np.int32)), pa.array([text]))
+
+
+def encoded_columns(metadata: pq.FileMetaData, among: Container[str]) -> list[str]:
+    """Those of the flat columns `among` that a Parquet file holds in dictionaries in all of its row groups."""
+    groups = [metadata.row_group(at) for at in range(metadata.num_row_groups)]
+    if not groups:
+        return []
+    paths = [(at, groups[0].column(at).path_in_schema) for at in range(groups[0].num_columns)]
+    return [path for at, path in paths if path in among and all(_is_encoded(group.column(at)) for group in groups)]
+
+
+def _is_encoded(column: pq.ColumnChunkMetaData) -> bool:
+    return bool(
+        column.physical_type == "BYTE_ARRAY"
+        and column.has_dictionary_page
+        and column.total_uncompressed_size < _LENGTH_BYTES * column.num_values
+    )
+
+
+def row_group(batches: Sequence[pa.RecordBatch], schema: pa.Schema, started: pa.Schema | None) -> pa.Table:
+    """Batches of `schema`, whose text columns may have dictionaries, as the table that is written as a row group.
+
+    `started` is the schema of the file's first row group; for that one, dictionaries are kept where they make the
+    column smaller.
+    """
+    columns = []
+    for at, field in enumerate(schema):
+        chunks = [batch.column(at) for batch in batches]
+        columns.append(_column(chunks, field.type, None if started is None else started.field(at).type))
+    fields = [pa.field(field.name, found.type, field.nullable) for field, found in zip(schema, columns, strict=True)]
+    return pa.Table.from_arrays(columns, schema=pa.schema(fields))
+
+
+def _column(chunks: Sequence[pa.Array], plain: pa.DataType, wanted: pa.DataType | None) -> pa.ChunkedArray:
+    encoded_rows = sum(len(chunk) for chunk in chunks if chunk.type == ENCODED_TEXT)
+    # Text that came without a dictionary may not be worth one.
+    keeps = wanted == ENCODED_TEXT if wanted is not None else 2 * encoded_rows > sum(map(len, chunks))
+    if not keeps:
+        return pa.chunked_array([chunk.cast(plain) if encoded_rows else chunk for chunk in chunks], plain)
+    encoded = [chunk if chunk.type == ENCODED_TEXT else chunk.dictionary_encode() for chunk in chunks]
+    unified = pa.chunked_array(encoded, ENCODED_TEXT).unify_dictionaries()
+    dictionary = unified.chunk(0).dictionary
+    counts = np.zeros(len(dictionary), np.int64)
+    for chunk in unified.chunks:
+        counts += np.bincount(chunk.indices.drop_null().to_numpy(), minlength=len(dictionary))
+    if wanted is None and not _is_worth(dictionary, counts):
+        return unified.cast(plain)
+    return unified if counts.all() else _without_unused(unified, counts > 0)
+
+
+def _is_worth(dictionary: pa.Array, counts: npt.NDArray[np.int64]) -> bool:
+    sizes = pc.binary_length(dictionary).to_numpy().astype(np.int64) + _LENGTH_BYTES
+    return _saves(int(sizes[counts > 0].sum()), int((counts > 0).sum()), int(counts.sum()), int(counts @ sizes))
+
+
+def _without_unused(column: pa.ChunkedArray, used: npt.NDArray[np.bool_]) -> pa.ChunkedArray:
+    """What updates have replaced must not stay in the dictionary for good."""
+    dictionary = column.chunk(0).dictionary.filter(pa.array(used))
+    codes = pa.array((np.cumsum(used) - 1).astype(np.int32))
+    chunks = [pa.DictionaryArray.from_arrays(codes.take(chunk.indices), dictionary) for chunk in column.chunks]
+    return pa.chunked_array(chunks, ENCODED_TEXT)
 
 
 def dictionary_columns(rows: pa.Table) -> list[str]:
@@ -22,17 +98,28 @@ def dictionary_columns(rows: pa.Table) -> list[str]:
     count = rows.num_rows
     if count == 1:
         return []
-    if count > _SAMPLED_ROWS:
-        sample = rows.take(pa.array(np.linspace(0, count - 1, _SAMPLED_ROWS).astype(np.int64)))
-    else:
-        sample = rows
-    chosen: list[str] = []
-    for field, column in zip(rows.schema, sample.columns, strict=True):
+    chosen = [field.name for field in rows.schema if field.type == ENCODED_TEXT]
+    rows = rows.drop_columns(chosen) if chosen else rows
+    for field, column in zip(rows.schema, _sample(rows).columns, strict=True):
         if pa.types.is_nested(field.type):
-            chosen += _leaves(field.name, field.type)
+            chosen += [path for path, kind in leaves(field.name, field.type) if not pa.types.is_boolean(kind)]
         elif _is_worth_it(column, count):
             chosen.append(field.name)
     return chosen
+
+
+def _sample(rows: pa.Table) -> pa.Table:
+    """Some rows from all over the table. Batch by batch: the `take` of a table joins the chunks of a column first."""
+    if rows.num_rows <= _SAMPLED_ROWS:
+        return rows
+    places = np.linspace(0, rows.num_rows - 1, _SAMPLED_ROWS).astype(np.int64)
+    taken, start = [], 0
+    for batch in rows.to_batches():
+        low, high = np.searchsorted(places, [start, start + batch.num_rows])
+        if high > low:
+            taken.append(batch.take(pa.array(places[low:high] - start)))
+        start += batch.num_rows
+    return pa.Table.from_batches(taken).combine_chunks()
 
 
 def _is_worth_it(column: pa.ChunkedArray, rows: int) -> bool:
@@ -42,9 +129,13 @@ def _is_worth_it(column: pa.ChunkedArray, rows: int) -> bool:
     found = pc.count_distinct(column, mode="only_valid").as_py()
     distinct = _distinct_of_all(found, valid, rows * valid // len(column))
     width = column.nbytes / len(column)
-    dictionary = distinct * width
+    return _saves(distinct * width, distinct, rows, rows * width)
+
+
+def _saves(dictionary: float, distinct: int, rows: int, plain: float) -> bool:
+    """Whether a dictionary of so many bytes with the indices of all rows is worth more than the values, in bytes."""
     indices = rows * math.ceil(math.log2(max(distinct, 2))) / 8
-    return dictionary <= _DICTIONARY_BYTES and dictionary + indices < _WORTH * rows * width
+    return dictionary <= _DICTIONARY_BYTES and dictionary + indices < _WORTH * plain
 
 
 def _distinct_of_all(found: int, sampled: int, rows: int) -> int:
@@ -61,14 +152,15 @@ def _distinct_of_all(found: int, sampled: int, rows: int) -> int:
     return low
 
 
-def _leaves(path: str, kind: pa.DataType) -> Iterator[str]:
+def leaves(path: str, kind: pa.DataType) -> Iterator[tuple[str, pa.DataType]]:
+    """The Parquet paths, and the types, of the columns in which a column is stored: its own unless it is nested."""
     if pa.types.is_list(kind):
-        yield from _leaves(f"{path}.list.element", kind.value_type)
+        yield from leaves(f"{path}.list.element", kind.value_type)
     elif pa.types.is_map(kind):
-        yield from _leaves(f"{path}.key_value.key", kind.key_type)
-        yield from _leaves(f"{path}.key_value.value", kind.item_type)
+        yield from leaves(f"{path}.key_value.key", kind.key_type)
+        yield from leaves(f"{path}.key_value.value", kind.item_type)
     elif pa.types.is_struct(kind):
         for at in range(kind.num_fields):
-            yield from _leaves(f"{path}.{kind.field(at).name}", kind.field(at).type)
-    elif not pa.types.is_boolean(kind):
-        yield path
+            yield from leaves(f"{path}.{kind.field(at).name}", kind.field(at).type)
+    else:
+        yield path, kind

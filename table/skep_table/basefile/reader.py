@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 
 import pyarrow as pa
@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from skep_table.basefile.calendars import LegacyCalendar
+from skep_table.basefile.encoding import encoded_columns
 from skep_table.basefile.footer import BaseFileFooter, damage_named, opened_footer
 from skep_table.names import BaseFormat
 from skep_table.schema.arrow import to_arrow
@@ -40,22 +41,32 @@ class OpenBaseFile:
         names: SourceNames | None = None,
         filter: pc.Expression | None = None,
         batch_rows: int = BATCH_ROWS,
+        encoded: Collection[str] = (),
     ) -> Iterator[pa.RecordBatch]:
         """Streams the file, one row group in memory at a time.
 
         `columns` picks columns of the file as it is; `schema` instead gives batches of that schema, older types
         promoted and missing columns filled (SchemaError where that can't be); `names` are the file's names for renamed
         columns. `filter`, over the file's own columns, spares row groups whose statistics exclude it: rows that fail it
-        may still come. Raises CorruptFileError for a damaged file.
+        may still come. Text columns that are `encoded` by name come with their dictionaries where the file has some.
+        Raises CorruptFileError for a damaged file.
         """
         source, path, wanted = self._source, self._path, _wanted(columns, schema, names)
         if path.endswith("." + BaseFormat.ORC.extension):
             batches = _orc_batches(source, path, wanted)
         else:
             target = None if names else schema
-            batches = _parquet_batches(source, path, wanted, filter, batch_rows, target, self._metadata)
+            kept = () if names else self._encoded(encoded)
+            batches = _parquet_batches(source, path, wanted, filter, batch_rows, target, self._metadata, kept)
         for batch in batches:
-            yield batch if schema is None else project(batch, schema, names or {})
+            yield batch if schema is None else project(batch, schema, names or {}, encoded=bool(encoded))
+
+    def _encoded(self, among: Collection[str]) -> Sequence[str]:
+        if not among:
+            return ()
+        if self._metadata is None:
+            self.footer()
+        return encoded_columns(self._metadata, among)
 
 
 @contextmanager
@@ -96,10 +107,13 @@ def _parquet_batches(
     batch_rows: int,
     target: Schema | None,
     metadata: pq.FileMetaData | None = None,
+    encoded: Sequence[str] = (),
 ) -> Iterator[pa.RecordBatch]:
     with damage_named(path):
         # Java's INT96 times have nanoseconds and overflow before 1677; microseconds hold all that Hudi can.
-        file = pq.ParquetFile(source, metadata=metadata, coerce_int96_timestamp_unit="us", pre_buffer=True)
+        file = pq.ParquetFile(
+            source, metadata=metadata, read_dictionary=encoded, coerce_int96_timestamp_unit="us", pre_buffer=True
+        )
         calendar = LegacyCalendar.of(file.metadata, path)
         # statistics are in the file's calendar, too
         prunes = filter is not None and calendar is None and (target is None or _same_types(file.schema_arrow, target))

@@ -14,18 +14,21 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from skep_table.basefile import keys
-from skep_table.basefile.encoding import dictionary_columns
+from skep_table.basefile.encoding import ENCODED_TEXT, dictionary_columns, leaves, row_group
 from skep_table.basefile.footer import BaseFileFooter
 from skep_table.basefile.options import BaseFileOptions
 from skep_table.bloom import BloomBuilder
 from skep_table.schema.arrow import to_arrow
 from skep_table.schema.avro import avro_text
-from skep_table.schema.types import META_FIELDS, RECORD_KEY, Schema, cached_by_schema
+from skep_table.schema.types import COMMIT_SEQNO, FILE_NAME, META_FIELDS, RECORD_KEY, Schema, cached_by_schema
 from skep_table.storage import Storage
 
 R = TypeVar("R", pa.RecordBatch, pa.Table)
 # File bytes per byte of Arrow data until the first row group is measured: a high guess, so that it is written early.
 _FIRST_RATIO = 1.0
+_NEVER_FILTERED = (COMMIT_SEQNO, FILE_NAME)
+# Values of a column that are encoded together. Arrow's own number is the least.
+_LEAST_AT_ONCE, _MOST_AT_ONCE = 1024, 16_384
 
 log = logging.getLogger("skep.write")
 
@@ -140,7 +143,7 @@ class BaseFileWriter(AbstractContextManager["BaseFileWriter"]):
     def write(self, rows: pa.RecordBatch | pa.Table, *, new_keys: bool = True) -> None:
         """Appends rows; their columns are the schema's, in its order, in types that cast to it without loss.
 
-        `new_keys`: see `continue_keys`.
+        Text may come as `encoding.ENCODED_TEXT`, all but record keys. `new_keys`: see `continue_keys`.
         """
         for given in rows.to_batches() if isinstance(rows, pa.Table) else (rows,):
             batch = given if self._options.meta else without_meta_values(given)
@@ -149,7 +152,7 @@ class BaseFileWriter(AbstractContextManager["BaseFileWriter"]):
             if self._keyed and new_keys:
                 self._add_keys(batch.column(RECORD_KEY))
             self._rows += batch.num_rows
-            for part in _parts(batch.cast(self._arrow) if batch.schema != self._arrow else batch, self._options):
+            for part in _parts(self._typed(batch), self._options):
                 self._held.append(part)
                 self._held_bytes += part.nbytes
                 if self._held_bytes >= self._options.block_bytes:
@@ -182,11 +185,22 @@ class BaseFileWriter(AbstractContextManager["BaseFileWriter"]):
     def flush(self) -> None:
         """Writes the rows that are held as a row group."""
         if self._held:
-            rows = pa.Table.from_batches(self._held, self._arrow)
+            rows = row_group(self._held, self._arrow, self._file.schema if self._file else None)
             file = self._file or self._start(rows)
             file.write_table(rows, row_group_size=2**31 - 1)
             self._flushed_bytes += self._held_bytes
             self._held, self._held_bytes = [], 0
+
+    def _typed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The batch in the file's types, with the dictionaries of its text columns where they can be written."""
+        if batch.schema == self._arrow:
+            return batch
+        kept = self._options.dictionary and not self._options.value_filters.wanted
+        fields = [
+            field.with_type(found.type) if kept and found.type == ENCODED_TEXT and field.type == pa.string() else field
+            for found, field in zip(batch.schema, self._arrow, strict=True)
+        ]
+        return batch.cast(pa.schema(fields))
 
     def _start(self, rows: pa.Table) -> pq.ParquetWriter:
         self._file = _parquet_writer(self._sink, rows, self._options)
@@ -251,9 +265,22 @@ def _parquet_writer(sink: Any, rows: pa.Table, options: BaseFileOptions) -> pq.P
         compression=options.codec,
         use_dictionary=dictionary_columns(rows) if options.dictionary else False,
         data_page_size=options.page_bytes,
+        write_batch_size=_rows_at_once(rows, options.page_bytes),
+        write_statistics=_with_statistics(rows.schema),
         store_schema=False,  # the Avro schema is the one that counts
         **options.value_filters.arguments(rows),
     )
+
+
+def _with_statistics(schema: pa.Schema) -> list[str]:
+    """All but two meta columns, by which no reader selects: statistics of text cost as much as encoding it."""
+    return [path for field in schema if field.name not in _NEVER_FILTERED for path, _ in leaves(field.name, field.type)]
+
+
+def _rows_at_once(rows: pa.Table, page_bytes: int) -> int:
+    """Values that are encoded together, after which the size of a page is looked at: fewer where values are large."""
+    widest = max((column.nbytes for column in rows.columns), default=0) // max(1, rows.num_rows)
+    return max(_LEAST_AT_ONCE, min(_MOST_AT_ONCE, page_bytes // max(1, widest)))
 
 
 @cached_by_schema

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -12,6 +14,9 @@ from skep_table.merge.rows import DELETED, HAS, ORDERING, Mask, deleted, without
 from skep_table.merge.rule import Fill, MergeRule
 from skep_table.schema.exact import cast_exactly
 from skep_table.schema.types import RECORD_KEY
+
+# Text and bytes of so much are not joined to be taken from: their offsets have 32 bits.
+_TAKEN_BYTES: Final = 1 << 30
 
 
 class Updates:
@@ -34,6 +39,14 @@ class Updates:
         self._met = np.zeros(len(self._keys), np.bool_)
         self.updated = 0
         self.deleted = 0
+
+    @property
+    def takes_encoded(self) -> bool:
+        """Whether base rows may come with the dictionaries of text columns, but for keys and ordering columns.
+
+        Not where rows are combined column by column.
+        """
+        return not self._whole
 
     @property
     def keeps_keys(self) -> bool:
@@ -123,17 +136,32 @@ def _replace(
     """`batch` with rows `sources` of `rows` at `places`, which ascend. Each column is copied once."""
     mask = np.zeros(batch.num_rows, np.bool_)
     mask[places] = True
-    arrow_mask, taken = pa.array(mask), pa.array(sources)
+    positions = np.arange(batch.num_rows)
+    positions[places] = batch.num_rows + np.arange(len(places))
+    at, arrow_mask, taken = pa.array(positions), pa.array(mask), pa.array(sources)
     columns = []
     for field in batch.schema:
         old, new = batch.column(field.name), _one(rows.column(field.name)).take(taken)
-        if pa.types.is_nested(field.type):
-            positions = np.arange(batch.num_rows)
-            positions[places] = batch.num_rows + np.arange(len(places))
-            columns.append(pa.concat_arrays([old, cast_exactly(new, old.type, field.name)]).take(pa.array(positions)))
+        if pa.types.is_dictionary(field.type):
+            columns.append(_replace_encoded(old, arrow_mask, new))
+        elif pa.types.is_nested(field.type):
+            columns.append(pa.concat_arrays([old, cast_exactly(new, old.type, field.name)]).take(at))
+        elif _has_length(field.type) and old.nbytes + new.nbytes < _TAKEN_BYTES:
+            columns.append(pa.concat_arrays([old, new]).take(at))
         else:
             columns.append(pc.replace_with_mask(old, arrow_mask, new))
     return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
+
+
+def _replace_encoded(old: pa.DictionaryArray, mask: pa.Array, new: pa.Array) -> pa.DictionaryArray:
+    encoded = new if pa.types.is_dictionary(new.type) else new.dictionary_encode()
+    before, after = pa.chunked_array([old, encoded], old.type).unify_dictionaries().chunks
+    return pa.DictionaryArray.from_arrays(pc.replace_with_mask(before.indices, mask, after.indices), before.dictionary)
+
+
+def _has_length(kind: pa.DataType) -> bool:
+    """Text and bytes: of these `replace_with_mask` takes three times as long as `take`."""
+    return bool(pa.types.is_string(kind) or pa.types.is_binary(kind))
 
 
 def _one(column: pa.ChunkedArray) -> pa.Array:

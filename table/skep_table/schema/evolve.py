@@ -22,17 +22,18 @@ SourceNames = Mapping[str, "str | None"]
 _NO_RENAMES: SourceNames = {}
 
 
-def project(rows: RowsT, target: Schema, names: SourceNames = _NO_RENAMES) -> RowsT:
+def project(rows: RowsT, target: Schema, names: SourceNames = _NO_RENAMES, *, encoded: bool = False) -> RowsT:
     """`rows` with the columns and types of `target`: columns by name, missing ones filled with their default or null.
 
     `names` maps columns (dotted path in `target`) to the other name under which the rows hold them, None for not at
-    all (from `schema/history.py`). Raises SchemaError for a type that does not promote to the target's, a value
-    that does not fit it, and a required column that is missing.
+    all (from `schema/history.py`). `encoded`: columns keep their dictionaries where the values need no cast. Raises
+    SchemaError for a type that does not promote to the target's, a value that does not fit it, and a required column
+    that is missing.
     """
     wanted = to_arrow(target)
     if not names and rows.schema.equals(wanted):
         return rows
-    columns = []
+    columns: list[Any] = []
     for field, arrow_field in zip(target.fields, wanted, strict=True):
         source = names.get(field.name, field.name)
         at = -1 if source is None else rows.schema.get_field_index(source)
@@ -42,6 +43,9 @@ def project(rows: RowsT, target: Schema, names: SourceNames = _NO_RENAMES) -> Ro
         column = rows.column(at)
         if column.type == arrow_field.type and not _renamed_below(field.name, names):
             columns.append(column)
+        elif encoded and pa.types.is_dictionary(column.type) and column.type.value_type == arrow_field.type:
+            columns.append(column)
+            wanted = wanted.set(len(columns) - 1, arrow_field.with_type(column.type))
         elif isinstance(column, pa.ChunkedArray):
             chunks = [_cast(chunk, field.type, field.name, names) for chunk in column.chunks]
             columns.append(pa.chunked_array(chunks, arrow_field.type))

@@ -7,9 +7,10 @@ meta columns but for the file name (format guide 5.1); a file whose rows are all
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,6 +19,7 @@ from skep_table.basefile import OpenBaseFile, open_base
 from skep_table.merge import DELETED, MergeRule, Updates, latest_per_key, mark_deleted
 from skep_table.merge.rows import deleted, in_delete_block
 from skep_table.names import MarkerType
+from skep_table.schema.types import RECORD_KEY
 from skep_table.timeline.metadata import WriteStat
 from skep_table.write.append import append_rows
 from skep_table.write.arranged import arranged
@@ -173,21 +175,22 @@ class _BucketWriter:
         rows = without_deletes(rows, self._context.rule)
         with self._files.open(base.file_id, MarkerType.MERGE) as file, self._opened(base) as held:
             known = self._continues_keys(held, file)
-            for batch in self._base_batches(base, held):
+            for batch in self._base_batches(base, held, self._texts):
                 file.writer.write(renamed(batch, file.name), new_keys=not known)
             file.insert(self._files.new(rows, file.name))
         return self._files.stat(file, base, num_inserts=rows.num_rows)
 
     def _merge(self, base: CandidateFile, rows: pa.Table) -> WriteStat:
         with self._files.open(base.file_id, MarkerType.MERGE) as file, self._opened(base) as held:
-            arriving = self._files.new(rows, file.name)
+            arriving = self._files.new(rows, file.name, merges=True)
             if self._context.deletes:
                 arriving = mark_deleted(arriving)
             elif DELETED in rows.schema.names:
                 arriving = arriving.append_column(DELETED, rows.column(DELETED))
             updates = Updates(arriving, self._context.rule)
             known = self._continues_keys(held, file)
-            for batch in self._base_batches(base, held):
+            encoded = self._texts if updates.takes_encoded else ()
+            for batch in self._base_batches(base, held, encoded):
                 file.writer.write(renamed(updates.apply(self._keyed(batch)), file.name), new_keys=not known)
             inserts = updates.rest()
             file.insert(inserts)
@@ -212,8 +215,19 @@ class _BucketWriter:
         keys = self._context.keys
         return batch if keys is None else keys.filled(batch)
 
-    def _base_batches(self, base: CandidateFile, held: OpenBaseFile) -> Iterator[pa.RecordBatch]:
-        return base.rows(self._context.storage, self._context.schema.with_meta(), held)
+    def _base_batches(
+        self, base: CandidateFile, held: OpenBaseFile, encoded: Collection[str]
+    ) -> Iterator[pa.RecordBatch]:
+        return base.rows(self._context.storage, self._context.schema.with_meta(), held, encoded)
+
+    @cached_property
+    def _texts(self) -> Collection[str]:
+        """The columns that may keep the dictionaries which they have in a base file: none that rows are compared by."""
+        context = self._context
+        if context.keys is not None and context.keys.generator is not None:  # keys are made of columns
+            return ()
+        compared = {RECORD_KEY, *context.rule.ordering_fields}
+        return [field.name for field in context.schema.with_meta().fields if field.name not in compared]
 
 
 def _batch_rows(rows: pa.Table, max_file_bytes: int) -> int:

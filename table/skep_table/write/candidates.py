@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate
@@ -67,12 +67,21 @@ class CandidateFile:
         """The size in bytes of the base file itself, where that is known."""
         return max(0, self.size_bytes - (self.source.size_bytes if self.source else 0)) or None
 
-    def rows(self, storage: Storage, schema: Schema, opened: OpenBaseFile | None = None) -> Iterator[pa.RecordBatch]:
-        """The rows of the base file, which a skeleton file has together with its source. `opened`: it is open."""
+    def rows(
+        self,
+        storage: Storage,
+        schema: Schema,
+        opened: OpenBaseFile | None = None,
+        encoded: Collection[str] = (),
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows of the base file, which a skeleton file has together with its source. `opened`: it is open.
+
+        `encoded`: as for `OpenBaseFile.rows`.
+        """
         if self.source is not None:
             return read_stitched(storage, self.path, self.source, schema, BATCH_ROWS, self.names)
         if opened is not None:
-            return opened.rows(schema=schema, names=self.names)
+            return opened.rows(schema=schema, names=self.names, encoded=encoded)
         return read_base(storage, self.path, size=self.known_size, schema=schema, names=self.names)
 
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from skep_table.basefile import BaseFileWriter
+from skep_table.basefile.encoding import ENCODED_TEXT, constant
 from skep_table.commit.markers import can_be_listed, create_marker, ensure_open, list_ahead
 from skep_table.errors import LeaseLostError
 from skep_table.names import BaseFileName, Marker, MarkerType, join
@@ -26,6 +27,7 @@ from skep_table.write.written import WrittenKeys
 
 # From so many on they are announced together.
 MANY_FILES: Final = 100
+_SAME_IN_FILE: Final = (COMMIT_TIME, PARTITION_PATH, FILE_NAME)
 
 
 @dataclass(slots=True)
@@ -95,23 +97,32 @@ class MetaColumns:
         self._numbers = numbers or RowNumbers()
         self._schema = to_arrow(context.schema.with_meta())
         self._types = [(field.name, field.type) for field in self._schema]
+        self._encoded = pa.schema(
+            [each.with_type(ENCODED_TEXT) if each.name in _SAME_IN_FILE else each for each in self._schema]
+        )
 
-    def added(self, rows: pa.Table, file_name: str) -> pa.Table:
-        """Keyed rows with all meta columns; those that they lack are null."""
+    def added(self, rows: pa.Table, file_name: str, partition: str | None = None) -> pa.Table:
+        """Keyed rows with all meta columns; columns that they lack are null.
+
+        `partition`: that of all rows, for a base file: the columns that are the same in all rows have a dictionary.
+        """
         instant, count = self._context.instant_time, rows.num_rows
         prefix = f"{instant}_{self._task}_"
         seqno = pc.binary_join_element_wise(prefix, self._numbers.take(count), "")
+        same, path = pa.repeat, rows.column(PARTITION_PATH)
+        if partition is not None:
+            same, path = constant, constant(partition, count)
         meta = {
-            COMMIT_TIME: pa.repeat(instant, count),
+            COMMIT_TIME: same(instant, count),
             COMMIT_SEQNO: seqno,
             RECORD_KEY: seqno if self._context.auto_keys else rows.column(RECORD_KEY),
-            PARTITION_PATH: rows.column(PARTITION_PATH),
-            FILE_NAME: pa.repeat(file_name, count),
+            PARTITION_PATH: path,
+            FILE_NAME: same(file_name, count),
         }
         held = dict(zip(rows.schema.names, rows.columns, strict=True)) | meta
         # deletes by key bring no other columns
         columns = [held[name] if name in held else pa.nulls(count, kind) for name, kind in self._types]
-        return pa.Table.from_arrays(columns, schema=self._schema)
+        return pa.Table.from_arrays(columns, schema=self._schema if partition is None else self._encoded)
 
 
 class BaseFiles:
@@ -161,9 +172,9 @@ class BaseFiles:
         else:
             create_marker(context.storage, marker, listed=announced is not None)
 
-    def new(self, rows: pa.Table, file_name: str) -> pa.Table:
-        """Keyed rows with all meta columns, as this commit writes them."""
-        return self._meta.added(rows, file_name)
+    def new(self, rows: pa.Table, file_name: str, *, merges: bool = False) -> pa.Table:
+        """Keyed rows with all meta columns, as this commit writes them; in plain types where they are to be merged."""
+        return self._meta.added(rows, file_name, None if merges else self._partition)
 
     def stat(
         self,
@@ -195,4 +206,5 @@ class BaseFiles:
 def renamed(batch: pa.RecordBatch, file_name: str) -> pa.RecordBatch:
     """Stored rows for another file: they keep their other meta columns (format guide 5.1)."""
     at = batch.schema.get_field_index(FILE_NAME)
-    return batch.set_column(at, batch.schema.field(at), pa.repeat(file_name, batch.num_rows))
+    field = batch.schema.field(at).with_type(ENCODED_TEXT)
+    return batch.set_column(at, field, constant(file_name, batch.num_rows))

@@ -137,7 +137,9 @@ def test_columns_of_any_type_are_replaced_in_place():
         "m": ([[("a", 1)], None, [], [("d", None)]], pa.map_(pa.string(), pa.int64())),
     }
     columns = {name: pa.array(values, kind) for name, (values, kind) in kinds.items()}
-    base = pa.RecordBatch.from_pydict({KEY: ["k0", "k1", "k2", "k3"], **columns})
+    columns["encoded"] = columns["t"]
+    stored = {**columns, "encoded": columns["t"].dictionary_encode()}
+    base = pa.RecordBatch.from_pydict({KEY: ["k0", "k1", "k2", "k3"], **stored})
     order = pa.array([3, 0, 2])  # updates for k2, k0 and k9, with the rows of others
     updates = Updates(pa.table({KEY: ["k2", "k0", "k9"], **{n: c.take(order) for n, c in columns.items()}}), LATEST)
     answer = updates.apply(base)
