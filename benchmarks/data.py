@@ -90,7 +90,7 @@ def key(number: int) -> str:
 
 
 def updates(count: int, existing: int, new: int) -> Path:
-    """A Parquet folder with a later generation of `count` of `existing` rows and `new` rows, spread over all partitions."""
+    """A Parquet folder with a later generation of `count` of `existing` rows and `new` rows, both spread evenly."""
     step = existing // max(count, 1)
     turn = np.arange(count)
     old = turn * step + turn % max(step, 1)  # another place in each step, or all would be of one partition

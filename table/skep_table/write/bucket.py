@@ -226,8 +226,7 @@ class _BucketWriter:
         context = self._context
         if context.keys is not None and context.keys.generator is not None:  # keys are made of columns
             return ()
-        compared = {RECORD_KEY, *context.rule.ordering_fields}
-        return [field.name for field in context.schema.with_meta().fields if field.name not in compared]
+        return frozenset(context.schema.with_meta().names()) - {RECORD_KEY, *context.rule.ordering_fields}
 
 
 def _batch_rows(rows: pa.Table, max_file_bytes: int) -> int:
