@@ -72,7 +72,7 @@ def _deleted_by_versions(table: HudiTable, cleans: Sequence[Instant], as_of: Ins
     for partition, groups in newest.items():
         left = {slice_.file_id: slice_.base_instant for slice_ in view.slices(partition)}
         for file_id, (instant, path) in groups.items():
-            if (partition, file_id) not in view.facts.replaced and left.get(file_id, BEFORE_ALL).is_before(instant):
+            if (partition, file_id) not in view.states.replaced and left.get(file_id, BEFORE_ALL).is_before(instant):
                 return path
     return None
 

@@ -100,7 +100,7 @@ def plan_clean(table: HudiTable) -> CleanerPlan:
         view = table.view(metadata=False)
         protected = protected_files(table)
         partitions = _partitions(table, view, earliest, table.options)
-        view.facts  # noqa: B018 - read once, before the threads ask for it
+        view.states  # noqa: B018 - read once, before the threads ask for it
         delete = partial(_files_of_partition, view, retention, earliest, protected)
         found = dict(zip(partitions, table.context.runner.map(delete, partitions), strict=True))
     return CleanerPlan(
@@ -144,7 +144,7 @@ def _files_of_partition(
     partition: str,
 ) -> list[str]:
     files = view.listing.files(partition)
-    groups = file_groups(partition, files, view.facts)
+    groups = file_groups(partition, files, view.states)
     return files_to_delete(groups, files, retention, earliest, protected.get(partition, ()))
 
 

@@ -31,7 +31,7 @@ def plan_compaction(table: HudiTable, choose: Choose = every_slice) -> Compactio
     Lists the partitions that may have logs which no earlier plan has seen (see `plan_scope`).
     """
     view = table.view(metadata=False)
-    view.facts  # noqa: B018 - read once, before threads use it
+    view.states  # noqa: B018 - read once, before threads use it
     partitions = uncovered_partitions(table, _earlier_plans(table))
     if partitions is None:
         partitions = view.partitions()

@@ -90,7 +90,7 @@ def plan_log_compaction(table: HudiTable) -> CompactionPlan | None:
         for instant in pending_log_compactions(table)
         for each in (_operations(table, instant))
     }
-    view.facts  # noqa: B018 - read once, before the threads ask for it
+    view.states  # noqa: B018 - read once, before the threads ask for it
     look = partial(_slices_of, view, options.value(LOG_COMPACT_FILES), options.value(MERGE_BYTES))
     partitions = view.partitions()
     chosen = [
@@ -233,7 +233,7 @@ def _slices(table: HudiTable, plan: CompactionPlan, instant: Instant) -> list[Fi
     view = table.view(metadata=False)
     own = {marker.file_name for marker in list_markers(table.storage, instant.requested_time) or ()}
     partitions = sorted({operation.partition_path or "" for operation in plan.operations})
-    view.facts  # noqa: B018 - read once, before threads use it
+    view.states  # noqa: B018 - read once, before threads use it
     groups = {
         (group.partition_path, group.file_id): group
         for of_partition in table.context.threads.map(view.file_groups, partitions)

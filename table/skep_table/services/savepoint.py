@@ -80,7 +80,7 @@ def check_savepoint(table: HudiTable, time: InstantTime | None) -> Instant:
 def _metadata(table: HudiTable, instant: Instant, user: str, comments: str) -> SavepointMetadata:
     view = table.view(as_of=instant.requested_time, metadata=False)
     partitions = view.partitions()
-    view.facts  # noqa: B018 - read once, before the threads ask for it
+    view.states  # noqa: B018 - read once, before the threads ask for it
     slices = dict(zip(partitions, table.context.runner.map(view.slices, partitions), strict=True))
     return SavepointMetadata(
         savepointed_by=user,

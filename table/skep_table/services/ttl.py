@@ -107,7 +107,7 @@ def _before(table: HudiTable, view: FileView, partitions: list[str], strategy: E
     if strategy is Expiry.KEEP_BY_CREATION_TIME:
         times = table.context.runner.map(partial(_created, table), partitions)
     else:
-        view.facts  # noqa: B018 - read once, before threads use it
+        view.states  # noqa: B018 - read once, before threads use it
         times = _with_commits(table, partitions, table.context.runner.map(partial(_last_write, view), partitions))
     found = sorted((time, path) for time, path in zip(times, partitions, strict=True) if time and time.is_before(bound))
     return [path for _, path in found]

@@ -33,7 +33,7 @@ class InstantStates:
     replaced: Mapping[FileGroupId, InstantTime] = field(default_factory=dict)
 
 
-def file_groups(partition_path: str, files: Iterable[FileStatus], facts: InstantStates) -> list[FileGroup]:
+def file_groups(partition_path: str, files: Iterable[FileStatus], states: InstantStates) -> list[FileGroup]:
     """The file groups of a partition that have committed files, by file id; other files of the folder are ignored."""
     bases: dict[str, list[BaseFile]] = defaultdict(list)
     logs: dict[str, list[LogFile]] = defaultdict(list)
@@ -46,14 +46,14 @@ def file_groups(partition_path: str, files: Iterable[FileStatus], facts: Instant
             base = BaseFileName.parse(file.name)
             if base is not None:
                 bases[base.file_id].append(BaseFile(file.path, file.size_bytes, base))
-    assign = _logs_by_delta_commit if facts.logs.of_delta_commit else _logs_by_base_instant
+    assign = _logs_by_delta_commit if states.logs.of_delta_commit else _logs_by_base_instant
     groups = []
     for file_id in sorted(bases.keys() | logs.keys()):
         key = FileGroupId(partition_path, file_id)
-        compaction = facts.pending_compactions.get(key)
-        base_files = _committed_bases(bases.get(file_id, ()), compaction, facts)
+        compaction = states.pending_compactions.get(key)
+        base_files = _committed_bases(bases.get(file_id, ()), compaction, states)
         log_files = sorted(logs.get(file_id, ()), key=lambda log: log.name.sort_key)
-        logs_of = assign(log_files, base_files, compaction, facts)
+        logs_of = assign(log_files, base_files, compaction, states)
         slices = tuple(
             FileSlice(partition_path, file_id, instant, base_files.get(instant), tuple(logs_of.get(instant, ())))
             for instant in sorted(base_files.keys() | logs_of.keys(), reverse=True)
@@ -65,21 +65,21 @@ def file_groups(partition_path: str, files: Iterable[FileStatus], facts: Instant
                     file_id,
                     slices,
                     compaction,
-                    facts.pending_clusterings.get(key),
-                    facts.replaced.get(key),
+                    states.pending_clusterings.get(key),
+                    states.replaced.get(key),
                 )
             )
     return groups
 
 
 def _committed_bases(
-    found: Iterable[BaseFile], compaction: InstantTime | None, facts: InstantStates
+    found: Iterable[BaseFile], compaction: InstantTime | None, states: InstantStates
 ) -> dict[InstantTime, BaseFile]:
     # A retried task may leave two files of one instant; either is right, and the choice is deterministic.
     return {
         base.name.instant_time: base
         for base in sorted(found, key=lambda base: base.path)
-        if base.name.instant_time != compaction and facts.is_committed(base.name.instant_time)
+        if base.name.instant_time != compaction and states.is_committed(base.name.instant_time)
     }
 
 
@@ -87,27 +87,30 @@ def _logs_by_base_instant(
     logs: Iterable[LogFile],
     _bases: Mapping[InstantTime, BaseFile],
     compaction: InstantTime | None,
-    facts: InstantStates,
+    states: InstantStates,
 ) -> dict[InstantTime, list[LogFile]]:
     assigned: dict[InstantTime, list[LogFile]] = defaultdict(list)
     for log in logs:
         instant = log.name.instant_time
-        if instant == compaction or facts.is_committed(instant):
+        if instant == compaction or states.is_committed(instant):
             assigned[instant].append(log)
     return assigned
 
 
 def _logs_by_delta_commit(
-    logs: Iterable[LogFile], bases: Mapping[InstantTime, BaseFile], compaction: InstantTime | None, facts: InstantStates
+    logs: Iterable[LogFile],
+    bases: Mapping[InstantTime, BaseFile],
+    compaction: InstantTime | None,
+    states: InstantStates,
 ) -> dict[InstantTime, list[LogFile]]:
     """A log file belongs to the slice with the largest base instant at or before the completion of its delta commit."""
     starts = sorted({*bases, compaction} if compaction else bases)
     assigned: dict[InstantTime, list[LogFile]] = defaultdict(list)
     for log in logs:
         instant = log.name.instant_time
-        if not facts.is_committed(instant):
+        if not states.is_committed(instant):
             continue
-        place = bisect.bisect_right(starts, facts.completion_time_of(instant) or instant)
+        place = bisect.bisect_right(starts, states.completion_time_of(instant) or instant)
         if place == 0:
             starts.insert(0, instant)
             place = 1

@@ -17,27 +17,27 @@ class FileView:
 
     def __init__(self, listing: Listing, load_instant_states: Callable[[], InstantStates]) -> None:
         self.listing = listing
-        self._load_facts = load_instant_states
+        self._load_states = load_instant_states
 
     @functools.cached_property
-    def facts(self) -> InstantStates:
+    def states(self) -> InstantStates:
         """The states of instants that affect file groups, read once."""
-        return self._load_facts()
+        return self._load_states()
 
     @property
     def replaced(self) -> Mapping[FileGroupId, InstantTime]:
         """Partition path and file id of each replaced group, with the instant that replaced it."""
-        return self.facts.replaced
+        return self.states.replaced
 
     @property
     def pending_compaction(self) -> Mapping[FileGroupId, InstantTime]:
         """Partition path and file id of each group that awaits compaction, with the compaction's instant."""
-        return self.facts.pending_compactions
+        return self.states.pending_compactions
 
     @property
     def pending_clustering(self) -> Mapping[FileGroupId, InstantTime]:
         """File groups of pending clusterings, with the instant of each."""
-        return self.facts.pending_clusterings
+        return self.states.pending_clusterings
 
     def partitions(self, within: FolderFilter | None = None) -> list[str]:
         """All partition paths, sorted; `[""]` for a table that is not partitioned.
@@ -48,7 +48,7 @@ class FileView:
 
     def file_groups(self, partition_path: str, *, replaced: bool = False) -> list[FileGroup]:
         """The groups of a partition by file id, with all their committed slices; `replaced` adds replaced ones."""
-        groups = file_groups(partition_path, self.listing.files(partition_path), self.facts)
+        groups = file_groups(partition_path, self.listing.files(partition_path), self.states)
         return groups if replaced else [group for group in groups if group.replaced_by is None]
 
     def slices(self, partition_path: str) -> list[FileSlice]:

@@ -222,12 +222,12 @@ class TableWriter:
             table = fresh
             plan = plan_write(table, operation, source.schema(table), options)
         options.check_operation(operation.value.lower())
-        if self._create is not None:
-            source.check(plan)
-            self._create()
-            self._create, table = None, table.reload()
         while True:
             try:
+                if self._create is not None:
+                    source.check(plan)
+                    self._create()
+                    self._create, table = None, table.reload()
                 return self._attempt(table, plan, source, label, tries)
             except _PlanOutdated:
                 pass  # nothing was written yet
