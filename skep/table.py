@@ -121,23 +121,23 @@ class Table(ServiceMethods):
         `frame`: Spark, pandas or polars frame, or an Arrow table. A `batch_id` that a commit already has makes the
         call a no-op. `options` are Hudi's: `**{"hoodie.…": …}`.
         """
-        return self._writer(frame, options).upsert(frame, batch_id=batch_id)
+        return self._wrote(self._writer(frame, options).upsert(frame, batch_id=batch_id))
 
     def insert(self, frame: object, *, batch_id: str | None = None, **options: object) -> WriteResult:
         """Adds rows without looking for their keys; small files are filled up."""
-        return self._writer(frame, options).insert(frame, batch_id=batch_id)
+        return self._wrote(self._writer(frame, options).insert(frame, batch_id=batch_id))
 
     def bulk_insert(self, frame: object, *, batch_id: str | None = None, **options: object) -> WriteResult:
         """Adds rows as new files without looking at what is there: for first loads."""
-        return self._writer(frame, options).bulk_insert(frame, batch_id=batch_id)
+        return self._wrote(self._writer(frame, options).bulk_insert(frame, batch_id=batch_id))
 
     def insert_overwrite(self, frame: object, *, batch_id: str | None = None, **options: object) -> WriteResult:
         """Replaces all rows of the partitions that `frame` has rows of."""
-        return self._writer(frame, options).insert_overwrite(frame, batch_id=batch_id)
+        return self._wrote(self._writer(frame, options).insert_overwrite(frame, batch_id=batch_id))
 
     def insert_overwrite_table(self, frame: object, *, batch_id: str | None = None, **options: object) -> WriteResult:
         """Replaces all rows of the table by those of `frame`, which may be read from the table itself."""
-        return self._writer(frame, options).insert_overwrite_table(frame, batch_id=batch_id)
+        return self._wrote(self._writer(frame, options).insert_overwrite_table(frame, batch_id=batch_id))
 
     def delete(
         self, keys: object = None, *, where: str | None = None, batch_id: str | None = None, **options: object
@@ -149,12 +149,12 @@ class Table(ServiceMethods):
         if (keys is None) == (where is None):
             raise InputError("delete takes keys or where, one of them", hint='delete(frame) or delete(where="a = 1")')
         if where is None:
-            return self._writer(keys, options).delete(keys, batch_id=batch_id)
-        return self._writer(None, options).delete_where(where, batch_id=batch_id)
+            return self._wrote(self._writer(keys, options).delete(keys, batch_id=batch_id))
+        return self._wrote(self._writer(None, options).delete_where(where, batch_id=batch_id))
 
     def delete_partitions(self, *partitions: str, batch_id: str | None = None, **options: object) -> WriteResult:
         """Drops whole partitions by their paths; `*` stands for any text. The next clean deletes the files."""
-        return self._writer(None, options).delete_partitions(partitions, batch_id=batch_id)
+        return self._wrote(self._writer(None, options).delete_partitions(partitions, batch_id=batch_id))
 
     @property
     def options(self) -> Options:
@@ -168,6 +168,12 @@ class Table(ServiceMethods):
 
     def _writer(self, frame: object, options: Mapping[str, object]) -> TableWriter:
         return writer_for(frame, self._hudi.with_options(options), self._services)
+
+    def _wrote(self, result: WriteResult) -> WriteResult:
+        """The next write of this handle plans on the snapshot that this one ended with, while that is recent."""
+        if result.table is not None:
+            self._hudi = result.table.in_context_of(self._hudi)
+        return result
 
     def services(self) -> Services:
         """How services run on this table: where, and under which lock."""

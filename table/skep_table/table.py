@@ -149,6 +149,10 @@ class HudiTable:
         """The same snapshot with further options."""
         return self._in(self.context.with_options(more)) if more else self
 
+    def in_context_of(self, other: HudiTable) -> HudiTable:
+        """The same snapshot in the context of another one of this table."""
+        return self._in(other.context)
+
     def _in(self, context: TableContext) -> HudiTable:
         same = HudiTable(context, self.config, self.timeline)._with_contents_of(self)
         same._listings, same._states = self._listings, self._states

@@ -270,3 +270,20 @@ def test_a_new_table_has_no_columns_without_a_type(tmp_path: Path, orders: Order
     assert not (tmp_path / "t").exists()
     save(rows, tmp_path / "t", **{"skep.write.drop.untyped.columns": True})
     assert "nothing" not in skep.load(tmp_path / "t").to_arrow().column_names
+
+
+@pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
+def test_a_write_plans_on_the_snapshot_that_the_one_before_it_ended_with(
+    tmp_path: Path, orders: Orders, storage_calls: Any, kind: str
+) -> None:
+    """Also by a handle that was opened long ago, and whatever options a write has of its own."""
+    save(orders(1, 2), tmp_path / "t", **{"hoodie.datasource.write.table.type": kind})
+    table = skep.open_table(tmp_path / "t")
+    table._hudi._taken -= 3600
+    assert table.upsert(orders(1, ts=2), **{"hoodie.write.commit.callback.on": "false"}).updated == 1
+    assert not table.options
+    save(orders(3), tmp_path / "t")  # which another handle does meanwhile
+    storage_calls.clear()
+    assert table.upsert(orders(2, 3, ts=3)).updated == 2
+    assert storage_calls.timeline_listings() == 3, storage_calls
+    assert ids(tmp_path / "t") == [1, 2, 3]

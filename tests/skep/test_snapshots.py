@@ -17,7 +17,10 @@ Orders = Callable[..., pa.Table]
 PARTITIONS = 1_000
 
 
-def test_a_synced_row_in_one_of_many_partitions(lake: Lake, database: str, orders: Orders, storage_calls: Any) -> None:
+@pytest.mark.parametrize("kind", ["cow", "mor"])
+def test_a_synced_row_in_one_of_many_partitions(
+    lake: Lake, database: str, orders: Orders, storage_calls: Any, kind: str
+) -> None:
     """Nothing is due: the settings are not read again, the timeline is listed by begin, request and completion."""
     many = pa.table(
         {
@@ -27,7 +30,7 @@ def test_a_synced_row_in_one_of_many_partitions(lake: Lake, database: str, order
             "day": [f"d{number:04d}" for number in range(PARTITIONS)],
         }
     )
-    created = lake.create_table("t", many, key="id", ordering="ts", partition_by="day")
+    created = lake.create_table("t", many, key="id", ordering="ts", partition_by="day", type=kind)
     created.bulk_insert(many)
     properties = Path(created.path) / ".hoodie/hoodie.properties"
     os.utime(properties, (properties.stat().st_atime - 7200, properties.stat().st_mtime - 7200))
@@ -38,7 +41,7 @@ def test_a_synced_row_in_one_of_many_partitions(lake: Lake, database: str, order
     assert storage_calls.times_opened() == 0
     assert storage_calls.timeline_listings() <= 3
     assert [path for path in storage_calls.partition_listings() if path.startswith("d")] == ["d0007"]
-    entry = lake.metastore.table(database, "t")
+    entry = lake.metastore.table(database, "t" if kind == "cow" else "t_rt")
     assert entry.parameters["last_commit_time_sync"] == result.instant.requested_time
     storage_calls.clear()
     assert not lake.table("t").sync().changed

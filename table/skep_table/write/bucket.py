@@ -22,13 +22,13 @@ from skep_table.names import MarkerType
 from skep_table.schema.types import RECORD_KEY
 from skep_table.timeline.metadata import WriteStat
 from skep_table.write.append import append_rows
-from skep_table.write.arranged import arranged
 from skep_table.write.candidates import CandidateFile
 from skep_table.write.conform import empty_partitions, lists_with_nulls
 from skep_table.write.context import WriteContext
 from skep_table.write.files import BaseFiles, OpenFile, RowNumbers, file_id_of, renamed
 from skep_table.write.keyed import comparable
 from skep_table.write.profile import OVER, Bucket
+from skep_table.write.range_sort import arranged
 
 _BATCH_ROWS = 65_536
 _BATCH_SHARE = 0.1
