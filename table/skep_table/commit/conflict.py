@@ -162,7 +162,7 @@ def _refuse_shared_groups(
     table, time = candidate.table, candidate.instant.requested_time
     same = (names or GroupNames.of(table.config)).conflict_key
     if candidate.metadata.operation_type in _COMPACTIONS:
-        return  # delta commits go on beside a compaction: they write to the slice that it begins
+        return  # delta commits do not conflict with a compaction: they write to the slice that it starts
     ours = {same(group) for group in groups_of(candidate.metadata)}
     for other in others:
         both = ours & {same(group) for group in touched_groups(table, other)}
@@ -181,7 +181,7 @@ def _is_compaction(table: HudiTable, instant: Instant) -> bool:
 
 
 def _refuse_shared_keys(candidate: CommitCandidate) -> None:
-    """Two writers that find a key nowhere both insert it, into different file groups."""
+    """CommitConflictError where both writes inserted the same key, into different file groups."""
     table = candidate.table
     if not table.config.record_key_fields or not table.config.populate_meta_fields:
         return
@@ -197,7 +197,7 @@ def _refuse_shared_keys(candidate: CommitCandidate) -> None:
 
 
 def _refuse_replaced_partitions(candidate: CommitCandidate) -> None:
-    """One side replaced whole partitions, and the other side wrote to them meanwhile."""
+    """CommitConflictError where one write replaced whole partitions to which the other one wrote."""
     ours = candidate.metadata
     for other in candidate.completed:
         theirs = candidate.table.commit_metadata(other)

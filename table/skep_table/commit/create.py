@@ -109,7 +109,7 @@ def table_config(spec: TableSpec) -> TableConfig:
                 option=DROP_PARTITION_COLUMNS,
                 column=name,
             )
-    # columns that make no text are refused before the table is there
+    # columns without a text form are refused before anything is written
     empty = arrow.empty_table()
     if generator.record_fields:
         generator.record_keys(empty)

@@ -94,7 +94,7 @@ class Heartbeat:
         self._renewal = Renewal(self.renew, self._limits.interval_seconds, self._lose, name=f"heartbeat-{self._time}")
 
     def end(self) -> list[str]:
-        """Ends the renewal: the write is decided. Returns the files that the caller is to delete."""
+        """Ends the renewal, once the write is committed or undone. Returns the files that the caller has to delete."""
         _active_here.discard(self._id)
         renewal, self._renewal = self._renewal, None
         if renewal is not None:

@@ -63,7 +63,7 @@ class CommitMachine:
     def _exclusive(self, timeout_seconds: float | None = None) -> Iterator[tuple[HudiTable, str]]:
         """Holds the table's lock, and yields a snapshot taken under it and the lock's id.
 
-        Nobody who held the lock before completes any more.
+        A completion that an earlier holder has staged fails from then on.
         """
         context = self.table.context
         wait = context.lock_timeout_seconds if timeout_seconds is None else timeout_seconds

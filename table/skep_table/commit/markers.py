@@ -1,9 +1,9 @@
 """Markers: an empty file names each data file before it is opened, so that all files of a failed write are found.
 
 Format guide 4.5. A commit of few files has direct markers, one of many lists them in files as Hudi's timeline server
-does (`MARKERS0` …): those of one commit have one form, since readers expect one. Beside the marker folder (inside it,
-Hudi would take every file for a marker) lies the open sign: the commit still accepts files. Markers are durable before
-the files that they name may be; the sign is not, since no writer survives a power loss.
+does (`MARKERS0` …): those of one commit have one form, since readers expect one. The open sign, a file beside the
+marker folder, shows that the commit still accepts files; inside the folder Hudi would read it as a marker. Markers are
+durable before the files that they name may be; the sign is not, since no writer survives a power loss.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def open_markers(
     """Before the first task starts. `claim` identifies the executor, where there may be several.
 
     `ensure_alive` raises when other writers may have taken this process for dead. With it, the tasks of this process
-    need not look at the sign: nobody else ends a commit whose heartbeat is alive.
+    need not check the sign: no other process ends a commit whose heartbeat is renewed.
     """
     storage.create_exclusive(_sign(instant_time), claim.encode(), durable=False)
     if ensure_alive is not None:
@@ -63,7 +63,7 @@ def close_markers(storage: Storage, instant_time: InstantTime) -> None:
 
 
 def end_here(storage: Storage, instant_time: InstantTime) -> None:
-    """From now on the tasks of this process look at the sign, too."""
+    """From now on the tasks of this process check the sign, too."""
     _open_here.pop((os.getpid(), storage.root, instant_time), None)
 
 

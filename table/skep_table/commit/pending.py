@@ -109,7 +109,7 @@ class PendingCommit(CommitMachine, ABC):
 
     @abstractmethod
     def _prepare_ahead(self, metadata: CommitMetadata) -> None:
-        """The last thing before the lock: waits for others' snapshots, compares with the commits so far."""
+        """The last step before the lock: waits until other writers have their snapshots, then checks conflicts."""
 
     def _release(self) -> None:
         """Gives up what is held besides the table's lock. Repeatable."""
@@ -155,7 +155,10 @@ class PendingCommit(CommitMachine, ABC):
 
     @transition(COMPLETE)
     def _complete_file(self, fresh: HudiTable, metadata: CommitMetadata) -> bool:
-        """The commit point, under the lock or not at all. Whether it took so long that the lock may be lost."""
+        """The commit point, under the lock or not at all.
+
+        Returns whether it took so long that the lock may have been lost.
+        """
         lock, clock = fresh.context.lock, fresh.context.clock
         if lock.leased and fresh.storage.flags.atomic_rename:
             staged = stage(fresh, self.instant, metadata, clock)

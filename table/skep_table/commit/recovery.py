@@ -89,7 +89,7 @@ def _active_writers(table: HudiTable) -> ActiveWriters:
 
 
 def _delete_stale_markers(table: HudiTable) -> None:
-    """Marker folders of writers that died after their instant was decided.
+    """Deletes the marker folders of writers that died after their instant was completed or undone.
 
     A writer without the lock may have shown its instant after `table` was listed, and its markers after that: where a
     folder belongs to no instant of `table` and lies after its end, the timeline is listed again.

@@ -33,7 +33,7 @@ from skep_table.timeline.write import delete_pending, transition_to_inflight
 log = logging.getLogger("skep.commit")
 
 Condition = Callable[[HudiTable], None]
-"""Looks at the table as it is right before the completion, and raises where the write may not complete."""
+"""Checks the table as it is right before the completion, and raises where the write may not complete."""
 
 
 class Transaction(PendingCommit):
@@ -112,10 +112,10 @@ class Transaction(PendingCommit):
         return self._finish(metadata)
 
     def retry(self) -> frozenset[FileGroupId] | None:
-        """After a conflict: to write on at the same instant, from a new snapshot of the table.
+        """Continues after a conflict: at the same instant, on a new snapshot of the table.
 
         Returns the file groups that others changed meanwhile; None when it takes another instant, since one that is
-        later than ours completed or was planned: what we wrote after it would lie below it.
+        later than ours completed or was planned: what this write adds afterwards would sort before it.
         """
         self._heartbeat.ensure_alive()
         fresh, time = self.table.reload(), self.instant.requested_time

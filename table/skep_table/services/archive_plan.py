@@ -53,13 +53,13 @@ def check_archive_options(options: Options) -> None:
 
 
 def is_archive_due(timeline: Timeline, options: Options) -> bool:
-    """Whether there are more commits, cleans or rollbacks than may be. What holds them back is not looked at."""
+    """Whether there are more commits, cleans or rollbacks than may be. Reasons to keep them are not considered."""
     most, completed = options.value(KEEP_MAX_COMMITS), timeline.completed()
     return len(completed.data()) > most or any(len(completed.of(action)) > most for action in _SERVICES)
 
 
 def plan_archive(table: HudiTable) -> ArchivePlan:
-    """What an archiving would move now. Changes nothing."""
+    """The instants that archiving would move now. Changes nothing."""
     options = table.options
     check_archive_options(options)
     most, least = options.value(KEEP_MAX_COMMITS), options.value(KEEP_MIN_COMMITS)
@@ -117,7 +117,7 @@ def _oldest_to_compact(timeline: Timeline, delta_commits: int) -> InstantTime | 
 
 
 def _first_unclean(table: HudiTable, commits: tuple[Instant, ...]) -> Instant | None:
-    """The first replace commit whose replaced files are there still: archived, it would bring them back to life."""
+    """The first replace commit whose replaced files are not deleted yet: without it readers would see them again."""
     for commit in commits:
         if commit.action is not Action.REPLACE_COMMIT:
             continue

@@ -1,6 +1,6 @@
 """Rewriting one group of a clustering: its slices are read, their rows put in order, and written as new file groups.
 
-A function of plain values that knows nothing of Spark. Rows keep their meta columns but for the file name. Without
+A function of plain values, independent of Spark. Rows keep their meta columns but for the file name. Without
 sort columns rows pass through; with them they are held, on disk where they are many.
 """
 

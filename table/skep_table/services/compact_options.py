@@ -73,7 +73,7 @@ COMPACT_PARTITION_REGEX = option(
 )
 
 LOG_COMPACT_INLINE = option(
-    "hoodie.log.compaction.inline", boolean, False, "Put the log files of slices together after a commit"
+    "hoodie.log.compaction.inline", boolean, False, "Merge the log files of slices after a commit"
 )
 LOG_COMPACT_FILES = option(
     "hoodie.log.compaction.blocks.threshold", at_least(2), 5, "Slices with so many log files have them merged"

@@ -1,4 +1,4 @@
-"""Which file slices a compaction folds into new base files: those with log files that nothing else has a claim on."""
+"""Which file slices a compaction folds into new base files: those with log files that no other pending plan has."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Compacting one file slice: its base file and log files become the base file of the next slice.
 
-A function of plain values that knows nothing of Spark. Rows keep their meta columns but for the file name.
+A function of plain values, independent of Spark. Rows keep their meta columns but for the file name.
 """
 
 from __future__ import annotations

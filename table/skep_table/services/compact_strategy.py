@@ -87,7 +87,7 @@ def _unbounded(operations: Operations, *, options: Options, today: date) -> Oper
 
 
 def _bounded_io(operations: Operations, *, options: Options, today: date) -> Operations:  # noqa: ARG001
-    """As many as the budget pays for; the one that overdraws it is the last."""
+    """The first slices up to the limit of bytes; the one that exceeds it is the last."""
     left = options.value(options_of.COMPACT_TARGET_IO)
     chosen: list[CompactionOperation] = []
     for operation in operations:
@@ -113,7 +113,7 @@ def _by_log_number(operations: Operations, *, options: Options, today: date) -> 
 
 
 def _day_based(operations: Operations, *, options: Options, today: date) -> Operations:  # noqa: ARG001
-    """The latest days first: what is asked for most is read fastest soonest."""
+    """The latest days first, since they are read most."""
     days = sorted({_day(each) for each in operations}, reverse=True)
     chosen = days[: options.value(options_of.COMPACT_TARGET_PARTITIONS)]
     return _latest_first([each for each in operations if _day(each) in chosen])

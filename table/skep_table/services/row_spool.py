@@ -80,7 +80,7 @@ class RowSpool:
 
 
 def _taken(batches: Sequence[pa.RecordBatch], starts: npt.NDArray[np.int64], wanted: npt.NDArray[np.int64]) -> pa.Table:
-    """Rows by their position in all batches together. Each batch is asked once."""
+    """Rows by their position in all batches together. Each batch is read once."""
     if len(batches) == 1:
         return pa.Table.from_batches([batches[0].take(pa.array(wanted))])
     numbers = np.searchsorted(starts, wanted, side="right") - 1

@@ -1,7 +1,7 @@
 """Appending rows to a file group of a merge-on-read table: new log files over its newest slice.
 
-Rows become data blocks, keys to delete a delete block behind them. Each write begins log files of its own, under names
-that no other writer chooses: writers who lose against each other leave each other's blocks alone.
+Rows become data blocks, keys to delete a delete block behind them. Each write creates log files of its own, under names
+that no other writer chooses: undoing one write leaves the blocks of the others alone.
 """
 
 from __future__ import annotations

@@ -121,7 +121,7 @@ class Arrangement:
         return self.by_range or self.by_path or bool(self.own)
 
     def check(self, schema: pa.Schema) -> None:
-        """OptionError for sort columns that keyed rows of `schema` have not, or that have no order."""
+        """OptionError for sort columns that are not in `schema`, or whose type has no order."""
         for name in self.columns:
             at = schema.get_field_index(name)
             if at < 0 or pa.types.is_nested(schema.field(at).type):

@@ -1,4 +1,4 @@
-"""A write that lost tries again at its instant: what others have not changed meanwhile stays as it was written."""
+"""A write that lost a conflict is retried at its instant: files that no other write has affected are kept."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ class ConflictRetries:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What a try planned, and what came of it. `replaced`: the groups that it takes the place of."""
+    """What an attempt planned and wrote. `replaced`: the file groups that it replaces."""
 
     plan: BucketPlan
     results: tuple[BucketResult, ...]
     replaced: Mapping[str, tuple[str, ...]] | None = None
 
     def may_stay(self, plan: WritePlan) -> bool:
-        """Whether another try may keep some of it.
+        """Whether the next attempt may keep some of it.
 
-        Not where the index looks at the whole table, or remembers keys by itself; and what was appended to logs is
-        written again, which is little work.
+        Not where the index searches the whole table, or stores keys itself; what was appended to logs is written again,
+        which is little work.
         """
         return (
             plan.traits.replaces is Replaces.NOTHING
@@ -60,10 +60,9 @@ class Written:
 
 
 class Kept:
-    """What stays of a try although others changed some file groups meanwhile.
-
-    In a partition where nobody else wrote, all rows go where they went. In another one those that update a group which
-    nobody changed do: they were found by the same file.
+    """What the next attempt keeps although others changed some file groups meanwhile: in a partition that no other
+    write touched, all files; in another one, those that update a group which no other write changed, since the same
+    file holds their keys.
     """
 
     def __init__(self, written: Written, changed: frozenset[FileGroupId]) -> None:

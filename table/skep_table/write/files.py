@@ -1,4 +1,4 @@
-"""The base files that a task writes: announced, filled with meta columns, accounted for."""
+"""The base files that a task writes: announced, filled with meta columns, described by stats."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ class MetaColumns:
 
 
 class BaseFiles:
-    """The base files of one bucket: opened, filled with meta columns, accounted for."""
+    """The base files of one bucket: created, filled with meta columns, described by stats."""
 
     def __init__(self, context: WriteContext, bucket: Bucket, numbers: RowNumbers | None = None) -> None:
         self._context = context

@@ -2,7 +2,7 @@
 
     frame → schema → keyed rows → transaction { tag → profile → buckets → written files → commit metadata } → hooks
 
-What is done with rows is the engine's (`write/rows.py`); what is decided is decided here, on the driver.
+The engine processes rows (`write/rows.py`); every decision is taken here, on the driver.
 """
 
 from __future__ import annotations
@@ -399,7 +399,7 @@ class TableWriter:
                 validate(transaction.table, transaction.instant, metadata, self._table.options)
 
     def _call_hooks(self, result: WriteResult) -> None:
-        """Errors of hooks are logged, and theirs to record: the commit is complete whatever they do."""
+        """Errors of hooks are logged and not raised, since the commit is complete; a hook records what to retry."""
         config = self._table.config
         committed = Committed(result.table or self._table.reload(), result.instant, result.metadata, result.schema)
         for hook in self._hooks:

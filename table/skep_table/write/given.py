@@ -1,4 +1,4 @@
-"""What callers bring as rows, made into Arrow tables: frames, readers, datasets, batches, columns, answers of reads."""
+"""What callers bring as rows, made into Arrow tables: frames, readers, datasets, batches, columns, results of reads."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def _of_polars(frame: Any) -> pa.Table:
         hint = "series.to_frame() makes a frame of one column" if isinstance(frame, polars.Series) else None
         raise _no_frame(frame, hint)
     for name, kind in frame.schema.items():
-        if kind == polars.Object:  # Arrow would be handed addresses in memory
+        if kind == polars.Object:  # the values would be addresses in memory
             raise SchemaError(f"column {name} holds Python objects", column=name, found=str(kind))
     try:
         # Plain texts in categories: Arrow has no kernels for views in them.

@@ -105,7 +105,7 @@ def rows_by(codes: npt.NDArray[np.int32], count: int) -> Iterator[tuple[int, npt
     """(code, positions of its rows in their order) for each code below `count` that occurs."""
     order = np.argsort(codes, kind="stable")
     ordered = codes[order]
-    ends = np.flatnonzero(np.diff(ordered, append=count))  # what the rows are, not `count`, is walked over
+    ends = np.flatnonzero(np.diff(ordered, append=count))  # the cost depends on the rows, not on `count`
     start = 0
     for end, code in zip((ends + 1).tolist(), ordered[ends].tolist(), strict=True):
         if 0 <= code < count:

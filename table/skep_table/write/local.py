@@ -57,7 +57,7 @@ class ArrowEngine:
         return BulkInsert(context, self._runner, memory).write(keyed_batches(rows, keyer, memory))
 
     def _memory_for(self, rows: RowInput) -> Memory:
-        """What is in memory anyway is not written to disk to save memory."""
+        """Rows that are in memory already are not spilled."""
         return replace(self._memory, max_bytes=sys.maxsize) if rows.in_memory else self._memory
 
 

@@ -32,7 +32,7 @@ class Engine(Protocol):
     """Where frames live and tasks run."""
 
     def take(self, frame: object, columns: Sequence[str]) -> object:
-        """A caller's frame as one that may be looked at again and again, for a table of these columns.
+        """A caller's frame as one that can be read repeatedly, for a table of these columns.
 
         InputError for what is no frame. Columns whose names differ from the table's in case only get its names where
         case does not count.
@@ -51,12 +51,15 @@ class Engine(Protocol):
         ...
 
     def stream(self, frame: object, keyer: Keyer, context: WriteContext, /) -> list[BucketResult] | None:
-        """Writes all rows into new files in one pass, for bulk_insert. None when the engine rather holds rows first."""
+        """Writes all rows into new files in one pass, for bulk_insert.
+
+        None when the engine has to hold all rows first.
+        """
         ...
 
 
 class RowSource(ABC):
-    """The rows of one write, for as many tries as it needs. Leaving its block lets go of them."""
+    """The rows of one write, for as many tries as it needs. Leaving its block releases them."""
 
     is_steady = True  # whether every try has the same rows
 
@@ -77,7 +80,7 @@ class RowSource(ABC):
 
     @abstractmethod
     def prepare(self, plan: WritePlan) -> None:
-        """What can be done before there is an instant, which then need not last as long."""
+        """Does what is possible before the instant is requested, so that the instant is pending for a shorter time."""
 
     def check(self, plan: WritePlan) -> None:
         """Evaluates all rows: raises what a write raises for rows that can't be written. InputError.
@@ -158,7 +161,7 @@ class Matching(RowSource):
         return self._rows
 
     def stream(self, plan: WritePlan, context: WriteContext) -> None:
-        """Rows that are looked for are held."""
+        """None: rows that the read finds are held."""
 
 
 def deleting(table: HudiTable) -> WriteOperation:
