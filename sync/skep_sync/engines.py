@@ -19,7 +19,7 @@ import pyarrow as pa
 from skep_catalog.client import Metastore
 from skep_catalog.entities import Table
 from skep_catalog.entries import READ_OPTIMIZED
-from skep_sync.check import Finding, some_partitions
+from skep_sync.check import Disagreement, some_partitions
 from skep_sync.planner import SYMLINKS
 from skep_sync.steps import SyncPlan
 from skep_table.errors import EnvironmentMissingError, InputError
@@ -132,13 +132,13 @@ class _Held:
 
 def check_engines(
     table: HudiTable, metastore: Metastore, plan: SyncPlan, engines: Sequence[EngineAddress]
-) -> tuple[Finding, ...]:
+) -> tuple[Disagreement, ...]:
     """Asks each engine for each entry of a plan that is registered. What an engine answers with an error is a finding
     too. Without engines nothing is read: counting rows reads all files."""
     if not engines:
         return ()
     entries = [metastore.find_table(plan.database, name) for name in plan.markers]
-    found: list[Finding] = []
+    found: list[Disagreement] = []
     held: dict[QueryType, dict[str, _Held]] = {}
     for entry in filter(None, entries):
         query = _query_of(entry)
@@ -150,13 +150,13 @@ def check_engines(
             except EnvironmentMissingError:
                 raise
             except Exception as error:  # each client has errors of its own
-                found.append(Finding(entry.full_name, "engine", _first_lines(error), (str(engine),)))
+                found.append(Disagreement(entry.full_name, "engine", _first_lines(error), (str(engine),)))
     return tuple(found)
 
 
 def _disagreements(
     engine: EngineAddress, entry: Table, table: HudiTable, query: QueryType, held: dict[str, _Held] | None
-) -> Iterator[Finding]:
+) -> Iterator[Disagreement]:
     with closing(engine.connect()) as connection:
         yield from _columns_of(engine, connection, entry)
         if held is None:
@@ -165,7 +165,7 @@ def _disagreements(
             yield from _rows_of(engine, connection, entry, held)
 
 
-def _columns_of(engine: EngineAddress, connection: Any, entry: Table) -> Iterator[Finding]:
+def _columns_of(engine: EngineAddress, connection: Any, entry: Table) -> Iterator[Disagreement]:
     from_name = engine.quoted(entry.database, entry.name)
     with closing(connection.cursor()) as cursor:
         cursor.execute(f"select * from {from_name} limit 0")
@@ -175,10 +175,10 @@ def _columns_of(engine: EngineAddress, connection: Any, entry: Table) -> Iterato
     if sorted(found) != sorted(expected):
         missing, more = sorted(set(expected) - set(found)), sorted(set(found) - set(expected))
         parts = [f"no {', '.join(missing)}"] * bool(missing) + [f"also {', '.join(more)}"] * bool(more)
-        yield Finding(entry.full_name, "columns", "; ".join(parts), (str(engine),))
+        yield Disagreement(entry.full_name, "columns", "; ".join(parts), (str(engine),))
 
 
-def _rows_of(engine: EngineAddress, connection: Any, entry: Table, held: dict[str, _Held]) -> Iterator[Finding]:
+def _rows_of(engine: EngineAddress, connection: Any, entry: Table, held: dict[str, _Held]) -> Iterator[Disagreement]:
     path, commit = engine.quoted(PARTITION_PATH), engine.quoted(COMMIT_TIME)
     entry_name = engine.quoted(entry.database, entry.name)
     statement = f"select {path}, count(*), max({commit}) from {entry_name} group by {path}"
@@ -189,18 +189,18 @@ def _rows_of(engine: EngineAddress, connection: Any, entry: Table, held: dict[st
         answered, there = found.get(first) or "no rows", held.get(first) or "none"
         what = f"answers {answered} in {first or 'the table'}; there are {there}"
         more = "" if len(differing) == 1 else f"; other answers in {some_partitions(differing)}"
-        yield Finding(entry.full_name, "rows", what + more, (str(engine),))
+        yield Disagreement(entry.full_name, "rows", what + more, (str(engine),))
 
 
 def _count_of(
     engine: EngineAddress, connection: Any, entry: Table, table: HudiTable, query: QueryType
-) -> Iterator[Finding]:
+) -> Iterator[Disagreement]:
     """Where the entry has no meta columns there is nothing but the number of rows."""
     ((found,),) = _rows(connection, f"select count(*) from {engine.quoted(entry.database, entry.name)}")
     expected = read(table, ReadRequest(query=query)).count()
     if int(found) != expected:
         what = f"answers {found} rows; there are {expected}"
-        yield Finding(entry.full_name, "rows", what, (str(engine),))
+        yield Disagreement(entry.full_name, "rows", what, (str(engine),))
 
 
 def _rows(connection: Any, statement: str) -> list[tuple[Any, ...]]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final, TypeVar
 
-from skep_catalog.entries import Buckets, EntryOptions, Strategy
+from skep_catalog.entries import EntryOptions, HiveBuckets, Strategy
 from skep_sync.values import Extractor
 from skep_table.errors import OptionError
 from skep_table.options import Options, Status, boolean, comma_list, one_of, option
@@ -59,20 +59,20 @@ def _count(text: str) -> int:
     return value
 
 
-def bucket_spec(text: str) -> Buckets:
+def bucket_spec(text: str) -> HiveBuckets:
     """Hive's own words for buckets; an order within them is passed over, since Hudi keeps none."""
     pattern = r"\s*clustered\s+by\s*\(([^()]+)\)\s*(?:sorted\s+by\s*\([^()]*\)\s*)?into\s+([1-9]\d*)\s+buckets\s*"
     match = re.fullmatch(pattern, text, re.IGNORECASE)
     if match is None:
         raise ValueError("CLUSTERED BY (columns) INTO n BUCKETS")
-    return Buckets(comma_list(match[1].replace("`", "")), int(match[2]))
+    return HiveBuckets(comma_list(match[1].replace("`", "")), int(match[2]))
 
 
 _no_names: tuple[str, ...] = ()
 _no_properties: Mapping[str, str] = {}
 _optional_names: Callable[[str], tuple[str, ...] | None] = comma_list
 _optional_text: Callable[[str], str | None] = str
-_optional_buckets: Callable[[str], Buckets | None] = bucket_spec
+_optional_buckets: Callable[[str], HiveBuckets | None] = bucket_spec
 _optional_extractor: Callable[[str], Extractor | None] = Extractor.of
 
 ENABLE = option(_HIVE + "enable", boolean, False, "Sync after each commit.", "hoodie.datasource.meta.sync.enable")
@@ -212,10 +212,10 @@ class SyncOptions:
         )
 
 
-def _buckets(options: Options) -> Buckets:
+def _buckets(options: Options) -> HiveBuckets:
     """As a writer's tool has them, whose defaults these are."""
     given = options.value(BUCKET_SPEC)
     if given is not None:
         return given
     columns = comma_list(options.get("hoodie.bucket.index.hash.field", ""))
-    return Buckets(columns, _count(options.get("hoodie.bucket.index.num.buckets", "256")))
+    return HiveBuckets(columns, _count(options.get("hoodie.bucket.index.num.buckets", "256")))

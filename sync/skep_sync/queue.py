@@ -33,7 +33,7 @@ _NAME: Final = re.compile(r"[A-Za-z0-9][\w-]*")
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class QueuedCommit:
     """A commit to sync. `entry` is `database.table` where it is known, else the table's own names hold."""
 
     base_path: str
@@ -61,7 +61,7 @@ class Pending:
     target: str
     key: str
     events: tuple[str, ...]
-    latest: Event
+    latest: QueuedCommit
     failure: Failure | None = None
 
     def to_json(self) -> dict[str, Any]:
@@ -107,7 +107,7 @@ class SyncQueue:
 
     def __init__(self, storage: Storage, *, clock: Clock = SYSTEM_CLOCK, backoff: Backoff | None = None) -> None:
         self._storage, self._clock, self._backoff = storage, clock, backoff or Backoff()
-        self._read: dict[str, Event] = {}  # events never change
+        self._read: dict[str, QueuedCommit] = {}  # events never change
 
     @property
     def place(self) -> str:
@@ -117,7 +117,7 @@ class SyncQueue:
     def add(self, target: str, base_path: str, table: str, instant: str | None, entry: str | None = None) -> Pending:
         """Adds a commit. When this returns it is on storage."""
         now = self._clock.now()
-        event = Event(base_path, table, instant, now.isoformat(timespec="milliseconds"), entry)
+        event = QueuedCommit(base_path, table, instant, now.isoformat(timespec="milliseconds"), entry)
         key = table_key(base_path)
         name = f"{now:%Y%m%d%H%M%S%f}-{uuid.uuid4().hex[:8]}.json"
         path = f"{_checked(target)}/{key}/{name}"
@@ -197,12 +197,12 @@ class SyncQueue:
         failure = self._failure(f"{folder}/{_FAILURE}") if _FAILURE in names else None
         return Pending(target, key, events, latest, failure)
 
-    def _event(self, path: str) -> Event | None:
+    def _event(self, path: str) -> QueuedCommit | None:
         if path not in self._read:
             record = self._json(path)
             if record is None:
                 return None
-            self._read[path] = Event(**record)
+            self._read[path] = QueuedCommit(**record)
         return self._read[path]
 
     def _failure(self, path: str) -> Failure | None:
@@ -237,6 +237,6 @@ def _checked(target: str) -> str:
     return target
 
 
-def _to_json(value: Event | Failure) -> bytes:
+def _to_json(value: QueuedCommit | Failure) -> bytes:
     fields: Mapping[str, Any] = {name: getattr(value, name) for name in value.__slots__}
     return json.dumps(fields, ensure_ascii=False).encode()

@@ -4,13 +4,13 @@ from skep_table.basefile.footer import BaseFileFooter, read_footer
 from skep_table.basefile.options import BaseFileOptions
 from skep_table.basefile.reader import OpenBaseFile, open_base, read_base
 from skep_table.basefile.value_filters import ValueFilters
-from skep_table.basefile.writer import BaseFileWriter, ColumnStatistics, WrittenFile, parquet_bytes, without_meta_values
+from skep_table.basefile.writer import BaseFileWriter, ColumnRange, WrittenFile, parquet_bytes, without_meta_values
 
 __all__ = [
     "BaseFileFooter",
     "BaseFileOptions",
     "BaseFileWriter",
-    "ColumnStatistics",
+    "ColumnRange",
     "OpenBaseFile",
     "ValueFilters",
     "WrittenFile",

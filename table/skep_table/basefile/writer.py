@@ -44,7 +44,7 @@ class WrittenFile:
 
 
 @dataclass(frozen=True, slots=True)
-class ColumnStatistics:
+class ColumnRange:
     """The lowest and highest value of a column of one file, and how many are null; None where that is not known.
 
     Parquet's statistics: values in Python's types; of floats, NaN is not counted.
@@ -171,7 +171,7 @@ class BaseFileWriter(AbstractContextManager["BaseFileWriter"]):
             self._written = WrittenFile(self._rows, size, low, high)
         return self._written
 
-    def column_statistics(self) -> dict[str, ColumnStatistics]:
+    def column_statistics(self) -> dict[str, ColumnRange]:
         """Of each column that holds values, by dotted name, after `close`."""
         metadata: pq.FileMetaData = self._file.writer.metadata if self._file is not None else None
         groups = [metadata.row_group(at) for at in range(metadata.num_row_groups)] if metadata is not None else []
@@ -226,16 +226,16 @@ class BaseFileWriter(AbstractContextManager["BaseFileWriter"]):
         return entries
 
 
-def _statistics(groups: Sequence[pq.Statistics | None]) -> ColumnStatistics:
+def _statistics(groups: Sequence[pq.Statistics | None]) -> ColumnRange:
     """Those of all row groups together."""
     known = [group for group in groups if group is not None]
     if len(known) < len(groups):
-        return ColumnStatistics()
+        return ColumnRange()
     nulls = sum(group.null_count for group in known) if all(group.has_null_count for group in known) else None
     valued = [group for group in known if group.num_values]
     if not valued or not all(group.has_min_max for group in valued):
-        return ColumnStatistics(nulls=nulls)
-    return ColumnStatistics(min(group.min for group in valued), max(group.max for group in valued), nulls)
+        return ColumnRange(nulls=nulls)
+    return ColumnRange(min(group.min for group in valued), max(group.max for group in valued), nulls)
 
 
 def without_meta_values(rows: R) -> R:

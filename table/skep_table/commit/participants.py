@@ -46,7 +46,7 @@ class Participant(Protocol):
         ...
 
 
-class MetadataTable:
+class MetadataTableParticipant:
     """Hudi's metadata table. skep writes none yet, so one that another writer has added is dropped under the lock.
 
     A metadata table that is kept writes its delta commit of the same instant time in `commit`, and rolls it back in
@@ -69,7 +69,7 @@ class MetadataTable:
 
 def table_participants(table: HudiTable) -> tuple[Participant, ...]:  # noqa: ARG001 - one day, its settings decide
     """The participants that the table itself requires, the same for every process that writes to it."""
-    return (MetadataTable(), IndexEntries())
+    return (MetadataTableParticipant(), IndexEntries())
 
 
 class DataFiles:

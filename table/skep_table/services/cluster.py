@@ -25,8 +25,7 @@ from skep_table.options import Options
 from skep_table.services.cluster_files import ClusterJob, GroupTask, cluster_group
 from skep_table.services.cluster_options import EXECUTION_STRATEGY, SORT_COLUMNS, TARGET_FILE_BYTES, known_class
 from skep_table.services.cluster_plan import check_sort_columns, plan_clustering
-from skep_table.services.execution import Execution
-from skep_table.services.prepare import extra_of
+from skep_table.services.execution import Execution, extra_of
 from skep_table.services.strategies import EXECUTION_GROUP, find_strategy
 from skep_table.table import HudiTable
 from skep_table.timeline.instant import Action, Instant

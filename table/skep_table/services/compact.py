@@ -21,8 +21,7 @@ from skep_table.errors import CommitConflictError, InputError
 from skep_table.merge import MergeRule
 from skep_table.services.compact_plan import Choose, every_slice, plan_compaction
 from skep_table.services.compact_slice import CompactionJob, compact_slice
-from skep_table.services.execution import Execution
-from skep_table.services.prepare import extra_of
+from skep_table.services.execution import Execution, extra_of
 from skep_table.table import HudiTable
 from skep_table.timeline.instant import Action, Instant
 from skep_table.timeline.metadata import CommitMetadata, WriteOperation, WriteStat

@@ -23,6 +23,9 @@ from skep_table.commit.rollback import roll_back
 from skep_table.commit.states import CLAIM, DISCARD, GIVE_BACK, TAKE_OVER, YIELD, CommitKind, CommitState
 from skep_table.commit.writable import check_version, drop_metadata_table
 from skep_table.errors import CommitConflictError, SkepError, storage_failure
+from skep_table.schema.avro import avro_text
+from skep_table.schema.types import Schema
+from skep_table.slices.history import schema_with_ids
 from skep_table.table import HudiTable
 from skep_table.timeline.instant import Instant, State
 from skep_table.timeline.metadata import CommitMetadata, WriteOperation
@@ -204,6 +207,11 @@ def pending_instant(table: HudiTable, planned: Instant) -> Instant | None:
     time, action = planned.requested_time, planned.action
     pending = table.timeline.pending().of(action)
     return next((instant for instant in pending if instant.requested_time == time), None)
+
+
+def extra_of(table: HudiTable, schema: Schema) -> dict[str, str]:
+    """The extra metadata of a commit that rewrites rows: the columns, which stay as they are."""
+    return {**schema_with_ids(table), "schema": avro_text(schema)}
 
 
 def _refuse_while_active(table: HudiTable, instant: Instant) -> None:

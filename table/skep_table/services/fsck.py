@@ -34,7 +34,7 @@ class Problem(str, Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class FileFinding:
     """One file that does not agree with the timeline; `detail` explains it for people."""
 
     problem: Problem
@@ -43,7 +43,7 @@ class Finding:
     detail: str
 
 
-def fsck(table: HudiTable, runner: Runner | None = None) -> list[Finding]:
+def fsck(table: HudiTable, runner: Runner | None = None) -> list[FileFinding]:
     """All findings, by path. Every partition is listed, and the footers of the newest base files are read."""
     runner = runner or ThreadRunner()
     newest = _newest(table)
@@ -52,7 +52,7 @@ def fsck(table: HudiTable, runner: Runner | None = None) -> list[Finding]:
     there = {file.path: file for files in listed for file in files}
     found = [finding for files in listed for finding in _unnamed(table, files)]
     found += [
-        Finding(Problem.MISSING, stat.path, instant, "its commit names it, and it is not there")
+        FileFinding(Problem.MISSING, stat.path, instant, "its commit names it, and it is not there")
         for instant, stat in newest.values()
         if stat.path not in there
     ]
@@ -93,7 +93,7 @@ def _slice_of(stat: WriteStat) -> InstantTime:
     return name.instant_time if name else BEFORE_ALL
 
 
-def _unnamed(table: HudiTable, files: Iterable[FileStatus]) -> Iterator[Finding]:
+def _unnamed(table: HudiTable, files: Iterable[FileStatus]) -> Iterator[FileFinding]:
     pending = {instant.requested_time for instant in table.timeline.pending()}
     bases: dict[tuple[str, InstantTime], str] = {}
     for file in sorted(files, key=lambda file: file.path):
@@ -104,16 +104,16 @@ def _unnamed(table: HudiTable, files: Iterable[FileStatus]) -> Iterator[Finding]
         if isinstance(name, BaseFileName):
             twin = bases.setdefault((name.file_id, time), file.path)
             if twin != file.path and time not in pending:
-                yield Finding(Problem.DOUBLE, file.path, time, f"{twin} is of the same group and instant")
+                yield FileFinding(Problem.DOUBLE, file.path, time, f"{twin} is of the same group and instant")
         if table.timeline.is_completed_or_archived(time):
             continue
         if time in pending:
-            yield Finding(Problem.LEFTOVER, file.path, time, "of a write that is pending: going on, or it failed")
+            yield FileFinding(Problem.LEFTOVER, file.path, time, "of a write that is pending: going on, or it failed")
         else:
-            yield Finding(Problem.ORPHAN, file.path, time, "the timeline knows no such instant")
+            yield FileFinding(Problem.ORPHAN, file.path, time, "the timeline knows no such instant")
 
 
-def _compared(storage: Storage, task: tuple[InstantTime, WriteStat, FileStatus]) -> list[Finding]:
+def _compared(storage: Storage, task: tuple[InstantTime, WriteStat, FileStatus]) -> list[FileFinding]:
     instant, stat, file = task
     found = []
     if stat.is_log:
@@ -129,9 +129,11 @@ def _compared(storage: Storage, task: tuple[InstantTime, WriteStat, FileStatus])
         if footer.num_rows:
             _ = footer.schema, footer.bloom
     except FormatError as error:
-        found.append(Finding(Problem.DAMAGED, stat.path, instant, error.message))
+        found.append(FileFinding(Problem.DAMAGED, stat.path, instant, error.message))
     return found
 
 
-def _differs(problem: Problem, instant: InstantTime, stat: WriteStat, found: int, stated: int, what: str) -> Finding:
-    return Finding(problem, stat.path, instant, f"{found:,} {what}, its commit states {stated:,}")
+def _differs(
+    problem: Problem, instant: InstantTime, stat: WriteStat, found: int, stated: int, what: str
+) -> FileFinding:
+    return FileFinding(problem, stat.path, instant, f"{found:,} {what}, its commit states {stated:,}")

@@ -33,9 +33,8 @@ from skep_table.options import Options
 from skep_table.schema.arrow import to_arrow
 from skep_table.services.compact import Compacted, check_compactable, refuse_running_writes
 from skep_table.services.compact_options import LOG_COMPACT_FILES
-from skep_table.services.execution import Execution
+from skep_table.services.execution import Execution, extra_of
 from skep_table.services.metrics import slice_metrics
-from skep_table.services.prepare import extra_of
 from skep_table.slices.context import SliceContext
 from skep_table.slices.logs import as_table, log_rows, open_blocks
 from skep_table.slices.options import MERGE_BYTES

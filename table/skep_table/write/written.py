@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from skep_table.basefile import ColumnStatistics
+from skep_table.basefile import ColumnRange
 from skep_table.instant_time import InstantTime
 
 
@@ -26,4 +26,4 @@ class WrittenKeys:
     size_bytes: int
     num_rows: int
     keys: pa.ChunkedArray
-    columns: Mapping[str, ColumnStatistics]
+    columns: Mapping[str, ColumnRange]
