@@ -55,6 +55,8 @@ def row_group(batches: Sequence[pa.RecordBatch], schema: pa.Schema, started: pa.
     `started` is the schema of the file's first row group; for that one, dictionaries are kept where they make the
     column smaller.
     """
+    if started in (None, schema) and all(batch.schema == schema for batch in batches):
+        return pa.Table.from_batches(batches, schema)
     columns = []
     for at, field in enumerate(schema):
         chunks = [batch.column(at) for batch in batches]

@@ -316,10 +316,9 @@ class BloomBuilder:
 
     def _set(self, hashes: KeyHashes) -> None:
         rows = self._rows_of(len(hashes))
-        for number in range(self._k):
-            positions = hashes.positions(HashKind.MURMUR, number, self._m)
+        for positions in hashes.positions_of_rounds(HashKind.MURMUR, self._k, self._m):
             for row, some in rows:
-                self._rows[row].set(positions[some])
+                self._rows[row].set(positions[..., some].ravel())
 
     def _rows_of(self, count: int) -> list[tuple[int, slice | npt.NDArray[np.int64]]]:
         """Which rows the next `count` keys go to, in parts: (row, the keys' places in the batch)."""

@@ -8,6 +8,7 @@ are sorted by their number of words: those that have a word j are then the first
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from enum import IntEnum
 from itertools import pairwise
 from typing import Any, TypeVar
@@ -70,12 +71,23 @@ class KeyHashes:
 
     def positions(self, kind: HashKind, number: int, bits: int) -> U32:
         """The bit that round `number` sets for each key: `abs(h % bits)` on Java's signed integers."""
-        signed = self.round(kind, number).view(np.int32)
-        magnitude: U32 = np.abs(signed).view(np.uint32)  # abs of the smallest integer is itself: 2^31 unsigned
-        whole = magnitude // np.uint32(bits)  # numpy divides by vectors, and takes remainders one by one
-        whole *= np.uint32(bits)
-        magnitude -= whole
-        return magnitude
+        return _positions(self.round(kind, number), bits)
+
+    def positions_of_rounds(self, kind: HashKind, rounds: int, bits: int) -> Iterator[U32]:
+        """The positions of all rounds: an array for each round, or one of two dimensions where there are few keys."""
+        if len(self) > _FEW_KEYS:
+            yield from (self.positions(kind, number, bits) for number in range(rounds))
+        else:
+            yield _positions(np.stack([self.round(kind, number) for number in range(rounds)]), bits)
+
+
+def _positions(hashes: U32, bits: int) -> U32:
+    signed = hashes.view(np.int32)
+    magnitude: U32 = np.abs(signed).view(np.uint32)  # abs of the smallest integer is itself: 2^31 unsigned
+    whole = magnitude // np.uint32(bits)  # numpy divides by vectors, and takes remainders one by one
+    whole *= np.uint32(bits)
+    magnitude -= whole
+    return magnitude
 
 
 def _string_buffers(keys: pa.Array | pa.ChunkedArray) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:

@@ -28,6 +28,8 @@ from skep_table.write.written import WrittenKeys
 # From so many on they are announced together.
 MANY_FILES: Final = 100
 _SAME_IN_FILE: Final = (COMMIT_TIME, PARTITION_PATH, FILE_NAME)
+# Of fewer rows a dictionary costs more than it saves.
+_LEAST_ENCODED: Final = 256
 
 
 @dataclass(slots=True)
@@ -174,7 +176,8 @@ class BaseFiles:
 
     def new(self, rows: pa.Table, file_name: str, *, merges: bool = False) -> pa.Table:
         """Keyed rows with all meta columns, as this commit writes them; in plain types where they are to be merged."""
-        return self._meta.added(rows, file_name, None if merges else self._partition)
+        plain = merges or rows.num_rows < _LEAST_ENCODED
+        return self._meta.added(rows, file_name, None if plain else self._partition)
 
     def stat(
         self,
@@ -206,5 +209,7 @@ class BaseFiles:
 def renamed(batch: pa.RecordBatch, file_name: str) -> pa.RecordBatch:
     """Stored rows for another file: they keep their other meta columns (format guide 5.1)."""
     at = batch.schema.get_field_index(FILE_NAME)
-    field = batch.schema.field(at).with_type(ENCODED_TEXT)
-    return batch.set_column(at, field, constant(file_name, batch.num_rows))
+    field, count = batch.schema.field(at), batch.num_rows
+    if count < _LEAST_ENCODED:
+        return batch.set_column(at, field.with_type(pa.string()), pa.repeat(file_name, count))
+    return batch.set_column(at, field.with_type(ENCODED_TEXT), constant(file_name, count))
