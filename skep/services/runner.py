@@ -66,17 +66,15 @@ class Services:
 
     def call_hooks(self, table: HudiTable, done: Iterable[Done]) -> None:
         """Calls the hooks for the commits among `done`. An error of a hook is logged: the commit is complete."""
-        commits = [each.commit for each in done if each.commit is not None]
-        fresh = table.reload() if commits else table
-        for instant, metadata in commits:
-            committed = Committed(fresh, instant, metadata, fresh.schema())
+        for committed in (each.committed for each in done if each.committed is not None):
+            after = committed
             for hook in self.hooks:
                 try:
-                    committed = hook(committed) or committed
+                    after = hook(after) or after
                 except Exception as error:
-                    log.exception("table %s: a hook failed after %s", table.config.name, instant.requested_time)
-                    events = table.context.events
-                    events.emit("service.hook_failed", instant=instant.requested_time, error=repr(error))
+                    time = committed.instant.requested_time
+                    log.exception("table %s: a hook failed after %s", table.config.name, time)
+                    table.context.events.emit("service.hook_failed", instant=time, error=repr(error))
 
     def after_commit(self, table: HudiTable) -> CommitHook:
         """A hook that runs what is due. It comes before those that sync and gives them the table after the services.

@@ -122,7 +122,7 @@ def _first_unclean(table: HudiTable, commits: tuple[Instant, ...]) -> Instant | 
         if commit.action is not Action.REPLACE_COMMIT:
             continue
         replaced = table.commit_metadata(commit).partition_to_replace_file_ids or {}
-        if any(table.context.runner.map(partial(_any_there, table), replaced.items())):
+        if any(table.context.threads.map(partial(_any_there, table), replaced.items())):
             return commit
     return None
 

@@ -57,7 +57,7 @@ def clean(table: HudiTable) -> list[Cleaned]:
     """Finishes pending cleans, then plans one and executes it. Returns those that completed."""
     done = execute_pending_cleans(table)
     instant = schedule_clean(table)
-    if instant is not None and (cleaned := execute_clean(table.reload(), instant)) is not None:
+    if instant is not None and (cleaned := execute_clean(table, instant)) is not None:
         done.append(cleaned)
     return done
 
@@ -100,9 +100,8 @@ def plan_clean(table: HudiTable) -> CleanerPlan:
         view = table.view(metadata=False)
         protected = protected_files(table)
         partitions = _partitions(table, view, earliest, table.options)
-        view.states  # noqa: B018 - read once, before the threads ask for it
         delete = partial(_files_of_partition, view, retention, earliest, protected)
-        found = dict(zip(partitions, table.context.runner.map(delete, partitions), strict=True))
+        found = dict(zip(partitions, table.context.threads.map(delete, partitions), strict=True))
     return CleanerPlan(
         earliest_instant_to_retain=_action_instant(earliest) if earliest else None,
         last_completed_commit_timestamp=last.requested_time if last else BEFORE_ALL,

@@ -81,9 +81,8 @@ def files_to_delete(
     if earliest is None and not retention.is_by_versions:
         return []
     stale = _by_versions(retention.number) if retention.is_by_versions else _by_time(earliest)
-    going = [
-        slice_ for group in groups for slice_ in stale(group) if not any(name in protected for name in _names(slice_))
-    ]
+    kept = frozenset(protected)
+    going = [slice_ for group in groups for slice_ in stale(group) if kept.isdisjoint(slice_.file_names)]
     changes = _change_logs(files)
     paths = {path for slice_ in going for path in _paths(slice_)}
     paths.update(
@@ -137,10 +136,6 @@ def _paths(slice_: FileSlice) -> Iterator[str]:
     if slice_.base_file is not None:
         yield slice_.base_file.path
     yield from (log.path for log in slice_.log_files)
-
-
-def _names(slice_: FileSlice) -> Iterator[str]:
-    return (path.rpartition("/")[2] for path in _paths(slice_))
 
 
 def _change_logs(files: Collection[FileStatus]) -> dict[tuple[str, InstantTime], list[str]]:

@@ -8,55 +8,40 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 
-from skep_table.basefile import BaseFileOptions
 from skep_table.commit.changes import is_clustering
 from skep_table.commit.instants import request_plan
 from skep_table.commit.recovery import finish_interrupted
 from skep_table.commit.writable import check_writable, prepared
-from skep_table.errors import CommitConflictError, UnsupportedError
+from skep_table.errors import UnsupportedError
 from skep_table.keys.buckets import GroupNames
-from skep_table.merge import MergeRule
-from skep_table.names import FileGroupId, join
+from skep_table.names import FileGroupId
 from skep_table.options import Options
 from skep_table.services.cluster_files import ClusterJob, GroupTask, cluster_group
 from skep_table.services.cluster_options import EXECUTION_STRATEGY, SORT_COLUMNS, TARGET_FILE_BYTES, known_class
 from skep_table.services.cluster_plan import check_sort_columns, plan_clustering
-from skep_table.services.execution import Execution, extra_of
+from skep_table.services.execution import Execution, delete_unreadable
+from skep_table.services.planned_slices import PlannedSlices
+from skep_table.services.rewriting import Rewritten, context_of, metadata_of
 from skep_table.services.strategies import EXECUTION_GROUP, find_strategy
 from skep_table.table import HudiTable
 from skep_table.timeline.instant import Action, Instant
-from skep_table.timeline.metadata import CommitMetadata, WriteOperation, WriteStat
-from skep_table.timeline.plans import ClusteringGroup, ClusteringPlan, RequestedReplaceMetadata, SliceInfo
-from skep_table.timeline.write import delete_pending
+from skep_table.timeline.metadata import WriteOperation
+from skep_table.timeline.plans import ClusteringGroup, ClusteringPlan, RequestedReplaceMetadata
 from skep_table.view import FileSlice
-from skep_table.write.context import WriteContext
 from skep_table.write.options import INDEX_TYPE
 
 log = logging.getLogger("skep.cluster")
 
 
-@dataclass(frozen=True, slots=True)
-class Clustered:
-    """A completed clustering."""
-
-    instant: Instant
-    metadata: CommitMetadata
-
-    @property
-    def replaced(self) -> int:
-        """File groups that it replaced."""
-        return sum(map(len, (self.metadata.partition_to_replace_file_ids or {}).values()))
-
-
-def cluster(table: HudiTable) -> list[Clustered]:
+def cluster(table: HudiTable) -> list[Rewritten]:
     """Executes pending plans, then plans a clustering and executes it."""
     done = execute_pending_clusterings(table)
     instant = schedule_clustering(table)
-    if instant is not None and (clustered := execute_clustering(table.reload(), instant)) is not None:
+    if instant is not None and (clustered := execute_clustering(table, instant)) is not None:
         done.append(clustered)
     return done
 
@@ -91,38 +76,40 @@ def pending_clusterings(table: HudiTable) -> list[Instant]:
     return [i for i in table.timeline.pending().of(Action.REPLACE_COMMIT, Action.CLUSTERING) if is_clustering(table, i)]
 
 
-def execute_pending_clusterings(table: HudiTable) -> list[Clustered]:
+def execute_pending_clusterings(table: HudiTable) -> list[Rewritten]:
     """Executes the pending clusterings, also those whose executor died."""
     table = table.reload()
     done = [execute_clustering(table, instant) for instant in pending_clusterings(table)]
     return [clustered for clustered in done if clustered is not None]
 
 
-def execute_clustering(table: HudiTable, instant: Instant) -> Clustered | None:
+def execute_clustering(table: HudiTable, instant: Instant) -> Rewritten | None:
     """Executes a planned clustering. None when it was completed or rolled back meanwhile.
 
     CommitConflictError when a file that it is to replace was written to since: the plan is taken off the timeline then.
     """
     plan = _plan_of(table, instant)
     if plan is None:
-        _forget(table, instant)
+        delete_unreadable(table, instant, _plan_of)
         return None
-    check = partial(_check_inputs, plan=plan)
+    inputs = PlannedSlices(table, instant, _inputs_of(plan))
+
+    def check(fresh: HudiTable) -> None:
+        check_writable(fresh.config, fresh.storage.root)
+        inputs.check(fresh)
+
     execution = Execution.begin(table, instant, check)
     if execution is None:
         return None
     with execution, table.context.events.step("cluster", instant=instant.requested_time) as found:
-        job = _job(execution.table, execution.instant, plan)
-        tasks = _tasks(execution.table, plan)
-        stats = table.context.runner.map(partial(cluster_group, job), tasks)
-        metadata = _metadata(
-            plan, [stat for written in stats for stat in written], extra_of(execution.table, job.context.schema)
-        )
-        done = execution.complete(metadata)
-        clustered = Clustered(done, metadata)
-        found.update(replaced=clustered.replaced, files=len(metadata.stats))
+        table = execution.table
+        job = _job(table, execution.instant, plan)
+        written = table.context.runner.map(partial(cluster_group, job), _tasks(plan, inputs.slices))
+        metadata = metadata_of(table, job.context, [stat for stats in written for stat in stats])
+        clustered = execution.complete(replace(metadata, partition_to_replace_file_ids=_replaced(inputs.slices)))
+        found.update(replaced=clustered.replaced, files=clustered.slices)
     name, time = table.config.name, instant.requested_time
-    log.info("table %s: %s clustered %d file groups into %d", name, time, clustered.replaced, len(metadata.stats))
+    log.info("table %s: %s clustered %d file groups into %d", name, time, clustered.replaced, clustered.slices)
     return clustered
 
 
@@ -131,47 +118,23 @@ def _plan_of(table: HudiTable, instant: Instant) -> ClusteringPlan | None:
     return requested.clustering_plan if requested else None
 
 
-def _forget(table: HudiTable, instant: Instant) -> None:
-    """Deletes the instant of a plan that can't be read: it was never finished, or is deleted already."""
-    with table.context.locked():
-        if _plan_of(table.reload(), instant) is None:
-            delete_pending(table, instant)
+def _inputs_of(plan: ClusteringPlan) -> dict[FileGroupId, frozenset[str]]:
+    """The names of the files of each slice."""
+    return {
+        FileGroupId(slice_.partition_path or "", slice_.file_id or ""): frozenset(
+            path.rpartition("/")[2] for path in (slice_.data_file_path, *slice_.delta_file_paths) if path
+        )
+        for group in plan.input_groups
+        for slice_ in group.slices
+    }
 
 
-def _slices_of(plan: ClusteringPlan) -> dict[str, dict[str, SliceInfo]]:
-    """Partition path → file id → slice."""
-    found: dict[str, dict[str, SliceInfo]] = defaultdict(dict)
-    for group in plan.input_groups:
-        for slice_ in group.slices:
-            found[slice_.partition_path or ""][slice_.file_id or ""] = slice_
-    return found
-
-
-def _check_inputs(table: HudiTable, plan: ClusteringPlan) -> None:
-    """The slices to replace are still those that are read."""
-    check_writable(table.config, table.storage.root)
-    view = table.view(metadata=False)
-    for partition, planned in _slices_of(plan).items():
-        current = {slice_.file_id: slice_ for slice_ in view.slices(partition) if slice_.file_id in planned}
-        for file_id, info in planned.items():
-            slice_ = current.get(file_id)
-            if slice_ is None or _names(slice_) != _planned_names(info):
-                raise CommitConflictError(
-                    f"table {table.config.name}: {join(partition, file_id)} was written to or replaced since its"
-                    " clustering was planned",
-                    hint="plan it again",
-                    table=table.config.name,
-                    path=join(partition, file_id),
-                )
-
-
-def _names(slice_: FileSlice) -> set[str]:
-    base = {str(slice_.base_file.name)} if slice_.base_file else set()
-    return base | {str(log.name) for log in slice_.log_files}
-
-
-def _planned_names(info: SliceInfo) -> set[str]:
-    return {path.rpartition("/")[2] for path in (info.data_file_path, *info.delta_file_paths) if path}
+def _replaced(groups: Iterable[FileGroupId]) -> dict[str, tuple[str, ...]]:
+    """The file ids by partition path."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for partition, file_id in groups:
+        found[partition].append(file_id)
+    return {partition: tuple(ids) for partition, ids in sorted(found.items())}
 
 
 def _job(table: HudiTable, instant: Instant, plan: ClusteringPlan) -> ClusterJob:
@@ -181,26 +144,13 @@ def _job(table: HudiTable, instant: Instant, plan: ClusteringPlan) -> ClusterJob
     strategy = None if name in ("", built_in) else find_strategy(EXECUTION_GROUP, name, EXECUTION_STRATEGY, [built_in])
     columns = Options(params).value(SORT_COLUMNS)
     check_sort_columns(table, columns)
-    schema = table.stored_schema()
-    context = WriteContext(
-        storage=table.storage,
-        format=table.format,
-        instant_time=instant.requested_time,
-        operation=WriteOperation.CLUSTER,
-        schema=schema,
-        rule=MergeRule.of(table.config, table.options).with_defaults(schema),
-        files=BaseFileOptions.of(table.options, meta=table.config.populate_meta_fields),
-        max_file_bytes=table.options.value(TARGET_FILE_BYTES),
-        combine=False,
-    )
-    return ClusterJob(table, context, params, dict(table.options), strategy)
+    context = context_of(table, instant, WriteOperation.CLUSTER, table.options.value(TARGET_FILE_BYTES))
+    return ClusterJob(table, context, params, strategy)
 
 
-def _tasks(table: HudiTable, plan: ClusteringPlan) -> list[GroupTask]:
+def _tasks(plan: ClusteringPlan, slices: Mapping[FileGroupId, FileSlice]) -> list[GroupTask]:
     """Largest group first."""
-    view = table.view(metadata=False)
-    current = {slice_.group: slice_ for partition in _slices_of(plan) for slice_ in view.slices(partition)}
-    tasks = [task for number, group in enumerate(plan.input_groups) for task in _tasks_of_group(number, group, current)]
+    tasks = [task for number, group in enumerate(plan.input_groups) for task in _tasks_of_group(number, group, slices)]
     return sorted(tasks, key=lambda task: -sum(slice_.size_bytes for slice_ in task.slices))
 
 
@@ -212,15 +162,3 @@ def _tasks_of_group(number: int, group: ClusteringGroup, current: Mapping[FileGr
         found[partition].append(current[FileGroupId(partition, info.file_id or "")])
     outputs = max(1, (group.num_output_file_groups or 1) // max(1, len(found)))
     return [GroupTask(number, partition, tuple(slices), outputs) for partition, slices in found.items()]
-
-
-def _metadata(plan: ClusteringPlan, stats: list[WriteStat], extra: Mapping[str, str]) -> CommitMetadata:
-    written: dict[str, list[WriteStat]] = defaultdict(list)
-    for stat in stats:
-        written[stat.partition_path].append(stat)
-    return CommitMetadata(
-        partition_to_write_stats={path: tuple(found) for path, found in sorted(written.items())},
-        operation_type=WriteOperation.CLUSTER,
-        extra_metadata=extra,
-        partition_to_replace_file_ids={path: tuple(ids) for path, ids in sorted(_slices_of(plan).items())},
-    )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from operator import itemgetter
 
@@ -48,7 +48,6 @@ class ClusterJob:
     table: HudiTable
     context: WriteContext
     params: Mapping[str, str]
-    options: Mapping[str, str] = field(default_factory=dict)
     strategy: ExecutionStrategy | None = None
 
 
@@ -61,7 +60,7 @@ def cluster_group(job: ClusterJob, task: GroupTask) -> tuple[WriteStat, ...]:
     columns = given.value(SORT_COLUMNS)
     if not columns:
         return _write(job, task, rows, _rows_in_footers(job, task))
-    options = Options(job.options)
+    options = job.table.options
     with RowSpool(columns, options.value(MERGE_BYTES), options.value(SPILL_FOLDER)) as spool:
         for batch in rows:
             spool.add(batch)
@@ -70,7 +69,7 @@ def cluster_group(job: ClusterJob, task: GroupTask) -> tuple[WriteStat, ...]:
 
 
 def _rows(job: ClusterJob, slice_: FileSlice) -> Iterator[pa.RecordBatch]:
-    return read_slice(job.table, slice_, schema=job.context.schema.with_meta(), options=job.options)
+    return read_slice(job.table, slice_, schema=job.context.schema.with_meta())
 
 
 def _rows_in_footers(job: ClusterJob, task: GroupTask) -> int:

@@ -82,9 +82,8 @@ def plan_clustering(table: HudiTable) -> RequestedReplaceMetadata | None:
     chosen_by = options_key(options, _CHOOSE_CANDIDATES)
     changed = uncovered_partitions(table, _earlier_plans(table), chosen_by) if by_partition else None
     partitions = choose_partitions(view.partitions() if changed is None else changed, options)
-    view.states  # noqa: B018 - read once, before threads use it
     ordered_by = _ordered_by(table, params)
-    scanned = table.context.runner.map(
+    scanned = table.context.threads.map(
         partial(_groups_of, table, view, strategy, sizes, ordered_by, options), partitions
     )
     found = [(path, group) for path, (of_path, _) in zip(partitions, scanned, strict=True) for group in of_path]

@@ -14,7 +14,7 @@ from skep_table.timeline.plans import CompactionOperation, CompactionPlan
 from skep_table.view import FileSlice, FileView
 from skep_table.write.options import MAX_FILE_BYTES
 
-_PLAN_VERSION = 2  # paths are file names
+PLAN_VERSION = 2  # paths are file names
 
 Choose = Callable[[Sequence[CompactionOperation]], Sequence[CompactionOperation]]
 """Which slices are compacted, in which order, out of all that could be."""
@@ -31,21 +31,23 @@ def plan_compaction(table: HudiTable, choose: Choose = every_slice) -> Compactio
     Lists the partitions that may have logs which no earlier plan has seen (see `plan_scope`).
     """
     view = table.view(metadata=False)
-    view.states  # noqa: B018 - read once, before threads use it
     partitions = uncovered_partitions(table, _earlier_plans(table))
     if partitions is None:
         partitions = view.partitions()
     candidates_of = partial(_candidates_of, table, view, table.options.value(MAX_FILE_BYTES))
-    found = table.context.runner.map(candidates_of, partitions)
+    found = table.context.threads.map(candidates_of, partitions)
     operations = [operation for of_partition in found for operation in of_partition]
     chosen = choose(operations)
     if not chosen:
         return None
     planned = {(each.partition_path, each.file_id) for each in chosen}
     left = {each.partition_path or "" for each in operations if (each.partition_path, each.file_id) not in planned}
-    return CompactionPlan(
-        operations=tuple(chosen), extra_metadata=coverage_of(table, view, left), version=_PLAN_VERSION
-    )
+    return CompactionPlan(operations=tuple(chosen), extra_metadata=coverage_of(table, view, left), version=PLAN_VERSION)
+
+
+def compaction_plan(table: HudiTable, instant: Instant) -> CompactionPlan | None:
+    """The plan of a compaction or log compaction; None when its file is empty or missing."""
+    return table.requested_plan(CompactionPlan, instant)
 
 
 def _earlier_plans(table: HudiTable) -> Iterator[tuple[Instant, Mapping[str, str] | None]]:
@@ -59,13 +61,14 @@ def _earlier_plans(table: HudiTable) -> Iterator[tuple[Instant, Mapping[str, str
 
 def _candidates_of(table: HudiTable, view: FileView, file_bytes: int, partition: str) -> list[CompactionOperation]:
     return [
-        _operation(table, group.slices[0], file_bytes)
+        operation_of(table, group.slices[0], file_bytes)
         for group in view.file_groups(partition)
         if group.pending_compaction is None and group.pending_clustering is None and group.slices[0].log_files
     ]
 
 
-def _operation(table: HudiTable, slice_: FileSlice, file_bytes: int) -> CompactionOperation:
+def operation_of(table: HudiTable, slice_: FileSlice, file_bytes: int) -> CompactionOperation:
+    """A slice as a plan names it. `file_bytes` stands in for the size of a base file that is not there yet."""
     source = source_of(table, slice_, table.options)
     whole = with_source_size(table, slice_, table.options)
     return CompactionOperation(

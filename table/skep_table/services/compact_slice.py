@@ -5,44 +5,36 @@ A function of plain values, independent of Spark. Rows keep their meta columns b
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from skep_table.basefile import read_footer
 from skep_table.errors import FormatError
 from skep_table.instant_time import BEFORE_ALL
 from skep_table.names import BaseFileName, LogFileName, MarkerType, join
+from skep_table.services.rewriting import RewriteJob
 from skep_table.slices import read_slice
 from skep_table.slices.counts import MergeCounts
-from skep_table.table import HudiTable
 from skep_table.timeline.metadata import WriteStat
 from skep_table.timeline.plans import CompactionOperation
 from skep_table.view import BaseFile, FileSlice, LogFile
-from skep_table.write.context import WriteContext
+from skep_table.write.candidates import CandidateFile
 from skep_table.write.files import BaseFiles, OpenFile, renamed
 from skep_table.write.profile import Bucket
 
 
-@dataclass(frozen=True, slots=True)
-class CompactionJob:
-    """What all slices of one compaction share."""
-
-    table: HudiTable
-    context: WriteContext
-    options: Mapping[str, str] = field(default_factory=dict)
-
-
-def compact_slice(job: CompactionJob, task: tuple[int, CompactionOperation]) -> WriteStat:
+def compact_slice(job: RewriteJob, task: tuple[int, CompactionOperation]) -> WriteStat:
     """Writes the merged slice. Needs no listing: the plan names all files. Raises what reading and storage raise."""
     number, operation = task
     slice_ = slice_of(operation)
-    files = BaseFiles(job.context, Bucket(number, slice_.partition_path, slice_.file_id))
+    base = slice_.base_file
+    before = CandidateFile(slice_.file_id, base.path if base else "", slice_.base_instant, 0)
+    files = BaseFiles(job.context, Bucket(number, slice_.partition_path, slice_.file_id, before))
     counts = MergeCounts()
     schema = job.context.schema.with_meta()
-    kind = MarkerType.CREATE if slice_.base_file is None else MarkerType.MERGE
+    kind = MarkerType.CREATE if base is None else MarkerType.MERGE
     with files.open(slice_.file_id, kind) as file:
         known: bool | None = None
-        for batch in read_slice(job.table, slice_, schema=schema, options=job.options, counts=counts):
+        for batch in read_slice(job.table, slice_, schema=schema, counts=counts):
             if known is None:
                 known = counts.keeps_keys and _continues_keys(job, slice_, file)
             file.writer.write(renamed(batch, file.name), new_keys=counts.beyond_base or not known)
@@ -80,7 +72,7 @@ def _no_name(name: str, operation: CompactionOperation) -> FormatError:
     )
 
 
-def _continues_keys(job: CompactionJob, slice_: FileSlice, file: OpenFile) -> bool:
+def _continues_keys(job: RewriteJob, slice_: FileSlice, file: OpenFile) -> bool:
     if slice_.base_file is None:
         return False
     return file.writer.continue_keys(read_footer(job.table.storage, slice_.base_file.path))

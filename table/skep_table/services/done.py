@@ -5,24 +5,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from skep_table.errors import CommitConflictError, SkepError
+from skep_table.hooks import Committed
 from skep_table.services.archive_plan import ArchivePlan
 from skep_table.services.clean import Cleaned
-from skep_table.services.cluster import Clustered
-from skep_table.services.compact import Compacted
+from skep_table.services.rewriting import Rewritten
+from skep_table.table import HudiTable
 from skep_table.timeline.instant import Instant
-from skep_table.timeline.metadata import CommitMetadata
 from skep_table.write.result import WriteResult
 
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """One result: completed, planned, put off or failed. `commit` is set where readers see other files after it."""
+    """One result: completed, planned, put off or failed. `committed` is set where readers see other files after it."""
 
     service: str
     instant: str | None
     state: str
     what: str
-    commit: tuple[Instant, CommitMetadata] | None = None
+    committed: Committed | None = None
     error: Exception | None = None
 
 
@@ -47,28 +47,28 @@ def scheduled(service: str, instant: Instant) -> Done:
     return Done(service, instant.requested_time, "scheduled", "planned, to be executed")
 
 
-def compacted(found: Compacted) -> Done:
+def compacted(found: Rewritten) -> Done:
     """A completed compaction."""
     what = f"{_count(found.slices, 'file slice')} compacted"
-    return Done("compact", found.instant.requested_time, "completed", what, (found.instant, found.metadata))
+    return Done("compact", found.instant.requested_time, "completed", what, _committed(found.table, found))
 
 
-def logs_compacted(found: Compacted) -> Done:
+def logs_compacted(found: Rewritten) -> Done:
     """A completed log compaction."""
     what = f"the logs of {_count(found.slices, 'file slice')} merged"
-    return Done("log-compact", found.instant.requested_time, "completed", what, (found.instant, found.metadata))
+    return Done("log-compact", found.instant.requested_time, "completed", what, _committed(found.table, found))
 
 
-def clustered(found: Clustered) -> Done:
+def clustered(found: Rewritten) -> Done:
     """A completed clustering."""
     what = f"{_count(found.replaced, 'file group')} rewritten as {len(found.metadata.stats)}"
-    return Done("cluster", found.instant.requested_time, "completed", what, (found.instant, found.metadata))
+    return Done("cluster", found.instant.requested_time, "completed", what, _committed(found.table, found))
 
 
 def expired(found: WriteResult) -> Done:
     """A commit that dropped expired partitions."""
     what = f"{_count(len(found.partitions), 'partition')} dropped"
-    return Done("ttl", found.instant.requested_time, "completed", what, (found.instant, found.metadata))
+    return Done("ttl", found.instant.requested_time, "completed", what, _committed(found.table, found))
 
 
 def cleaned(found: Cleaned) -> Done:
@@ -79,6 +79,10 @@ def cleaned(found: Cleaned) -> Done:
 def archived(found: ArchivePlan) -> Done:
     """Instants that were archived."""
     return Done("archive", None, "completed", f"{_count(len(found.instants), 'instant')} archived")
+
+
+def _committed(table: HudiTable | None, found: Rewritten | WriteResult) -> Committed | None:
+    return None if table is None else Committed(table, found.instant, found.metadata, table.schema())
 
 
 def _count(number: int, what: str) -> str:

@@ -23,9 +23,7 @@ from skep_table.commit.rollback import roll_back
 from skep_table.commit.states import CLAIM, DISCARD, GIVE_BACK, TAKE_OVER, YIELD, CommitKind, CommitState
 from skep_table.commit.writable import check_version, drop_metadata_table
 from skep_table.errors import CommitConflictError, SkepError, storage_failure
-from skep_table.schema.avro import avro_text
-from skep_table.schema.types import Schema
-from skep_table.slices.history import schema_with_ids
+from skep_table.services.rewriting import Rewritten
 from skep_table.table import HudiTable
 from skep_table.timeline.instant import Instant, State
 from skep_table.timeline.metadata import CommitMetadata, WriteOperation
@@ -90,9 +88,10 @@ class Execution(PendingCommit):
         if self.committed is None and isinstance(error, OSError) and not isinstance(error, SkepError):
             raise storage_failure(f"table {self.table.config.name}: {self.instant.action.value}", error) from error
 
-    def complete(self, metadata: CommitMetadata) -> Instant:
+    def complete(self, metadata: CommitMetadata) -> Rewritten:
         """Makes the result visible. CommitConflictError when another executor took over, or the plan does not fit."""
-        return self._finish(metadata)
+        instant = self._finish(metadata)
+        return Rewritten(instant, self.committed or metadata, self.after or self.table)
 
     # -- steps
 
@@ -209,9 +208,13 @@ def pending_instant(table: HudiTable, planned: Instant) -> Instant | None:
     return next((instant for instant in pending if instant.requested_time == time), None)
 
 
-def extra_of(table: HudiTable, schema: Schema) -> dict[str, str]:
-    """The extra metadata of a commit that rewrites rows: the columns, which stay as they are."""
-    return {**schema_with_ids(table), "schema": avro_text(schema)}
+def delete_unreadable(
+    table: HudiTable, instant: Instant, plan_of: Callable[[HudiTable, Instant], object | None]
+) -> None:
+    """Deletes the instant of a plan that can't be read: it was never finished, or is deleted already."""
+    with table.context.locked():
+        if plan_of(table.reload(), instant) is None:
+            delete_pending(table, instant)
 
 
 def _refuse_while_active(table: HudiTable, instant: Instant) -> None:

@@ -15,7 +15,8 @@ from skep_table.services.compact import check_compactable, pending_compactions
 from skep_table.services.compact_plan import plan_compaction
 from skep_table.services.compact_strategy import chooser
 from skep_table.services.done import Done, planned, scheduled
-from skep_table.services.log_compact import pending_log_compactions, plan_log_compaction
+from skep_table.services.log_compact import pending_log_compactions
+from skep_table.services.log_compact_plan import plan_log_compaction
 from skep_table.services.ttl import expired_partitions, expires
 from skep_table.table import HudiTable
 from skep_table.timeline.instant import Action

@@ -14,7 +14,6 @@ from skep_table.table import HudiTable
 from skep_table.timeline.instant import Action, Instant, State
 from skep_table.timeline.plans import SavepointMetadata, SavepointPartitionMetadata
 from skep_table.timeline.write import complete, delete_completed, delete_pending, transition_to_inflight
-from skep_table.view import FileSlice
 
 
 def create_savepoint(
@@ -80,8 +79,7 @@ def check_savepoint(table: HudiTable, time: InstantTime | None) -> Instant:
 def _metadata(table: HudiTable, instant: Instant, user: str, comments: str) -> SavepointMetadata:
     view = table.view(as_of=instant.requested_time, metadata=False)
     partitions = view.partitions()
-    view.states  # noqa: B018 - read once, before the threads ask for it
-    slices = dict(zip(partitions, table.context.runner.map(view.slices, partitions), strict=True))
+    slices = dict(zip(partitions, table.context.threads.map(view.slices, partitions), strict=True))
     return SavepointMetadata(
         savepointed_by=user,
         savepointed_at=int(table.context.clock.now().timestamp() * 1000),
@@ -89,13 +87,8 @@ def _metadata(table: HudiTable, instant: Instant, user: str, comments: str) -> S
         partition_metadata={
             partition: SavepointPartitionMetadata(
                 partition_path=partition,
-                savepoint_data_file=tuple(name for slice_ in found for name in _names(slice_)),
+                savepoint_data_file=tuple(name for slice_ in found for name in slice_.file_names),
             )
             for partition, found in slices.items()
         },
     )
-
-
-def _names(slice_: FileSlice) -> list[str]:
-    base = [str(slice_.base_file.name)] if slice_.base_file else []
-    return base + [str(log.name) for log in slice_.log_files]

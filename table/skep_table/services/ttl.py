@@ -105,10 +105,9 @@ def _before(table: HudiTable, view: FileView, partitions: list[str], strategy: E
     bound = format_instant_time(table.context.clock.now() - timedelta(days=days), table.config.timezone)
     times: Iterable[InstantTime | None]
     if strategy is Expiry.KEEP_BY_CREATION_TIME:
-        times = table.context.runner.map(partial(_created, table), partitions)
+        times = table.context.threads.map(partial(_created, table), partitions)
     else:
-        view.states  # noqa: B018 - read once, before threads use it
-        times = _with_commits(table, partitions, table.context.runner.map(partial(_last_write, view), partitions))
+        times = _with_commits(table, partitions, table.context.threads.map(partial(_last_write, view), partitions))
     found = sorted((time, path) for time, path in zip(times, partitions, strict=True) if time and time.is_before(bound))
     return [path for _, path in found]
 
@@ -132,7 +131,7 @@ def _with_commits(
     """Delta commits leave no base file: the commits of the active timeline count, too."""
     last: dict[str, InstantTime] = {}
     for instant in table.timeline.data().completed():
-        last.update(dict.fromkeys(table.commit_metadata(instant).partition_to_write_stats, instant.requested_time))
+        last.update(dict.fromkeys(table.commit_partitions(instant), instant.requested_time))
     return [max(time, last.get(path, time)) if time else None for path, time in zip(partitions, times, strict=True)]
 
 

@@ -48,13 +48,15 @@ class TimelineFiles:
 
     `completed_ms`: when the completed file of each write was modified, in milliseconds; in layout 1 that is when it
     completed. `properties`: the table's property file, None in layouts that keep the timeline in another folder.
-    `folders` are the names of the folders in `.hoodie`, None in those layouts.
+    `folders` are the names of the folders in `.hoodie`, None in those layouts. `log_compactions` are the requested
+    times of the log compactions, pending ones and those completed as delta commits.
     """
 
     completed_ms: Mapping[InstantTime, int] = field(default_factory=dict)
     properties: FileStatus | None = None
     latest_ms: int = 0
     folders: frozenset[str] | None = None
+    log_compactions: frozenset[InstantTime] = frozenset()
 
     @property
     def properties_are_settled(self) -> bool:
@@ -232,6 +234,7 @@ def load_timeline(
     """The active timeline by one listing of its folder; no instant file is opened."""
     furthest: dict[tuple[InstantTime, Action], Instant] = {}
     properties, latest, completed_ms = None, 0, {}
+    log_compactions = set()
     listed = storage.list_folder(layout.folder)
     for file in listed.files:
         latest = max(latest, file.modified_ms)
@@ -239,6 +242,8 @@ def load_timeline(
         if instant is None:
             properties = file if file.path == PROPERTIES_PATH else properties
             continue
+        if instant.action is Action.LOG_COMPACTION:
+            log_compactions.add(instant.requested_time)
         if instant.is_completed and instant.action in DATA_ACTIONS:
             completed_ms[instant.requested_time] = file.modified_ms
         if layout.has_completion_times and instant.is_completed and instant.completion_time is None:
@@ -250,7 +255,7 @@ def load_timeline(
         if known is None or known.state < instant.state:
             furthest[key] = instant
     folders = frozenset(listed.folders) if layout.folder == META_FOLDER else None
-    files = TimelineFiles(completed_ms, properties, latest, folders)
+    files = TimelineFiles(completed_ms, properties, latest, folders, frozenset(log_compactions))
     return Timeline(furthest.values(), layout, archive, files=files)
 
 

@@ -50,6 +50,12 @@ class FileSlice:
         return FileGroupId(self.partition_path, self.file_id)
 
     @property
+    def file_names(self) -> tuple[str, ...]:
+        """The base file and the log files, without the partition path."""
+        base = (str(self.base_file.name),) if self.base_file else ()
+        return (*base, *(str(log.name) for log in self.log_files))
+
+    @property
     def size_bytes(self) -> int:
         """The bytes of the base file and the log files."""
         return (self.base_file.size_bytes if self.base_file else 0) + sum(log.size_bytes for log in self.log_files)

@@ -15,9 +15,9 @@ from skep_table.services.log_compact import (
     execute_log_compaction,
     execute_pending_log_compactions,
     pending_log_compactions,
-    plan_log_compaction,
     schedule_log_compaction,
 )
+from skep_table.services.log_compact_plan import plan_log_compaction
 from skep_table.services.rollback import roll_back_instant
 from skep_table.timeline.instant import Action
 from skep_table.timeline.metadata import WriteOperation

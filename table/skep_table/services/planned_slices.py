@@ -1,0 +1,103 @@
+"""The file slices that the plan of a log compaction or clustering names, as long as they are as it names them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+
+from skep_table.commit.markers import list_markers
+from skep_table.errors import CommitConflictError
+from skep_table.names import FileGroupId, join
+from skep_table.services.execution import pending_instant
+from skep_table.table import HudiTable
+from skep_table.timeline.instant import DATA_ACTIONS, Action, Instant, State
+from skep_table.timeline.timeline import WRITE_ACTIONS
+from skep_table.view import FileSlice
+
+_UNDOING = frozenset({Action.ROLLBACK, Action.RESTORE})
+
+
+class PlannedSlices:
+    """Partitions are listed before the executor takes the table's lock, and under the lock only where something ran
+    beside it since: a write, a rollback, or another service that writes.
+
+    `planned` maps each file group to the names of the files that the plan takes. What the plan's own executors wrote
+    does not count. A log compaction loses a slice, too, for which a compaction is planned.
+    """
+
+    def __init__(
+        self,
+        table: HudiTable,
+        instant: Instant,
+        planned: Mapping[FileGroupId, frozenset[str]],
+    ) -> None:
+        self._instant = instant
+        self._planned = planned
+        self._seen: HudiTable | None = None
+        self.slices: Mapping[FileGroupId, FileSlice] = {}
+        """The slices in the order of `planned`, with the files that the plan names only."""
+        with suppress(CommitConflictError):  # decided under the lock, where the plan is taken off the timeline
+            self._read(table)
+
+    def check(self, table: HudiTable) -> None:
+        """Raises CommitConflictError where a slice of this snapshot, taken under the lock, is not as planned."""
+        if self._seen is None or not _is_quiet(self._seen, table, self._instant):
+            self._read(table)
+
+    def _read(self, table: HudiTable) -> None:
+        self._seen = None
+        view = table.view(metadata=False)
+        partitions = sorted({group.partition_path for group in self._planned})
+        own = _own_files(table, self._instant)
+        current = {
+            slice_.group: slice_
+            for of_partition in table.context.threads.map(view.slices, partitions)
+            for slice_ in of_partition
+        }
+        of_logs = self._instant.action is Action.LOG_COMPACTION
+        taken = view.pending_compaction if of_logs else {}
+        found = {}
+        for group, names in self._planned.items():
+            slice_ = current.get(group)
+            if slice_ is not None and own:
+                slice_ = replace(slice_, log_files=tuple(log for log in slice_.log_files if str(log.name) not in own))
+            if slice_ is None or frozenset(slice_.file_names) != names or group in taken:
+                place = join(*group)
+                happened, service = (
+                    ("written to, or planned for a compaction,", "log compaction")
+                    if of_logs
+                    else ("written to or replaced", "clustering")
+                )
+                raise CommitConflictError(
+                    f"table {table.config.name}: {place} was {happened} since its {service} was planned",
+                    hint="plan it again",
+                    table=table.config.name,
+                    path=place,
+                )
+            found[group] = slice_
+        self._seen, self.slices = table, found
+
+
+def _own_files(table: HudiTable, instant: Instant) -> frozenset[str]:
+    """The names of the files that executors of the plan have written, or begun to."""
+    now = pending_instant(table, instant)
+    if now is None or now.state is State.REQUESTED:
+        return frozenset()
+    return frozenset(marker.file_name for marker in list_markers(table.storage, instant.requested_time) or ())
+
+
+def _is_quiet(before: HudiTable, now: HudiTable, own: Instant) -> bool:
+    """Whether nothing has changed data files between two snapshots, but the executors of the plan `own`."""
+    found = _changing(now, own)
+    return found == _changing(before, own) and not any(
+        instant.action in DATA_ACTIONS | _UNDOING and not instant.is_completed for instant in found
+    )
+
+
+def _changing(table: HudiTable, own: Instant) -> frozenset[Instant]:
+    return frozenset(
+        instant
+        for instant in table.timeline
+        if instant.action in WRITE_ACTIONS | _UNDOING and instant.requested_time != own.requested_time
+    )

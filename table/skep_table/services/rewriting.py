@@ -1,0 +1,72 @@
+"""What the services that rewrite rows share: what their tasks work with, what their commits record, their result."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from skep_table.basefile import BaseFileOptions
+from skep_table.merge import MergeRule
+from skep_table.schema.avro import avro_text
+from skep_table.slices.history import schema_with_ids
+from skep_table.table import HudiTable
+from skep_table.timeline.instant import Instant
+from skep_table.timeline.metadata import CommitMetadata, WriteOperation, WriteStat
+from skep_table.write.context import WriteContext
+
+
+@dataclass(frozen=True, slots=True)
+class Rewritten:
+    """A completed compaction, log compaction or clustering. `table` is the snapshot that it ended with."""
+
+    instant: Instant
+    metadata: CommitMetadata
+    table: HudiTable = field(repr=False, compare=False)
+
+    @property
+    def slices(self) -> int:
+        """File slices that it wrote to."""
+        return len(self.metadata.stats)
+
+    @property
+    def replaced(self) -> int:
+        """File groups that it replaced."""
+        return sum(map(len, (self.metadata.partition_to_replace_file_ids or {}).values()))
+
+
+@dataclass(frozen=True, slots=True)
+class RewriteJob:
+    """What all tasks of one service share."""
+
+    table: HudiTable
+    context: WriteContext
+
+
+def context_of(table: HudiTable, instant: Instant, operation: WriteOperation, max_file_bytes: int) -> WriteContext:
+    """What the tasks of a service write with: the columns and the merge rule of the table as they are."""
+    schema = table.stored_schema()
+    return WriteContext(
+        storage=table.storage,
+        format=table.format,
+        instant_time=instant.requested_time,
+        operation=operation,
+        schema=schema,
+        rule=MergeRule.of(table.config, table.options).with_defaults(schema),
+        files=BaseFileOptions.of(table.options, meta=table.config.populate_meta_fields),
+        max_file_bytes=max_file_bytes,
+        combine=False,
+    )
+
+
+def metadata_of(table: HudiTable, context: WriteContext, stats: Iterable[WriteStat]) -> CommitMetadata:
+    """The commit metadata of a service that wrote with `context`: its stats, and the columns, which stay the same."""
+    written: dict[str, list[WriteStat]] = defaultdict(list)
+    for stat in stats:
+        written[stat.partition_path].append(stat)
+    return CommitMetadata(
+        partition_to_write_stats={path: tuple(found) for path, found in sorted(written.items())},
+        operation_type=context.operation,
+        compacted=context.operation is WriteOperation.COMPACT,
+        extra_metadata={**schema_with_ids(table), "schema": avro_text(context.schema)},
+    )
