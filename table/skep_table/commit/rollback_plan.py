@@ -17,7 +17,7 @@ from skep_table.logfile import BlockType, HeaderKey, read_blocks
 from skep_table.names import BaseFileName, LogFileName
 from skep_table.storage import Storage
 from skep_table.table import HudiTable
-from skep_table.timeline.instant import Action, Instant
+from skep_table.timeline.instant import Action, Instant, State
 from skep_table.timeline.plans import CompactionPlan, InstantInfo, RollbackPlan, RollbackRequest
 
 
@@ -68,6 +68,8 @@ def _written(table: HudiTable, target: Instant, forget: bool) -> set[str]:
         return paths | _slices_started(table, target, metadata.partitions) if table.config.is_mor else paths
     if target.action is Action.COMPACTION:
         return _written_by_compaction(table, target, forget)
+    if target.state is State.REQUESTED:  # tasks start once it is inflight; an attempt that ended has deleted its files
+        return {marker.data_path for marker in list_markers(table.storage, target.requested_time) or ()}
     found = set(files_of_instant(table, target.requested_time))
     if (
         table.config.is_mor

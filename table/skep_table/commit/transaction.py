@@ -192,7 +192,7 @@ class Transaction(PendingCommit):
             self._confirm(done)
             return
         close_markers(fresh.storage, self.instant.requested_time)
-        files = files_of_instant(fresh, self.instant.requested_time)
+        files = [] if self.is_requested else files_of_instant(fresh, self.instant.requested_time)
         upgraded = fresh.format != self.table.format
         if not files or upgraded or not self._is_pending(fresh) or isinstance(error, InputError):
             self._remove(fresh, files)

@@ -87,6 +87,24 @@ def test_writes_compactions_and_rollbacks_go_on_from_there(mor_maker: Any) -> No
     assert compact_logs(mor_maker.table.with_context(**mor_maker.setting(**TWO))) == []
 
 
+def test_logs_that_are_merged_already_are_not_merged_again(mor_maker: Any) -> None:
+    """The files that a log compaction merged stay until the next compaction; only newer ones count."""
+    fill(mor_maker)
+    table = mor_maker.table.with_context(**mor_maker.setting(**TWO))
+    (first,) = compact_logs(table)
+    files = slice_of(mor_maker).file_names
+    assert compact_logs(table) == []
+    assert slice_of(mor_maker).file_names == files
+    mor_maker.upsert(5, "p/a")
+    (second,) = compact_logs(table)
+    assert set(blocks_that_count(mor_maker)) == {second.instant.requested_time}
+    assert compact_logs(table) == []
+    roll_back_instant(table, second.instant.requested_time)
+    assert blocks_that_count(mor_maker)[0] == first.instant.requested_time
+    assert len(compact_logs(table)) == 1
+    assert mor_maker.rows() == {"p/a": 5, "p/b": 4, "p/d": 1}
+
+
 def test_few_log_files_are_left_alone(mor_maker: Any) -> None:
     fill(mor_maker)
     assert plan_log_compaction(mor_maker.table.with_context(**mor_maker.setting())) is None

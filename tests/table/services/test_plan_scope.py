@@ -13,11 +13,13 @@ from counting_storage import CountingStorage
 
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.errors import SkepError
-from skep_table.services import cluster_plan, compact_plan
+from skep_table.services import cluster_plan, compact_plan, log_compact_plan
 from skep_table.services.cluster import cluster, execute_pending_clusterings, schedule_clustering
 from skep_table.services.cluster_plan import plan_clustering
 from skep_table.services.compact import compact, execute_pending_compactions, schedule_compaction
 from skep_table.services.compact_plan import every_slice, plan_compaction
+from skep_table.services.log_compact import compact_logs, schedule_log_compaction
+from skep_table.services.log_compact_plan import plan_log_compaction
 from skep_table.services.plan_scope import COVERAGE, Coverage
 from skep_table.services.rollback import roll_back_instant
 from skep_table.storage import LocalStorage
@@ -27,7 +29,7 @@ from skep_table.write.local import LocalWriter
 
 SCHEMA = pa.schema([("id", pa.string()), ("part", pa.string()), ("ts", pa.int64())])
 SMALL = {"hoodie.parquet.small.file.limit": 0}
-SORTED = {**SMALL, "hoodie.clustering.plan.strategy.sort.columns": "ts"}
+SORTED = {**SMALL, "hoodie.clustering.plan.strategy.sort.columns": "ts", "hoodie.log.compaction.blocks.threshold": 2}
 PARTITIONS = [f"p{number:02d}" for number in range(12)]
 
 
@@ -189,7 +191,9 @@ def test_no_candidate_is_lost(kind: TableType, seed: int, tmp_path: Path, monkey
         lambda: schedule_clustering(few),
         lambda: execute_pending_clusterings(table),
     ]
-    steps += [schedule, lambda: execute_pending_compactions(table), lambda: compact(table)] if is_mor else []
+    if is_mor:
+        steps += [schedule, lambda: execute_pending_compactions(table), lambda: compact(table)]
+        steps += [lambda: schedule_log_compaction(table), lambda: compact_logs(table)]
     for _ in range(14):
         try:
             chance.choice(steps)()
@@ -197,9 +201,10 @@ def test_no_candidate_is_lost(kind: TableType, seed: int, tmp_path: Path, monkey
             continue  # a step that the table refuses now
         for module, plan, names in (
             (compact_plan, plan_compaction, compacted),
+            (log_compact_plan, plan_log_compaction, compacted),
             (cluster_plan, plan_clustering, clustered),
         ):
-            if module is compact_plan and not is_mor:
+            if module is not cluster_plan and not is_mor:
                 continue
             now = plan(table.reload())
             with monkeypatch.context() as whole:
