@@ -73,6 +73,8 @@ def apply(
     with reported():
         if [table is not None, everything, pending].count(True) != 1:
             raise InputError("give a TABLE, or --all, or --pending for all that are behind")
+        if full and pending:
+            raise InputError("--full goes with a TABLE or --all, --pending syncs what is behind", option="--full")
         check_output(output)
         if table is not None:
             _sync_one(table, scope, output, full=full)

@@ -108,6 +108,14 @@ class EntryScope(SyncScope):
     name: Annotated[str | None, typer.Option("--table", "-t", help="The entry's name; else the table's own.")] = None
 
     @contextmanager
+    def many(self) -> Iterator[Many]:
+        """All tables of the metastore, or of `--database`. InputError for a name: each entry keeps its own."""
+        if self.name is not None:
+            raise InputError("--table names the entry of one table, give its TABLE or PATH", option="--table")
+        with super().many() as many:
+            yield many
+
+    @contextmanager
     def one(self, table: str) -> Iterator[Opened]:
         """The table at a path or of a metastore entry, the entry to sync it to, and the targets."""
         from skep_sync.options import DATABASE, TABLE

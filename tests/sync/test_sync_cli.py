@@ -223,6 +223,19 @@ class TestMany:
     def test_one_of_table_all_and_pending(self, words: list[str]) -> None:
         assert run("sync", *words, "-m", "thrift://127.0.0.1:1").exit_code == 2
 
+    @pytest.mark.parametrize(
+        ("words", "option"),
+        [
+            (["apply", "--all", "--table", "t"], "--table names the entry of one table"),
+            (["apply", "--pending", "--table", "t"], "--table names the entry of one table"),
+            (["status", "--all", "--table", "t"], "--table names the entry of one table"),
+            (["apply", "--pending", "--full"], "--full goes with a TABLE or --all"),
+        ],
+    )
+    def test_options_of_one_table_are_refused_for_many(self, words: list[str], option: str) -> None:
+        refused = run("sync", *words, "-m", "thrift://127.0.0.1:1")
+        assert (refused.exit_code, option in refused.stderr) == (2, True)
+
 
 def test_lock_show_shows_holder_and_waiter(metastore: Metastore, database: str) -> None:
     with held(HmsLock(metastore, database, "t", purpose="20260101000000000"), 5) as lock_id:
