@@ -11,8 +11,10 @@ import pytest
 
 import skep
 from skep.background import wait_for
+from skep.services.modes import Mode, clustering, compaction, log_compaction
 from skep.table import Table
 from skep_table.errors import InputError, OptionError, UnsupportedError
+from skep_table.hooks import Committed
 from skep_table.timeline.instant import Action
 
 PLAN = "hoodie.clustering.plan.strategy."
@@ -132,6 +134,28 @@ def test_services_beside_the_writes_show_the_hooks(tmp_path: Path) -> None:
     assert wait_for(table.path, 60)
     assert table.read(query="read_optimized", columns=["at"]).to_arrow()["at"].to_pylist() == [2]
     assert sorted(reported) == ["COMPACT", "UPSERT"]
+
+
+def test_hooks_receive_the_snapshot_that_each_commit_ended_with(tmp_path: Path, storage_calls: Any) -> None:
+    """The timeline is not listed for them, and the last commit of the snapshot is theirs."""
+    table = make(tmp_path / "t", "MERGE_ON_READ", **{"hoodie.log.compaction.blocks.threshold": 2})
+    received: list[Committed] = []
+    services = replace(table.services(), hooks=[received.append])
+    for at in (2, 3):
+        table.upsert(rows(1, at=at))
+    hudi = services.on(table.hudi.reload())
+    done = log_compaction(Mode())(hudi)
+    done += compaction(Mode())(hudi)
+    done += clustering(Mode())(hudi.with_options({f"{PLAN}sort.columns": "at"}))
+    storage_calls.clear()
+    services.call_hooks(hudi, done)
+    assert storage_calls.timeline_listings() == 0
+    operations = [committed.metadata.operation_type.value for committed in received]
+    assert operations == ["LOG_COMPACT", "COMPACT", "CLUSTER"]
+    for committed in received:
+        last = committed.table.timeline.data().completed().last()
+        assert last == committed.instant
+        assert committed.table.view().partitions() == ["a"]
 
 
 def test_a_commit_remains_whatever_follows_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
