@@ -153,7 +153,6 @@ def _listed(view: FileView, paths: Sequence[str]) -> dict[str, Files | None]:
 
     if not paths:
         return {}
-    _ = view.states  # read once, before threads ask for it
     return dict(zip(paths, each_path(files, paths), strict=True))
 
 

@@ -96,7 +96,6 @@ class ManifestPlanner(Planner):
         from skep_table.query.cleaned import files_deleted, is_outdated
 
         view, storage = self.table.view(), self.table.storage
-        _ = view.states  # read once, before threads ask for it
 
         def wanted(path: str) -> Manifest | None:
             slices = view.slices(path) if path in changes.live else []

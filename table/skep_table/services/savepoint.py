@@ -25,10 +25,10 @@ def create_savepoint(
     """
     with table.context.locked():
         table = prepared(table)
-        check_savepoint(table, time)
-        # A planned clean may delete files of this commit.
-        finish_cleans(table)
-        table = finish_interrupted(table.reload())
+        if table.timeline.pending().of(Action.CLEAN, Action.ROLLBACK, Action.RESTORE).instants:
+            check_savepoint(table, time)
+            finish_cleans(table)  # a planned clean may delete files of this commit
+            table = finish_interrupted(table.reload())
         instant = check_savepoint(table, time)
         metadata = _metadata(table, instant, user, comments)
         savepoint = Instant(instant.requested_time, Action.SAVEPOINT, State.INFLIGHT)
