@@ -12,7 +12,7 @@ from skep_table.table import HudiTable
 
 
 def test_a_savepoint_leaves_the_completion_of_its_commit_as_it_was(write: Callable[..., HudiTable]) -> None:
-    """Its file bears the commit's instant time, and is written later: the commit would be one that completed late."""
+    """Its file has the commit's instant time in its name, and is written later: the commit is no later for it."""
     first = write("t", 1)
     table = write("t", 2)
     saved, last = (instant.requested_time for instant in table.timeline.data())

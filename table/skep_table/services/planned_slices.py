@@ -80,7 +80,7 @@ class PlannedSlices:
 
 
 def _own_files(table: HudiTable, instant: Instant) -> frozenset[str]:
-    """The names of the files that executors of the plan have written, or begun to."""
+    """The names of the files that executors of the plan have written, or started to write."""
     now = pending_instant(table, instant)
     if now is None or now.state is State.REQUESTED:
         return frozenset()

@@ -1,4 +1,4 @@
-"""What services ask of storage: the partitions that changed, each listed once, and none under the table's lock."""
+"""Storage calls of services: the partitions that changed are listed, each once, and not under the table's lock."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ def test_slices_are_listed_again_under_the_lock_where_something_ran_beside(
 
 
 def test_a_write_that_ends_before_its_tasks_start_has_no_files_to_look_for(make: Any) -> None:
-    """Neither where it fails itself, nor where the next writer rolls it back."""
+    """Whether it fails itself or the next writer rolls it back."""
     table, storage = make(TableType.MERGE_ON_READ)
     failed = Transaction.begin(table, Action.DELTA_COMMIT)
     storage.calls.clear()
