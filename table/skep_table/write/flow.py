@@ -241,7 +241,8 @@ class TableWriter:
                 plan = wider
                 continue
             except CommitConflictError as error:
-                label.check(table.reload())
+                if label.batch_id is not None:  # the other write may have been of the same batch
+                    label.check(table.reload())
                 tries.again(error)
             before, table = table, table.reload()
             if _plan_is_outdated(before, table):
