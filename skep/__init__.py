@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from skep.hoodie import load, maintain, open_table, write
     from skep.lake import Lake, connect
+    from skep.rows import Rows
     from skep.services.runner import ServiceWarning
     from skep.spark import register_source
     from skep.sql import SqlResult
     from skep.syncing import SyncWarning
-    from skep.table import Commit, Rows, Table
+    from skep.table import Commit, Table
     from skep_table.errors import SkepError
     from skep_table.signals import exit_on_sigterm
     from skep_table.write.result import WriteResult
@@ -49,7 +50,7 @@ __all__ = [
 _HOMES = {
     "Commit": "skep.table",
     "Lake": "skep.lake",
-    "Rows": "skep.table",
+    "Rows": "skep.rows",
     "ServiceWarning": "skep.services.runner",
     "SkepError": "skep_table.errors",
     "SqlResult": "skep.sql",

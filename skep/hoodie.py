@@ -10,12 +10,13 @@ from functools import partial
 from typing import Any
 
 from skep.locking import checked, lock_by_path
+from skep.rows import Rows
 from skep.schemas import SchemaLike, schema_of
 from skep.services.runner import Services
 from skep.spark import SparkHolder
 from skep.specs import table_spec
 from skep.syncing import TableSyncs, open_queue
-from skep.table import Rows, Table
+from skep.table import Table
 from skep.writing import held, writer_for
 from skep_sync.options import ENABLE, URIS
 from skep_sync.targets import Clients, Target, targets_of

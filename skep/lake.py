@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from skep.sql import SqlResult
+    from skep.statements import LakeSession, StatementResult
     from skep_catalog.embedded import EmbeddedMetastore
     from skep_catalog.entities import Table as Entry
 
@@ -116,6 +117,7 @@ class Lake:
         self._spark = spark or SparkHolder()
         self._embedded: EmbeddedMetastore | None = None
         self._closed = False
+        self._sql: LakeSession | None = None
         queue = partial(open_queue, self.options, self.warehouse)
         self._syncs = TableSyncs(targets_of(self.options), Clients(metastore), queue, self.events)
 
@@ -301,12 +303,26 @@ class Lake:
 
     # -- SQL
 
-    def sql(self, query: str) -> SqlResult:
-        """The answer of a SELECT over tables of the metastore, run by Spark. Evaluated when it is asked for rows."""
-        self._ensure_open()
-        from skep.sql import run
+    def sql(self, text: str) -> SqlResult | StatementResult:
+        """Carries out one SQL statement in Spark's dialect; see the page on SQL for those there are.
 
-        return run(query, self)
+        Queries are run by Spark when they are asked for rows; all other statements take effect now, and their result
+        holds rows and counts. Settings (SET), temporary views and the database of USE last as long as the lake.
+        """
+        self._ensure_open()
+        return self._statements().run(text)
+
+    def _statements(self) -> LakeSession:
+        if self._sql is None:
+            from skep.statements import LakeSession
+
+            self._sql = LakeSession(self)
+        return self._sql
+
+    @property
+    def spark_holder(self) -> SparkHolder:
+        """Provides the session, which is started when it is first needed."""
+        return self._spark
 
     # -- how
 

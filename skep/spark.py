@@ -62,6 +62,11 @@ class SparkHolder:
                 register_source(self._made)
         return self._made
 
+    @property
+    def is_started(self) -> bool:
+        """Whether a session is there already, the caller's or one of this lake."""
+        return self.given is not None or self._made is not None
+
     def stop(self) -> None:
         """Stops the session if it was started here. Calling it again is no error."""
         made, self._made, self._stopped = self._made, None, True

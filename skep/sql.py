@@ -17,6 +17,7 @@ from sqlglot.errors import SqlglotError
 
 from skep.names import TableName
 from skep_catalog.entries import View, view_of
+from skep_sql.columns import names_used
 from skep_table.errors import InputError, StorageError, UnsupportedError
 from skep_table.query.cleaned import DELETED
 from skep_table.query.sql import SqlDialect, parse_reason
@@ -137,15 +138,6 @@ def run(query: str, lake: Tables) -> SqlResult:
     finally:
         for view in views.values():  # the plan of the answer holds the frames themselves
             session.catalog.dropTempView(view)
-
-
-def names_used(tree: exp.Query) -> frozenset[str] | None:
-    """All names that the query mentions, in lower case; None when it may mean columns that it does not name."""
-    if any(not isinstance(star.parent, exp.Count) for star in tree.find_all(exp.Star)):
-        return None
-    if tree.find(exp.Pivot) or any(join.method.upper() == "NATURAL" for join in tree.find_all(exp.Join)):
-        return None
-    return frozenset(identifier.name.lower() for identifier in tree.find_all(exp.Identifier))
 
 
 def _query(lake: Tables, name: TableName, table: Table) -> str:

@@ -2,31 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from skep.rows import Rows
 from skep.services.methods import ServiceMethods
 from skep.services.runner import Services
-from skep.spark import SparkHolder
 from skep.specs import Text, texts
-from skep.writing import writer_for
+from skep.writing import with_constants, writer_for
 from skep_table.errors import InputError
 from skep_table.events import Events
 from skep_table.options import Options
 from skep_table.query.options import QueryType
-from skep_table.query.read import read
 from skep_table.query.request import ReadRequest
-from skep_table.query.result import ReadResult
 from skep_table.schema.types import Schema
 from skep_table.table import HudiTable
 from skep_table.timeline.instant import Action
+from skep_table.timeline.metadata import WriteOperation
 from skep_table.write.flow import TableWriter
 from skep_table.write.result import WriteResult
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    import pyarrow as pa
 
+    from skep.changes import MergeBuilder
     from skep_sync.sync import SyncReport
 
 
@@ -42,21 +42,6 @@ class Commit:
     deleted: int
     files: int
     partitions: tuple[str, ...]
-
-
-class Rows(ReadResult):
-    """The rows of one read. Each `to_…` reads again; nothing is read before."""
-
-    def __init__(self, table: HudiTable, request: ReadRequest, spark: SparkHolder) -> None:
-        inner = read(table, request)
-        super().__init__(inner.schema, inner.to_batches, inner.count)
-        self._table, self._request, self._spark = table, request, spark
-
-    def to_spark(self) -> DataFrame:
-        """A lazy frame of the lake's session; files are read by its tasks."""
-        from skep_writer import to_spark
-
-        return to_spark(self._table, self._request, self._spark.session)
 
 
 class Table(ServiceMethods):
@@ -131,9 +116,23 @@ class Table(ServiceMethods):
         """Adds rows as new files without looking at what is there: for first loads."""
         return self._wrote(self._writer(frame, options).bulk_insert(frame, batch_id=batch_id))
 
-    def insert_overwrite(self, frame: object, *, batch_id: str | None = None, **options: object) -> WriteResult:
-        """Replaces all rows of the partitions that `frame` has rows of."""
-        return self._wrote(self._writer(frame, options).insert_overwrite(frame, batch_id=batch_id))
+    def insert_overwrite(
+        self,
+        frame: object,
+        *,
+        partition: Mapping[str, object] | None = None,
+        batch_id: str | None = None,
+        **options: object,
+    ) -> WriteResult:
+        """Replaces all rows of the partitions that `frame` has rows of, or of those that `partition` names.
+
+        `partition={"day": "2026-01-01"}` replaces what has these values in partition columns, also by no rows. `frame`
+        may lack the columns named there.
+        """
+        if partition is not None:
+            frame = with_constants(frame, partition, self.hudi)
+        writer = self._writer(frame, options)
+        return self._wrote(writer.insert_overwrite(frame, partitions=partition, batch_id=batch_id))
 
     def insert_overwrite_table(self, frame: object, *, batch_id: str | None = None, **options: object) -> WriteResult:
         """Replaces all rows of the table by those of `frame`, which may be read from the table itself."""
@@ -152,9 +151,71 @@ class Table(ServiceMethods):
             return self._wrote(self._writer(keys, options).delete(keys, batch_id=batch_id))
         return self._wrote(self._writer(None, options).delete_where(where, batch_id=batch_id))
 
+    def update(self, *, set: Mapping[str, object], where: str | None = None, **options: object) -> WriteResult:
+        """New values in the rows for which `where` holds, in one commit based on one snapshot.
+
+        `set` gives each column a SQL expression as text (`{"price": "price * 2"}`), or a constant of another type.
+        InputError for key and partition columns, and where the stored row would win by the table's merge rule.
+        """
+        from skep.changes import update
+
+        return update(self, self._services.spark, set, where, options)
+
+    def merge(
+        self,
+        source: object,
+        on: Text,
+        *,
+        target_alias: str = "target",
+        source_alias: str = "source",
+        **options: object,
+    ) -> MergeBuilder:
+        """Joins a frame with the table: see `MergeBuilder` for what becomes of the rows, by one commit.
+
+        `on` names the columns that are equal in both, or is a condition: `"target.id = source.key"`.
+        """
+        from skep.changes import MergeBuilder
+
+        return MergeBuilder(self, self._services.spark, source, on, (target_alias, source_alias), options)
+
     def delete_partitions(self, *partitions: str, batch_id: str | None = None, **options: object) -> WriteResult:
         """Drops whole partitions by their paths; `*` stands for any text. The next clean deletes the files."""
         return self._wrote(self._writer(None, options).delete_partitions(partitions, batch_id=batch_id))
+
+    # -- what statements call, see skep_sql.protocols.Target
+
+    def rows(self, snapshot: HudiTable | None = None, **request: Any) -> Rows:
+        """The rows of a snapshot, None for the newest; `request` are fields of a ReadRequest."""
+        request.setdefault("query", self._query)
+        return Rows(snapshot or self.hudi, ReadRequest(**request), self._services.spark)
+
+    def write(
+        self,
+        operation: WriteOperation,
+        frame: object,
+        options: Mapping[str, object],
+        partitions: Mapping[str, object] | None = None,
+    ) -> WriteResult:
+        """One commit of an operation; `partitions` as of `insert_overwrite`."""
+        if partitions is not None:
+            frame = with_constants(frame, partitions, self.hudi)
+        return self._wrote(self._writer(frame, options).write(operation, frame, partitions=partitions))
+
+    def change(self, compute: Callable[[HudiTable], pa.Table], options: Mapping[str, object]) -> WriteResult:
+        """One commit of the changes that `compute` makes of the table as the write finds it."""
+        return self._wrote(self._writer(None, options).change(compute))
+
+    def delete_computed(self, compute: Callable[[HudiTable], pa.Table], options: Mapping[str, object]) -> WriteResult:
+        """One commit that deletes the rows that `compute` finds."""
+        return self._wrote(self._writer(None, options).delete_computed(compute))
+
+    def delete_where(self, where: str, options: Mapping[str, object]) -> WriteResult:
+        """One commit that deletes the rows for which a predicate holds."""
+        return self._wrote(self._writer(None, options).delete_where(where))
+
+    def drop_partitions(self, partitions: Sequence[str], options: Mapping[str, object]) -> WriteResult:
+        """One commit that drops partitions by their paths."""
+        return self._wrote(self._writer(None, options).delete_partitions(partitions))
 
     @property
     def options(self) -> Options:

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+
+import pyarrow as pa
 
 from skep.services.runner import Services
 from skep_sync.callbacks import callback_hook
 from skep_sync.callbacks.options import ON
 from skep_sync.callbacks.senders import sender_of
+from skep_table.errors import InputError
 from skep_table.events import Events
 from skep_table.hooks import CommitHook
 from skep_table.options import Options
+from skep_table.schema.arrow import to_arrow
 from skep_table.table import HudiTable
 from skep_table.write.context import Memory
 from skep_table.write.flow import TableWriter
 from skep_table.write.given import row_input
 from skep_table.write.local import LocalWriter
+from skep_table.write.row_input import RereadInput
 
 
 def writer_for(
@@ -44,6 +49,38 @@ def held(frame: object, options: Options) -> object:
 
     memory = Memory.of(options)
     return frame if is_spark_frame(frame) else row_input(frame, memory.max_bytes, memory.folder)
+
+
+def with_constants(frame: object, values: Mapping[str, object], table: HudiTable) -> object:
+    """The frame with a column for each value that it lacks, of the type that the table has."""
+    from skep_writer.session import is_spark_frame
+
+    schema, known = to_arrow(table.schema()), table.config.partition_fields
+    for name in values:
+        if name not in known:
+            raise InputError(
+                f"table {table.config.name}: {name} is no partition column",
+                column=name,
+                found=name,
+                expected=", ".join(known) or None,
+            )
+    if is_spark_frame(frame):
+        from skep_writer import with_constants as constants_of_spark
+
+        return constants_of_spark(frame, values, schema)
+    rows = row_input(frame)
+    missing = [name for name in values if name not in rows.schema.names and name in schema.names]
+    if not missing:
+        return rows
+    columns = {name: pa.scalar(values[name]).cast(schema.field(name).type) for name in missing}
+    wide = pa.schema([*rows.schema, *(schema.field(name) for name in missing)])
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for batch in rows.batches():
+            more = [pa.repeat(columns[name], batch.num_rows) for name in missing]
+            yield pa.RecordBatch.from_arrays([*batch.columns, *more], schema=wide)
+
+    return RereadInput(wide, batches)
 
 
 def _callback_hooks(options: Options, events: Events) -> tuple[CommitHook, ...]:

@@ -95,17 +95,21 @@ def _facts_of(commit: Any) -> str:
 
 
 def sql(
-    query: Annotated[str, typer.Argument(help="A SELECT over tables of the metastore; - reads it from stdin.")],
+    query: Annotated[str, typer.Argument(help="A SQL statement over tables of the metastore; - reads it from stdin.")],
     metastore: MetastoreOption = None,
     warehouse: WarehouseOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Run a query with Spark and print its rows."""
+    """Run a SQL statement and print its rows; what a write changed goes to stderr."""
     import sys
 
     with lake(metastore, warehouse) as found:
-        answer = found.sql(sys.stdin.read() if query == "-" else query).to_arrow()
-        print_batches(answer.schema, answer.to_batches(), output)
+        result = found.sql(sys.stdin.read() if query == "-" else query)
+        for write in getattr(result, "writes", ()):
+            print(write, file=sys.stderr)
+        answer = result.to_arrow()
+        if answer.schema.names:
+            print_batches(answer.schema, answer.to_batches(), output)
 
 
 def register(app: typer.Typer) -> None:

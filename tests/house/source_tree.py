@@ -19,6 +19,7 @@ FOLDERS = {
     "skep_catalog": ROOT / "catalog" / "skep_catalog",
     "skep_writer": ROOT / "writer" / "skep_writer",
     "skep_sync": ROOT / "sync" / "skep_sync",
+    "skep_sql": ROOT / "sql" / "skep_sql",
     "skep": ROOT / "skep",
 }
 Graph = Mapping[str, set[str]]

@@ -10,21 +10,35 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from skep_writer.edge import arrow_schema, collect_arrow, frame_schema
-    from skep_writer.scan import to_spark
+    from skep_writer.scan import arrow_frame, numbered, to_spark, with_constants
     from skep_writer.session import active_spark, make_spark
     from skep_writer.writer import SparkWriter
 
 _MODULES = {
     "SparkWriter": "writer",
     "active_spark": "session",
+    "arrow_frame": "scan",
     "arrow_schema": "edge",
     "collect_arrow": "edge",
     "frame_schema": "edge",
     "make_spark": "session",
+    "numbered": "scan",
     "to_spark": "scan",
+    "with_constants": "scan",
 }
 
-__all__ = ["SparkWriter", "active_spark", "arrow_schema", "collect_arrow", "frame_schema", "make_spark", "to_spark"]
+__all__ = [
+    "SparkWriter",
+    "active_spark",
+    "arrow_frame",
+    "arrow_schema",
+    "collect_arrow",
+    "frame_schema",
+    "make_spark",
+    "numbered",
+    "to_spark",
+    "with_constants",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 import pyarrow as pa
@@ -17,7 +17,7 @@ from skep_table.query.request import ReadRequest
 from skep_table.table import HudiTable
 from skep_table.view import FileSlice
 from skep_table.write.conform import conform
-from skep_writer.edge import Batches
+from skep_writer.edge import Batches, pack, unpack
 from skep_writer.executors import ensure_executors
 from skep_writer.native import native_frame, reads_alike, split
 from skep_writer.schemas import spark_arrow, spark_type
@@ -66,6 +66,43 @@ def _python_frame(spark: SparkSession, tasks: Sequence[Task], target: pa.Schema)
 
     parts = spark.sparkContext.parallelize(payloads, max(1, len(payloads)))
     return spark.createDataFrame(parts, "payload binary").mapInArrow(run, spark_type(target))
+
+
+def arrow_frame(spark: SparkSession, rows: pa.Table) -> DataFrame:
+    """A frame of rows that this process holds."""
+    check_session(spark)
+    ensure_executors(spark)
+    target = spark_arrow(rows.schema)
+    rows = conform(rows, target)
+    step = max(1, -(-rows.num_rows // spark.sparkContext.defaultParallelism))
+    shares = [(bytearray(pack(rows.slice(at, step))),) for at in range(0, rows.num_rows, step)]
+
+    def run(batches: Batches) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for payload in batch.column(0):
+                yield from unpack(payload).to_batches()
+
+    parts = spark.sparkContext.parallelize(shares, max(1, len(shares)))
+    return spark.createDataFrame(parts, "payload binary").mapInArrow(run, spark_type(target))
+
+
+def with_constants(frame: DataFrame, values: Mapping[str, object], schema: pa.Schema) -> DataFrame:
+    """The frame with a column for each value that it lacks, of the type in `schema`."""
+    from pyspark.sql.functions import lit
+
+    for name in set(values) - set(frame.columns):
+        if name in schema.names:
+            frame = frame.withColumn(
+                name, lit(values[name]).cast(spark_type(pa.schema([schema.field(name)]))[0].dataType)
+            )
+    return frame
+
+
+def numbered(frame: DataFrame, column: str) -> DataFrame:
+    """The frame with a number that rises from row to row."""
+    from pyspark.sql.functions import monotonically_increasing_id
+
+    return frame.withColumn(column, monotonically_increasing_id())
 
 
 def task_shares(tasks: Sequence[Task], cores: int) -> list[bytes]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
@@ -109,9 +109,16 @@ class SparkWriter(TableWriter):
         self._ended = threading.Event()  # one for each write
         super().__init__(table.with_context(on_lost=self._cancel_jobs), engine, hooks, create)
 
-    def write(self, operation: WriteOperation, frame: object, **how: Unpack[How]) -> WriteResult:
+    def write(
+        self,
+        operation: WriteOperation,
+        frame: object,
+        *,
+        partitions: Mapping[str, object] | None = None,
+        **how: Unpack[How],
+    ) -> WriteResult:
         with self._jobs():
-            return super().write(operation, frame, **how)
+            return super().write(operation, frame, partitions=partitions, **how)
 
     def delete_where(self, where: str, **how: Unpack[How]) -> WriteResult:
         with self._jobs():

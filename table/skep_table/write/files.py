@@ -117,7 +117,7 @@ class MetaColumns:
         meta = {
             COMMIT_TIME: same(instant, count),
             COMMIT_SEQNO: seqno,
-            RECORD_KEY: seqno if self._context.auto_keys else rows.column(RECORD_KEY),
+            RECORD_KEY: self._keys(rows, seqno),
             PARTITION_PATH: path,
             FILE_NAME: same(file_name, count),
         }
@@ -125,6 +125,11 @@ class MetaColumns:
         # deletes by key bring no other columns
         columns = [held[name] if name in held else pa.nulls(count, kind) for name, kind in self._types]
         return pa.Table.from_arrays(columns, schema=self._schema if partition is None else self._encoded)
+
+    def _keys(self, rows: pa.Table, made: pa.Array) -> pa.Array | pa.ChunkedArray:
+        """The rows' own keys; in tables without key columns, where a row has none yet, one that is made."""
+        keys = rows.column(RECORD_KEY)
+        return pc.coalesce(keys, made) if self._context.auto_keys else keys
 
 
 class BaseFiles:

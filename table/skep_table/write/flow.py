@@ -34,15 +34,16 @@ from skep_table.write.options import COMMIT_METADATA_PREFIX, COMMIT_ON_ERRORS, E
 from skep_table.write.pending_clusterings import settle_clusterings
 from skep_table.write.plan import WritePlan, plan_write
 from skep_table.write.profile import plan_buckets
-from skep_table.write.replaced import clusterings_met, live_groups, matching_partitions
+from skep_table.write.replaced import check_within, clusterings_met, live_groups, matching_partitions
 from skep_table.write.result import WriteResult
 from skep_table.write.rows import KeyedRows
 from skep_table.write.settings import check_settings, deletes_rows
 from skep_table.write.sizes import sizing_of
-from skep_table.write.source import Engine, Frame, Matching, RowSource, deleting
+from skep_table.write.source import Computed, Engine, Frame, Matching, RowSource, deleting
 from skep_table.write.workload import commit_metadata, groups_in_clustering, profiles_of, tagging_of, workload
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from typing_extensions import Unpack
 
 _RECENT_SECONDS: Final = 5.0
@@ -111,9 +112,15 @@ class TableWriter:
         """
         return self.write(WriteOperation.DELETE_PREPPED if prepped else WriteOperation.DELETE, frame, **how)
 
-    def insert_overwrite(self, frame: object, **how: Unpack[How]) -> WriteResult:
-        """Replaces all rows of the partitions that `frame` has rows of."""
-        return self.write(WriteOperation.INSERT_OVERWRITE, frame, **how)
+    def insert_overwrite(
+        self, frame: object, *, partitions: Mapping[str, object] | None = None, **how: Unpack[How]
+    ) -> WriteResult:
+        """Replaces all rows of the partitions that `frame` has rows of.
+
+        `partitions` names others: those in which the columns have these values, {} all of them, whether `frame` has
+        rows or not. InputError for rows of another partition.
+        """
+        return self.write(WriteOperation.INSERT_OVERWRITE, frame, partitions=partitions, **how)
 
     def insert_overwrite_table(self, frame: object, **how: Unpack[How]) -> WriteResult:
         """Replaces all rows of the table."""
@@ -156,14 +163,43 @@ class TableWriter:
 
         return self._once(operation, commit, **how)
 
-    def write(self, operation: WriteOperation, frame: object, **how: Unpack[How]) -> WriteResult:
+    def change(self, compute: Callable[[HudiTable], pa.Table], **how: Unpack[How]) -> WriteResult:
+        """Updates, deletes and adds rows in one commit: those that `compute` makes of the table as the write finds it.
+
+        See `Computed` for what it returns. It is called anew after a conflict, with the table as it is then: no
+        concurrent write is lost. The table's merge rule holds for updates.
+        """
+
+        return self._computed(WriteOperation.UPSERT_PREPPED, compute, **how)
+
+    def delete_computed(self, compute: Callable[[HudiTable], pa.Table], **how: Unpack[How]) -> WriteResult:
+        """Deletes the stored rows that `compute` finds in the table as the write finds it: their meta columns."""
+        return self._computed(WriteOperation.DELETE_PREPPED, compute, **how)
+
+    def _computed(
+        self, operation: WriteOperation, compute: Callable[[HudiTable], pa.Table], **how: Unpack[How]
+    ) -> WriteResult:
+        def commit(table: HudiTable, label: CommitLabel) -> WriteResult:
+            with Computed(self._engine, compute, deletes=TRAITS[operation].deletes) as source:
+                return self._commit(table, operation, source, label)
+
+        return self._once(operation, commit, **how)
+
+    def write(
+        self,
+        operation: WriteOperation,
+        frame: object,
+        *,
+        partitions: Mapping[str, object] | None = None,
+        **how: Unpack[How],
+    ) -> WriteResult:
         """`frame` by an operation that takes rows: the methods above by name."""
         if deletes_rows(self._table.options):
             operation = deletion_of(operation)
 
         def commit(table: HudiTable, label: CommitLabel) -> WriteResult:
             with Frame(self._engine, frame, table) as source:
-                return self._commit(table, operation, source, label)
+                return self._commit(table, operation, source, label, partitions)
 
         return self._once(operation, commit, **how)
 
@@ -206,13 +242,18 @@ class TableWriter:
         return result
 
     def _commit(
-        self, table: HudiTable, operation: WriteOperation, source: RowSource, label: CommitLabel
+        self,
+        table: HudiTable,
+        operation: WriteOperation,
+        source: RowSource,
+        label: CommitLabel,
+        partitions: Mapping[str, object] | None = None,
     ) -> WriteResult:
         """Tries again after conflicts, as often as the options allow, with the rows that it holds already."""
         options, tries = self._table.options, ConflictRetries(self._table.context)
         widened: frozenset[str] = frozenset()
         try:
-            plan = plan_write(table, operation, source.schema(table), options)
+            plan = plan_write(table, operation, source.schema(table), options, replaced=partitions)
         except SkepError:
             if self._create is not None:
                 raise
@@ -220,7 +261,7 @@ class TableWriter:
             if fresh.timeline.instants == table.timeline.instants and fresh.config == table.config:
                 raise
             table = fresh
-            plan = plan_write(table, operation, source.schema(table), options)
+            plan = plan_write(table, operation, source.schema(table), options, replaced=partitions)
         options.check_operation(operation.value.lower())
         while True:
             try:
@@ -234,7 +275,7 @@ class TableWriter:
             except InexactValueError as error:
                 # a column whose type does not hold the frame's values gets one that does, where there is one
                 widened |= {str(error.fields["column"])}
-                wider = plan_write(table, operation, source.schema(table), options, widened)
+                wider = plan_write(table, operation, source.schema(table), options, widened, partitions)
                 if wider.schema == plan.schema:
                     raise
                 source.release()
@@ -247,7 +288,7 @@ class TableWriter:
             before, table = table, table.reload()
             if _plan_is_outdated(before, table):
                 source.release()
-                plan = plan_write(table, operation, source.schema(table), options, widened)
+                plan = plan_write(table, operation, source.schema(table), options, widened, partitions)
 
     def _attempt(
         self, table: HudiTable, plan: WritePlan, source: RowSource, label: CommitLabel, tries: ConflictRetries
@@ -327,8 +368,12 @@ class TableWriter:
         if plan.traits.replaces is Replaces.NOTHING:
             return None
         view = table.view()
-        every = plan.traits.replaces is Replaces.TABLE
-        replaced = live_groups(view, view.partitions() if every else partitions, self._table.context.runner)
+        if plan.replaced is not None:
+            check_within(partitions, plan.replaced, table.config.name)
+            partitions = plan.replaced.of_paths(view.partitions())
+        elif plan.traits.replaces is Replaces.TABLE:
+            partitions = view.partitions()
+        replaced = live_groups(view, partitions, self._table.context.runner)
         settle_clusterings(table, clusterings_met(replaced, view))
         return replaced
 

@@ -14,6 +14,7 @@ from skep_table.errors import KeyFieldError
 from skep_table.keys import KeyGenerator
 from skep_table.keys.ambiguous import check_unambiguous
 from skep_table.keys.text import column_of
+from skep_table.merge.rows import DELETED
 from skep_table.schema.exact import EXACT, Casts
 from skep_table.schema.types import FILE_NAME, PARTITION_PATH, RECORD_KEY
 from skep_table.write.conform import conform
@@ -79,6 +80,45 @@ def _check_ordering(rows: pa.Table, ordering: Sequence[str]) -> None:
             column=", ".join(ordering),
             rows=missing,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeKeyer(Keyer):
+    """For rows of `Changes`: prepped rows, new rows that name no file, and rows that only delete a stored one.
+
+    New rows get key and path from their columns. A delete brings no value in `unordered`, the ordering columns: it
+    always takes effect.
+    """
+
+    unordered: tuple[str, ...] = ()
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Key, path, file name, the columns kept, and DELETED."""
+        return pa.schema([*_KEY_FIELDS, _PLACE_FIELD, *self.target, pa.field(DELETED, pa.bool_())])
+
+    def keyed(self, rows: pa.RecordBatch | pa.Table) -> pa.Table:
+        """Errors are those of `Keyer.keyed`, for the new rows."""
+        table = pa.Table.from_batches([rows]) if isinstance(rows, pa.RecordBatch) else rows
+        is_new = pc.is_null(table.column(FILE_NAME))
+        stored, new = table.filter(pc.invert(is_new)), table.filter(is_new)
+        return pa.concat_tables([self._stored(stored), self._new(new)])
+
+    def _stored(self, rows: pa.Table) -> pa.Table:
+        data, is_deleted = conform(rows, self.target, self.casts), rows.column(DELETED)
+        columns = [
+            pc.if_else(is_deleted, pa.scalar(None, field.type), column) if field.name in self.unordered else column
+            for field, column in zip(self.target, data.columns, strict=True)
+        ]
+        return pa.Table.from_arrays([*_meta_columns(rows), *columns, is_deleted], schema=self.schema)
+
+    def _new(self, rows: pa.Table) -> pa.Table:
+        keyed = Keyer(self.generator, self.target, casts=self.casts, ambiguous=self.ambiguous).keyed(rows)
+        count = keyed.num_rows
+        columns = dict(zip(keyed.schema.names, keyed.columns, strict=True))
+        columns[FILE_NAME] = pa.chunked_array([pa.nulls(count, pa.string())])
+        columns[DELETED] = pa.chunked_array([pa.repeat(False, count)])
+        return pa.Table.from_arrays([columns[name] for name in self.schema.names], schema=self.schema)
 
 
 def _meta_columns(rows: pa.RecordBatch | pa.Table) -> list[pa.ChunkedArray]:

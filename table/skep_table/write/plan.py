@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -40,6 +40,7 @@ from skep_table.write.options import (
     AmbiguousKeys,
     Duplicates,
 )
+from skep_table.write.replaced import NamedPartitions
 from skep_table.write.settings import check_settings, merged_by
 
 
@@ -57,6 +58,8 @@ class WritePlan:
     rule: MergeRule
     index: Index
     options: Options
+    replaced: NamedPartitions | None = None
+    """The partitions that an insert_overwrite replaces; None for those that it has rows of."""
 
     @property
     def traits(self) -> Traits:
@@ -118,7 +121,7 @@ class WritePlan:
             files=BaseFileOptions.of(self.options, meta=table.config.populate_meta_fields),
             max_file_bytes=self.options.value(MAX_FILE_BYTES),
             combine=self.combines,
-            auto_keys=not self.keyer.generator.record_fields and not self.keyer.prepped,
+            auto_keys=not self.keyer.generator.record_fields,
             arrangement=self.arrangement,
             keeps_equal_keys=self.options.value(ALLOW_DUPLICATE_INSERTS),
             logs=LogFileOptions.of(self.options),
@@ -136,10 +139,12 @@ def plan_write(
     incoming: pa.Schema,
     options: Options,
     widened: frozenset[str] = frozenset(),
+    replaced: Mapping[str, object] | None = None,
 ) -> WritePlan:
     """Checks the frame's columns against the table. InputError for what does not fit.
 
-    `widened` are columns that get a wider type where one holds all stored values, as the frame has others.
+    `widened` are columns that get a wider type where one holds all stored values, as the frame has others. `replaced`
+    are the values of partition columns that an insert_overwrite replaces.
     """
     config, traits = table.config, TRAITS[operation]
     check_settings(config, table.storage.root, options)
@@ -161,7 +166,8 @@ def plan_write(
         rule = rule.with_defaults(columns.in_files)
     ambiguous = options.value(AMBIGUOUS_KEYS) is AmbiguousKeys.ALLOW
     keyer = Keyer(generator, columns.keyed, traits.prepped, casts, ambiguous)
-    plan = WritePlan(operation, columns.schema, columns.in_files, keyer, rule, index, options)
+    named = None if replaced is None else NamedPartitions.of(generator, columns.keyed, replaced, config.name)
+    plan = WritePlan(operation, columns.schema, columns.in_files, keyer, rule, index, options, named)
     if plan.arrangement is not None:
         plan.arrangement.check(keyer.schema)
     return plan

@@ -4,11 +4,73 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 
+import pyarrow as pa
+
+from skep_table.errors import InputError
 from skep_table.instant_time import InstantTime
+from skep_table.keys import KeyGenerator
 from skep_table.names import FileGroupId
 from skep_table.runner import Runner
 from skep_table.view import FileView
+
+
+@dataclass(frozen=True, slots=True)
+class NamedPartitions:
+    """The partitions in which some partition columns have given values."""
+
+    values: Mapping[str, object]
+    pattern: re.Pattern[str]
+
+    @classmethod
+    def of(
+        cls, generator: KeyGenerator, columns: pa.Schema, values: Mapping[str, object], table: str
+    ) -> NamedPartitions:
+        """InputError for a column that the table is not partitioned by, or a value that is not of its type."""
+        unknown = [name for name in values if name not in generator.partition_fields]
+        if unknown:
+            raise InputError(
+                f"table {table}: {unknown[0]} is no partition column",
+                column=unknown[0],
+                found=unknown[0],
+                expected=", ".join(generator.partition_fields) or "a table with partitions",
+            )
+        parts = []
+        for name in generator.partition_fields:
+            if name not in values:
+                parts.append(".+")
+                continue
+            kind = columns.field(name).type
+            try:
+                row = pa.table({name: pa.array([values[name]]).cast(kind)})
+            except (pa.ArrowException, TypeError, ValueError) as error:
+                raise InputError(
+                    f"table {table}: {values[name]!r} is no value of partition column {name}, which is {kind}",
+                    column=name,
+                    found=values[name],
+                    expected=str(kind),
+                ) from error
+            parts.append(re.escape(replace(generator, partition_fields=(name,)).partition_paths(row)[0].as_py()))
+        return cls(values, re.compile("/".join(parts)))
+
+    def of_paths(self, paths: Iterable[str]) -> list[str]:
+        """Those of these partition paths that are meant."""
+        return [path for path in paths if self.pattern.fullmatch(path)]
+
+
+def check_within(paths: Iterable[str], named: NamedPartitions, table: str) -> None:
+    """InputError for a partition that rows are in, and that is not one of the named ones."""
+    for path in paths:
+        if not named.pattern.fullmatch(path):
+            values = ", ".join(f"{name}={value}" for name, value in named.values.items())
+            raise InputError(
+                f"table {table}: rows are in partition {path}, which {values} is not, and would not be replaced",
+                partition=path,
+                found=path,
+                expected=values,
+            )
+
 
 _ANY = re.compile(r"\*|%2A")
 

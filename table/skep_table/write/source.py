@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
@@ -17,7 +17,7 @@ from skep_table.table import HudiTable
 from skep_table.timeline.metadata import WriteOperation
 from skep_table.write.bucket import BucketResult
 from skep_table.write.context import WriteContext
-from skep_table.write.keyed import Keyer
+from skep_table.write.keyed import ChangeKeyer, Keyer
 from skep_table.write.plan import WritePlan
 from skep_table.write.row_input import RowInput
 from skep_table.write.rows import KeyedRows
@@ -162,6 +162,50 @@ class Matching(RowSource):
 
     def stream(self, plan: WritePlan, context: WriteContext) -> None:
         """None: rows that the read finds are held."""
+
+
+class Computed(RowSource):
+    """Rows that are computed from the table as each try finds it: updates, deletes and new rows of one commit.
+
+    `compute` returns an Arrow table with the record key, partition path and file name that a stored row was read with
+    (all three null for a new row), the data columns as they are to be, and DELETED. With `deletes` all its rows are
+    deleted, and it returns those three only.
+    """
+
+    is_steady = False
+
+    def __init__(self, engine: Engine, compute: Callable[[HudiTable], pa.Table], *, deletes: bool = False) -> None:
+        super().__init__(engine)
+        self._compute = compute
+        self._deletes = deletes
+
+    def schema(self, table: HudiTable) -> pa.Schema:
+        """That of the table."""
+        schema = table.schema().with_meta()
+        return to_arrow(schema.select(_WHERE_A_ROW_IS) if self._deletes else schema)
+
+    def prepare(self, plan: WritePlan) -> None:
+        """Nothing: the rows are computed once the write has begun."""
+
+    def rows(self, plan: WritePlan, table: HudiTable) -> KeyedRows:
+        self.release()
+        keyer = plan.keyer
+        if self._deletes:
+            self._rows = self._engine.rows(self._compute(table), keyer)
+            return self._rows
+        changes = ChangeKeyer(
+            generator=keyer.generator,
+            target=keyer.target,
+            prepped=True,
+            casts=keyer.casts,
+            ambiguous=keyer.ambiguous,
+            unordered=tuple(name.partition(".")[0] for name in plan.rule.ordering_fields),
+        )
+        self._rows = self._engine.rows(self._compute(table), changes)
+        return self._rows
+
+    def stream(self, plan: WritePlan, context: WriteContext) -> None:
+        """Rows that are computed are held."""
 
 
 def deleting(table: HudiTable) -> WriteOperation:

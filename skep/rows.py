@@ -1,0 +1,39 @@
+"""The rows of one read of a table: in this process, or as a frame of Spark."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from skep.spark import SparkHolder
+from skep_table.query.options import QueryType
+from skep_table.query.read import read
+from skep_table.query.request import ReadRequest
+from skep_table.query.result import ReadResult
+from skep_table.table import HudiTable
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+class Rows(ReadResult):
+    """The rows of one read. Each `to_…` reads anew; nothing is read before."""
+
+    def __init__(self, table: HudiTable, request: ReadRequest, spark: SparkHolder) -> None:
+        inner = read(table, request)
+        super().__init__(inner.schema, inner.to_batches, inner.count)
+        self._table, self._request, self._spark = table, request, spark
+
+    def narrowed(self, names: frozenset[str] | None) -> Rows:
+        """With the columns among `names` (in lower case) only, one at least; None keeps all."""
+        if names is None or self._request.query is QueryType.CDC:
+            return self
+        listed = self.schema.names
+        columns = tuple(name for name in listed if name.lower() in names) or tuple(listed[:1])
+        return Rows(self._table, replace(self._request, columns=columns), self._spark)
+
+    def to_spark(self) -> DataFrame:
+        """A lazy frame of the lake's session; files are read by its tasks."""
+        from skep_writer import to_spark
+
+        return to_spark(self._table, self._request, self._spark.session)

@@ -1,0 +1,270 @@
+"""SQL statements on a lake: its tables as the catalog of skep_sql, and results as callers take them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import pyarrow as pa
+
+from skep.engines import LakeEngine
+from skep.names import TableName
+from skep.sql import SqlResult
+from skep.sql import run as run_query
+from skep.table import Table
+from skep_catalog.entities import Database
+from skep_sql.answer import Answer
+from skep_sql.protocols import EntryFacts, Target
+from skep_sql.session import Session
+from skep_sql.statements import Query
+from skep_table.errors import InputError, NoSuchTableError, NotATableError
+from skep_table.names import META_FOLDER
+from skep_table.storage import open_storage
+from skep_table.table import HudiTable
+from skep_table.write.result import WriteResult
+
+if TYPE_CHECKING:
+    import pandas
+    import polars
+    from pyspark.sql import DataFrame, SparkSession
+
+    from skep.spark import SparkHolder
+    from skep_catalog.client import Metastore
+    from skep_catalog.entities import Table as Entry
+    from skep_table.options import Options
+
+
+_MANAGED: Final = "skep.sql.managed"  # of the entry of a table whose files are deleted when it is dropped
+
+
+class Tables(Protocol):
+    """The lake whose tables the statements name."""
+
+    database: str
+    warehouse: str
+    options: Options
+    metastore: Metastore
+
+    @property
+    def spark(self) -> SparkSession:
+        """The session, which is started now."""
+
+    @property
+    def spark_holder(self) -> SparkHolder:
+        """Provides the session."""
+
+    def entries(self, database: str | None = None) -> Iterator[Entry]:
+        """The entries of Hudi tables of a database."""
+
+    def table(self, name: str) -> Table:
+        """NoSuchTableError when there is none."""
+
+    @property
+    def create_table(self) -> Callable[..., Table]:
+        """Makes a new table, registered."""
+
+    def register(self, path: str, name: str | None = None) -> Table:
+        """A table that lies at a path, registered."""
+
+    def drop_table(self, name: str, *, purge: bool = False) -> None:
+        """Its entries, and with `purge` its files."""
+
+    def rename_table(self, name: str, new_name: str) -> Table:
+        """Its entries."""
+
+
+class StatementResult:
+    """What a statement answered: its rows, which are here, and what its writes changed."""
+
+    def __init__(self, answer: Answer, lake: Tables) -> None:
+        self._answer = answer
+        self._lake = lake
+
+    def __repr__(self) -> str:
+        return f"StatementResult({', '.join(self._answer.rows.schema.names)})"
+
+    @property
+    def writes(self) -> tuple[WriteResult, ...]:
+        """The commits of the statement, as `Table.upsert` returns them."""
+        return self._answer.writes
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Rows inserted, updated and deleted by all of its commits."""
+        names = ("inserted", "updated", "deleted")
+        return {name: sum(getattr(write, name) for write in self.writes) for name in names}
+
+    def to_arrow(self) -> pa.Table:
+        """As an Arrow table."""
+        return self._answer.rows
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return self.to_arrow().__arrow_c_stream__(requested_schema)
+
+    def to_pandas(self, **options: Any) -> pandas.DataFrame:
+        """As a pandas DataFrame; `options` are those of `pyarrow.Table.to_pandas`."""
+        return self.to_arrow().to_pandas(**options)
+
+    def to_polars(self) -> polars.DataFrame:
+        """As a polars DataFrame."""
+        import polars
+
+        return polars.from_arrow(self.to_arrow())
+
+    def to_spark(self) -> DataFrame:
+        """As a Spark DataFrame."""
+        from skep_writer import arrow_frame
+
+        return arrow_frame(self._lake.spark, self.to_arrow())
+
+    def show(self, limit: int = 20) -> None:
+        """Prints the first rows."""
+        from rich.console import Console
+        from rich.table import Table as Grid
+
+        rows = self.to_arrow().slice(0, limit)
+        grid = Grid(*rows.schema.names)
+        for row in rows.to_pylist():
+            grid.add_row(*("NULL" if value is None else str(value) for value in row.values()))
+        Console().print(grid)
+
+
+class LakeSession:
+    """The statements of one lake: settings and temporary views last as long as it."""
+
+    def __init__(self, lake: Tables) -> None:
+        self._lake = lake
+        self._session = Session(LakeCatalog(lake), LakeEngine(lake.spark_holder))
+
+    @property
+    def session(self) -> Session:
+        """Catalog, engine, settings and views."""
+        return self._session
+
+    def run(self, text: str) -> SqlResult | StatementResult:
+        """Queries are answered when rows are asked for; everything else takes effect now."""
+        statement = self._session.parse(text)
+        if not isinstance(statement, Query):
+            return StatementResult(self._session.run(statement), self._lake)
+        if self._session.is_plain(statement):
+            return run_query(text, self._lake)
+        from skep.engines import SparkEngine
+
+        bound = self._session.bound(statement.tree)
+        return SqlResult(SparkEngine(self._lake.spark_holder).frame(bound.query, bound.relations))
+
+
+class LakeCatalog:
+    """The tables of a lake by name; see `skep_sql.protocols.Catalog`."""
+
+    def __init__(self, lake: Tables) -> None:
+        self._lake = lake
+
+    @property
+    def database(self) -> str:
+        """The database of names without one."""
+        return self._lake.database
+
+    @database.setter
+    def database(self, name: str) -> None:
+        self._lake.database = name.lower()
+
+    def _full(self, name: str) -> TableName:
+        return TableName.parse(name, self._lake.database)
+
+    def table(self, name: str) -> Table:
+        """NoSuchTableError when there is none."""
+        return self._lake.table(name)
+
+    def facts(self, name: str) -> EntryFacts | None:
+        """What the metastore has of a table."""
+        full = self._full(name)
+        entry = self._lake.metastore.find_table(full.database, full.name)
+        if entry is None:
+            return None
+        managed = entry.table_type == "MANAGED_TABLE"
+        return EntryFacts(
+            full.database, full.name, entry.storage.location or "", managed, entry.owner, entry.parameters
+        )
+
+    def table_names(self, database: str | None) -> list[str]:
+        """The Hudi tables of a database."""
+        return [entry.name for entry in self._lake.entries(database or self._lake.database)]
+
+    def databases(self) -> list[str]:
+        """The names of all databases."""
+        return self._lake.metastore.databases()
+
+    def database_facts(self, name: str) -> Mapping[str, str | None]:
+        """Location, comment and owner."""
+        found = self._lake.metastore.database(name)
+        return {"location": found.location, "comment": found.description, "owner": found.owner}
+
+    def create_database(self, name: str, location: str | None, comment: str | None, if_not_exists: bool) -> None:
+        """EntryExistsError when it is there."""
+        folder = location or f"{self._lake.warehouse}/{name}.db"
+        made = Database(name, comment, open_storage(folder, self._lake.options).uri(""))
+        self._lake.metastore.create_database(made, if_not_exists=if_not_exists)
+
+    def drop_database(self, name: str, if_exists: bool, cascade: bool) -> None:
+        """InputError for one that has tables, unless `cascade`, which drops these as DROP TABLE does."""
+        metastore = self._lake.metastore
+        if name not in metastore.databases():
+            if if_exists:
+                return
+            raise NoSuchTableError(f"there is no database {name}", found=name)
+        tables = metastore.tables(name)
+        if tables and not cascade:
+            raise InputError(
+                f"database {name} has {len(tables)} tables", hint="DROP DATABASE … CASCADE", found=tables[0]
+            )
+        for table in self.table_names(name):
+            facts = self.facts(f"{name}.{table}")
+            self.drop_table(f"{name}.{table}", purge=facts is not None and facts.is_managed)
+        metastore.drop_database(name, cascade=cascade)
+
+    def create_table(self, name: str, schema: pa.Schema, *, managed: bool, **spec: Any) -> Table:
+        """A new table. To the metastore a managed one is external, too: no other engine is to delete files."""
+        full = self._full(name)
+        table = self._lake.create_table(str(full), schema, **spec)
+        if managed:
+            self.set_parameters(str(full), {_MANAGED: "true"})
+        return table
+
+    def holds_table(self, location: str) -> bool:
+        """Whether a Hudi table lies there."""
+        try:
+            HudiTable.open(open_storage(location, self._lake.options))
+        except NotATableError:
+            return False
+        return True
+
+    def register(self, location: str, name: str, expected: Mapping[str, Any]) -> Table:
+        """TableMismatchError where the table differs from what is expected."""
+        from skep.specs import check_same
+
+        check_same(HudiTable.open(open_storage(location, self._lake.options)), **expected)
+        return self._lake.register(location, str(self._full(name)))
+
+    def remove_unwritten(self, name: str, target: Target) -> None:
+        """The entry, and the settings on storage, of a table without commits."""
+        hudi = target.hudi
+        if not hudi.timeline.data().completed().instants:
+            self._lake.drop_table(str(self._full(name)))
+            hudi.storage.delete_folder(META_FOLDER)
+
+    def drop_table(self, name: str, *, purge: bool) -> None:
+        """Entries, and files by `purge`."""
+        self._lake.drop_table(name, purge=purge)
+
+    def rename_table(self, name: str, new_name: str) -> None:
+        """Entries only."""
+        self._lake.rename_table(name, new_name)
+
+    def set_parameters(self, name: str, changes: Mapping[str, str | None]) -> None:
+        """Parameters of the entry; None removes one."""
+        full, metastore = self._full(name), self._lake.metastore
+        entry = metastore.table(full.database, full.name)
+        parameters = {key: value for key, value in {**entry.parameters, **changes}.items() if value is not None}
+        metastore.alter_table(full.database, full.name, replace(entry, parameters=parameters))

@@ -1,0 +1,159 @@
+"""Values on their way into columns of other types, by Spark's rules of store assignment.
+
+ANSI (the default): numbers become other numbers, fractions cut off, where the type holds them; everything plain becomes
+text; nothing becomes a number, a boolean or a date but what Spark lets become one. STRICT: only what loses nothing.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from skep_sql.types import arrow_text
+from skep_table.errors import InputError, SchemaError
+from skep_table.schema.arrow import is_any_list
+from skep_table.schema.exact import cast_exactly
+from skep_table.schema.java_text import java_float
+
+t = pa.types
+
+
+class Policy(str, Enum):
+    """spark.sql.storeAssignmentPolicy."""
+
+    ANSI = "ANSI"
+    LEGACY = "LEGACY"
+    STRICT = "STRICT"
+
+
+POLICY_KEY: Final = "spark.sql.storeassignmentpolicy"
+
+
+def is_number(kind: pa.DataType) -> bool:
+    """Whether it is a type of numbers."""
+    return bool(t.is_integer(kind) or t.is_floating(kind) or t.is_decimal(kind))
+
+
+def check_assignable(given: pa.DataType, wanted: pa.DataType, column: str, table: str, policy: Policy) -> None:
+    """InputError where values of a type can't become values of a column's by the policy."""
+    if policy is Policy.LEGACY or _may_become(given, wanted, policy is Policy.STRICT):
+        return
+    raise InputError(
+        f"table {table}: column {column} is {arrow_text(wanted, column)}, and {_text(given, column)} can't safely"
+        " become it",
+        hint=f"cast it: CAST(… AS {arrow_text(wanted, column).upper()})",
+        column=column,
+        found=_text(given, column),
+        expected=arrow_text(wanted, column),
+    )
+
+
+def _text(kind: pa.DataType, column: str) -> str:
+    return "void" if t.is_null(kind) else arrow_text(kind, column)
+
+
+def _may_become(given: pa.DataType, wanted: pa.DataType, strict: bool) -> bool:
+    if given == wanted or t.is_null(given):
+        return True
+    if t.is_struct(given) and t.is_struct(wanted):
+        return given.num_fields == wanted.num_fields and all(
+            _may_become(given.field(at).type, wanted.field(at).type, strict) for at in range(given.num_fields)
+        )
+    if is_any_list(given) and is_any_list(wanted):
+        return _may_become(given.value_type, wanted.value_type, strict)
+    if t.is_map(given) and t.is_map(wanted):
+        return _may_become(given.key_type, wanted.key_type, strict) and _may_become(
+            given.item_type, wanted.item_type, strict
+        )
+    if t.is_nested(given) or t.is_nested(wanted):
+        return False
+    if _is_text(wanted):
+        return _is_text(given) or not strict
+    if is_number(given) and is_number(wanted):
+        return not strict or _rank(given) <= _rank(wanted)
+    if _is_text(given):
+        return False
+    if t.is_binary(wanted) or t.is_fixed_size_binary(wanted):
+        return bool(t.is_binary(given) or t.is_large_binary(given) or t.is_fixed_size_binary(given))
+    times = (t.is_date(given) or t.is_timestamp(given)) and (t.is_date(wanted) or t.is_timestamp(wanted))
+    return bool(times and (not strict or not t.is_date(wanted)))
+
+
+def _rank(kind: pa.DataType) -> int:
+    if t.is_floating(kind):
+        return 100 + int(kind.bit_width)
+    return int(kind.bit_width) if t.is_integer(kind) else 90
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(t.is_string(kind) or t.is_large_string(kind) or t.is_string_view(kind))
+
+
+def assigned(column: pa.ChunkedArray, wanted: pa.DataType, name: str, table: str) -> pa.ChunkedArray:
+    """The values as the column holds them. InputError for a value that its type does not hold."""
+    given = column.type
+    if given == wanted:
+        return column
+    try:
+        if t.is_null(given):
+            return column.cast(wanted)
+        if _is_text(wanted) and not t.is_nested(given):
+            return _as_text(column)
+        if is_number(given) and is_number(wanted):
+            return _number(column, wanted)
+        if _is_text(given) and is_number(wanted):
+            return _number(pc.utf8_trim_whitespace(column).cast(_parsed(wanted)), wanted)
+        if t.is_timestamp(given) and t.is_date(wanted):
+            return pc.floor_temporal(column, unit="day").cast(wanted, safe=False)
+        if t.is_nested(given):
+            return pa.chunked_array([cast_exactly(chunk, wanted, name) for chunk in column.chunks], wanted)
+        return column.cast(wanted)
+    except (pa.ArrowException, SchemaError) as error:
+        raise InputError(
+            f"table {table}: column {name} is {arrow_text(wanted, name)}, which does not hold every value given:"
+            f" {str(error).splitlines()[0]}",
+            column=name,
+            found=_text(given, name),
+            expected=arrow_text(wanted, name),
+        ) from error
+
+
+def _parsed(wanted: pa.DataType) -> pa.DataType:
+    """What text is read as before it becomes a number of this type."""
+    return (
+        pa.float64() if t.is_floating(wanted) else wanted if t.is_integer(wanted) else pa.decimal128(38, wanted.scale)
+    )
+
+
+def _number(column: pa.ChunkedArray, wanted: pa.DataType) -> pa.ChunkedArray:
+    """Fractions are cut off where whole numbers are wanted, and rounded half up where a scale is."""
+    given = column.type
+    if t.is_integer(wanted):
+        if t.is_floating(given):
+            column = pc.trunc(column)
+        elif t.is_decimal(given) and given.scale > 0:
+            column = pc.trunc(column)
+            return column.cast(pa.decimal128(38, 0) if given.precision - given.scale < 38 else given).cast(wanted)
+        return column.cast(wanted)
+    if t.is_decimal(wanted):
+        if t.is_decimal(given) and given.scale > wanted.scale:
+            column = pc.round(column, wanted.scale, "half_towards_infinity")
+        elif t.is_floating(given):
+            return pc.round(column, wanted.scale, "half_towards_infinity").cast(wanted)
+        elif t.is_integer(given):
+            return column.cast(pa.decimal128(20, 0)).cast(wanted)
+        return column.cast(wanted)
+    if t.is_decimal(given):
+        return column.cast(pa.float64()).cast(wanted, safe=False)
+    return column.cast(wanted, safe=False)  # floating: every number has a nearest one
+
+
+def _as_text(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    if t.is_floating(column.type):
+        return pa.chunked_array([java_float(chunk) for chunk in column.chunks], pa.string())
+    if t.is_timestamp(column.type) or t.is_binary(column.type):
+        raise pa.ArrowInvalid(f"cast it: the text of {column.type} depends on the session")
+    return column.cast(pa.string())

@@ -1,0 +1,167 @@
+"""The tables of a query looked up: each becomes a relation under a name that no other query has."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from sqlglot import exp
+
+from skep_sql.names import nearest
+from skep_sql.protocols import Catalog, Relation
+from skep_sql.statements import Name, Node
+from skep_table.errors import InputError, NoSuchTableError
+from skep_table.table import HudiTable
+
+_MOST_VIEWS: Final = 50
+_SYSTEM: Final = "system_time"
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A query under a name of the session; `columns` rename its own."""
+
+    query: exp.Query
+    columns: tuple[str, ...] = ()
+
+
+# A table function: its arguments → the relation.
+TableFunction = Callable[[Catalog, tuple[str, ...]], Relation]
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What names of a query may mean. `pinned`: tables whose snapshot is fixed, by their full names."""
+
+    catalog: Catalog
+    views: Mapping[str, View] = field(default_factory=dict)
+    functions: Mapping[str, TableFunction] = field(default_factory=dict)
+    pinned: Mapping[str, HudiTable] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A query whose tables are names of `relations`."""
+
+    query: exp.Query
+    relations: Mapping[str, Relation]
+
+
+def bind(query: exp.Query, scope: Scope) -> Bound:
+    """NoSuchTableError with the nearest name for an unknown table; InputError for what can't be read that way."""
+    tree = expanded(query, scope)
+    common = {each.alias.lower() for each in tree.find_all(exp.CTE)}
+    relations: dict[str, Relation] = {}
+    for node in list(tree.find_all(exp.Table)):
+        if isinstance(node.this, exp.Identifier):
+            if not node.db and node.name.lower() in common:
+                continue
+            relation = _table(node, scope)
+            name = node.name
+        else:
+            function = scope.functions.get(node.this.name.lower()) if isinstance(node.this, exp.Anonymous) else None
+            if function is None:
+                continue  # one of the engine's own
+            name = node.this.name
+            relation = function(scope.catalog, tuple(_argument(each, name) for each in node.this.expressions))
+        placeholder = f"skep_{len(relations)}_{uuid.uuid4().hex[:8]}"
+        relations[placeholder] = relation
+        if not node.alias:
+            node.set("alias", exp.TableAlias(this=exp.to_identifier(name, quoted=True)))
+        node.set("this", exp.to_identifier(placeholder))
+        for arg in ("db", "catalog", "version", "when"):
+            node.set(arg, None)
+    return Bound(tree, relations)
+
+
+def expanded(query: exp.Query, scope: Scope) -> exp.Query:
+    """The query with each view of the session in its place."""
+    tree: exp.Query = query.copy()
+    for _ in range(_MOST_VIEWS):
+        common = {each.alias.lower() for each in tree.find_all(exp.CTE)}
+        found = [
+            node
+            for node in tree.find_all(exp.Table)
+            if isinstance(node.this, exp.Identifier)
+            and not node.db
+            and node.name.lower() in scope.views
+            and node.name.lower() not in common
+        ]
+        if not found:
+            return tree
+        for node in found:
+            view = scope.views[node.name.lower()]
+            columns = [exp.to_identifier(name, quoted=True) for name in view.columns]
+            alias = exp.TableAlias(this=exp.to_identifier(node.alias or node.name, quoted=True), columns=columns)
+            node.replace(exp.Subquery(this=view.query.copy(), alias=alias))
+    raise InputError("views refer to each other", found=query.sql("spark"))
+
+
+def needs_binding(query: exp.Query, scope: Scope) -> bool:
+    """Whether it has more than plain names of tables: views, earlier times, table functions."""
+    return any(
+        node.args.get("version") is not None
+        or node.args.get("when") is not None
+        or (not node.db and node.name.lower() in scope.views)
+        or (isinstance(node.this, exp.Anonymous) and node.this.name.lower() in scope.functions)
+        for node in query.find_all(exp.Table)
+    )
+
+
+def look_up(catalog: Catalog, name: Name) -> str:
+    """The full name of a table that is there. NoSuchTableError with the nearest name."""
+    if len(name.parts) > 2:
+        raise InputError(
+            f"line {name.line}, column {name.column}: tables are named database.table, found {name}", found=str(name)
+        )
+    facts = catalog.facts(str(name))
+    if facts is not None:
+        return f"{facts.database}.{facts.name}"
+    database = name.parts[0] if len(name.parts) == 2 else None
+    near = None
+    if database is None or database.lower() in catalog.databases():
+        near = nearest(name.parts[-1], catalog.table_names(database))
+    raise NoSuchTableError(
+        f"line {name.line}, column {name.column}: there is no table {name}",
+        hint=f"did you mean {near}?" if near else None,
+        table=str(name),
+        found=str(name),
+        line=name.line,
+        column=name.column,
+    )
+
+
+def _table(node: Node, scope: Scope) -> Relation:
+    parts = [each for each in (node.catalog, node.db, node.name) if each]
+    if parts[0].lower() == "spark_catalog" and len(parts) > 1:
+        parts = parts[1:]
+    if parts[0].lower() == "hudi" and "/" in parts[-1]:
+        raise InputError(f"{node.sql('spark')}: a table is named, not its path", hint="CREATE TABLE … LOCATION '…'")
+    meta = getattr(node.this, "meta", {}) or {}
+    column = meta.get("col", 0) - (meta.get("end", 0) - meta.get("start", 0))
+    full = look_up(scope.catalog, Name(tuple(parts), meta.get("line", 1), max(1, column)))
+    target = scope.catalog.table(full)
+    version = node.args.get("version") or node.args.get("when")
+    if version is None:
+        return target.rows(scope.pinned.get(target.name))
+    if version.name.upper() == "VERSION":
+        raise InputError(
+            "VERSION AS OF: versions of a Hudi table are its instants",
+            hint="TIMESTAMP AS OF '20260101120000000' takes an instant",
+        )
+    moment = version.args.get("expression")
+    if isinstance(moment, exp.Cast):
+        moment = moment.this
+    if not isinstance(moment, exp.Literal):
+        raise InputError(
+            f"TIMESTAMP AS OF takes an instant, a date or a time, not {moment.sql('spark') if moment else 'nothing'}"
+        )
+    return target.rows(as_of=moment.name)
+
+
+def _argument(node: Node, function: str) -> str:
+    if isinstance(node, (exp.Literal, exp.Boolean)):
+        return str(node.name or node.this).lower() if isinstance(node, exp.Boolean) else str(node.this)
+    raise InputError(f"{function}: arguments are constants, not {node.sql('spark')}", found=node.sql("spark"))

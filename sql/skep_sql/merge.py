@@ -1,0 +1,320 @@
+"""MERGE INTO: source and table joined over one snapshot, each row given to the first clause that fits, one commit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from sqlglot import exp
+
+from skep_sql.assign import assigned
+from skep_sql.bind import Scope, bind, look_up
+from skep_sql.change import META, TARGET, check_has_meta, rule_of, values_to_set
+from skep_sql.names import nearest
+from skep_sql.protocols import Engine, Relation, Target
+from skep_sql.statements import Assignment, Merge, MergeClause, Node
+from skep_table.errors import InputError
+from skep_table.keys import KeyGenerator
+from skep_table.merge.rows import DELETED
+from skep_table.schema.arrow import to_arrow
+from skep_table.schema.types import FILE_NAME, PARTITION_PATH, RECORD_KEY
+from skep_table.table import HudiTable
+from skep_table.write.result import WriteResult
+
+_CLAUSE: Final = "_skep_clause"
+_ROW: Final = "_skep_row"
+_SOURCE: Final = "skep_source"
+_OLD: Final = "_skep_t_"
+
+
+@dataclass(frozen=True, slots=True)
+class MergeInto:
+    """A merge as it is carried out. `source` is what `Engine.numbered` makes its rows of: a query, or a frame."""
+
+    target: Target
+    alias: str
+    source: exp.Query
+    source_alias: str
+    on: Node
+    clauses: tuple[MergeClause, ...]
+
+
+def run_merge(statement: Merge, scope: Scope, engine: Engine, options: Mapping[str, object]) -> WriteResult:
+    """InputError for clauses that can't be carried out, before anything is read or written."""
+    full = look_up(scope.catalog, statement.name)
+    target = scope.catalog.table(full)
+    alias = statement.alias or statement.name.parts[-1]
+    merge = MergeInto(target, alias, statement.source, statement.source_alias, statement.on, statement.clauses)
+    return merge_rows(merge, scope, engine, options)
+
+
+def merge_rows(merge: MergeInto, scope: Scope, engine: Engine, options: Mapping[str, object]) -> WriteResult:
+    """One commit. Rows of the source that update one stored row compete by the merge rule, else the last one wins."""
+    table = merge.target.hudi
+    check_has_meta(table, merge.target, "MERGE")
+    _check_order(merge.clauses, merge.target.name)
+    if merge.alias.lower() == merge.source_alias.lower():
+        raise InputError(
+            f"table {merge.target.name} and the source have the same name, {merge.alias}",
+            hint="give one of them an alias: MERGE INTO t USING … AS s",
+        )
+    bound = bind(merge.source, scope)
+    known = engine.schema(bound.query, bound.relations).names
+    _Plan(merge, table, known)  # refused before the write begins
+
+    def compute(snapshot: HudiTable) -> pa.Table:
+        pinned = replace(scope, pinned={**scope.pinned, merge.target.name: snapshot})
+        source = bind(merge.source, pinned)
+        numbered = engine.numbered(source.query, source.relations, _ROW)
+        plan = _Plan(merge, snapshot, known)
+        relation: Relation = merge.target.rows(snapshot)
+        functions = {TARGET: lambda *_: relation, _SOURCE: lambda *_: numbered}
+        joined = bind(plan.query(), replace(pinned, functions={**scope.functions, **functions}))
+        rows = engine.rows(joined.query, joined.relations)
+        return plan.changes(rows.sort_by(_ROW))
+
+    return merge.target.change(compute, options)
+
+
+def _check_order(clauses: Sequence[MergeClause], name: str) -> None:
+    for kind in ("matched", "not matched", "not matched by source"):
+        same = [clause for clause in clauses if clause.when == kind]
+        if any(clause.condition is None for clause in same[:-1]):
+            raise InputError(
+                f"table {name}: only the last WHEN {kind.upper()} may be without a condition", found=kind.upper()
+            )
+
+
+class _Plan:
+    """The joined query, and how its rows become changes."""
+
+    def __init__(self, merge: MergeInto, table: HudiTable, source: Sequence[str]) -> None:
+        self._merge = merge
+        self._table = table
+        self._name = merge.target.name
+        self._schema = to_arrow(table.schema())
+        self._source = list(source)
+        config = table.config
+        self._fixed = {name.partition(".")[0] for name in (*config.record_key_fields, *config.partition_fields)}
+        self._values = [self._values_of(clause) for clause in merge.clauses]
+
+    def _values_of(self, clause: MergeClause) -> dict[str, Node]:
+        """Column → expression."""
+        if clause.action == "delete":
+            return {}
+        given = clause.assignments
+        if given is None:
+            if clause.when == "not matched by source":
+                raise InputError(f"table {self._name}: WHEN NOT MATCHED BY SOURCE has no source for UPDATE SET *")
+            given = tuple(Assignment(name, self._source_column(name)) for name in self._schema.names)
+        found = {v.column: v.expression for v in values_to_set(given, self._table, self._name, self._merge.alias)}
+        if clause.action == "insert":
+            self._check_insert(found)
+        return found
+
+    def _source_column(self, name: str) -> Node:
+        found = next((each for each in self._source if each == name), None) or next(
+            (each for each in self._source if each.lower() == name.lower()), None
+        )
+        if found is None:
+            near = nearest(name, self._source)
+            raise InputError(
+                f"table {self._name}: the source of MERGE has no column {name}, which * means",
+                hint=f"did you mean {near}? Name the columns: UPDATE SET {name} = …, INSERT (…) VALUES (…)"
+                if near
+                else "name the columns: UPDATE SET a = …, INSERT (…) VALUES (…)",
+                column=name,
+                found=", ".join(self._source),
+            )
+        return exp.column(
+            exp.to_identifier(found, quoted=True), table=exp.to_identifier(self._merge.source_alias, quoted=True)
+        )
+
+    def _check_insert(self, values: Mapping[str, Node]) -> None:
+        rule = rule_of(self._table)
+        for kind, names in (
+            ("record key", self._table.config.record_key_fields),
+            ("ordering", rule.ordering_fields),
+        ):
+            for name in names:
+                if name.partition(".")[0] not in values:
+                    raise InputError(
+                        f"table {self._name}: MERGE: INSERT gives {kind} column {name} no value",
+                        column=name,
+                        found=", ".join(values),
+                    )
+        for field in self._schema:
+            if not field.nullable and field.name not in values:
+                raise InputError(
+                    f"table {self._name}: MERGE: INSERT gives column {field.name}, which is NOT NULL, no value",
+                    column=field.name,
+                )
+
+    # -- the query
+
+    def query(self) -> exp.Query:
+        """Meta columns and columns of the table, the clause of each row, and per clause the new values."""
+        merge = self._merge
+        in_table = exp.Not(this=exp.Is(this=self._of_table(RECORD_KEY), expression=exp.Null()))
+        in_source = exp.Not(
+            this=exp.Is(
+                this=exp.column(_ROW, table=exp.to_identifier(merge.source_alias, quoted=True)), expression=exp.Null()
+            )
+        )
+        number = exp.Case()
+        for at, clause in enumerate(merge.clauses):
+            condition: Node = {
+                "matched": exp.and_(in_table.copy(), in_source.copy()),
+                "not matched": exp.Not(this=exp.paren(in_table.copy())),
+                "not matched by source": exp.Not(this=exp.paren(in_source.copy())),
+            }[clause.when]
+            if clause.condition is not None:
+                condition = exp.and_(condition, clause.condition.copy())
+            number = number.when(condition, exp.Literal.number(at))
+        number = number.else_(exp.Literal.number(-1))
+        columns = [exp.alias_(self._of_table(name), f"{_OLD}{name}", quoted=True) for name in META]
+        columns += [exp.alias_(self._of_table(name), f"{_OLD}{name}", quoted=True) for name in self._schema.names]
+        columns.append(exp.column(_ROW, table=exp.to_identifier(merge.source_alias, quoted=True)))
+        columns.append(exp.alias_(number, _CLAUSE))
+        for at, values in enumerate(self._values):
+            for place, name in enumerate(self._schema.names):
+                if name in values:
+                    chosen = exp.Case().when(
+                        exp.EQ(this=number.copy(), expression=exp.Literal.number(at)), values[name].copy()
+                    )
+                    columns.append(exp.alias_(chosen, f"_skep_v{at}_{place}"))
+        kinds = {clause.when for clause in merge.clauses}
+        join = "FULL" if "not matched by source" in kinds else "LEFT" if "not matched" in kinds else "INNER"
+        joined = exp.Join(this=_named(TARGET, merge.alias), on=merge.on.copy())
+        if join == "INNER":
+            joined.set("kind", "INNER")
+        else:
+            joined.set("side", join)
+        query: exp.Query = exp.select(*columns).from_(_named(_SOURCE, merge.source_alias))
+        query.append("joins", joined)
+        return query
+
+    def _of_table(self, name: str) -> Node:
+        return exp.column(exp.to_identifier(name, quoted=True), table=exp.to_identifier(self._merge.alias, quoted=True))
+
+    # -- its rows
+
+    def changes(self, rows: pa.Table) -> pa.Table:
+        """The rows that a clause took, as `TableWriter.change` takes them."""
+        numbers = rows.column(_CLAUSE)
+        parts = [
+            self._changed(at, clause, rows.filter(pc.equal(numbers, at)))
+            for at, clause in enumerate(self._merge.clauses)
+        ]
+        return pa.concat_tables(parts)
+
+    def _changed(self, at: int, clause: MergeClause, rows: pa.Table) -> pa.Table:
+        values = self._values[at]
+        made: dict[str, pa.ChunkedArray] = {name: rows.column(f"{_OLD}{name}").cast(pa.string()) for name in META}
+        for place, field in enumerate(self._schema):
+            if field.name in values:
+                column = assigned(rows.column(f"_skep_v{at}_{place}"), field.type, field.name, self._name)
+            elif clause.action == "insert":
+                column = pa.chunked_array([pa.nulls(rows.num_rows, field.type)])
+            else:
+                column = rows.column(f"{_OLD}{field.name}").cast(field.type)
+            if column.null_count and not field.nullable and clause.action != "delete":
+                raise InputError(
+                    f"table {self._name}: column {field.name} is NOT NULL, MERGE gives {column.null_count} rows null",
+                    column=field.name,
+                )
+            made[field.name] = column
+        made[DELETED] = pa.chunked_array([pa.repeat(clause.action == "delete", rows.num_rows)])
+        changed = pa.table(made)
+        if clause.action == "update":
+            self._check_fixed(changed, rows, values)
+        if clause.action == "insert" and rows.num_rows:
+            changed = self._settled(changed)
+        return changed
+
+    def _check_fixed(self, changed: pa.Table, rows: pa.Table, values: Mapping[str, Node]) -> None:
+        """A row keeps its key and its partition."""
+        for name in self._fixed & set(values):
+            old, new = rows.column(f"{_OLD}{name}").cast(changed.schema.field(name).type), changed.column(name)
+            same = pc.or_(pc.fill_null(pc.equal(old, new), False), pc.and_(pc.is_null(old), pc.is_null(new)))
+            if pc.all(same).as_py() is False:
+                at = pc.index(same, False).as_py()
+                raise InputError(
+                    f"table {self._name}: MERGE would change column {name} of key"
+                    f" {changed.column(RECORD_KEY)[at].as_py()} from {old[at]} to {new[at]}: key and partition columns"
+                    " of a stored row stay",
+                    hint="delete the row and insert it anew",
+                    column=name,
+                    found=str(new[at]),
+                    expected=str(old[at]),
+                )
+
+    def _settled(self, new: pa.Table) -> pa.Table:
+        """New rows whose key is stored, since ON does not compare the key, update that row as an upsert does."""
+        config = self._table.config
+        if not config.record_key_fields or self._compares_keys():
+            return new
+        generator = KeyGenerator.of(config, self._table.options)
+        keys, paths = _single(generator.record_keys(new)), _single(generator.partition_paths(new))
+        stored = self._merge.target.rows(self._table, columns=META).to_arrow()
+        both = pc.binary_join_element_wise(paths, keys, "\0")
+        held = pc.binary_join_element_wise(
+            _single(stored.column(PARTITION_PATH)).cast(pa.string()),
+            _single(stored.column(RECORD_KEY)).cast(pa.string()),
+            "\0",
+        )
+        at = pc.index_in(both, value_set=held)
+        if at.null_count == len(at):
+            return new
+        found = pc.is_valid(at)
+        columns = {
+            RECORD_KEY: pc.if_else(found, keys, pa.scalar(None, pa.string())),
+            PARTITION_PATH: pc.if_else(found, paths, pa.scalar(None, pa.string())),
+            FILE_NAME: _single(stored.column(FILE_NAME)).cast(pa.string()).take(at),
+        }
+        for name, column in columns.items():
+            new = new.set_column(new.schema.get_field_index(name), name, column)
+        return new
+
+    def _compares_keys(self) -> bool:
+        """Whether ON holds only for equal keys, so that rows without a match have new ones."""
+        pairs = set()
+        parts = self._merge.on.flatten() if isinstance(self._merge.on, exp.And) else [self._merge.on]
+        keys = {name.lower() for name in self._table.config.record_key_fields}
+        for part in parts:
+            inner = part.unnest()
+            if not (
+                isinstance(inner, exp.EQ) and isinstance(inner.left, exp.Column) and isinstance(inner.right, exp.Column)
+            ):
+                return False
+            one, other = (inner.left, inner.right)
+            if other.table.lower() == self._merge.alias.lower():
+                one, other = other, one
+            if one.table.lower() != self._merge.alias.lower() or one.name.lower() not in keys:
+                return False
+            pairs.add((one.name.lower(), other.name.lower()))
+        for clause, values in zip(self._merge.clauses, self._values, strict=True):
+            if clause.action != "insert":
+                continue
+            for name in self._table.config.record_key_fields:
+                value = values.get(name)
+                if not isinstance(value, exp.Column) or (name.lower(), value.name.lower()) not in pairs:
+                    return False
+        return True
+
+
+def _named(function: str, alias: str) -> Node:
+    return exp.Table(
+        this=exp.Anonymous(this=function, expressions=[]),
+        alias=exp.TableAlias(this=exp.to_identifier(alias, quoted=True)),
+    )
+
+
+def _single(column: pa.ChunkedArray | pa.Array) -> pa.Array:
+    if not isinstance(column, pa.ChunkedArray):
+        return column
+    combined = column.combine_chunks()
+    return combined if isinstance(combined, pa.Array) else pa.concat_arrays(combined.chunks)

@@ -1,0 +1,134 @@
+"""What statements need from outside: tables by name, a table's reads and writes, and an engine that answers queries."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import pyarrow as pa
+from sqlglot import exp
+
+from skep_table.table import HudiTable
+from skep_table.timeline.metadata import WriteOperation
+from skep_table.write.result import WriteResult
+
+# What a query reads under one of its names: the answer of a read, or a frame.
+Relation = Any
+
+
+class Engine(Protocol):
+    """Answers queries in Spark's dialect. Their tables are names of `relations`."""
+
+    def schema(self, query: exp.Query, relations: Mapping[str, Relation]) -> pa.Schema:
+        """The columns of the answer, without computing it. InputError for a query that does not fit its relations."""
+        ...
+
+    def rows(self, query: exp.Query, relations: Mapping[str, Relation]) -> pa.Table:
+        """All rows of the answer."""
+        ...
+
+    def frame(self, query: exp.Query, relations: Mapping[str, Relation]) -> object:
+        """The answer as what a writer takes: evaluated when it is written, where the engine can."""
+        ...
+
+    def numbered(self, query: exp.Query, relations: Mapping[str, Relation], column: str) -> Relation:
+        """The answer as a relation for another query, with a further column that rises from row to row."""
+        ...
+
+
+class Target(Protocol):
+    """A table that statements read and change. Options are Hudi's, for one call."""
+
+    name: str
+
+    @property
+    def hudi(self) -> HudiTable:
+        """A new snapshot."""
+
+    def rows(self, snapshot: HudiTable | None = None, **request: Any) -> Relation:
+        """The rows of a snapshot, None for the newest; the keywords are those of a read."""
+
+    def write(
+        self,
+        operation: WriteOperation,
+        frame: object,
+        options: Mapping[str, object],
+        partitions: Mapping[str, object] | None = None,
+    ) -> WriteResult:
+        """One commit of an operation that takes rows; `partitions` as of `TableWriter.insert_overwrite`."""
+
+    def change(self, compute: Callable[[HudiTable], pa.Table], options: Mapping[str, object]) -> WriteResult:
+        """One commit of updates, deletes and new rows, see `TableWriter.change`."""
+
+    def delete_computed(self, compute: Callable[[HudiTable], pa.Table], options: Mapping[str, object]) -> WriteResult:
+        """One commit that deletes stored rows, which `compute` returns with the meta columns they were read with."""
+
+    def delete_where(self, where: str, options: Mapping[str, object]) -> WriteResult:
+        """One commit that deletes the rows for which a predicate of skep's own holds."""
+
+    def drop_partitions(self, partitions: Sequence[str], options: Mapping[str, object]) -> WriteResult:
+        """One commit that drops partitions by their paths."""
+
+    def sync(self) -> object:
+        """Brings the metastore's entry up to the table."""
+
+
+@dataclass(frozen=True, slots=True)
+class EntryFacts:
+    """What the catalog keeps about a table beside the table itself."""
+
+    database: str
+    name: str
+    location: str
+    is_managed: bool = False
+    owner: str | None = None
+    parameters: Mapping[str, str] = field(default_factory=dict)
+
+
+class Catalog(Protocol):
+    """Tables and databases by name: `table` or `database.table`, in any case."""
+
+    database: str
+
+    def table(self, name: str) -> Target:
+        """NoSuchTableError when there is none."""
+
+    def facts(self, name: str) -> EntryFacts | None:
+        """What the catalog keeps about a table; None when there is none."""
+
+    def table_names(self, database: str | None) -> list[str]:
+        """The Hudi tables of a database, None for the current one."""
+
+    def databases(self) -> list[str]:
+        """The names of all databases."""
+
+    def database_facts(self, name: str) -> Mapping[str, str | None]:
+        """Location, comment and owner of a database."""
+
+    def create_database(self, name: str, location: str | None, comment: str | None, if_not_exists: bool) -> None:
+        """EntryExistsError when it is there."""
+
+    def drop_database(self, name: str, if_exists: bool, cascade: bool) -> None:
+        """InputError for a database that has tables, unless `cascade`."""
+
+    def create_table(self, name: str, schema: pa.Schema, *, managed: bool, **spec: Any) -> Target:
+        """A new table; `spec` is what `Lake.create_table` takes. A managed one loses its files when it is dropped."""
+
+    def holds_table(self, location: str) -> bool:
+        """Whether a Hudi table lies there."""
+
+    def register(self, location: str, name: str, expected: Mapping[str, Any]) -> Target:
+        """A table that lies at `location`. TableMismatchError where it differs from what is expected."""
+
+    def remove_unwritten(self, name: str, target: Target) -> None:
+        """Undoes `create_table` for a table that has no commit."""
+
+    def drop_table(self, name: str, *, purge: bool) -> None:
+        """Its entries, and with `purge` its files."""
+
+    def rename_table(self, name: str, new_name: str) -> None:
+        """Its entries; the files stay."""
+
+    def set_parameters(self, name: str, changes: Mapping[str, str | None]) -> None:
+        """Parameters of the entry; None removes one."""

@@ -1,0 +1,68 @@
+"""The settings of a session: what SET gave."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from skep_sql.assign import POLICY_KEY, Policy
+from skep_table.errors import InputError
+
+SCHEMA_ON_READ: Final = "hoodie.schema.on.read.enable"
+# Settings of statements, which no single write takes as an option.
+_OF_STATEMENTS: Final = (
+    "hoodie.spark.sql.insert.into.operation",
+    "hoodie.sql.bulk.insert.enable",
+    "hoodie.sql.insert.mode",
+    "hoodie.datasource.overwrite.mode",
+    SCHEMA_ON_READ,
+    "hoodie.spark.sql.merge.into.partial.updates",
+)
+
+
+class Settings:
+    """Keys and values of one session, keys of `hoodie.` and of Spark alike."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, str] = {}
+
+    def get(self, key: str) -> str | None:
+        """None for a key that was not set."""
+        return self._values.get(key.lower()) if key.lower() in self._values else None
+
+    def set(self, key: str, value: str) -> None:
+        """Until the session ends or the key is reset."""
+        self._values[key.lower() if not key.startswith("hoodie.") else key] = value
+
+    def reset(self, key: str | None = None) -> None:
+        """One key, or all."""
+        if key is None:
+            self._values.clear()
+        else:
+            self._values.pop(key, None)
+            self._values.pop(key.lower(), None)
+
+    def items(self) -> list[tuple[str, str]]:
+        """Sorted by key."""
+        return sorted(self._values.items())
+
+    @property
+    def hoodie(self) -> Mapping[str, str]:
+        """The options that each write of the session takes."""
+        return {
+            key: value for key, value in self._values.items() if key.startswith("hoodie.") and key not in _OF_STATEMENTS
+        }
+
+    @property
+    def policy(self) -> Policy:
+        """How values are fitted to columns. InputError for an unknown policy."""
+        text = (self.get(POLICY_KEY) or "ANSI").upper()
+        if text not in Policy.__members__:
+            raise InputError(
+                f"spark.sql.storeAssignmentPolicy={text}", found=text, expected=", ".join(Policy.__members__)
+            )
+        return Policy(text)
+
+    def is_true(self, key: str) -> bool:
+        """Whether a boolean setting is on."""
+        return (self.get(key) or "").strip().lower() == "true"

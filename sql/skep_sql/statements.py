@@ -1,0 +1,282 @@
+"""Statements as frozen values: what a text asks for, before any name in it was looked up."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from sqlglot import exp
+
+Node: TypeAlias = Any  # a tree of sqlglot: its base class has different names in different releases
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """A table, index or database as written, one part or two, and where it is in the text."""
+
+    parts: tuple[str, ...]
+    line: int = 1
+    column: int = 1
+
+    def __str__(self) -> str:
+        return ".".join(self.parts)
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnSpec:
+    """A column of a new table. `type` is text as SQL writes it; `after` names the column before it, '' is none."""
+
+    name: str
+    type: str
+    nullable: bool = True
+    comment: str | None = None
+    after: str | None = None
+
+
+# Partition column → its value, None where the rows bring it.
+PartitionSpec: TypeAlias = Mapping[str, Node | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """Anything that answers rows."""
+
+    tree: exp.Query
+
+
+@dataclass(frozen=True, slots=True)
+class CreateTable:
+    """`query` is that of CREATE TABLE … AS; `like` names the table whose columns are taken."""
+
+    name: Name
+    columns: tuple[ColumnSpec, ...] = ()
+    if_not_exists: bool = False
+    provider: str | None = None
+    partition_by: tuple[str, ...] = ()
+    location: str | None = None
+    comment: str | None = None
+    properties: Mapping[str, str] = field(default_factory=dict)
+    query: exp.Query | None = None
+    like: Name | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CreateDatabase:
+    """`location` is the folder of its tables."""
+
+    name: Name
+    if_not_exists: bool = False
+    location: str | None = None
+    comment: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CreateView:
+    """A query under a name that this session alone has."""
+
+    name: Name
+    query: exp.Query
+    columns: tuple[str, ...] = ()
+    replace: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """`kind` is table, view or database."""
+
+    kind: str
+    name: Name
+    if_exists: bool = False
+    purge: bool = False
+    cascade: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Truncate:
+    """All rows, or those of the partitions that `partition` names."""
+
+    name: Name
+    partition: PartitionSpec | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Show:
+    """`what`: tables, databases, partitions, create table, tblproperties, columns, indexes, views."""
+
+    what: str
+    name: Name | None = None
+    pattern: str | None = None
+    key: str | None = None
+    partition: PartitionSpec | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Describe:
+    """`kind` is table or database."""
+
+    name: Name
+    extended: bool = False
+    column: str | None = None
+    kind: str = "table"
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """The database of names without one."""
+
+    name: Name
+
+
+@dataclass(frozen=True, slots=True)
+class SetOption:
+    """`key` None asks for all settings, `value` None for the one of `key`."""
+
+    key: str | None = None
+    value: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ResetOption:
+    """`key` None resets all settings."""
+
+    key: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Insert:
+    """`columns` None: by position, all columns of the table."""
+
+    name: Name
+    query: exp.Query
+    overwrite: bool = False
+    partition: PartitionSpec | None = None
+    columns: tuple[str, ...] | None = None
+    by_name: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """A column and the expression that gives its new value."""
+
+    column: str
+    value: Node
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """`alias` is the name by which the expressions refer to the table."""
+
+    name: Name
+    alias: str | None
+    assignments: tuple[Assignment, ...]
+    where: Node | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """Of the rows for which `where` holds, all of them where it is None."""
+
+    name: Name
+    alias: str | None
+    where: Node | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MergeClause:
+    """`when`: matched, not matched, or not matched by source. `action`: update, delete or insert.
+
+    `assignments` None is `*`: all columns from the source's columns of the same names.
+    """
+
+    when: str
+    action: str
+    condition: Node | None = None
+    assignments: tuple[Assignment, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """`source` is a table or a query, under `source_alias`."""
+
+    name: Name
+    alias: str | None
+    source: exp.Query
+    source_alias: str
+    on: Node
+    clauses: tuple[MergeClause, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AlterTable:
+    """`action`: rename, add columns, drop partition, add partition, set properties, unset properties, rename column,
+    drop column, alter column. `text` is the statement's own words for errors."""
+
+    name: Name
+    action: str
+    new_name: Name | None = None
+    columns: tuple[ColumnSpec, ...] = ()
+    partitions: tuple[PartitionSpec, ...] = ()
+    if_exists: bool = False
+    properties: Mapping[str, str] = field(default_factory=dict)
+    column: str | None = None
+    new_column: str | None = None
+    type: str | None = None
+    comment: str | None = None
+    nullable: bool | None = None
+    after: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A procedure with arguments by name or by position."""
+
+    name: str
+    arguments: tuple[object, ...] = ()
+    named: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Explain:
+    """How a statement would be carried out."""
+
+    statement: Query
+
+
+@dataclass(frozen=True, slots=True)
+class Refresh:
+    """REFRESH TABLE and MSCK REPAIR TABLE: the metastore's entry is brought up to the table."""
+
+    name: Name
+
+
+@dataclass(frozen=True, slots=True)
+class Unsupported:
+    """A statement that is known and not built, by its name."""
+
+    what: str
+    hint: str | None = None
+
+
+Statement: TypeAlias = (
+    Query
+    | CreateTable
+    | CreateDatabase
+    | CreateView
+    | Drop
+    | Truncate
+    | Show
+    | Describe
+    | Use
+    | SetOption
+    | ResetOption
+    | Insert
+    | Update
+    | Delete
+    | Merge
+    | AlterTable
+    | Call
+    | Explain
+    | Refresh
+    | Unsupported
+)

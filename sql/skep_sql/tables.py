@@ -1,0 +1,280 @@
+"""CREATE, DROP, TRUNCATE and USE: tables and databases."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import pyarrow as pa
+
+from skep_sql.bind import Bound, Scope, bind, look_up
+from skep_sql.insert import Column, columns_in_order, constant, put_in_order
+from skep_sql.names import column_of
+from skep_sql.protocols import Catalog, Engine, Target
+from skep_sql.settings import Settings
+from skep_sql.statements import CreateDatabase, CreateTable, Drop, Name, PartitionSpec, Truncate, Use
+from skep_sql.types import arrow_field
+from skep_table.errors import InputError, NoSuchTableError, TableExistsError, UnsupportedError
+from skep_table.keys import KeyGenerator
+from skep_table.schema.arrow import to_arrow
+from skep_table.schema.types import META_FIELDS
+from skep_table.table import HudiTable
+from skep_table.timeline.metadata import WriteOperation
+from skep_table.write.replaced import NamedPartitions
+from skep_table.write.result import WriteResult
+
+_KEY: Final = ("primarykey", "hoodie.table.recordkey.fields", "hoodie.datasource.write.recordkey.field")
+_ORDERING: Final = (
+    "precombinefield",
+    "orderingfields",
+    "hoodie.table.precombine.field",
+    "hoodie.table.ordering.fields",
+    "hoodie.datasource.write.precombine.field",
+)
+_TYPE: Final = ("type", "hoodie.table.type", "hoodie.datasource.write.table.type")
+_TYPES: Final = {"cow": "cow", "mor": "mor", "copy_on_write": "cow", "merge_on_read": "mor"}
+
+
+def create_table(statement: CreateTable, scope: Scope, engine: Engine, settings: Settings) -> tuple[WriteResult, ...]:
+    """TableExistsError where the name is taken. A table whose first rows are refused does not stay."""
+    catalog, name = scope.catalog, str(statement.name)
+    if statement.provider is not None and statement.provider not in ("hudi", "org.apache.hudi"):
+        raise UnsupportedError(
+            f"CREATE TABLE … USING {statement.provider}: tables are Hudi's", found=statement.provider
+        )
+    if len(statement.name.parts) > 2:
+        raise InputError(f"tables are named database.table, found {name}", found=name)
+    facts = catalog.facts(name)
+    if facts is not None:
+        if statement.if_not_exists:
+            return ()
+        raise TableExistsError(f"table {name} already exists, at {facts.location}", table=name, path=facts.location)
+    location = statement.location
+    if statement.like is not None:
+        _create_like(statement, scope)
+        return ()
+    if location is not None and catalog.holds_table(location):
+        if statement.query is not None:
+            raise TableExistsError(
+                f"CREATE TABLE … AS: there is a Hudi table at {location}",
+                hint="CREATE TABLE … LOCATION without AS registers it; INSERT INTO adds rows",
+                path=location,
+            )
+        catalog.register(location, name, _described(statement))
+        _describe(catalog, name, statement)
+        return ()
+    bound = bind(statement.query, scope) if statement.query is not None else None
+    schema = _schema(statement, engine, bound)
+    spec = _spec(statement, schema)
+    target = catalog.create_table(name, schema, managed=location is None, location=location, **spec)
+    try:
+        _describe(catalog, name, statement)
+        if bound is None:
+            return ()
+        return (_first_rows(target, schema, bound, engine, settings),)
+    except BaseException:
+        catalog.remove_unwritten(name, target)
+        raise
+
+
+def _first_rows(target: Target, schema: pa.Schema, bound: Bound, engine: Engine, settings: Settings) -> WriteResult:
+    given = engine.schema(bound.query, bound.relations).names
+    columns = [Column(field.name, field.type, given.index(field.name)) for field in schema]
+    frame = put_in_order(columns, bound, engine, settings.policy, target.name)
+    return target.write(WriteOperation.BULK_INSERT, frame, settings.hoodie)
+
+
+def _schema(statement: CreateTable, engine: Engine, bound: Bound | None) -> pa.Schema:
+    """The columns, partition columns last."""
+    name = str(statement.name)
+    if bound is not None:
+        if statement.columns:
+            raise InputError(f"table {name}: CREATE TABLE … AS takes its columns from the query")
+        found = engine.schema(bound.query, bound.relations)
+        fields = [field for field in found if field.name not in META_FIELDS]
+        for field in fields:
+            if pa.types.is_null(field.type):
+                raise InputError(
+                    f"table {name}: column {field.name} of the query is null all through and has no type",
+                    hint=f"CAST(null AS string) AS {field.name}",
+                    column=field.name,
+                )
+    else:
+        fields = [arrow_field(column) for column in statement.columns if column.name not in META_FIELDS]
+    if not fields:
+        raise InputError(
+            f"table {name} has no columns",
+            hint="name them: CREATE TABLE t (id BIGINT, …), or the LOCATION of a Hudi table",
+        )
+    seen: set[str] = set()
+    for field in fields:
+        if field.name.lower() in seen:
+            raise InputError(f"table {name}: column {field.name} is there twice", column=field.name)
+        seen.add(field.name.lower())
+    names = [field.name for field in fields]
+    last = [column_of(each, names, name) for each in statement.partition_by]
+    if len(last) == len(fields):
+        raise InputError(f"table {name}: not all columns can be partition columns", found=", ".join(last))
+    by_name = {field.name: field for field in fields}
+    return pa.schema([*(field for field in fields if field.name not in last), *(by_name[each] for each in last)])
+
+
+def _property(properties: Mapping[str, str], keys: tuple[str, ...]) -> str | None:
+    found = {key: value for key, value in properties.items() if key.lower() in keys}
+    if len(set(found.values())) > 1:
+        raise InputError(f"{' and '.join(found)} differ: {', '.join(found.values())}", found=found)
+    return next(iter(found.values()), None)
+
+
+def _described(statement: CreateTable) -> dict[str, Any]:
+    """Key, ordering, partitioning and type, as far as they are given. InputError for an unknown type."""
+    properties = statement.properties
+    key, ordering = _property(properties, _KEY), _property(properties, _ORDERING)
+    kind = _property(properties, _TYPE)
+    if kind is not None and kind.lower() not in _TYPES:
+        raise InputError(
+            f"'type' must be 'cow' or 'mor', found {kind!r}", option="type", found=kind, expected="cow or mor"
+        )
+    if ordering is not None and "," in ordering:
+        raise UnsupportedError(
+            f"ordering by {ordering}: tables of version 6 hold one ordering column",
+            option="orderingFields",
+            found=ordering,
+        )
+    return {
+        "key": tuple(part.strip() for part in key.split(",")) if key else (),
+        "ordering": ordering,
+        "partition_by": statement.partition_by,
+        "type": _TYPES[kind.lower()] if kind else None,
+    }
+
+
+def _spec(statement: CreateTable, schema: pa.Schema) -> dict[str, Any]:
+    name, names = str(statement.name), schema.names
+    found = _described(statement)
+    found["key"] = tuple(_known(each, names, "primaryKey", name) for each in found["key"])
+    if found["ordering"] is not None:
+        found["ordering"] = _known(found["ordering"], names, "preCombineField", name)
+    found["partition_by"] = tuple(column_of(each, names, name) for each in found["partition_by"])
+    taken = (*_KEY, *_ORDERING, *_TYPE)
+    properties = {
+        key: value
+        for key, value in statement.properties.items()
+        if key.startswith("hoodie.") and key.lower() not in taken
+    }
+    return {**found, "hive_style": True, "properties": properties}
+
+
+def _known(column: str, names: list[str], what: str, table: str) -> str:
+    head, dot, rest = column.partition(".")
+    try:
+        return column_of(head, names, table) + dot + rest
+    except InputError as error:
+        raise InputError(
+            f"table {table}: there is no column {column}, which is to be {what}",
+            hint=error.hint,
+            column=column,
+            option=what,
+            found=column,
+            expected=", ".join(names),
+        ) from error
+
+
+def _describe(catalog: Catalog, name: str, statement: CreateTable) -> None:
+    """Comment and properties that are not Hudi's, in the catalog's entry."""
+    taken = (*_KEY, *_ORDERING, *_TYPE)
+    own: dict[str, str | None] = {
+        key: value
+        for key, value in statement.properties.items()
+        if not key.startswith("hoodie.") and key.lower() not in taken
+    }
+    if statement.comment:
+        own["comment"] = statement.comment
+    if own:
+        catalog.set_parameters(name, own)
+
+
+def _create_like(statement: CreateTable, scope: Scope) -> None:
+    catalog = scope.catalog
+    assert statement.like is not None
+    source = catalog.table(look_up(catalog, statement.like)).hudi
+    config = source.config
+    own = _described(statement)
+    spec = {
+        "key": own["key"] or config.record_key_fields,
+        "ordering": own["ordering"] or next(iter(config.ordering_fields), None),
+        "partition_by": config.partition_fields,
+        "type": own["type"] or ("mor" if config.is_mor else "cow"),
+        "hive_style": config.hive_style,
+        "properties": {key: value for key, value in statement.properties.items() if key.startswith("hoodie.")},
+    }
+    catalog.create_table(
+        str(statement.name),
+        columns_in_order(source),
+        managed=statement.location is None,
+        location=statement.location,
+        **spec,
+    )
+
+
+def create_database(statement: CreateDatabase, catalog: Catalog) -> None:
+    """EntryExistsError when it is there."""
+    catalog.create_database(_one(statement.name), statement.location, statement.comment, statement.if_not_exists)
+
+
+def drop(statement: Drop, catalog: Catalog) -> None:
+    """A managed table loses its files too, as in Spark."""
+    if statement.kind == "database":
+        catalog.drop_database(_one(statement.name), statement.if_exists, statement.cascade)
+        return
+    facts = catalog.facts(str(statement.name))
+    if facts is None:
+        if statement.if_exists:
+            return
+        look_up(catalog, statement.name)  # raises, with the nearest name
+    assert facts is not None
+    catalog.drop_table(f"{facts.database}.{facts.name}", purge=statement.purge or facts.is_managed)
+
+
+def use(statement: Use, catalog: Catalog) -> None:
+    """NoSuchTableError for an unknown database."""
+    name = _one(statement.name)
+    known = catalog.databases()
+    if name not in known:
+        raise NoSuchTableError(f"there is no database {name}; there are: {', '.join(known)}", found=name)
+    catalog.database = name
+
+
+def _one(name: Name) -> str:
+    if len(name.parts) != 1:
+        raise InputError(f"line {name.line}, column {name.column}: a database has a name of one part, found {name}")
+    return name.parts[0].lower()
+
+
+def truncate(statement: Truncate, scope: Scope, settings: Settings) -> WriteResult | None:
+    """All rows, by one commit that replaces them: unlike Hudi's, the timeline goes on, for readers and time travel."""
+    target = scope.catalog.table(look_up(scope.catalog, statement.name))
+    table = target.hudi
+    if statement.partition is None:
+        empty = to_arrow(table.schema()).empty_table()
+        return target.write(WriteOperation.INSERT_OVERWRITE_TABLE, empty, settings.hoodie)
+    paths = partition_paths(statement.partition, table, target.name)
+    return target.drop_partitions(paths, settings.hoodie) if paths else None
+
+
+def partition_paths(partition: PartitionSpec, table: HudiTable, name: str) -> list[str]:
+    """The partitions that are there and have these values. InputError for a column that is none of them."""
+    known = table.config.partition_fields
+    values = {}
+    for column, value in partition.items():
+        found = next((each for each in known if each.lower() == column.lower()), None)
+        if found is None or value is None:
+            raise InputError(
+                f"table {name}: {column} is not a valid partition column with a value",
+                column=column,
+                found=column,
+                expected=", ".join(known) or None,
+            )
+        values[found] = constant(value, found, name)
+    named = NamedPartitions.of(KeyGenerator.of(table.config, table.options), to_arrow(table.schema()), values, name)
+    return named.of_paths(table.view().partitions())

@@ -1,0 +1,253 @@
+"""UPDATE, DELETE and MERGE against a plain Python model, both table types, without Spark and without a metastore."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from skep.hoodie import create_at
+from skep.table import Table
+from skep_table.errors import CommitConflictError, InputError, UnsupportedError
+
+COLUMNS = ["id", "name", "price", "ts", "day"]
+SCHEMA = pa.schema(
+    [
+        ("id", pa.int64()),
+        ("name", pa.string()),
+        ("price", pa.float64()),
+        ("ts", pa.int64()),
+        ("day", pa.string()),
+    ]
+)
+Model = dict[int, dict[str, Any]]
+
+
+def make(path: Path, kind: str, **more: Any) -> Table:
+    spec: dict[str, Any] = {"key": "id", "ordering": "ts", "partition_by": "day", "type": kind, **more}
+    return create_at(path, SCHEMA, {}, **spec)
+
+
+def rows_of(table: Table) -> Model:
+    return {row["id"]: row for row in table.read(columns=COLUMNS).to_arrow().to_pylist()}
+
+
+def frame(rows: list[dict[str, Any]]) -> pa.Table:
+    return pa.Table.from_pylist(rows, schema=SCHEMA)
+
+
+def row(
+    id: int, name: str | None = "a", price: float | None = 1.0, ts: int = 10, day: str | None = None
+) -> dict[str, Any]:
+    return {"id": id, "name": name, "price": price, "ts": ts, "day": day or f"d{id % 3}"}
+
+
+names = st.one_of(st.none(), st.sampled_from(["a", "b", "it's"]))
+prices = st.one_of(st.none(), st.integers(-4, 4).map(float))
+given_rows = st.lists(
+    st.builds(row, st.integers(0, 8), names, prices, st.integers(8, 12)), max_size=6, unique_by=lambda each: each["id"]
+)
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("upsert"), given_rows),
+        st.tuples(st.just("update"), st.integers(0, 8), st.integers(0, 2)),
+        st.tuples(st.just("delete"), st.integers(0, 8)),
+        st.tuples(st.just("merge"), given_rows, st.integers(-2, 3)),
+        st.tuples(st.just("sync"), given_rows),
+    ),
+    min_size=1,
+    max_size=5,
+)
+
+
+def upserted(model: Model, rows: list[dict[str, Any]]) -> None:
+    for each in rows:
+        stored = model.get(each["id"])
+        if stored is None or each["ts"] >= stored["ts"]:
+            model[each["id"]] = each
+
+
+def step(table: Table, model: Model, what: tuple[Any, ...]) -> None:
+    """One operation on the table, and the same on the model."""
+    match what:
+        case ("upsert", rows):
+            if rows:
+                table.upsert(frame(rows))
+            upserted(model, rows)
+        case ("update", most, rise):
+            table.update(set={"price": "coalesce(price, 0.0) + id", "ts": f"ts + {rise}"}, where=f"id <= {most}")
+            for each in model.values():
+                if each["id"] <= most:
+                    each.update(price=(each["price"] or 0.0) + each["id"], ts=each["ts"] + rise)
+        case ("delete", least):
+            table.delete(where=f"id >= {least}")
+            for id in [id for id in model if id >= least]:
+                del model[id]
+        case ("merge", rows, limit):
+            merge = table.merge(frame(rows), on="id").when_matched_delete(f"source.price < {limit}")
+            merge.when_matched_update({"name": "source.name", "ts": "source.ts"}).when_not_matched_insert_all(
+                f"source.price >= {limit}"
+            ).execute()
+            for each in rows:
+                stored, price = model.get(each["id"]), each["price"]
+                if stored is None:
+                    if price is not None and price >= limit:
+                        model[each["id"]] = dict(each)
+                elif price is not None and price < limit:
+                    del model[each["id"]]
+                elif each["ts"] >= stored["ts"]:
+                    stored.update(name=each["name"], ts=each["ts"])
+        case ("sync", rows):
+            table.merge(
+                frame(rows), on=["id"]
+            ).when_matched_update_all().when_not_matched_insert_all().when_not_matched_by_source_delete().execute()
+            kept = {each["id"] for each in rows}
+            for id in [id for id in model if id not in kept]:
+                del model[id]
+            upserted(model, rows)
+
+
+@pytest.mark.parametrize("kind", ["cow", "mor"])
+@settings(max_examples=6, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(todo=steps)
+def test_statements_do_what_the_model_does(
+    kind: str, todo: list[tuple[Any, ...]], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    table = make(tmp_path_factory.mktemp("t") / "t", kind)
+    model: Model = {}
+    for what in (("upsert", [row(1), row(2, None), row(5, "b", None)]), *todo):
+        copied = (what[0], *([dict(each) for each in part] if isinstance(part, list) else part for part in what[1:]))
+        step(table, model, copied)
+        assert rows_of(table) == model, what
+
+
+@pytest.mark.parametrize("kind", ["cow", "mor"])
+def test_an_update_that_would_lose_against_its_own_row_is_refused(tmp_path: Path, kind: str) -> None:
+    table = make(tmp_path / "t", kind)
+    table.upsert(frame([row(1), row(2)]))
+    before = rows_of(table)
+    for value in ("5", "ts - 1", "null"):
+        with pytest.raises(InputError, match="ordering column ts"):
+            table.update(set={"ts": value}, where="id = 1")
+    for column in ("id", "day"):
+        with pytest.raises(InputError, match=f"column {column}"):
+            table.update(set={column: column})
+    assert rows_of(table) == before
+    assert len(table.history()) == 1
+
+
+def test_a_deleted_key_comes_back_with_a_lower_ordering_value(tmp_path: Path) -> None:
+    table = make(tmp_path / "t", "cow")
+    table.upsert(frame([row(1), row(2)]))
+    table.merge(frame([row(1)]), on="id").when_matched_delete().execute()
+    assert set(rows_of(table)) == {2}
+    table.upsert(frame([row(1, ts=3)]))
+    assert rows_of(table)[1]["ts"] == 3
+
+
+@pytest.mark.parametrize("kind", ["cow", "mor"])
+def test_a_table_without_keys_is_merged_by_any_column(tmp_path: Path, kind: str) -> None:
+    table = make(tmp_path / "t", kind, key=(), ordering=None)
+    table.insert(frame([row(1, "a"), row(2, "b"), row(2, "c")]))
+    source = frame([row(7, "b", 20.0), row(3, "n", 3.0)])
+    merge = table.merge(source, on="name").when_matched_update({"price": "source.price"})
+    result = merge.when_not_matched_insert_all().execute()
+    assert (result.inserted, result.updated) == (1, 1)
+    found = table.read(columns=["_hoodie_record_key", *COLUMNS]).to_arrow().to_pylist()
+    assert sorted((each["name"], each["price"]) for each in found) == [("a", 1.0), ("b", 20.0), ("c", 1.0), ("n", 3.0)]
+    assert len({each["_hoodie_record_key"] for each in found} - {None}) == 4
+
+
+def test_a_new_row_whose_key_is_stored_updates_it(tmp_path: Path) -> None:
+    """ON compares another column than the key: the row is an upsert, never a second row of its key."""
+    table = make(tmp_path / "t", "cow")
+    table.upsert(frame([row(1, "a"), row(2, "b")]))
+    source = frame([row(1, "z", 9.0, 11), row(4, "n")])
+    table.merge(source, on="name").when_not_matched_insert_all().execute()
+    assert {id: each["name"] for id, each in rows_of(table).items()} == {1: "z", 2: "b", 4: "n"}
+    assert table.read().count() == 3
+
+
+def test_a_merge_keeps_keys_and_partitions(tmp_path: Path) -> None:
+    table = make(tmp_path / "t", "cow")
+    table.upsert(frame([row(1), row(2)]))
+    moved = frame([row(1, ts=20, day="elsewhere")])
+    with pytest.raises(InputError, match="column day of key 1 from d1 to elsewhere"):
+        table.merge(moved, on="id").when_matched_update_all().execute()
+    assert rows_of(table)[1]["day"] == "d1"
+
+
+def test_two_updates_at_once_lose_nothing(tmp_path: Path) -> None:
+    """Each adds to what it finds; a writer that loses computes its rows anew."""
+    options = {
+        "hoodie.write.concurrency.mode": "optimistic_concurrency_control",
+        "hoodie.cleaner.policy.failed.writes": "LAZY",
+        "hoodie.write.lock.provider": "org.apache.hudi.client.transaction.lock.FileSystemBasedLockProvider",
+        "hoodie.write.num.retries.on.conflict.failures": "20",
+    }
+    path = tmp_path / "t"
+    make(path, "cow").upsert(frame([row(1, price=0.0)]))
+    failed: list[Exception] = []
+
+    def add() -> None:
+        from skep.hoodie import open_table
+
+        for _ in range(3):
+            try:
+                open_table(path, **options).update(set={"price": "price + 1"}, where="id = 1")
+            except CommitConflictError as error:
+                failed.append(error)
+
+    threads = [threading.Thread(target=add) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    from skep.hoodie import open_table
+
+    assert rows_of(open_table(path))[1]["price"] == 9 - len(failed)
+
+
+def test_merge_rules_that_may_keep_stored_values_refuse_updates(tmp_path: Path) -> None:
+    rule = {"hoodie.datasource.write.payload.class": "org.apache.hudi.common.model.PartialUpdateAvroPayload"}
+    table = make(tmp_path / "t", "cow", properties={"hoodie.compaction.payload.class": rule[next(iter(rule))]})
+    table.upsert(frame([row(1)]))
+    if table.hudi.config.payload_class.endswith("PartialUpdateAvroPayload"):  # type: ignore[union-attr]
+        with pytest.raises(UnsupportedError, match="merge rule"):
+            table.update(set={"name": "null"})
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"set": {"nam": "'x'"}}, "has no column nam"),
+        ({"set": {"name": "'x"}}, "can't be parsed"),
+        ({"set": {"price": "name"}}, "price"),
+        ({"set": {}}, "no column is set"),
+    ],
+)
+def test_bad_updates_name_what_is_wrong(tmp_path: Path, wrong: dict[str, Any], message: str) -> None:
+    table = make(tmp_path / "t", "cow")
+    table.upsert(frame([row(1, "not a number")]))
+    with pytest.raises(InputError, match=message):
+        table.update(**wrong)
+    assert len(table.history()) == 1
+
+
+def test_named_partitions_are_replaced_also_by_no_rows(tmp_path: Path) -> None:
+    table = make(tmp_path / "t", "cow", hive_style=True)
+    table.upsert(frame([row(1), row(2), row(3)]))
+    given = frame([row(10)]).drop_columns(["day"])
+    table.insert_overwrite(given, partition={"day": "d1"})
+    assert {id: each["day"] for id, each in rows_of(table).items()} == {10: "d1", 2: "d2", 3: "d0"}
+    table.insert_overwrite(given.slice(0, 0), partition={"day": "d2"})
+    assert set(rows_of(table)) == {10, 3}
+    with pytest.raises(InputError, match="rows are in partition day=d0"):
+        table.insert_overwrite(frame([row(3)]), partition={"day": "d1"})
+    with pytest.raises(InputError, match="name is no partition column"):
+        table.insert_overwrite(given, partition={"name": "d1"})
