@@ -183,7 +183,7 @@ class LakeCatalog:
         entry = self._lake.metastore.find_table(full.database, full.name)
         if entry is None:
             return None
-        managed = entry.table_type == "MANAGED_TABLE"
+        managed = entry.table_type == "MANAGED_TABLE" or entry.parameters.get(_MANAGED) == "true"
         return EntryFacts(
             full.database, full.name, entry.storage.location or "", managed, entry.owner, entry.parameters
         )
