@@ -17,6 +17,7 @@ from rich.console import Console
 from skep.demo import KEY, Demo, differences, load_flights, prepare, timetable
 
 
+@pytest.mark.engine("spark")
 @pytest.mark.metastore
 @pytest.mark.spark
 def test_the_demo_runs_and_runs_again(tmp_path: Path) -> None:

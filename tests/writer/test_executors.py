@@ -83,9 +83,17 @@ spark.stop()
 
 # One task for everything, and copies of it where it is slow.
 ALONE = {"spark.default.parallelism": "1", "spark.sql.shuffle.partitions": "1", "spark.speculation": "true"}
+SPARK = pytest.mark.engine("spark")  # a session of its own takes half a minute: not in the quick loop
 
 
-@pytest.mark.parametrize(("master", "conf"), [("local-cluster[2,1,1024]", {}), ("local[2]", {}), ("local[1]", ALONE)])
+@pytest.mark.parametrize(
+    ("master", "conf"),
+    [
+        ("local-cluster[2,1,1024]", {}),
+        pytest.param("local[2]", {}, marks=SPARK),
+        pytest.param("local[1]", ALONE, marks=SPARK),
+    ],
+)
 def test_executors_without_skep_get_it(
     master: str, conf: dict[str, str], python_without_skep: Path, tmp_path: Path
 ) -> None:

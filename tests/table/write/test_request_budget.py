@@ -18,7 +18,7 @@ from skep_table.table import HudiTable
 from skep_table.table_config import TableType
 from skep_table.write.local import LocalWriter
 
-PARTITIONS = 50
+PARTITIONS = 20
 
 
 def rows(count: int = 4 * PARTITIONS, ts: int = 1) -> pa.Table:
@@ -35,7 +35,7 @@ def rows(count: int = 4 * PARTITIONS, ts: int = 1) -> pa.Table:
 
 @pytest.fixture(params=list(TableType))
 def place(request: pytest.FixtureRequest, s3_folder: Callable[[], Storage]) -> str:
-    """The address of a table of 50 partitions with a base file each."""
+    """The address of a table of 20 partitions with a base file each."""
     storage, kind = s3_folder(), request.param
     schema = rows().schema
     spec = TableSpec(name="t", schema=schema, record_key=("id",), partition_by=("part",), ordering="ts", type=kind)

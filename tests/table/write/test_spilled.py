@@ -23,6 +23,7 @@ from skep_table.write.local import LocalWriter
 MEMORY = "skep.write.memory.max.bytes"
 SPILL = "hoodie.memory.spillable.map.path"
 ROWS = 10_000
+UPSERTED = 4_000
 
 
 def rows(start: int, stop: int, generation: int, partitions: int = 7) -> pa.Table:
@@ -75,15 +76,16 @@ def test_a_table_is_the_same_whether_its_writes_fit_into_memory(tmp_path: Path, 
     for memory in (40_000, 1 << 30):
         table = made(tmp_path / str(memory), kind)
         using = writer(table, memory, **LIVES[index])
-        first = using.upsert(streamed(pa.concat_tables([rows(0, ROWS, 1), rows(0, 500, 3), rows(0, 500, 2)])))
-        assert first.inserted == ROWS
+        first = using.upsert(streamed(pa.concat_tables([rows(0, UPSERTED, 1), rows(0, 500, 3), rows(0, 500, 2)])))
+        assert first.inserted == UPSERTED
         # other partitions for some of the keys: a global index moves them
-        using.upsert(streamed(pa.concat_tables([rows(5_000, 9_000, 4), rows(ROWS, ROWS + 500, 4, partitions=5)])))
-        using.delete(streamed(rows(100, 2_000, 9).select(["id", "part"])))
-        using.insert(streamed(rows(2 * ROWS, 2 * ROWS + 3_000, 5)))
+        moved, more = rows(UPSERTED // 2, UPSERTED - 400, 4), rows(UPSERTED, UPSERTED + 500, 4, partitions=5)
+        using.upsert(streamed(pa.concat_tables([moved, more])))
+        using.delete(streamed(rows(100, 1_000, 9).select(["id", "part"])))
+        using.insert(streamed(rows(2 * UPSERTED, 2 * UPSERTED + 1_500, 5)))
         found.append(content(table))
     assert found[0] == found[1]
-    assert len(found[0]) == ROWS + 500 - 1_900 + 3_000
+    assert len(found[0]) == UPSERTED + 500 - 900 + 1_500
     assert not list((tmp_path / "spill").glob("*"))
 
 
