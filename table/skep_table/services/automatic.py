@@ -93,16 +93,19 @@ def after_commit(table: HudiTable) -> Iterator[Step]:
 
 def maintain(table: HudiTable) -> Iterator[Step]:
     """All that is due: pending plans, compaction by its trigger, clustering and expiry where options enable them,
-    clean, archive."""
+    clean, archive. `table` is a snapshot of now; run each step before taking the next one."""
     check_writable(table.config, table.storage.root)
     check_archive_options(table.options)
+    pending = table.timeline.pending()
     if table.config.is_mor:
-        yield Step("log-compact", partial(_execute_log_compactions, table))
-        yield Step("compact", partial(_execute_compactions, table))
-        table = table.reload()
+        if pending.of(Action.LOG_COMPACTION, Action.COMPACTION):
+            yield Step("log-compact", partial(_execute_log_compactions, table))
+            yield Step("compact", partial(_execute_compactions, table))
+            table = table.reload()
         if is_due_for_compaction(table):
             yield Step("compact", partial(_compact, table))
-    yield Step("cluster", partial(_execute_clusterings, table))
+    if pending.of(Action.REPLACE_COMMIT, Action.CLUSTERING):
+        yield Step("cluster", partial(_execute_clusterings, table))
     if clusters(table.options) and is_clustering_due(table, cluster_options.CLUSTER_INLINE_COMMITS):
         yield Step("cluster", partial(_cluster, table))
     if expires(table.options):

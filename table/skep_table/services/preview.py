@@ -24,8 +24,7 @@ from skep_table.timeline.plans import CleanerPlan
 
 
 def preview_maintenance(table: HudiTable) -> Iterator[Done]:
-    """Plans that wait, and what is due beside them."""
-    table = table.reload()
+    """Plans that wait, and what is due beside them, as of a snapshot."""
     if table.config.is_mor:
         yield from (scheduled("log-compact", instant) for instant in pending_log_compactions(table))
         yield from (scheduled("compact", instant) for instant in pending_compactions(table))

@@ -15,6 +15,7 @@ from skep_table.commit.heartbeat import delete_heartbeat
 from skep_table.commit.transaction import Transaction
 from skep_table.errors import CommitConflictError
 from skep_table.services import log_compact
+from skep_table.services.automatic import maintain
 from skep_table.services.clean import clean, execute_pending_cleans, schedule_clean
 from skep_table.services.cluster import cluster, execute_pending_clusterings, schedule_clustering
 from skep_table.services.compact import compact, execute_pending_compactions, schedule_compaction
@@ -203,3 +204,13 @@ def test_a_write_that_ends_before_its_tasks_start_has_no_files_to_look_for(make:
     timeline = table.reload().timeline
     assert not timeline.pending().instants
     assert len(timeline.of(Action.ROLLBACK)) == 1
+
+
+def test_maintenance_lists_the_timeline_once_a_service_that_is_due(make: Any) -> None:
+    """With nothing pending and nothing due these are the clean's two and the archiving's."""
+    table, storage = make(TableType.MERGE_ON_READ, **{"hoodie.cleaner.commits.retained": 10})
+    table = table.reload()
+    storage.calls.clear()
+    assert [done for step in maintain(table) for done in step.run()] == []
+    assert storage.calls.timeline_listings() <= 3
+    assert listed(storage) == []
