@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import combinations
+from random import Random
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -72,20 +73,30 @@ def pairwise(items: Sequence[T], features: Sequence[tuple[Any, ...]]) -> list[T]
     return [items[at] for at in sorted(chosen)]
 
 
-def combinations_of(values: dict[str, Sequence[str]]) -> Iterator[dict[str, str]]:
-    """A few combinations of settings among which every pair of values of two settings occurs."""
-    names = list(values)
-    open_pairs = {((a, x), (b, y)) for a, b in combinations(names, 2) for x in values[a] for y in values[b]}
+def combinations_of(values: dict[str, Sequence[str]], tries: int = 12) -> Iterator[dict[str, str]]:
+    """A few combinations of settings among which every pair of values of two settings occurs; always the same ones."""
+    chance = Random(1)
+    open_pairs = {frozenset(((a, x), (b, y))) for a, b in combinations(values, 2) for x in values[a] for y in values[b]}
     while open_pairs:
-        (a, x), (b, y) = min(open_pairs)
-        row = {a: x, b: y}
-        for name in names:
-            if name not in row:
-                row[name] = max(values[name], key=lambda v, name=name: _new_pairs(row | {name: v}, open_pairs, names))
-        open_pairs -= set(combinations([(name, row[name]) for name in names], 2))
-        yield row
+        rows = [_combination(values, open_pairs, chance) for _ in range(tries)]
+        best = max(rows, key=lambda row: len(_pairs(row) & open_pairs))
+        open_pairs -= _pairs(best)
+        yield best
 
 
-def _new_pairs(row: dict[str, str], open_pairs: set[Any], names: Sequence[str]) -> int:
-    given = [(name, row[name]) for name in names if name in row]
-    return len(open_pairs.intersection(combinations(given, 2)))
+def _combination(values: dict[str, Sequence[str]], open_pairs: set[Any], chance: Random) -> dict[str, str]:
+    """Settings chosen one after the other, each for the most pairs with those before."""
+    row = dict(min(open_pairs, key=sorted))
+    names = [name for name in values if name not in row]
+    chance.shuffle(names)
+    for name in names:
+        new = {
+            value: sum(frozenset(((name, value), other)) in open_pairs for other in row.items())
+            for value in chance.sample(list(values[name]), len(values[name]))
+        }
+        row[name] = max(new, key=lambda value: new[value])
+    return {name: row[name] for name in values}
+
+
+def _pairs(row: dict[str, str]) -> set[Any]:
+    return {frozenset(pair) for pair in combinations(row.items(), 2)}

@@ -114,6 +114,52 @@ def test_executors_without_skep_get_it(
     ]
 
 
+READS = """
+import json, sys
+from skep_catalog.java import find_java
+from skep_table.query import ReadRequest
+from skep_table.table import HudiTable
+from skep_writer import make_spark
+import pyspark
+
+golden, master, helpers = sys.argv[1:]
+sys.path.append(helpers)
+import spark_answers
+
+java = find_java(pyspark.__version__)
+spark = make_spark({"JAVA_HOME": str(java.home)}, master=master, conf={"spark.executor.memory": "1g"})
+spark.sparkContext.setLogLevel("OFF")
+differences = {}
+for name in ("0.15.0/mor_upsert", "1.1.1/mor_event_time", "1.1.1/cow_cdc"):
+    table = HudiTable.open(f"{golden}/{name}/table")
+    times = [str(instant.requested_time) for instant in table.timeline.completed()]
+    requests = [ReadRequest(), ReadRequest(query="read_optimized"), ReadRequest(as_of=times[0])]
+    requests += [ReadRequest(query="incremental"), ReadRequest(query="incremental", until=times[0])]
+    requests += [ReadRequest(query="cdc")] if table.config.cdc_enabled else []
+    for request in requests:
+        differences[f"{name} {request.query.value} {request.as_of} {request.until}"] = spark_answers.difference(
+            table, request, spark
+        )
+print("RESULT", json.dumps(differences))
+spark.stop()
+"""
+
+
+def test_executors_on_other_machines_answer_every_query(
+    golden: Path, python_without_skep: Path, tmp_path: Path
+) -> None:
+    environment = {**os.environ, "PYSPARK_PYTHON": str(python_without_skep), "PYSPARK_DRIVER_PYTHON": sys.executable}
+    job = tmp_path / "job.py"
+    job.write_text(READS)
+    command = [sys.executable, str(job), str(golden), "local-cluster[2,1,1024]", str(Path(__file__).parent)]
+    ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=500, check=False)
+    lines = [line for line in ran.stdout.splitlines() if line.startswith("RESULT")]
+    assert lines, ran.stderr[-4000:]
+    differences = json.loads(lines[0].removeprefix("RESULT"))
+    assert len(differences) == 16
+    assert not {name: found for name, found in differences.items() if found}
+
+
 def test_a_local_session_of_another_python_is_pointed_to_pyspark_python(tmp_path: Path) -> None:
     """Spark starts `python3` of the path where nothing names another one, whatever Python the driver runs."""
     script = tmp_path / "python"

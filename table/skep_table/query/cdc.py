@@ -24,8 +24,10 @@ from skep_table.query.json_text import AVRO, COMPACT, json_rows, json_values
 from skep_table.query.plan import predicate_of
 from skep_table.query.predicate import Predicate
 from skep_table.query.request import ReadRequest
-from skep_table.schema.types import COMMIT_TIME, RECORD_KEY
+from skep_table.schema.history import SchemaVersion
+from skep_table.schema.types import COMMIT_TIME, RECORD_KEY, Schema
 from skep_table.slices import read_slice
+from skep_table.slices.history import schema_history
 from skep_table.table import HudiTable
 from skep_table.timeline.instant import Instant
 from skep_table.timeline.metadata import WriteOperation, WriteStat
@@ -49,6 +51,7 @@ class ChangeTask:
 
     They are in `cdc_logs` where that is not empty. Otherwise, with only `after` its rows were inserted, with only
     `before` its rows were deleted, and with both the two are compared, restricted to the keys in `log` where it is set.
+    `schema` is the table's, meta columns first, and `history` its earlier ones: a task does not read the timeline.
     """
 
     table: HudiTable
@@ -59,6 +62,8 @@ class ChangeTask:
     log: str | None = None
     columns: tuple[str, ...] = tuple(SCHEMA.names)
     predicate: Predicate | None = None
+    schema: Schema | None = None
+    history: tuple[SchemaVersion, ...] | None = None
 
 
 def answer_schema(request: ReadRequest) -> pa.Schema:
@@ -75,7 +80,11 @@ def plan_changes(table: HudiTable, request: ReadRequest) -> list[ChangeTask]:
     columns = tuple(answer_schema(request).names)
     predicate = predicate_of(request.where, SCHEMA)
     found = _tasks(table, request)
-    return [replace(task, columns=columns, predicate=predicate) for task in found]
+    if not found:
+        return []
+    schema = table.schema().with_meta() if table.config.populate_meta_fields else table.schema()
+    history = schema_history(table)
+    return [replace(task, columns=columns, predicate=predicate, schema=schema, history=history) for task in found]
 
 
 def _tasks(table: HudiTable, request: ReadRequest) -> list[ChangeTask]:
@@ -207,18 +216,18 @@ def _changed(task: ChangeTask) -> Iterator[pa.RecordBatch]:
     elif task.before is not None and task.after is not None:
         yield from _compared(task, task.before, task.after)
     elif task.after is not None:
-        for rows in _rows(task.table, task.after):
+        for rows in _rows(task, task.after):
             inserted = rows.filter(pc.equal(rows.column(COMMIT_TIME), task.instant))
             yield _changes(INSERT, task.instant, None, _compact(inserted))
     elif task.before is not None:
-        for rows in _rows(task.table, task.before):
+        for rows in _rows(task, task.before):
             yield _changes(DELETE, task.instant, _compact(rows), None)
 
 
-def _rows(table: HudiTable, found: FileSlice) -> Iterator[pa.RecordBatch]:
-    """All columns as files have them."""
+def _rows(task: ChangeTask, found: FileSlice, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+    """All columns, or some, as files have them."""
     if found.base_file is not None or found.log_files:
-        yield from read_slice(table, found)
+        yield from read_slice(task.table, found, columns=columns, schema=task.schema, history=task.history)
 
 
 def _compact(rows: pa.RecordBatch) -> pa.Array:
@@ -289,12 +298,12 @@ def _images(
     """The image of each key in a slice, null where the slice lacks the key."""
     if found is None:
         raise _cleaned(f"the slice before {task.instant} of a file group")
-    held, images = _rows_of_keys(task.table, found, keys, print_as=print_as)
+    held, images = _rows_of_keys(task, found, keys, print_as=print_as)
     return images.take(pc.index_in(keys, value_set=held))
 
 
 def _rows_of_keys(
-    table: HudiTable,
+    task: ChangeTask,
     found: FileSlice,
     keys: pa.Array,
     written_by: InstantTime | None = None,
@@ -303,7 +312,7 @@ def _rows_of_keys(
     """Key and image of the rows whose key is among `keys`, and which the instant `written_by` wrote, if one is
     given."""
     held, images = [pa.array([], pa.string())], [pa.array([], pa.string())]
-    for batch in _rows(table, found):
+    for batch in _rows(task, found):
         rows = batch.filter(pc.is_in(batch.column(RECORD_KEY), value_set=keys))
         if written_by is not None:
             rows = rows.filter(pc.equal(rows.column(COMMIT_TIME), written_by))
@@ -317,13 +326,13 @@ def _compared(task: ChangeTask, before: FileSlice, after: FileSlice) -> Iterator
     if task.log is not None:
         keys = _keys_in_log(task.table, task.log, task.instant)
     else:
-        keys = _keys_that_differ(task.table, before, after, task.instant)
+        keys = _keys_that_differ(task, before, after)
     if not len(keys):
         return
     print_as = _compact if task.log is None else _of_records(task.table)
-    old_keys, old_images = _rows_of_keys(task.table, before, keys, print_as=print_as)
-    new_keys, _ = _rows_of_keys(task.table, after, keys)
-    written, images = _rows_of_keys(task.table, after, keys, task.instant, print_as)
+    old_keys, old_images = _rows_of_keys(task, before, keys, print_as=print_as)
+    new_keys, _ = _rows_of_keys(task, after, keys)
+    written, images = _rows_of_keys(task, after, keys, task.instant, print_as)
     if len(written):
         was = pc.index_in(written, value_set=old_keys)
         yield _changes(pc.if_else(pc.is_null(was), INSERT, UPDATE), task.instant, old_images.take(was), images)
@@ -332,20 +341,19 @@ def _compared(task: ChangeTask, before: FileSlice, after: FileSlice) -> Iterator
         yield _changes(DELETE, task.instant, deleted, None)
 
 
-def _keys_that_differ(table: HudiTable, before: FileSlice, after: FileSlice, instant: InstantTime) -> pa.Array:
+def _keys_that_differ(task: ChangeTask, before: FileSlice, after: FileSlice) -> pa.Array:
     """Keys of rows that the instant wrote, and of rows that only `before` contains."""
-    old = _key_rows(table, before)
-    new = _key_rows(table, after)
-    written = new.filter(pc.equal(new[COMMIT_TIME], instant))[RECORD_KEY]
+    old = _key_rows(task, before)
+    new = _key_rows(task, after)
+    written = new.filter(pc.equal(new[COMMIT_TIME], task.instant))[RECORD_KEY]
     deleted = old.filter(pc.invert(pc.is_in(old[RECORD_KEY], value_set=new[RECORD_KEY].combine_chunks())))[RECORD_KEY]
     return pc.unique(pa.chunked_array([*written.chunks, *deleted.chunks], pa.string()))
 
 
-def _key_rows(table: HudiTable, found: FileSlice) -> pa.Table:
+def _key_rows(task: ChangeTask, found: FileSlice) -> pa.Table:
     columns = (RECORD_KEY, COMMIT_TIME)
     schema = pa.schema([(name, pa.string()) for name in columns])
-    batches = list(read_slice(table, found, columns=columns)) if found.base_file or found.log_files else []
-    return pa.Table.from_batches(batches, schema)
+    return pa.Table.from_batches(_rows(task, found, columns), schema)
 
 
 def _keys_in_log(table: HudiTable, path: str, instant: InstantTime) -> pa.Array:
