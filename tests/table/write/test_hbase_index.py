@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -277,3 +278,59 @@ def test_a_table_whose_keys_hbase_does_not_have_is_refused(table: HudiTable, gat
         hbase.rows[key] = dict(zip(names, (value.encode() for value in values), strict=True))
     writer(table.reload(), address).upsert(rows(("a", "p", 2, 2)))
     assert content(table) == [("a", "p", 2), ("b", "q", 1)]
+
+
+class Dying(LocalStorage):
+    """From its nth change on, nothing has any effect: the process was killed."""
+
+    def __init__(self, root: str, at: int) -> None:
+        super().__init__(root)
+        self.left = at
+
+    def change(self) -> None:
+        self.left -= 1
+        if self.left <= 0:
+            raise StorageError("killed", path=self.root, call="any")
+
+
+def _dying(name: str) -> Any:
+    def method(self: Dying, *args: Any, **named: Any) -> Any:
+        self.change()
+        return getattr(LocalStorage, name)(self, *args, **named)
+
+    return method
+
+
+for _name in ("open_write", "sync", "create_exclusive", "replace_atomic", "delete", "delete_many", "delete_folder"):
+    setattr(Dying, _name, _dying(_name))
+
+
+@pytest.mark.slow
+def test_a_kill_at_any_call_leaves_no_entry_that_counts_later(tmp_path: Path, gateway: tuple[str, Handler]) -> None:
+    """A key is moved, and once more when the instant of the first move is older than the timeline."""
+    address, hbase = gateway
+    spec = TableSpec(name="t", schema=SCHEMA, record_key=("id",), partition_by=("part",), ordering="ts")
+    seeded, folder = tmp_path / "seeded", tmp_path / "t"
+    writer(create_table(LocalStorage(str(seeded)), spec), address).insert(rows(("a", "p", 1, 1), ("b", "q", 1, 1)))
+    entries = {key: dict(entry) for key, entry in hbase.rows.items()}
+    at, done = 1, False
+    while not done:
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(seeded, folder)
+        hbase.rows = {key: dict(entry) for key, entry in entries.items()}
+        try:
+            storage = Dying(str(folder), at)
+            writer(HudiTable.open(storage), address, **MOVES).upsert(rows(("a", "q", 2, 2)))
+            done = storage.left > 0
+        except StorageError:
+            pass
+        first = hbase.entry("a")[0]
+        for number in range(5):
+            writer(HudiTable.open(folder), address).upsert(rows(("b", "q", 3 + number, number)))
+            archive(HudiTable.open(folder, SMALL))
+        table = HudiTable.open(folder)
+        assert table.timeline.is_archived(InstantTime(first))
+        writer(table, address, **MOVES).upsert(rows(("a", "q", 9, 9)))
+        assert content(table) == [("a", "q", 9), ("b", "q", 4)], f"killed at change {at}"
+        at += 1
+    assert at > 10
