@@ -74,11 +74,11 @@ class KeyHashes:
         return _positions(self.round(kind, number), bits)
 
     def positions_of_rounds(self, kind: HashKind, rounds: int, bits: int) -> Iterator[U32]:
-        """The positions of all rounds: an array for each round, or one of two dimensions where there are few keys."""
-        if len(self) > _FEW_KEYS:
-            yield from (self.positions(kind, number, bits) for number in range(rounds))
+        """The positions of all rounds: an array for each round, or one with a row for each where there are few keys."""
+        if kind is HashKind.MURMUR and len(self) <= _FEW_KEYS:
+            yield _positions(_MurmurOfFew(self._offsets, self._data).rounds(rounds), bits)
         else:
-            yield _positions(np.stack([self.round(kind, number) for number in range(rounds)]), bits)
+            yield from (self.positions(kind, number, bits) for number in range(rounds))
 
 
 def _positions(hashes: U32, bits: int) -> U32:
@@ -203,15 +203,25 @@ class _MurmurOfFew:
         return length, words, tail, factor if length & 3 else 1
 
     def hash(self, seeds: U32) -> U32:
-        factor, found = int(_M), []
-        for h, (length, words, tail, last) in zip(seeds.tolist(), self._keys, strict=True):
-            h ^= length
-            for word in words:
-                h = h * factor & _MASK ^ word
-            h = (h ^ tail) * last & _MASK
-            h = (h ^ h >> 13) * factor & _MASK
-            found.append(h ^ h >> 15)
+        return np.array([self._hashed(h, *key) for h, key in zip(seeds.tolist(), self._keys, strict=True)], np.uint32)
+
+    def rounds(self, count: int) -> U32:
+        """The hashes of the first `count` rounds, a row each."""
+        found, hashes = [], [0] * len(self._keys)
+        for _ in range(count):
+            hashes = [self._hashed(h, *key) for h, key in zip(hashes, self._keys, strict=True)]
+            found.append(hashes)
         return np.array(found, np.uint32)
+
+    @staticmethod
+    def _hashed(h: int, length: int, words: list[int], tail: int, last: int) -> int:
+        factor = int(_M)
+        h ^= length
+        for word in words:
+            h = h * factor & _MASK ^ word
+        h = (h ^ tail) * last & _MASK
+        h = (h ^ h >> 13) * factor & _MASK
+        return h ^ h >> 15
 
 
 class _Jenkins:
