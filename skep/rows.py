@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Rows(ReadResult):
-    """The rows of one read. Each `to_…` reads anew; nothing is read before."""
+    """The rows of one read. Each `to_…` reads again; nothing is read before."""
 
     def __init__(self, table: HudiTable, request: ReadRequest, spark: SparkHolder) -> None:
         inner = read(table, request)

@@ -255,6 +255,6 @@ def _refuse_keys(values: Sequence[Value], table: HudiTable, name: str) -> None:
             if any(value.column == column.partition(".")[0] for value in values):
                 raise InputError(
                     f"table {name}: UPDATE can't change {kind} column {column}",
-                    hint="delete the rows and insert them anew",
+                    hint="delete the rows and insert them again",
                     column=column,
                 )

@@ -156,7 +156,7 @@ def _columns(
     schema = columns_in_order(table)
     static = {name: value for name, value in partition.items() if value is not None}
     listed = engine.schema(bound.query, bound.relations).names
-    # `SELECT *` of a Hudi table brings meta columns, which each write fills anew
+    # `SELECT *` of a Hudi table brings meta columns, which each write fills again
     places = [at for at, name in enumerate(listed) if name not in META_FIELDS]
     given = [listed[at] for at in places]
     if statement.by_name:

@@ -246,7 +246,7 @@ class _Plan:
                     f"table {self._name}: MERGE would change column {name} of key"
                     f" {changed.column(RECORD_KEY)[at].as_py()} from {old[at]} to {new[at]}: key and partition columns"
                     " of a stored row stay",
-                    hint="delete the row and insert it anew",
+                    hint="delete the row and insert it again",
                     column=name,
                     found=str(new[at]),
                     expected=str(old[at]),

@@ -429,9 +429,9 @@ def _show_timeline(context: Context) -> list[list[object]]:
     for instant in table.timeline.instants[-context["limit"] :]:
         shown = _minute(instant.requested_time)
         done = _minute(times.get(instant.requested_time)) if instant.is_completed else None
-        begun = shown if instant.state.name != "REQUESTED" else None
+        started = shown if instant.state.name != "REQUESTED" else None
         rows.append(
-            [instant.requested_time, instant.action.value, instant.state.name, shown, begun, done, "ACTIVE", None]
+            [instant.requested_time, instant.action.value, instant.state.name, shown, started, done, "ACTIVE", None]
         )
     return rows
 

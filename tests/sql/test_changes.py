@@ -183,7 +183,7 @@ def test_a_merge_keeps_keys_and_partitions(tmp_path: Path) -> None:
 
 
 def test_two_updates_at_once_lose_nothing(tmp_path: Path) -> None:
-    """Each adds to what it finds; a writer that loses computes its rows anew."""
+    """Each adds to what it finds; a writer that loses computes its rows again."""
     options = {
         "hoodie.write.concurrency.mode": "optimistic_concurrency_control",
         "hoodie.cleaner.policy.failed.writes": "LAZY",

@@ -166,7 +166,7 @@ class TableWriter:
     def change(self, compute: Callable[[HudiTable], pa.Table], **how: Unpack[How]) -> WriteResult:
         """Updates, deletes and adds rows in one commit: those that `compute` makes of the table as the write finds it.
 
-        See `Computed` for what it returns. It is called anew after a conflict, with the table as it is then: no
+        See `Computed` for what it returns. It is called again after a conflict, with the table as it is then: no
         concurrent write is lost. The table's merge rule holds for updates.
         """
 

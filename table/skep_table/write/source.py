@@ -185,7 +185,7 @@ class Computed(RowSource):
         return to_arrow(schema.select(_WHERE_A_ROW_IS) if self._deletes else schema)
 
     def prepare(self, plan: WritePlan) -> None:
-        """Nothing: the rows are computed once the write has begun."""
+        """Nothing: the rows are computed once the write has started."""
 
     def rows(self, plan: WritePlan, table: HudiTable) -> KeyedRows:
         self.release()

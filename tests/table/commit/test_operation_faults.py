@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.errors import SkepError
+from skep_table.merge.rows import DELETED
 from skep_table.names import BaseFileName, LogFileName
 from skep_table.options import Options
 from skep_table.query import ReadRequest
@@ -36,18 +38,29 @@ def rows(*values: tuple[str, str, int]) -> pa.Table:
     return pa.table([pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)], SCHEMA)
 
 
+def changed(table: HudiTable) -> pa.Table:
+    """An update, a delete and a new row, of a snapshot as a statement reads it."""
+    stored = read(table, ReadRequest()).to_arrow().filter(pc.is_in(pc.field("id"), pa.array(["a", "b"])))
+    updated = stored.set_column(stored.schema.get_field_index("ts"), SCHEMA.field("ts"), pc.add(stored["ts"], 1))
+    updated = updated.append_column(DELETED, pc.equal(updated["id"], "b"))
+    new = rows(("x", "new", 1)).append_column(DELETED, pa.array([False]))
+    return pa.concat_tables([updated, new], promote_options="default").cast(updated.schema)
+
+
 CHANGES: dict[str, tuple[Change, dict[str, str]]] = {
     "bulk_insert": (lambda w: w.bulk_insert(rows(("x", "p", 1), ("y", "new", 1))), {}),
     "insert": (lambda w: w.insert(rows(("x", "p", 1), ("y", "new", 1))), {}),
     "insert_without_duplicates": (lambda w: w.insert(rows(("a", "p", 5), ("y", "q", 1))), DROP),
     "delete": (lambda w: w.delete(rows(("a", "p", 0), ("c", "q", 0))), {}),
     "insert_overwrite": (lambda w: w.insert_overwrite(rows(("x", "p", 1))), {}),
+    "change": (lambda w: w.change(changed), {}),
+    "insert_overwrite_of_named": (lambda w: w.insert_overwrite(rows(("x", "p", 1)), partitions={"part": "p"}), {}),
     "insert_overwrite_table": (lambda w: w.insert_overwrite_table(rows(("x", "new", 1))), {}),
     "delete_partition": (lambda w: w.delete_partitions(["q"]), {}),
     "upsert_in_buckets": (lambda w: w.upsert(rows(("a", "p", 2), ("x", "new", 1))), BUCKET),
     "upsert_that_moves": (lambda w: w.upsert(rows(("a", "q", 2), ("b", "p", 2))), GLOBAL),
 }
-QUICK = {("insert_overwrite", "cow"), ("upsert_that_moves", "mor")}
+QUICK = {("insert_overwrite", "cow"), ("upsert_that_moves", "mor"), ("change", "cow"), ("change", "mor")}
 
 
 def cases() -> list[Any]:
