@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from skep.spark import SparkHolder
 from skep_table.query.options import QueryType
+from skep_table.query.plan import plan
 from skep_table.query.read import read
 from skep_table.query.request import ReadRequest
 from skep_table.query.result import ReadResult
@@ -14,6 +15,20 @@ from skep_table.table import HudiTable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+
+@dataclass(frozen=True, slots=True)
+class FilesChosen:
+    """Of a read: the file slices that may hold rows of the answer, among those of the table that the query sees."""
+
+    table: str
+    where: str | None
+    read: int
+    of: int
+
+    def __str__(self) -> str:
+        found = f"{self.table}: {self.read} of {self.of} file slices are read"
+        return found if self.where is None else f"{found}, by {self.where}"
 
 
 class Rows(ReadResult):
@@ -24,6 +39,17 @@ class Rows(ReadResult):
         super().__init__(inner.schema, inner.to_batches, inner.count)
         self._table, self._request, self._spark = table, request, spark
 
+    @property
+    def where(self) -> str | None:
+        """The filter of the read."""
+        return self._request.where
+
+    def files_chosen(self) -> FilesChosen:
+        """How many file slices the read needs, and how many it would need without its filter. Lists the table."""
+        whole = replace(self._request, where=None)
+        counted = [len(plan(self._table, request)) for request in (self._request, whole)]
+        return FilesChosen(self._table.config.name, self.where, *counted)
+
     def narrowed(self, names: frozenset[str] | None) -> Rows:
         """With the columns among `names` (in lower case) only, one at least; None keeps all."""
         if names is None or self._request.query is QueryType.CDC:
@@ -31,6 +57,13 @@ class Rows(ReadResult):
         listed = self.schema.names
         columns = tuple(name for name in listed if name.lower() in names) or tuple(listed[:1])
         return Rows(self._table, replace(self._request, columns=columns), self._spark)
+
+    def filtered(self, where: str | None) -> Rows:
+        """With a filter, of the same snapshot of the table. None keeps all; a filter that is there stays."""
+        if where is None:
+            return self
+        both = where if self.where is None else f"({self.where}) AND ({where})"
+        return Rows(self._table, replace(self._request, where=both), self._spark)
 
     def to_spark(self) -> DataFrame:
         """A lazy frame of the lake's session; files are read by its tasks."""

@@ -7,7 +7,7 @@ tables that a caller's session has are never touched.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -16,6 +16,7 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from skep.names import TableName
+from skep.sql_filters import filter_on
 from skep_catalog.entries import View, view_of
 from skep_sql.columns import names_used
 from skep_table.errors import InputError, StorageError, UnsupportedError
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
+    from skep.rows import Rows
     from skep.table import Table
     from skep_catalog.client import Metastore
 
@@ -54,8 +56,9 @@ class Tables(Protocol):
 class SqlResult:
     """The answer of a query, run by Spark each time one of these is called."""
 
-    def __init__(self, frame: DataFrame) -> None:
+    def __init__(self, frame: DataFrame, scans: Sequence[Rows] = ()) -> None:
         self._frame = frame
+        self._scans = tuple(scans)
 
     def __repr__(self) -> str:
         return f"SqlResult({', '.join(self._frame.columns)})"
@@ -83,6 +86,11 @@ class SqlResult:
         import polars
 
         return polars.from_arrow(self.to_arrow())
+
+    def explain(self) -> str:
+        """How many files are read of each table, the filter that chose them, and Spark's plan. Lists the tables."""
+        lines = [str(rows.files_chosen()) for rows in self._scans]
+        return "\n".join([*lines, "", str(self._frame._jdf.queryExecution().toString())])
 
     def show(self, limit: int = 20) -> None:
         """Prints the first rows."""
@@ -113,24 +121,31 @@ def run(query: str, lake: Tables) -> SqlResult:
     tree = _parsed(query)
     common = {common.alias.lower() for common in tree.find_all(exp.CTE)}
     used = names_used(tree)
-    views: dict[TableName, str] = {}
+    opened: dict[TableName, Rows] = {}
+    views: dict[tuple[TableName, str | None], str] = {}
+    scans: list[Rows] = []
     for node in list(tree.find_all(exp.Table)):
         if not isinstance(node.this, exp.Identifier) or (not node.db and node.name.lower() in common):
             continue  # a function, or a name of this query's own
         if node.catalog:
             raise InputError(f"{node.sql('spark')}: tables are named database.table", found=node.sql("spark"))
         name = TableName.parse(f"{node.db}.{node.name}" if node.db else node.name, lake.database)
-        if name not in views:
-            views[name] = f"skep_{name.name}_{uuid.uuid4().hex[:8]}"
+        if name not in opened:
             table = lake.table(str(name))
-            _frame(table, _query(lake, name, table), used).createOrReplaceTempView(views[name])
+            opened[name] = table.read(query=_query(lake, name, table))  # one snapshot for all references
+        rows = opened[name].narrowed(used).filtered(filter_on(node, opened[name].schema))
+        key = name, rows.where
+        if key not in views:
+            views[key] = f"skep_{name.name}_{uuid.uuid4().hex[:8]}"
+            rows.to_spark().createOrReplaceTempView(views[key])
+            scans.append(rows)
         if not node.alias:
             node.set("alias", exp.TableAlias(this=exp.to_identifier(node.name, quoted=node.this.quoted)))
-        node.set("this", exp.to_identifier(views[name]))
+        node.set("this", exp.to_identifier(views[key]))
         node.set("db", None)
     session = lake.spark
     try:
-        return SqlResult(session.sql(tree.sql("spark")))
+        return SqlResult(session.sql(tree.sql("spark")), scans)
     except Exception as error:
         if type(error).__name__ in ("AnalysisException", "ParseException"):
             raise InputError(f"the query does not fit the tables: {str(error).strip()}", found=query) from error
@@ -145,16 +160,6 @@ def _query(lake: Tables, name: TableName, table: Table) -> str:
     entry = lake.metastore.table(name.database, name.name)
     view = view_of(entry, table.hudi.config)
     return "read_optimized" if view is View.READ_OPTIMIZED else "snapshot"
-
-
-def _frame(table: Table, query: str, used: frozenset[str] | None) -> DataFrame:
-    """The table's rows with the columns that a query can mean; one at least, for rows are counted by it."""
-    rows = table.read(query=query)
-    if used is not None:
-        names = rows.schema.names
-        columns = [name for name in names if name.lower() in used] or names[:1]
-        rows = table.read(columns=columns, query=query)
-    return rows.to_spark()
 
 
 def _parsed(query: str) -> exp.Query:

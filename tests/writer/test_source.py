@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -50,3 +52,30 @@ def test_a_filter_reads_what_it_needs(source: Any, golden: Path) -> None:
 def test_what_is_no_table_is_reported(source: Any, tmp_path: Path) -> None:
     with pytest.raises(Exception, match=r"no Hudi table|NotATable|hoodie\.properties"):
         source.load(str(tmp_path)).count()
+
+
+def test_filters_of_a_query_leave_out_files(source: Any, golden: Path, tmp_path: Path) -> None:
+    """Files that they leave out are not opened: here they are missing."""
+    path = tmp_path / "table"
+    shutil.copytree(golden / "0.15.0" / "cow_upsert" / "table", path)
+    table = HudiTable.open(path)
+    kept, *others = table.view().partitions()
+    column = table.config.partition_fields[0]
+    for other in others:
+        for file in (path / other).glob("*.parquet"):
+            file.unlink()
+    value = json.loads(next(iter(table_lines(table, kept))))[column]
+    frame = source.load(str(path))
+    expected = read(table, ReadRequest(where=f"{column} = '{value}'")).to_arrow()
+    assert lines(collect_arrow(frame.where(frame[column] == value)).cast(expected.schema)) == lines(expected)
+    with pytest.raises(Exception, match=r"No such file|not found|deleted"):
+        frame.where(frame[column] != value).count()
+
+
+def table_lines(table: HudiTable, partition: str) -> list[bytes]:
+    return lines(read(table, ReadRequest(where=f"_hoodie_partition_path = '{partition}'", limit=1)).to_arrow())
+
+
+def test_only_the_columns_of_an_option_are_there(source: Any, golden: Path) -> None:
+    path = golden / "0.15.0" / "cow_upsert" / "table"
+    assert source.option("columns", "qty, order_id").load(str(path)).columns == ["qty", "order_id"]

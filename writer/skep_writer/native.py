@@ -1,29 +1,44 @@
-"""Slices that Spark reads itself: base files without logs, written with the table's schema of today, in types that both
-readers take alike. All others go through Python."""
+"""Base files that Spark reads itself: those whose columns its Parquet reader takes as skep does, by the schema that
+each was written with. All other files are read by skep's tasks.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Final
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import TYPE_CHECKING, Final, TypeAlias
+from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 
-from skep_table.errors import SkepError
+from skep_table.basefile import read_footer
+from skep_table.errors import SkepError, UnsupportedError
+from skep_table.instant_time import InstantTime
 from skep_table.query.plan import ReadTask, Scan
+from skep_table.runner import ThreadRunner
 from skep_table.schema.arrow import to_arrow
 from skep_table.schema.avro import parse_avro
-from skep_table.schema.types import META_FIELDS, PARTITION_PATH, Schema
+from skep_table.schema.types import COMMIT_TIME, NO_DEFAULT, PARTITION_PATH, Field, Schema
 from skep_table.slices.bootstrap import METADATA_BOOTSTRAP
-from skep_table.timeline.instant import DATA_ACTIONS
+from skep_table.slices.history import names_in_file
+from skep_table.table import HudiTable
+from skep_table.timeline.instant import DATA_ACTIONS, Instant
 from skep_writer.edge import quoted
+from skep_writer.filters import as_column, of_commits
+from skep_writer.relation import Folder, file_frame, root_of_session, unavailable, warn_slower
 from skep_writer.schemas import spark_arrow, spark_type
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import StructField, StructType
 
-# The session's file systems need no credentials of the table's for these.
-_SCHEMES: Final = ("file:", "hdfs:")
+FILE_NAME: Final = "_skep_file"
+ROW_INDEX: Final = "_skep_row"
+
+_FOLDER: Final = "_skep_folder"
 _GLOB: Final = re.compile(r"([\[\]{}*?\\])")
 # What holds for these reads whatever the session's settings are: files that do not state their calendar are in the
 # proleptic Gregorian one, as skep's reader takes them; a file that is missing or damaged is an error.
@@ -36,88 +51,311 @@ _OPTIONS: Final = {
 }
 # Shifts INT96 times of some writers by the session's time zone; no option of a read can turn it off.
 _SHIFTS: Final = "spark.sql.parquet.int96TimestampConversion"
+# The footers that are read at most for the schemas of archived commits, one for each commit.
+_MOST_FOOTERS: Final = 1000
 
 
-def reads_alike(spark: SparkSession) -> bool:
-    """Whether this session's reader gives the values that skep's does."""
-    return (spark.conf.get(_SHIFTS, None) or "false").lower() != "true"
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A column as a base file has it: `name` is None where it has none. `cast`: its type is not that of the answer."""
+
+    name: str | None
+    type: pa.DataType
+    cast: bool = False
 
 
-def split(tasks: Sequence[ReadTask]) -> tuple[list[ReadTask], list[ReadTask]]:
-    """The tasks of one scan whose base files Spark can read, and the others."""
-    if not tasks or not _suits(tasks[0].scan):
+Layout: TypeAlias = tuple[Stored, ...]
+Tasks: TypeAlias = list[ReadTask]
+
+_schemas: Final[WeakKeyDictionary[HudiTable, dict[InstantTime, Schema | None]]] = WeakKeyDictionary()
+
+
+def split(spark: SparkSession, tasks: Sequence[ReadTask]) -> tuple[Tasks, Tasks]:
+    """The tasks of one scan that Spark can do alone, and the others."""
+    plain = [task for task in tasks if not task.slice.log_files]
+    if not plain:
         return [], list(tasks)
+    scan = plain[0].scan
+    if scan.predicate is not None and as_column(scan.predicate) is None:
+        return [], list(tasks)
+    native = readable(spark, plain, _columns_needed(scan))[0]
+    return native, _without(tasks, native)
+
+
+def native_rows(spark: SparkSession, tasks: Sequence[ReadTask]) -> DataFrame:
+    """The rows of the answer in such tasks."""
     scan = tasks[0].scan
-    known = dict(_schemas(scan, {task.slice.base_instant for task in tasks}))
-    wanted = to_arrow(scan.file_schema.select(scan.columns))
-    fits = [_is_plain(task) and known.get(task.slice.base_instant) == wanted for task in tasks]
-    native = [task for task, alone in zip(tasks, fits, strict=True) if alone]
-    return native, [task for task, alone in zip(tasks, fits, strict=True) if not alone]
-
-
-def native_frame(spark: SparkSession, tasks: Sequence[ReadTask]) -> DataFrame:
-    """The rows of such tasks. Columns whose values the folder holds are added by the partition path of each row."""
-    from pyspark.sql import functions
-
-    scan = tasks[0].scan
-    from_folder = [f.with_nullable(True) for f in spark_arrow(scan.arrow_schema) if f.name in scan.partitions.names]
-    held = [name for name in scan.columns if name not in scan.partitions.names]
-    read = tuple(dict.fromkeys((*held, PARTITION_PATH))) if from_folder else tuple(held)
-    struct = spark_type(spark_arrow(to_arrow(scan.file_schema.select(read))))
-    storage = scan.table.storage
-    paths = [_GLOB.sub(r"\\\1", storage.uri(task.slice.base_file.path)) for task in tasks if task.slice.base_file]
-    frame = spark.read.schema(struct).options(**_OPTIONS).parquet(*paths)
-    if from_folder:
-        values = {task.slice.partition_path: scan.constants(task.slice) for task in tasks}
-        rows = [(path, *(found[field.name].as_py() for field in from_folder)) for path, found in values.items()]
-        folders = pa.schema([(_FOLDER, pa.string()), *from_folder])
-        listed = functions.broadcast(spark.createDataFrame(rows, spark_type(folders)))
-        frame = frame.join(listed, frame[PARTITION_PATH] == listed[_FOLDER], "left")
+    frame = native_frame(spark, tasks, _columns_needed(scan))
+    if scan.commit_times is not None:
+        frame = frame.where(of_commits(scan.commit_times))
+    condition = None if scan.predicate is None else as_column(scan.predicate)
+    if condition is not None:
+        frame = frame.where(condition)
     return frame.select([quoted(name) for name in scan.columns])
 
 
-_FOLDER: Final = "_skep_folder"
+def _columns_needed(scan: Scan) -> tuple[str, ...]:
+    names = scan.columns_read
+    return names if scan.commit_times is None or COMMIT_TIME in names else (COMMIT_TIME, *names)
 
 
-def _suits(scan: Scan) -> bool:
-    """What has to be so for all slices: nothing is left to do with the rows that a base file holds."""
-    names = {name.lower() for name in scan.file_schema.names()}
-    return (
-        scan.predicate is None
-        and scan.commit_times is None
-        and not scan.history
-        and not scan.partitions.as_text
-        and scan.table.storage.uri("").startswith(_SCHEMES)
-        and (scan.table.config.populate_meta_fields or not scan.partitions.names)
-        and len(names) == len(scan.file_schema.names())
-        and all(_is_common(field.type) for field in to_arrow(scan.file_schema.select(scan.columns)))
-    )
+def _without(tasks: Sequence[ReadTask], others: Iterable[ReadTask]) -> Tasks:
+    left_out = set(map(id, others))
+    return [task for task in tasks if id(task) not in left_out]
+
+
+def readable(
+    spark: SparkSession, tasks: Sequence[ReadTask], columns: Sequence[str] | None = None
+) -> tuple[Tasks, Tasks]:
+    """The tasks of one scan whose base files Spark reads as skep does, as to `columns` (the scan's), and the others.
+
+    Log files don't count. A ReadWarning has the reason where the session lacks something that the read needs.
+    """
+    candidates = [task for task in tasks if _is_plain(task)]
+    if not candidates or (spark.conf.get(_SHIFTS, None) or "false").lower() == "true":
+        return [], list(tasks)
+    scan = candidates[0].scan
+    wanted = scan.columns if columns is None else tuple(columns)
+    layouts = _layouts(scan, wanted, candidates)
+    native = [task for task in candidates if layouts[task.slice.base_instant] is not None]
+    if not native or not _has_means(spark, scan, wanted, native[0]):
+        return [], list(tasks)
+    return native, _without(tasks, native)
+
+
+def native_frame(
+    spark: SparkSession, tasks: Sequence[ReadTask], columns: Sequence[str] | None = None, *, positions: bool = False
+) -> DataFrame:
+    """All rows of the base files of such tasks: `columns` (the scan's), in the types of the answer.
+
+    `positions` adds two columns: FILE_NAME, the name of the row's file, and ROW_INDEX, the row's position in it.
+    """
+    from pyspark.sql import functions
+
+    scan = tasks[0].scan
+    wanted = scan.columns if columns is None else tuple(columns)
+    held = [name for name in wanted if name not in scan.partitions.names]
+    layouts = _layouts(scan, wanted, tasks)
+    by_layout: dict[Layout, Tasks] = defaultdict(list)
+    for task in tasks:
+        layout = layouts[task.slice.base_instant]
+        assert layout is not None, "a task that `readable` left out"
+        by_layout[layout].append(task)
+    frames = []
+    for layout, group in by_layout.items():
+        stored = dict(zip(held, layout, strict=True))
+        rows = [_as_wanted(stored.get(field.name), field) for field in _spark_type(scan, wanted).fields]
+        if positions:
+            rows.append(functions.col("_metadata.file_name").alias(FILE_NAME))
+            rows.append(functions.col("_metadata.row_index").alias(ROW_INDEX))
+        frames.append(_scanned(spark, group, wanted, layout).select(rows))
+    return reduce(lambda one, other: one.union(other), frames)
+
+
+def _as_wanted(stored: Stored | None, field: StructField) -> Column:
+    """A column of the answer; `stored` is None for one of the folder."""
+    from pyspark.sql import functions
+
+    if stored is None:
+        return functions.col(quoted(field.name))
+    if stored.name is None:
+        return functions.lit(None).cast(field.dataType).alias(field.name)
+    column = functions.col(quoted(stored.name))
+    return (column.cast(field.dataType) if stored.cast else column).alias(field.name)
+
+
+def _spark_type(scan: Scan, names: Sequence[str]) -> StructType:
+    return spark_type(spark_arrow(scan.schema_of(names)))
+
+
+def _scanned(spark: SparkSession, tasks: Tasks, wanted: Sequence[str], layout: Layout) -> DataFrame:
+    """The stored columns of files of one layout, and the columns of their folders."""
+    scan = tasks[0].scan
+    stored = [(each.name, each.type) for each in layout if each.name is not None]
+    data = spark_type(spark_arrow(pa.schema(stored)))
+    from_folder = [name for name in wanted if name in scan.partitions.names]
+    partition = _spark_type(scan, from_folder)
+    folders = _folders(_root(spark, tasks[0]), tasks, from_folder)
+    try:
+        return file_frame(spark, folders, data, partition, _OPTIONS)
+    except UnsupportedError as error:
+        warn_slower(f"{error.message}; partition columns are joined, and filters on them leave out no files")
+        return _joined(spark, folders, data, partition, tasks)
+
+
+def _folders(root: str, tasks: Tasks, from_folder: Sequence[str]) -> list[Folder]:
+    scan = tasks[0].scan
+    by_folder: dict[str, Tasks] = defaultdict(list)
+    for task in tasks:
+        assert task.slice.base_file is not None
+        by_folder[task.slice.base_file.path.rpartition("/")[0]].append(task)
+    folders = []
+    for folder, group in by_folder.items():
+        values = scan.constants(group[0].slice)
+        sizes = _sizes(scan, group)
+        folders.append(
+            Folder(
+                f"{root}/{folder}" if folder else root,
+                tuple(values[name].as_py() for name in from_folder),
+                tuple(sizes.items()),
+            )
+        )
+    return folders
+
+
+def _sizes(scan: Scan, tasks: Tasks) -> dict[str, int]:
+    """The names and sizes of the base files of one folder.
+
+    Spark reads the row groups that begin within the size, so that of a listing counts, not what a commit states.
+    """
+    bases = [task.slice.base_file for task in tasks if task.slice.base_file is not None]
+    found = {base.path.rpartition("/")[2]: base.size_bytes for base in bases}
+    if scan.commit_times is not None or min(found.values()) <= 0:
+        listed = scan.table.view().listing.files(tasks[0].slice.partition_path)
+        found.update((file.name, file.size_bytes) for file in listed if file.name in found)
+    return found
+
+
+def _joined(
+    spark: SparkSession, folders: Sequence[Folder], data: StructType, partition: StructType, tasks: Tasks
+) -> DataFrame:
+    """The same by Spark's public interface: the values of a folder are joined to its rows by their partition path."""
+    from pyspark.sql import functions
+    from pyspark.sql.types import StringType, StructType
+
+    paths = [_GLOB.sub(r"\\\1", f"{folder.uri}/{name}") for folder in folders for name, _ in folder.files]
+    if not partition.fields:
+        return spark.read.schema(data).options(**_OPTIONS).parquet(*paths)
+    read = data if PARTITION_PATH in data.names else StructType(data.fields).add(PARTITION_PATH, StringType())
+    rows = spark.read.schema(read).options(**_OPTIONS).parquet(*paths)
+    names = list(dict.fromkeys(task.slice.partition_path for task in tasks))
+    values = [(name, *folder.values) for name, folder in zip(names, folders, strict=True)]
+    nullable = StructType().add(_FOLDER, StringType())
+    for field in partition.fields:
+        nullable = nullable.add(field.name, field.dataType)
+    listed = functions.broadcast(spark.createDataFrame(values, nullable))
+    return rows.join(listed, rows[PARTITION_PATH] == listed[_FOLDER], "left").drop(_FOLDER)
+
+
+def _has_means(spark: SparkSession, scan: Scan, wanted: Sequence[str], task: ReadTask) -> bool:
+    """Whether the session can read the table's files at all, and give their rows the values of their folders."""
+    if not scan.partitions.names.isdisjoint(wanted) and not scan.table.config.populate_meta_fields:
+        reason = unavailable(spark)
+        if reason is not None:
+            warn_slower(f"{reason}; skep's tasks read the table")
+            return False
+    try:
+        _root(spark, task)
+    except UnsupportedError as error:
+        warn_slower(f"{error.message}; skep's tasks read the table")
+        return False
+    return True
+
+
+def _root(spark: SparkSession, task: ReadTask) -> str:
+    base = task.slice.base_file
+    assert base is not None
+    return root_of_session(spark, task.scan.table.storage.uri(""), base.path, base.size_bytes)
 
 
 def _is_plain(task: ReadTask) -> bool:
+    """Whether nothing but its columns could keep Spark from reading the base file."""
     base = task.slice.base_file
     return (
         base is not None
-        and not task.slice.log_files
         and base.path.endswith(".parquet")
+        and base.path.rpartition("/")[2][0] not in "._"  # Spark takes such files for hidden ones
         and base.name.instant_time != METADATA_BOOTSTRAP
         and task.scan.partitions.names == task.scan.constants(task.slice).keys()
     )
 
 
-def _schemas(scan: Scan, times: set[str]) -> Iterator[tuple[str, pa.Schema]]:
-    """The types of the wanted columns in the files of each instant, as its commit states its schema."""
-    table = scan.table
-    instants = [i for i in table.timeline.completed() if i.requested_time in times and i.action in DATA_ACTIONS]
-    for instant in instants:
+def _layouts(scan: Scan, wanted: Sequence[str], tasks: Sequence[ReadTask]) -> dict[InstantTime, Layout | None]:
+    """How the files of each commit have the columns that are wanted; None where skep's tasks have to read them."""
+    times = {task.slice.base_instant for task in tasks}
+    names = scan.file_schema.names()
+    held = [scan.file_schema[name] for name in wanted if name not in scan.partitions.names]
+    common = all(_is_common(field.type) for field in to_arrow(scan.schema.select(tuple(wanted))))
+    if not common or not _differ_in_any_case(names) or not set(wanted).isdisjoint(scan.partitions.as_text):
+        return dict.fromkeys(times)
+    schemas = _file_schemas(scan.table, tasks)
+    return {time: _layout(scan, held, time, schemas.get(time)) for time in times}
+
+
+def _layout(scan: Scan, held: Sequence[Field], time: InstantTime, file: Schema | None) -> Layout | None:
+    if file is None or not _differ_in_any_case(file.names()):
+        return None
+    names = names_in_file(scan.history, time)
+    layout = [_stored(field, file, names.get(field.name, field.name)) for field in held]
+    if any(each is None for each in layout) or any("." in name for name in names):  # renamed within a struct
+        return None
+    used = [each.name for each in layout if each is not None and each.name is not None]
+    if not _differ_in_any_case([*used, *scan.partitions.names]):
+        return None
+    return tuple(each for each in layout if each is not None)
+
+
+def _stored(field: Field, file: Schema, name: str | None) -> Stored | None:
+    """Where a file has a column; None where Spark would read or convert it in another way than skep."""
+    wanted = to_arrow(Schema((field,))).field(0).type
+    if name is None or name not in file:
+        default = field.default is not NO_DEFAULT and field.default is not None
+        in_another_case = name is not None and name.lower() in map(str.lower, file.names())
+        if default or not field.nullable or in_another_case:
+            return None
+        return Stored(name, wanted)  # Spark reads nulls for a column that a file does not have
+    found = to_arrow(file.select((name,))).field(0).type
+    if found == wanted:
+        return Stored(name, wanted)
+    return Stored(name, found, cast=True) if _is_common(found) and _widens_alike(found, wanted) else None
+
+
+def _widens_alike(found: pa.DataType, wanted: pa.DataType) -> bool:
+    """Whether Spark's cast gives the values that skep's gives. Floats become doubles by way of text, in skep only."""
+    t = pa.types
+    if t.is_integer(found):
+        return (t.is_integer(wanted) and wanted.bit_width > found.bit_width) or t.is_float64(wanted)
+    if t.is_decimal(found) and t.is_decimal(wanted):
+        more = wanted.scale - found.scale
+        return bool(more >= 0 and wanted.precision - found.precision >= more)
+    return False
+
+
+def _differ_in_any_case(names: Sequence[str]) -> bool:
+    """Whether Spark can tell columns apart where the session's names have no case."""
+    return len({name.lower() for name in names}) == len(names)
+
+
+def _file_schemas(table: HudiTable, tasks: Sequence[ReadTask]) -> dict[InstantTime, Schema | None]:
+    """The columns of the base files of each commit, meta columns first: as the commit states them or, where it is
+    archived or states none, as the footer of one of its files does. None for what is not known.
+    """
+    known = _schemas.setdefault(table, {})
+    files = {task.slice.base_instant: task.slice.base_file.path for task in tasks if task.slice.base_file is not None}
+    missing = files.keys() - known.keys()
+    for instant in table.timeline.completed():
+        if instant.requested_time in missing and instant.action in DATA_ACTIONS:
+            schema = _schema_of_commit(table, instant)
+            if schema is not None:
+                known[instant.requested_time] = schema
+    unknown = sorted(missing - known.keys(), reverse=True)
+
+    def of_footer(time: InstantTime) -> Schema | None:
         try:
-            text = table.commit_metadata(instant).schema_json
-            schema = parse_avro(text) if text else Schema(())
+            return read_footer(table.storage, files[time]).schema.with_meta()
         except SkepError:
-            continue
-        names = set(schema.names())
-        if names.issuperset(set(scan.columns) - set(META_FIELDS)):
-            yield instant.requested_time, to_arrow(schema.with_meta().select(scan.columns))
+            return None
+
+    known.update(zip(unknown, ThreadRunner().map(of_footer, unknown[:_MOST_FOOTERS]), strict=False))
+    return known
+
+
+def _schema_of_commit(table: HudiTable, instant: Instant) -> Schema | None:
+    try:
+        text = table.commit_metadata(instant).schema_json
+        return parse_avro(text).with_meta() if text else None
+    except SkepError:
+        return None
 
 
 def _is_common(kind: pa.DataType) -> bool:

@@ -19,7 +19,7 @@ from skep_table.view import FileSlice
 from skep_table.write.conform import conform
 from skep_writer.edge import Batches, pack, unpack
 from skep_writer.executors import ensure_executors
-from skep_writer.native import native_frame, reads_alike, split
+from skep_writer.native import native_rows, split
 from skep_writer.schemas import spark_arrow, spark_type
 from skep_writer.session import check_session
 from skep_writer.task_errors import carrying_errors
@@ -47,10 +47,10 @@ def to_spark(table: HudiTable, request: ReadRequest, spark: SparkSession) -> Dat
 
 
 def _frame(spark: SparkSession, tasks: Sequence[ReadTask], target: pa.Schema) -> DataFrame:
-    native, merged = split(tasks) if reads_alike(spark) else ([], list(tasks))
+    native, merged = split(spark, tasks)
     if not native:
         return _python_frame(spark, merged, target)
-    frame = native_frame(spark, native)
+    frame = native_rows(spark, native)
     return frame.union(_python_frame(spark, merged, target)) if merged else frame
 
 

@@ -1,0 +1,95 @@
+"""What a query's WHERE implies for the rows of one of its tables."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+import sqlglot
+from sqlglot import exp
+
+from skep.sql_filters import filter_on
+from skep_table.query.sql import SqlDialect, parse_predicate
+
+COLUMNS = pa.schema(
+    [
+        ("id", pa.int64()),
+        ("part", pa.string()),
+        ("Day", pa.date32()),
+        ("price", pa.float64()),
+        ("at", pa.timestamp("us", "UTC")),
+        ("small", pa.int32()),
+    ]
+)
+
+
+def implied(query: str, alias: str = "t") -> str | None:
+    tree = sqlglot.parse_one(query, read=SqlDialect)
+    (table,) = (node for node in tree.find_all(exp.Table) if node.alias_or_name == alias)
+    found = filter_on(table, COLUMNS)
+    if found is not None:
+        parse_predicate(found, COLUMNS)  # raises where it is no filter of skep's
+    return found
+
+
+@pytest.mark.parametrize(
+    ("where", "expected"),
+    [
+        ("part = 'x'", "`part` = 'x'"),
+        ("part = 'x' and id > 3", "`part` = 'x' AND `id` > 3"),
+        ("3 < id", "3 < `id`"),
+        ("DAY >= '2026-01-02'", "`Day` >= '2026-01-02'"),
+        ("day = date '2026-01-02'", "`Day` = '2026-01-02'"),
+        ("id in (1, -2) and part between 'a' and 'c'", "`id` IN (1, -2) AND `part` BETWEEN 'a' AND 'c'"),
+        ("(id = 1 or (part = 'x' and upper(part) = 'X')) and price > 1", "(`id` = 1 OR (`part` = 'x'))"),
+        ("t.id = 1", "`id` = 1"),
+    ],
+)
+def test_conditions_on_columns_are_found(where: str, expected: str) -> None:
+    assert implied(f"select * from t where {where}") == expected
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        "id = '1'",  # Spark converts one of the two
+        "part = 1",
+        "small = 3000000000",
+        "id = 1.5",
+        "day = '2026-02-30'",
+        "day = '2026-1-2'",
+        "at > '2026-01-01'",  # in the session's time zone
+        "price > 1",  # NaN is greater for Spark
+        "part is null",
+        "not id = 1",
+        "id <> 1",
+        "id = 1 or upper(part) = 'X'",
+        "part = 'it''s'",
+        "upper(part) = 'X'",
+        "id = small",
+        "id in (select 1)",
+        "id in (1, null)",
+        "other.id = 1",
+        "nix = 1",
+    ],
+)
+def test_what_spark_may_take_in_another_way_is_left_to_it(where: str) -> None:
+    assert implied(f"select * from t where {where}") is None
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("select * from u left join t on u.id = t.id where t.id = 1", "`id` = 1"),  # null there is not 1
+        ("select * from t join u on u.id = t.id where part = 'x'", None),  # of one or the other
+        ("select * from t, u where t.id = 1 and u.id = 2", "`id` = 1"),
+        ("select * from u anti join t on u.id = t.id where u.id = 1", None),
+        ("select * from (select * from t) where id = 1", None),
+        ("with t2 as (select * from t where id = 1) select * from t2", "`id` = 1"),
+        ("select * from orders as t where orders.id = 1", None),
+        ("select * from u where exists (select 1 from t where t.id = u.id and t.part = 'x')", "`part` = 'x'"),
+        ("select count(*) from t tablesample (10 rows) where id = 1", None),
+        ("select id from t having id = 1", None),
+    ],
+)
+def test_only_the_where_that_sees_the_rows_of_the_table_counts(query: str, expected: str | None) -> None:
+    assert implied(query) == expected
