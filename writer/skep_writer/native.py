@@ -26,8 +26,8 @@ from skep_table.slices.bootstrap import METADATA_BOOTSTRAP
 from skep_table.slices.history import names_in_file
 from skep_table.table import HudiTable
 from skep_table.timeline.instant import DATA_ACTIONS, Instant
+from skep_writer.conditions import as_column, of_commits
 from skep_writer.edge import quoted
-from skep_writer.filters import as_column, of_commits
 from skep_writer.relation import Folder, file_frame, root_of_session, unavailable, warn_slower
 from skep_writer.schemas import spark_arrow, spark_type
 
