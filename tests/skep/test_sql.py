@@ -77,6 +77,33 @@ def test_only_columns_that_a_query_can_mean_are_read(query: str, used: set[str] 
     assert names_used(sqlglot.parse_one(query, read="spark")) == used
 
 
+@pytest.mark.parametrize(
+    ("query", "read", "rows"),
+    [
+        ("select id from orders", 2, 3),
+        ("select id from orders where day = '2026-01-02'", 1, 1),
+        ("select o.id from orders o join names n on o.id = n.id where o.day = '2026-01-02'", 1, 1),
+        ("select id from orders where id = 3", 1, 1),  # the bloom filter of a base file
+        ("select id from orders where day = '2026-01-02' or id = 1", 2, 2),
+        ("select id from orders where day > '2027-01-01'", 0, 0),
+    ],
+)
+def test_conditions_leave_out_files(tables: Lake, query: str, read: int, rows: int) -> None:
+    answer = tables.sql(query)
+    assert answer.to_arrow().num_rows == rows
+    explained = answer.explain()
+    assert f"orders: {read} of 2 file slices are read" in explained
+    assert "== Physical Plan ==" in explained
+
+
+def test_references_with_other_conditions_read_other_files(tables: Lake) -> None:
+    query = (
+        "select (select max(id) from orders where day = '2026-01-02') a, (select max(id) from orders where id < 3) b, "
+        "(select count(*) from orders where day is null) c"
+    )
+    assert ask(tables, query) == [{"a": 3, "b": 2, "c": 0}]
+
+
 def test_an_answer_comes_in_every_form(tables: Lake) -> None:
     answer = tables.sql("select id, name from names order by id")
     assert answer.to_pandas()["name"].tolist() == ["ann", "bob"]
