@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import datetime as dt
 import os
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -53,6 +55,15 @@ def files_read(frame: Any) -> int:
     return found
 
 
+@contextmanager
+def warned(text: str) -> Iterator[None]:
+    """Of a block that gives this ReadWarning; PySpark's own warnings don't count."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        yield
+    assert any(each.category is ReadWarning and text in str(each.message) for each in caught)
+
+
 ODD = ["plain", "a b", "50%", "p=1", "x[y", "{z}", "a%20b", "ü", "q?*", "back\\slash", "c#d", "e+f", "a:b"]
 
 
@@ -73,7 +84,7 @@ def test_partition_columns_have_any_type(tmp_path: Path, spark: Any) -> None:
     files = (("f.parquet", (tmp_path / "f.parquet").stat().st_size),)
     values: dict[str, tuple[str, object]] = {
         "text": ("string", "é"),
-        "whole": ("int", -3),
+        "whole": ("integer", -3),
         "long": ("long", 1 << 40),
         "small": ("long", 7),
         "real": ("double", 0.5),
@@ -98,7 +109,7 @@ def test_storage_is_not_asked_for_a_plan(spark: Any) -> None:
         Folder(f"file:///nowhere/{at}", (at,), tuple((f"{file}.parquet", 1000) for file in range(10)))
         for at in range(50)
     ]
-    frame = file_frame(spark, folders, struct(n="long"), struct(part="int"), {})
+    frame = file_frame(spark, folders, struct(n="long"), struct(part="integer"), {})
     left = frame.where("part = 7").select("n")
     plan = planned(left)
     assert "PartitionFilters: [isnotnull(part" in plan
@@ -110,7 +121,7 @@ def test_storage_is_not_asked_for_a_plan(spark: Any) -> None:
 
 
 def test_frames_of_no_files_and_of_no_partition_columns(tmp_path: Path, spark: Any) -> None:
-    assert file_frame(spark, [], struct(n="long"), struct(part="int"), {}).columns == ["n", "part"]
+    assert file_frame(spark, [], struct(n="long"), struct(part="integer"), {}).columns == ["n", "part"]
     assert file_frame(spark, [], struct(n="long"), struct(), {}).count() == 0
     pq.write_table(pa.table({"n": [1, 2]}), tmp_path / "f.parquet")
     size = (tmp_path / "f.parquet").stat().st_size
@@ -123,7 +134,7 @@ def test_a_refresh_lists_the_same_files(tmp_path: Path, spark: Any) -> None:
     pq.write_table(pa.table({"n": [1]}), tmp_path / "f.parquet")
     size = (tmp_path / "f.parquet").stat().st_size
     folder = Folder(f"file://{tmp_path}", (5,), (("f.parquet", size),))
-    frame = file_frame(spark, [folder], struct(n="long"), struct(part="int"), {}).cache()
+    frame = file_frame(spark, [folder], struct(n="long"), struct(part="integer"), {}).cache()
     try:
         assert frame.count() == 1
         pq.write_table(pa.table({"n": [2]}), tmp_path / "g.parquet")
@@ -160,7 +171,9 @@ def test_a_filter_on_partitions_opens_their_files_only(partitioned: HudiTable, s
         ("id in ('3', '4', '99') or ts between 7 and 9", True),
         ("v > 30", False),  # NaN
         ("v is not null", True),
-        ("part like 'p1%'", False),
+        ("part like 'p1%'", True),
+        ("part not like 'p1%' and id like '1%'", True),
+        ("part like '%1'", False),
         ("ts + 1 > 20", False),
     ],
 )
@@ -191,7 +204,7 @@ def test_without_sparks_internals_the_answer_is_the_same(
 
     monkeypatch.setattr(relation._Internals, "frame", changed)
     request = ReadRequest(columns=("id", "part", "ts"))
-    with pytest.warns(ReadWarning, match="InMemoryFileIndex has another constructor"):
+    with warned("InMemoryFileIndex has another constructor"):
         frame = to_spark(partitioned, request, spark)
     expected = read(partitioned, request).to_arrow().sort_by("id")
     assert collect_arrow(frame).sort_by("id").cast(expected.schema) == expected
@@ -206,7 +219,7 @@ def test_storage_that_the_session_does_not_reach_is_read_by_tasks(
     with pytest.raises(UnsupportedError, match=r"s3://bucket/table: .*FileSystem"):
         unreached()
     monkeypatch.setattr(native, "_root", unreached)
-    with pytest.warns(ReadWarning, match=r"s3://bucket/table"):
+    with warned("s3://bucket/table"):
         frame = to_spark(partitioned, ReadRequest(columns=("id",)), spark)
     assert frame.count() == 60
 
@@ -220,9 +233,7 @@ def test_sizes_are_checked_where_the_session_looks(tmp_path: Path, spark: Any) -
     ("before", "after", "alone"),
     [
         (pa.int32(), pa.int64(), True),
-        (pa.int32(), pa.float64(), True),
-        (pa.int64(), pa.float64(), True),
-        (pa.decimal128(6, 2), pa.decimal128(10, 2), True),
+        (pa.decimal128(12, 2), pa.decimal128(20, 2), True),
         (pa.float32(), pa.float64(), False),  # by way of the text
     ],
     ids=str,

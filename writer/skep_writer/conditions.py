@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import reduce
 from operator import and_, or_
 from typing import TYPE_CHECKING, Any
@@ -16,9 +17,9 @@ from skep_table.query.predicate import (
     IsIn,
     IsNull,
     Literal,
+    Matches,
     Or,
     Predicate,
-    Truth,
     Value,
 )
 from skep_table.schema.types import COMMIT_TIME
@@ -41,7 +42,8 @@ _OPERATORS = {
 def as_column(predicate: Predicate) -> SparkColumn | None:
     """The condition over columns of these names; None where Spark might answer otherwise.
 
-    That is so of casts, arithmetic and functions, of patterns, and of floats, whose NaN Spark counts as a great number.
+    That is so of casts, arithmetic and functions, of patterns that are not a prefix, and of floats: for Spark, NaN is a
+    great number.
     """
     return _condition(predicate.condition)
 
@@ -75,7 +77,12 @@ def _condition(node: Condition) -> SparkColumn | None:
         return None if column is None else column.isNotNull() if node.negated else column.isNull()
     if isinstance(node, IsIn):
         return _is_in(node)
-    if isinstance(node, Truth) and isinstance(node.argument, Column) and pa.types.is_boolean(node.argument.type):
+    if isinstance(node, Matches):
+        column = _value(node.argument)
+        if column is None or node.regex != rf"(?s)\A{re.escape(node.prefix)}.*\z":
+            return None
+        return ~column.startswith(node.prefix) if node.negated else column.startswith(node.prefix)
+    if isinstance(node.argument, Column) and pa.types.is_boolean(node.argument.type):
         column = _column(node.argument)
         return None if column is None else ~column if node.negated else column
     return None
