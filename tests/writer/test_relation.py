@@ -130,7 +130,7 @@ def test_frames_of_no_files_and_of_no_partition_columns(tmp_path: Path, spark: A
 
 
 def test_a_refresh_lists_the_same_files(tmp_path: Path, spark: Any) -> None:
-    """Spark lists anew what a cached frame reads when its folder is refreshed: new files there are not the frame's."""
+    """Spark lists again what a cached frame reads when its folder is refreshed: new files there are not the frame's."""
     pq.write_table(pa.table({"n": [1]}), tmp_path / "f.parquet")
     size = (tmp_path / "f.parquet").stat().st_size
     folder = Folder(f"file://{tmp_path}", (5,), (("f.parquet", size),))

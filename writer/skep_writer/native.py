@@ -322,7 +322,7 @@ def _widens_alike(found: pa.DataType, wanted: pa.DataType) -> bool:
 
 
 def _differ_in_any_case(names: Sequence[str]) -> bool:
-    """Whether Spark can tell columns apart where the session's names have no case."""
+    """Whether Spark distinguishes the columns where the session's names have no case."""
     return len({name.lower() for name in names}) == len(names)
 
 

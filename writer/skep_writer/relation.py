@@ -184,7 +184,7 @@ class _Internals:
         flag, number, long = java.lang.Boolean.TYPE, java.lang.Integer.TYPE, java.lang.Long.TYPE
         of_values = self._constructor(self._status, long, flag, number, long, long, path)
         self._status_of = self._function(self._filtered(of_values, 5, of_text).asSpreader(self._objects, 6))
-        # row of values, text of a file's path → what Spark knows of a partition
+        # row of values, text of a file's path → Spark's description of a partition
         folder = self._filtered(self._method(path, "getParent"), 0, of_text)
         self._partition = self._filtered(
             self._constructor(self._class(f"{sources}.PartitionPath"), self._row, path), 1, folder
@@ -239,7 +239,7 @@ class _Internals:
         return DataFrame(session.baseRelationToDataFrame(relation), spark)
 
     def _partitions(self, folders: Sequence[Folder], partition: StructType, partition_type: Any) -> Any:
-        """What Spark knows of each folder: its values as Catalyst has them, and its path."""
+        """The description of each folder for Spark: its values as Catalyst has them, and its path."""
         to_row = self._apply.bindTo(self._to_catalyst(partition_type)).asType(self._shape(self._row, self._object))
         kinds = [field.dataType for field in partition.fields]
         described = (

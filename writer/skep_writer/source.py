@@ -1,7 +1,7 @@
 """`spark.read.format("skep")` on Spark 4: a Python data source over skep's reader, with Hudi's read keys as options.
 
 Only Spark 4 has what this module builds on: import it by way of `register_source`. From 4.1 on such a source gets the
-filters of a query, where the session allows it; no release says which columns a query needs.
+filters of a query, where the session allows it; no release passes the columns that a query needs.
 """
 
 from __future__ import annotations
