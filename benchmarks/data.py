@@ -89,23 +89,26 @@ def key(number: int) -> str:
     return str(rows(np.array([number]))["id"][0])
 
 
-def updates(count: int, existing: int, new: int) -> Path:
+def updates(count: int, existing: int, new: int, generation: int = 1) -> Path:
     """A Parquet folder with a later generation of `count` of `existing` rows and `new` rows, both spread evenly."""
     step = existing // max(count, 1)
     turn = np.arange(count)
     old = turn * step + turn % max(step, 1)  # another place in each step, or all would be of one partition
     numbers = np.concatenate([old, existing + np.arange(new)])
     numbers = numbers[np.random.default_rng(7).permutation(len(numbers))]
-    return _cached(f"updates-{count}-{existing}-{new}", (rows(chunk, 1) for chunk in _chunks(numbers, 4)))
+    made = (rows(chunk, generation) for chunk in _chunks(numbers, 4))
+    return _cached(f"updates-{count}-{existing}-{new}{_later(generation, 1)}", made)
 
 
-def small(count: int, existing: int, partitions: int = PARTITIONS, touched: int = PARTITIONS // 2) -> Path:
+def small(
+    count: int, existing: int, partitions: int = PARTITIONS, touched: int = PARTITIONS // 2, generation: int = 2
+) -> Path:
     """A Parquet folder with a later generation of `count` of `existing` rows, all in the first partitions."""
     there = np.arange(existing)
     there = there[there % partitions < touched]
     chosen = there[:: max(1, len(there) // count)][:count]
-    made = (rows(chunk, 2, partitions) for chunk in _chunks(chosen))
-    return _cached(f"small-{count}-{existing}-{touched}{_among(partitions)}", made)
+    made = (rows(chunk, generation, partitions) for chunk in _chunks(chosen))
+    return _cached(f"small-{count}-{existing}-{touched}{_among(partitions)}{_later(generation, 2)}", made)
 
 
 def one_partition(count: int, partitions: int) -> Path:
@@ -128,6 +131,10 @@ def dense(count: int, width: int, generation: int = 0) -> Path:
 
 def _among(partitions: int) -> str:
     return "" if partitions == PARTITIONS else f"-of-{partitions}"
+
+
+def _later(generation: int, usual: int) -> str:
+    return "" if generation == usual else f"-generation-{generation}"
 
 
 def cache() -> Path:

@@ -12,11 +12,11 @@ sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 import pyarrow as pa  # noqa: E402
 import pyarrow.parquet as pq  # noqa: E402
-from pyspark.sql import SparkSession  # noqa: E402
+from pyspark.sql import DataFrame, SparkSession  # noqa: E402
 
 from benchmarks import data  # noqa: E402
 from benchmarks.peers.spelling import spell  # noqa: E402
-from benchmarks.peers.worker import serve, session  # noqa: E402
+from benchmarks.peers.worker import answer, planned, serve, session  # noqa: E402
 from skep_table.commit.create import TableSpec, create_table  # noqa: E402
 from skep_table.options import Options  # noqa: E402
 from skep_table.query import ReadRequest, read  # noqa: E402
@@ -24,6 +24,7 @@ from skep_table.services.compact import execute_pending_compactions, schedule_co
 from skep_table.storage import LocalStorage  # noqa: E402
 from skep_table.table import HudiTable  # noqa: E402
 from skep_table.table_config import TableType  # noqa: E402
+from skep_writer.scan import to_spark  # noqa: E402
 from skep_writer.services import service_runner  # noqa: E402
 from skep_writer.writer import SparkWriter  # noqa: E402
 
@@ -69,6 +70,18 @@ class OurWriter:
         found = read(HudiTable.open(path), ReadRequest(columns=data.SUMMED)).to_arrow()
         return {"rows": [spell(data.sums(found))]}
 
+    def aggregate(self, *, path: str, options: Json, expressions: list[str], where: str | None = None) -> Json:
+        """As the peers': a table opened anew, and its frame queried. `files` were opened by Spark's own reader."""
+        frame = self._frame(path, options)
+        found = (frame.where(where) if where else frame).selectExpr(*expressions)
+        return answer(found) | {"files": files_opened(found)}
+
+    def plan(self, *, path: str, options: Json) -> Json:
+        return planned(self._frame(path, options))
+
+    def _frame(self, path: str, options: Json) -> DataFrame:
+        return to_spark(HudiTable.open(path), ReadRequest.of(Options(options)), self._spark)
+
     def rewrite(self, *, path: str, target: str) -> Json:
         """The floor of an upsert that touches every file: each is read and written again, two at a time."""
         files = list(Path(path).rglob("*.parquet"))
@@ -87,6 +100,23 @@ class OurWriter:
         frame = self._spark.read.parquet(source)
         (frame.sort(*sort) if sort else frame).write.partitionBy(by).parquet(path)
         return {}
+
+
+def files_opened(frame: DataFrame) -> int:
+    """What the file scans of a plan that ran have counted."""
+    plan = frame._jdf.queryExecution().executedPlan()
+    pending, total = [plan], 0
+    while pending:
+        node = pending.pop()
+        kind = node.getClass().getSimpleName()
+        if kind == "AdaptiveSparkPlanExec":
+            pending.append(node.executedPlan())
+        elif kind.endswith("QueryStageExec"):
+            pending.append(node.plan())
+        elif kind == "FileSourceScanExec":
+            total += node.metrics().apply("numFiles").value()
+        pending += [node.children().apply(at) for at in range(node.children().size())]
+    return total
 
 
 def main() -> None:

@@ -1,7 +1,7 @@
 """Reading: a merge-on-read table of 1,000,000 rows with 200,000 updates in Avro log blocks, written by JVM Hudi 0.15.0.
 
 Snapshot count and sum with skep, JVM Hudi and hudi-rs; the scan of a copy-on-write table beside pyarrow's own of the
-same files; a key looked up; and the memory of a streamed read of 20,000,000 rows.
+same files; a key looked up; the memory of a streamed read of 20,000,000 rows; and reads through Spark (spark_reads.py).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks import data
+from benchmarks import data, spark_reads
 from benchmarks.ours import Ours, Reader
 from benchmarks.peers.bundle import RELEASES, PeerMissing
 from benchmarks.peers.jvm import HudiRefused, Jvm, Worker
@@ -50,6 +50,7 @@ def measure(*, scale: float, runs: int, only: frozenset[str], progress: Progress
         look_ups(contenders, mor, rows)
         streams(contenders, long, max(int(STREAMED * scale), 1000))
     aims(report)
+    spark_reads.measure_into(report, only=only, progress=progress)
     return report
 
 

@@ -94,9 +94,14 @@ class Peer:
         (writer.partitionBy(*by) if by else writer).save(path)
         return {}
 
-    def aggregate(self, *, path: str, options: Json, expressions: list[str], format: str = "hudi") -> Json:
+    def aggregate(
+        self, *, path: str, options: Json, expressions: list[str], format: str = "hudi", where: str | None = None
+    ) -> Json:
         frame = self._frame(path, options) if format == "hudi" else self._spark.read.format(format).load(path)
-        return answer(frame.selectExpr(*expressions))
+        return answer((frame.where(where) if where else frame).selectExpr(*expressions))
+
+    def plan(self, *, path: str, options: Json) -> Json:
+        return planned(self._frame(path, options))
 
     def sql(self, *, text: str, settings: Json | None = None) -> Json:
         before = {key: self._spark.conf.get(key, None) for key in settings or {}}
@@ -215,6 +220,11 @@ class Peer:
 def answer(frame: DataFrame) -> Json:
     rows = [spell(plain(row, frame.schema)) for row in frame.collect()]
     return {"rows": rows, "schema": json.loads(frame.schema.json())}
+
+
+def planned(frame: DataFrame) -> Json:
+    """Plans a scan of one column as far as its tasks, files listed and divided; runs none of them."""
+    return {"tasks": frame.select("amount")._jdf.queryExecution().toRdd().getNumPartitions()}
 
 
 def plain(value: Any, kind: spark_types.DataType) -> Any:

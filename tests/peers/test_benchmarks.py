@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import __main__ as command
-from benchmarks import report
+from benchmarks import report, spark_reads
 from benchmarks.object_proxy import kind_of
 
 
@@ -57,7 +57,9 @@ def test_write(measured: Callable[..., dict[tuple[str, str], float]]) -> None:
 def test_read(measured: Callable[..., dict[tuple[str, str], float]]) -> None:
     seconds = measured("read", "skep,Hudi 0.15.0,hudi-rs,pyarrow")
     tasks = {task for task, _ in seconds}
-    assert tasks == {"snapshot count and sum", "copy-on-write scan", "key looked up", "streamed read"}
+    through_spark = {task.name for task in spark_reads.TASKS}
+    assert tasks == {"snapshot count and sum", "copy-on-write scan", "key looked up", "streamed read"} | through_spark
+    assert {(task, who) for task in through_spark for who in ("skep", "Hudi 0.15.0")} <= set(seconds)
 
 
 @pytest.mark.slow
