@@ -2,34 +2,27 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from skep_table.query import cdc, execute
-from skep_table.query.cleaned import files_there
+from skep_table.query import cdc
 from skep_table.query.options import QueryType
 from skep_table.query.plan import ReadTask, plan
 from skep_table.query.read import read_schema
 from skep_table.query.request import ReadRequest
 from skep_table.table import HudiTable
-from skep_table.view import FileSlice
 from skep_table.write.conform import conform
 from skep_writer.edge import Batches, pack, unpack
 from skep_writer.executors import ensure_executors
 from skep_writer.native import native_rows, split
+from skep_writer.pruned import python_frame
 from skep_writer.schemas import spark_arrow, spark_type
 from skep_writer.session import check_session
-from skep_writer.task_errors import carrying_errors
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-Task: TypeAlias = "ReadTask | cdc.ChangeTask"
-
-_TASKS_PER_CORE = 4
 
 
 def to_spark(table: HudiTable, request: ReadRequest, spark: SparkSession) -> DataFrame:
@@ -40,7 +33,7 @@ def to_spark(table: HudiTable, request: ReadRequest, spark: SparkSession) -> Dat
     check_session(spark)
     target = spark_arrow(read_schema(table, request))
     if request.query is QueryType.CDC:
-        frame = _python_frame(spark, cdc.plan_changes(table, request), target)
+        frame = python_frame(spark, cdc.plan_changes(table, request), target)
     else:
         frame = _frame(spark, plan(table, request), target)
     return frame if request.limit is None else frame.limit(request.limit)
@@ -49,23 +42,9 @@ def to_spark(table: HudiTable, request: ReadRequest, spark: SparkSession) -> Dat
 def _frame(spark: SparkSession, tasks: Sequence[ReadTask], target: pa.Schema) -> DataFrame:
     native, merged = split(spark, tasks)
     if not native:
-        return _python_frame(spark, merged, target)
+        return python_frame(spark, merged, target)
     frame = native_rows(spark, native)
-    return frame.union(_python_frame(spark, merged, target)) if merged else frame
-
-
-def _python_frame(spark: SparkSession, tasks: Sequence[Task], target: pa.Schema) -> DataFrame:
-    ensure_executors(spark)
-    payloads = [(bytearray(share),) for share in task_shares(tasks, spark.sparkContext.defaultParallelism)]
-
-    def run(batches: Batches) -> Iterator[pa.RecordBatch]:
-        with carrying_errors():
-            for batch in batches:
-                for payload in batch.column(0):
-                    yield from rows_of_share(payload.as_buffer(), target)
-
-    parts = spark.sparkContext.parallelize(payloads, max(1, len(payloads)))
-    return spark.createDataFrame(parts, "payload binary").mapInArrow(run, spark_type(target))
+    return frame.union(python_frame(spark, merged, target)) if merged else frame
 
 
 def arrow_frame(spark: SparkSession, rows: pa.Table) -> DataFrame:
@@ -103,37 +82,3 @@ def numbered(frame: DataFrame, column: str) -> DataFrame:
     from pyspark.sql.functions import monotonically_increasing_id
 
     return frame.withColumn(column, monotonically_increasing_id())
-
-
-def task_shares(tasks: Sequence[Task], cores: int) -> list[bytes]:
-    """The tasks of a read in a few shares a core, each as bytes for `rows_of_share`."""
-    return [pickle.dumps(share) for share in _shares(tasks, cores * _TASKS_PER_CORE)]
-
-
-def rows_of_share(share: bytes | pa.Buffer, target: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """The rows of some tasks, in exactly the columns of `target`."""
-    for task in pickle.loads(share):
-        is_cdc = isinstance(task, cdc.ChangeTask)
-        with files_there(task.table if is_cdc else task.scan.table):
-            for rows in (cdc if is_cdc else execute).run(task):
-                yield from conform(rows, target).combine_chunks().to_batches()
-
-
-def _shares(tasks: Sequence[Task], count: int) -> list[list[Task]]:
-    """At most `count` runs of tasks of about the same weight, in order; a task's weight is its bytes and an opening."""
-    weights = [_bytes(task) + (1 << 20) for task in tasks]
-    target = max(1, -(-sum(weights) // count))
-    shares: list[list[Task]] = []
-    filled = target
-    for task, weight in zip(tasks, weights, strict=True):
-        if filled + weight // 2 >= target:
-            shares.append([])
-            filled = 0
-        shares[-1].append(task)
-        filled += weight
-    return shares
-
-
-def _bytes(task: Task) -> int:
-    slices: tuple[FileSlice | None, ...] = (task.slice,) if isinstance(task, ReadTask) else (task.before, task.after)
-    return sum(found.size_bytes for found in slices if found is not None)

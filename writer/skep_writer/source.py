@@ -25,8 +25,8 @@ from skep_table.query.plan import plan
 from skep_table.query.read import read_schema
 from skep_table.query.request import ReadRequest
 from skep_table.table import HudiTable
-from skep_writer.scan import rows_of_share, task_shares
 from skep_writer.schemas import spark_arrow, spark_type
+from skep_writer.shares import rows_of_share, task_shares
 
 _SHARES_FOR_CORES = 8  # a data source can't query how many there are
 

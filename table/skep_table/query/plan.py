@@ -126,6 +126,15 @@ def plan(table: HudiTable, request: ReadRequest) -> list[ReadTask]:
     raise files_deleted(table, "it is cleaned faster than it can be listed")
 
 
+def matching(tasks: Sequence[ReadTask], predicate: Predicate) -> list[ReadTask]:
+    """The tasks of one scan in which a row can fulfil a further predicate, by their partition paths. Reads nothing."""
+    if not tasks:
+        return []
+    paths = list(dict.fromkeys(task.slice.partition_path for task in tasks))
+    left = set(tasks[0].scan.partitions.select(paths, predicate))
+    return [task for task in tasks if task.slice.partition_path in left]
+
+
 def _moment(table: HudiTable, request: ReadRequest) -> InstantTime | None:
     return None if request.as_of is None else instant_text(request.as_of, table.config.timezone.value)
 
