@@ -93,7 +93,9 @@ FILTERS = [
 @pytest.mark.parametrize("where", FILTERS)
 def test_filters_and_columns_give_what_spark_makes_of_all_rows(where: str, table: HudiTable, spark: Any) -> None:
     every = read(table).to_arrow()
-    spark_rows = spark.createDataFrame([tuple(row.values()) for row in every.to_pylist()], to_frame(table, spark).schema)
+    spark_rows = spark.createDataFrame(
+        [tuple(row.values()) for row in every.to_pylist()], to_frame(table, spark).schema
+    )
     expected = spark_rows.where(where)
     found = to_frame(table, spark).where(where)
     for columns in (["id"], ["x", "n"], found.columns):

@@ -21,9 +21,9 @@ from skep_table.query.predicate import Predicate
 from skep_table.schema.types import RECORD_KEY
 from skep_writer.edge import Batches, forget_zip_finders
 from skep_writer.executors import ensure_executors
-from skep_writer.filters import predicate_of
 from skep_writer.schemas import spark_type
 from skep_writer.shares import Task, bytes_of, rows_of_share, task_shares
+from skep_writer.source_filters import predicate_of
 from skep_writer.task_errors import carrying_errors
 
 if TYPE_CHECKING:

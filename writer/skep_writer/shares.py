@@ -33,12 +33,13 @@ def rows_of_share(
 
     Rows that fail `predicate` are left out of the answers of scans.
     """
-    scans: dict[int, Scan] = {}
+    held: Scan | None = None
     for task in pickle.loads(share):
         if isinstance(task, cdc.ChangeTask):
             table, answer = task.table, cdc.run(task)
         else:
-            scan = scans.setdefault(id(task.scan), _narrowed(task.scan, target, predicate))
+            if task.scan is not held:  # the tasks of a share have one scan
+                held, scan = task.scan, _narrowed(task.scan, target, predicate)
             table, answer = scan.table, execute.run(replace(task, scan=scan))
         with files_there(table):
             for rows in answer:
