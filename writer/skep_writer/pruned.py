@@ -1,10 +1,10 @@
 """Rows that Python tasks read, as a relation: Spark's plan decides which columns and which rows they have to read.
 
-Spark can't see into `mapInArrow`, so that a frame made with it reads every column of every row whatever is asked of it.
-A relation of Spark's own interface `PrunedFilteredScan` is handed the columns and filters when a query is planned.
-PySpark has no way to implement it, so a small class is compiled in the driver's JVM by the compiler that Spark itself
-generates code with. It calls this process back, where `mapInArrow` over just these columns is put together. Executors
-never see the class. Where a session can't do this, frames read all columns.
+Spark can't see into `mapInArrow`: a frame made with it reads all columns of all rows, also where a query needs one. A
+relation with Spark's interface `PrunedFilteredScan` receives the columns and filters when a query is planned. PySpark
+has no way to implement it, so a small class is compiled in the driver's JVM, by the compiler that Spark itself uses for
+generated code. The class calls this process, which builds a `mapInArrow` over just these columns. Executors do not load
+it. Where a session can't do this, frames read all columns.
 """
 
 from __future__ import annotations
