@@ -71,7 +71,7 @@ class OurWriter:
         return {"rows": [spell(data.sums(found))]}
 
     def aggregate(self, *, path: str, options: Json, expressions: list[str], where: str | None = None) -> Json:
-        """As the peers': a table opened anew, and its frame queried. `files` were opened by Spark's own reader."""
+        """As the peers': each request opens the table. `files` were opened by Spark's own reader."""
         frame = self._frame(path, options)
         found = (frame.where(where) if where else frame).selectExpr(*expressions)
         return answer(found) | {"files": files_opened(found)}

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.spark
 
 ON_OFF = ("true", "false")
 REBASE = ("EXCEPTION", "CORRECTED", "LEGACY")
-# The first value is Spark's own; pyspark 3.5 and 4 know all of these, and each is one that users are told to set.
+# The first value is Spark's own; pyspark 3.5 and 4 know all of these, and guides for users advise to set each of them.
 SETTINGS = {
     "spark.sql.session.timeZone": ("America/New_York", "Asia/Kathmandu", "UTC"),
     "spark.sql.caseSensitive": ("false", "true"),
