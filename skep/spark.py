@@ -21,12 +21,11 @@ def register_source(spark: SparkSession) -> None:
             expected="4.0 or later",
         )
     from skep_writer.executors import ensure_executors
-    from skep_writer.source import PUSHES_FILTERS, FilteredSource, SkepSource
+    from skep_writer.source import SkepSource
 
     if not spark.sparkContext.master.startswith("local"):  # there the driver's Python is the executors', too
         ensure_executors(spark)
-    pushes = (spark.conf.get(PUSHES_FILTERS, None) or "false").lower() == "true"
-    spark.dataSource.register(FilteredSource if pushes else SkepSource)
+    spark.dataSource.register(SkepSource)
 
 
 class SparkHolder:

@@ -1,17 +1,15 @@
 """`spark.read.format("skep")` on Spark 4: a Python data source over skep's reader, with Hudi's read keys as options.
 
-Only Spark 4 has what this module builds on: import it by way of `register_source`. From 4.1 on such a source gets the
-filters of a query, where the session allows it; no release passes the columns that a query needs.
+Only Spark 4 has what this module builds on: import it by way of `register_source`. No release passes the columns that a
+query needs. From 4.1 on Spark can push filters to such a source, but keeps the filtered plan with the loaded source: in
+4.3.0 a later query of the same frame lacks the rows that the filters of an earlier one left out. So none are taken.
 """
 
 from __future__ import annotations
 
-import datetime as dt
-import re
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
@@ -29,19 +27,6 @@ from skep_writer.schemas import spark_arrow, spark_type
 from skep_writer.shares import rows_of_share, task_shares
 
 _SHARES_FOR_CORES = 8  # a data source can't query how many there are
-
-
-# The setting without which Spark refuses readers that take filters.
-PUSHES_FILTERS: Final = "spark.sql.python.filterPushdown.enabled"
-
-_COMPARISONS: Final = {
-    "EqualTo": "=",
-    "GreaterThan": ">",
-    "GreaterThanOrEqual": ">=",
-    "LessThan": "<",
-    "LessThanOrEqual": "<=",
-}
-_PLAIN_TEXT: Final = re.compile(r"[^'\"\\\x00-\x1f]*")
 
 
 class SkepSource(DataSource):
@@ -63,13 +48,6 @@ class SkepSource(DataSource):
     @cached_property
     def _asked(self) -> Asked:
         return Asked.of(dict(self.options))
-
-
-class FilteredSource(SkepSource):
-    """The source of sessions that push filters to Python."""
-
-    def reader(self, schema: StructType) -> FilteredReader:  # noqa: ARG002 - it is the one above
-        return FilteredReader(self._asked)
 
 
 @dataclass(frozen=True)
@@ -126,43 +104,3 @@ class SkepReader(DataSourceReader):
         """The rows of one partition as Arrow batches in the types of the scan's schema; runs on executors."""
         assert isinstance(partition, Share)
         yield from rows_of_share(partition.tasks, self._asked.target)
-
-
-class FilteredReader(SkepReader):
-    """Leaves out what Spark's filters leave out, as far as skep takes them as Spark does. Spark checks each row too."""
-
-    def pushFilters(self, filters: list[Any]) -> Iterable[Any]:
-        request = self._asked.request
-        known = [] if request.limit is not None else [_text(each, self._asked.target) for each in filters]
-        texts = [f"({text})" for text in (request.where, *known) if text is not None]
-        if texts and request.query is not QueryType.CDC:
-            self._asked = replace(self._asked, request=replace(request, where=" AND ".join(texts)))
-        return filters
-
-
-def _text(found: Any, schema: pa.Schema) -> str | None:
-    """A filter of Spark's as SQL; None for one that skep may take in another way."""
-    kind = type(found).__name__
-    path: tuple[str, ...] = getattr(found, "attribute", ())
-    at = schema.get_field_index(path[0]) if len(path) == 1 else -1
-    if at < 0 or "`" in path[0]:
-        return None
-    name, column = f"`{path[0]}`", schema.field(at).type
-    if kind in _COMPARISONS:
-        value = _constant(found.value, column)
-        return None if value is None else f"{name} {_COMPARISONS[kind]} {value}"
-    if kind == "In":
-        values = [_constant(value, column) for value in found.value]
-        return None if not values or None in values else f"{name} IN ({', '.join(map(str, values))})"
-    return f"{name} IS NOT NULL" if kind == "IsNotNull" else f"{name} IS NULL" if kind == "IsNull" else None
-
-
-def _constant(value: object, kind: pa.DataType) -> str | None:
-    """A constant of a column's type. Floats are Spark's: it counts NaN as a great number."""
-    if pa.types.is_string(kind) and isinstance(value, str) and _PLAIN_TEXT.fullmatch(value):
-        return f"'{value}'"
-    if (pa.types.is_int32(kind) or pa.types.is_int64(kind)) and isinstance(value, int):
-        return str(value)
-    if pa.types.is_date32(kind) and isinstance(value, dt.date):
-        return f"'{value.isoformat()}'"
-    return None
