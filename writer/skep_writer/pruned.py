@@ -9,7 +9,6 @@ it. Where a session can't do this, frames read all columns.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -21,6 +20,7 @@ from skep_table.query.predicate import Predicate
 from skep_table.schema.types import RECORD_KEY
 from skep_writer.edge import Batches, forget_zip_finders
 from skep_writer.executors import ensure_executors
+from skep_writer.relation import reason_of, warn_slower
 from skep_writer.schemas import spark_type
 from skep_writer.shares import Task, bytes_of, rows_of_share, task_shares
 from skep_writer.source_filters import predicate_of
@@ -29,8 +29,6 @@ from skep_writer.task_errors import carrying_errors
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
-
-log = logging.getLogger("skep.spark")
 
 # Adaptive execution plans a query again after each of its stages: the same question gets the same answer.
 _SOURCE: Final = """
@@ -176,7 +174,7 @@ def _maker(spark: SparkSession) -> Callable[[StructType, _Callback, str, int], A
         try:
             context._skep_pruned_relation = _compiled(spark)
         except Exception as error:  # of whatever kind: there is another way
-            log.warning("Spark reads all columns of slices with logs: no relation can be made (%s)", error)
+            warn_slower(f"Spark reads all columns of slices with logs: no relation can be made ({reason_of(error)})")
             context._skep_pruned_relation = None
     prototype = context._skep_pruned_relation
     if prototype is None:
