@@ -120,10 +120,23 @@ def test_statements_do_what_the_model_does(
 ) -> None:
     table = make(tmp_path_factory.mktemp("t") / "t", kind)
     model: Model = {}
+    highest: dict[int, int] = {}
     for what in (("upsert", [row(1), row(2, None), row(5, "b", None)]), *todo):
         copied = (what[0], *([dict(each) for each in part] if isinstance(part, list) else part for part in what[1:]))
+        if kind == "mor":
+            not_before_the_deleted(copied, model, highest)
         step(table, model, copied)
         assert rows_of(table) == model, what
+        highest |= {id: max(each["ts"], highest.get(id, 0)) for id, each in model.items()}
+
+
+def not_before_the_deleted(what: tuple[Any, ...], model: Model, highest: dict[int, int]) -> None:
+    """A key comes back with the ordering value that it had at least: Hudi's rule keeps the stored base row otherwise,
+    see docs/sql.md."""
+    for part in what[1:]:
+        for each in part if isinstance(part, list) else ():
+            if each["id"] not in model:
+                each["ts"] = max(each["ts"], highest.get(each["id"], 0))
 
 
 @pytest.mark.parametrize("kind", ["cow", "mor"])
