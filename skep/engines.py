@@ -149,7 +149,7 @@ class DuckEngine:
         try:
             connection.execute("SET TimeZone = 'UTC'")
             for name, relation in relations.items():
-                given = _input(relation)
+                given = row_input(relation)
                 if empty:
                     connection.register(name, given.schema.empty_table())
                     continue
@@ -160,10 +160,6 @@ class DuckEngine:
             yield connection
         finally:
             connection.close()
-
-
-def _input(relation: Relation) -> Any:
-    return row_input(relation)
 
 
 def _rows(connection: duckdb.DuckDBPyConnection, query: exp.Query) -> pa.Table:

@@ -7,21 +7,19 @@ tables that a caller's session has are never touched.
 from __future__ import annotations
 
 import uuid
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-import sqlglot
 from sqlglot import exp
-from sqlglot.errors import SqlglotError
 
 from skep.names import TableName
 from skep.sql_filters import filter_on
 from skep_catalog.entries import View, view_of
 from skep_sql.columns import names_used
-from skep_table.errors import InputError, StorageError, UnsupportedError
+from skep_table.errors import InputError, StorageError
 from skep_table.query.cleaned import DELETED
-from skep_table.query.sql import SqlDialect, parse_reason
 
 if TYPE_CHECKING:
     import pandas
@@ -53,7 +51,28 @@ class Tables(Protocol):
         """NoSuchTableError when the metastore has no such table."""
 
 
-class SqlResult:
+class Result(ABC):
+    """Rows as an Arrow table, and in the forms that are made of one."""
+
+    @abstractmethod
+    def to_arrow(self) -> pa.Table:
+        """As an Arrow table."""
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return self.to_arrow().__arrow_c_stream__(requested_schema)
+
+    def to_pandas(self, **options: Any) -> pandas.DataFrame:
+        """As a pandas DataFrame; `options` are those of `pyarrow.Table.to_pandas`."""
+        return self.to_arrow().to_pandas(**options)
+
+    def to_polars(self) -> polars.DataFrame:
+        """As a polars DataFrame."""
+        import polars
+
+        return polars.from_arrow(self.to_arrow())
+
+
+class SqlResult(Result):
     """The answer of a query, run by Spark each time one of these is called."""
 
     def __init__(self, frame: DataFrame, scans: Sequence[Rows] = ()) -> None:
@@ -73,19 +92,6 @@ class SqlResult:
 
         with _files_there():
             return collect_arrow(self._frame)
-
-    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        return self.to_arrow().__arrow_c_stream__(requested_schema)
-
-    def to_pandas(self, **options: Any) -> pandas.DataFrame:
-        """As a pandas DataFrame; `options` are those of `pyarrow.Table.to_pandas`."""
-        return self.to_arrow().to_pandas(**options)
-
-    def to_polars(self) -> polars.DataFrame:
-        """As a polars DataFrame."""
-        import polars
-
-        return polars.from_arrow(self.to_arrow())
 
     def explain(self) -> str:
         """How many files are read of each table, the filter that chose them, and Spark's plan. Lists the tables."""
@@ -116,9 +122,8 @@ def _files_there() -> Iterator[None]:
 _MISSING_FILE: Final = ("FileNotFoundException", "FILE_NOT_EXIST", DELETED)
 
 
-def run(query: str, lake: Tables) -> SqlResult:
-    """The result of a query. InputError for other statements, NoSuchTableError for an unknown table."""
-    tree = _parsed(query)
+def run(query: str, tree: exp.Query, lake: Tables) -> SqlResult:
+    """The result of a query, whose `tree` is changed. InputError, and NoSuchTableError for an unknown table."""
     common = {common.alias.lower() for common in tree.find_all(exp.CTE)}
     used = names_used(tree)
     opened: dict[TableName, Rows] = {}
@@ -160,17 +165,3 @@ def _query(lake: Tables, name: TableName, table: Table) -> str:
     entry = lake.metastore.table(name.database, name.name)
     view = view_of(entry, table.hudi.config)
     return "read_optimized" if view is View.READ_OPTIMIZED else "snapshot"
-
-
-def _parsed(query: str) -> exp.Query:
-    try:
-        trees = [tree for tree in sqlglot.parse(query, read=SqlDialect) if tree is not None]
-    except SqlglotError as error:
-        raise InputError(f"the query can't be parsed: {parse_reason(error)}", found=query) from error
-    if len(trees) != 1:
-        raise InputError(f"one statement is expected, found {len(trees)}", found=query)
-    if not isinstance(trees[0], exp.Query):
-        raise UnsupportedError(
-            f"only queries are answered, not {trees[0].key.upper()}", hint="write with table.upsert(…), table.delete(…)"
-        )
-    return trees[0]

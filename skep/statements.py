@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import pyarrow as pa
 
-from skep.engines import LakeEngine
+from skep.engines import LakeEngine, SparkEngine
 from skep.names import TableName
-from skep.sql import SqlResult
+from skep.sql import Result, SqlResult
 from skep.sql import run as run_query
 from skep.table import Table
 from skep_catalog.entities import Database
@@ -25,8 +25,6 @@ from skep_table.table import HudiTable
 from skep_table.write.result import WriteResult
 
 if TYPE_CHECKING:
-    import pandas
-    import polars
     from pyspark.sql import DataFrame, SparkSession
 
     from skep.spark import SparkHolder
@@ -74,7 +72,7 @@ class Tables(Protocol):
         """Its entries."""
 
 
-class StatementResult:
+class StatementResult(Result):
     """What a statement answered: its rows, which are here, and what its writes changed."""
 
     def __init__(self, answer: Answer, lake: Tables) -> None:
@@ -98,19 +96,6 @@ class StatementResult:
     def to_arrow(self) -> pa.Table:
         """As an Arrow table."""
         return self._answer.rows
-
-    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        return self.to_arrow().__arrow_c_stream__(requested_schema)
-
-    def to_pandas(self, **options: Any) -> pandas.DataFrame:
-        """As a pandas DataFrame; `options` are those of `pyarrow.Table.to_pandas`."""
-        return self.to_arrow().to_pandas(**options)
-
-    def to_polars(self) -> polars.DataFrame:
-        """As a polars DataFrame."""
-        import polars
-
-        return polars.from_arrow(self.to_arrow())
 
     def to_spark(self) -> DataFrame:
         """As a Spark DataFrame."""
@@ -148,9 +133,7 @@ class LakeSession:
         if not isinstance(statement, Query):
             return StatementResult(self._session.run(statement), self._lake)
         if self._session.is_plain(statement):
-            return run_query(text, self._lake)
-        from skep.engines import SparkEngine
-
+            return run_query(text, statement.tree, self._lake)
         bound = self._session.bound(statement.tree)
         return SqlResult(SparkEngine(self._lake.spark_holder).frame(bound.query, bound.relations))
 

@@ -73,6 +73,7 @@ load_helper("golden_faults", TESTS / "golden" / "faults.py")
 load_helper("golden_requests", TESTS / "golden" / "requests.py")
 load_helper("counting_storage", TESTS / "table" / "counting_storage.py")
 load_helper("sql_lakes", TESTS / "sql" / "sql_lakes.py")
+load_helper("sleepy_clock", TESTS / "table" / "commit" / "sleepy_clock.py")
 load_helper("source_tree", TESTS / "house" / "source_tree.py")
 ENGINE_TIMINGS = load_helper("engine_timings", TESTS / "engines" / "timings.py")
 

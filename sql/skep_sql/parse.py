@@ -173,15 +173,16 @@ def _partitioned_by(words: Cursor) -> tuple[tuple[str, ...], tuple[ColumnSpec, .
     return tuple(names), tuple(columns)
 
 
-def _column_specs(words: Cursor) -> tuple[ColumnSpec, ...]:
-    found = [_column_spec(words)]
+def _column_specs(words: Cursor, *, nested: bool = False) -> tuple[ColumnSpec, ...]:
+    found = [_column_spec(words, nested=nested)]
     while words.take(","):
-        found.append(_column_spec(words))
+        found.append(_column_spec(words, nested=nested))
     return tuple(found)
 
 
-def _column_spec(words: Cursor) -> ColumnSpec:
-    name = words.identifier("a column")
+def _column_spec(words: Cursor, *, nested: bool) -> ColumnSpec:
+    """With `nested` the name may be a path into structs."""
+    name = ".".join(words.path("a column")) if nested else words.identifier("a column")
     kind = words.type_text("NOT NULL", "COMMENT", "FIRST", "AFTER")
     nullable, comment, after = True, None, None
     while True:
@@ -489,10 +490,10 @@ def _alter(words: Cursor) -> Statement:
         return AlterTable(name, "rename column", column=column, new_column=words.identifier("the new name"))
     if words.take("ADD", "COLUMNS") or words.take("ADD", "COLUMN"):
         if words.take("("):
-            columns = _nested_specs(words)
+            columns = _column_specs(words, nested=True)
             words.need(")")
         else:
-            columns = _nested_specs(words)
+            columns = _column_specs(words, nested=True)
         return AlterTable(name, "add columns", columns=columns)
     if words.take("DROP", "COLUMNS") or words.take("DROP", "COLUMN"):
         dropped = words.names() if words.peek("(") else (".".join(words.path("a column")),)
@@ -528,27 +529,6 @@ def _alter(words: Cursor) -> Statement:
     if words.take("ALTER", "COLUMN") or words.take("CHANGE", "COLUMN") or words.take("ALTER") or words.take("CHANGE"):
         return _alter_column(words, name)
     return _rest(words, "ALTER TABLE … " + (words.token.text.upper() if words.token else ""))
-
-
-def _nested_specs(words: Cursor) -> tuple[ColumnSpec, ...]:
-    found: list[ColumnSpec] = []
-    while not found or words.take(","):
-        parts = words.path("a column")
-        kind = words.type_text("NOT NULL", "COMMENT", "FIRST", "AFTER")
-        nullable, comment, after = True, None, None
-        while True:
-            if words.take("NOT", "NULL"):
-                nullable = False
-            elif words.take("COMMENT"):
-                comment = words.string()
-            elif words.take("FIRST"):
-                after = ""
-            elif words.take("AFTER"):
-                after = ".".join(words.path("a column"))
-            else:
-                break
-        found.append(ColumnSpec(".".join(parts), kind, nullable, comment, after))
-    return tuple(found)
 
 
 def _alter_column(words: Cursor, name: Name) -> Statement:

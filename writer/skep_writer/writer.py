@@ -20,8 +20,9 @@ from skep_table.table import HudiTable
 from skep_table.timeline.metadata import WriteOperation
 from skep_table.write.bucket import BucketResult
 from skep_table.write.context import Memory, WriteContext
-from skep_table.write.flow import How, TableWriter
+from skep_table.write.flow import TableWriter
 from skep_table.write.given import matched_names
+from skep_table.write.idempotency import CommitLabel
 from skep_table.write.keyed import Keyer
 from skep_table.write.local import ArrowEngine
 from skep_table.write.result import WriteResult
@@ -36,7 +37,6 @@ from skep_writer.task_errors import errors_of_tasks
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from typing_extensions import Unpack
 
 _CANCEL_SECONDS: Final = 0.5
 
@@ -109,20 +109,15 @@ class SparkWriter(TableWriter):
         self._ended = threading.Event()  # one for each write
         super().__init__(table.with_context(on_lost=self._cancel_jobs), engine, hooks, create)
 
-    def write(
+    def _once(
         self,
         operation: WriteOperation,
-        frame: object,
-        *,
-        partitions: Mapping[str, object] | None = None,
-        **how: Unpack[How],
+        commit: Callable[[HudiTable, CommitLabel], WriteResult],
+        batch_id: str | None = None,
+        extra_metadata: Mapping[str, str] | None = None,
     ) -> WriteResult:
         with self._jobs():
-            return super().write(operation, frame, partitions=partitions, **how)
-
-    def delete_where(self, where: str, **how: Unpack[How]) -> WriteResult:
-        with self._jobs():
-            return super().delete_where(where, **how)
+            return super()._once(operation, commit, batch_id, extra_metadata)
 
     @contextmanager
     def _jobs(self) -> Iterator[None]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from sleepy_clock import SleepyClock
 
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.commit.pending import LOCK_ID
@@ -40,22 +40,6 @@ class HeldUpLock(StorageLock):
         if self.looks == self.at:
             self._clock.sleep(1000)
             self.meanwhile()
-
-
-class SleepyClock:
-    """The real time, and how long one has slept."""
-
-    def __init__(self) -> None:
-        self.slept = 0.0
-
-    def now(self) -> datetime:
-        return datetime.now(timezone.utc) + timedelta(seconds=self.slept)
-
-    def monotonic(self) -> float:
-        return self.slept
-
-    def sleep(self, seconds: float) -> None:
-        self.slept += seconds
 
 
 def made(storage: Storage, rows: Rows) -> HudiTable:

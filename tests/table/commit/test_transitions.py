@@ -15,12 +15,12 @@ import threading
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from sleepy_clock import SleepyClock
 
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.commit.markers import close_markers, open_markers
@@ -148,22 +148,6 @@ class HeldUpLock(StorageLock):
             self.clock_.slept += 1000
             self.meanwhile()
             self._storage.replace_atomic(LOCK_FILE, Lease("jvm", 0, True).encode())
-
-
-class SleepyClock:
-    """The real time, and how long one has slept."""
-
-    def __init__(self) -> None:
-        self.slept = 0.0
-
-    def now(self) -> datetime:
-        return datetime.now(timezone.utc) + timedelta(seconds=self.slept)
-
-    def monotonic(self) -> float:
-        return self.slept
-
-    def sleep(self, seconds: float) -> None:
-        self.slept += seconds
 
 
 def nothing(_run: Run) -> None:
