@@ -13,6 +13,18 @@ from typing_extensions import Self
 _CALL = 0x80010001  # Thrift's strict binary protocol, version 1: a call
 
 
+def close_sockets(*sockets: socket.socket) -> None:
+    """Ends what other threads wait for on these sockets before their descriptors are free to be used again.
+
+    After a mere close a thread stays in its system call, and goes on with whatever has that number when a signal
+    restarts the call: it would take the connections of a stranger's server.
+    """
+    for each in sockets:
+        with suppress(OSError):
+            each.shutdown(socket.SHUT_RDWR)
+        each.close()
+
+
 class LoopbackProxy:
     """Forwards each connection to the server at `uri` (thrift://host:port), as `serve` does it. A context manager."""
 
@@ -32,9 +44,7 @@ class LoopbackProxy:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for each in (self._listener, *self._open):
-            with suppress(OSError):
-                each.close()
+        close_sockets(self._listener, *self._open)
 
     def serve(self, client: socket.socket, server: socket.socket) -> None:
         """Forwards in both directions until one side closes; runs in a thread per connection."""

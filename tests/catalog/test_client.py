@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from client_contract import ClientContract, table
 
+from benchmarks.metastore_proxy import close_sockets
 from skep_catalog.client import Metastore
 from skep_catalog.connection import Address, parse_addresses
 from skep_catalog.embedded import EmbeddedMetastore
@@ -84,6 +85,7 @@ def babbling_server() -> Iterator[str]:
 
         threading.Thread(target=babble, daemon=True).start()
         yield f"thrift://127.0.0.1:{server.getsockname()[1]}"
+        close_sockets(server)
 
 
 class TestUnreachable:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import trustme
 
+from benchmarks.metastore_proxy import close_sockets
 from skep_catalog.client import Metastore
 from skep_catalog.embedded import EmbeddedMetastore
 from skep_catalog.settings import ConnectionSettings, Kerberos, Tls, seconds
@@ -34,7 +35,7 @@ class TlsProxy:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._listener.close()
+        close_sockets(self._listener)
 
     @property
     def uri(self) -> str:

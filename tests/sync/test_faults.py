@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.metastore_proxy import close_sockets
 from skep_catalog.client import Metastore
 from skep_catalog.embedded import EmbeddedMetastore
 from skep_catalog.entries import MARKER
@@ -57,7 +58,7 @@ class CuttingProxy:
         return f"thrift://127.0.0.1:{self._listener.getsockname()[1]}"
 
     def close(self) -> None:
-        self._listener.close()
+        close_sockets(self._listener)
 
     def cut_at(self, call: int, *, after: bool) -> None:
         """Cuts at the call of this number, counted from now; `after`: the server did it, and its answer is lost."""
@@ -80,14 +81,19 @@ class CuttingProxy:
             for end in (client, server):
                 end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             turn = _Turn()
-            threading.Thread(target=self._answers, args=(server, client, turn), daemon=True).start()
-            while data := client.recv(1 << 16):
-                if turn.begins:
-                    turn.begins = False
-                    turn.is_cut = self._is_now(name_of(data))
-                if self.dead and not (turn.is_cut and self._after):
-                    return
-                server.sendall(data)
+            back = threading.Thread(target=self._answers, args=(server, client, turn), daemon=True)
+            back.start()
+            try:
+                while data := client.recv(1 << 16):
+                    if turn.begins:
+                        turn.begins = False
+                        turn.is_cut = self._is_now(name_of(data))
+                    if self.dead and not (turn.is_cut and self._after):
+                        return
+                    server.sendall(data)
+            finally:
+                close_sockets(server, client)
+                back.join()
 
     def _answers(self, server: socket.socket, client: socket.socket, turn: _Turn) -> None:
         with suppress(OSError):
