@@ -168,6 +168,15 @@ def test_queries_of_several_threads(table: HudiTable, spark: Any) -> None:
     assert found == {f"p{at}": read(table, ReadRequest(where=f"part = 'p{at}'")).count() for at in range(4)}
 
 
+def test_queries_leave_no_threads(table: HudiTable, spark: Any) -> None:
+    frame = to_frame(table, spark)
+    before = threading.active_count()
+    counts = [collect_arrow(frame.where(f"n > {least}").select("id")).num_rows for least in range(0, 240, 20)]
+    assert counts == sorted(counts, reverse=True)
+    assert threading.active_count() - before <= 6  # four that plan; Py4J may add one that collects garbage
+
+
+@pytest.mark.filterwarnings("ignore:distutils:DeprecationWarning")  # PySpark's, which `pytest.warns` gives again
 def test_a_session_that_can_not_prune_reads_all_columns(
     table: HudiTable, spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
