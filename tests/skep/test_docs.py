@@ -51,6 +51,7 @@ def another_metastore(shared_metastore: EmbeddedMetastore) -> Iterator[EmbeddedM
 
 @pytest.mark.metastore
 @pytest.mark.spark
+@pytest.mark.engine("spark")
 @pytest.mark.parametrize("page", with_examples(), ids=lambda page: page.stem)
 def test_the_examples_of_a_page_run(page: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     """The Python blocks as one program, then the console lines that begin with `$ `, all in one empty folder.

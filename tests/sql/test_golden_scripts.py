@@ -178,6 +178,7 @@ def test_script_without_spark(script: str, lake: Lake, database: str, tmp_path: 
 
 
 @pytest.mark.spark
+@pytest.mark.engine("spark")
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_script(script: str, spark_lake: Lake, database: str, tmp_path: Path, utc: None) -> None:
     check(script, Run(spark_lake, database, tmp_path / "dir", with_spark=True), spark_lake)

@@ -18,7 +18,7 @@ from skep_table.table_config import TableType
 from skep_table.write.local import LocalWriter
 from skep_writer import SparkWriter
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.engine("spark")]
 
 INDEX = Options({"hoodie.index.type": "BUCKET", "hoodie.bucket.index.num.buckets": "4"})
 COUNT = 24

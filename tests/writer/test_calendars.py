@@ -19,7 +19,7 @@ from skep_table.table import HudiTable
 from skep_table.write.local import LocalWriter
 from skep_writer import SparkWriter, to_spark
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.engine("spark")]
 
 SCHEMA = pa.schema(
     [

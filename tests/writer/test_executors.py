@@ -20,7 +20,7 @@ from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
 from skep_writer import SparkWriter
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.engine("spark")]
 
 SCHEMA = pa.schema([("id", pa.string()), ("part", pa.string()), ("ts", pa.int64()), ("v", pa.string())])
 NEEDED = ("pyspark", "py4j", "pyarrow", "pandas", "numpy", "dateutil", "pytz", "six", "tzdata")
@@ -83,15 +83,14 @@ spark.stop()
 
 # One task for everything, and copies of it where it is slow.
 ALONE = {"spark.default.parallelism": "1", "spark.sql.shuffle.partitions": "1", "spark.speculation": "true"}
-SPARK = pytest.mark.engine("spark")  # a session of its own takes half a minute: not in the quick loop
 
 
 @pytest.mark.parametrize(
     ("master", "conf"),
     [
         ("local-cluster[2,1,1024]", {}),
-        pytest.param("local[2]", {}, marks=SPARK),
-        pytest.param("local[1]", ALONE, marks=SPARK),
+        ("local[2]", {}),
+        ("local[1]", ALONE),
     ],
 )
 def test_executors_without_skep_get_it(

@@ -19,7 +19,7 @@ from skep_table.write.local import LocalWriter
 from skep_writer import collect_arrow, pruned, to_spark
 from skep_writer.relation import ReadWarning
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.engine("spark")]
 
 SCHEMA = pa.schema(
     [

@@ -20,7 +20,7 @@ from skep_table.table import HudiTable
 from skep_table.table_config import TableType
 from skep_writer import SparkWriter
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.engine("spark")]
 
 SCHEMA = pa.schema([("id", pa.string()), ("part", pa.string()), ("ts", pa.int64()), ("v", pa.string())])
 DDL = "id string, part string, ts long, v string"

@@ -13,7 +13,7 @@ from golden_requests import asked
 
 from skep_table.table import HudiTable
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.engine("spark")]
 
 
 def features(case: archives.Case, query: archives.Query) -> tuple[Any, ...]:

@@ -18,7 +18,7 @@ from skep_table.write.local import LocalWriter
 from skep_writer import to_spark
 from skep_writer.settings import session_settings
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.engine("spark")]
 
 ON_OFF = ("true", "false")
 REBASE = ("EXCEPTION", "CORRECTED", "LEGACY")

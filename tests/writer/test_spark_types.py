@@ -15,7 +15,7 @@ from skep_table.query.read import read
 from skep_table.table import HudiTable
 from skep_writer import SparkWriter, frame_schema, to_spark
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.engine("spark")]
 
 Make = Callable[..., HudiTable]
 Files = Callable[[HudiTable], set[str]]

@@ -22,7 +22,7 @@ from skep_table.query.read import read
 from skep_table.storage import LocalStorage
 from skep_writer import SparkWriter
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.engine("spark")]
 
 
 def test_a_stream_that_died_after_its_commit_goes_on_where_it_was(tmp_path: Path, spark: Any) -> None:

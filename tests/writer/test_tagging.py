@@ -21,7 +21,7 @@ from skep_table.table import HudiTable
 from skep_table.write.local import LocalWriter
 from skep_writer import SparkWriter, spark_rows, tagging
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.engine("spark")]
 
 SCHEMA = pa.schema([("id", pa.string()), ("part", pa.string()), ("ts", pa.int64()), ("v", pa.int64())])
 FILES, TASKS, ROWS = 200, 8, 4000
