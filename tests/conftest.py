@@ -23,7 +23,7 @@ import pytest
 
 # A machine shared with other work pauses tests at random; what blocks is caught by pytest's own time limit.
 # Outside of CI each run tries new examples, and fewer: what one run misses a later one finds.
-hypothesis.settings.register_profile("skep", deadline=None, max_examples=40)
+hypothesis.settings.register_profile("skep", deadline=None, max_examples=25)
 # CI answers for a change: it tries the same examples each time, and leaves the search for new ones to others.
 hypothesis.settings.register_profile("ci", deadline=None, derandomize=True)
 hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "skep")

@@ -75,6 +75,7 @@ def leave(process: subprocess.Popen[str]) -> str:
 
 
 class TestOneLife:
+    @pytest.mark.engine("metastore")
     def test_it_survives_kills_and_restarts_with_its_data(self, tmp_path: Path) -> None:
         """Start, stop, start at the same port, kill, start again, a stale Derby lock, an odd folder name."""
         warehouse = tmp_path / "wäre house;x"
@@ -166,6 +167,7 @@ class TestRefusals:
             EmbeddedMetastore.start_or_join(metastore_server.server.folder.parent, port=other)
         assert metastore_server.is_alive()
 
+    @pytest.mark.engine("metastore")
     def test_a_damaged_database_shows_the_end_of_the_log(
         self, tmp_path: Path, metastore_server: EmbeddedMetastore
     ) -> None:

@@ -178,6 +178,7 @@ def kill(warehouse: str) -> None:
     os.kill(server.pid, signal.SIGKILL)
 
 
+@pytest.mark.engine("metastore")
 def test_an_embedded_metastore_that_dies_is_started_again(tmp_path: Path, orders: Orders) -> None:
     """Between writes, in the midst of one, and under a lock; the others who use it join the new one."""
     folder = str(tmp_path / "lake")

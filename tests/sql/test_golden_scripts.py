@@ -49,6 +49,8 @@ def scripts() -> dict[str, dict[str, dict[str, Any]]]:
 
 
 SCRIPTS = scripts()
+# The quick loop runs every third.
+SAMPLED = [pytest.param(each, marks=pytest.mark.engine("spark") if at % 3 else ()) for at, each in enumerate(SCRIPTS)]
 
 
 @pytest.fixture
@@ -172,7 +174,7 @@ def comparable(value: object) -> object:
     return "<bytes>" if isinstance(value, int) and not isinstance(value, bool) and value > 1_500 else value
 
 
-@pytest.mark.parametrize("script", SCRIPTS)
+@pytest.mark.parametrize("script", SAMPLED)
 def test_script_without_spark(script: str, lake: Lake, database: str, tmp_path: Path) -> None:
     check(script, Run(lake, database, tmp_path / "dir", with_spark=False), lake)
 

@@ -23,7 +23,7 @@ from skep_table.write.local import LocalWriter
 from skep_writer import SparkWriter, to_spark
 from skep_writer.edge import quoted
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.engine("spark")]
 
 SCHEMA = pa.schema([("id", pa.string()), ("part", pa.string()), ("ts", pa.int64()), ("v", pa.int64())])
 BOTH = (TableType.COPY_ON_WRITE, TableType.MERGE_ON_READ)

@@ -22,6 +22,8 @@ from skep_table.write.flow import EmptyPartitionWarning
 from skep_writer import SparkWriter
 from skep_writer.edge import frame_schema
 
+pytestmark = [pytest.mark.spark, pytest.mark.engine("spark")]
+
 SCHEMA = pa.schema([("id", pa.string()), ("part", pa.string()), ("ts", pa.int64()), ("v", pa.int64())])
 Content = list[tuple[str, str, int]]
 

@@ -140,6 +140,7 @@ def test_many_groups_in_one_task_and_many_batches(spark: Any, make_table: Make, 
     assert len(set(seqnos)) == len(seqnos)
 
 
+@pytest.mark.engine("spark")
 def test_rows_of_megabytes(spark: Any, make_table: Make, snapshot: Snapshot) -> None:
     """Spark's cap counts rows: batches get as few rows as fit, and the session's setting is back afterwards."""
     table = make_table(SCHEMA)

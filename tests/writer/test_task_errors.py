@@ -18,6 +18,8 @@ from skep_table.table import HudiTable
 from skep_writer import SparkWriter
 from skep_writer.task_errors import TaskError, carrying_errors, errors_of_tasks
 
+pytestmark = [pytest.mark.spark, pytest.mark.engine("spark")]
+
 SCHEMA = pa.schema([("id", pa.string()), ("part", pa.string()), ("ts", pa.int64())])
 
 
