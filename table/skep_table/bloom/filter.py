@@ -220,18 +220,19 @@ class _Row:
 
     def __init__(self, bits: int, packed: Bits | None = None) -> None:
         self._size, self._packed = bits, packed
-        self._few: list[npt.NDArray[np.uint32]] = []
+        self._few: list[npt.NDArray[np.intp]] = []
         self._left = _FEW_BITS
         self._every: npt.NDArray[np.bool_] | None = None
 
-    def set(self, positions: npt.NDArray[np.uint32]) -> None:
+    def set(self, positions: npt.NDArray[np.intp]) -> None:
+        """Sets these bits. numpy scatters by integers of another size at a fifth of the speed."""
         self._left -= len(positions)
         if self._left >= 0:
             self._few.append(positions)
             return
         if self._every is None:
             self._every = np.unpackbits(self.packed(), count=self._size, bitorder="little").view(np.bool_)
-        self._every[positions.astype(np.intp)] = True  # numpy scatters by other integers at a fifth of the speed
+        self._every[positions] = True
 
     def packed(self) -> Bits:
         if self._every is not None:
@@ -239,7 +240,7 @@ class _Row:
         packed = np.zeros(-(-self._size // 8), np.uint8) if self._packed is None else self._packed.copy()
         if self._few:
             set_ = np.concatenate(self._few)
-            np.bitwise_or.at(packed, set_ >> np.uint32(3), np.uint8(1) << (set_ & np.uint32(7)).astype(np.uint8))
+            np.bitwise_or.at(packed, set_ >> 3, np.uint8(1) << (set_ & 7).astype(np.uint8))
         return packed
 
 
@@ -316,7 +317,7 @@ class BloomBuilder:
 
     def _set(self, hashes: KeyHashes) -> None:
         rows = self._rows_of(len(hashes))
-        for positions in hashes.positions_of_rounds(HashKind.MURMUR, self._k, self._m):
+        for positions in hashes.positions_of_rounds(self._k, self._m):
             for row, some in rows:
                 self._rows[row].set(positions[..., some].ravel())
 

@@ -71,23 +71,30 @@ class KeyHashes:
 
     def positions(self, kind: HashKind, number: int, bits: int) -> U32:
         """The bit that round `number` sets for each key: `abs(h % bits)` on Java's signed integers."""
-        return _positions(self.round(kind, number), bits)
+        return _positions(self.round(kind, number), bits, np.uint32)
 
-    def positions_of_rounds(self, kind: HashKind, rounds: int, bits: int) -> Iterator[U32]:
-        """The positions of all rounds: an array for each round, or one with a row for each where there are few keys."""
-        if kind is HashKind.MURMUR and len(self) <= _FEW_KEYS:
-            yield _positions(_MurmurOfFew(self._offsets, self._data).rounds(rounds), bits)
-        else:
-            yield from (self.positions(kind, number, bits) for number in range(rounds))
+    def positions_of_rounds(self, rounds: int, bits: int) -> Iterator[npt.NDArray[np.intp]]:
+        """The positions of all rounds: an array for each round, or one with a row for each where there are few keys.
+
+        Murmur's, none of which are kept.
+        """
+        if len(self) <= _FEW_KEYS:
+            yield _positions(_MurmurOfFew(self._offsets, self._data).rounds(rounds), bits, np.intp)
+            return
+        hashes, mixer = np.zeros(len(self), np.uint32), _Murmur(self._offsets, self._data)
+        for _ in range(rounds):
+            hashes = mixer.hash(hashes)
+            yield _positions(hashes, bits, np.intp)
 
 
-def _positions(hashes: U32, bits: int) -> U32:
+def _positions(hashes: U32, bits: int, kind: type[V]) -> npt.NDArray[V]:
     signed = hashes.view(np.int32)
     magnitude: U32 = np.abs(signed).view(np.uint32)  # abs of the smallest integer is itself: 2^31 unsigned
     whole = magnitude // np.uint32(bits)  # numpy divides by vectors, and takes remainders one by one
     whole *= np.uint32(bits)
-    magnitude -= whole
-    return magnitude
+    positions = np.empty(hashes.shape, kind)
+    np.subtract(magnitude, whole, out=positions, casting="unsafe")
+    return positions
 
 
 def _string_buffers(keys: pa.Array | pa.ChunkedArray) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
@@ -166,7 +173,7 @@ class _Murmur:
             some = np.nonzero(tail_bytes >= i)[0]
             byte = signed[ends[some] - i].astype(np.int32).view(np.uint32)
             self._tail[some] ^= byte << np.uint32(8 * (i - 1))
-        self._tail_factor = np.where(tail_bytes > 0, _M, np.uint32(1))
+        self._tail_factor = np.where(tail_bytes > 0, _M, np.uint32(1)) if tail_bytes.any() else None
 
     def hash(self, seeds: U32) -> U32:
         h = self._words.sorted(seeds) ^ self._lengths
@@ -174,8 +181,9 @@ class _Murmur:
             part = h[: len(word)]
             part *= _M
             part ^= word
-        h ^= self._tail
-        h *= self._tail_factor
+        if self._tail_factor is not None:
+            h ^= self._tail
+            h *= self._tail_factor
         h ^= h >> np.uint32(13)
         h *= _M
         h ^= h >> np.uint32(15)

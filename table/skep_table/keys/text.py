@@ -66,7 +66,9 @@ def column_of(batch: pa.RecordBatch | pa.Table, name: str) -> pa.Array:
             column=name,
             found=tuple(batch.schema.names),
         )
-    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if isinstance(column, pa.ChunkedArray):
+        return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+    return column
 
 
 def _plain_decimal(column: pa.Array) -> pa.Array:

@@ -270,7 +270,18 @@ def _every(batch: pa.RecordBatch, step: int) -> pa.RecordBatch:
 
 
 def _taken(batch: pa.RecordBatch, rows: npt.NDArray[np.int64]) -> pa.RecordBatch:
-    return batch.take(pa.array(rows))
+    """Text that a batch has in two columns, such as a key and its column, is taken once."""
+    places, columns = pa.array(rows), []
+    texts: dict[tuple[int | None, ...], pa.Array] = {}
+    for column in batch.columns:
+        if not pa.types.is_string(column.type):
+            columns.append(column.take(places))
+            continue
+        memory = column.offset, *(None if buffer is None else buffer.address for buffer in column.buffers())
+        if memory not in texts:
+            texts[memory] = column.take(places)
+        columns.append(texts[memory])
+    return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
 
 
 def _together(held: list[_Labelled[L]]) -> list[_Labelled[L]]:
