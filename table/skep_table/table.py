@@ -232,6 +232,17 @@ class HudiTable:
         """The partition paths that a completed write wrote to or replaced in, sorted. FormatError when unreadable."""
         return self._part_of(instant, self.layout.decode_partitions, lambda commit: commit.partitions)
 
+    def commit_schema_text(self, instant: Instant) -> str | None:
+        """The Avro schema that a completed write states; None where it states none. FormatError when unreadable.
+
+        Stats, of which a commit may have very many, are neither decoded nor kept for it.
+        """
+        extra = self._extras.get(instant)
+        if extra is None:
+            extra = self._part_of(instant, self.layout.decode_extra, lambda commit: commit.extra_metadata)
+            self._extras.put(instant, extra)
+        return extra.get("schema") or None
+
     def commit_base_files(self, instant: Instant) -> BaseFilesWritten:
         """The base files that a completed write wrote, together. FormatError when unreadable."""
         found = self._base_files.get(instant)
@@ -348,18 +359,10 @@ class HudiTable:
 
     def _committed_schema(self, at: InstantTime | None) -> Schema | None:
         for instant in self._completed_commits(at):
-            text = self._schema_text(instant)
+            text = self.commit_schema_text(instant)
             if text:
                 return _parse_schema(text, self.layout.path(instant))
         return None
-
-    def _schema_text(self, instant: Instant) -> str | None:
-        """Stats, of which a commit may have very many, are neither decoded nor kept for it."""
-        extra = self._extras.get(instant)
-        if extra is None:
-            extra = self._part_of(instant, self.layout.decode_extra, lambda commit: commit.extra_metadata)
-            self._extras.put(instant, extra)
-        return extra.get("schema") or None
 
     def _created_schema(self) -> Schema | None:
         text = self.config.create_schema

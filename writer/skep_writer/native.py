@@ -111,7 +111,7 @@ def readable(
 
     Log files don't count. A ReadWarning has the reason where the session lacks something that the read needs.
     """
-    candidates = [task for task in tasks if _is_plain(task)]
+    candidates = _with_values([task for task in tasks if _is_plain(task)])
     if not candidates or (spark.conf.get(_SHIFTS, None) or "false").lower() == "true":
         return [], list(tasks)
     scan = candidates[0].scan
@@ -266,8 +266,14 @@ def _is_plain(task: ReadTask) -> bool:
         and base.path.endswith(".parquet")
         and base.path.rpartition("/")[2][0] not in "._"  # Spark takes such files for hidden ones
         and base.name.instant_time != METADATA_BOOTSTRAP
-        and task.scan.partitions.names == task.scan.constants(task.slice).keys()
     )
+
+
+def _with_values(tasks: Sequence[ReadTask]) -> Tasks:
+    """The tasks in whose folders all partition columns have values."""
+    slices = {task.slice.partition_path: task.slice for task in tasks}
+    values = {path: tasks[0].scan.constants(slice_).keys() for path, slice_ in slices.items()}
+    return [task for task in tasks if values[task.slice.partition_path] == task.scan.partitions.names]
 
 
 def _layouts(scan: Scan, wanted: Sequence[str], tasks: Sequence[ReadTask]) -> dict[InstantTime, Layout | None]:
@@ -352,7 +358,7 @@ def _file_schemas(table: HudiTable, tasks: Sequence[ReadTask]) -> dict[InstantTi
 
 def _schema_of_commit(table: HudiTable, instant: Instant) -> Schema | None:
     try:
-        text = table.commit_metadata(instant).schema_json
+        text = table.commit_schema_text(instant)
         return parse_avro(text).with_meta() if text else None
     except SkepError:
         return None
