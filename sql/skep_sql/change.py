@@ -20,6 +20,7 @@ from skep_table.errors import InputError, PredicateError, UnsupportedError
 from skep_table.keys.text import column_of as values_of
 from skep_table.merge import Fill, MergeRule
 from skep_table.merge.rows import DELETED
+from skep_table.query.options import QueryType
 from skep_table.query.sql import parse_predicate
 from skep_table.schema.arrow import to_arrow
 from skep_table.schema.types import FILE_NAME, PARTITION_PATH, RECORD_KEY
@@ -125,7 +126,7 @@ def rows_of(
 ) -> pa.Table:
     """The answer over the snapshot: `skep_target` is the table, which other mentions of it read the same."""
     pinned = replace(scope, pinned={**scope.pinned, target.name: snapshot})
-    relation: Relation = target.rows(snapshot, where=where)
+    relation: Relation = target.rows(snapshot, query=QueryType.SNAPSHOT, where=where)
     inner = replace(pinned, functions={**scope.functions, TARGET: lambda _catalog, _arguments: relation})
     bound = bind(query, inner)
     return engine.rows(bound.query, bound.relations)

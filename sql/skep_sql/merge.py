@@ -19,6 +19,7 @@ from skep_sql.statements import Assignment, Merge, MergeClause, Node
 from skep_table.errors import InputError
 from skep_table.keys import KeyGenerator
 from skep_table.merge.rows import DELETED
+from skep_table.query.options import QueryType
 from skep_table.schema.arrow import to_arrow
 from skep_table.schema.types import FILE_NAME, PARTITION_PATH, RECORD_KEY
 from skep_table.table import HudiTable
@@ -70,7 +71,7 @@ def merge_rows(merge: MergeInto, scope: Scope, engine: Engine, options: Mapping[
         source = bind(merge.source, pinned)
         numbered = engine.numbered(source.query, source.relations, _ROW)
         plan = _Plan(merge, snapshot, known)
-        relation: Relation = merge.target.rows(snapshot)
+        relation: Relation = merge.target.rows(snapshot, query=QueryType.SNAPSHOT)
         functions = {TARGET: lambda *_: relation, _SOURCE: lambda *_: numbered}
         joined = bind(plan.query(), replace(pinned, functions={**scope.functions, **functions}))
         rows = engine.rows(joined.query, joined.relations)
@@ -259,7 +260,7 @@ class _Plan:
             return new
         generator = KeyGenerator.of(config, self._table.options)
         keys, paths = _single(generator.record_keys(new)), _single(generator.partition_paths(new))
-        stored = self._merge.target.rows(self._table, columns=META).to_arrow()
+        stored = self._merge.target.rows(self._table, query=QueryType.SNAPSHOT, columns=META).to_arrow()
         both = pc.binary_join_element_wise(paths, keys, "\0")
         held = pc.binary_join_element_wise(
             _single(stored.column(PARTITION_PATH)).cast(pa.string()),

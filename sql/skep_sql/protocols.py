@@ -47,7 +47,10 @@ class Target(Protocol):
         """A new snapshot."""
 
     def rows(self, snapshot: HudiTable | None = None, **request: Any) -> Relation:
-        """The rows of a snapshot, None for the newest; the keywords are those of a read."""
+        """The rows of a snapshot, None for the newest; the keywords are those of a read.
+
+        Its `query` is by default what the target's name stands for: read-optimized for such a view.
+        """
 
     def write(
         self,
