@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,6 +13,7 @@ from sqlglot import exp
 
 from skep.rows import Rows
 from skep.spark import SparkHolder
+from skep.sql_filters import filter_on
 from skep_sql.columns import names_used
 from skep_sql.meaning import differs
 from skep_sql.protocols import Engine, Relation
@@ -63,7 +65,7 @@ class LakeEngine:
 
 
 class SparkEngine:
-    """Spark SQL. Each relation is a temporary view while a query is analysed."""
+    """Spark SQL. Each relation is a temporary view while a query is analysed: a session's own ones are not touched."""
 
     def __init__(self, holder: SparkHolder) -> None:
         self._holder = holder
@@ -84,15 +86,24 @@ class SparkEngine:
 
     def frame(self, query: exp.Query, relations: Mapping[str, Relation]) -> DataFrame:
         """See `Engine`."""
-        session, used = self._holder.session, names_used(query)
+        return self.planned(query, relations)[0]
+
+    def planned(self, query: exp.Query, relations: Mapping[str, Relation]) -> tuple[DataFrame, Sequence[Rows]]:
+        """The answer as a frame, and the reads of tables that it is made of."""
+        session, frames = self._holder.session, {}
+        needed = reads_needed(query, relations)
         try:
-            for name, relation in relations.items():
-                self._frame_of(relation, used).createOrReplaceTempView(name)
+            for name, relation in needed.items():
+                if id(relation) not in frames:
+                    frames[id(relation)] = self._frame_of(relation)
+                frames[id(relation)].createOrReplaceTempView(name)
             with _query_errors(query):
-                return session.sql(query.sql("spark"))
+                frame = session.sql(query.sql("spark"))
         finally:
-            for name in relations:
+            for name in relations:  # the plan of the answer holds the frames themselves
                 session.catalog.dropTempView(name)
+        reads = {id(relation): relation for relation in needed.values() if isinstance(relation, Rows)}
+        return frame, tuple(reads.values())
 
     def numbered(self, query: exp.Query, relations: Mapping[str, Relation], column: str) -> Relation:
         """See `Engine`."""
@@ -100,9 +111,9 @@ class SparkEngine:
 
         return numbered(self.frame(query, relations), column)
 
-    def _frame_of(self, relation: Relation, used: frozenset[str] | None) -> Any:
+    def _frame_of(self, relation: Relation) -> Any:
         if isinstance(relation, Rows):
-            return relation.narrowed(used).to_spark()
+            return relation.to_spark()
         if _is_spark(relation):
             return relation
         from skep_writer import arrow_frame
@@ -122,12 +133,12 @@ class DuckEngine:
 
     def schema(self, query: exp.Query, relations: Mapping[str, Relation]) -> pa.Schema:
         """See `Engine`."""
-        with self._connected(relations, empty=True) as connection, _query_errors(query):
+        with self._connected(reads_needed(query, relations), empty=True) as connection, _query_errors(query):
             return _rows(connection, query).schema
 
     def rows(self, query: exp.Query, relations: Mapping[str, Relation]) -> pa.Table:
         """See `Engine`."""
-        with self._connected(relations) as connection, _query_errors(query):
+        with self._connected(reads_needed(query, relations)) as connection, _query_errors(query):
             return _rows(connection, query)
 
     def frame(self, query: exp.Query, relations: Mapping[str, Relation]) -> object:
@@ -160,6 +171,22 @@ class DuckEngine:
             yield connection
         finally:
             connection.close()
+
+
+def reads_needed(query: exp.Query, relations: Mapping[str, Relation]) -> dict[str, Relation]:
+    """The relations, of reads the columns and rows that the query can need. Equal reads are one object."""
+    used = names_used(query)
+    nodes: dict[str, list[exp.Table]] = defaultdict(list)
+    for node in query.find_all(exp.Table):
+        nodes[node.name].append(node)
+    needed: dict[str, Relation] = {}
+    reads: dict[tuple[int, str | None], Rows] = {}
+    for name, relation in relations.items():
+        needed[name] = relation
+        if isinstance(relation, Rows):
+            where = filter_on(nodes[name][0], relation.schema) if len(nodes[name]) == 1 else None
+            needed[name] = reads.setdefault((id(relation), where), relation.narrowed(used).filtered(where))
+    return needed
 
 
 def _rows(connection: duckdb.DuckDBPyConnection, query: exp.Query) -> pa.Table:

@@ -172,20 +172,21 @@ class Lake:
             views = {entry + view for entry in known for view in _VIEWS}
             yield from (known[entry] for entry in sorted(known.keys() - views))
 
-    def table(self, name: str) -> Table:
+    def table(self, name: str, *, as_view: bool = False) -> Table:
         """A table by its name. NoSuchTableError when the metastore has none; NotATableError when it is not Hudi's.
 
         By the name of a view (`t_ro`, `t_rt`) it is the same table; reads of `t_ro` are read-optimized unless they
-        name another query type.
+        name another query type. With `as_view` those of `t` are too, where the sync gave the read-optimized view that
+        name: as engines answer.
         """
         self._ensure_open()
         full = TableName.parse(name, self.database)
         entry = self.metastore.table(full.database, full.name)
         hudi = HudiTable.open(self._location(full, entry), self.options)
         own = self._own_name(full, entry, hudi)
-        if own != full and view_of(entry, hudi.config) is View.READ_OPTIMIZED:
-            return self._table(own, hudi, query=QueryType.READ_OPTIMIZED)
-        return self._table(own, hudi, registered=True if own == full else None)
+        is_optimized = (as_view or own != full) and view_of(entry, hudi.config) is View.READ_OPTIMIZED
+        query = QueryType.READ_OPTIMIZED if is_optimized else QueryType.SNAPSHOT
+        return self._table(own, hudi, registered=True if own == full else None, query=query)
 
     def _own_name(self, name: TableName, entry: Entry, hudi: HudiTable) -> TableName:
         """That of the table whose view an entry is: locks and syncs use it."""

@@ -59,8 +59,11 @@ class Rows(ReadResult):
         return Rows(self._table, replace(self._request, columns=columns), self._spark)
 
     def filtered(self, where: str | None) -> Rows:
-        """With a filter, of the same snapshot of the table. None keeps all; a filter that is there stays."""
-        if where is None:
+        """With a filter, of the same snapshot of the table. None keeps all; a filter that is there stays.
+
+        Of changes as such (CDC) all rows are kept.
+        """
+        if where is None or self._request.query is QueryType.CDC:
             return self
         both = where if self.where is None else f"({self.where}) AND ({where})"
         return Rows(self._table, replace(self._request, where=both), self._spark)

@@ -11,7 +11,6 @@ import pyarrow as pa
 from skep.engines import LakeEngine, SparkEngine
 from skep.names import TableName
 from skep.sql import Result, SqlResult
-from skep.sql import run as run_query
 from skep.table import Table
 from skep_catalog.entities import Database
 from skep_sql.answer import Answer
@@ -55,7 +54,7 @@ class Tables(Protocol):
     def entries(self, database: str | None = None) -> Iterator[Entry]:
         """The entries of Hudi tables of a database."""
 
-    def table(self, name: str) -> Table:
+    def table(self, name: str, *, as_view: bool = False) -> Table:
         """NoSuchTableError when there is none."""
 
     @property
@@ -132,10 +131,8 @@ class LakeSession:
         statement = self._session.parse(text)
         if not isinstance(statement, Query):
             return StatementResult(self._session.run(statement), self._lake)
-        if self._session.is_plain(statement):
-            return run_query(text, statement.tree, self._lake)
         bound = self._session.bound(statement.tree)
-        return SqlResult(SparkEngine(self._lake.spark_holder).frame(bound.query, bound.relations))
+        return SqlResult(*SparkEngine(self._lake.spark_holder).planned(bound.query, bound.relations))
 
 
 class LakeCatalog:
@@ -158,7 +155,7 @@ class LakeCatalog:
 
     def table(self, name: str) -> Table:
         """NoSuchTableError when there is none."""
-        return self._lake.table(name)
+        return self._lake.table(name, as_view=True)
 
     def facts(self, name: str) -> EntryFacts | None:
         """What the metastore has of a table."""

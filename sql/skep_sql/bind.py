@@ -54,11 +54,12 @@ def bind(query: exp.Query, scope: Scope) -> Bound:
     tree = expanded(query, scope)
     common = {each.alias.lower() for each in tree.find_all(exp.CTE)}
     relations: dict[str, Relation] = {}
+    opened: dict[str, Relation] = {}  # one snapshot for all mentions of a table
     for node in list(tree.find_all(exp.Table)):
         if isinstance(node.this, exp.Identifier):
             if not node.db and node.name.lower() in common:
                 continue
-            relation = _table(node, scope)
+            relation = _table(node, scope, opened)
             name = node.name
         else:
             function = scope.functions.get(node.this.name.lower()) if isinstance(node.this, exp.Anonymous) else None
@@ -99,17 +100,6 @@ def expanded(query: exp.Query, scope: Scope) -> exp.Query:
     raise InputError("views refer to each other", found=query.sql("spark"))
 
 
-def needs_binding(query: exp.Query, scope: Scope) -> bool:
-    """Whether it has more than plain names of tables: views, earlier times, table functions."""
-    return any(
-        node.args.get("version") is not None
-        or node.args.get("when") is not None
-        or (not node.db and node.name.lower() in scope.views)
-        or (isinstance(node.this, exp.Anonymous) and node.this.name.lower() in scope.functions)
-        for node in query.find_all(exp.Table)
-    )
-
-
 def look_up(catalog: Catalog, name: Name) -> str:
     """The full name of a table that is there. NoSuchTableError with the nearest name."""
     if len(name.parts) > 2:
@@ -133,7 +123,7 @@ def look_up(catalog: Catalog, name: Name) -> str:
     )
 
 
-def _table(node: Node, scope: Scope) -> Relation:
+def _table(node: Node, scope: Scope, opened: dict[str, Relation]) -> Relation:
     parts = [each for each in (node.catalog, node.db, node.name) if each]
     if parts[0].lower() == "spark_catalog" and len(parts) > 1:
         parts = parts[1:]
@@ -142,10 +132,13 @@ def _table(node: Node, scope: Scope) -> Relation:
     meta = getattr(node.this, "meta", {}) or {}
     column = meta.get("col", 0) - (meta.get("end", 0) - meta.get("start", 0))
     full = look_up(scope.catalog, Name(tuple(parts), meta.get("line", 1), max(1, column)))
-    target = scope.catalog.table(full)
     version = node.args.get("version") or node.args.get("when")
+    if version is None and full in opened:
+        return opened[full]
+    target = scope.catalog.table(full)
     if version is None:
-        return target.rows(scope.pinned.get(target.name))
+        opened[full] = target.rows(scope.pinned.get(target.name))
+        return opened[full]
     if version.name.upper() == "VERSION":
         raise InputError(
             "VERSION AS OF: versions of a Hudi table are its instants",

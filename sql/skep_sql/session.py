@@ -10,7 +10,7 @@ from sqlglot import exp
 
 from skep_sql.alter import alter
 from skep_sql.answer import Answer, answer
-from skep_sql.bind import Bound, Scope, View, bind, look_up, needs_binding
+from skep_sql.bind import Bound, Scope, View, bind, look_up
 from skep_sql.change import run_delete, run_update
 from skep_sql.functions import FUNCTIONS
 from skep_sql.insert import run_insert
@@ -67,10 +67,6 @@ class Session:
     def parse(self, text: str) -> Statement:
         """See `skep_sql.parse.parse`."""
         return parse(text)
-
-    def is_plain(self, query: Query) -> bool:
-        """Whether a query names nothing but tables as they are now."""
-        return not needs_binding(query.tree, self.scope)
 
     def bound(self, query: exp.Query) -> Bound:
         """The query with its tables looked up."""

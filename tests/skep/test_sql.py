@@ -96,6 +96,19 @@ def test_conditions_leave_out_files(tables: Lake, query: str, read: int, rows: i
     assert "== Physical Plan ==" in explained
 
 
+def test_conditions_leave_out_files_of_an_earlier_time(tables: Lake) -> None:
+    then = tables.table("orders").hudi.timeline.completed().instants[-1].requested_time
+    answer = tables.sql(f"select id from orders timestamp as of '{then}' where day = '2026-01-02'")
+    assert answer.to_arrow().num_rows == 1
+    assert "orders: 1 of 2 file slices are read" in answer.explain()
+
+
+def test_mentions_with_the_same_conditions_are_one_read(tables: Lake) -> None:
+    answer = tables.sql("select a.id from orders a join orders b on a.id = b.id")
+    assert answer.explain().count("file slices are read") == 1
+    assert answer.to_arrow().num_rows == 3
+
+
 def test_references_with_other_conditions_read_other_files(tables: Lake) -> None:
     query = (
         "select (select max(id) from orders where day = '2026-01-02') a, (select max(id) from orders where id < 3) b, "
