@@ -13,10 +13,11 @@ from sqlglot import exp
 
 from skep.rows import Rows
 from skep.spark import SparkHolder
+from skep.sql import SqlResult
 from skep.sql_filters import filter_on
 from skep_sql.columns import names_used
 from skep_sql.meaning import differs
-from skep_sql.protocols import Engine, Relation
+from skep_sql.protocols import Relation
 from skep_table.errors import InputError
 from skep_table.write.given import arrow_table, row_input
 
@@ -36,7 +37,7 @@ class LakeEngine:
         self._spark = SparkEngine(spark)
         self._duckdb = DuckEngine()
 
-    def _of(self, query: exp.Query, relations: Mapping[str, Relation]) -> Engine:
+    def _of(self, query: exp.Query, relations: Mapping[str, Relation]) -> SparkEngine | DuckEngine:
         if self._holder.is_started or not DuckEngine.is_there() or any(map(_is_spark, relations.values())):
             return self._spark
         if differs(query) is not None:
@@ -62,6 +63,13 @@ class LakeEngine:
     def numbered(self, query: exp.Query, relations: Mapping[str, Relation], column: str) -> Relation:
         """See `Engine`."""
         return self._of(query, relations).numbered(query, relations, column)
+
+    def explained(self, query: exp.Query, relations: Mapping[str, Relation]) -> str:
+        """See `Engine`. Spark's plan, where a session runs; none is started for it."""
+        if self._holder.is_started:
+            return SqlResult(*self._spark.planned(query, relations)).explain()
+        reads = {id(each): each for each in reads_needed(query, relations).values() if isinstance(each, Rows)}
+        return "\n".join(str(rows.files_chosen()) for rows in reads.values())
 
 
 class SparkEngine:

@@ -36,6 +36,10 @@ class Engine(Protocol):
         """The answer as a relation for another query, with a further column that rises from row to row."""
         ...
 
+    def explained(self, query: exp.Query, relations: Mapping[str, Relation]) -> str:
+        """How many files of each table the query reads, by which filter, and the engine's plan where there is one."""
+        ...
+
 
 class Target(Protocol):
     """A table that statements read and change. Options are Hudi's, for one call."""

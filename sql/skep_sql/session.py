@@ -118,10 +118,7 @@ class Session:
 
     def _explain(self, statement: Explain) -> Answer:
         bound = self.bound(statement.statement.tree)
-        lines = [f"query: {bound.query.sql('spark')}"]
-        for name, relation in bound.relations.items():
-            lines.append(f"{name}: {relation!r}")
-        return answer([("plan", _TEXT)], [("\n".join(lines),)])
+        return answer([("plan", _TEXT)], [(self.engine.explained(bound.query, bound.relations),)])
 
 
 def _written(result: WriteResult | None) -> Answer:
