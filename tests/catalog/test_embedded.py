@@ -131,6 +131,7 @@ class TestSharing:
             for process in (one, two):
                 process.kill()
 
+    @pytest.mark.engine("metastore")
     def test_the_server_ends_when_its_only_user_is_killed(self, tmp_path: Path) -> None:
         process = user_process(tmp_path)
         assert first_line(process)

@@ -166,6 +166,7 @@ class TestDoctor:
             assert "locks of dead writers stay" in (keeper.hint or "")
             break_lock(metastore, int(lock_id))  # silent for an hour: needs no force
 
+    @pytest.mark.engine("metastore")
     def test_without_an_answer(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("SKEP__OPTIONS", '{"skep.metastore.attempts": "1"}')
         answer = run("doctor", "-m", "thrift://127.0.0.1:1", "-o", "json")

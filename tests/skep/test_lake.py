@@ -305,6 +305,7 @@ def test_a_table_that_is_not_hudis_is_refused(lake: Lake, database: str, tmp_pat
         lake.table("plain")
 
 
+@pytest.mark.engine("metastore")
 def test_a_commit_remains_when_the_metastore_is_down(tmp_path: Path, orders: Orders) -> None:
     """The write warns, and the next sync catches up: also in another process, after a restart."""
     warehouse = str(tmp_path / "lake")

@@ -17,6 +17,7 @@ Orders = Callable[..., pa.Table]
 PARTITIONS = 1_000
 
 
+@pytest.mark.engine("metastore")
 @pytest.mark.parametrize("kind", ["cow", "mor"])
 def test_a_synced_row_in_one_of_many_partitions(
     lake: Lake, database: str, orders: Orders, storage_calls: Any, kind: str

@@ -34,6 +34,7 @@ def kills(lives: int) -> Callable[[Any], None]:
     )
 
 
+@pytest.mark.engine("storm")
 def test_a_few_writers_one_of_them_killed(storm: MakeStorm) -> None:
     made = storm({"kind": "storage"}, **FEW)
     killed: list[int] = []
@@ -48,6 +49,7 @@ def test_a_few_writers_one_of_them_killed(storm: MakeStorm) -> None:
     assert found["committed"] >= made.writers * made.commits
 
 
+@pytest.mark.engine("storm")
 @types
 def test_a_few_writers_of_a_table_of_buckets(type: str, storm: MakeStorm) -> None:
     made = storm({"kind": "storage"}, type=type, properties=BUCKETS, **FEW)

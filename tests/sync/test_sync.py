@@ -282,6 +282,7 @@ class TestTogether:
         with pytest.raises(SyncError, match="was synced by another since this plan was made"):
             apply_plan(plan, metastore)
 
+    @pytest.mark.engine("metastore")
     def test_cut_between_any_two_calls_the_marker_is_never_ahead(
         self,
         copy: Callable[[str, str], HudiTable],
