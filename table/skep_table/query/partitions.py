@@ -56,10 +56,16 @@ class PartitionValues:
 
     def of(self, path: str) -> dict[str, pa.Scalar]:
         """The columns' values in one partition. A column is missing where its text is no value of its type."""
-        return self._values(path, self.columns)
+        return self.values(path, self.columns)
 
-    def _values(self, path: str, columns: tuple[pa.Field, ...]) -> dict[str, pa.Scalar]:
-        return folder_values(path, self.fields, columns, hive_style=self.hive_style, url_encode=self.decode)
+    def values(self, path: str, columns: Sequence[pa.Field]) -> dict[str, pa.Scalar]:
+        """The values of `columns`, of the path or of `pruned_by`, that the rows of one partition have.
+
+        Without those that are not known: the text is no value of the type, or stands for null and for an empty text,
+        and the file has which of them it is.
+        """
+        found = folder_values(path, self.fields, columns, hive_style=self.hive_style, url_encode=self.decode)
+        return {name: value for name, value in found.items() if value.is_valid or name in self.names}
 
     def select(self, paths: Sequence[str], predicate: Predicate | None) -> list[str]:
         """The partitions in which a row can match."""
@@ -68,7 +74,7 @@ class PartitionValues:
         if weaker is None or not paths:
             return list(paths)
         names = tuple(column for column in self.pruned_by if column.name in weaker.columns)
-        known = [self._values(path, names) for path in paths]
+        known = [self.values(path, names) for path in paths]
         table = pa.table(
             {
                 column.name: pa.array([_python(values.get(column.name)) for values in known], column.type)
@@ -133,7 +139,7 @@ class PartitionValues:
         text = level[len(prefix) :] if self.hive_style and level.startswith(prefix) else level
         value = unescape(text) if self.decode else text
         if value == DEFAULT_PARTITION:
-            return _NULL
+            return _NULL if column.name in self.names else _ANY  # files have null or an empty text
         if not whole and pa.types.is_string(column.type):
             return value, value + _AFTER_SLASH, 0
         if not whole and column.name in self.formatted:
