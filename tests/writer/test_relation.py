@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -20,7 +21,7 @@ from skep_table.query import ReadRequest, read
 from skep_table.schema.types import META_FIELDS
 from skep_table.table import HudiTable
 from skep_table.write.local import LocalWriter
-from skep_writer import collect_arrow, native, relation, to_spark
+from skep_writer import collect_arrow, jvm, native, relation, to_spark
 from skep_writer.native import FILE_NAME, ROW_INDEX, native_frame, readable
 from skep_writer.relation import Folder, ReadWarning, file_frame
 
@@ -125,6 +126,21 @@ def test_storage_is_not_asked_for_a_plan(spark: Any) -> None:
         left.collect()
 
 
+def test_values_that_files_have_too_leave_out_folders(spark: Any) -> None:
+    """No file is there: one that a filter leaves would be opened."""
+    folders = [Folder(f"file:///nowhere/{at}", (at, f"p{at}"), (("f.parquet", 1000),)) for at in range(10)]
+    data, in_files = struct(n="long", number="integer", part="string"), struct(number="integer", part="string")
+    frame = file_frame(spark, folders, data, in_files, {}, in_files=True)
+    assert frame.columns == ["n", "number", "part"]
+    for condition in ("number > 9", "upper(part) = 'P77'", "part = 'p1' and number = 2", "part is null and n = 1"):
+        assert frame.where(condition).collect() == []
+    for condition in ("number = 7", "n = 7 and part like '%7'", "part = 'p7' and rand() > -1", "number * 2 = 14"):
+        with pytest.raises(Exception, match=r"nowhere/7/"):
+            frame.where(condition).collect()
+    with pytest.raises(Exception, match=r"nowhere/\d/"):
+        frame.where(f"number = (select max(id) + 10 from range({folders[0].files[0][1]}))").collect()
+
+
 def test_frames_of_no_files_and_of_no_partition_columns(tmp_path: Path, spark: Any) -> None:
     assert file_frame(spark, [], struct(n="long"), struct(part="integer"), {}).columns == ["n", "part"]
     assert file_frame(spark, [], struct(n="long"), struct(), {}).count() == 0
@@ -207,7 +223,8 @@ def test_without_sparks_internals_the_answer_is_the_same(
     def changed(*_: object) -> None:
         raise TypeError("InMemoryFileIndex has another constructor")
 
-    monkeypatch.setattr(relation._Internals, "frame", changed)
+    monkeypatch.setattr(jvm, "_made", WeakKeyDictionary())
+    monkeypatch.setattr(jvm, "_compiled", changed)
     request = ReadRequest(columns=("id", "part", "ts"))
     with warned("InMemoryFileIndex has another constructor"):
         frame = to_spark(partitioned, request, spark)

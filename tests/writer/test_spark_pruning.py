@@ -107,6 +107,17 @@ def test_a_filter_of_the_frame_reads_the_partitions_that_it_keeps(condition: str
     assert metric(frame, "numFiles") == len(kept)
 
 
+@pytest.mark.parametrize("condition", [*CONDITIONS, "upper(part) = 'P7'"])
+def test_a_filter_of_a_snapshots_frame_reads_the_partitions_that_it_keeps(
+    condition: str, many: HudiTable, spark: Any
+) -> None:
+    """The column comes from the files there, as in Hudi's snapshots."""
+    kept = CONDITIONS.get(condition, (7,))
+    frame = to_spark(many, ReadRequest(), spark).where(condition).select("id")
+    assert sorted(row.id for row in frame.collect()) == ids(kept, condition)
+    assert metric(frame, "numFiles") == len([number for number in kept if number >= CHANGED])
+
+
 @pytest.mark.parametrize("condition", CONDITIONS)
 def test_a_filter_of_the_read_reads_the_partitions_that_it_keeps(condition: str, many: HudiTable, spark: Any) -> None:
     """Snapshots of merge-on-read tables take the column from the files: skep chooses the folders."""

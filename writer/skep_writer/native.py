@@ -136,19 +136,20 @@ def native_frame(
     wanted = scan.columns if columns is None else tuple(columns)
     held = [name for name in wanted if name not in scan.partitions.names]
     layouts = _layouts(scan, wanted, tasks)
-    by_layout: dict[Layout, Tasks] = defaultdict(list)
+    known = _paths_with_values(scan, held, tasks)
+    alike: dict[tuple[Layout, bool], Tasks] = defaultdict(list)
     for task in tasks:
         layout = layouts[task.slice.base_instant]
         assert layout is not None, "a task that `readable` left out"
-        by_layout[layout].append(task)
+        alike[layout, task.slice.partition_path in known].append(task)
     frames = []
-    for layout, group in by_layout.items():
+    for (layout, in_files), group in alike.items():
         stored = dict(zip(held, layout, strict=True))
         rows = [_as_wanted(stored.get(field.name), field) for field in _spark_type(scan, wanted).fields]
         if positions:
             rows.append(functions.col("_metadata.file_name").alias(FILE_NAME))
             rows.append(functions.col("_metadata.row_index").alias(ROW_INDEX))
-        frames.append(_scanned(spark, group, wanted, layout).select(rows))
+        frames.append(_scanned(spark, group, wanted, layout, in_files=in_files).select(rows))
     return reduce(lambda one, other: one.union(other), frames)
 
 
@@ -168,22 +169,38 @@ def _spark_type(scan: Scan, names: Sequence[str]) -> StructType:
     return spark_type(spark_arrow(scan.schema_of(names)))
 
 
-def _scanned(spark: SparkSession, tasks: Tasks, wanted: Sequence[str], layout: Layout) -> DataFrame:
-    """The stored columns of files of one layout, and the columns of their folders."""
+def _paths_with_values(scan: Scan, held: Sequence[str], tasks: Sequence[ReadTask]) -> frozenset[str]:
+    """The partitions whose paths have the value of each column of the files that leaves out partitions."""
+    columns = [column for column in scan.partitions.pruned_by if column.name in held]
+    if not columns or scan.partitions.names:
+        return frozenset()
+    paths = {task.slice.partition_path for task in tasks}
+    return frozenset(path for path in paths if len(scan.partitions.values(path, columns)) == len(columns))
+
+
+def _scanned(spark: SparkSession, tasks: Tasks, wanted: Sequence[str], layout: Layout, *, in_files: bool) -> DataFrame:
+    """The stored columns of files of one layout, and the columns of their folders.
+
+    `in_files`: files have the columns of folders, too, and filters on these leave out folders all the same.
+    """
+    from pyspark.sql.types import StructType
+
     scan = tasks[0].scan
-    stored = [(each.name, each.type) for each in layout if each.name is not None]
-    data = spark_type(spark_arrow(pa.schema(stored)))
-    from_folder = [name for name in wanted if name in scan.partitions.names]
-    partition = _spark_type(scan, from_folder)
-    folders = _folders(_root(spark, tasks[0]), tasks, from_folder)
+    stored = spark_arrow(pa.schema([(each.name, each.type) for each in layout if each.name is not None]))
+    if in_files:
+        columns = [column for column in scan.partitions.pruned_by if column in list(stored)]
+    else:
+        columns = [column for column in scan.partitions.columns if column.name in wanted]
+    data, of_folders = spark_type(stored), spark_type(spark_arrow(pa.schema(columns)))
+    folders = _folders(_root(spark, tasks[0]), tasks, columns, in_files=in_files)
     try:
-        return file_frame(spark, folders, data, partition, _OPTIONS)
+        return file_frame(spark, folders, data, of_folders, _OPTIONS, in_files=in_files)
     except UnsupportedError as error:
-        warn_slower(f"{error.message}; partition columns are joined, and filters on them leave out no files")
-        return _joined(spark, folders, data, partition, tasks)
+        warn_slower(f"{error.message}; filters on partition columns leave out no files")
+        return _joined(spark, folders, data, StructType() if in_files else of_folders, tasks)
 
 
-def _folders(root: str, tasks: Tasks, from_folder: Sequence[str]) -> list[Folder]:
+def _folders(root: str, tasks: Tasks, columns: Sequence[pa.Field], *, in_files: bool) -> list[Folder]:
     scan = tasks[0].scan
     by_folder: dict[str, Tasks] = defaultdict(list)
     for task in tasks:
@@ -191,13 +208,13 @@ def _folders(root: str, tasks: Tasks, from_folder: Sequence[str]) -> list[Folder
         by_folder[task.slice.base_file.path.rpartition("/")[0]].append(task)
     folders = []
     for folder, group in by_folder.items():
-        values = scan.constants(group[0].slice)
-        sizes = _sizes(scan, group)
+        slice_ = group[0].slice
+        values = scan.partitions.values(slice_.partition_path, columns) if in_files else scan.constants(slice_)
         folders.append(
             Folder(
                 f"{root}/{folder}" if folder else root,
-                tuple(values[name].as_py() for name in from_folder),
-                tuple(sizes.items()),
+                tuple(values[column.name].as_py() for column in columns),
+                tuple(_sizes(scan, group).items()),
             )
         )
     return folders

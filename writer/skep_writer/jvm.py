@@ -1,0 +1,60 @@
+"""Java classes of this package in the driver's JVM: what Spark offers to Java and Scala only.
+
+They are compiled there from their sources in `java/`, by the compiler that Spark itself uses for generated code;
+executors do not load them. The one place that depends on classes of Spark that differ between its releases.
+"""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakKeyDictionary
+
+from skep_table.errors import UnsupportedError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+FILE_SCAN: Final = "FileScan"
+PRUNED_RELATION: Final = "PrunedRelation"
+
+_FILE_INDEX: Final = "org.apache.spark.sql.execution.datasources.InMemoryFileIndex"
+_made: Final[WeakKeyDictionary[Any, dict[str, Any]]] = WeakKeyDictionary()
+
+
+def java_object(spark: SparkSession, name: str) -> Any:
+    """An object of the class, compiled once for each Spark application. UnsupportedError where that can't be done."""
+    made = _made.setdefault(spark.sparkContext, {})
+    if name not in made:
+        try:
+            made[name] = _compiled(spark, name)
+        except Exception as error:  # of whatever kind: there are other ways to read
+            made[name] = UnsupportedError(
+                f"Spark {spark.version} does not take skep's {name}: {reason_of(error)}", found=spark.version
+            )
+    if isinstance(made[name], UnsupportedError):
+        raise made[name]
+    return made[name]
+
+
+def reason_of(error: Exception) -> str:
+    """The first line of an error, of Java's where there is one."""
+    thrown = getattr(error, "java_exception", None)
+    text = str(error if thrown is None else thrown.toString()).strip()
+    return text.splitlines()[0] if text else type(error).__name__
+
+
+def _compiled(spark: SparkSession, name: str) -> Any:
+    context: Any = spark.sparkContext
+    gateway, java = context._gateway, context._jvm.java
+    session: Any = spark._jsparkSession
+    loader = session.getClass().getClassLoader()
+    (constructor,) = java.lang.Class.forName(_FILE_INDEX, True, loader).getConstructors()
+    kinds = [kind.getName() for kind in constructor.getParameterTypes()]
+    source = (files(__package__) / "java" / f"{name}.java").read_text("utf-8")
+    compiler = context._jvm.org.codehaus.janino.SimpleCompiler()
+    compiler.setParentClassLoader(loader)
+    compiler.cook(source.replace("$SESSION", kinds[0]).replace("$SEQ", kinds[1]))
+    found = compiler.getClassLoader().loadClass(f"skep.{name}")
+    no_types, no_values = gateway.new_array(java.lang.Class, 0), gateway.new_array(java.lang.Object, 0)
+    return found.getDeclaredConstructor(no_types).newInstance(no_values)
