@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import re
 import shutil
 import threading
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 import pytest
@@ -16,7 +19,7 @@ from skep_table.query import ReadRequest, read
 from skep_table.table import HudiTable
 from skep_table.table_config import TableType
 from skep_table.write.local import LocalWriter
-from skep_writer import collect_arrow, pruned, to_spark
+from skep_writer import collect_arrow, jvm, to_spark
 from skep_writer.relation import ReadWarning
 
 pytestmark = [pytest.mark.spark, pytest.mark.engine("spark")]
@@ -30,8 +33,13 @@ SCHEMA = pa.schema(
         ("v", pa.string()),
         ("ok", pa.bool_()),
         ("x", pa.float64()),
+        ("day", pa.date32()),
+        ("at", pa.timestamp("us", "UTC")),
+        ("local", pa.timestamp("us")),
+        ("price", pa.decimal128(10, 2)),
     ]
 )
+DAY, TIME = dt.date(2026, 3, 1), dt.datetime(2026, 3, 29, 0, 59, 59, 999_990, dt.timezone.utc)
 TEXTS = ["", "a", "a, b", "[a]", "'", "é", None]
 
 
@@ -46,6 +54,10 @@ def rows(first: int, last: int, version: int) -> pa.Table:
             "v": [TEXTS[at % len(TEXTS)] for at in numbers],
             "ok": [None if at % 5 == 0 else at % 2 == 0 for at in numbers],
             "x": [float("nan") if at % 3 == 0 else at / 2 for at in numbers],
+            "day": [None if at % 11 == 0 else DAY + dt.timedelta(days=at) for at in numbers],
+            "at": [TIME + dt.timedelta(microseconds=at) for at in numbers],
+            "local": [TIME.replace(tzinfo=None) + dt.timedelta(hours=at) for at in numbers],
+            "price": [None if at % 9 == 0 else Decimal(at) / 4 for at in numbers],
         },
         SCHEMA,
     )
@@ -66,6 +78,18 @@ def plan_text(frame: Any) -> str:
     return str(frame._jdf.queryExecution().executedPlan().toString())
 
 
+def rows_of_scans(plan: Any) -> int:
+    """The rows that the tasks of a plan that ran handed to Spark."""
+    nodes, found = [plan], 0
+    while nodes:
+        node = nodes.pop()
+        metrics, children = node.metrics(), node.children()
+        if children.size() == 0 and metrics.contains("numOutputRows"):
+            found += int(metrics.apply("numOutputRows").value())
+        nodes += [children.apply(at) for at in range(children.size())]
+    return found
+
+
 def in_order(rows: pa.Table) -> list[str]:
     """Spelled out, so that NaN equals NaN."""
     return sorted(map(str, rows.to_pylist()))
@@ -80,6 +104,16 @@ FILTERS = [
     "v in ('', '[a]', '''')",
     "v in ('a', null)",
     "v like 'a%'",
+    "v like '%a'",
+    "v like '%,%' or v not like '[%'",
+    "id like 'k_'",
+    "day > date '2026-03-20' and day <> date '2026-04-01'",
+    "day in (date '2026-03-05', date '1500-01-01') or day < date '1500-01-01'",
+    "at >= timestamp '2026-03-29 01:00:00Z' and at < timestamp '2026-03-29 01:00:00.000020Z'",
+    "at in (timestamp '2026-03-29 01:00:00.000007Z', timestamp '0001-01-01 00:00:00Z')",
+    "local = timestamp_ntz '2026-03-29 02:59:59.99999' or local > timestamp_ntz '2026-03-31 10:00:00'",
+    "price >= 7.25 and price in (7.25, 10.5, 11)",
+    "price > 12.125",
     "not (n > 100)",
     "ok",
     "ok = false or x > 3",
@@ -115,6 +149,25 @@ def test_the_plan_shows_columns_and_filters_that_reach_the_tasks(table: HudiTabl
     (columns,) = re.findall(r"ReadSchema: struct<(.*)>", text)
     assert sorted(columns.split(",")) == ["n:int", "v:string"]
     assert "GreaterThan(n,3)" in text
+
+
+@pytest.mark.parametrize(
+    ("where", "left"),
+    [
+        ("day = date '2026-03-20'", 1),
+        ("at = timestamp '2026-03-29 01:00:00Z'", 1),
+        ("local >= timestamp_ntz '2026-03-31 00:00:00'", 12),
+        ("price in (2.5, 10.25)", 2),
+        ("v like '%, b'", 8),
+    ],
+)
+def test_tasks_leave_out_the_rows_that_filters_do(where: str, left: int, table: HudiTable, spark: Any) -> None:
+    """Of 60 rows 52 are there; the tasks hand over those that match."""
+    frame = to_frame(table, spark).where(where).select("id")
+    assert frame.count() == left
+    plan = frame._jdf.queryExecution().executedPlan()
+    frame.collect()
+    assert rows_of_scans(plan) == left
 
 
 def test_slices_of_other_partitions_are_not_opened(table: HudiTable, spark: Any) -> None:
@@ -180,13 +233,13 @@ def test_queries_leave_no_threads(table: HudiTable, spark: Any) -> None:
 def test_a_session_that_can_not_prune_reads_all_columns(
     table: HudiTable, spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refused(_: Any) -> Any:
+    def refused(*_: Any) -> Any:
         raise RuntimeError("no compiler here")
 
     expected = in_order(read(table).to_arrow())
     assert "MapInArrow" not in plan_text(to_frame(table, spark))
-    monkeypatch.setattr(pruned, "_compiled", refused)
-    monkeypatch.delattr(spark.sparkContext, "_skep_pruned_relation")
+    monkeypatch.setattr(jvm, "_made", WeakKeyDictionary())
+    monkeypatch.setattr(jvm, "_compiled", refused)
     with pytest.warns(ReadWarning, match="no compiler here"):
         frame = to_frame(table, spark)
     assert "MapInArrow" in plan_text(frame)

@@ -5,12 +5,27 @@ A predicate may be weaker than the filters: Spark filters the rows that it gets 
 
 from __future__ import annotations
 
+import datetime as dt
+import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from decimal import Decimal
 from typing import Any, Final
 
 import pyarrow as pa
 
-from skep_table.query.predicate import And, Column, Comparison, Condition, IsIn, IsNull, Literal, Or, Predicate
+from skep_table.query.predicate import (
+    And,
+    Column,
+    Comparison,
+    Condition,
+    IsIn,
+    IsNull,
+    Literal,
+    Matches,
+    Or,
+    Predicate,
+)
 
 _COMPARISONS: Final = {
     "EqualTo": "equal",
@@ -21,13 +36,15 @@ _COMPARISONS: Final = {
     "GreaterThanOrEqual": "greater_equal",
 }
 _MOST_VALUES: Final = 1000  # each is one call to the JVM
-_KINDS: Final[tuple[tuple[Any, type], ...]] = (
-    (pa.types.is_boolean, bool),
-    (pa.types.is_int32, int),
-    (pa.types.is_int64, int),
-    (pa.types.is_string, str),
-)
-"""Types whose values compare in Spark as they do in Arrow, and what they are in Python."""
+# Texts as regular expressions over the whole value, as LIKE has them, and whether all matches begin with the text.
+_PATTERNS: Final = {
+    "StringStartsWith": (r"(?s)\A{}.*\z", True),
+    "StringEndsWith": (r"(?s)\A.*{}\z", False),
+    "StringContains": (r"(?s)\A.*{}.*\z", False),
+}
+# Spark hands ancient dates and times over in the calendar of Java's old classes.
+_FIRST_DAY: Final = dt.date(1900, 1, 2)
+_EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
 
 
 def predicate_of(filters: Sequence[Any], columns: pa.Schema) -> Predicate | None:
@@ -47,7 +64,7 @@ def _condition(filter: Any, columns: pa.Schema) -> Condition | None:
         if kind == "Or":
             return Or(found) if len(found) == len(parts) else None
         return And(found) if len(found) > 1 else next(iter(found), None)
-    if kind not in _COMPARISONS and kind not in ("In", "IsNull", "IsNotNull"):
+    if kind not in _COMPARISONS and kind not in _PATTERNS and kind not in ("In", "IsNull", "IsNotNull"):
         return None
     column = _column(str(filter.attribute()), columns)
     if column is None:
@@ -61,6 +78,9 @@ def _condition(filter: Any, columns: pa.Schema) -> Condition | None:
             return None
         return IsIn(column, pa.array([value.as_py() for value in values], column.type))
     for value in _scalars([filter.value()], column.type):
+        if kind in _PATTERNS:
+            pattern, begins = _PATTERNS[kind]
+            return Matches(column, pattern.format(re.escape(value.as_py())), value.as_py() if begins else "")
         return Comparison(_COMPARISONS[kind], column, Literal(value))
     return None
 
@@ -71,12 +91,55 @@ def _column(name: str, columns: pa.Schema) -> Column | None:
     if at < 0 or "." in name or "`" in name:
         return None
     kind = columns.field(at).type
-    return Column((name,), kind) if any(fits(kind) for fits, _ in _KINDS) else None
+    return Column((name,), kind) if _python_of(kind) is not None else None
 
 
 def _scalars(values: Any, kind: pa.DataType) -> Iterator[pa.Scalar]:
     """The values that are of the column's type in Python, too."""
-    expected = next(python for fits, python in _KINDS if fits(kind))
-    for value in values:
-        if type(value) is expected:
+    expected = _python_of(kind)
+    for given in values:
+        value = _from_java(given)
+        if type(value) is not expected or (isinstance(value, dt.date) and not _is_recent(value)):
+            continue
+        with suppress(pa.ArrowException):  # a decimal of more digits than the column has
             yield pa.scalar(value, kind)
+
+
+def _python_of(kind: pa.DataType) -> type | None:
+    """What the values of a type are in Python; None for those that compare in Spark in another way than in Arrow."""
+    t = pa.types
+    if t.is_boolean(kind):
+        return bool
+    if t.is_int32(kind) or t.is_int64(kind):
+        return int
+    if t.is_string(kind):
+        return str
+    if t.is_date32(kind):
+        return dt.date
+    if t.is_decimal(kind):
+        return Decimal
+    return dt.datetime if t.is_timestamp(kind) and kind.unit == "us" else None
+
+
+def _is_recent(day: dt.date) -> bool:
+    return (day.date() if isinstance(day, dt.datetime) else day) >= _FIRST_DAY
+
+
+def _from_java(value: Any) -> object:
+    """Dates and times; of other objects of Java, the objects. Py4J has made Python's of all that it knows."""
+    if not hasattr(value, "getClass"):
+        return value
+    name = str(value.getClass().getName())
+    try:
+        if name == "java.sql.Date":
+            return dt.date.fromisoformat(str(value.toLocalDate().toString()))
+        if name == "java.time.LocalDate":
+            return dt.date.fromisoformat(str(value.toString()))
+        if name in ("java.sql.Timestamp", "java.time.Instant"):
+            instant = value.toInstant() if name == "java.sql.Timestamp" else value
+            return _EPOCH + dt.timedelta(seconds=instant.getEpochSecond(), microseconds=instant.getNano() // 1000)
+        if name == "java.time.LocalDateTime":
+            return dt.datetime.fromisoformat(f"{value.toLocalDate()}T{value.toLocalTime().toString()}")
+    except (ValueError, OverflowError):  # not in the years that Python has
+        pass
+    return value
