@@ -22,7 +22,6 @@ from skep_table.schema.types import META_FIELDS
 from skep_table.table import HudiTable
 from skep_table.write.local import LocalWriter
 from skep_writer import collect_arrow, jvm, native, relation, to_spark
-from skep_writer.native import FILE_NAME, ROW_INDEX, native_frame, readable
 from skep_writer.relation import Folder, ReadWarning, file_frame
 
 pytestmark = pytest.mark.spark
@@ -35,6 +34,14 @@ def struct(**columns: str) -> Any:
     for name, kind in columns.items():
         found = found.add(name, kind)
     return found
+
+
+def frame_of(
+    spark: Any, folders: list[Folder], data: Any, of_folders: Any, options: dict[str, str], *, in_files: bool = False
+) -> Any:
+    """All columns of the files, then those of the folders that files don't have."""
+    result = [f"`{name}`" for name in dict.fromkeys([*data.names, *of_folders.names])]
+    return file_frame(spark, folders, data, of_folders, result, options, in_files=in_files)
 
 
 def planned(frame: Any) -> str:
@@ -80,7 +87,7 @@ def test_folders_of_any_name_have_the_values_given(tmp_path: Path, spark: Any) -
         pq.write_table(pa.table({"n": [number]}), tmp_path / name / "f.parquet")
         size = (tmp_path / name / "f.parquet").stat().st_size
         folders.append(Folder(f"file://{tmp_path}/{name}", (name,), (("f.parquet", size),)))
-    frame = file_frame(spark, folders, struct(n="long"), struct(part="string"), {})
+    frame = frame_of(spark, folders, struct(n="long"), struct(part="string"), {})
     assert {row.part: row.n for row in frame.collect()} == {name: number for number, name in enumerate(ODD)}
     assert files_read(frame.where("part = '50%'")) == 1
 
@@ -105,7 +112,7 @@ def test_partition_columns_have_any_type(tmp_path: Path, spark: Any) -> None:
     }
     folder = Folder(f"file://{tmp_path}", tuple(value for _, value in values.values()), files)
     kinds = struct(**{name: kind for name, (kind, _) in values.items()})
-    (found,) = collect_arrow(file_frame(spark, [folder], struct(n="long"), kinds, {})).to_pylist()
+    (found,) = collect_arrow(frame_of(spark, [folder], struct(n="long"), kinds, {})).to_pylist()
     assert found == {"n": 1, **{name: value for name, (_, value) in values.items()}}
 
 
@@ -115,7 +122,7 @@ def test_storage_is_not_asked_for_a_plan(spark: Any) -> None:
         Folder(f"file:///nowhere/{at}", (at,), tuple((f"{file}.parquet", 1000) for file in range(10)))
         for at in range(50)
     ]
-    frame = file_frame(spark, folders, struct(n="long"), struct(part="integer"), {})
+    frame = frame_of(spark, folders, struct(n="long"), struct(part="integer"), {})
     left = frame.where("part = 7").select("n")
     plan = planned(left)
     assert "PartitionFilters: [isnotnull(part" in plan
@@ -130,7 +137,7 @@ def test_values_that_files_have_too_leave_out_folders(spark: Any) -> None:
     """No file is there: one that a filter leaves would be opened."""
     folders = [Folder(f"file:///nowhere/{at}", (at, f"p{at}"), (("f.parquet", 1000),)) for at in range(10)]
     data, in_files = struct(n="long", number="integer", part="string"), struct(number="integer", part="string")
-    frame = file_frame(spark, folders, data, in_files, {}, in_files=True)
+    frame = frame_of(spark, folders, data, in_files, {}, in_files=True)
     assert frame.columns == ["n", "number", "part"]
     for condition in ("number > 9", "upper(part) = 'P77'", "part = 'p1' and number = 2", "part is null and n = 1"):
         assert frame.where(condition).collect() == []
@@ -142,12 +149,12 @@ def test_values_that_files_have_too_leave_out_folders(spark: Any) -> None:
 
 
 def test_frames_of_no_files_and_of_no_partition_columns(tmp_path: Path, spark: Any) -> None:
-    assert file_frame(spark, [], struct(n="long"), struct(part="integer"), {}).columns == ["n", "part"]
-    assert file_frame(spark, [], struct(n="long"), struct(), {}).count() == 0
+    assert frame_of(spark, [], struct(n="long"), struct(part="integer"), {}).columns == ["n", "part"]
+    assert frame_of(spark, [], struct(n="long"), struct(), {}).count() == 0
     pq.write_table(pa.table({"n": [1, 2]}), tmp_path / "f.parquet")
     size = (tmp_path / "f.parquet").stat().st_size
     whole = Folder(f"file://{tmp_path}", (), (("f.parquet", size),))
-    assert file_frame(spark, [whole], struct(n="long"), struct(), {}).count() == 2
+    assert frame_of(spark, [whole], struct(n="long"), struct(), {}).count() == 2
 
 
 def test_a_refresh_lists_the_same_files(tmp_path: Path, spark: Any) -> None:
@@ -155,7 +162,7 @@ def test_a_refresh_lists_the_same_files(tmp_path: Path, spark: Any) -> None:
     pq.write_table(pa.table({"n": [1]}), tmp_path / "f.parquet")
     size = (tmp_path / "f.parquet").stat().st_size
     folder = Folder(f"file://{tmp_path}", (5,), (("f.parquet", size),))
-    frame = file_frame(spark, [folder], struct(n="long"), struct(part="integer"), {}).cache()
+    frame = frame_of(spark, [folder], struct(n="long"), struct(part="integer"), {}).cache()
     try:
         assert frame.count() == 1
         pq.write_table(pa.table({"n": [2]}), tmp_path / "g.parquet")
@@ -204,17 +211,6 @@ def test_a_filter_of_the_read_gives_the_same_rows(where: str, alone: bool, parti
     expected = read(partitioned, request).to_arrow().sort_by("id")
     assert collect_arrow(frame).sort_by("id").cast(expected.schema) == expected
     assert is_native(frame) == alone
-
-
-def test_rows_have_their_positions(partitioned: HudiTable, spark: Any) -> None:
-    from skep_table.query import plan
-
-    tasks, others = readable(spark, plan(partitioned, ReadRequest()))
-    assert not others
-    frame = native_frame(spark, tasks, ("id",), positions=True)
-    files = {path.name: pq.read_table(path) for path in Path(partitioned.storage.root).rglob("*.parquet")}
-    for row in frame.collect():
-        assert files[row[FILE_NAME]]["id"][row[ROW_INDEX]].as_py() == row.id
 
 
 def test_without_sparks_internals_the_answer_is_the_same(

@@ -21,9 +21,9 @@ from skep_table.write.local import LocalWriter
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
-ROWS, WIDTH, COMMITS = 60_000, 1_000, 8
+ROWS, WIDTH, COMMITS = 60_000, 1_000, 18
 HELD_BYTES = 32 << 20
-"""A fifteenth of a log of 480 MB: the default of 1 GiB would hold all of it."""
+"""Of logs of 1 GB, which the default of 1 GiB would hold whole."""
 OTHER_BYTES = 512 << 20
 """A Python worker with Arrow, and one log block of 60 MB while it is decoded and merged."""
 

@@ -32,13 +32,12 @@ from skep_writer.relation import Folder, file_frame, root_of_session, unavailabl
 from skep_writer.schemas import spark_arrow, spark_type
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructField, StructType
 
-FILE_NAME: Final = "_skep_file"
-ROW_INDEX: Final = "_skep_row"
-
 _FOLDER: Final = "_skep_folder"
+_NO_COLUMN: Final = "_skep_none_{}"
+"""The name of a column that a file does not have, where it has another one under the name of the answer's."""
 _GLOB: Final = re.compile(r"([\[\]{}*?\\])")
 # What holds for these reads whatever the session's settings are: files that do not state their calendar are in the
 # proleptic Gregorian one, as skep's reader takes them; a file that is missing or damaged is an error.
@@ -57,9 +56,9 @@ _MOST_FOOTERS: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A column as a base file has it: `name` is None where it has none. `cast`: its type is not that of the answer."""
+    """A column as a base file has it. `cast`: its type is not that of the answer."""
 
-    name: str | None
+    name: str
     type: pa.DataType
     cast: bool = False
 
@@ -91,6 +90,8 @@ def native_rows(spark: SparkSession, tasks: Sequence[ReadTask]) -> DataFrame:
     condition = None if scan.predicate is None else as_column(scan.predicate)
     if condition is not None:
         frame = frame.where(condition)
+    if scan.columns == _columns_needed(scan):
+        return frame
     return frame.select([quoted(name) for name in scan.columns])
 
 
@@ -123,15 +124,8 @@ def readable(
     return native, _without(tasks, native)
 
 
-def native_frame(
-    spark: SparkSession, tasks: Sequence[ReadTask], columns: Sequence[str] | None = None, *, positions: bool = False
-) -> DataFrame:
-    """All rows of the base files of such tasks: `columns` (the scan's), in the types of the answer.
-
-    `positions` adds two columns: FILE_NAME, the name of the row's file, and ROW_INDEX, the row's position in it.
-    """
-    from pyspark.sql import functions
-
+def native_frame(spark: SparkSession, tasks: Sequence[ReadTask], columns: Sequence[str] | None = None) -> DataFrame:
+    """All rows of the base files of such tasks: `columns` (the scan's), in the types of the answer."""
     scan = tasks[0].scan
     wanted = scan.columns if columns is None else tuple(columns)
     held = [name for name in wanted if name not in scan.partitions.names]
@@ -145,24 +139,18 @@ def native_frame(
     frames = []
     for (layout, in_files), group in alike.items():
         stored = dict(zip(held, layout, strict=True))
-        rows = [_as_wanted(stored.get(field.name), field) for field in _spark_type(scan, wanted).fields]
-        if positions:
-            rows.append(functions.col("_metadata.file_name").alias(FILE_NAME))
-            rows.append(functions.col("_metadata.row_index").alias(ROW_INDEX))
-        frames.append(_scanned(spark, group, wanted, layout, in_files=in_files).select(rows))
+        result = [_expression(stored.get(field.name), field) for field in _spark_type(scan, wanted).fields]
+        frames.append(_scanned(spark, group, wanted, layout, result, in_files=in_files))
     return reduce(lambda one, other: one.union(other), frames)
 
 
-def _as_wanted(stored: Stored | None, field: StructField) -> Column:
+def _expression(stored: Stored | None, field: StructField) -> str:
     """A column of the answer; `stored` is None for one of the folder."""
-    from pyspark.sql import functions
-
     if stored is None:
-        return functions.col(quoted(field.name))
-    if stored.name is None:
-        return functions.lit(None).cast(field.dataType).alias(field.name)
-    column = functions.col(quoted(stored.name))
-    return (column.cast(field.dataType) if stored.cast else column).alias(field.name)
+        return quoted(field.name)
+    column = quoted(stored.name)
+    cast = f"CAST({column} AS {field.dataType.simpleString()})" if stored.cast else column
+    return f"{cast} AS {quoted(field.name)}"
 
 
 def _spark_type(scan: Scan, names: Sequence[str]) -> StructType:
@@ -178,15 +166,23 @@ def _paths_with_values(scan: Scan, held: Sequence[str], tasks: Sequence[ReadTask
     return frozenset(path for path in paths if len(scan.partitions.values(path, columns)) == len(columns))
 
 
-def _scanned(spark: SparkSession, tasks: Tasks, wanted: Sequence[str], layout: Layout, *, in_files: bool) -> DataFrame:
-    """The stored columns of files of one layout, and the columns of their folders.
+def _scanned(
+    spark: SparkSession,
+    tasks: Tasks,
+    wanted: Sequence[str],
+    layout: Layout,
+    result: Sequence[str],
+    *,
+    in_files: bool,
+) -> DataFrame:
+    """The expressions of `result` over the columns of files of one layout, and those of their folders.
 
     `in_files`: files have the columns of folders, too, and filters on these leave out folders all the same.
     """
     from pyspark.sql.types import StructType
 
     scan = tasks[0].scan
-    stored = spark_arrow(pa.schema([(each.name, each.type) for each in layout if each.name is not None]))
+    stored = spark_arrow(pa.schema([(each.name, each.type) for each in layout]))
     if in_files:
         columns = [column for column in scan.partitions.pruned_by if column in list(stored)]
     else:
@@ -194,10 +190,10 @@ def _scanned(spark: SparkSession, tasks: Tasks, wanted: Sequence[str], layout: L
     data, of_folders = spark_type(stored), spark_type(spark_arrow(pa.schema(columns)))
     folders = _folders(_root(spark, tasks[0]), tasks, columns, in_files=in_files)
     try:
-        return file_frame(spark, folders, data, of_folders, _OPTIONS, in_files=in_files)
+        return file_frame(spark, folders, data, of_folders, result, _OPTIONS, in_files=in_files)
     except UnsupportedError as error:
         warn_slower(f"{error.message}; filters on partition columns leave out no files")
-        return _joined(spark, folders, data, StructType() if in_files else of_folders, tasks)
+        return _joined(spark, folders, data, StructType() if in_files else of_folders, tasks).selectExpr(*result)
 
 
 def _folders(root: str, tasks: Tasks, columns: Sequence[pa.Field], *, in_files: bool) -> list[Folder]:
@@ -312,7 +308,7 @@ def _layout(scan: Scan, held: Sequence[Field], time: InstantTime, file: Schema |
     layout = [_stored(field, file, names.get(field.name, field.name)) for field in held]
     if any(each is None for each in layout) or any("." in name for name in names):  # renamed within a struct
         return None
-    used = [each.name for each in layout if each is not None and each.name is not None]
+    used = [each.name for each in layout if each is not None]
     if not _differ_in_any_case([*used, *scan.partitions.names]):
         return None
     return tuple(each for each in layout if each is not None)
@@ -326,7 +322,7 @@ def _stored(field: Field, file: Schema, name: str | None) -> Stored | None:
         in_another_case = name is not None and name.lower() in map(str.lower, file.names())
         if default or not field.nullable or in_another_case:
             return None
-        return Stored(name, wanted)  # Spark reads nulls for a column that a file does not have
+        return Stored(name or _NO_COLUMN.format(field.name), wanted)  # Spark reads nulls where a file has no column
     found = to_arrow(file.select((name,))).field(0).type
     if found == wanted:
         return Stored(name, wanted)

@@ -39,11 +39,13 @@ def file_frame(
     folders: Sequence[Folder],
     data: StructType,
     of_folders: StructType,
+    result: Sequence[str],
     options: Mapping[str, str],
     *,
     in_files: bool = False,
 ) -> DataFrame:
-    """A lazy frame over Parquet files: the columns of `data`, then those of folders, which filters leave out by them.
+    """A lazy frame over Parquet files: expressions over the columns of `data` and those of folders, which filters leave
+    out by them.
 
     `in_files`: the folders' columns are among those of the files, in the same types. The frame has the values of
     the files; those of folders only leave out folders.
@@ -64,7 +66,7 @@ def file_frame(
         for folder in folders
     ]
     try:
-        given = (pickle.dumps(rows), data.json(), of_folders.json(), dict(options), in_files)
+        given = (pickle.dumps((rows, list(result))), data.json(), of_folders.json(), dict(options), in_files)
         return DataFrame(scan.of(spark._jsparkSession, *given), spark)
     except Exception as error:
         message = f"Spark {spark.version} can't scan given files: {reason_of(error)}"

@@ -94,6 +94,8 @@ def folder_values(
 def value_of(text: str | None, kind: pa.DataType) -> pa.Scalar:
     """A folder's text as a value; times of day in folder names are in UTC. ArrowException for what is none."""
     value = pa.scalar(text, pa.string())
+    if pa.types.is_string(kind):
+        return value
     if pa.types.is_timestamp(kind) and kind.tz is not None:
         value = value.cast(pa.timestamp(kind.unit))
     return value.cast(kind)

@@ -36,14 +36,16 @@ public final class FileScan {
    * A relation over files, made without asking storage.
    *
    * @param pickled a list of folders, each a tuple: URI, values of its columns in Spark's internal form, files as tuples
-   *     of name and size
+   *     of name and size; and a list of expressions, the columns of the result
    * @param data the columns of the files, as Spark's JSON
    * @param columns those of the folders
    * @param inFiles whether the folders' columns are among those of the files: then they only leave out folders
    */
   public Object of(Object session, byte[] pickled, String data, String columns, Map options, boolean inFiles)
       throws Exception {
-    List folders = (List) new net.razorvine.pickle.Unpickler().loads(pickled);
+    Object[] given = (Object[]) new net.razorvine.pickle.Unpickler().loads(pickled);
+    List folders = (List) given[0];
+    List result = (List) given[1];
     StructType stored = (StructType) DataType.fromJson(data);
     StructType ofFolders = (StructType) DataType.fromJson(columns);
     scala.Function1 toRow = EvaluatePython.makeFromJava(ofFolders);
@@ -81,7 +83,9 @@ public final class FileScan {
             new ParquetFileFormat(),
             PythonUtils.toScalaMap(options),
             ($SESSION) session);
-    return (($SESSION) session).baseRelationToDataFrame(relation);
+    return (($SESSION) session)
+        .baseRelationToDataFrame(relation)
+        .selectExpr((String[]) result.toArray(new String[result.size()]));
   }
 
   /** Files of which no folder is listed. */
