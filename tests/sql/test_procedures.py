@@ -238,3 +238,19 @@ def test_required_arguments_have_no_default() -> None:
         assert any({key for key, (needed, _) in each.items() if needed} | more >= set(required) for each in theirs), (
             name
         )
+
+
+def test_table_functions_show_timeline_and_files(lake: Lake, table: str) -> None:
+    functions = lake._statements().session.scope.functions
+    catalog = lake._statements().session.catalog
+    timeline = functions["hudi_query_timeline"](catalog, (table, "true")).to_pylist()
+    assert [(row["Action"], row["State"], row["Total_Records_Written"]) for row in timeline] == [
+        ("deltacommit", "COMPLETED", 2),
+        ("deltacommit", "COMPLETED", 1),
+    ]
+    files = functions["hudi_filesystem_view"](catalog, (table,)).to_pylist()
+    found = {row["Partition_Path"]: (row["Log_File_Count"], row["Log_File_Unscheduled"]) for row in files}
+    assert found == {"p=x": (1, 0), "p=y": (0, 0)}
+    assert all(row["Base_File_Size"] > 0 and row["Base_File_Path"].endswith(".parquet") for row in files)
+    with pytest.raises(InputError, match="maybe"):
+        functions["hudi_query_timeline"](catalog, (table, "maybe"))

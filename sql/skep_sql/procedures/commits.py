@@ -21,6 +21,7 @@ from skep_sql.procedures.contract import (
     time_of,
     write_at,
 )
+from skep_table.instant_time import InstantTime
 from skep_table.table import HudiTable
 from skep_table.timeline.instant import DATA_ACTIONS, Instant
 from skep_table.timeline.metadata import CommitMetadata, WriteStat
@@ -88,14 +89,14 @@ def _show_commits_metadata(context: Context) -> Rows:
 def _archived(context: Context) -> list[tuple[str, Instant, CommitMetadata]]:
     """Completed writes of the archived timeline, newest first, between the times that are given: with their times."""
     table = context.target.hudi
-    start, end = context["start_ts"] or "", context["end_ts"]
+    start, end = (InstantTime(context[name] or "") for name in ("start_ts", "end_ts"))
     found = [
         instant
         for instant in reversed(table.timeline.archived())
         if instant.is_completed
         and instant.action in DATA_ACTIONS
-        and start <= instant.requested_time
-        and (not end or instant.requested_time <= end)
+        and (not start or instant.requested_time.is_at_or_after(start))
+        and (not end or instant.requested_time.is_at_or_before(end))
     ]
     limited = found[: context["limit"]] if context["limit"] >= 0 else found
     return [(str(one.completion_time or one.requested_time), one, table.commit_metadata(one)) for one in limited]
