@@ -26,7 +26,8 @@ class SchemaHistory:
         latest = metadata.extra_metadata.get(LATEST_SCHEMA)
         if latest is None:
             return
-        newest = newest_history(table)
+        files = history_files(table)
+        newest = newest_history(table, files)
         if newest is None:
             before = in_files(table, table.stored_schema())
             history = with_version(None, version_document(first_version(before), before))
@@ -34,7 +35,7 @@ class SchemaHistory:
             history = table.storage.read(newest).decode()
         text = with_version(history, json.loads(latest))
         table.storage.replace_atomic(history_path(instant.requested_time), text.encode())
-        old = [path for time, path in history_files(table) if table.timeline.is_archived(time) and path != newest]
+        old = [path for time, path in files if table.timeline.is_archived(time) and path != newest]
         if old:
             table.storage.delete_many(old, durable=False)
 

@@ -60,12 +60,11 @@ def history_files(table: HudiTable) -> list[tuple[InstantTime, str]]:
     return [(time, history_path(time)) for time in times if time.isdigit()]
 
 
-def newest_history(table: HudiTable) -> str | None:
-    """The path of the newest history file whose commit completed: it has all versions. None where there is none.
+def newest_history(table: HudiTable, files: Sequence[tuple[InstantTime, str]]) -> str | None:
+    """The path of the newest of `files` whose commit completed: it has all versions. None where there is none.
 
     Hudi trusts those of the active timeline only. Each of its writes, and each of skep's, writes another one.
     """
-    files = history_files(table)
     completed = table.timeline.data().completed()
     for time, path in reversed(files):
         if completed.contains(time):
@@ -77,7 +76,7 @@ def newest_history(table: HudiTable) -> str | None:
 
 
 def _load(table: HudiTable) -> tuple[SchemaVersion, ...]:
-    path = newest_history(table)
+    path = newest_history(table, history_files(table))
     if path is None:
         return ()
     text = table.storage.read(path).decode("utf-8", "replace")
