@@ -10,9 +10,9 @@ import pyarrow as pa
 
 from skep_table.errors import InputError, SchemaError
 from skep_table.query.sql import parse_columns
-from skep_table.schema.arrow import from_arrow, to_arrow
+from skep_table.schema.arrow import from_arrow, from_arrow_type, to_arrow
 from skep_table.schema.avro import parse_avro
-from skep_table.schema.types import Schema, record_names
+from skep_table.schema.types import DataType, Schema, record_names
 from skep_table.schema.untyped import typed
 from skep_table.write.conform import plain_schema
 from skep_table.write.given import arrow_schema
@@ -45,6 +45,14 @@ def schema_text(text: str) -> pa.Schema:
         except (OSError, ValueError) as error:
             raise InputError(f"{path} can't be read as an Avro schema: {error}", path=str(path)) from error
     return parse_columns(text)
+
+
+def type_of(given: pa.DataType | str, column: str) -> DataType:
+    """The type of a column from Arrow's, or as SQL writes it: `decimal(12,2)`. InputError for text that is none."""
+    kind = parse_columns(f"c {given}").field(0).type if isinstance(given, str) else given
+    if pa.types.is_map(kind) and not pa.types.is_string(kind.key_type):
+        raise SchemaError(f"column {column}: keys of maps are strings in Hudi's tables", column=column)
+    return from_arrow_type(kind, column)
 
 
 def _arrow_schema(given: object) -> pa.Schema:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from skep.rows import Rows
+from skep.schemas import type_of
 from skep.services.methods import ServiceMethods
 from skep.services.runner import Services
 from skep.specs import Text, texts
@@ -16,6 +17,16 @@ from skep_table.events import Events
 from skep_table.options import Options
 from skep_table.query.options import QueryType
 from skep_table.query.request import ReadRequest
+from skep_table.schema.change import (
+    AddColumn,
+    AllowNull,
+    ChangeType,
+    ColumnChange,
+    CommentColumn,
+    DropColumn,
+    MoveColumn,
+    RenameColumn,
+)
 from skep_table.schema.types import Schema
 from skep_table.table import HudiTable
 from skep_table.timeline.instant import Action
@@ -182,6 +193,41 @@ class Table(ServiceMethods):
         """Drops whole partitions by their paths; `*` stands for any text. The next clean deletes the files."""
         return self._wrote(self._writer(None, options).delete_partitions(partitions, batch_id=batch_id))
 
+    # -- columns, see docs/schema.md
+
+    def rename_column(self, column: str, name: str) -> WriteResult:
+        """A new name, the same values: `rename_column("address.zip", "postcode")`. One commit, no file is rewritten."""
+        return self.alter([RenameColumn(column, name)], {})
+
+    def drop_columns(self, *columns: str) -> WriteResult:
+        """Takes columns out of the table. A column that is added later by the same name is another one."""
+        return self.alter([DropColumn(column) for column in columns], {})
+
+    def change_type(self, column: str, type: pa.DataType | str) -> WriteResult:
+        """A type that holds the values of the old one, as Arrow type or in SQL's words: `"decimal(12,2)"`.
+
+        int → long → float → double → decimal → string, decimals with more digits, date to string and back.
+        """
+        return self.alter([ChangeType(column, type_of(type, column))], {})
+
+    def add_column(
+        self, column: str, type: pa.DataType | str, *, after: str | None = None, comment: str | None = None
+    ) -> WriteResult:
+        """A column without values so far. `after` names the column before it; `""` is the first place in a struct."""
+        return self.alter([AddColumn(column, type_of(type, column), comment, after)], {})
+
+    def move_column(self, column: str, after: str) -> WriteResult:
+        """Another place in the order of columns; `after` as of `add_column`."""
+        return self.alter([MoveColumn(column, after)], {})
+
+    def comment_column(self, column: str, comment: str) -> WriteResult:
+        """A comment on a column."""
+        return self.alter([CommentColumn(column, comment)], {})
+
+    def allow_null(self, column: str) -> WriteResult:
+        """A column that was never null may be null from now on."""
+        return self.alter([AllowNull(column)], {})
+
     # -- what statements call, see skep_sql.protocols.Target
 
     def rows(self, snapshot: HudiTable | None = None, **request: Any) -> Rows:
@@ -226,6 +272,10 @@ class Table(ServiceMethods):
     def events(self) -> Events:
         """The events of writes and services of this table; `listen` adds a listener."""
         return self._hudi.context.events
+
+    def alter(self, changes: Sequence[ColumnChange], options: Mapping[str, object]) -> WriteResult:
+        """One commit that changes columns by their ids."""
+        return self._wrote(self._writer(None, options).alter(changes))
 
     def _writer(self, frame: object, options: Mapping[str, object]) -> TableWriter:
         return writer_for(frame, self._hudi.with_options(options), self._services)

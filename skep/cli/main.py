@@ -25,6 +25,7 @@ COMMANDS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "lake": ("ls", "show", "sql"),
         "read": ("read",),
         "write": ("write", "delete"),
+        "alter": ("alter",),
         "inspect": ("schema", "timeline", "files", "properties", "fsck"),
     },
     "Table services": {

@@ -6,12 +6,28 @@ import pyarrow as pa
 
 from skep_sql.answer import Answer
 from skep_sql.bind import Scope, look_up
-from skep_sql.settings import SCHEMA_ON_READ, Settings
-from skep_sql.statements import AlterTable
+from skep_sql.protocols import Target
+from skep_sql.settings import Settings
+from skep_sql.statements import AlterTable, ColumnSpec
 from skep_sql.tables import partition_paths
-from skep_sql.types import arrow_field
+from skep_sql.types import arrow_field, column_type, type_text
 from skep_table.errors import InputError, UnsupportedError
+from skep_table.options import Options
 from skep_table.schema.arrow import to_arrow
+from skep_table.schema.change import (
+    AddColumn,
+    AllowNull,
+    ChangeType,
+    ColumnChange,
+    CommentColumn,
+    DropColumn,
+    MoveColumn,
+    RenameColumn,
+    column_at,
+    has_column,
+)
+from skep_table.schema.policy import SCHEMA_ON_READ
+from skep_table.schema.types import Field, Schema
 from skep_table.timeline.metadata import WriteOperation
 from skep_table.write.options import EMPTY_COMMITS
 from skep_table.write.result import WriteResult
@@ -38,18 +54,85 @@ def alter(statement: AlterTable, scope: Scope, settings: Settings) -> Answer:
             if paths:
                 writes.append(target.drop_partitions(paths, settings.hoodie))
         return Answer(writes=tuple(writes))
-    if statement.action == "add columns":
-        return Answer(writes=(_add_columns(statement, scope, settings, full),))
+    if statement.action in ("add columns", "rename column", "drop column", "alter column"):
+        return Answer(writes=_columns(statement, scope.catalog.table(full), settings, full))
     if statement.action == "add partition":
         _check_partitions(statement, scope, full)
         return Answer()
-    if settings.is_true(SCHEMA_ON_READ):
-        raise UnsupportedError(
-            f"ALTER TABLE … {statement.action.upper()} with {SCHEMA_ON_READ} is not supported",
-            hint="ADD COLUMNS is; a Hudi session knows the others",
-            table=full,
-        )
     raise UnsupportedError(f"ALTER TABLE … {statement.action.upper()} is not supported", table=full)
+
+
+def _columns(statement: AlterTable, target: Target, settings: Settings, full: str) -> tuple[WriteResult, ...]:
+    """Changes of columns: by their ids where the session or the table has schema on read, else what needs none."""
+    text = settings.get(SCHEMA_ON_READ.key)
+    options = target.hudi.options if text is None else Options({SCHEMA_ON_READ.key: text})
+    on = options.value(SCHEMA_ON_READ)
+    if statement.action == "add columns" and not on:
+        return (_add_columns(statement, target, settings, full),)
+    changes = _changes(statement, target.hudi.schema(), full)
+    if not on and not all(isinstance(change, CommentColumn) for change in changes):
+        raise UnsupportedError(
+            f"table {full}: ALTER TABLE … {statement.action.upper()} needs schema on read, by which readers find"
+            " columns by their ids",
+            hint=f"SET {SCHEMA_ON_READ.key}=true",
+            table=full,
+            option=SCHEMA_ON_READ.key,
+        )
+    return (target.alter(changes, settings.hoodie),) if changes else ()
+
+
+def _changes(statement: AlterTable, schema: Schema, full: str) -> list[ColumnChange]:
+    match statement.action:
+        case "add columns":
+            for column in statement.columns:
+                _refuse_required(column, full)
+            return [
+                AddColumn(column.name, column_type(column), column.comment, column.after)
+                for column in statement.columns
+            ]
+        case "drop column":
+            names = [column.name for column in statement.columns]
+            if statement.if_exists:
+                names = [name for name in names if has_column(schema, name)]
+            return [DropColumn(name) for name in names]
+    path = statement.column
+    assert path is not None
+    changes: list[ColumnChange] = []
+    if statement.action == "alter column":
+        changes = _changes_of_one(statement, path, column_at(schema, path))
+    new = statement.new_column
+    if new is not None and (statement.action == "rename column" or new.lower() != path.lower()):
+        changes.append(RenameColumn(path, new))  # the last: the others name the column as it was
+    return changes
+
+
+def _changes_of_one(statement: AlterTable, path: str, column: Field) -> list[ColumnChange]:
+    """Those of ALTER COLUMN and CHANGE COLUMN that differ from what the column is."""
+    changes: list[ColumnChange] = []
+    if statement.type is not None:
+        wanted = column_type(ColumnSpec(path, statement.type))
+        if type_text(wanted) != type_text(column.type):
+            changes.append(ChangeType(path, wanted))
+    if statement.nullable is False and column.nullable:
+        raise InputError(
+            f"column {path}: cannot update column Nullability: optional to required: rows may have no value for it",
+            column=path,
+        )
+    if statement.nullable and not column.nullable:
+        changes.append(AllowNull(path))
+    if statement.comment is not None and statement.comment != column.doc:
+        changes.append(CommentColumn(path, statement.comment))
+    if statement.after is not None:
+        changes.append(MoveColumn(path, statement.after))
+    return changes
+
+
+def _refuse_required(column: ColumnSpec, full: str) -> None:
+    if not column.nullable:
+        raise InputError(
+            f"table {full}: column {column.name} can't be NOT NULL: the rows that are there have no value for it",
+            column=column.name,
+        )
 
 
 def _properties(statement: AlterTable, scope: Scope, full: str) -> None:
@@ -79,26 +162,23 @@ def _properties(statement: AlterTable, scope: Scope, full: str) -> None:
     catalog.set_parameters(full, {key: None if remove else value for key, value in statement.properties.items()})
 
 
-def _add_columns(statement: AlterTable, scope: Scope, settings: Settings, full: str) -> WriteResult:
+def _add_columns(statement: AlterTable, target: Target, settings: Settings, full: str) -> WriteResult:
     """One commit without rows, whose schema has the new columns behind the others."""
-    target = scope.catalog.table(full)
     schema = to_arrow(target.hudi.schema())
     known = {name.lower() for name in schema.names}
     fields = []
     for column in statement.columns:
-        if "." in column.name:
+        if "." in column.name or column.after is not None:
+            what = f"within {column.name}" if "." in column.name else "… FIRST and AFTER"
             raise UnsupportedError(
-                f"table {full}: ADD COLUMNS within {column.name} is not supported", column=column.name
+                f"table {full}: ADD COLUMNS {what} needs schema on read",
+                hint=f"SET {SCHEMA_ON_READ.key}=true",
+                column=column.name,
+                option=SCHEMA_ON_READ.key,
             )
-        if column.after is not None:
-            raise UnsupportedError(f"table {full}: ADD COLUMNS … FIRST and AFTER are not supported", column=column.name)
         if column.name.lower() in known:
             raise InputError(f"table {full}: column {column.name} is there already", column=column.name)
-        if not column.nullable:
-            raise InputError(
-                f"table {full}: column {column.name} can't be NOT NULL: the rows that are there have no value for it",
-                column=column.name,
-            )
+        _refuse_required(column, full)
         known.add(column.name.lower())
         fields.append(arrow_field(column))
     options = {**settings.hoodie, EMPTY_COMMITS.key: "true"}

@@ -5,11 +5,45 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+import pyarrow as pa
+
+from skep_sql.answer import answer
 from skep_sql.bind import TableFunction, look_up
 from skep_sql.protocols import Catalog, Relation
 from skep_sql.statements import Name
 from skep_table.errors import InputError, UnsupportedError
+from skep_table.instant_time import CompletionTime, InstantTime
+from skep_table.table import HudiTable
+from skep_table.timeline.instant import DATA_ACTIONS, Instant
+from skep_table.timeline.timeline import completion_times
 
+_TIMELINE: Final = (
+    *((name, pa.string()) for name in ("Timestamp", "Action", "State", "Completion_Time", "File_Name")),
+    *(
+        (name, pa.int64())
+        for name in (
+            "Total_Bytes_Written",
+            "Total_Files_Updated",
+            "Total_Partitions_Written",
+            "Total_Records_Written",
+            "Total_Updated_Records_Written",
+            "Total_Write_Errors",
+        )
+    ),
+)
+_SLICES: Final = (
+    *((name, pa.string()) for name in ("File_ID", "Partition_Path", "Base_Instant_Time", "Base_File_Path")),
+    *(
+        (name, pa.int64())
+        for name in (
+            "Base_File_Size",
+            "Log_File_Count",
+            "Log_File_Size",
+            "Log_File_Scheduled",
+            "Log_File_Unscheduled",
+        )
+    ),
+)
 _CHANGES: Final = {"latest_state": "incremental", "cdc": "cdc"}
 
 
@@ -31,6 +65,56 @@ def hudi_table_changes(catalog: Catalog, arguments: tuple[str, ...]) -> Relation
     if kind.lower() not in _CHANGES:
         raise InputError(f"hudi_table_changes: unknown kind {kind!r}", found=kind, expected="latest_state or cdc")
     return _target(catalog, name).rows(query=_CHANGES[kind.lower()], **_times(times))
+
+
+def hudi_query_timeline(catalog: Catalog, arguments: tuple[str, ...]) -> Relation:
+    """`hudi_query_timeline(table [, 'true'])`: a row for each instant, archived ones too where the second is true."""
+    _count("hudi_query_timeline", arguments, 1, 2, "table[, 'true' or 'false']")
+    table: HudiTable = _target(catalog, arguments[0]).hudi
+    archived = arguments[1].lower() if len(arguments) > 1 else "false"
+    if archived not in ("true", "false"):
+        raise InputError(f"hudi_query_timeline: {archived!r}", found=archived, expected="true or false")
+    times = completion_times(table.storage, table.timeline, table.config.timezone)
+    instants = (*(table.timeline.archived() if archived == "true" else ()), *table.timeline.instants)
+    return answer(_TIMELINE, [_instant_row(table, instant, times) for instant in instants]).rows
+
+
+def _instant_row(table: HudiTable, instant: Instant, times: Mapping[InstantTime, CompletionTime]) -> list[object]:
+    done = times.get(instant.requested_time, instant.completion_time) if instant.is_completed else None
+    name = table.layout.path(instant).rpartition("/")[2]
+    row = [instant.requested_time, instant.action.value, instant.state.name, done and str(done), name]
+    if not instant.is_completed or instant.action not in DATA_ACTIONS:
+        return [*row, *[None] * 6]
+    stats = table.commit_metadata(instant).stats
+    return [
+        *row,
+        sum(stat.total_write_bytes for stat in stats),
+        sum(stat.prev_commit != "null" for stat in stats),
+        len({stat.partition_path for stat in stats}),
+        sum(stat.num_writes for stat in stats),
+        sum(stat.num_update_writes for stat in stats),
+        sum(stat.total_write_errors for stat in stats),
+    ]
+
+
+def hudi_filesystem_view(catalog: Catalog, arguments: tuple[str, ...]) -> Relation:
+    """`hudi_filesystem_view(table)`: a row for the newest slice of each file group.
+
+    Logs are scheduled where a compaction would merge them with the base file, and unscheduled where they were written
+    behind a pending one.
+    """
+    _count("hudi_filesystem_view", arguments, 1, 1, "table")
+    table: HudiTable = _target(catalog, arguments[0]).hudi
+    view = table.view()
+    rows = []
+    for path in view.partitions():
+        for found in view.slices(path):
+            base, logs = found.base_file, found.log_files
+            total = sum(log.size_bytes for log in logs)
+            planned = sum(log.size_bytes for log in logs if log.name.instant_time == found.base_instant)
+            files = (None, 0) if base is None else (table.storage.uri(base.path), base.size_bytes)
+            rows.append([found.file_id, path, found.base_instant, *files, len(logs), total, planned, total - planned])
+    return answer(_SLICES, rows).rows
 
 
 def _times(times: list[str]) -> dict[str, Any]:
@@ -56,7 +140,7 @@ def _unsupported(name: str, hint: str) -> TableFunction:
 FUNCTIONS: Final[Mapping[str, TableFunction]] = {
     "hudi_query": hudi_query,
     "hudi_table_changes": hudi_table_changes,
-    "hudi_filesystem_view": _unsupported("hudi_filesystem_view", "skep files lists a table's file groups"),
-    "hudi_query_timeline": _unsupported("hudi_query_timeline", "CALL show_timeline(table => '…'), or skep timeline"),
+    "hudi_filesystem_view": hudi_filesystem_view,
+    "hudi_query_timeline": hudi_query_timeline,
     "hudi_metadata": _unsupported("hudi_metadata", "skep read of the table's .hoodie/metadata folder"),
 }

@@ -496,8 +496,15 @@ def _alter(words: Cursor) -> Statement:
             columns = _column_specs(words, nested=True)
         return AlterTable(name, "add columns", columns=columns)
     if words.take("DROP", "COLUMNS") or words.take("DROP", "COLUMN"):
-        dropped = words.names() if words.peek("(") else (".".join(words.path("a column")),)
-        return AlterTable(name, "drop column", columns=tuple(ColumnSpec(each, "") for each in dropped))
+        if_exists = words.take("IF", "EXISTS")
+        enclosed = words.take("(")
+        dropped = [".".join(words.path("a column"))]
+        while words.take(","):
+            dropped.append(".".join(words.path("a column")))
+        if enclosed:
+            words.need(")")
+        columns = tuple(ColumnSpec(each, "") for each in dropped)
+        return AlterTable(name, "drop column", columns=columns, if_exists=if_exists)
     if words.take("DROP"):
         if_exists = words.take("IF", "EXISTS")
         partitions: list[PartitionSpec] = []

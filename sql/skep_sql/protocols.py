@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 from sqlglot import exp
 
+from skep_table.schema.change import ColumnChange
 from skep_table.table import HudiTable
 from skep_table.timeline.metadata import WriteOperation
 from skep_table.write.result import WriteResult
@@ -76,6 +77,9 @@ class Target(Protocol):
 
     def drop_partitions(self, partitions: Sequence[str], options: Mapping[str, object]) -> WriteResult:
         """One commit that drops partitions by their paths."""
+
+    def alter(self, changes: Sequence[ColumnChange], options: Mapping[str, object]) -> WriteResult:
+        """One commit that changes columns by their ids, see `TableWriter.alter`."""
 
     def sync(self) -> object:
         """Brings the metastore's entry up to the table."""

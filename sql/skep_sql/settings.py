@@ -7,15 +7,15 @@ from typing import Final
 
 from skep_sql.assign import POLICY_KEY, Policy
 from skep_table.errors import InputError
+from skep_table.schema.policy import SCHEMA_ON_READ
 
-SCHEMA_ON_READ: Final = "hoodie.schema.on.read.enable"
 # Settings of statements, which no single write takes as an option.
 _OF_STATEMENTS: Final = (
     "hoodie.spark.sql.insert.into.operation",
     "hoodie.sql.bulk.insert.enable",
     "hoodie.sql.insert.mode",
     "hoodie.datasource.overwrite.mode",
-    SCHEMA_ON_READ,
+    SCHEMA_ON_READ.key,
     "hoodie.spark.sql.merge.into.partial.updates",
 )
 

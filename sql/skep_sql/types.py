@@ -58,6 +58,11 @@ def arrow_text(kind: pa.DataType, column: str) -> str:
     return type_text(from_arrow_type(kind, column))
 
 
+def column_type(column: ColumnSpec) -> DataType:
+    """The neutral type of a column as it is declared; raises as `arrow_field` does."""
+    return from_arrow_type(arrow_field(column).type, column.name)
+
+
 def arrow_field(column: ColumnSpec) -> pa.Field:
     """A column as it is declared. InputError for an unknown type, SchemaError for a map whose keys are no texts."""
     quoted = column.name.replace("`", "``")

@@ -24,6 +24,13 @@ Orders = Callable[..., pa.Table]
 MORE: dict[str, tuple[str, ...]] = {
     "write": ("rows.csv",),
     "delete": ("--where", "id = 1"),
+    "alter rename": ("name", "label"),
+    "alter drop": ("name",),
+    "alter type": ("name", "bigint"),
+    "alter add": ("label", "int"),
+    "alter move": ("name", "--after", "id"),
+    "alter comment": ("name", "text"),
+    "alter nullable": ("name",),
     "rollback": ("20260101000000000",),
     "savepoint": ("20260101000000000",),
     "restore": ("20260101000000000",),

@@ -47,9 +47,9 @@ class OpenBaseFile:
 
         `columns` picks columns of the file as it is; `schema` instead gives batches of that schema, older types
         promoted and missing columns filled (SchemaError where that can't be); `names` are the file's names for renamed
-        columns. `filter`, over the file's own columns, spares row groups whose statistics exclude it: rows that fail it
-        may still come. Text columns that are `encoded` by name come with their dictionaries where the file has some.
-        Raises CorruptFileError for a damaged file.
+        columns. `filter` spares row groups whose statistics exclude it, in files without renamed columns: rows that
+        fail it may still come. Text columns that are `encoded` by name come with their dictionaries where the file has
+        some. Raises CorruptFileError for a damaged file.
         """
         source, path, wanted = self._source, self._path, _wanted(columns, schema, names)
         if path.endswith("." + BaseFormat.ORC.extension):
@@ -57,7 +57,9 @@ class OpenBaseFile:
         else:
             target = None if names else schema
             kept = () if names else self._encoded(encoded)
-            batches = _parquet_batches(source, path, wanted, filter, batch_rows, target, self._metadata, kept)
+            # The filter names the columns of today, of which the file may have others by the same names.
+            pruned = None if names else filter
+            batches = _parquet_batches(source, path, wanted, pruned, batch_rows, target, self._metadata, kept)
         for batch in batches:
             yield batch if schema is None else project(batch, schema, names or {}, encoded=bool(encoded))
 

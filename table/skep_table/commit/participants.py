@@ -12,6 +12,7 @@ from typing import Protocol
 from skep_table.commit.data_files import delete_files, delete_new_partitions, files_of_instant, sync_written
 from skep_table.commit.index_entries import IndexEntries
 from skep_table.commit.markers import close_markers, delete_markers, marker_files, parse_markers
+from skep_table.commit.schema_history import SchemaHistory
 from skep_table.commit.writable import drop_metadata_table
 from skep_table.names import BaseFileName, marker_folder
 from skep_table.table import HudiTable
@@ -69,7 +70,7 @@ class MetadataTableParticipant:
 
 def table_participants(table: HudiTable) -> tuple[Participant, ...]:  # noqa: ARG001 - one day, its settings decide
     """The participants that the table itself requires, the same for every process that writes to it."""
-    return (MetadataTableParticipant(), IndexEntries())
+    return (MetadataTableParticipant(), IndexEntries(), SchemaHistory())
 
 
 class DataFiles:

@@ -8,7 +8,9 @@ from skep_table.commit.options import SCHEMA_MERGE
 from skep_table.errors import CommitConflictError, SchemaError
 from skep_table.options import Options
 from skep_table.schema.avro import avro_text, parse_avro
+from skep_table.schema.history import LATEST_SCHEMA
 from skep_table.schema.reconcile import reconcile
+from skep_table.slices.history import schema_with_ids
 from skep_table.table import HudiTable
 from skep_table.timeline.instant import Instant
 from skep_table.timeline.metadata import CommitMetadata
@@ -23,10 +25,13 @@ def with_merged_schema(
     defines a table's columns, and another instant is newer.
     """
     text = metadata.schema_json
-    if text is None or not options.value(SCHEMA_MERGE):
-        return metadata
     last_before = began.timeline.data().completed().last()
-    if last_before == now.timeline.data().completed().last():
+    if text is None or last_before == now.timeline.data().completed().last():
+        return metadata
+    if LATEST_SCHEMA in metadata.extra_metadata or schema_with_ids(now):
+        _check_ids(began, now, instant, text)
+        return metadata
+    if not options.value(SCHEMA_MERGE):
         return metadata
     try:
         before, theirs = (began.stored_schema() if last_before else None), now.stored_schema()
@@ -45,8 +50,31 @@ def with_merged_schema(
             table=now.config.name,
             column=error.fields.get("column"),
         ) from error
+    if merged != theirs:
+        _check_newest(now, instant)
+    if merged == ours:
+        return metadata
+    return replace(metadata, extra_metadata={**metadata.extra_metadata, "schema": avro_text(merged)})
+
+
+def _check_ids(began: HudiTable, now: HudiTable, instant: Instant, text: str) -> None:
+    """CommitConflictError where columns with ids were changed meanwhile, or readers would not see this change of them.
+
+    A file is read by the columns of its instant: a write that is planned by others would be misread.
+    """
+    if schema_with_ids(began) != schema_with_ids(now) or began.stored_schema() != now.stored_schema():
+        raise CommitConflictError(
+            f"table {now.config.name}: its columns were changed meanwhile (schema on read)",
+            hint="write again with the columns as they are now",
+            table=now.config.name,
+        )
+    if parse_avro(text).without_meta() != now.stored_schema():
+        _check_newest(now, instant)
+
+
+def _check_newest(now: HudiTable, instant: Instant) -> None:
     later = now.timeline.data().completed().last()
-    if later is not None and later.requested_time.is_after(instant.requested_time) and merged != theirs:
+    if later is not None and later.requested_time.is_after(instant.requested_time):
         raise CommitConflictError(
             f"table {now.config.name}: {later.action.value} {later.requested_time} began later and completed first, so"
             " that its columns are the table's, without those that this write adds",
@@ -54,6 +82,3 @@ def with_merged_schema(
             table=now.config.name,
             instant=later.requested_time,
         )
-    if merged == ours:
-        return metadata
-    return replace(metadata, extra_metadata={**metadata.extra_metadata, "schema": avro_text(merged)})

@@ -262,7 +262,8 @@ def _pruned(scan: Scan, predicate: Predicate, slices: list[FileSlice], request: 
     table = scan.table
     metadata = table.metadata_table() if request.metadata and request.data_skipping else None
     from_file = predicate.weakened(scan.typed_as_in_files - scan.partitions.names)
-    if from_file is not None and request.query is not QueryType.INCREMENTAL:
+    # statistics are kept by name, also those of files that have another column by this name
+    if from_file is not None and request.query is not QueryType.INCREMENTAL and not scan.history:
         slices = prune_by_statistics(metadata, slices, from_file, table.config)
     slices = prune_by_buckets(slices, predicate, table.config, {**table.options, **request.options})
     keys = record_keys(predicate, table.config)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
-from skep_table.options import WRITES_OF_ROWS, Options, Status, boolean, option, planned
+from skep_table.options import WRITES_OF_ROWS, Options, Status, boolean, option
 
 RECONCILE = option(
     "hoodie.datasource.write.reconcile.schema",
@@ -27,7 +27,7 @@ COLUMN_DROP = option(
     boolean,
     False,
     "Columns that the rows lack are taken out of the table's schema",
-    only=WRITES_OF_ROWS,
+    only=(*WRITES_OF_ROWS, "alter_schema"),  # Hudi's DROP COLUMN needs it, too
 )
 # Of reads, too: Hudi keeps the column in its files, and not in the schema that its commits state.
 OPERATION_FIELD = option(
@@ -44,7 +44,12 @@ CASE_SENSITIVE = option(
 )
 for _key in ("hoodie.avro.schema.validate", "hoodie.datasource.write.schema.canonicalize"):
     option(_key, str, "", "schemas are always checked, and compared by what they mean", status=Status.NO_EFFECT)
-planned("hoodie.schema.on.read.enable")
+SCHEMA_ON_READ = option(
+    "hoodie.schema.on.read.enable",
+    boolean,
+    False,
+    "ALTER TABLE may rename, drop, move and retype columns by their ids, which Hudi's readers need this option for",
+)
 
 
 class Missing(Enum):

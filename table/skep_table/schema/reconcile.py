@@ -106,7 +106,7 @@ def _merge_fields(
                 or (f"{NULL_FOR_MISSING.key}=true writes nulls" if field.nullable else "it may not be null"),
                 column=place,
                 found=tuple(arriving),
-                expected=_spell(field.type),
+                expected=spell(field.type),
             )
     for field in incoming:
         if field.name in known.values():
@@ -168,11 +168,11 @@ def _unify(existing: DataType, incoming: DataType, path: str, policy: SchemaPoli
 
 def _refused(existing: DataType, incoming: DataType, path: str, why: str = "", hint: str | None = None) -> SchemaError:
     return SchemaError(
-        f"column {path}: rows have {_spell(incoming)}, the table has {_spell(existing)}{why}",
+        f"column {path}: rows have {spell(incoming)}, the table has {spell(existing)}{why}",
         hint=hint,
         column=path,
-        found=_spell(incoming),
-        expected=_spell(existing),
+        found=spell(incoming),
+        expected=spell(existing),
     )
 
 
@@ -198,7 +198,7 @@ def _fixed(existing: DataType, incoming: DataType, path: str) -> DataType:
         incoming,
         path,
         ", which it keeps: keys, partition paths and the order of rows are made of it",
-        f"cast the column to {_spell(existing)}",
+        f"cast the column to {spell(existing)}",
     )
 
 
@@ -265,7 +265,8 @@ def _wider_decimal(existing: DecimalType, incoming: DecimalType, path: str, cast
     raise _refused(existing, incoming, path, "; neither holds the other")
 
 
-def _spell(kind: DataType) -> str:
+def spell(kind: DataType) -> str:
+    """A type as errors name it."""
     match kind:
         case DecimalType():
             return f"decimal({kind.precision},{kind.scale})"

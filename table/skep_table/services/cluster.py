@@ -143,8 +143,8 @@ def _job(table: HudiTable, instant: Instant, plan: ClusteringPlan) -> ClusterJob
     built_in = EXECUTION_STRATEGY.default
     strategy = None if name in ("", built_in) else find_strategy(EXECUTION_GROUP, name, EXECUTION_STRATEGY, [built_in])
     columns = Options(params).value(SORT_COLUMNS)
-    check_sort_columns(table, columns)
     context = context_of(table, instant, WriteOperation.CLUSTER, table.options.value(TARGET_FILE_BYTES))
+    check_sort_columns(table, columns, context.schema)
     return ClusterJob(table, context, params, strategy)
 
 

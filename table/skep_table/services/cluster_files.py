@@ -22,6 +22,7 @@ from skep_table.services.row_order import order_of
 from skep_table.services.row_spool import RowSpool
 from skep_table.services.strategies import ExecutionStrategy
 from skep_table.slices import read_slice
+from skep_table.slices.history import history_until
 from skep_table.slices.options import MERGE_BYTES, SPILL_FOLDER
 from skep_table.table import HudiTable
 from skep_table.timeline.metadata import WriteStat
@@ -69,7 +70,8 @@ def cluster_group(job: ClusterJob, task: GroupTask) -> tuple[WriteStat, ...]:
 
 
 def _rows(job: ClusterJob, slice_: FileSlice) -> Iterator[pa.RecordBatch]:
-    return read_slice(job.table, slice_, schema=job.context.schema.with_meta())
+    history = history_until(job.table, job.context.instant_time)
+    return read_slice(job.table, slice_, schema=job.context.schema.with_meta(), history=history)
 
 
 def _rows_in_footers(job: ClusterJob, task: GroupTask) -> int:

@@ -12,6 +12,7 @@ from skep_table.commit.changes import is_clustering
 from skep_table.errors import OptionError, SchemaError
 from skep_table.options import Options
 from skep_table.schema.arrow import to_arrow
+from skep_table.schema.types import Schema
 from skep_table.services import cluster_options as options_of
 from skep_table.services.cluster_options import Curve, PartitionFilter
 from skep_table.services.metrics import slice_metrics
@@ -254,18 +255,18 @@ def _class_name(strategy: str) -> str:
 def _params(table: HudiTable, options: Options) -> dict[str, str]:
     """The parameters that an executor of the plan needs. Hudi's own executor reads the sort columns only."""
     columns, curve = options.value(options_of.SORT_COLUMNS), options.value(options_of.CURVE)
-    check_sort_columns(table, columns)
+    check_sort_columns(table, columns, table.stored_schema() if columns else None)
     if not columns:
         return {}
     found = {options_of.SORT_COLUMNS.key: ",".join(columns)}
     return found if curve is Curve.LINEAR else {**found, options_of.CURVE.key: curve.value}
 
 
-def check_sort_columns(table: HudiTable, columns: Sequence[str]) -> None:
-    """SchemaError for a column that is not there, or is of a type without an order."""
-    if not columns:
+def check_sort_columns(table: HudiTable, columns: Sequence[str], stored: Schema | None) -> None:
+    """SchemaError for a column that is not among the `stored` ones, or is of a type without an order."""
+    if not columns or stored is None:
         return
-    schema = to_arrow(table.stored_schema().with_meta())
+    schema = to_arrow(stored.with_meta())
     for name in columns:
         head, *members = name.split(".")
         kind = schema.field(head).type if head in schema.names else None

@@ -34,7 +34,7 @@ def compact_slice(job: RewriteJob, task: tuple[int, CompactionOperation]) -> Wri
     kind = MarkerType.CREATE if base is None else MarkerType.MERGE
     with files.open(slice_.file_id, kind) as file:
         known: bool | None = None
-        for batch in read_slice(job.table, slice_, schema=schema, counts=counts):
+        for batch in read_slice(job.table, slice_, schema=schema, history=job.history, counts=counts):
             if known is None:
                 known = counts.keeps_keys and _continues_keys(job, slice_, file)
             file.writer.write(renamed(batch, file.name), new_keys=counts.beyond_base or not known)

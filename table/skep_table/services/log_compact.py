@@ -118,7 +118,7 @@ def _compact_logs_of(job: RewriteJob, task: tuple[int, FileSlice]) -> list[Write
     """One log file behind those of the slice: rows, then deletes."""
     number, slice_ = task
     schema = job.context.schema.with_meta()
-    reader = SliceContext(job.table, schema, schema.names(), None, job.table.options)
+    reader = SliceContext(job.table, schema, schema.names(), None, job.table.options, known_history=job.history)
     with open_blocks(reader, slice_.log_files) as blocks:
         if any(block.is_partial for block in blocks):
             raise UnsupportedError(

@@ -9,7 +9,9 @@ from dataclasses import dataclass, field
 from skep_table.basefile import BaseFileOptions
 from skep_table.merge import MergeRule
 from skep_table.schema.avro import avro_text
-from skep_table.slices.history import schema_with_ids
+from skep_table.schema.history import SchemaVersion
+from skep_table.schema.types import Schema
+from skep_table.slices.history import history_until, schema_history, schema_with_ids
 from skep_table.table import HudiTable
 from skep_table.timeline.instant import Instant
 from skep_table.timeline.metadata import CommitMetadata, WriteOperation, WriteStat
@@ -42,10 +44,19 @@ class RewriteJob:
     table: HudiTable
     context: WriteContext
 
+    @property
+    def history(self) -> tuple[SchemaVersion, ...]:
+        """The versions of the columns until the service was planned, by which older files are read."""
+        return history_until(self.table, self.context.instant_time)
+
 
 def context_of(table: HudiTable, instant: Instant, operation: WriteOperation, max_file_bytes: int) -> WriteContext:
-    """What the tasks of a service write with: the columns and the merge rule of the table as they are."""
-    schema = table.stored_schema()
+    """What the tasks of a service write with: the columns and the merge rule of the table as they are.
+
+    Where columns have ids, they are those of when the service was planned: readers find the columns of a file by the
+    version in force at its instant.
+    """
+    schema = _schema_of(table, instant)
     return WriteContext(
         storage=table.storage,
         format=table.format,
@@ -59,6 +70,10 @@ def context_of(table: HudiTable, instant: Instant, operation: WriteOperation, ma
     )
 
 
+def _schema_of(table: HudiTable, instant: Instant) -> Schema:
+    return table.stored_schema(instant.requested_time if schema_history(table) else None)
+
+
 def metadata_of(table: HudiTable, context: WriteContext, stats: Iterable[WriteStat]) -> CommitMetadata:
     """The commit metadata of a service that wrote with `context`: its stats, and the columns, which stay the same."""
     written: dict[str, list[WriteStat]] = defaultdict(list)
@@ -68,5 +83,5 @@ def metadata_of(table: HudiTable, context: WriteContext, stats: Iterable[WriteSt
         partition_to_write_stats={path: tuple(found) for path, found in sorted(written.items())},
         operation_type=context.operation,
         compacted=context.operation is WriteOperation.COMPACT,
-        extra_metadata={**schema_with_ids(table), "schema": avro_text(context.schema)},
+        extra_metadata={**schema_with_ids(table, context.instant_time), "schema": avro_text(context.schema)},
     )

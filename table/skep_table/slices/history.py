@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Final
 from weakref import WeakKeyDictionary
 
 from skep_table.instant_time import InstantTime
 from skep_table.schema.evolve import SourceNames
-from skep_table.schema.history import LATEST_SCHEMA_KEYS, SchemaVersion, parse_history, source_names, version_at
+from skep_table.schema.history import (
+    LATEST_SCHEMA,
+    LATEST_SCHEMA_KEYS,
+    SchemaVersion,
+    first_version,
+    next_version,
+    parse_history,
+    source_names,
+    version_at,
+    version_document,
+)
+from skep_table.schema.types import Schema
 from skep_table.table import HudiTable
+from skep_table.timeline.instant import Instant
 
 FOLDER: Final = ".hoodie/.schema"
 _FILE_ENDING: Final = ".schemacommit"
@@ -25,21 +38,52 @@ def schema_history(table: HudiTable) -> tuple[SchemaVersion, ...]:
     return history
 
 
-def _load(table: HudiTable) -> tuple[SchemaVersion, ...]:
-    versions: dict[int, SchemaVersion] = {}
+def history_until(table: HudiTable, instant_time: InstantTime) -> tuple[SchemaVersion, ...]:
+    """The versions that a file of this instant may have: a service writes by the columns of when it was planned."""
+    history = schema_history(table)
+    if not instant_time.isdigit():
+        return history
+    return tuple(version for version in history if version.version_id <= int(instant_time))
+
+
+def history_path(instant_time: InstantTime) -> str:
+    """The history file that a commit writes."""
+    return f"{FOLDER}/{instant_time}{_FILE_ENDING}"
+
+
+def history_files(table: HudiTable) -> list[tuple[InstantTime, str]]:
+    """Instant time and path of all history files, oldest first, those of commits that never completed among them."""
     if not table.timeline.may_have_folder(FOLDER):
+        return []
+    names = sorted(file.name for file in table.storage.list_prefix(FOLDER))
+    times = (InstantTime(name.removesuffix(_FILE_ENDING)) for name in names if name.endswith(_FILE_ENDING))
+    return [(time, history_path(time)) for time in times if time.isdigit()]
+
+
+def newest_history(table: HudiTable, files: Sequence[tuple[InstantTime, str]]) -> str | None:
+    """The path of the newest of `files` whose commit completed: it has all versions. None where there is none.
+
+    Hudi trusts those of the active timeline only. Each of its writes, and each of skep's, writes another one.
+    """
+    completed = table.timeline.data().completed()
+    for time, path in reversed(files):
+        if completed.contains(time):
+            return path
+    if not files:
+        return None
+    archived = {instant.requested_time for instant in table.timeline.archived() if instant.is_completed}
+    return next((path for time, path in reversed(files) if time in archived), None)
+
+
+def _load(table: HudiTable) -> tuple[SchemaVersion, ...]:
+    path = newest_history(table, history_files(table))
+    if path is None:
         return ()
-    for file in table.storage.list_prefix(FOLDER):
-        # The newest file has all versions, but a clean-up or a crash may have left only older ones.
-        if file.name.endswith(_FILE_ENDING) and not file.name.startswith("."):
-            text = table.storage.read(file.path).decode("utf-8", "replace")
-            versions.update({version.version_id: version for version in parse_history(text, file.path)})
-    if not versions:
-        return ()
+    text = table.storage.read(path).decode("utf-8", "replace")
+    versions = {version.version_id: version for version in parse_history(text, path)}
     last = table.timeline.data().completed().last()
     if last is not None:
-        extra = table.commit_metadata(last).extra_metadata
-        latest = next((extra[key] for key in LATEST_SCHEMA_KEYS if extra.get(key)), None)
+        latest = _ids_text(table, last)
         if latest is not None:
             version = SchemaVersion.parse(latest, table.layout.path(last))
             versions[version.version_id] = version
@@ -54,16 +98,50 @@ def names_in_file(history: Sequence[SchemaVersion], instant_time: InstantTime) -
     return source_names(file, history[-1])
 
 
-def schema_with_ids(table: HudiTable) -> dict[str, str]:
-    """What a commit that does not change the columns has to repeat of them in its extra metadata.
-
-    Hudi's readers take the ids of columns from the last commit.
+def schema_with_ids(table: HudiTable, at: InstantTime | None = None) -> dict[str, str]:
+    """What a commit that does not change the columns has to repeat of them in its extra metadata: those of now, or of
+    the instant time `at`. Hudi's readers take the ids of columns from the last commit.
     """
     if not schema_history(table):
         return {}
-    for instant in reversed(table.timeline.data().completed().instants):
-        extra = table.commit_metadata(instant).extra_metadata
-        found = {key: extra[key] for key in LATEST_SCHEMA_KEYS if extra.get(key)}
+    commits = table.timeline.data().completed()
+    for instant in reversed((commits.until(at) if at else commits).instants):
+        text = _ids_text(table, instant)
+        if text is not None:
+            return {LATEST_SCHEMA: text}
+    return {}
+
+
+def ids_of_commit(table: HudiTable, schema: Schema, instant_time: InstantTime) -> dict[str, str]:
+    """The extra metadata by which a commit with the columns `schema` (those of its files) carries the history on:
+    nothing for a table without one. New columns get new ids."""
+    history = schema_history(table)
+    if not history:
+        return {}
+    if schema == table.stored_schema():
+        found = schema_with_ids(table)
         if found:
             return found
-    return {}
+    whole = in_files(table, schema)
+    return {LATEST_SCHEMA: ids_text(next_version(history[-1], whole, int(instant_time)), whole)}
+
+
+def current_version(table: HudiTable) -> SchemaVersion:
+    """The ids of the columns of now; those that they would have where none was changed by id so far."""
+    history = schema_history(table)
+    return history[-1] if history else first_version(in_files(table, table.stored_schema()))
+
+
+def in_files(table: HudiTable, schema: Schema) -> Schema:
+    """The columns with ids: those of files, meta columns included."""
+    return schema.with_meta() if table.config.populate_meta_fields else schema
+
+
+def ids_text(version: SchemaVersion, schema: Schema) -> str:
+    """A version as commits have it in their extra metadata."""
+    return json.dumps(version_document(version, schema), separators=(",", ":"), ensure_ascii=False)
+
+
+def _ids_text(table: HudiTable, commit: Instant) -> str | None:
+    extra = table.commit_metadata(commit).extra_metadata
+    return next((extra[key] for key in LATEST_SCHEMA_KEYS if extra.get(key)), None)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from skep_table.basefile import ValueFilters
-from skep_table.errors import SchemaError, UnsupportedError
+from skep_table.errors import SchemaError
 from skep_table.options import Options
 from skep_table.schema.arrow import from_arrow, to_arrow
 from skep_table.schema.exact import Casts
@@ -17,7 +17,6 @@ from skep_table.schema.policy import OPERATION_FIELD, SchemaPolicy
 from skep_table.schema.reconcile import check_fixed, reconcile
 from skep_table.schema.types import META_FIELDS, OPERATION, DoubleType, Field, FloatType, Schema, StringType
 from skep_table.schema.untyped import DROP_UNTYPED, typed
-from skep_table.slices.history import schema_history
 from skep_table.table import HudiTable
 from skep_table.write.conform import plain_schema
 from skep_table.write.operation import Traits
@@ -60,7 +59,7 @@ class Arriving:
 
 
 def columns_of_rows(table: HudiTable, arriving: Arriving, casts: Casts, options: Options) -> Columns:
-    """Of rows with their content: the table's columns, evolved as the options allow. SchemaError, UnsupportedError."""
+    """Of rows with their content: the table's columns, evolved as the options allow. SchemaError."""
     stored = arriving.stored
     incoming = _with_operation(from_arrow(arriving.given, stored.name, stored.namespace), options)
     # paths are made of a dropped column as it arrives: what it is read back as does not matter
@@ -68,7 +67,6 @@ def columns_of_rows(table: HudiTable, arriving: Arriving, casts: Casts, options:
     _refuse_floats(dropped)
     before = table.without_dropped(stored)
     in_files = reconcile(before, table.without_dropped(incoming), SchemaPolicy.of(options), casts)
-    _refuse_new_columns_without_id(table, to_arrow(before), to_arrow(in_files))
     ValueFilters.of(options).check(to_arrow(in_files.with_meta()))
     keyed = to_arrow(replace(in_files, fields=in_files.fields + dropped.fields))
     return Columns(table.with_dropped(in_files), in_files, keyed)
@@ -89,23 +87,6 @@ def columns_of_deletes(table: HudiTable, arriving: Arriving, fields: Sequence[st
     check_fixed(in_files, found, tuple(fields))
     _refuse_floats(found.select(tuple(name for name in dropped if name in found)))
     return Columns(stored, in_files, keyed)
-
-
-def _refuse_new_columns_without_id(table: HudiTable, stored: pa.Schema, wanted: pa.Schema) -> None:
-    """Where Hudi gave the columns ids, it reads no columns without one."""
-    changed = [
-        field.name
-        for field in wanted
-        if stored.get_field_index(field.name) < 0 or stored.field(field.name).type != field.type
-    ]
-    if changed and schema_history(table):
-        raise UnsupportedError(
-            f"table {table.config.name}: Hudi keeps its columns by id (schema on read), a write can't add or change"
-            f" {', '.join(changed)}",
-            hint="ALTER TABLE in a Hudi session",
-            table=table.config.name,
-            column=changed[0],
-        )
 
 
 def _with_operation(schema: Schema, options: Options) -> Schema:

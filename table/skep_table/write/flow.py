@@ -19,8 +19,9 @@ from skep_table.errors import CommitConflictError, InexactValueError, InputError
 from skep_table.hooks import CommitHook, Committed
 from skep_table.names import DEFAULT_PARTITION
 from skep_table.schema.avro import avro_text
+from skep_table.schema.change import ColumnChange
 from skep_table.schema.types import Schema
-from skep_table.slices.history import schema_with_ids
+from skep_table.slices.history import ids_of_commit, schema_with_ids
 from skep_table.table import HudiTable
 from skep_table.table_config import load_table_config, update_table_config
 from skep_table.timeline.metadata import CommitMetadata, WriteOperation
@@ -132,19 +133,39 @@ class TableWriter:
         Later snapshots don't contain them, and a clean deletes the files.
         """
 
+        return self._without_rows(
+            WriteOperation.DELETE_PARTITION, lambda table, label: self._drop(table, partitions, label), **how
+        )
+
+    def alter(self, changes: Sequence[ColumnChange], **how: Unpack[How]) -> WriteResult:
+        """Renames, drops, adds, moves or retypes columns by their ids; files stay as they are.
+
+        SchemaError and InputError, with the column, for a change that Hudi refuses.
+        """
+        from skep_table.write.alter import commit_changes
+
+        return self._without_rows(
+            WriteOperation.ALTER_SCHEMA, lambda table, label: commit_changes(table, changes, label), **how
+        )
+
+    def _without_rows(
+        self, operation: WriteOperation, attempt: Callable[[HudiTable, CommitLabel], WriteResult], **how: Unpack[How]
+    ) -> WriteResult:
+        """A commit that is tried again after conflicts, on the table as it is then."""
+
         def commit(table: HudiTable, label: CommitLabel) -> WriteResult:
             check_settings(table.config, table.storage.root, self._table.options)
-            self._table.options.check_operation(WriteOperation.DELETE_PARTITION.value.lower())
+            self._table.options.check_operation(operation.value.lower())
             tries = ConflictRetries(self._table.context)
             while True:
                 try:
-                    return self._drop(table, partitions, label)
+                    return attempt(table, label)
                 except CommitConflictError as error:
                     table = table.reload()
                     label.check(table)
                     tries.again(error)
 
-        return self._once(WriteOperation.DELETE_PARTITION, commit, **how)
+        return self._once(operation, commit, **how)
 
     def partitions_of(self, frame: object) -> list[str]:
         """The paths of the partitions that the rows of `frame` belong to."""
@@ -391,7 +412,7 @@ class TableWriter:
             metadata = CommitMetadata(
                 operation_type=operation,
                 extra_metadata={
-                    **schema_with_ids(table),
+                    **ids_of_commit(table, table.without_dropped(schema), transaction.instant.requested_time),
                     **label.extra,
                     "schema": avro_text(table.without_dropped(schema)),
                 },
@@ -410,7 +431,8 @@ class TableWriter:
         label: CommitLabel,
         replaced: Mapping[str, tuple[str, ...]] | None = None,
     ) -> WriteResult:
-        extra = {**schema_with_ids(transaction.table), **label.extra}
+        time = transaction.instant.requested_time
+        extra = {**ids_of_commit(transaction.table, plan.in_files, time), **label.extra}
         metadata = replace(commit_metadata(plan, results, extra), partition_to_replace_file_ids=replaced)
         errors = sum(stat.total_write_errors for stat in metadata.stats)
         if errors and not self._table.options.value(COMMIT_ON_ERRORS):
@@ -477,7 +499,7 @@ def _plan_is_outdated(before: HudiTable, now: HudiTable) -> bool:
         return True
     if before.timeline.data().completed().last() == now.timeline.data().completed().last():
         return False
-    return before.schema() != now.schema()
+    return before.schema() != now.schema() or schema_with_ids(before) != schema_with_ids(now)
 
 
 def _settings(table: HudiTable) -> dict[str, str]:

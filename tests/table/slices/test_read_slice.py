@@ -237,10 +237,14 @@ def test_renamed_columns_are_found_in_older_files(made):
     hand.base([{"id": "a", "ts": 1, "w": "a1"}, {"id": "b", "ts": 1, "w": "b1"}], schema=old)
     hand.log(hand.data(2, [{"id": "b", "ts": 2, "w": "b2"}], schema=old))
     hand.commit(2, schema=old)
+    hand.commit(3, extra={"latest_schema": json.dumps(version(hand.instant(3), "v"))})
     hand.log(hand.data(4, [row("c", 4, "c4")]))
     hand.commit(4, extra={"latest_schema": json.dumps(version(hand.instant(3), "v"))})
     history = json.dumps({"schemas": [version(hand.instant(3), "v"), version(0, "w")]})
     hand.storage.replace_atomic(f".hoodie/.schema/{hand.instant(3)}.schemacommit", history.encode())
+    # that of a change which never completed
+    wrong = json.dumps({"schemas": [version(hand.instant(5), "u"), version(0, "v")]})
+    hand.storage.replace_atomic(f".hoodie/.schema/{hand.instant(5)}.schemacommit", wrong.encode())
     assert values(hand) == {"a": "a1", "b": "b2", "c": "c4"}
 
 

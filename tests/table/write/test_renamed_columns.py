@@ -10,7 +10,6 @@ import pyarrow as pa
 import pytest
 
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.errors import UnsupportedError
 from skep_table.options import Options
 from skep_table.query import read
 from skep_table.schema.arrow import from_arrow
@@ -109,10 +108,19 @@ def test_commits_pass_the_columns_ids_on(renamed: HudiTable) -> None:
     assert latest_schema(renamed) == before
 
 
-def test_columns_with_ids_are_changed_by_hudi_alone(renamed: HudiTable) -> None:
+def test_columns_that_a_write_adds_get_ids_of_their_own(renamed: HudiTable) -> None:
     wider = rows(AFTER, ("b", 2, "b2")).append_column("new", pa.array([1], pa.int64()))
-    before = len(renamed.reload().timeline.instants)
-    with pytest.raises(UnsupportedError, match="new"):
-        LocalWriter(renamed).upsert(wider)
-    assert len(renamed.reload().timeline.instants) == before
-    assert values(renamed) == {"a": "a1", "b": "b1", "c": "c1"}
+    LocalWriter(renamed).upsert(wider)
+    assert values(renamed) == {"a": "a1", "b": "b2", "c": "c1"}
+    found = latest_schema(renamed)
+    assert found is not None
+    fields = json.loads(found)["fields"]
+    ids = {field["name"]: field["id"] for field in fields}
+    assert {name: number for name, number in ids.items() if not name.startswith("_")} == {
+        "id": 0,
+        "ts": 1,
+        "v": 2,
+        "new": max(ids.values()),
+    }
+    assert len(set(ids.values())) == len(ids)
+    assert fields[-1]["type"] == "long"

@@ -1,0 +1,80 @@
+"""CALL: Hudi's procedures, by its names, with its arguments and result columns; one module for each subject."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from skep_sql.answer import Answer, answer
+from skep_sql.bind import Scope
+from skep_sql.names import nearest
+from skep_sql.procedures import commits, copies, files, metadata, others, savepoints, services
+from skep_sql.procedures.contract import REQUIRED, Context, Procedure
+from skep_sql.procedures.refused import REFUSED
+from skep_sql.settings import Settings
+from skep_sql.statements import Call
+from skep_table.errors import InputError, UnsupportedError
+
+PROCEDURES: Final[Mapping[str, Procedure]] = {
+    **commits.PROCEDURES,
+    **savepoints.PROCEDURES,
+    **services.PROCEDURES,
+    **files.PROCEDURES,
+    **metadata.PROCEDURES,
+    **copies.PROCEDURES,
+    **others.PROCEDURES,
+}
+
+
+def call(statement: Call, scope: Scope, settings: Settings) -> Answer:
+    """UnsupportedError for procedures of Hudi's that are not built, InputError for unknown ones and wrong arguments."""
+    found = PROCEDURES.get(statement.name)
+    if statement.name == "help":
+        found = others.help_about(PROCEDURES, REFUSED)
+    if found is None:
+        if statement.name in REFUSED:
+            raise UnsupportedError(f"procedure {statement.name} is not supported", hint=REFUSED[statement.name])
+        near = nearest(statement.name, PROCEDURES)
+        raise InputError(
+            f"there is no procedure {statement.name}",
+            hint=f"did you mean {near}?" if near else f"there are: {', '.join(sorted(PROCEDURES))}",
+            found=statement.name,
+        )
+    context = Context(scope, settings, _arguments(statement, found))
+    return answer(found.columns, found.run(context))
+
+
+def _arguments(statement: Call, procedure: Procedure) -> dict[str, Any]:
+    """By name, or by position. Unknown names are passed over, as Hudi does."""
+    if len(statement.arguments) > len(procedure.arguments):
+        raise InputError(
+            f"CALL {statement.name} takes {len(procedure.arguments)} arguments, found {len(statement.arguments)}"
+        )
+    given = {
+        each.name.lower(): value for each, value in zip(procedure.arguments, statement.arguments, strict=False)
+    } | dict(statement.named)
+    found = {}
+    for argument in procedure.arguments:
+        key = argument.name.lower()
+        value = given.get(key, argument.default)
+        if value is REQUIRED or (value is None and argument.default is REQUIRED):
+            raise InputError(f"CALL {statement.name}: argument {argument.name} is required", option=argument.name)
+        if (
+            key in given
+            and value is not None
+            and (not isinstance(value, argument.kind) or (argument.kind is int and isinstance(value, bool)))
+        ):
+            raise InputError(
+                f"CALL {statement.name}: argument {argument.name} is {value!r}",
+                option=argument.name,
+                found=type(value).__name__,
+                expected=argument.kind.__name__,
+            )
+        if not argument.built and value not in (None, argument.default):
+            raise UnsupportedError(
+                f"CALL {statement.name}: argument {argument.name} is not supported",
+                hint="name the table" if argument.name == "path" else None,
+                option=argument.name,
+            )
+        found[argument.name] = value
+    return found

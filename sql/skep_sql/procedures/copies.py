@@ -1,0 +1,148 @@
+"""Procedures that copy: rows into another table, a read under a name, instants into a folder."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from sqlglot import exp
+
+from skep_sql.bind import View
+from skep_sql.procedures.contract import (
+    INT,
+    TABLE,
+    TEXT,
+    Argument,
+    Context,
+    Procedure,
+    Rows,
+    columns,
+)
+from skep_table.errors import EntryExistsError, InputError
+from skep_table.query.sql import SqlDialect
+from skep_table.timeline.metadata import WriteOperation
+
+_QUERIES: Final = ("snapshot", "read_optimized", "incremental")
+_MODES: Final = ("append", "overwrite", "ignore", "errorifexists", "error")
+
+
+def _request(context: Context) -> dict[str, Any]:
+    """What is read, as of `Target.rows`."""
+    query = str(context["query_type"]).lower()
+    since, until, moment = (context[name] for name in ("begin_instance_time", "end_instance_time", "as_of_instant"))
+    if query not in _QUERIES:
+        raise InputError(f"query_type is {query!r}", option="query_type", found=query, expected=", ".join(_QUERIES))
+    if query == "incremental":
+        if not since or not until:
+            raise InputError(
+                "an incremental query needs begin_instance_time and end_instance_time", option="begin_instance_time"
+            )
+        return {"query": query, "since": since, "until": until}
+    return {"query": query} if not moment else {"query": query, "as_of": moment}
+
+
+def _copy_to_table(context: Context) -> Rows:
+    name, mode = str(context["new_table"]), str(context["save_mode"]).lower()
+    if mode not in _MODES:
+        raise InputError(f"save_mode is {mode!r}", option="save_mode", found=mode, expected=", ".join(_MODES))
+    rows = context.target.rows(**_request(context)).to_arrow()
+    chosen = [part.strip() for part in str(context["columns"] or "").split(",") if part.strip()]
+    data = rows.select(chosen or [each for each in rows.schema.names if not each.startswith("_hoodie_")])
+    catalog = context.scope.catalog
+    there = catalog.facts(name) is not None
+    if there and mode in ("error", "errorifexists"):
+        raise EntryExistsError(f"table {name} already exists", option="save_mode")
+    if there and mode == "ignore":
+        return [[0]]
+    if there:
+        operation = WriteOperation.INSERT_OVERWRITE_TABLE if mode == "overwrite" else WriteOperation.INSERT
+        catalog.table(name).write(operation, data, context.settings.hoodie)
+    else:
+        made = catalog.create_table(name, data.schema, managed=True)
+        made.write(WriteOperation.BULK_INSERT, data, context.settings.hoodie)
+    return [[0]]
+
+
+def _copy_to_view(context: Context) -> Rows:
+    """A temporary view of the read; it reads the table again with each query, as a view does."""
+    views: Any = context.scope.views
+    name = str(context["view_name"]).lower()
+    if name in views and not context["replace"]:
+        raise EntryExistsError(f"temporary view {name} already exists", hint="replace => true")
+    request, table = _request(context), context.full_name
+    if "as_of" in request:
+        source = f"`{table.replace('.', '`.`')}` TIMESTAMP AS OF '{request['as_of']}'"
+    else:
+        arguments = [table, *request.values()]
+        source = f"hudi_query({', '.join(repr(each) for each in arguments)})"
+    query: Any = exp.maybe_parse(f"SELECT * FROM {source}", dialect=SqlDialect)
+    views[name] = View(query)
+    return [[0]]
+
+
+def _export(context: Context) -> Rows:
+    """The newest completed instants, each in a file with its name. Plans and metadata in Avro are written as JSON."""
+    table, folder = context.target.hudi, Path(str(context["local_folder"]))
+    if not folder.is_dir():
+        raise InputError(f"{folder} is not a folder", option="local_folder", found=str(folder))
+    wanted = {name.strip() for name in str(context["actions"]).split(",")}
+    found = [instant for instant in table.timeline.completed().instants if instant.action.value in wanted]
+    if context["desc"]:
+        found.reverse()
+    limit = context["limit"]
+    chosen = found[:limit] if limit >= 0 else found
+    for instant in chosen:
+        content = table.plan(instant)
+        data = table.storage.read(table.layout.path(instant))
+        if content is not None:
+            data = json.dumps(dataclasses.asdict(content), default=dict, indent=1).encode()
+        (folder / f"{instant.requested_time}.{instant.action.value}").write_bytes(data)
+    return [[f"Exported {len(chosen)} Instants to {folder}"]]
+
+
+_READ: Final = (
+    Argument("begin_instance_time", str, ""),
+    Argument("end_instance_time", str, ""),
+    Argument("as_of_instant", str, ""),
+)
+
+PROCEDURES: Final[Mapping[str, Procedure]] = {
+    "copy_to_table": Procedure(
+        (
+            TABLE,
+            Argument("query_type", str, "snapshot"),
+            Argument("new_table"),
+            *_READ,
+            Argument("save_mode", str, "overwrite"),
+            Argument("columns", str, ""),
+        ),
+        columns(INT, "status"),
+        _copy_to_table,
+    ),
+    "copy_to_temp_view": Procedure(
+        (
+            TABLE,
+            Argument("query_type", str, "snapshot"),
+            Argument("view_name"),
+            *_READ,
+            Argument("replace", bool, False),
+            Argument("global", bool, False, built=False),
+        ),
+        columns(INT, "status"),
+        _copy_to_view,
+    ),
+    "export_instants": Procedure(
+        (
+            TABLE,
+            Argument("local_folder"),
+            Argument("limit", int, -1),
+            Argument("actions", str, "clean,commit,deltacommit,rollback,savepoint,restore"),
+            Argument("desc", bool, False),
+        ),
+        columns(TEXT, "export_detail"),
+        _export,
+    ),
+}

@@ -1,0 +1,36 @@
+"""Hudi's other procedures: known by name, each with the reason why it is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+_NO_METADATA: Final = "skep writes no metadata table yet"
+_NO_STATISTICS: Final = "column statistics of a metadata table are used by reads, not shown"
+_AUDIT: Final = "the audit of storage locks is Hudi's own; skep's commands show a lock and its history: skep lock"
+_VERSION: Final = "skep writes table version 6, which all of Hudi's releases since 0.14 read"
+_FSCK: Final = "skep does not repair tables; skep fsck shows what is wrong with one"
+
+REFUSED: Final[Mapping[str, str]] = {
+    "cleanup_audit_lock": _AUDIT,
+    "set_audit_lock": _AUDIT,
+    "show_audit_lock_status": _AUDIT,
+    "validate_audit_lock": _AUDIT,
+    "create_metadata_table": _NO_METADATA,
+    "init_metadata_table": _NO_METADATA,
+    "show_metadata_table_stats": "no metrics are kept of a metadata table",
+    "show_metadata_column_stats_overlap": _NO_STATISTICS,
+    "show_metadata_table_column_stats": _NO_STATISTICS,
+    "upgrade_table": _VERSION,
+    "downgrade_table": _VERSION,
+    "hdfs_parquet_import": "skep write reads Parquet files into a table",
+    "run_bootstrap": "bootstrapped tables are read and written, not made",
+    "partition_bucket_index_manager": "the number of buckets is the same in all partitions",
+    "run_rollback_inflight_tableservice": "CALL rollback_to_instant rolls a pending service back, too",
+    "repair_add_partition_meta": _FSCK,
+    "repair_corrupted_clean_files": _FSCK,
+    "repair_deduplicate": _FSCK,
+    "repair_migrate_partition_meta": _FSCK,
+    "repair_overwrite_hoodie_props": _FSCK,
+    "sync_validate": "skep sync check compares a table with its entry",
+}

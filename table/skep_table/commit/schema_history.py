@@ -1,0 +1,46 @@
+"""The history of a table's columns with their ids as a participant of each commit: a file of its own per commit."""
+
+from __future__ import annotations
+
+import json
+
+from skep_table.schema.history import LATEST_SCHEMA, first_version, version_document, with_version
+from skep_table.slices.history import history_files, history_path, in_files, newest_history
+from skep_table.table import HudiTable
+from skep_table.timeline.instant import Instant
+from skep_table.timeline.metadata import CommitMetadata
+
+
+class SchemaHistory:
+    """Writes the history before the instant completes; readers leave out the file of an instant that is not complete.
+
+    Hudi takes the newest file of the commits in the active timeline for the whole history: each commit of a table whose
+    columns have ids writes one, whether it changes the columns or not.
+    """
+
+    def prepare(self, table: HudiTable, instant: Instant, metadata: CommitMetadata) -> None:
+        """Nothing: other commits may change the columns until the lock is held."""
+
+    def commit(self, table: HudiTable, instant: Instant, metadata: CommitMetadata) -> None:
+        """Writes the file, and deletes those of archived commits; nothing for a table whose columns have no ids."""
+        latest = metadata.extra_metadata.get(LATEST_SCHEMA)
+        if latest is None:
+            return
+        files = history_files(table)
+        newest = newest_history(table, files)
+        if newest is None:
+            before = in_files(table, table.stored_schema())
+            history = with_version(None, version_document(first_version(before), before))
+        else:
+            history = table.storage.read(newest).decode()
+        text = with_version(history, json.loads(latest))
+        table.storage.replace_atomic(history_path(instant.requested_time), text.encode())
+        old = [path for time, path in files if table.timeline.is_archived(time) and path != newest]
+        if old:
+            table.storage.delete_many(old, durable=False)
+
+    def abort(self, table: HudiTable, instant: Instant) -> None:
+        """Deletes the file."""
+        path = history_path(instant.requested_time)
+        if any(path == found for _, found in history_files(table)):
+            table.storage.delete(path)

@@ -1,0 +1,51 @@
+"""A commit that changes a table's columns by their ids (schema on read) and has no rows; files stay as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from skep_table.commit.transaction import Transaction
+from skep_table.errors import UnsupportedError
+from skep_table.merge import MergeRule
+from skep_table.schema.avro import avro_text
+from skep_table.schema.change import ColumnChange, CommentColumn, FixedColumns, changed, changed_ids
+from skep_table.schema.history import LATEST_SCHEMA
+from skep_table.slices.history import current_version, ids_text, in_files, schema_history
+from skep_table.table import HudiTable
+from skep_table.timeline.metadata import CommitMetadata, WriteOperation
+from skep_table.write.idempotency import CommitLabel
+from skep_table.write.operation import data_action
+from skep_table.write.result import WriteResult
+
+
+def commit_changes(table: HudiTable, changes: Sequence[ColumnChange], label: CommitLabel) -> WriteResult:
+    """SchemaError and InputError for changes that Hudi refuses, CommitConflictError where others wrote meanwhile."""
+    now = table.reload()
+    changed(now.stored_schema(), changes, fixed_columns(now))  # refused before anything is on the timeline
+    with Transaction.begin(table, data_action(table)) as transaction:
+        table, time = transaction.table, transaction.instant.requested_time
+        label.check(table)
+        before = table.stored_schema()
+        after = changed(before, changes, fixed_columns(table))
+        whole = in_files(table, after)
+        version = changed_ids(current_version(table), in_files(table, before), changes, whole, int(time))
+        transaction.inflight(CommitMetadata(operation_type=WriteOperation.ALTER_SCHEMA))
+        extra = {**label.extra, "schema": avro_text(after)}
+        if schema_history(table) or not all(isinstance(change, CommentColumn) for change in changes):
+            extra[LATEST_SCHEMA] = ids_text(version, whole)
+        metadata = CommitMetadata(operation_type=WriteOperation.ALTER_SCHEMA, extra_metadata=extra)
+        instant = transaction.complete(metadata, label.check, label.participants)
+        return WriteResult(instant, transaction.committed or metadata, after, table=transaction.after)
+
+
+def fixed_columns(table: HudiTable) -> FixedColumns:
+    """UnsupportedError for a table whose files lack its partition columns: their places in the schema have no ids."""
+    config = table.config
+    if config.dropped_columns:
+        raise UnsupportedError(
+            f"table {config.name}: its files are without the partition columns"
+            " (hoodie.datasource.write.drop.partition.columns); its columns can't be changed by id",
+            table=config.name,
+        )
+    ordering = MergeRule.of(config, table.options).ordering_fields
+    return FixedColumns(frozenset(config.record_key_fields), frozenset((*ordering, *config.partition_fields)))

@@ -1,0 +1,256 @@
+"""CALL: every procedure of Hudi's is carried out with its result columns, or refused by name with a reason.
+
+`hudi_procedures.txt` has a line for each: release where the two differ, name, arguments (`*` required, `=` default),
+result columns.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from skep.lake import Lake
+from skep_sql.procedures import PROCEDURES
+from skep_sql.procedures.contract import REQUIRED
+from skep_sql.procedures.refused import REFUSED
+from skep_table.errors import InputError, SkepError, UnsupportedError
+
+LINE = re.compile(r"^(?:(?P<release>[\d.]+) )?(?P<name>\w+)\((?P<arguments>.*)\) -> (?P<columns>.*)$")
+KNOWN = [
+    found.groupdict() for line in Path(__file__).with_name("hudi_procedures.txt").read_text().splitlines()
+    if (found := LINE.match(line))
+]  # fmt: skip
+
+
+def arguments_of(text: str) -> dict[str, tuple[bool, str]]:
+    """Name → whether it is required, and its type."""
+    found = {}
+    for part in re.split(r", (?=\w+[*:=,]|\w+$)", text):
+        match = re.match(r"(\w+)(?::(\w+))?(\*)?", part)
+        if match and match.group(1):
+            found[match.group(1)] = bool(match.group(3)), match.group(2) or "string"
+    return found
+
+
+def test_all_of_hudis_are_known() -> None:
+    names = {each["name"] for each in KNOWN}
+    assert len(names) > 60
+    assert names == PROCEDURES.keys() | REFUSED.keys() | {"help"}
+    assert not PROCEDURES.keys() & REFUSED.keys()
+
+
+@pytest.mark.parametrize("name", sorted(PROCEDURES))
+def test_columns_and_arguments_are_hudis(name: str) -> None:
+    found = PROCEDURES[name]
+    releases = [each for each in KNOWN if each["name"] == name]
+    assert [column for column, _ in found.columns] in [each["columns"].split(", ") for each in releases]
+    ours = {argument.name: argument for argument in found.arguments}
+    theirs: dict[str, tuple[bool, str]] = {}
+    for each in releases:
+        theirs |= arguments_of(each["arguments"])
+    assert ours.keys() <= theirs.keys()
+    missing = theirs.keys() - ours.keys()
+    assert not missing, missing
+    kinds = {"string": str, "int": int, "bigint": int, "boolean": bool}
+    assert {key: argument.kind for key, argument in ours.items()} == {key: kinds[theirs[key][1]] for key in ours}
+
+
+@pytest.fixture
+def table(lake: Lake, database: str) -> str:
+    """Merge on read, two partitions; one row was updated into a log."""
+    name = f"{database}.t"
+    lake.sql(
+        f"CREATE TABLE {name} (id INT, v STRING, ts BIGINT, p STRING) USING hudi"
+        " TBLPROPERTIES (primaryKey='id', preCombineField='ts', type='mor') PARTITIONED BY (p)"
+    )
+    lake.sql(f"INSERT INTO {name} VALUES (1, 'a', 1, 'x'), (2, 'b', 1, 'y')")
+    lake.sql(f"UPDATE {name} SET v = 'aa', ts = 2 WHERE id = 1")
+    return name
+
+
+def rows(lake: Lake, text: str) -> list[dict[str, Any]]:
+    return list(lake.sql(f"CALL {text}").to_arrow().to_pylist())
+
+
+def test_procedures_answer(lake: Lake, table: str, database: str, tmp_path: Path) -> None:
+    commits = rows(lake, f"show_commits('{table}')")
+    assert [each["action"] for each in commits] == ["deltacommit", "deltacommit"]
+    newest = commits[0]["commit_time"]
+    (all_of_x, _) = sorted(rows(lake, f"show_fsview_all(table => '{table}')"), key=lambda row: row["partition"])
+    assert (all_of_x["partition"], all_of_x["num_delta_files"]) == ("p=x", 1)
+    assert all_of_x["total_delta_file_size"] > 0
+    assert rows(lake, f"show_fsview_all(table => '{table}', path_regex => 'p=y')")[0]["num_delta_files"] == 0
+    (latest,) = rows(lake, f"show_fsview_latest(table => '{table}', partition_path => 'p=x')")
+    assert latest["delta_size_compaction_scheduled"] == latest["total_delta_file_size"] > 0
+    assert latest["delta_size_compaction_unscheduled"] == 0
+    sizes = rows(lake, f"stats_file_sizes(table => '{table}')")
+    assert [(row["commit_time"], row["num_files"]) for row in sizes] == [(commits[1]["commit_time"], 2), ("ALL", 2)]
+    assert rows(lake, f"stats_wa(table => '{table}')")[-1]["commit_time"] == "Total"
+    (block,) = rows(lake, f"show_logfile_metadata(table => '{table}', log_file_path_pattern => '*.log.*')")
+    assert (block["instant_time"], block["record_count"], block["block_type"]) == (newest, 1, "AVRO_DATA_BLOCK")
+    assert json.loads(block["header_metadata"])["INSTANT_TIME"] == newest
+    (record,) = rows(lake, f"show_logfile_records(table => '{table}', log_file_path_pattern => '*.log.*')")
+    assert json.loads(record["records"])["v"] == "aa"
+    with pytest.raises(InputError, match=r"no log file"):
+        rows(lake, f"show_logfile_metadata(table => '{table}', log_file_path_pattern => 'none')")
+    properties = {
+        row["key"]: row["value"] for row in rows(lake, f"show_table_properties(table => '{table}', limit => 99)")
+    }
+    assert properties["hoodie.table.recordkey.fields"] == "id"
+    location = lake.table(table).path.removeprefix("file:")
+    assert rows(lake, f"show_invalid_parquet(path => '{location}')") == []
+    (Path(location) / "p=x" / "broken.parquet").write_bytes(b"PAR1 no file PAR1")
+    assert [row["path"].rpartition("/")[2] for row in rows(lake, f"show_invalid_parquet('{location}')")] == [
+        "broken.parquet"
+    ]
+    (Path(location) / "p=x" / "broken.parquet").unlink()
+    (folder,) = rows(lake, f"show_fs_path_detail(path => '{location}/p=x')")
+    assert folder["file_num"] == 3
+    (compared,) = rows(lake, f"commits_compare(table => '{table}', path => '{location}')")
+    assert "0 commits" in compared["compare_detail"]
+    exported = tmp_path / "exported"
+    exported.mkdir()
+    rows(lake, f"export_instants(table => '{table}', local_folder => '{exported}')")
+    assert sorted(path.name for path in exported.iterdir()) == [
+        f"{row['commit_time']}.deltacommit" for row in commits[::-1]
+    ]
+    with pytest.raises(InputError, match="metadata table"):
+        rows(lake, f"validate_metadata_table_files(table => '{table}')")
+    assert rows(lake, f"show_bootstrap_mapping(table => '{table}')") == []
+
+
+def test_services_are_run(lake: Lake, table: str) -> None:
+    (compacted,) = rows(
+        lake,
+        f"run_compaction(op => 'scheduleAndExecute', table => '{table}',"
+        " options => 'hoodie.compact.inline.max.delta.commits=1')",
+    )
+    assert compacted["state"] == "COMPLETED"
+    assert rows(lake, f"show_compaction('{table}')") == [compacted]
+    (planned,) = rows(
+        lake, f"run_clustering(table => '{table}', op => 'schedule', order => 'v', predicate => \"p = 'x'\")"
+    )
+    assert (planned["input_group_size"], planned["state"], planned["involved_partitions"]) == (1, "REQUESTED", "*")
+    (done,) = rows(lake, f"run_clustering(table => '{table}', op => 'execute', show_involved_partition => true)")
+    assert (done["timestamp"], done["state"], done["involved_partitions"]) == (planned["timestamp"], "COMPLETED", "p=x")
+    assert rows(lake, f"show_clustering(table => '{table}', show_involved_partition => true)") == [done]
+    for wrong in ("op => 'rubbish'", "predicate => 'id = 1'", "partition_regex_pattern => 'x'"):
+        with pytest.raises(SkepError):
+            rows(lake, f"run_clustering(table => '{table}', {wrong})")
+    (cleaned,) = rows(lake, f"run_clean(table => '{table}', retain_commits => 1)")
+    assert cleaned["total_files_deleted"] > 0
+    (shown,) = rows(lake, f"show_cleans(table => '{table}')")
+    assert (shown["start_clean_time"], shown["total_files_deleted"]) == (
+        cleaned["start_clean_time"],
+        cleaned["total_files_deleted"],
+    )
+    (plan,) = rows(lake, f"show_clean_plans(table => '{table}')")
+    assert (plan["plan_time"], plan["policy"], plan["state"]) == (
+        shown["clean_time"],
+        "KEEP_LATEST_COMMITS",
+        "COMPLETED",
+    )
+    files = [row for row in rows(lake, f"show_cleans_metadata(table => '{table}')") if row["success_delete_files"]]
+    assert sum(row["success_delete_files"] for row in files) == cleaned["total_files_deleted"]
+    deleted = next(
+        iter(
+            lake.table(table)
+            .hudi.plan(lake.table(table).hudi.timeline.completed().instants[-1])
+            .partition_metadata.values()
+        )
+    )  # type: ignore[union-attr]
+    name = deleted.success_delete_files[0].rpartition("/")[2]
+    (status,) = rows(
+        lake, f"show_file_status(table => '{table}', partition => '{deleted.partition_path}', file => '{name}')"
+    )
+    assert (status["status"], status["action"], status["instant"]) == ("DELETED", "clean", shown["clean_time"])
+    assert rows(
+        lake, f"archive_commits(table => '{table}', min_commits => 2, max_commits => 3, retain_commits => 1)"
+    ) == [{"result": 0}]
+    archived = rows(lake, f"show_archived_commits(table => '{table}')")
+    active = rows(lake, f"show_commits(table => '{table}')")
+    assert archived
+    assert not {row["commit_time"] for row in archived} & {row["commit_time"] for row in active}
+    assert len(rows(lake, f"show_archived_commits_metadata(table => '{table}')")) >= len(archived)
+    assert rows(lake, f"run_ttl(table => '{table}', retain_days => 1)") == []
+
+
+def test_rollbacks_are_shown(lake: Lake, table: str) -> None:
+    newest = rows(lake, f"show_commits('{table}')")[0]["commit_time"]
+    assert rows(lake, f"delete_marker(table => '{table}', instant_time => '{newest}')") == [
+        {"delete_marker_result": True}
+    ]
+    rows(lake, f"rollback_to_instant(table => '{table}', instant_time => '{newest}')")
+    (found,) = rows(lake, f"show_rollbacks(table => '{table}')")
+    assert found["rollback_instant"] == newest
+    details = rows(lake, f"show_rollback_detail(table => '{table}', instant_time => '{found['instant']}')")
+    assert len(details) == found["total_files_deleted"]
+    assert all(row["rollback_instant"] == newest and row["succeeded"] for row in details)
+    with pytest.raises(InputError, match="no rollback"):
+        rows(lake, f"show_rollback_detail(table => '{table}', instant_time => '1')")
+
+
+def test_copies(lake: Lake, table: str, database: str) -> None:
+    first = rows(lake, f"show_commits('{table}')")[1]["commit_time"]
+    assert rows(lake, f"copy_to_table(table => '{table}', new_table => '{database}.copy')") == [{"status": 0}]
+    assert sorted(row["v"] for row in lake.table(f"{database}.copy").read(columns=["v"]).to_arrow().to_pylist()) == [
+        "aa",
+        "b",
+    ]
+    rows(lake, f"copy_to_table(table => '{table}', new_table => '{database}.copy', as_of_instant => '{first}')")
+    assert sorted(lake.table(f"{database}.copy").read().to_arrow()["v"].to_pylist()) == ["a", "b"]
+    rows(lake, f"copy_to_table(table => '{table}', new_table => '{database}.copy', save_mode => 'append')")
+    assert lake.table(f"{database}.copy").read().count() == 4
+    with pytest.raises(SkepError, match="already exists"):
+        rows(lake, f"copy_to_table(table => '{table}', new_table => '{database}.copy', save_mode => 'error')")
+    assert rows(lake, f"copy_to_temp_view(table => '{table}', view_name => 'shown')") == [{"status": 0}]
+    with pytest.raises(SkepError, match="already exists"):
+        rows(lake, f"copy_to_temp_view(table => '{table}', view_name => 'shown')")
+
+
+def test_others_are_refused_with_a_reason(lake: Lake, table: str) -> None:
+    for name, reason in REFUSED.items():
+        with pytest.raises(UnsupportedError, match=name) as caught:
+            lake.sql(f"CALL {name}(table => '{table}')")
+        assert caught.value.hint == reason
+    with pytest.raises(UnsupportedError, match="path"):
+        lake.sql(f"CALL show_clustering(table => '{table}', path => '/somewhere')")
+
+
+def test_help(lake: Lake) -> None:
+    (known,) = lake.sql("CALL help()").to_arrow()["result"].to_pylist()
+    assert "run_clean" in known.split("\n")
+    (one,) = lake.sql("CALL help(cmd => 'show_commits')").to_arrow()["result"].to_pylist()
+    assert one.startswith("show_commits(table: string, limit: int = 10) -> commit_time, ")
+    assert isinstance(lake.sql("CALL help('run_bootstrap')").to_arrow(), pa.Table)
+
+
+def test_required_arguments_have_no_default() -> None:
+    for name, procedure in PROCEDURES.items():
+        required = [argument.name for argument in procedure.arguments if argument.default is REQUIRED]
+        theirs = [arguments_of(each["arguments"]) for each in KNOWN if each["name"] == name]
+        more = {"table"} if any("path" in each for each in theirs) else set()
+        assert any({key for key, (needed, _) in each.items() if needed} | more >= set(required) for each in theirs), (
+            name
+        )
+
+
+def test_table_functions_show_timeline_and_files(lake: Lake, table: str) -> None:
+    functions = lake._statements().session.scope.functions
+    catalog = lake._statements().session.catalog
+    timeline = functions["hudi_query_timeline"](catalog, (table, "true")).to_pylist()
+    assert [(row["Action"], row["State"], row["Total_Records_Written"]) for row in timeline] == [
+        ("deltacommit", "COMPLETED", 2),
+        ("deltacommit", "COMPLETED", 1),
+    ]
+    files = functions["hudi_filesystem_view"](catalog, (table,)).to_pylist()
+    found = {row["Partition_Path"]: (row["Log_File_Count"], row["Log_File_Unscheduled"]) for row in files}
+    assert found == {"p=x": (1, 0), "p=y": (0, 0)}
+    assert all(row["Base_File_Size"] > 0 and row["Base_File_Path"].endswith(".parquet") for row in files)
+    with pytest.raises(InputError, match="maybe"):
+        functions["hudi_query_timeline"](catalog, (table, "maybe"))
