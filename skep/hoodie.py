@@ -35,7 +35,7 @@ from skep_table.timeline.instant import DATA_ACTIONS
 from skep_table.write.flow import TableWriter
 from skep_table.write.options import DUPLICATES_DROPPED, PARTITIONS_TO_DELETE
 from skep_table.write.result import WriteResult
-from skep_table.write.settings import TABLE_NAME, check_settings, spec_of
+from skep_table.write.settings import RECORD_KEY, TABLE_NAME, check_settings, spec_of
 
 
 class Operation(str, Enum):
@@ -155,9 +155,13 @@ class FrameWriter:
         """
         options = Options(self._options)
         options.check()
-        operation, frame = options.value(OPERATION), self._frame
+        frame = self._frame
         storage = open_storage(path, options)
         table = _existing(storage, options)
+        keyed = bool(options.value(RECORD_KEY) or (table is not None and table.config.record_key_fields))
+        if not keyed and not options.is_set(OPERATION):
+            options = options.with_values({OPERATION.key: Operation.INSERT.value})  # as Hudi does
+        operation = options.value(OPERATION)
         if table is not None:
             if self._mode is Mode.IGNORE:
                 return None

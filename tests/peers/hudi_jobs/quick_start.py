@@ -108,4 +108,10 @@ for kind in ("COPY_ON_WRITE", "MERGE_ON_READ"):
     )
     show(f"{kind} partition by", spark.read.load(f"{path}_2", format="hudi").select("uuid", "fare", "city"))
 
+for _ in range(2):
+    spark.createDataFrame(data, columns).limit(1).write.format("hudi").option("hoodie.table.name", "events").mode(
+        "append"
+    ).save(f"{folder}/events")
+show("without a key", spark.read.format("hudi").load(f"{folder}/events").select("uuid"))
+
 spark.stop()
