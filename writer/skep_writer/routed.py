@@ -574,7 +574,7 @@ def _change_property(kind: type, name: str, routed: Callable[[Any, Routes], Any]
 
     def get(self: Any) -> Any:
         routes = routes_of(self if kind is SparkSession else self.sparkSession)
-        return own.fget(self) if routes is None else routed(self, routes)
+        return own.__get__(self, type(self)) if routes is None else routed(self, routes)
 
     _change(kind, name, property(get, doc=own.__doc__))
 
