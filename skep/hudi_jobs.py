@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from functools import wraps
 from pathlib import Path
 from types import TracebackType
@@ -20,7 +19,6 @@ from skep_table.errors import (
     InputError,
     NotATableError,
     OptionError,
-    SkepError,
     TableExistsError,
     UnsupportedError,
 )
@@ -172,6 +170,8 @@ class HudiJobs:
     def save_as_table(self, frame: DataFrame, asked: Asked, name: str, batch: str | None = None) -> None:
         """See `Routes`. A new table is made as CREATE TABLE … AS makes it."""
         spark, mode = frame.sparkSession, (asked.mode or "error").lower()
+        parts = _parts(name)
+        name = ".".join(parts)
         statements = self._statements(spark)
         options = self._write_options(asked, spark)
         given = {key: options.pop(key) for key in list(options) if key.lower() in _SQL_NAMES}
@@ -179,8 +179,12 @@ class HudiJobs:
             text = _TYPES.get(str(value).lower(), value) if key.lower() == "type" else value
             options.setdefault(_SQL_NAMES[key.lower()], text)
         path = asked.options.get("path")
-        lake = self._lake_of(spark)
-        if statements.catalog.is_hudi(name.split(".")):
+        lake, is_there = statements.lake, statements.is_hudi(parts)
+        if not is_there or mode == "overwrite":
+            options.setdefault(HIVE_STYLE.key, True)
+            if OPERATION.key not in options and batch is None:
+                options[OPERATION.key] = Operation.BULK_INSERT.value
+        if is_there:
             if mode == "ignore":
                 return
             table = lake.table(name)
@@ -193,10 +197,7 @@ class HudiJobs:
         if spark.catalog.tableExists(name):
             raise TableExistsError(f"table {name} exists, and is no Hudi table", hint=f"DROP TABLE {name}", table=name)
         place = str(path) if path is not None else statements.catalog.location_of(name)
-        options.setdefault(TABLE_NAME.key, name.split(".")[-1].strip("`").lower())
-        options.setdefault(HIVE_STYLE.key, True)
-        if OPERATION.key not in options and batch is None:
-            options[OPERATION.key] = Operation.BULK_INSERT.value
+        options.setdefault(TABLE_NAME.key, parts[-1].lower())
         FrameWriter(frame).options(**options).mode(mode).save(place, batch_id=batch)
         lake.register(place, name)
 
@@ -257,12 +258,12 @@ class HudiJobs:
     @_alone
     def table(self, spark: SparkSession, name: str, options: Mapping[str, object]) -> DataFrame | None:
         """See `Routes`."""
-        statements = self._statements_if_any(spark)
-        if statements is None or not statements.concerns(_parts(name)):
+        statements = self._statements(spark)
+        if not statements.concerns(_parts(name)):
             return None
         if not options:
             return statements.run(f"SELECT * FROM {name}")
-        place = self._lake_of(spark).table(name).path
+        place = statements.lake.table(".".join(_parts(name))).path
         return rows_at(place, {**self._options, **options}, SparkHolder(spark)).to_spark()
 
     # -- names and statements
@@ -270,19 +271,12 @@ class HudiJobs:
     @_alone
     def is_hudi(self, spark: SparkSession, name: str) -> bool:
         """See `Routes`."""
-        statements = self._statements_if_any(spark)
-        return statements is not None and statements.concerns(_parts(name))
+        return self._statements(spark).concerns(_parts(name))
 
     @_alone
     def tables(self, spark: SparkSession, database: str | None) -> list[tuple[str, str]]:
         """See `Routes`."""
-        if self._statements_if_any(spark) is None:
-            return []
-        lake = self._lake_of(spark)
-        name = (database or lake.database).lower()
-        if name not in lake.metastore.databases():
-            return []
-        return [(name, entry.name) for entry in lake.entries(name)]
+        return self._statements(spark).tables(database)
 
     def drop_view(self, name: str) -> bool:
         """See `Routes`."""
@@ -290,15 +284,14 @@ class HudiJobs:
 
     @_alone
     def sql(self, spark: SparkSession, text: str, args: object) -> DataFrame | None:
-        """See `Routes`. The lake is not connected for statements that can't name one of its tables."""
+        """See `Routes`."""
         words = text.split(None, 1)
         if words and words[0].upper().rstrip(";") == "RESET":
             self._reset(spark, text)
             from skep_writer.routed import empty_frame
 
             return empty_frame(spark)
-        statements = self._statements(spark) if "hudi" in text.lower() else self._statements_if_any(spark)
-        return None if statements is None else statements.run(text, args)
+        return self._statements(spark).run(text, args)
 
     def _reset(self, spark: SparkSession, text: str) -> None:
         """RESET would also take the session's mark away."""
@@ -314,15 +307,18 @@ class HudiJobs:
         from skep.hudi_statements import Statements
 
         options = {key: value for key, value in self._options.items() if key.startswith("hoodie.")}
-        return Statements(spark, self._lake_of(spark), self._views, options)
+        return Statements(
+            spark, lambda: self._lake_of(spark), lambda: self._may_have_tables(spark), self._views, options
+        )
 
-    def _statements_if_any(self, spark: SparkSession) -> Statements | None:
-        """None while there can be no Hudi table to name: an embedded metastore that nobody has made."""
-        if self._given is None and self._made is None and not self._address(spark):
-            with suppress(SkepError):
-                if not (local_folder(_warehouse(spark)) / FOLDER).is_dir():
-                    return None
-        return self._statements(spark)
+    def _may_have_tables(self, spark: SparkSession) -> bool:
+        """False where the metastore would be an embedded one that nobody has made yet."""
+        if self._given is not None or self._made is not None or self._address(spark):
+            return True
+        try:
+            return (local_folder(_warehouse(spark)) / FOLDER).is_dir()
+        except InputError:  # a warehouse that has no embedded metastore
+            return False
 
     def _address(self, spark: SparkSession) -> str | None:
         from skep.config import load
@@ -366,7 +362,9 @@ def _is_hudis(name: str) -> bool:
 
 
 def _parts(name: str) -> list[str]:
-    return [part.strip().strip("`") for part in name.split(".")]
+    """Of a table's name, without Spark's own catalog before it."""
+    parts = [part.strip().strip("`") for part in name.split(".")]
+    return parts[1:] if len(parts) == 3 and parts[0].lower() == "spark_catalog" else parts
 
 
 def _warehouse(spark: SparkSession) -> str:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -13,7 +14,6 @@ from sqlglot import exp
 
 from skep.engines import LakeEngine, SparkEngine
 from skep.lake import Lake
-from skep.rows import Rows
 from skep.statements import LakeCatalog
 from skep.table import Table
 from skep_sql.answer import answer
@@ -43,13 +43,14 @@ from skep_sql.statements import (
     Use,
 )
 from skep_sync.planner import is_hudi
-from skep_table.errors import EntryExistsError, InputError, NoSuchTableError, UnsupportedError
+from skep_table.errors import EntryExistsError, InputError, NoSuchTableError, TableExistsError, UnsupportedError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _PROVIDERS: Final = ("hudi", "org.apache.hudi")
 _SETTINGS: Final = ("hoodie.", "spark.sql.storeAssignmentPolicy", "spark.sql.sources.partitionOverwriteMode")
+_CATALOG_KIND: Final = "spark.sql.catalogImplementation"
 _OF_SESSION: Final = "@session"  # the database, to the binder, of what is Spark's own
 _NAMED: Final = (AlterTable, Delete, Insert, Merge, Refresh, Truncate, Update)
 _QUOTED: Final = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`(?:[^`]|``)*`|--[^\n]*|/\*.*?\*/"""
@@ -77,6 +78,13 @@ class SessionTable:
         return self.spark.table(self.name)
 
 
+def is_of_spark(spark: SparkSession, parts: Sequence[str]) -> bool:
+    """Whether a name can't be a Hudi table's: it is a temporary view of Spark's, or has more than two parts."""
+    from skep_writer.routed import has_temporary_view
+
+    return len(parts) > 2 or (len(parts) == 1 and has_temporary_view(spark, parts[0]))
+
+
 class SessionCatalog(LakeCatalog):
     """The Hudi tables of a lake, and what else a Spark session has, in Spark's databases."""
 
@@ -86,17 +94,27 @@ class SessionCatalog(LakeCatalog):
         self._session = spark
 
     def is_hudi(self, parts: Sequence[str]) -> bool:
-        """Whether a name is a Hudi table's. Temporary views of Spark come first."""
-        from skep_writer.routed import has_temporary_view
+        """Whether a name is a Hudi table's. Temporary views of Spark come first.
 
-        if len(parts) > 2 or (len(parts) == 1 and has_temporary_view(self._session, parts[0])):
+        InputError for a name that Spark's own catalog has, too, for another table.
+        """
+        if is_of_spark(self._session, parts):
             return False
         try:
             full = self._full(".".join(parts))
         except InputError:  # no name that a metastore could hold
             return False
         entry = self._of.metastore.find_table(full.database, full.name)
-        return entry is not None and is_hudi(entry)
+        if entry is None or not is_hudi(entry):
+            return False
+        # a catalog in memory knows nothing of the metastore
+        if self._session.conf.get(_CATALOG_KIND) == "in-memory" and self._session.catalog.tableExists(str(full)):
+            raise InputError(
+                f"{full} is a table of Spark's own catalog, and a Hudi table at {entry.storage.location}",
+                hint="drop one of them, or rename it",
+                found=str(full),
+            )
+        return True
 
     def facts(self, name: str) -> EntryFacts | None:
         """What the metastore has of a Hudi table, or that Spark has something of this name."""
@@ -133,19 +151,41 @@ class SessionCatalog(LakeCatalog):
 
 
 class Statements:
-    """The statements of one session on the tables of one lake. `views` are temporary ones over Hudi tables."""
+    """The statements of one session on the tables of one lake. `views` are temporary ones over Hudi tables.
 
-    def __init__(self, spark: SparkSession, lake: Lake, views: dict[str, View], options: Mapping[str, str]) -> None:
+    `lake` connects it when it is first needed; `may_have_tables` is False while it can have none, and need not be
+    connected to know that a name is none of its tables.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        lake: Callable[[], Lake],
+        may_have_tables: Callable[[], bool],
+        views: dict[str, View],
+        options: Mapping[str, str],
+    ) -> None:
         from skep_writer.routed import has_temporary_view
 
-        lake.database = spark.catalog.currentDatabase().lower()
         self._spark = spark
-        self._lake = lake
+        self._connect = lake
+        self._may_have_tables = may_have_tables
         self._options = options
-        self.catalog = SessionCatalog(lake, spark)
         self._views = views
         for name in [each for each in views if has_temporary_view(spark, each)]:
             del views[name]  # one of Spark that was made later has the name now
+
+    @cached_property
+    def lake(self) -> Lake:
+        """The lake, with the session's database as its current one."""
+        lake = self._connect()
+        lake.database = self._spark.catalog.currentDatabase().lower()
+        return lake
+
+    @cached_property
+    def catalog(self) -> SessionCatalog:
+        """The lake's tables, and Spark's own."""
+        return SessionCatalog(self.lake, self._spark)
 
     def run(self, text: str, args: object = None, settings: Mapping[str, str] | None = None) -> DataFrame | None:
         """The answer; None for a statement that is Spark's. `settings` are for this statement."""
@@ -178,12 +218,11 @@ class Statements:
         """Whether a name is that of a Hudi table, or of a view over such tables."""
         if parts and parts[0].lower() == "spark_catalog":
             parts = parts[1:]
-        return (len(parts) == 1 and parts[0].lower() in self._views) or self.catalog.is_hudi(parts)
+        return (len(parts) == 1 and parts[0].lower() in self._views) or self.is_hudi(parts)
 
-    def table_rows(self, name: str) -> Rows:
-        """The rows of a Hudi table."""
-        found = self._lake.table(name, as_view=True)
-        return found.rows()
+    def is_hudi(self, parts: Sequence[str]) -> bool:
+        """Whether a name is a Hudi table's."""
+        return not is_of_spark(self._spark, parts) and self._may_have_tables() and self.catalog.is_hudi(parts)
 
     # -- which
 
@@ -198,12 +237,19 @@ class Statements:
                 self._views.pop(str(statement.name).lower(), None)
             return found
         if isinstance(statement, CreateTable):
-            query = statement.query
-            return self._writes_hudi(statement) or (query is not None and self._reads_hudi(query))
+            if self._writes_hudi(statement):
+                return True
+            if self.is_hudi(statement.name.parts):
+                raise TableExistsError(
+                    f"table {statement.name} exists, and is a Hudi table",
+                    hint=f"DROP TABLE {statement.name}",
+                    table=str(statement.name),
+                )
+            return statement.query is not None and self._reads_hudi(statement.query)
         if isinstance(statement, Drop):
             parts = statement.name.parts
             return {
-                "table": self.catalog.is_hudi(parts),
+                "table": self.is_hudi(parts),
                 "view": str(statement.name).lower() in self._views,
                 "database": bool(self._hudi_tables(str(statement.name))),
             }[statement.kind]
@@ -214,8 +260,8 @@ class Statements:
         if isinstance(statement, Use):
             return not self._spark.catalog.databaseExists(str(statement.name))
         if isinstance(statement, Insert):
-            return self.catalog.is_hudi(statement.name.parts) or self._reads_hudi(statement.query)
-        if isinstance(statement, Merge) and not self.catalog.is_hudi(statement.name.parts):
+            return self.is_hudi(statement.name.parts) or self._reads_hudi(statement.query)
+        if isinstance(statement, Merge) and not self.is_hudi(statement.name.parts):
             if self._reads_hudi(statement.source):
                 raise UnsupportedError(
                     f"MERGE INTO {statement.name}, which is no Hudi table, from a Hudi table is not supported",
@@ -224,7 +270,7 @@ class Statements:
                 )
             return False
         if isinstance(statement, _NAMED):
-            return self.catalog.is_hudi(statement.name.parts)
+            return self.is_hudi(statement.name.parts)
         if isinstance(statement, Unsupported):
             self._refuse_unread(text, f"{statement.what} is not supported", statement.hint)
         return False
@@ -235,14 +281,14 @@ class Statements:
         if statement.what == "tables":
             return bool(self._hudi_tables(str(statement.name) if statement.name else None))
         listed = statement.what in ("databases", "views")
-        return statement.name is not None and not listed and self.catalog.is_hudi(statement.name.parts)
+        return statement.name is not None and not listed and self.is_hudi(statement.name.parts)
 
     def _writes_hudi(self, statement: CreateTable | Insert) -> bool:
         if isinstance(statement, Insert):
-            return self.catalog.is_hudi(statement.name.parts)
+            return self.is_hudi(statement.name.parts)
         if statement.provider is not None:
             return statement.provider in _PROVIDERS
-        return statement.like is not None and self.catalog.is_hudi(statement.like.parts)
+        return statement.like is not None and self.is_hudi(statement.like.parts)
 
     def _reads_hudi(self, tree: exp.Query) -> bool:
         common = {each.alias.lower() for each in tree.find_all(exp.CTE)}
@@ -269,7 +315,7 @@ class Statements:
     def _session(self, more: Mapping[str, str]) -> Session:
         from skep_writer.routed import session_values
 
-        session = Session(self.catalog, LakeEngine(self._lake.spark_holder))
+        session = Session(self.catalog, LakeEngine(self.lake.spark_holder))
         session.views = self._views
         for key, value in {**self._options, **session_values(self._spark, *_SETTINGS), **more}.items():
             session.settings.set(key, value)
@@ -277,7 +323,7 @@ class Statements:
 
     def _answer(self, session: Session, tree: exp.Query) -> DataFrame:
         bound = session.bound(tree)
-        return SparkEngine(self._lake.spark_holder).frame(bound.query, bound.relations)
+        return SparkEngine(self.lake.spark_holder).frame(bound.query, bound.relations)
 
     def _frame(self, rows: pa.Table) -> DataFrame:
         from skep_writer import arrow_frame
@@ -314,24 +360,27 @@ class Statements:
         self._spark.catalog.dropTempView(name)
 
     def _hudi_tables(self, database: str | None) -> list[str]:
-        name = (database or self._lake.database).lower()
-        if name not in self._lake.metastore.databases():
+        if not self._may_have_tables():
             return []
-        return [entry.name for entry in self._lake.entries(name)]
+        name = (database or self.lake.database).lower()
+        if name not in self.lake.metastore.databases():
+            return []
+        return [entry.name for entry in self.lake.entries(name)]
 
     def _use(self, name: str) -> DataFrame | None:
         """A database that the lake has and Spark has not becomes one of Spark's."""
-        self._known_to_spark(name)
+        if self._may_have_tables():
+            self._known_to_spark(name)
         return None
 
     def _known_to_spark(self, name: str) -> None:
-        if not self._spark.catalog.databaseExists(name) and name.lower() in self._lake.metastore.databases():
+        if not self._spark.catalog.databaseExists(name) and name.lower() in self.lake.metastore.databases():
             location = self.catalog.database_facts(name.lower())["location"]
             self._spark.sql(f"CREATE DATABASE IF NOT EXISTS `{name}` LOCATION '{location}'")
 
     def _tables(self, statement: Show, text: str) -> DataFrame:
         """Spark's, and the Hudi tables that it does not list."""
-        database = (str(statement.name) if statement.name else self._lake.database).lower()
+        database = (str(statement.name) if statement.name else self.lake.database).lower()
         self._known_to_spark(database)
         listed = [(row[0], row[1], row[2]) for row in self._spark.sql(text).collect()]
         known = {name for _, name, _ in listed}
@@ -339,6 +388,11 @@ class Statements:
         listed += [row for row in more if _matches(row[1], statement.pattern)]
         columns = [("namespace", pa.string()), ("tableName", pa.string()), ("isTemporary", pa.bool_())]
         return self._frame(answer(columns, sorted(listed, key=lambda row: str(row[1]))).rows)
+
+    def tables(self, database: str | None) -> list[tuple[str, str]]:
+        """Database and name of the Hudi tables of a database, None for the current one."""
+        found = self._hudi_tables(database)
+        return [(database or self.lake.database, name) for name in found]
 
     def _drop_database(self, statement: Drop) -> DataFrame | None:
         """Its Hudi tables, by CASCADE; the rest of it is Spark's, where Spark knows it."""

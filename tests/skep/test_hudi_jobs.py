@@ -342,8 +342,10 @@ def test_statements_of_both(spark: Any, jobs: HudiJobs, database: str, tmp_path:
     ):
         with pytest.raises(UnsupportedError, match=f"Hudi table {name}"):
             spark.sql(text)
+    spark.sql(f"DELETE FROM {name} WHERE id IN (SELECT id FROM copy_of WHERE id = 1)")
     spark.sql("DROP TABLE copy_of")
-    spark.sql(f"DELETE FROM {name} WHERE id = 1")
+    with pytest.raises(TableExistsError, match="is a Hudi table"):
+        spark.sql(f"CREATE TABLE IF NOT EXISTS {name} (id INT) USING parquet")
     spark.sql("SET hoodie.spark.sql.insert.into.operation=insert")
     try:
         spark.sql(f"INSERT INTO {name} VALUES (2, 'twice', 1, 'mon')")
@@ -439,6 +441,65 @@ def test_streams_write_each_batch_once(spark: Any, jobs: HudiJobs, tmp_path: Pat
     assert ids(spark.table(f"{database}.ticks")) == [1, 2]
 
 
+# -- where the tables are
+
+
+@engine
+def test_a_metastore_is_started_when_it_is_needed(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    session = spark.newSession()
+    session.conf.set("spark.sql.catalog.spark_catalog", "org.apache.spark.sql.hudi.catalog.HoodieCatalog")
+    monkeypatch.setattr("skep.hudi_jobs._warehouse", lambda _: str(tmp_path / "warehouse"))
+    with skep.use_for_hudi(session):
+        assert session.sql("SELECT 1 AS one").first().one == 1
+        assert not session.catalog.tableExists("nothing")
+        assert not (tmp_path / "warehouse").exists()
+        session.sql(f"CREATE DATABASE IF NOT EXISTS apart LOCATION '{tmp_path}/apart'")
+        try:
+            make(session, "apart", "orders", 1)
+            assert ids(session.table("`spark_catalog`.`apart`.`orders`")) == [1]
+            session.sql("CREATE TABLE apart.plain USING parquet AS SELECT 1 AS id")
+            orders(session, 2).write.format("hudi").mode("append").saveAsTable("spark_catalog.apart.orders")
+            assert ids(session.sql("SELECT o.id FROM apart.orders o JOIN apart.plain p ON o.id = p.id")) == [1]
+            spark.sql(
+                f"CREATE TABLE apart.orders (id INT) USING parquet LOCATION '{tmp_path}/other'"
+            )  # by a session that is not concerned
+            with pytest.raises(InputError, match="of Spark's own catalog, and a Hudi table"):
+                session.table("apart.orders")
+            spark.sql("DROP TABLE apart.orders")
+        finally:
+            session.sql("DROP DATABASE apart CASCADE")
+
+
+HIVE_JOB = """
+import sys
+from pyspark.sql import SparkSession
+
+builder = SparkSession.builder.enableHiveSupport().config("spark.hadoop.hive.metastore.uris", sys.argv[1])
+spark = builder.config("spark.sql.warehouse.dir", "warehouse").getOrCreate()
+name = sys.argv[2]
+spark.sql(f"CREATE DATABASE {name}_own")
+spark.sql(f"USE {name}_own")
+spark.sql("CREATE TABLE h (id BIGINT, ts BIGINT) USING hudi TBLPROPERTIES (primaryKey = 'id', preCombineField = 'ts')")
+spark.sql("INSERT INTO h VALUES (1, 1), (2, 1)")
+spark.range(2, 4).write.saveAsTable("plain")
+shown = sorted(row.tableName for row in spark.sql("SHOW TABLES").collect())
+joined = [row.id for row in spark.sql("SELECT h.id FROM h JOIN plain p ON h.id = p.id").collect()]
+spark.sql("DROP TABLE h")
+left = sorted(row.tableName for row in spark.sql("SHOW TABLES").collect())
+spark.sql(f"USE default")
+spark.sql(f"DROP DATABASE {name}_own CASCADE")
+print("found", shown, joined, left)
+"""
+
+
+@engine
+def test_a_session_with_hive_uses_its_metastore(tmp_path: Path, metastore_server: Any, database: str) -> None:
+    (tmp_path / "job.py").write_text(HIVE_JOB)
+    done = run_program([sys.executable, "-m", "skep.run_job", "job.py", metastore_server.uri, database], tmp_path)
+    assert "found ['h', 'plain'] [2] ['plain']" in done.stdout, done.stderr[-3000:]
+
+
 # -- whole jobs
 
 
@@ -458,7 +519,6 @@ def test_a_job_runs_as_it_is(tmp_path: Path, way: str) -> None:
     from pyspark.find_spark_home import _find_spark_home
 
     import skep.run_job as runner
-    from skep_catalog.java import find_java
 
     job = tmp_path / "job.py"
     job.write_text(JOB)
@@ -466,14 +526,13 @@ def test_a_job_runs_as_it_is(tmp_path: Path, way: str) -> None:
     if way == "submit":
         submit = Path(_find_spark_home()) / "bin" / "spark-submit"
         program = [str(submit), "--master", "local[1]", "--conf", "spark.ui.enabled=false", str(runner.__file__)]
+    done = run_program([*program, str(job), str(tmp_path / "t")], tmp_path)
+    assert "__main__ [0, 1, 2]" in done.stdout, done.stderr[-3000:]
+
+
+def run_program(program: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    from skep_catalog.java import find_java
+
     environment = {**os.environ, "JAVA_HOME": str(find_java().home), "PYSPARK_PYTHON": sys.executable}
     environment |= {"PYSPARK_DRIVER_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
-    done = subprocess.run(
-        [*program, str(job), str(tmp_path / "t")],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert "__main__ [0, 1, 2]" in done.stdout, done.stderr[-3000:]
+    return subprocess.run(program, cwd=folder, env=environment, capture_output=True, text=True, check=False)
