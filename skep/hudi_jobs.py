@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import uuid
 from collections.abc import Callable, Mapping
 from functools import wraps
 from pathlib import Path
@@ -210,12 +211,14 @@ class HudiJobs:
             settings.setdefault(_INSERT_OPERATION, operation)
         verb = "OVERWRITE" if (asked.mode or "").lower() == "overwrite" else "INTO"
         words = " BY NAME" if by_name else ""
-        view = "skep_rows_to_insert"
+        view = f"skep_rows_{uuid.uuid4().hex}"  # threads of a job share the session
         frame.createOrReplaceTempView(view)
         try:
-            self._statements(spark).run(f"INSERT {verb} {name}{words} SELECT * FROM {view}", None, settings)
+            done = self._statements(spark).run(f"INSERT {verb} {name}{words} SELECT * FROM {view}", None, settings)
         finally:
             spark.catalog.dropTempView(view)
+        if done is None:
+            raise InputError(f"{name!r} is no name of a Hudi table", found=name, table=name)
 
     def _write_options(self, asked: Asked, spark: SparkSession) -> dict[str, Any]:
         """What the job has set. OptionError where partitionBy and Hudi's option differ."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -341,7 +342,7 @@ class Statements:
                 hint="without parentheses around it",
                 found=text,
             )
-        name = "skep_rows_of_statement"
+        name = f"skep_rows_{uuid.uuid4().hex}"  # threads of a job share the session
         self._answer(session, statement.query).createOrReplaceTempView(name)
         try:
             return self._spark.sql(f"{text[:at]}SELECT * FROM {name}")

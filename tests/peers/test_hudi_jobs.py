@@ -37,7 +37,7 @@ def run(job: str, folder: Path, *, hudi: bool) -> list[dict[str, Any]]:
         },
         capture_output=True,
         text=True,
-        timeout=500,
+        timeout=590,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-4000:]
