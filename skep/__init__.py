@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from skep.hoodie import load, maintain, open_table, write
+    from skep.hudi_jobs import HudiJobs, use_for_hudi
     from skep.lake import Lake, connect
     from skep.rows import Rows
     from skep.services.runner import ServiceWarning
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = [
     "Commit",
+    "HudiJobs",
     "Lake",
     "Rows",
     "ServiceWarning",
@@ -44,11 +46,13 @@ __all__ = [
     "maintain",
     "open_table",
     "register_source",
+    "use_for_hudi",
     "write",
 ]
 
 _HOMES = {
     "Commit": "skep.table",
+    "HudiJobs": "skep.hudi_jobs",
     "Lake": "skep.lake",
     "Rows": "skep.rows",
     "ServiceWarning": "skep.services.runner",
@@ -63,6 +67,7 @@ _HOMES = {
     "maintain": "skep.hoodie",
     "open_table": "skep.hoodie",
     "register_source": "skep.spark",
+    "use_for_hudi": "skep.hudi_jobs",
     "write": "skep.hoodie",
 }
 

@@ -35,7 +35,7 @@ from skep_table.timeline.instant import DATA_ACTIONS
 from skep_table.write.flow import TableWriter
 from skep_table.write.options import DUPLICATES_DROPPED, PARTITIONS_TO_DELETE
 from skep_table.write.result import WriteResult
-from skep_table.write.settings import TABLE_NAME, check_settings, spec_of
+from skep_table.write.settings import RECORD_KEY, TABLE_NAME, check_settings, spec_of
 
 
 class Operation(str, Enum):
@@ -77,9 +77,14 @@ class Mode(str, Enum):
 
 def load(path: str | os.PathLike[str], **options: object) -> Rows:
     """The rows of the Hudi table at `path`; `options` are those of Hudi's DataFrame reader."""
+    return rows_at(path, options, SparkHolder())
+
+
+def rows_at(path: str | os.PathLike[str], options: Mapping[str, object], spark: SparkHolder) -> Rows:
+    """The same for a session."""
     given = Options(options)
     given.check()
-    return Rows(HudiTable.open(path, given), ReadRequest.of(given), SparkHolder())
+    return Rows(HudiTable.open(path, given), ReadRequest.of(given), spark)
 
 
 def open_table(path: str | os.PathLike[str], **options: object) -> Table:
@@ -108,10 +113,11 @@ def write(frame: object) -> FrameWriter:
 
 
 class FrameWriter:
-    """Collects options and a mode; `save` writes."""
+    """Collects options and a mode; `save` writes. `services`: how services run, for a table that a lake has."""
 
-    def __init__(self, frame: object) -> None:
+    def __init__(self, frame: object, services: Services | None = None) -> None:
         self._frame = frame
+        self._given_services = services
         self._options: dict[str, object] = {}
         self._mode = Mode.ERROR
 
@@ -140,16 +146,22 @@ class FrameWriter:
             raise InputError(f"unknown mode {name!r}; there are: {known}", found=name) from None
         return self
 
-    def save(self, path: str | os.PathLike[str]) -> WriteResult | None:
+    def save(self, path: str | os.PathLike[str], *, batch_id: str | None = None) -> WriteResult | None:
         """Writes the frame as one commit. None when the mode is ignore and a table is there.
+
+        A `batch_id` that a commit already has makes the call a no-op.
 
         TableExistsError by the mode; TableMismatchError when the table at `path` contradicts the options.
         """
         options = Options(self._options)
         options.check()
-        operation, frame = options.value(OPERATION), self._frame
+        frame = self._frame
         storage = open_storage(path, options)
         table = _existing(storage, options)
+        keyed = bool(options.value(RECORD_KEY) or (table is not None and table.config.record_key_fields))
+        if not keyed and not options.is_set(OPERATION):
+            options = options.with_values({OPERATION.key: Operation.INSERT.value})  # as Hudi does
+        operation = options.value(OPERATION)
         if table is not None:
             if self._mode is Mode.IGNORE:
                 return None
@@ -160,7 +172,7 @@ class FrameWriter:
                     path=storage.root,
                 )
             if self._mode is Mode.OVERWRITE and operation not in _OVERWRITE_THEMSELVES:
-                return self._overwrite(storage, options)
+                return self._overwrite(storage, options, batch_id)
             check_settings(table.config, table.storage.root, options)
         else:
             if operation in _NEED_A_TABLE:
@@ -173,10 +185,13 @@ class FrameWriter:
             frame = held(frame, options)
             table = create_table(storage, _spec(options, frame), options)
             with removed_when_refused(table):
-                return _written(writer_for(frame, table, _services(table)), frame, options)
-        return _written(writer_for(frame, table, _services(table)), frame, options)
+                return _written(writer_for(frame, table, self._services(table)), frame, options, batch_id)
+        return _written(writer_for(frame, table, self._services(table)), frame, options, batch_id)
 
-    def _overwrite(self, storage: Storage, options: Options) -> WriteResult:
+    def _services(self, table: HudiTable) -> Services:
+        return self._given_services or _services(table)
+
+    def _overwrite(self, storage: Storage, options: Options, batch_id: str | None) -> WriteResult:
         """The old table is deleted when settings and rows were checked against the new one."""
         frame = held(self._frame, options)
         spec = _spec(options, frame)
@@ -188,7 +203,7 @@ class FrameWriter:
                 storage.delete_folder("")
                 stack.enter_context(removed_when_refused(create_table(storage, spec, options)))
 
-            return _written(writer_for(frame, table, _services(table), replace_table), frame, options)
+            return _written(writer_for(frame, table, self._services(table), replace_table), frame, options, batch_id)
 
 
 @contextmanager
@@ -207,16 +222,16 @@ def removed_when_refused(table: HudiTable, unregister: Callable[[], object] | No
         raise
 
 
-def _written(writer: TableWriter, frame: object, options: Options) -> WriteResult:
+def _written(writer: TableWriter, frame: object, options: Options, batch_id: str | None) -> WriteResult:
     operation = options.value(OPERATION)
     if operation is Operation.DELETE_PARTITION:
         named = options.value(PARTITIONS_TO_DELETE)
-        return writer.delete_partitions(named or writer.partitions_of(frame))
+        return writer.delete_partitions(named or writer.partitions_of(frame), batch_id=batch_id)
     if operation is Operation.UPSERT and options.value(DUPLICATES_DROPPED):
         operation = Operation.INSERT  # as Hudi does
     prepped = {"prepped": True} if options.value(PREPPED) and operation in _TAKE_PREPPED else {}
     call: Callable[..., WriteResult] = getattr(writer, operation.value)
-    return call(frame, **prepped)
+    return call(frame, batch_id=batch_id, **prepped)
 
 
 def _existing(storage: Storage, options: Mapping[str, str]) -> HudiTable | None:
