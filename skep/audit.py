@@ -10,10 +10,15 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 
+def state_folder() -> Path:
+    """`$XDG_STATE_HOME/skep`: what skep keeps for the user from one run to the next."""
+    state = os.environ.get("XDG_STATE_HOME")
+    return (Path(state) if state else Path.home() / ".local" / "state") / "skep"
+
+
 def audit_file() -> Path:
     """`$XDG_STATE_HOME/skep/audit.jsonl`."""
-    state = os.environ.get("XDG_STATE_HOME")
-    return (Path(state) if state else Path.home() / ".local" / "state") / "skep" / "audit.jsonl"
+    return state_folder() / "audit.jsonl"
 
 
 def note(what: str, **facts: object) -> Path:

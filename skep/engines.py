@@ -1,29 +1,51 @@
-"""Engines for the queries of statements: Spark, and DuckDB for queries that mean the same to both."""
+"""Engines for queries: Spark, and DuckDB in this process for queries that mean the same to both."""
 
 from __future__ import annotations
 
-import uuid
+import importlib.util
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass
+from enum import Enum
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import pyarrow as pa
 from sqlglot import exp
 
-from skep.rows import Rows
+from skep.rows import EMBEDDED_BYTES, Rows
 from skep.spark import SparkHolder
-from skep.sql import SqlResult
+from skep.sql import SparkResult, SqlResult, print_table
 from skep.sql_filters import filter_on
 from skep_sql.columns import names_used
-from skep_sql.meaning import differs
+from skep_sql.meaning import DiffersError, DuckQuery, duckdb_query
 from skep_sql.protocols import Relation
-from skep_table.errors import InputError
+from skep_sql.spark_types import spark_type
+from skep_table.errors import EnvironmentMissingError, InputError, UnsupportedError
 from skep_table.write.given import arrow_table, row_input
 
 if TYPE_CHECKING:
     import duckdb
     from pyspark.sql import DataFrame
+
+T = TypeVar("T")
+
+
+class EngineChoice(str, Enum):
+    """Who answers a query."""
+
+    AUTO = "auto"
+    DUCKDB = "duckdb"
+    SPARK = "spark"
+
+
+# Settings of Spark that change how fast a query is, not what it answers.
+_OF_SPEED: Final = (
+    *("adaptive.", "shuffle.", "files.", "execution.", "parquet.", "orc.", "warehouse.", "ui.", "session.timeZone"),
+    *("broadcastTimeout", "autoBroadcastJoinThreshold", "catalogImplementation"),
+)
 
 
 class LakeEngine:
@@ -37,39 +59,97 @@ class LakeEngine:
         self._spark = SparkEngine(spark)
         self._duckdb = DuckEngine()
 
-    def _of(self, query: exp.Query, relations: Mapping[str, Relation]) -> SparkEngine | DuckEngine:
-        if self._holder.is_started or not DuckEngine.is_there() or any(map(_is_spark, relations.values())):
-            return self._spark
-        if differs(query) is not None:
-            return self._spark
-        try:
-            self._duckdb.schema(query, relations)
-        except InputError:
-            return self._spark  # by Spark's rules it may be right, and its error is better
-        return self._duckdb
+    def why_spark(self, relations: Mapping[str, Relation]) -> str | None:
+        """What leaves all queries over these relations to Spark."""
+        if not DuckEngine.is_there():
+            return "DuckDB is not installed (pip install 'skep[duckdb]')"
+        if any(map(_is_spark, relations.values())):
+            return "it reads a Spark frame"
+        named = [key.removeprefix("spark.sql.") for key in self._holder.conf if key.startswith("spark.sql.")]
+        changed = [key for key in named if not key.startswith(_OF_SPEED)]
+        return f"spark.sql.{changed[0]} is set" if changed else None
+
+    def _answered(self, relations: Mapping[str, Relation], ask: Callable[[SparkEngine | DuckEngine], T]) -> T:
+        why = "a session runs" if self._holder.is_started else self.why_spark(relations)
+        if why is None:
+            try:
+                return ask(self._duckdb)
+            except LeftToSpark as error:
+                why = str(error)
+        with because(why):
+            return ask(self._spark)
 
     def schema(self, query: exp.Query, relations: Mapping[str, Relation]) -> pa.Schema:
         """See `Engine`."""
-        return self._of(query, relations).schema(query, relations)
+        return self._answered(relations, lambda engine: engine.schema(query, relations))
 
     def rows(self, query: exp.Query, relations: Mapping[str, Relation]) -> pa.Table:
         """See `Engine`."""
-        return self._of(query, relations).rows(query, relations)
+        return self._answered(relations, lambda engine: engine.rows(query, relations))
 
     def frame(self, query: exp.Query, relations: Mapping[str, Relation]) -> object:
         """See `Engine`."""
-        return self._of(query, relations).frame(query, relations)
+        return self._answered(relations, lambda engine: engine.frame(query, relations))
 
     def numbered(self, query: exp.Query, relations: Mapping[str, Relation], column: str) -> Relation:
         """See `Engine`."""
-        return self._of(query, relations).numbered(query, relations, column)
+        return self._answered(relations, lambda engine: engine.numbered(query, relations, column))
 
     def explained(self, query: exp.Query, relations: Mapping[str, Relation]) -> str:
         """See `Engine`. Spark's plan, where a session runs; none is started for it."""
         if self._holder.is_started:
-            return SqlResult(*self._spark.planned(query, relations)).explain()
-        reads = {id(each): each for each in reads_needed(query, relations).values() if isinstance(each, Rows)}
-        return "\n".join(str(rows.files_chosen()) for rows in reads.values())
+            return self.on_spark(query, relations).explain()
+        return "\n".join(str(rows.files_chosen()) for rows in _reads(reads_needed(query, relations)))
+
+    # -- queries of their own
+
+    def result(
+        self, query: exp.Query, relations: Mapping[str, Relation], engine: EngineChoice, most_bytes: int
+    ) -> SqlResult:
+        """The answer of a query, which is run when it is asked for rows. A session of the caller's wins over DuckDB.
+
+        By `engine` DUCKDB, UnsupportedError for a query that is not known to mean the same to Spark.
+        """
+        if engine is EngineChoice.SPARK:
+            return self.on_spark(query, relations)
+        why = "the lake was given a session" if self._holder.given is not None else None
+        if engine is EngineChoice.DUCKDB:
+            why = None
+        why = why or self.why_spark(relations)
+        found: DuckPlan | None = None
+        if why is None:
+            try:
+                found = self._duckdb.planned(query, relations)
+            except LeftToSpark as error:
+                why = str(error)
+        is_strict = engine is EngineChoice.DUCKDB
+        if found is None:
+            if is_strict:
+                raise UnsupportedError(
+                    f"the query is left to Spark: {why}", hint="leave out the engine, or name spark", found=why
+                )
+            return self.on_spark(query, relations, why)
+        return DuckResult(
+            found, lambda why: self.on_spark(query, relations, why), None if is_strict else most_bytes, is_strict
+        )
+
+    def on_spark(self, query: exp.Query, relations: Mapping[str, Relation], why: str | None = None) -> SparkResult:
+        """The answer as Spark gives it; the query is analysed now."""
+        with because(why):
+            return SparkResult(*self._spark.planned(query, relations))
+
+
+@contextmanager
+def because(why: str | None) -> Iterator[None]:
+    """Errors of a Spark that can't be had name the reason why it was needed."""
+    try:
+        yield
+    except EnvironmentMissingError as error:
+        if why is None:
+            raise
+        raise EnvironmentMissingError(
+            f"the query needs Spark ({why}), and {error.message}", hint=error.hint, missing="Spark"
+        ) from error
 
 
 class SparkEngine:
@@ -110,8 +190,7 @@ class SparkEngine:
         finally:
             for name in relations:  # the plan of the answer holds the frames themselves
                 session.catalog.dropTempView(name)
-        reads = {id(relation): relation for relation in needed.values() if isinstance(relation, Rows)}
-        return frame, tuple(reads.values())
+        return frame, tuple(_reads(needed))
 
     def numbered(self, query: exp.Query, relations: Mapping[str, Relation], column: str) -> Relation:
         """See `Engine`."""
@@ -129,25 +208,96 @@ class SparkEngine:
         return arrow_frame(self._holder.session, arrow_table(relation))
 
 
+class LeftToSpark(Exception):
+    """A query that DuckDB may answer in another way than Spark, or can't answer; the message is the reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class DuckPlan:
+    """A query for DuckDB, with the relations that it reads by their names in it."""
+
+    query: DuckQuery
+    relations: Mapping[str, Relation]
+
+    def bytes_read(self) -> int:
+        """About how many bytes of files are read. Lists the tables."""
+        return sum(rows.bytes_read() for rows in _reads(self.relations))
+
+    def scans(self) -> list[str]:
+        """How many files are read of each table."""
+        return [str(rows.files_chosen()) for rows in _reads(self.relations)]
+
+    def explained(self) -> str:
+        """DuckDB's plan. Reads nothing."""
+        with _connected(self.relations, empty=True) as connection:
+            found = connection.execute(f"EXPLAIN {self.query.text}").fetchall()
+        return "\n".join(row[1] for row in found)
+
+    def checked(self) -> DuckPlan:
+        """This plan. LeftToSpark where DuckDB does not take it."""
+        with _connected(self.relations, empty=True) as connection, _duckdb_errors():
+            connection.sql(self.query.text)
+        return self
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """The rows as they come, in the types of Spark's answer. LeftToSpark, where DuckDB fails for one."""
+        schema = self.query.schema
+        with _connected(self.relations) as connection, ThreadPoolExecutor(1) as thread:
+
+            def call(work: Callable[[], T]) -> T:
+                # DuckDB does not look for signals: Ctrl-C is taken here, and ends what runs there.
+                future = thread.submit(work)
+                try:
+                    return future.result()
+                except BaseException:
+                    while not future.done():  # an interrupt before the query runs has no effect
+                        connection.interrupt()
+                        wait([future], timeout=0.1)
+                    raise
+
+            with _duckdb_errors():
+                reader = call(lambda: _reader(connection.sql(self.query.text)))
+            while True:
+                with _duckdb_errors():
+                    batch = call(lambda: next(reader, None))
+                if batch is None:
+                    return
+                if batch.num_rows:
+                    yield pa.RecordBatch.from_arrays(
+                        [_as_spark(column, field.type) for column, field in zip(batch.columns, schema, strict=True)],
+                        schema=schema,
+                    )
+
+    def rows(self) -> pa.Table:
+        """All rows."""
+        return pa.Table.from_batches(self.batches(), self.query.schema)
+
+
 class DuckEngine:
-    """DuckDB in this process. Relations are copied into temporary tables, which it keeps on disk where they are big."""
+    """DuckDB in this process, for queries that mean the same to it. It reads streams, and spills to disk."""
 
     @staticmethod
     def is_there() -> bool:
         """Whether DuckDB is installed."""
-        import importlib.util
-
         return importlib.util.find_spec("duckdb") is not None
+
+    def planned(self, query: exp.Query, relations: Mapping[str, Relation]) -> DuckPlan:
+        """The query as DuckDB takes it. LeftToSpark, with the reason, where it may not mean the same."""
+        needed = reads_needed(query, relations)
+        given = {name: each if isinstance(each, Rows) else row_input(each) for name, each in needed.items()}
+        try:
+            made = duckdb_query(query, {name: each.schema for name, each in given.items()})
+        except DiffersError as error:
+            raise LeftToSpark(str(error)) from error
+        return DuckPlan(made, given)
 
     def schema(self, query: exp.Query, relations: Mapping[str, Relation]) -> pa.Schema:
         """See `Engine`."""
-        with self._connected(reads_needed(query, relations), empty=True) as connection, _query_errors(query):
-            return _rows(connection, query).schema
+        return self.planned(query, relations).checked().query.schema
 
     def rows(self, query: exp.Query, relations: Mapping[str, Relation]) -> pa.Table:
         """See `Engine`."""
-        with self._connected(reads_needed(query, relations)) as connection, _query_errors(query):
-            return _rows(connection, query)
+        return self.planned(query, relations).rows()
 
     def frame(self, query: exp.Query, relations: Mapping[str, Relation]) -> object:
         """See `Engine`."""
@@ -158,27 +308,187 @@ class DuckEngine:
         rows = self.rows(query, relations)
         return rows.append_column(column, pa.array(range(rows.num_rows), pa.int64()))
 
-    @contextmanager
-    def _connected(
-        self, relations: Mapping[str, Relation], *, empty: bool = False
-    ) -> Iterator[duckdb.DuckDBPyConnection]:
-        import duckdb
 
-        connection = duckdb.connect()
+class DuckResult(SqlResult):
+    """The answer of DuckDB; of Spark where more is read than `most_bytes`, or DuckDB fails for a value."""
+
+    def __init__(
+        self, plan: DuckPlan, on_spark: Callable[[str], SqlResult], most_bytes: int | None, is_strict: bool
+    ) -> None:
+        self._plan = plan
+        self._on_spark = on_spark
+        self._most_bytes = most_bytes
+        self._is_strict = is_strict
+        self._moved: SqlResult | None = None
+
+    @property
+    def columns(self) -> list[str]:
+        """Their names."""
+        return list(self._plan.query.schema.names)
+
+    @property
+    def engine(self) -> str:
+        """`duckdb` or `spark`. Lists the tables."""
+        return "duckdb" if self._spark_if_big() is None else "spark"
+
+    def _moved_to_spark(self, why: str) -> SqlResult:
+        if self._moved is None:
+            if self._is_strict:
+                raise UnsupportedError(f"the query is left to Spark: {why}", hint="leave out the engine", found=why)
+            self._moved = self._on_spark(why)
+        return self._moved
+
+    def _spark_if_big(self) -> SqlResult | None:
+        if self._moved is None and self._most_bytes is not None:
+            found = self._plan.bytes_read()
+            if found > self._most_bytes:
+                return self._moved_to_spark(f"it reads {found} bytes, more than {EMBEDDED_BYTES.key}")
+        return self._moved
+
+    def to_spark(self) -> DataFrame:
+        """As a Spark DataFrame; a session is started for it."""
+        frame: DataFrame = (self._moved or self._on_spark("a Spark frame is asked for")).to_spark()
+        return frame
+
+    def to_reader(self) -> pa.RecordBatchReader:
+        """The rows as a streaming Arrow reader. InputError where DuckDB fails after the first rows were read."""
+        moved = self._spark_if_big()
+        if moved is not None:
+            return moved.to_reader()
+        batches = self._plan.batches()
+        try:
+            first = next(batches, None)  # a failure here can still be mended
+        except LeftToSpark as error:
+            return self._moved_to_spark(str(error)).to_reader()
+        return pa.RecordBatchReader.from_batches(self._plan.query.schema, _all(first, batches))
+
+    def to_arrow(self) -> pa.Table:
+        """As an Arrow table."""
+        moved = self._spark_if_big()
+        try:
+            return self._plan.rows() if moved is None else moved.to_arrow()
+        except LeftToSpark as error:
+            return self._moved_to_spark(str(error)).to_arrow()
+
+    def explain(self) -> str:
+        """How many files are read of each table, by which filter, and the engine's plan. Lists the tables."""
+        moved = self._spark_if_big()
+        if moved is not None:
+            return moved.explain()
+        return "\n".join([*self._plan.scans(), "", "== DuckDB ==", self._plan.explained()])
+
+    def show(self, limit: int = 20) -> None:
+        """Prints the first rows."""
+        print_table(self.to_arrow().slice(0, limit))
+
+
+def _all(first: pa.RecordBatch | None, others: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    if first is not None:
+        yield first
+    try:
+        yield from others
+    except LeftToSpark as error:
+        raise InputError(f"a part of the rows is left to Spark: {error}", hint="name the engine spark") from error
+
+
+def _reader(relation: Any) -> pa.RecordBatchReader:
+    named = getattr(relation, "to_arrow_reader", None) or relation.fetch_record_batch  # the latter up to DuckDB 1
+    return named(_ROWS_IN_A_BATCH)
+
+
+_ROWS_IN_A_BATCH: Final = 100_000
+
+
+class _Stream:
+    """A relation as DuckDB reads it: again for each mention, and in types that it takes."""
+
+    def __init__(self, relation: Relation, errors: list[Exception]) -> None:
+        self._relation = relation
+        self._errors = errors
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        relation = self._relation
+        given = relation.schema
+        schema = pa.schema([field.with_type(_needed_type(field)) for field in given])
+        batches = relation.to_batches() if isinstance(relation, Rows) else relation.batches()
+        return pa.RecordBatchReader.from_batches(schema, self._converted(batches, schema)).__arrow_c_stream__(
+            requested_schema
+        )
+
+    def _converted(self, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        try:
+            for batch in batches:
+                yield (
+                    batch
+                    if batch.schema.equals(schema)
+                    else pa.RecordBatch.from_arrays(
+                        [_as_spark(column, field.type) for column, field in zip(batch.columns, schema, strict=True)],
+                        schema=schema,
+                    )
+                )
+        except Exception as error:
+            self._errors.append(error)
+            raise
+
+
+def _needed_type(field: pa.Field) -> pa.DataType:
+    return spark_type(field.type) or field.type
+
+
+def _as_spark(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """A column in Spark's type: times lose what is below a microsecond, as there."""
+    if column.type == kind:
+        return column
+    if pa.types.is_null(kind):
+        return pa.nulls(len(column))
+    return column.cast(kind, safe=not pa.types.is_timestamp(kind))
+
+
+@contextmanager
+def _connected(relations: Mapping[str, Relation], *, empty: bool = False) -> Iterator[duckdb.DuckDBPyConnection]:
+    import duckdb
+
+    errors: list[Exception] = []
+    with TemporaryDirectory(prefix="skep-sql-", ignore_cleanup_errors=True) as folder:
+        config = {
+            "temp_directory": folder,
+            "python_enable_replacements": "false",
+            "autoinstall_known_extensions": "false",
+            "autoload_known_extensions": "false",
+        }
+        connection = duckdb.connect(config=config)  # type: ignore[arg-type,unused-ignore]
         try:
             connection.execute("SET TimeZone = 'UTC'")
             for name, relation in relations.items():
-                given = row_input(relation)
-                if empty:
-                    connection.register(name, given.schema.empty_table())
-                    continue
-                source = f"{name}_{uuid.uuid4().hex[:4]}"
-                connection.register(source, pa.RecordBatchReader.from_batches(given.schema, given.batches()))
-                connection.execute(f'CREATE TEMP TABLE "{name}" AS SELECT * FROM "{source}"')
-                connection.unregister(source)
+                stream = _Stream(relation, errors)
+                connection.register(name, _empty(relation.schema) if empty else stream)
             yield connection
+        except LeftToSpark:
+            if errors:  # the read failed, not the query
+                raise errors[0] from None
+            raise
         finally:
             connection.close()
+
+
+def _empty(schema: pa.Schema) -> pa.Table:
+    return pa.schema([field.with_type(_needed_type(field)) for field in schema]).empty_table()
+
+
+@contextmanager
+def _duckdb_errors() -> Iterator[None]:
+    import duckdb
+
+    try:
+        yield
+    except duckdb.Error as error:
+        raise LeftToSpark(f"DuckDB: {str(error).strip().partition(chr(10))[0]}") from error
+    except pa.ArrowException as error:
+        raise LeftToSpark(f"DuckDB: {str(error).strip().partition(chr(10))[0]}") from error
+
+
+def _reads(relations: Mapping[str, Relation]) -> list[Rows]:
+    return list({id(each): each for each in relations.values() if isinstance(each, Rows)}.values())
 
 
 def reads_needed(query: exp.Query, relations: Mapping[str, Relation]) -> dict[str, Relation]:
@@ -197,16 +507,6 @@ def reads_needed(query: exp.Query, relations: Mapping[str, Relation]) -> dict[st
     return needed
 
 
-def _rows(connection: duckdb.DuckDBPyConnection, query: exp.Query) -> pa.Table:
-    """DuckDB hands columns that are null all through over as whole numbers."""
-    answer = connection.sql(query.sql("duckdb"))
-    rows: pa.Table = answer.to_arrow_table()
-    for at, kind in enumerate(answer.types):
-        if str(kind).strip('"') == "NULL":
-            rows = rows.set_column(at, rows.schema.names[at], pa.nulls(rows.num_rows))
-    return rows
-
-
 def _is_spark(relation: Relation) -> bool:
     from skep_writer.session import is_spark_frame
 
@@ -223,8 +523,8 @@ def _query_errors(query: exp.Query) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        module, name = type(error).__module__.partition(".")[0], type(error).__name__
-        if name in _ANALYSIS or (module in ("duckdb", "_duckdb") and name != "IOException") or name in _VALUES:
+        name = type(error).__name__
+        if name in (*_ANALYSIS, *_VALUES):
             text = str(error).strip().partition("\n")[0]
             raise InputError(f"the query does not fit the tables: {text}", found=query.sql("spark")) from error
         raise

@@ -304,14 +304,16 @@ class Lake:
 
     # -- SQL
 
-    def sql(self, text: str) -> SqlResult | StatementResult:
+    def sql(self, text: str, *, engine: str = "auto") -> SqlResult | StatementResult:
         """Carries out one SQL statement in Spark's dialect; see the page on SQL for those there are.
 
-        Queries are run by Spark when they are asked for rows; all other statements take effect now, and their result
-        holds rows and counts. Settings (SET), temporary views and the database of USE last as long as the lake.
+        Queries are run when they are asked for rows: by `engine` auto, in this process (DuckDB) where they are known to
+        mean the same as to Spark, else by Spark. `duckdb` refuses other queries, `spark` runs all by Spark. All other
+        statements take effect now, and their result holds rows and counts. Settings (SET), temporary views and the
+        database of USE last as long as the lake.
         """
         self._ensure_open()
-        return self._statements().run(text)
+        return self._statements().run(text, engine)
 
     def _statements(self) -> LakeSession:
         if self._sql is None:

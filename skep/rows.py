@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from skep.spark import SparkHolder
+from skep_table.basefile.footer import share_of_columns
+from skep_table.options import at_least, option
 from skep_table.query.options import QueryType
 from skep_table.query.plan import plan
 from skep_table.query.read import read
@@ -15,6 +17,14 @@ from skep_table.table import HudiTable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+EMBEDDED_BYTES: Final = option(
+    "skep.sql.embedded.max.bytes",
+    at_least(0),
+    4 << 30,
+    doc="Queries that read more bytes of files than this, in the columns that they need, are left to Spark.",
+    accepts="a number of bytes",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +59,23 @@ class Rows(ReadResult):
         whole = replace(self._request, where=None)
         counted = [len(plan(self._table, request)) for request in (self._request, whole)]
         return FilesChosen(self._table.config.name, self.where, *counted)
+
+    def bytes_read(self) -> int:
+        """About how many bytes of files the read needs. Lists the table.
+
+        The share of the columns is that in the largest of the Parquet files; logs count in full.
+        """
+        if self._request.query is QueryType.CDC:
+            return 0
+        slices = [task.slice for task in plan(self._table, self._request)]
+        logs = sum(log.size_bytes for found in slices for log in found.log_files)
+        bases = [found.base_file for found in slices if found.base_file is not None]
+        size = sum(base.size_bytes for base in bases)
+        if self._request.columns is None or not bases:
+            return logs + size
+        largest = max(bases, key=lambda base: base.size_bytes)
+        needed = {name.lower() for name in self._request.columns}
+        return logs + int(size * share_of_columns(self._table.storage, largest.path, needed))
 
     def narrowed(self, names: frozenset[str] | None) -> Rows:
         """With the columns among `names` (in lower case) only, one at least; None keeps all."""

@@ -37,7 +37,7 @@ class SparkHolder:
 
             check_session(given)
         self.given = given
-        self._conf = dict(conf or {})
+        self.conf = dict(conf or {})
         self._made: SparkSession | None = None
         self._stopped = False
 
@@ -55,7 +55,7 @@ class SparkHolder:
             active = active_spark()
             if active is not None:
                 return active
-            conf = dict(self._conf)
+            conf = dict(self.conf)
             master = conf.pop("spark.master", None)
             self._made = make_spark({"JAVA_HOME": str(find_java().home)}, master=master, conf=conf)
             if hasattr(self._made, "dataSource"):

@@ -41,14 +41,57 @@ class Result(ABC):
 
 
 class SqlResult(Result):
-    """The answer of a query, run by Spark each time one of these is called."""
+    """The answer of a query, run each time one of these is called: by DuckDB in this process, or by Spark."""
+
+    def __repr__(self) -> str:
+        return f"SqlResult({', '.join(self.columns)})"
+
+    @property
+    @abstractmethod
+    def columns(self) -> list[str]:
+        """The names of the answer's columns."""
+
+    @property
+    @abstractmethod
+    def engine(self) -> str:
+        """Who answers: `duckdb` or `spark`."""
+
+    @abstractmethod
+    def to_spark(self) -> DataFrame:
+        """As a Spark DataFrame."""
+
+    @abstractmethod
+    def to_reader(self) -> pa.RecordBatchReader:
+        """The rows as a streaming Arrow reader."""
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return self.to_reader().__arrow_c_stream__(requested_schema)
+
+    @abstractmethod
+    def explain(self) -> str:
+        """How many files are read of each table, by which filter, and the engine's plan. Lists the tables."""
+
+    @abstractmethod
+    def show(self, limit: int = 20) -> None:
+        """Prints the first rows."""
+
+
+class SparkResult(SqlResult):
+    """The answer of a query as Spark gives it."""
 
     def __init__(self, frame: DataFrame, scans: Sequence[Rows] = ()) -> None:
         self._frame = frame
         self._scans = tuple(scans)
 
-    def __repr__(self) -> str:
-        return f"SqlResult({', '.join(self._frame.columns)})"
+    @property
+    def columns(self) -> list[str]:
+        """Their names."""
+        return list(self._frame.columns)
+
+    @property
+    def engine(self) -> str:
+        """`spark`."""
+        return "spark"
 
     def to_spark(self) -> DataFrame:
         """As a Spark DataFrame."""
@@ -61,6 +104,10 @@ class SqlResult(Result):
         with _files_there():
             return collect_arrow(self._frame)
 
+    def to_reader(self) -> pa.RecordBatchReader:
+        """All rows, which Spark hands over as a whole, as an Arrow reader."""
+        return self.to_arrow().to_reader()
+
     def explain(self) -> str:
         """How many files are read of each table, the filter that chose them, and Spark's plan. Lists the tables."""
         lines = [str(rows.files_chosen()) for rows in self._scans]
@@ -70,6 +117,17 @@ class SqlResult(Result):
         """Prints the first rows."""
         with _files_there():
             self._frame.show(limit, truncate=False)
+
+
+def print_table(rows: pa.Table) -> None:
+    """Rows as a table on a terminal."""
+    from rich.console import Console
+    from rich.table import Table as Grid
+
+    grid = Grid(*rows.schema.names)
+    for row in zip(*(column.to_pylist() for column in rows.columns), strict=True):
+        grid.add_row(*("NULL" if value is None else str(value) for value in row))
+    Console().print(grid)
 
 
 @contextmanager

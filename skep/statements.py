@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import pyarrow as pa
 
-from skep.engines import LakeEngine, SparkEngine
+from skep.engines import EngineChoice, LakeEngine
 from skep.names import TableName
-from skep.sql import Result, SqlResult
+from skep.rows import EMBEDDED_BYTES
+from skep.sql import Result, SqlResult, print_table
 from skep.table import Table
 from skep_catalog.entities import Database
 from skep_sql.answer import Answer
@@ -104,14 +105,7 @@ class StatementResult(Result):
 
     def show(self, limit: int = 20) -> None:
         """Prints the first rows."""
-        from rich.console import Console
-        from rich.table import Table as Grid
-
-        rows = self.to_arrow().slice(0, limit)
-        grid = Grid(*rows.schema.names)
-        for row in rows.to_pylist():
-            grid.add_row(*("NULL" if value is None else str(value) for value in row.values()))
-        Console().print(grid)
+        print_table(self.to_arrow().slice(0, limit))
 
 
 class LakeSession:
@@ -119,20 +113,27 @@ class LakeSession:
 
     def __init__(self, lake: Tables) -> None:
         self._lake = lake
-        self._session = Session(LakeCatalog(lake), LakeEngine(lake.spark_holder))
+        self._engine = LakeEngine(lake.spark_holder)
+        self._session = Session(LakeCatalog(lake), self._engine)
 
     @property
     def session(self) -> Session:
         """Catalog, engine, settings and views."""
         return self._session
 
-    def run(self, text: str) -> SqlResult | StatementResult:
+    def run(self, text: str, engine: str = "auto") -> SqlResult | StatementResult:
         """Queries are answered when rows are asked for; everything else takes effect now."""
+        try:
+            choice = EngineChoice(engine.lower())
+        except ValueError as error:
+            known = ", ".join(EngineChoice)
+            raise InputError(f"there is no engine {engine}", option="engine", found=engine, expected=known) from error
         statement = self._session.parse(text)
         if not isinstance(statement, Query):
             return StatementResult(self._session.run(statement), self._lake)
         bound = self._session.bound(statement.tree)
-        return SqlResult(*SparkEngine(self._lake.spark_holder).planned(bound.query, bound.relations))
+        most = self._lake.options.value(EMBEDDED_BYTES)
+        return self._engine.result(bound.query, bound.relations, choice, most)
 
 
 class LakeCatalog:

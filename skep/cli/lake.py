@@ -1,4 +1,4 @@
-"""`skep ls`, `show` and `sql`: the tables of the metastore."""
+"""`skep ls` and `show`: the tables of the metastore."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from skep.cli.output import Output, OutputOption, print_batches, print_rows, reported
+from skep.cli.output import Output, OutputOption, print_rows, reported
 from skep.cli.scope import MetastoreOption, WarehouseOption
 from skep.cli.tables import ServiceSettings, TableTarget, opened_tables
 
@@ -94,25 +94,7 @@ def _facts_of(commit: Any) -> str:
     return f"{commit.operation or commit.action}: {counts} in {commit.files} files"
 
 
-def sql(
-    query: Annotated[str, typer.Argument(help="A SQL statement over tables of the metastore; - reads it from stdin.")],
-    metastore: MetastoreOption = None,
-    warehouse: WarehouseOption = None,
-    output: OutputOption = Output.TABLE,
-) -> None:
-    """Run a SQL statement and print its rows; what a write changed goes to stderr."""
-    import sys
-
-    with lake(metastore, warehouse) as found:
-        result = found.sql(sys.stdin.read() if query == "-" else query)
-        for write in getattr(result, "writes", ()):
-            print(write, file=sys.stderr)
-        answer = result.to_arrow()
-        if answer.schema.names:
-            print_batches(answer.schema, answer.to_batches(), output)
-
-
 def register(app: typer.Typer) -> None:
     """Adds the commands of this module."""
-    for command in (ls, show, sql):
+    for command in (ls, show):
         app.command()(command)

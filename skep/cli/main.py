@@ -22,7 +22,8 @@ from skep_table.signals import exit_on_sigterm
 
 COMMANDS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "Tables": {
-        "lake": ("ls", "show", "sql"),
+        "lake": ("ls", "show"),
+        "sql": ("sql",),
         "read": ("read",),
         "write": ("write", "delete"),
         "alter": ("alter",),
