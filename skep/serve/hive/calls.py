@@ -38,7 +38,7 @@ class ConnectionLostError(SkepError):
 def _status(error: BaseException) -> Any:
     failure = failure_of(error)
     return ttypes.TStatus(
-        _STATUS.ERROR_STATUS, [], sqlState=failure.sql_state, errorCode=failure.code, errorMessage=failure.message
+        _STATUS.ERROR_STATUS, sqlState=failure.sql_state, errorCode=failure.code, errorMessage=failure.message
     )
 
 

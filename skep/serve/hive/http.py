@@ -36,7 +36,7 @@ def make_app(hub: SqlHub) -> Starlette:
         if users is None:
             return None
         scheme, _, value = request.headers.get("authorization", "").partition(" ")
-        user = None
+        user: User | None = None
         if scheme.lower() == "bearer":
             user = users.check_token(value.strip())
         elif scheme.lower() == "basic":

@@ -39,6 +39,7 @@ class Client:
 
     address: str
     user: User | None
+    name: str = ""  # without users: what the client calls itself
     has_left: Callable[[], bool] = lambda: False
     keeps_sessions: bool = False
     handles: list[Handle] = field(default_factory=list)
@@ -256,7 +257,7 @@ class SqlHub:
         if user is None:
             if self.settings.users is not None:
                 raise CallError("a user and password are needed (SASL PLAIN, or Basic over HTTP)", "28000")
-            user = User(name, self.settings.anonymous_writes)
+            user = User(name or client.name, self.settings.anonymous_writes)
         session = SqlSession(self.lake, user, client.address, protocol, self)
         session.configure(configuration)
         with self._guard:

@@ -90,7 +90,7 @@ class TcpServer:
     def _serve(self, connection: socket.socket, peer: str) -> None:
         try:
             with self._secured(connection) as secured, hang_up_seen(secured) as has_left:
-                client = Client(peer, None, has_left)
+                client = Client(peer, None, has_left=has_left)
                 try:
                     self._converse(secured, client)
                 finally:
@@ -140,6 +140,7 @@ class TcpServer:
 
     def _log_in(self, channel: Channel, client: Client) -> None:
         name, password = plain_credentials(channel)
+        client.name = name
         users = self._hub.settings.users
         if users is not None:
             client.user = users.check(name, password) if name else None
