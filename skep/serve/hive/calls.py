@@ -9,13 +9,13 @@ from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 from TCLIService import TCLIService, ttypes
+from thrift.transport.TTransport import TTransportException
 
 from skep.serve.hive import metadata
 from skep.serve.hive.encode import row_set, table_schema
 from skep.serve.hive.operations import CallError, Handle, Operation, State, failure_of
 from skep.serve.hive.results import Results
 from skep.serve.hive.sessions import Client, SqlHub, SqlSession
-from skep_table.errors import SkepError
 
 _OWN_VERSION: Final = ttypes.TProtocolVersion.HIVE_CLI_SERVICE_PROTOCOL_V10
 _STATUS: Final = ttypes.TStatusCode
@@ -31,7 +31,7 @@ _LONGEST_NAME: Final = 128
 Call = TypeVar("Call", bound=Callable[..., Any])
 
 
-class ConnectionLostError(SkepError):
+class ConnectionLostError(TTransportException):
     """The client's connection was closed while its statement ran."""
 
 
@@ -119,7 +119,7 @@ class Calls:
             session.last_used = operation.last_used
             if self._client.has_left():
                 session.close_operation(operation)
-                raise ConnectionLostError("the client closed its connection")
+                raise ConnectionLostError(message="the client closed its connection")
             operation.used()
         if operation.failure is not None:
             session.close_operation(operation)
@@ -169,7 +169,7 @@ class Calls:
         while not operation.wait(0.5):
             if self._client.has_left():
                 session.close_operation(operation)
-                raise ConnectionLostError("the client closed its connection")
+                raise ConnectionLostError(message="the client closed its connection")
 
     @_answering(ttypes.TFetchResultsResp)
     def FetchResults(self, request: Any) -> Any:

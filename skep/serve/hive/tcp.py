@@ -96,7 +96,7 @@ class TcpServer:
                 finally:
                     self._hub.left(client)
         except (DisconnectedError, ConnectionLostError) as error:
-            log.info("%s: %s", peer, error.message)
+            log.info("%s: %s", peer, error)
         except (BadMessageError, ssl.SSLError) as error:
             log.warning("closed a connection of %s: %s", peer, error)
         except OSError as error:
