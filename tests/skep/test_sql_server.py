@@ -319,7 +319,7 @@ class TestSessions:
         server = start()
         raw, other = Raw(server, shared), Raw(server, shared)
         handle = raw.handle("select 1")
-        assert other.status(handle).status.statusCode == OK  # whoever has handle and secret has the operation
+        assert other.status(handle).status.statusCode == OK  # handle and secret are what it takes
         handle.operationId.secret = b"x" * 16
         assert "Invalid OperationHandle" in raw.status(handle).status.errorMessage
         assert raw.client.CloseSession(ttypes.TCloseSessionReq(raw.session)).status.statusCode == OK
