@@ -465,6 +465,21 @@ class TestStatements:
         assert "hunter" not in audit.audit_file().read_text()
 
 
+@pytest.mark.spark
+@pytest.mark.engine("spark")
+def test_cancelling_ends_spark_s_jobs(spark_lake: Lake, spark: Any) -> None:
+    with sql_server(spark_lake, SqlServerSettings(port=0, limits=Limits(grace_seconds=1))) as server:
+        raw = Raw(server, spark_lake)
+        tracker = spark.sparkContext.statusTracker()
+        handle = raw.handle("select count(*) from range(100000000000) where cast(id as string) like '%x'", wait=False)
+        (job,) = until(lambda: list(tracker.getActiveJobsIds()))
+        raw.client.CancelOperation(ttypes.TCancelOperationReq(handle))
+        assert raw.status(handle).operationState == 3
+        until(lambda: not tracker.getActiveJobsIds())
+        assert tracker.getJobInfo(job).status == "FAILED"
+        assert raw.fetch(raw.handle("select count(*) c from range(10)")).results.columns[0].i64Val.values == [10]
+
+
 def test_statements_are_shown_without_texts() -> None:
     assert shown("""select 'it\\'s' , "a b" from t""") == "select '…' , '…' from t"
     assert shown("SET a.password=secret and more") == "SET …"
