@@ -654,9 +654,9 @@ class TestBadClients:
     def test_giant_statements_are_refused(self, start: Start, shared: Lake) -> None:
         server = start(limits=Limits(message_bytes=1 << 20))
         raw = Raw(server, shared)
-        assert raw.execute("select '" + "x" * 900_000 + "' y").status.statusCode == OK
+        assert raw.execute("select" + " " * 900_000 + "1").status.statusCode == OK
         with pytest.raises((TTransportException, OSError)):
-            raw.execute("select '" + "x" * (2 << 20) + "' y")
+            raw.execute("select" + " " * (2 << 20) + "1")
         url = f"http://127.0.0.1:{server.http_port}/cliservice"
         assert httpx.post(url, content=b"x" * (2 << 20)).status_code == 413
         assert httpx.post(url, content=b"x" * 100).status_code == 400

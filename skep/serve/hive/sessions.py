@@ -20,13 +20,14 @@ from skep.serve.hive.operations import CallError, Handle, Operation, State
 from skep.serve.hive.results import Results
 from skep.serve.hive.rights import answers_rows, changes_nothing, check_right, shown
 from skep.serve.hive.users import User
-from skep.statements import LakeSession
+from skep.statements import LakeSession, StatementResult
 from skep_sql.statements import Name, Statement, Use
 from skep_table.errors import InputError
 
 if TYPE_CHECKING:
     from skep.lake import Lake
     from skep.serve.hive.settings import Limits, SqlServerSettings
+    from skep.sql import SqlResult
 
 log = logging.getLogger("skep.serve.sql")
 
@@ -93,11 +94,12 @@ class SqlSession:
         def work(operation: Operation) -> Results | None:
             operation.note(f"running for {self.user.name or 'anonymous'}")
             with self._overlaid(overlay), self._jobs(operation):
-                answer = self._sql.session.run(statement)
-            for write in answer.writes:
-                operation.note(str(write))
-            table: pa.Table = answer.rows
-            results = Results(table.schema, table.to_batches(), self._hub.limits.result_bytes)
+                answer = self._sql.run(text)
+                for write in getattr(answer, "writes", ()):
+                    operation.note(str(write))
+                with _reader(answer) as reader:
+                    batches = _until_cancelled(reader, operation)
+                    results = Results(reader.schema, batches, self._hub.limits.result_bytes)
             operation.note(f"finished in {time.time() - operation.began:.3f} s, {results.num_rows} rows")
             return results
 
@@ -222,6 +224,18 @@ class SqlSession:
             self.operations.clear()
         for operation in listed:
             operation.close()
+
+
+def _reader(answer: SqlResult | StatementResult) -> pa.RecordBatchReader:
+    """Queries stream; other statements have few rows."""
+    return answer.to_arrow().to_reader() if isinstance(answer, StatementResult) else answer.to_reader()
+
+
+def _until_cancelled(reader: pa.RecordBatchReader, operation: Operation) -> Iterator[pa.RecordBatch]:
+    for batch in reader:
+        if operation.state.is_final:
+            raise CallError("the statement was cancelled", "57014")
+        yield batch
 
 
 def _is_of_session(statement: Statement) -> bool:
