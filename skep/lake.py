@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
+from copy import copy
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
@@ -314,6 +315,12 @@ class Lake:
         """
         self._ensure_open()
         return self._statements().run(text, engine)
+
+    def for_client(self) -> Lake:
+        """The same lake with an own current database and own SQL settings. It ends with this one: close only this."""
+        other = copy(self)
+        other._sql = other._embedded = None
+        return other
 
     def _statements(self) -> LakeSession:
         if self._sql is None:

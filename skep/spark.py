@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from skep_table.errors import InputError, UnsupportedError
 
@@ -28,6 +29,9 @@ def register_source(spark: SparkSession) -> None:
     spark.dataSource.register(SkepSource)
 
 
+_STARTING: Final = threading.Lock()  # of several threads that need the session one starts it
+
+
 class SparkHolder:
     """Provides one session. Only a session that was started here is stopped here."""
 
@@ -48,18 +52,21 @@ class SparkHolder:
             return self.given
         if self._stopped:
             raise InputError("the lake is closed, and its Spark session with it", hint="connect again: skep.connect(…)")
-        if self._made is None:
-            from skep_catalog.java import find_java
-            from skep_writer.session import active_spark, make_spark
+        with _STARTING:
+            return self._made if self._made is not None else self._start()
 
-            active = active_spark()
-            if active is not None:
-                return active
-            conf = dict(self.conf)
-            master = conf.pop("spark.master", None)
-            self._made = make_spark({"JAVA_HOME": str(find_java().home)}, master=master, conf=conf)
-            if hasattr(self._made, "dataSource"):
-                register_source(self._made)
+    def _start(self) -> SparkSession:
+        from skep_catalog.java import find_java
+        from skep_writer.session import active_spark, make_spark
+
+        active = active_spark()
+        if active is not None:
+            return active
+        conf = dict(self.conf)
+        master = conf.pop("spark.master", None)
+        self._made = make_spark({"JAVA_HOME": str(find_java().home)}, master=master, conf=conf)
+        if hasattr(self._made, "dataSource"):
+            register_source(self._made)
         return self._made
 
     @property

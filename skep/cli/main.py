@@ -38,6 +38,7 @@ COMMANDS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "Metastore": {
         "sync": ("sync",),
         "serve": ("serve",),
+        "sql_server": ("sql-server", "sql-user"),
         "callbacks": ("callbacks",),
         "metastore": ("metastore",),
         "lock": ("lock",),

@@ -1,10 +1,12 @@
-"""Parameters that several commands share: a metastore's address, settings, and dataclasses that group options."""
+"""What several commands share: a metastore's address, settings, dataclasses that group options; signals."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
 import inspect
+import signal
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
@@ -85,3 +87,11 @@ def connected(metastore: str | None, warehouse: str | None) -> Iterator[tuple[Me
             embedded = stack.enter_context(EmbeddedMetastore.start_or_join(settings.warehouse))
             client = Metastore.connect(embedded.uri, revived=embedded.revived)
         yield stack.enter_context(client), settings
+
+
+def until_signalled() -> threading.Event:
+    """Set by SIGINT and SIGTERM."""
+    ended = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: ended.set())
+    return ended

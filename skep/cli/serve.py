@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-import signal
-import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from skep.cli.output import FAILED, reported
-from skep.cli.scope import MetastoreOption, WarehouseOption, connected, settings_of
+from skep.cli.scope import MetastoreOption, WarehouseOption, connected, scoped, settings_of, until_signalled
+from skep.cli.sql_server import Access, access_settings, announced, end_process
 from skep_table.errors import InputError
 
 if TYPE_CHECKING:
+    from skep.config import Settings
+    from skep.serve.hive.run import SqlServer
+    from skep.serve.hive.settings import SqlServerSettings
     from skep.serve.kafka import KafkaSettings
+    from skep.serve.run import HttpSettings
     from skep_catalog.client import Metastore
     from skep_sync.queue import Pending
     from skep_sync.service import AfterSync
@@ -25,7 +30,9 @@ if TYPE_CHECKING:
 TOKEN = "SKEP_SERVE_TOKEN"
 
 
+@scoped
 def serve(
+    access: Access,
     allow: Annotated[
         list[str] | None,
         typer.Option(metavar="PATH", help="Base path below which callers may have tables synced; else the warehouse."),
@@ -53,6 +60,11 @@ def serve(
     ] = False,
     workers: Annotated[int, typer.Option(help="Syncs at once, for each target.", min=1)] = 4,
     grace: Annotated[float, typer.Option(help="Seconds that syncs under way may take to end.", min=0)] = 30.0,
+    sql: Annotated[bool, typer.Option("--sql", help="Also answer SQL, as `skep sql-server` does.")] = False,
+    sql_port: Annotated[int, typer.Option(help="Port of SQL over TCP; 0 takes any.", min=0, max=65535)] = 10000,
+    sql_http_port: Annotated[
+        int | None, typer.Option(help="Also SQL over HTTP, on this port; 0 takes any.", min=0, max=65535)
+    ] = None,
     metastore: MetastoreOption = None,
     warehouse: WarehouseOption = None,
     settings: Annotated[
@@ -73,6 +85,7 @@ def serve(
         token = _token(token_file, no_token)
         http = HttpSettings(host, port, token, body_limit << 20, _text(certificate), _text(key))
         http.check()
+        sql_settings = _sql(sql, access, http, sql_port, sql_http_port)
         consumer = _kafka(kafka, kafka_topic, kafka_group, settings_of(kafka_property, "--kafka-property"))
         flags = settings_of(settings, "--set")
         ended = until_signalled()
@@ -88,10 +101,44 @@ def serve(
                 kafka=consumer,
                 after=_maintaining(client, found.warehouse, options) if maintain else None,
             )
-            in_time = run(client, found.warehouse, options, service, ended, ready=typer.echo)
+            with _answering_sql(client, found, options, sql_settings) as server:
+                in_time = run(client, found.warehouse, options, service, ended, ready=typer.echo)
+        if server is not None:
+            end_process(server)
         if not in_time:
             typer.echo("error: syncs were cut off; they are in the queue and will be done by the next start", err=True)
             os._exit(FAILED)  # their threads would hold the process up
+
+
+def _sql(asked: bool, access: Access, http: HttpSettings, port: int, http_port: int | None) -> SqlServerSettings | None:
+    """The SQL server's settings. InputError for its options without it."""
+    if not asked:
+        if access != Access():
+            raise InputError("users and limits of SQL are given without --sql", option="--sql")
+        return None
+    return access_settings(
+        access, host=http.host, port=port, http_port=http_port, certificate=http.certificate, key=http.key
+    )
+
+
+@contextlib.contextmanager
+def _answering_sql(
+    client: Metastore, found: Settings, options: Options, settings: SqlServerSettings | None
+) -> Iterator[SqlServer | None]:
+    """Statements on the same metastore, while the body runs."""
+    if settings is None:
+        yield None
+        return
+    from skep.lake import Lake
+    from skep.spark import SparkHolder
+
+    holder = SparkHolder(None, found.spark)
+    lake = Lake(client, found.warehouse, holder, found.database, options)
+    try:
+        with announced(lake, settings) as server:
+            yield server
+    finally:
+        holder.stop()
 
 
 def _maintaining(client: Metastore, warehouse: str, options: Options) -> AfterSync:
@@ -104,14 +151,6 @@ def _maintaining(client: Metastore, warehouse: str, options: Options) -> AfterSy
         lake.table(report.plan.full_name).maintain()
 
     return after
-
-
-def until_signalled() -> threading.Event:
-    """Set by SIGINT and SIGTERM."""
-    ended = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: ended.set())
-    return ended
 
 
 def _token(file: Path | None, none: bool) -> str | None:

@@ -247,7 +247,7 @@ def watch(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Watch timelines and sync what is new, until interrupted. Failures are retried, also after a restart."""
-    from skep.cli.serve import until_signalled
+    from skep.cli.scope import until_signalled
     from skep.serve.run import ServiceSettings, WatchSettings, serve
 
     with reported():

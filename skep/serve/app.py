@@ -10,7 +10,6 @@ A callback is answered with 202 when it is in the durable queue, and not before.
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import hmac
 import logging
@@ -19,10 +18,11 @@ from dataclasses import dataclass
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from skep.serve.bodies import RefusedError, body_of
 from skep.serve.metrics import CONTENT_TYPE, Metrics
 from skep_sync.allowed import AllowedPaths, PathNotAllowedError
 from skep_sync.receiver import BadCallbackError, parse_callback
@@ -44,14 +44,6 @@ class AppSettings:
     read_seconds: float = 30.0
 
 
-class _Refused(Exception):
-    """An answer other than success."""
-
-    def __init__(self, status: int, reason: str, result: str) -> None:
-        super().__init__(reason)
-        self.status, self.reason, self.result = status, reason, result
-
-
 def make_app(
     service: SyncService, allowed: AllowedPaths, metrics: Metrics, settings: AppSettings, events: Events
 ) -> Starlette:
@@ -65,14 +57,14 @@ def make_app(
             scheme, _, value = request.headers.get("authorization", "").partition(" ")
             given = value.strip() if scheme.lower() == "bearer" else ""
         if not hmac.compare_digest(_digest(given), _digest(settings.token)):
-            raise _Refused(401, "a token is needed", "unauthorized")
+            raise RefusedError(401, "a token is needed", "unauthorized")
 
     async def callback(request: Request) -> Response:
         try:
             check_token(request)
-            body = await _body(request, settings)
+            body = await body_of(request, settings.body_bytes, settings.read_seconds)
             await run_in_threadpool(take, body)
-        except _Refused as refused:
+        except RefusedError as refused:
             heard(refused.result)
             return _error(refused.status, refused.reason)
         heard("queued")
@@ -83,15 +75,15 @@ def make_app(
             callback = parse_callback(body)
             path = allowed.check(callback.base_path)
         except BadCallbackError as error:
-            raise _Refused(400, error.message, "invalid") from error
+            raise RefusedError(400, error.message, "invalid") from error
         except PathNotAllowedError as error:
             log.warning("refused: %s", error.message)
-            raise _Refused(403, "this base path may not be synced here", "forbidden") from error
+            raise RefusedError(403, "this base path may not be synced here", "forbidden") from error
         try:
             service.submit(path, callback.table, callback.instant)
         except (SkepError, OSError) as error:
             log.exception("a callback could not be queued")
-            raise _Refused(503, "the queue can't be written; try again", "not_queued") from error
+            raise RefusedError(503, "the queue can't be written; try again", "not_queued") from error
 
     def heard(result: str) -> None:
         events.emit("service.heard", source="http", result=result)
@@ -100,7 +92,7 @@ def make_app(
         async def endpoint(request: Request) -> Response:
             try:
                 check_token(request)
-            except _Refused as refused:
+            except RefusedError as refused:
                 return _error(refused.status, refused.reason)
             return await run_in_threadpool(answer)
 
@@ -124,28 +116,6 @@ def make_app(
             Route("/healthz", health),
         ]
     )
-
-
-async def _body(request: Request, settings: AppSettings) -> bytes:
-    """At most the bytes that are allowed, within the time that is allowed."""
-    announced = request.headers.get("content-length", "")
-    if announced.isdigit() and int(announced) > settings.body_bytes:
-        raise _Refused(413, "the callback is too large", "too_large")
-    try:
-        return await asyncio.wait_for(_read(request, settings.body_bytes), settings.read_seconds)
-    except asyncio.TimeoutError:
-        raise _Refused(408, "the callback did not arrive in time", "too_slow") from None
-    except ClientDisconnect:
-        raise _Refused(400, "the caller closed the connection", "invalid") from None
-
-
-async def _read(request: Request, limit: int) -> bytes:
-    body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > limit:
-            raise _Refused(413, "the callback is too large", "too_large")
-    return bytes(body)
 
 
 def _digest(text: str) -> bytes:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+from skep.serve.listening import LOOPBACK, address_of, listen, serving_app
 from skep.syncing import open_queue
 from skep_catalog.client import Metastore
 from skep_sync.allowed import AllowedPaths
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("skep.serve")
 
-LOOPBACK = ("127.0.0.1", "::1", "localhost")
 # What Hudi sends when nobody set hoodie.write.commit.callback.http.api.key: everybody knows it.
 _KNOWN_KEY = "hudi_write_commit_http_callback"
 _SHORTEST_TOKEN = 16
@@ -160,8 +159,6 @@ def _kafka(service: SyncService, settings: ServiceSettings, events: Events) -> c
 def _http(service: SyncService, settings: HttpSettings, allowed: AllowedPaths, events: Events) -> Iterator[str]:
     """The HTTP side in a thread; yields its address. Requests that were taken are answered before it ends."""
     try:
-        import uvicorn
-
         from skep.serve.app import AppSettings, make_app
         from skep.serve.metrics import Metrics
     except ImportError as error:
@@ -171,34 +168,8 @@ def _http(service: SyncService, settings: HttpSettings, allowed: AllowedPaths, e
     metrics = Metrics(service.pending)
     events.listen(metrics)
     app = make_app(service, allowed, metrics, AppSettings(settings.token, settings.body_bytes), events)
-    config = uvicorn.Config(
-        app,
-        log_config=None,
-        access_log=False,
-        limit_concurrency=64,
-        timeout_graceful_shutdown=10,
-        server_header=False,
-        ssl_certfile=settings.certificate,
-        ssl_keyfile=settings.key,
-    )
-    server = uvicorn.Server(config)
-    with contextlib.closing(_listen(settings)) as listening:
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, name="skep-http", daemon=True)
-        thread.start()
-        try:
-            scheme = "https" if settings.certificate else "http"
-            host, port = listening.getsockname()[:2]
-            yield f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
-        finally:
-            server.should_exit = True
-            thread.join()
-
-
-def _listen(settings: HttpSettings) -> socket.socket:
-    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-    try:
-        return socket.create_server((settings.host, settings.port), family=family, backlog=128)
-    except OSError as error:
-        raise InputError(
-            f"can't listen on {settings.host}:{settings.port}: {error.strerror or error}", option="--port"
-        ) from error
+    listening = listen(settings.host, settings.port)
+    address = address_of(listening)
+    certificates = {"ssl_certfile": settings.certificate, "ssl_keyfile": settings.key}
+    with serving_app(app, listening, "skep-http", limit_concurrency=64, **certificates):
+        yield f"{'https' if settings.certificate else 'http'}://{address}"

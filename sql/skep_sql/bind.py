@@ -52,6 +52,7 @@ class Bound:
 def bind(query: exp.Query, scope: Scope) -> Bound:
     """NoSuchTableError with the nearest name for an unknown table; InputError for what can't be read that way."""
     tree = expanded(query, scope)
+    _name_database(tree, scope)
     common = {each.alias.lower() for each in tree.find_all(exp.CTE)}
     relations: dict[str, Relation] = {}
     opened: dict[str, Relation] = {}  # one snapshot for all mentions of a table
@@ -75,6 +76,16 @@ def bind(query: exp.Query, scope: Scope) -> Bound:
         for arg in ("db", "catalog", "version", "when"):
             node.set(arg, None)
     return Bound(tree, relations)
+
+
+def _name_database(tree: exp.Query, scope: Scope) -> None:
+    """The session's database is known here, not to engines."""
+    for node in list(tree.find_all(exp.Func)):
+        name = (node.name if isinstance(node, exp.Anonymous) else node.sql_name()).lower()
+        if name in ("current_database", "current_schema"):
+            text = exp.Literal.string(scope.catalog.database)
+            is_column = isinstance(node.parent, exp.Select)
+            node.replace(exp.alias_(text, f"{name}()", quoted=True) if is_column else text)
 
 
 def expanded(query: exp.Query, scope: Scope) -> exp.Query:

@@ -1,0 +1,345 @@
+"""The calls of HiveServer2's protocol for one client: requests in, answers out, errors as statuses with SQLSTATE."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from importlib import metadata as packages
+from typing import Any, Final, TypeVar
+
+import pyarrow as pa
+from TCLIService import TCLIService, ttypes
+from thrift.transport.TTransport import TTransportException
+
+from skep.serve.hive import metadata
+from skep.serve.hive.encode import row_set, table_schema
+from skep.serve.hive.operations import CallError, Handle, Operation, State, failure_of
+from skep.serve.hive.results import Results
+from skep.serve.hive.sessions import Client, SqlHub, SqlSession
+
+_OWN_VERSION: Final = ttypes.TProtocolVersion.HIVE_CLI_SERVICE_PROTOCOL_V10
+_STATUS: Final = ttypes.TStatusCode
+_KIND: Final = ttypes.TOperationType
+_FIRST, _NEXT = ttypes.TFetchOrientation.FETCH_FIRST, ttypes.TFetchOrientation.FETCH_NEXT
+_LOGS: Final = 1  # the fetch type
+_POLL_SECONDS: Final = 1.0
+_OK: Final = ttypes.TStatus(_STATUS.SUCCESS_STATUS)
+_LOG_SCHEMA: Final = pa.schema([("operation_log", pa.string())])
+_NAME_LENGTHS: Final = (30, 32, 35)  # of columns, schemas and tables
+_LONGEST_NAME: Final = 128
+
+Call = TypeVar("Call", bound=Callable[..., Any])
+
+
+class ConnectionLostError(TTransportException):
+    """The client's connection was closed while its statement ran."""
+
+
+def _status(error: BaseException) -> Any:
+    failure = failure_of(error)
+    return ttypes.TStatus(
+        _STATUS.ERROR_STATUS, sqlState=failure.sql_state, errorCode=failure.code, errorMessage=failure.message
+    )
+
+
+def _answering(answer: type, **filler: Any) -> Callable[[Call], Call]:
+    """Errors of the call become the status of its answer; `filler` is what clients need beside it."""
+
+    def around(call: Call) -> Call:
+        @functools.wraps(call)
+        def answered(self: Calls, request: Any) -> Any:
+            try:
+                return call(self, request)
+            except ConnectionLostError:
+                raise
+            except Exception as error:
+                return answer(status=_status(error), **filler)
+
+        return answered  # type: ignore[return-value]
+
+    return around
+
+
+class Calls:
+    """The handler of the generated processor, one for each client. Methods have the protocol's names."""
+
+    def __init__(self, hub: SqlHub, client: Client) -> None:
+        self._hub, self._client = hub, client
+
+    # -- sessions
+
+    @_answering(ttypes.TOpenSessionResp, serverProtocolVersion=_OWN_VERSION)
+    def OpenSession(self, request: Any) -> Any:
+        """The version of the protocol is the client's, or the newest one here."""
+        version = min(max(request.client_protocol, 0), _OWN_VERSION)
+        session = self._hub.open(self._client, version, request.configuration or {}, request.username or "")
+        return ttypes.TOpenSessionResp(
+            status=_OK,
+            serverProtocolVersion=version,
+            sessionHandle=ttypes.TSessionHandle(_identifier(session.handle)),
+            configuration={"hive.server2.thrift.resultset.default.fetch.size": "1000"},
+        )
+
+    @_answering(ttypes.TCloseSessionResp)
+    def CloseSession(self, request: Any) -> Any:
+        """Its operations are cancelled."""
+        self._hub.close_session(self._session(request))
+        return ttypes.TCloseSessionResp(_OK)
+
+    @_answering(ttypes.TGetInfoResp, infoValue=ttypes.TGetInfoValue(stringValue=""))
+    def GetInfo(self, request: Any) -> Any:
+        """The server's name and version, and how long names may be."""
+        self._session(request)
+        kind = ttypes.TGetInfoType
+        if request.infoType in (kind.CLI_SERVER_NAME, kind.CLI_DBMS_NAME):
+            value = ttypes.TGetInfoValue(stringValue="skep")
+        elif request.infoType == kind.CLI_DBMS_VER:
+            value = ttypes.TGetInfoValue(stringValue=packages.version("skep"))
+        elif request.infoType in _NAME_LENGTHS:
+            value = ttypes.TGetInfoValue(lenValue=_LONGEST_NAME)
+        else:
+            raise CallError(f"GetInfo of type {request.infoType} is not supported", "0A000")
+        return ttypes.TGetInfoResp(_OK, value)
+
+    # -- statements
+
+    @_answering(ttypes.TExecuteStatementResp)
+    def ExecuteStatement(self, request: Any) -> Any:
+        """Returns when the statement has ended, or at once with `runAsync`."""
+        session = self._session(request)
+        # Older clients' generated code has no time-out.
+        seconds = float(getattr(request, "queryTimeout", 0) or 0)
+        operation = session.execute(request.statement, request.confOverlay or {}, seconds)
+        if not request.runAsync:
+            self._wait(session, operation)
+        return ttypes.TExecuteStatementResp(_OK, _operation_handle(operation))
+
+    def _wait(self, session: SqlSession, operation: Operation) -> None:
+        while not operation.wait(0.5):
+            session.last_used = operation.last_used
+            if self._client.has_left():
+                session.close_operation(operation)
+                raise ConnectionLostError(message="the client closed its connection")
+            operation.used()
+        if operation.failure is not None:
+            session.close_operation(operation)
+            raise CallError.of(operation.failure)
+
+    @_answering(ttypes.TGetOperationStatusResp)
+    def GetOperationStatus(self, request: Any) -> Any:
+        """Waits a moment for the end, so that clients need not ask all the time."""
+        _, operation = self._operation(request)
+        operation.wait(_POLL_SECONDS)
+        failure = operation.failure
+        return ttypes.TGetOperationStatusResp(
+            status=_OK,
+            operationState=int(operation.state),
+            sqlState=failure and failure.sql_state,
+            errorCode=failure and failure.code,
+            errorMessage=failure and failure.message,
+            operationStarted=int(operation.began * 1000),
+            operationCompleted=int(operation.completed * 1000),
+            hasResultSet=operation.has_rows,
+        )
+
+    @_answering(ttypes.TCancelOperationResp)
+    def CancelOperation(self, request: Any) -> Any:
+        """Of a write the engine is asked to stop; where that is too late the write finishes, and is reported so."""
+        _, operation = self._operation(request)
+        operation.cancel()
+        return ttypes.TCancelOperationResp(_OK)
+
+    @_answering(ttypes.TCloseOperationResp)
+    def CloseOperation(self, request: Any) -> Any:
+        """Frees its rows."""
+        session, operation = self._operation(request)
+        session.close_operation(operation)
+        return ttypes.TCloseOperationResp(_OK)
+
+    @_answering(ttypes.TGetResultSetMetadataResp)
+    def GetResultSetMetadata(self, request: Any) -> Any:
+        """Names and types of the columns, once the statement has ended."""
+        session, operation = self._operation(request)
+        if not operation.has_rows:
+            raise CallError("the statement has no result set", "24000")
+        self._wait_for_rows(session, operation)
+        return ttypes.TGetResultSetMetadataResp(_OK, table_schema(_results(operation).schema))
+
+    def _wait_for_rows(self, session: SqlSession, operation: Operation) -> None:
+        while not operation.wait(0.5):
+            if self._client.has_left():
+                session.close_operation(operation)
+                raise ConnectionLostError(message="the client closed its connection")
+
+    @_answering(ttypes.TFetchResultsResp)
+    def FetchResults(self, request: Any) -> Any:
+        """The next page of rows, or of the log; an empty one is the end."""
+        session, operation = self._operation(request)
+        if request.orientation not in (_FIRST, _NEXT):
+            raise CallError("rows are fetched from the first one, or the next ones", "HY106")
+        limits = self._hub.limits
+        count = min(max(request.maxRows or 0, 1), limits.page_rows)
+        first = request.orientation == _FIRST
+        if getattr(request, "fetchType", 0) == _LOGS:
+            lines = operation.lines(count, first=first)
+            found = row_set(pa.table([lines], schema=_LOG_SCHEMA), 0, session.protocol)
+            return ttypes.TFetchResultsResp(_OK, False, found)
+        self._wait_for_rows(session, operation)
+        with operation.reading:
+            results = _results(operation)
+            if first:
+                results.rewind()
+            offset = results.position
+            page = results.page(count, limits.page_bytes)
+            found = row_set(page, offset, session.protocol)
+        return ttypes.TFetchResultsResp(_OK, False, found)
+
+    @_answering(ttypes.TGetLogResp, log="")
+    def GetLog(self, request: Any) -> Any:
+        """The lines of the log since it was last asked for."""
+        _, operation = self._operation(request)
+        return ttypes.TGetLogResp(_OK, "\n".join(operation.lines(self._hub.limits.page_rows)))
+
+    # -- metadata
+
+    @_answering(ttypes.TGetTypeInfoResp)
+    def GetTypeInfo(self, request: Any) -> Any:
+        """The types of columns."""
+        return self._table(request, _KIND.GET_TYPE_INFO, ttypes.TGetTypeInfoResp, lambda _: metadata.type_info())
+
+    @_answering(ttypes.TGetCatalogsResp)
+    def GetCatalogs(self, request: Any) -> Any:
+        """There are none: databases are schemas."""
+        return self._table(
+            request, _KIND.GET_CATALOGS, ttypes.TGetCatalogsResp, lambda _: metadata.CATALOGS.empty_table()
+        )
+
+    @_answering(ttypes.TGetSchemasResp)
+    def GetSchemas(self, request: Any) -> Any:
+        """The databases."""
+        return self._table(
+            request,
+            _KIND.GET_SCHEMAS,
+            ttypes.TGetSchemasResp,
+            lambda session: metadata.schemas(session, request.schemaName),
+        )
+
+    @_answering(ttypes.TGetTablesResp)
+    def GetTables(self, request: Any) -> Any:
+        """The Hudi tables."""
+        return self._table(
+            request,
+            _KIND.GET_TABLES,
+            ttypes.TGetTablesResp,
+            lambda session: metadata.tables(session, request.schemaName, request.tableName, request.tableTypes),
+        )
+
+    @_answering(ttypes.TGetTableTypesResp)
+    def GetTableTypes(self, request: Any) -> Any:
+        """TABLE and VIEW."""
+        return self._table(request, _KIND.GET_TABLE_TYPES, ttypes.TGetTableTypesResp, lambda _: metadata.table_types())
+
+    @_answering(ttypes.TGetColumnsResp)
+    def GetColumns(self, request: Any) -> Any:
+        """Columns of the Hudi tables."""
+        return self._table(
+            request,
+            _KIND.GET_COLUMNS,
+            ttypes.TGetColumnsResp,
+            lambda session: metadata.columns(session, request.schemaName, request.tableName, request.columnName),
+        )
+
+    @_answering(ttypes.TGetFunctionsResp)
+    def GetFunctions(self, request: Any) -> Any:
+        """skep's table functions."""
+        return self._table(
+            request,
+            _KIND.GET_FUNCTIONS,
+            ttypes.TGetFunctionsResp,
+            lambda _: metadata.functions(request.functionName),
+        )
+
+    @_answering(ttypes.TGetPrimaryKeysResp)
+    def GetPrimaryKeys(self, request: Any) -> Any:
+        """Record keys."""
+        return self._table(
+            request,
+            _KIND.UNKNOWN,
+            ttypes.TGetPrimaryKeysResp,
+            lambda session: metadata.primary_keys(session, request.schemaName, request.tableName),
+        )
+
+    @_answering(ttypes.TGetCrossReferenceResp)
+    def GetCrossReference(self, request: Any) -> Any:
+        """There are no foreign keys."""
+        return self._table(
+            request,
+            _KIND.UNKNOWN,
+            ttypes.TGetCrossReferenceResp,
+            lambda _: metadata.CROSS_REFERENCE.empty_table(),
+        )
+
+    def _table(self, request: Any, kind: int, answer: type, rows: Callable[[SqlSession], pa.Table]) -> Any:
+        session = self._session(request)
+        operation = Operation(kind, lambda _: Results.of(rows(session)))
+        session.add(operation)
+        operation.run()
+        if operation.failure is not None:
+            session.close_operation(operation)
+            raise CallError.of(operation.failure)
+        return answer(_OK, _operation_handle(operation))
+
+    # -- tokens of Kerberos
+
+    @_answering(ttypes.TGetDelegationTokenResp)
+    def GetDelegationToken(self, request: Any) -> Any:  # noqa: ARG002 - the generated processor passes it
+        """There are none."""
+        raise CallError("delegation tokens are not supported", "0A000")
+
+    @_answering(ttypes.TCancelDelegationTokenResp)
+    def CancelDelegationToken(self, request: Any) -> Any:  # noqa: ARG002
+        """There are none."""
+        raise CallError("delegation tokens are not supported", "0A000")
+
+    @_answering(ttypes.TRenewDelegationTokenResp)
+    def RenewDelegationToken(self, request: Any) -> Any:  # noqa: ARG002
+        """There are none."""
+        raise CallError("delegation tokens are not supported", "0A000")
+
+    # -- handles
+
+    def _session(self, request: Any) -> SqlSession:
+        given = request.sessionHandle
+        if given is None or given.sessionId is None:
+            raise CallError("Invalid SessionHandle: none is given")
+        return self._hub.session(self._client, given.sessionId.guid or b"", given.sessionId.secret or b"")
+
+    def _operation(self, request: Any) -> tuple[SqlSession, Operation]:
+        given = request.operationHandle
+        if given is None or given.operationId is None:
+            raise CallError("Invalid OperationHandle: none is given")
+        return self._hub.operation(self._client, given.operationId.guid or b"", given.operationId.secret or b"")
+
+
+def _results(operation: Operation) -> Results:
+    """CallError where there are none, or none any more."""
+    if operation.results is not None:
+        return operation.results
+    if operation.failure is not None:
+        raise CallError.of(operation.failure)
+    if operation.state is State.CLOSED:
+        raise CallError("the operation is closed", "24000")
+    raise CallError("the statement has no result set", "24000")
+
+
+def _identifier(handle: Handle) -> Any:
+    return ttypes.THandleIdentifier(handle.guid, handle.secret)
+
+
+def _operation_handle(operation: Operation) -> Any:
+    return ttypes.TOperationHandle(_identifier(operation.handle), operation.kind, operation.has_rows)
+
+
+def processor(hub: SqlHub, client: Client) -> Any:
+    """Reads a call, carries it out, writes its answer."""
+    return TCLIService.Processor(Calls(hub, client))

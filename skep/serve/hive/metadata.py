@@ -1,0 +1,239 @@
+"""The metadata calls of JDBC as Arrow tables: databases, tables, columns, types, functions and keys of a lake."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from skep_sql.functions import FUNCTIONS
+from skep_table.errors import NotATableError
+
+if TYPE_CHECKING:
+    from skep.serve.hive.sessions import SqlSession
+    from skep_catalog.entities import Table as Entry
+
+_TEXT, _INT, _SHORT, _BOOL = pa.string(), pa.int32(), pa.int16(), pa.bool_()
+_NULLABLE: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class SqlType:
+    """A type of Hive's as java.sql.Types and JDBC's metadata have it."""
+
+    name: str
+    number: int
+    precision: int | None = None
+    literal: str | None = None
+    scale: int | None = None
+    radix: int | None = None
+    searchable: int = 3  # in any condition
+
+
+_TYPES: Final = (
+    SqlType("BOOLEAN", 16, 1),
+    SqlType("TINYINT", -6, 3, scale=0, radix=10),
+    SqlType("SMALLINT", 5, 5, scale=0, radix=10),
+    SqlType("INT", 4, 10, scale=0, radix=10),
+    SqlType("BIGINT", -5, 19, scale=0, radix=10),
+    SqlType("FLOAT", 6, 7, scale=7, radix=10),
+    SqlType("DOUBLE", 8, 15, scale=15, radix=10),
+    SqlType("DECIMAL", 3, 38, scale=38, radix=10),
+    SqlType("STRING", 12, 2147483647, "'"),
+    SqlType("VARCHAR", 12, 65535, "'"),
+    SqlType("CHAR", 1, 255, "'"),
+    SqlType("DATE", 91, 10, "'"),
+    SqlType("TIMESTAMP", 93, 29, "'", scale=9),
+    SqlType("BINARY", -2, 2147483647),
+    SqlType("ARRAY", 2003, 2147483647, searchable=0),
+    SqlType("MAP", 2000, 2147483647, searchable=0),
+    SqlType("STRUCT", 2002, 2147483647, searchable=0),
+    SqlType("VOID", 0),
+)
+_BY_NAME: Final = {kind.name: kind for kind in _TYPES}
+_OTHER: Final = SqlType("OTHER", 1111)
+
+CATALOGS: Final = pa.schema([("TABLE_CAT", _TEXT)])
+SCHEMAS: Final = pa.schema([("TABLE_SCHEM", _TEXT), ("TABLE_CATALOG", _TEXT)])
+TABLE_TYPES: Final = pa.schema([("TABLE_TYPE", _TEXT)])
+TABLES: Final = pa.schema(
+    [
+        *((name, _TEXT) for name in ("TABLE_CAT", "TABLE_SCHEM", "TABLE_NAME", "TABLE_TYPE", "REMARKS", "TYPE_CAT")),
+        *((name, _TEXT) for name in ("TYPE_SCHEM", "TYPE_NAME", "SELF_REFERENCING_COL_NAME", "REF_GENERATION")),
+    ]
+)
+COLUMNS: Final = pa.schema(
+    [
+        *((name, _TEXT) for name in ("TABLE_CAT", "TABLE_SCHEM", "TABLE_NAME", "COLUMN_NAME")),
+        ("DATA_TYPE", _INT),
+        ("TYPE_NAME", _TEXT),
+        *((name, _INT) for name in ("COLUMN_SIZE", "BUFFER_LENGTH", "DECIMAL_DIGITS", "NUM_PREC_RADIX", "NULLABLE")),
+        ("REMARKS", _TEXT),
+        ("COLUMN_DEF", _TEXT),
+        *((name, _INT) for name in ("SQL_DATA_TYPE", "SQL_DATETIME_SUB", "CHAR_OCTET_LENGTH", "ORDINAL_POSITION")),
+        *((name, _TEXT) for name in ("IS_NULLABLE", "SCOPE_CATALOG", "SCOPE_SCHEMA", "SCOPE_TABLE")),
+        ("SOURCE_DATA_TYPE", _SHORT),
+        ("IS_AUTO_INCREMENT", _TEXT),
+    ]
+)
+TYPE_INFO: Final = pa.schema(
+    [
+        ("TYPE_NAME", _TEXT),
+        ("DATA_TYPE", _INT),
+        ("PRECISION", _INT),
+        *((name, _TEXT) for name in ("LITERAL_PREFIX", "LITERAL_SUFFIX", "CREATE_PARAMS")),
+        ("NULLABLE", _SHORT),
+        ("CASE_SENSITIVE", _BOOL),
+        ("SEARCHABLE", _SHORT),
+        *((name, _BOOL) for name in ("UNSIGNED_ATTRIBUTE", "FIXED_PREC_SCALE", "AUTO_INCREMENT")),
+        ("LOCAL_TYPE_NAME", _TEXT),
+        ("MINIMUM_SCALE", _SHORT),
+        ("MAXIMUM_SCALE", _SHORT),
+        *((name, _INT) for name in ("SQL_DATA_TYPE", "SQL_DATETIME_SUB", "NUM_PREC_RADIX")),
+    ]
+)
+FUNCTION_ROWS: Final = pa.schema(
+    [
+        *((name, _TEXT) for name in ("FUNCTION_CAT", "FUNCTION_SCHEM", "FUNCTION_NAME", "REMARKS")),
+        ("FUNCTION_TYPE", _INT),
+        ("SPECIFIC_NAME", _TEXT),
+    ]
+)
+PRIMARY_KEYS: Final = pa.schema(
+    [
+        *((name, _TEXT) for name in ("TABLE_CAT", "TABLE_SCHEM", "TABLE_NAME", "COLUMN_NAME")),
+        ("KEQ_SEQ", _INT),
+        ("PK_NAME", _TEXT),
+    ]
+)
+CROSS_REFERENCE: Final = pa.schema(
+    [
+        *((name, _TEXT) for name in ("PKTABLE_CAT", "PKTABLE_SCHEM", "PKTABLE_NAME", "PKCOLUMN_NAME")),
+        *((name, _TEXT) for name in ("FKTABLE_CAT", "FKTABLE_SCHEM", "FKTABLE_NAME", "FKCOLUMN_NAME")),
+        *((name, _INT) for name in ("KEQ_SEQ", "UPDATE_RULE", "DELETE_RULE")),
+        *((name, _TEXT) for name in ("FK_NAME", "PK_NAME")),
+        ("DEFERRABILITY", _INT),
+    ]
+)
+
+
+def matcher(pattern: str | None) -> Callable[[str], bool]:
+    r"""JDBC's patterns: `%` is any text, `_` any character, `\` makes the next one plain; none and '' match all."""
+    if not pattern or pattern == "*":
+        return lambda _: True
+    parts = []
+    for escaped, sign in re.findall(r"(\\?)(.)", pattern, re.DOTALL):
+        parts.append(re.escape(sign) if escaped else {"%": ".*", "_": "."}.get(sign, re.escape(sign)))
+    expression = re.compile("".join(parts), re.IGNORECASE | re.DOTALL)
+    return lambda name: expression.fullmatch(name) is not None
+
+
+def made(schema: pa.Schema, rows: Iterable[Sequence[Any]]) -> pa.Table:
+    """Rows of plain values, of which the last ones may be left out."""
+    full = [[*row, *[None] * (len(schema) - len(row))] for row in rows]
+    columns = list(zip(*full, strict=True)) or [()] * len(schema)
+    return pa.Table.from_arrays(
+        [pa.array(values, field.type) for values, field in zip(columns, schema, strict=True)], schema=schema
+    )
+
+
+def _databases(session: SqlSession, pattern: str | None) -> list[str]:
+    fits = matcher(pattern)
+    return [name for name in session.lake.metastore.databases() if fits(name)]
+
+
+def _entries(session: SqlSession, schema: str | None, table: str | None) -> Iterator[Entry]:
+    fits = matcher(table)
+    for database in _databases(session, schema):
+        yield from (entry for entry in session.lake.entries(database) if fits(entry.name))
+
+
+def schemas(session: SqlSession, pattern: str | None) -> pa.Table:
+    """The databases."""
+    return made(SCHEMAS, ([name, ""] for name in _databases(session, pattern)))
+
+
+def tables(session: SqlSession, schema: str | None, table: str | None, types: Sequence[str] | None) -> pa.Table:
+    """The Hudi tables, and the temporary views of the session."""
+    wanted = {kind.upper() for kind in types or ("TABLE", "VIEW")}
+    rows: list[Sequence[Any]] = []
+    if "TABLE" in wanted:
+        rows = [
+            ["", entry.database, entry.name, "TABLE", entry.parameters.get("comment", "")]
+            for entry in _entries(session, schema, table)
+        ]
+    if "VIEW" in wanted and not (schema or "").strip("%*"):
+        rows += [["", "", name, "VIEW", ""] for name in session.views if matcher(table)(name)]
+    return made(TABLES, rows)
+
+
+def table_types() -> pa.Table:
+    """What there is."""
+    return made(TABLE_TYPES, [["TABLE"], ["VIEW"]])
+
+
+def columns(session: SqlSession, schema: str | None, table: str | None, column: str | None) -> pa.Table:
+    """Columns as the tables are registered."""
+    fits = matcher(column)
+    rows = (
+        _column_row(entry, number, name, kind, comment)
+        for entry in _entries(session, schema, table)
+        for number, (name, kind, comment) in enumerate(_columns_of(entry), 1)
+        if fits(name)
+    )
+    return made(COLUMNS, rows)
+
+
+def _columns_of(entry: Entry) -> Iterator[tuple[str, str, str | None]]:
+    for each in (*entry.storage.columns, *entry.partition_keys):
+        yield each.name, each.type, each.comment
+
+
+def _column_row(entry: Entry, number: int, name: str, kind: str, comment: str | None) -> Sequence[Any]:
+    base = re.split(r"[(<]", kind, maxsplit=1)[0].strip().upper()
+    found = _BY_NAME.get(base, _OTHER)
+    size, digits = found.precision, found.scale
+    given = [int(part) for part in re.findall(r"\d+", kind)] if base in ("DECIMAL", "CHAR", "VARCHAR") else []
+    if given:
+        size, digits = given[0], given[1] if len(given) > 1 else digits
+    shown = kind if "<" in kind else kind.upper()
+    place = ["", entry.database, entry.name, name, found.number, shown, size, None, digits, found.radix]
+    return [*place, _NULLABLE, comment or "", None, None, None, None, number, "YES", None, None, None, None, "NO"]
+
+
+def type_info() -> pa.Table:
+    """The types of columns."""
+    rows = (
+        [
+            *(kind.name, kind.number, kind.precision, kind.literal, kind.literal, None),
+            *(_NULLABLE, kind.name in ("STRING", "VARCHAR", "CHAR"), kind.searchable, kind.radix is None, False, False),
+            *(None, 0, kind.scale or 0, None, None, kind.radix),
+        ]
+        for kind in _TYPES
+    )
+    return made(TYPE_INFO, rows)
+
+
+def functions(pattern: str | None) -> pa.Table:
+    """skep's table functions; those of the engines are not listed."""
+    fits = matcher(pattern)
+    returns_table = 2
+    rows = (["", "", name, "", returns_table, name] for name in sorted(FUNCTIONS) if fits(name))
+    return made(FUNCTION_ROWS, rows)
+
+
+def primary_keys(session: SqlSession, schema: str | None, table: str | None) -> pa.Table:
+    """The record key of a table."""
+    rows: list[Sequence[Any]] = []
+    for entry in _entries(session, schema, table):
+        try:
+            keys = session.lake.table(entry.full_name).hudi.config.record_key_fields
+        except NotATableError:  # its files were deleted
+            continue
+        rows += [
+            ["", entry.database, entry.name, key, number, "record_key"] for number, key in enumerate(sorted(keys), 1)
+        ]
+    return made(PRIMARY_KEYS, rows)
