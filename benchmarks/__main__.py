@@ -7,13 +7,14 @@ import sys
 
 from rich.console import Console
 
-from benchmarks import lock, look_up, object_store, read, services, spark_reads, sync, upsert, write
+from benchmarks import lock, look_up, object_store, read, services, spark_reads, sql, sync, upsert, write
 
 BENCHMARKS = {
     "upsert": upsert.measure,
     "write": write.measure,
     "read": read.measure,
     "read-spark": spark_reads.measure,
+    "sql": sql.measure,
     "sync": sync.measure,
     "services": services.measure,
     "lock": lock.measure,

@@ -64,6 +64,16 @@ def test_read(measured: Callable[..., dict[tuple[str, str], float]]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.peer("hudi-0.15.0")
+def test_sql(measured: Callable[..., dict[tuple[str, str], float]]) -> None:
+    names = ("skep", "Hudi 0.15.0", "delta-rs")
+    seconds = measured("sql", ",".join(names))
+    kinds = ("copy-on-write", "merge-on-read")
+    tasks = [f"{statement}, {kind}" for statement in ("MERGE", "UPDATE", "DELETE") for kind in kinds]
+    assert set(seconds) == {(task, name) for task in tasks for name in names}
+
+
+@pytest.mark.slow
+@pytest.mark.peer("hudi-0.15.0")
 def test_services(measured: Callable[..., dict[tuple[str, str], float]]) -> None:
     seconds = measured("services", "skep,Hudi 0.15.0")
     tasks = {task for task, _ in seconds}
