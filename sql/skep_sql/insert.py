@@ -28,6 +28,9 @@ OPERATION: Final = "hoodie.spark.sql.insert.into.operation"
 BULK_INSERT: Final = "hoodie.sql.bulk.insert.enable"
 INSERT_MODE: Final = "hoodie.sql.insert.mode"
 OVERWRITE_MODE: Final = ("hoodie.datasource.overwrite.mode", "spark.sql.sources.partitionoverwritemode")
+WRITE_OPERATION: Final = "hoodie.datasource.write.operation"
+_OVERWRITES: Final = ("insert_overwrite", "insert_overwrite_table")
+"""What decides which partitions an INSERT OVERWRITE replaces, before the overwrite mode does."""
 _OPERATIONS: Final = {
     "upsert": WriteOperation.UPSERT,
     "insert": WriteOperation.INSERT,
@@ -65,6 +68,11 @@ def run_insert(statement: Insert, scope: Scope, engine: Engine, settings: Settin
     if not statement.overwrite:
         return target.write(operation, frame, options)
     options = {key: value for key, value in options.items() if key != DUPLICATES.key}
+    named = str(settings.get(WRITE_OPERATION) or "").strip().lower()
+    if named in _OVERWRITES:
+        options.pop(WRITE_OPERATION, None)
+    if named == "insert_overwrite_table":
+        return target.write(WriteOperation.INSERT_OVERWRITE_TABLE, frame, options)
     if _is_dynamic(settings, table) and not all(value is not None for value in partition.values()):
         return target.write(WriteOperation.INSERT_OVERWRITE, frame, options)
     static = {name: constant(value, name, target.name) for name, value in partition.items() if value is not None}
@@ -218,4 +226,6 @@ def _operation(table: HudiTable, settings: Settings) -> tuple[WriteOperation, di
 def _is_dynamic(settings: Settings, table: HudiTable) -> bool:
     if not table.config.partition_fields:
         return False
+    if str(settings.get(WRITE_OPERATION) or "").strip().lower() == "insert_overwrite":
+        return True
     return any(str(settings.get(key) or "").strip().lower() == "dynamic" for key in OVERWRITE_MODE)
