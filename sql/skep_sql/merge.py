@@ -281,10 +281,12 @@ class _Plan:
         return new
 
     def _compares_keys(self) -> bool:
-        """Whether ON holds only for equal keys, so that rows without a match have new ones."""
+        """Whether ON holds only for equal keys, in equal partitions if it names these, and INSERT keeps their values:
+        then rows without a match have new keys."""
         pairs = set()
         parts = self._merge.on.flatten() if isinstance(self._merge.on, exp.And) else [self._merge.on]
-        keys = {name.lower() for name in self._table.config.record_key_fields}
+        config = self._table.config
+        compared = {name.lower() for name in (*config.record_key_fields, *config.partition_fields)}
         for part in parts:
             inner = part.unnest()
             if not (
@@ -294,13 +296,17 @@ class _Plan:
             one, other = (inner.left, inner.right)
             if other.table.lower() == self._merge.alias.lower():
                 one, other = other, one
-            if one.table.lower() != self._merge.alias.lower() or one.name.lower() not in keys:
+            if one.table.lower() != self._merge.alias.lower() or one.name.lower() not in compared:
                 return False
             pairs.add((one.name.lower(), other.name.lower()))
+        kept = {
+            *config.record_key_fields,
+            *(n for n in config.partition_fields if any(n.lower() == one for one, _ in pairs)),
+        }
         for clause, values in zip(self._merge.clauses, self._values, strict=True):
             if clause.action != "insert":
                 continue
-            for name in self._table.config.record_key_fields:
+            for name in kept:
                 value = values.get(name)
                 if not isinstance(value, exp.Column) or (name.lower(), value.name.lower()) not in pairs:
                     return False

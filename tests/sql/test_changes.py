@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from skep.hoodie import create_at
 from skep.table import Table
+from skep_sql import merge
 from skep_table.errors import CommitConflictError, InputError, UnsupportedError
 
 COLUMNS = ["id", "name", "price", "ts", "day"]
@@ -184,6 +185,34 @@ def test_a_new_row_whose_key_is_stored_updates_it(tmp_path: Path) -> None:
     table.merge(source, on="name").when_not_matched_insert_all().execute()
     assert {id: each["name"] for id, each in rows_of(table).items()} == {1: "z", 2: "b", 4: "n"}
     assert table.read().count() == 3
+
+
+def test_a_merge_on_key_and_partition_adds_the_key_to_other_partitions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As an upsert does. Stored keys are looked for once more only where INSERT has another partition than ON."""
+    again: list[str] = []
+    settled = merge._Plan._settled
+
+    def counted(self: Any, new: pa.Table) -> pa.Table:
+        again.extend(["again"] if not self._compares_keys() else [])
+        return settled(self, new)
+
+    monkeypatch.setattr(merge._Plan, "_settled", counted)
+    table = make(tmp_path / "t", "cow")
+    table.upsert(frame([row(1, "a", day="x"), row(2, "b", day="x")]))
+    on = "target.id = source.id and target.day = source.day"
+    table.merge(
+        frame([row(1, "new", day="y"), row(2, "b2", ts=11, day="x")]), on=on
+    ).when_matched_update_all().when_not_matched_insert_all().execute()
+    read = table.read(columns=["id", "name", "day"]).to_arrow().sort_by("name").to_pylist()
+    assert [tuple(each.values()) for each in read] == [(1, "a", "x"), (2, "b2", "x"), (1, "new", "y")]
+    assert not again
+    values = {name: f"source.{name}" for name in COLUMNS if name != "day"} | {"day": "'x'"}
+    table.merge(frame([row(1, "upserted", ts=12, day="z")]), on=on).when_not_matched_insert(values).execute()
+    read = table.read(columns=["id", "name", "day"]).to_arrow().sort_by("name").to_pylist()
+    assert [tuple(each.values()) for each in read] == [(2, "b2", "x"), (1, "new", "y"), (1, "upserted", "x")]
+    assert again
 
 
 def test_a_merge_keeps_keys_and_partitions(tmp_path: Path) -> None:
