@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -65,6 +65,7 @@ class Stored:
 
 Layout: TypeAlias = tuple[Stored, ...]
 Tasks: TypeAlias = list[ReadTask]
+FolderValues: TypeAlias = dict[str, pa.Scalar]
 
 _schemas: Final[WeakKeyDictionary[HudiTable, dict[InstantTime, Schema | None]]] = WeakKeyDictionary()
 
@@ -130,17 +131,17 @@ def native_frame(spark: SparkSession, tasks: Sequence[ReadTask], columns: Sequen
     wanted = scan.columns if columns is None else tuple(columns)
     held = [name for name in wanted if name not in scan.partitions.names]
     layouts = _layouts(scan, wanted, tasks)
-    known = _paths_with_values(scan, held, tasks)
+    values = _values_in_files(scan, held, tasks)
     alike: dict[tuple[Layout, bool], Tasks] = defaultdict(list)
     for task in tasks:
         layout = layouts[task.slice.base_instant]
         assert layout is not None, "a task that `readable` left out"
-        alike[layout, task.slice.partition_path in known].append(task)
+        alike[layout, task.slice.partition_path in values].append(task)
     frames = []
     for (layout, in_files), group in alike.items():
         stored = dict(zip(held, layout, strict=True))
         result = [_expression(stored.get(field.name), field) for field in _spark_type(scan, wanted).fields]
-        frames.append(_scanned(spark, group, wanted, layout, result, in_files=in_files))
+        frames.append(_scanned(spark, group, wanted, layout, result, values if in_files else None))
     return reduce(lambda one, other: one.union(other), frames)
 
 
@@ -157,13 +158,14 @@ def _spark_type(scan: Scan, names: Sequence[str]) -> StructType:
     return spark_type(spark_arrow(scan.schema_of(names)))
 
 
-def _paths_with_values(scan: Scan, held: Sequence[str], tasks: Sequence[ReadTask]) -> frozenset[str]:
-    """The partitions whose paths have the value of each column of the files that leaves out partitions."""
+def _values_in_files(scan: Scan, held: Sequence[str], tasks: Sequence[ReadTask]) -> dict[str, FolderValues]:
+    """By partition path, the value of each column of the files that leaves out partitions, where the path has all."""
     columns = [column for column in scan.partitions.pruned_by if column.name in held]
     if not columns or scan.partitions.names:
-        return frozenset()
-    paths = {task.slice.partition_path for task in tasks}
-    return frozenset(path for path in paths if len(scan.partitions.values(path, columns)) == len(columns))
+        return {}
+    paths = dict.fromkeys(task.slice.partition_path for task in tasks)
+    found = {path: scan.partitions.values(path, columns) for path in paths}
+    return {path: values for path, values in found.items() if len(values) == len(columns)}
 
 
 def _scanned(
@@ -172,31 +174,35 @@ def _scanned(
     wanted: Sequence[str],
     layout: Layout,
     result: Sequence[str],
-    *,
-    in_files: bool,
+    in_files: Mapping[str, FolderValues] | None,
 ) -> DataFrame:
     """The expressions of `result` over the columns of files of one layout, and those of their folders.
 
-    `in_files`: files have the columns of folders, too, and filters on these leave out folders all the same.
+    `in_files`: files have the columns of folders, too, and filters on these leave out folders all the same, by these
+    values of each partition path.
     """
     from pyspark.sql.types import StructType
 
     scan = tasks[0].scan
     stored = spark_arrow(pa.schema([(each.name, each.type) for each in layout]))
-    if in_files:
+    if in_files is not None:
         columns = [column for column in scan.partitions.pruned_by if column in list(stored)]
     else:
         columns = [column for column in scan.partitions.columns if column.name in wanted]
     data, of_folders = spark_type(stored), spark_type(spark_arrow(pa.schema(columns)))
-    folders = _folders(_root(spark, tasks[0]), tasks, columns, in_files=in_files)
+    folders = _folders(_root(spark, tasks[0]), tasks, columns, in_files)
     try:
-        return file_frame(spark, folders, data, of_folders, result, _OPTIONS, in_files=in_files)
+        return file_frame(spark, folders, data, of_folders, result, _OPTIONS, in_files=in_files is not None)
     except UnsupportedError as error:
         warn_slower(f"{error.message}; filters on partition columns leave out no files")
-        return _joined(spark, folders, data, StructType() if in_files else of_folders, tasks).selectExpr(*result)
+        return _joined(spark, folders, data, of_folders if in_files is None else StructType(), tasks).selectExpr(
+            *result
+        )
 
 
-def _folders(root: str, tasks: Tasks, columns: Sequence[pa.Field], *, in_files: bool) -> list[Folder]:
+def _folders(
+    root: str, tasks: Tasks, columns: Sequence[pa.Field], in_files: Mapping[str, FolderValues] | None
+) -> list[Folder]:
     scan = tasks[0].scan
     by_folder: dict[str, Tasks] = defaultdict(list)
     for task in tasks:
@@ -205,7 +211,7 @@ def _folders(root: str, tasks: Tasks, columns: Sequence[pa.Field], *, in_files: 
     folders = []
     for folder, group in by_folder.items():
         slice_ = group[0].slice
-        values = scan.partitions.values(slice_.partition_path, columns) if in_files else scan.constants(slice_)
+        values = scan.constants(slice_) if in_files is None else in_files[slice_.partition_path]
         folders.append(
             Folder(
                 f"{root}/{folder}" if folder else root,
