@@ -29,8 +29,9 @@ BULK_INSERT: Final = "hoodie.sql.bulk.insert.enable"
 INSERT_MODE: Final = "hoodie.sql.insert.mode"
 OVERWRITE_MODE: Final = ("hoodie.datasource.overwrite.mode", "spark.sql.sources.partitionoverwritemode")
 WRITE_OPERATION: Final = "hoodie.datasource.write.operation"
-_OVERWRITES: Final = ("insert_overwrite", "insert_overwrite_table")
-"""What decides which partitions an INSERT OVERWRITE replaces, before the overwrite mode does."""
+_BY_ROWS: Final = "insert_overwrite"
+_WHOLE_TABLE: Final = "insert_overwrite_table"
+"""Of that setting: what an INSERT OVERWRITE replaces, before the overwrite mode decides it."""
 _OPERATIONS: Final = {
     "upsert": WriteOperation.UPSERT,
     "insert": WriteOperation.INSERT,
@@ -69,18 +70,17 @@ def run_insert(statement: Insert, scope: Scope, engine: Engine, settings: Settin
         return target.write(operation, frame, options)
     options = {key: value for key, value in options.items() if key != DUPLICATES.key}
     named = str(settings.get(WRITE_OPERATION) or "").strip().lower()
-    if named in _OVERWRITES:
+    if named in (_BY_ROWS, _WHOLE_TABLE):
         options.pop(WRITE_OPERATION, None)
-    if named == "insert_overwrite_table":
+    if named == _WHOLE_TABLE:
         return target.write(WriteOperation.INSERT_OVERWRITE_TABLE, frame, options)
-    if _is_dynamic(settings, table) and not all(value is not None for value in partition.values()):
-        return target.write(WriteOperation.INSERT_OVERWRITE, frame, options)
-    static = {name: constant(value, name, target.name) for name, value in partition.items() if value is not None}
-    if static:
+    by_rows = bool(table.config.partition_fields) and (named == _BY_ROWS or _is_dynamic(settings))
+    fixed = {name: value for name, value in partition.items() if value is not None}
+    if fixed and not (by_rows and len(fixed) < len(partition)):
+        static = {name: constant(value, name, target.name) for name, value in fixed.items()}
         return target.write(WriteOperation.INSERT_OVERWRITE, frame, options, static)
-    if _is_dynamic(settings, table):
-        return target.write(WriteOperation.INSERT_OVERWRITE, frame, options)
-    return target.write(WriteOperation.INSERT_OVERWRITE_TABLE, frame, options)
+    replaces = WriteOperation.INSERT_OVERWRITE if by_rows else WriteOperation.INSERT_OVERWRITE_TABLE
+    return target.write(replaces, frame, options)
 
 
 def put_in_order(columns: Sequence[Column], bound: Bound, engine: Engine, policy: Policy, table: str) -> object:
@@ -223,9 +223,5 @@ def _operation(table: HudiTable, settings: Settings) -> tuple[WriteOperation, di
     return operation, options
 
 
-def _is_dynamic(settings: Settings, table: HudiTable) -> bool:
-    if not table.config.partition_fields:
-        return False
-    if str(settings.get(WRITE_OPERATION) or "").strip().lower() == "insert_overwrite":
-        return True
+def _is_dynamic(settings: Settings) -> bool:
     return any(str(settings.get(key) or "").strip().lower() == "dynamic" for key in OVERWRITE_MODE)

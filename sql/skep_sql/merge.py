@@ -299,10 +299,8 @@ class _Plan:
             if one.table.lower() != self._merge.alias.lower() or one.name.lower() not in compared:
                 return False
             pairs.add((one.name.lower(), other.name.lower()))
-        kept = {
-            *config.record_key_fields,
-            *(n for n in config.partition_fields if any(n.lower() == one for one, _ in pairs)),
-        }
+        in_on = {one for one, _ in pairs}
+        kept = [*config.record_key_fields, *(name for name in config.partition_fields if name.lower() in in_on)]
         for clause, values in zip(self._merge.clauses, self._values, strict=True):
             if clause.action != "insert":
                 continue
