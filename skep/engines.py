@@ -112,17 +112,15 @@ class LakeEngine:
         """
         if engine is EngineChoice.SPARK:
             return self.on_spark(query, relations)
-        why = "the lake was given a session" if self._holder.given is not None else None
-        if engine is EngineChoice.DUCKDB:
-            why = None
-        why = why or self.why_spark(relations)
+        is_strict = engine is EngineChoice.DUCKDB
+        is_given = self._holder.given is not None and not is_strict
+        why = "the lake was given a session" if is_given else self.why_spark(relations)
         found: DuckPlan | None = None
         if why is None:
             try:
                 found = self._duckdb.planned(query, relations)
             except LeftToSpark as error:
                 why = str(error)
-        is_strict = engine is EngineChoice.DUCKDB
         if found is None:
             if is_strict:
                 raise UnsupportedError(
@@ -263,10 +261,7 @@ class DuckPlan:
                 if batch is None:
                     return
                 if batch.num_rows:
-                    yield pa.RecordBatch.from_arrays(
-                        [_as_spark(column, field.type) for column, field in zip(batch.columns, schema, strict=True)],
-                        schema=schema,
-                    )
+                    yield _in_types_of(schema, batch)
 
     def rows(self) -> pa.Table:
         """All rows."""
@@ -408,8 +403,7 @@ class _Stream:
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         relation = self._relation
-        given = relation.schema
-        schema = pa.schema([field.with_type(_needed_type(field)) for field in given])
+        schema = _schema_taken(relation.schema)
         batches = relation.to_batches() if isinstance(relation, Rows) else relation.batches()
         return pa.RecordBatchReader.from_batches(schema, self._converted(batches, schema)).__arrow_c_stream__(
             requested_schema
@@ -418,21 +412,20 @@ class _Stream:
     def _converted(self, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         try:
             for batch in batches:
-                yield (
-                    batch
-                    if batch.schema.equals(schema)
-                    else pa.RecordBatch.from_arrays(
-                        [_as_spark(column, field.type) for column, field in zip(batch.columns, schema, strict=True)],
-                        schema=schema,
-                    )
-                )
+                yield batch if batch.schema.equals(schema) else _in_types_of(schema, batch)
         except Exception as error:
             self._errors.append(error)
             raise
 
 
-def _needed_type(field: pa.Field) -> pa.DataType:
-    return spark_type(field.type) or field.type
+def _schema_taken(schema: pa.Schema) -> pa.Schema:
+    """A relation's columns in the types in which DuckDB gets them."""
+    return pa.schema([field.with_type(spark_type(field.type) or field.type) for field in schema])
+
+
+def _in_types_of(schema: pa.Schema, batch: pa.RecordBatch) -> pa.RecordBatch:
+    columns = [_as_spark(column, field.type) for column, field in zip(batch.columns, schema, strict=True)]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def _as_spark(column: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -460,8 +453,8 @@ def _connected(relations: Mapping[str, Relation], *, empty: bool = False) -> Ite
         try:
             connection.execute("SET TimeZone = 'UTC'")
             for name, relation in relations.items():
-                stream = _Stream(relation, errors)
-                connection.register(name, _empty(relation.schema) if empty else stream)
+                whole = _Stream(relation, errors)
+                connection.register(name, _schema_taken(relation.schema).empty_table() if empty else whole)
             yield connection
         except LeftToSpark:
             if errors:  # the read failed, not the query
@@ -471,19 +464,13 @@ def _connected(relations: Mapping[str, Relation], *, empty: bool = False) -> Ite
             connection.close()
 
 
-def _empty(schema: pa.Schema) -> pa.Table:
-    return pa.schema([field.with_type(_needed_type(field)) for field in schema]).empty_table()
-
-
 @contextmanager
 def _duckdb_errors() -> Iterator[None]:
     import duckdb
 
     try:
         yield
-    except duckdb.Error as error:
-        raise LeftToSpark(f"DuckDB: {str(error).strip().partition(chr(10))[0]}") from error
-    except pa.ArrowException as error:
+    except (duckdb.Error, pa.ArrowException) as error:
         raise LeftToSpark(f"DuckDB: {str(error).strip().partition(chr(10))[0]}") from error
 
 
