@@ -17,7 +17,7 @@ from skep_catalog.entities import Database
 from skep_sql.answer import Answer
 from skep_sql.protocols import EntryFacts, Target
 from skep_sql.session import Session
-from skep_sql.statements import Query
+from skep_sql.statements import Query, Statement
 from skep_table.errors import InputError, NoSuchTableError, NotATableError
 from skep_table.names import META_FOLDER
 from skep_table.storage import open_storage
@@ -128,7 +128,10 @@ class LakeSession:
         except ValueError as error:
             known = ", ".join(EngineChoice)
             raise InputError(f"there is no engine {engine}", option="engine", found=engine, expected=known) from error
-        statement = self._session.parse(text)
+        return self.carry_out(self._session.parse(text), choice)
+
+    def carry_out(self, statement: Statement, choice: EngineChoice = EngineChoice.AUTO) -> SqlResult | StatementResult:
+        """The same for a statement that was parsed before."""
         if not isinstance(statement, Query):
             return StatementResult(self._session.run(statement), self._lake)
         bound = self._session.bound(statement.tree)

@@ -112,18 +112,19 @@ class Calls:
         operation = session.execute(request.statement, request.confOverlay or {}, seconds)
         if not request.runAsync:
             self._wait(session, operation)
+            if operation.failure is not None:
+                session.close_operation(operation)
+                raise CallError.of(operation.failure)
         return ttypes.TExecuteStatementResp(_OK, _operation_handle(operation))
 
     def _wait(self, session: SqlSession, operation: Operation) -> None:
+        """Until the operation ends, which is not idle meanwhile. ConnectionLostError where the client leaves."""
         while not operation.wait(0.5):
             session.last_used = operation.last_used
             if self._client.has_left():
                 session.close_operation(operation)
                 raise ConnectionLostError(message="the client closed its connection")
             operation.used()
-        if operation.failure is not None:
-            session.close_operation(operation)
-            raise CallError.of(operation.failure)
 
     @_answering(ttypes.TGetOperationStatusResp)
     def GetOperationStatus(self, request: Any) -> Any:
@@ -162,14 +163,8 @@ class Calls:
         session, operation = self._operation(request)
         if not operation.has_rows:
             raise CallError("the statement has no result set", "24000")
-        self._wait_for_rows(session, operation)
+        self._wait(session, operation)
         return ttypes.TGetResultSetMetadataResp(_OK, table_schema(_results(operation).schema))
-
-    def _wait_for_rows(self, session: SqlSession, operation: Operation) -> None:
-        while not operation.wait(0.5):
-            if self._client.has_left():
-                session.close_operation(operation)
-                raise ConnectionLostError(message="the client closed its connection")
 
     @_answering(ttypes.TFetchResultsResp)
     def FetchResults(self, request: Any) -> Any:
@@ -184,7 +179,7 @@ class Calls:
             lines = operation.lines(count, first=first)
             found = row_set(pa.table([lines], schema=_LOG_SCHEMA), 0, session.protocol)
             return ttypes.TFetchResultsResp(_OK, False, found)
-        self._wait_for_rows(session, operation)
+        self._wait(session, operation)
         with operation.reading:
             results = _results(operation)
             if first:

@@ -21,7 +21,7 @@ from skep.serve.hive.results import Results
 from skep.serve.hive.rights import answers_rows, changes_nothing, check_right, shown
 from skep.serve.hive.users import User
 from skep.statements import LakeSession, StatementResult
-from skep_sql.statements import Name, Statement, Use
+from skep_sql.statements import Name, SetOption, Statement, Use
 from skep_table.errors import InputError
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ class SqlSession:
         def work(operation: Operation) -> Results | None:
             operation.note(f"running for {self.user.name or 'anonymous'}")
             with self._overlaid(overlay), self._jobs(operation):
-                answer = self._sql.run(text)
+                answer = self._sql.carry_out(statement)
                 for write in getattr(answer, "writes", ()):
                     operation.note(str(write))
                 with _reader(answer) as reader:
@@ -240,7 +240,7 @@ def _until_cancelled(reader: pa.RecordBatchReader, operation: Operation) -> Iter
 
 def _is_of_session(statement: Statement) -> bool:
     """Settings, views and the database of a session change at once: they are not cancelled half-way."""
-    return not answers_rows(statement) or type(statement).__name__ == "SetOption"
+    return not answers_rows(statement) or isinstance(statement, SetOption)
 
 
 class SqlHub:
