@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
 
 from skep.hoodie import OPERATION, FrameWriter, Operation, rows_at
 from skep.lake import Lake, connect
+from skep.names import parts_of
 from skep.spark import SparkHolder
 from skep_catalog.embedded import FOLDER, local_folder
 from skep_sync.options import ENABLE, URIS
@@ -277,9 +278,9 @@ class HudiJobs:
         return self._statements(spark).concerns(_parts(name))
 
     @_alone
-    def tables(self, spark: SparkSession, database: str | None) -> list[tuple[str, str]]:
+    def tables(self, spark: SparkSession, database: str | None, pattern: str | None) -> list[tuple[str, str]]:
         """See `Routes`."""
-        return self._statements(spark).tables(database)
+        return self._statements(spark).tables(database, pattern)
 
     def drop_view(self, name: str) -> bool:
         """See `Routes`."""
@@ -366,7 +367,7 @@ def _is_hudis(name: str) -> bool:
 
 def _parts(name: str) -> list[str]:
     """Of a table's name, without Spark's own catalog before it."""
-    parts = [part.strip().strip("`") for part in name.split(".")]
+    parts = parts_of(name)
     return parts[1:] if len(parts) == 3 and parts[0].lower() == "spark_catalog" else parts
 
 

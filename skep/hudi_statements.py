@@ -15,6 +15,7 @@ from sqlglot import exp
 
 from skep.engines import LakeEngine, SparkEngine
 from skep.lake import Lake
+from skep.names import parts_of
 from skep.statements import LakeCatalog
 from skep.table import Table
 from skep_sql.answer import answer
@@ -306,7 +307,7 @@ class Statements:
         """UnsupportedError for a statement that names a Hudi table and is none of those carried out here."""
         plain = re.sub(_QUOTED, lambda found: found[0] if found[0][0] == "`" else " ", text, flags=re.DOTALL)
         for found in _AFTER_WORD.finditer(plain):
-            parts = [part.strip().strip("`") for part in found[1].split(".")]
+            parts = parts_of(found[1])
             if self.concerns(parts):
                 name = ".".join(parts)
                 raise UnsupportedError(f"a statement on Hudi table {name}: {reason}", hint=hint, table=name, found=text)
@@ -385,14 +386,14 @@ class Statements:
         self._known_to_spark(database)
         listed = [(row[0], row[1], row[2]) for row in self._spark.sql(text).collect()]
         known = {name for _, name, _ in listed}
-        more = [(database, name, False) for name in self._hudi_tables(database) if name not in known]
-        listed += [row for row in more if _matches(row[1], statement.pattern)]
+        found = self.tables(database, statement.pattern)
+        listed += [(place, name, False) for place, name in found if name not in known]
         columns = [("namespace", pa.string()), ("tableName", pa.string()), ("isTemporary", pa.bool_())]
         return self._frame(answer(columns, sorted(listed, key=lambda row: str(row[1]))).rows)
 
-    def tables(self, database: str | None) -> list[tuple[str, str]]:
-        """Database and name of the Hudi tables of a database, None for the current one."""
-        found = self._hudi_tables(database)
+    def tables(self, database: str | None, pattern: str | None) -> list[tuple[str, str]]:
+        """See `skep_writer.routed.Routes`."""
+        found = [name for name in self._hudi_tables(database) if _matches(name, pattern)]
         return [(database or self.lake.database, name) for name in found]
 
     def _drop_database(self, statement: Drop) -> DataFrame | None:

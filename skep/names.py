@@ -25,7 +25,7 @@ class TableName:
     @classmethod
     def parse(cls, text: str, default_database: str) -> TableName:
         """From `table` or `database.table`, backticks allowed. InputError for anything a metastore could not hold."""
-        parts = [part.strip().strip("`") for part in text.split(".")]
+        parts = parts_of(text)
         if len(parts) > 2 or not all(map(_PART.fullmatch, parts)):
             raise InputError(
                 f"{text!r} is no name of a table",
@@ -35,6 +35,11 @@ class TableName:
             )
         *database, name = (part.lower() for part in parts)
         return cls(database[0] if database else default_database.lower(), name)
+
+
+def parts_of(text: str) -> list[str]:
+    """The parts of a name as users write it, without backticks."""
+    return [part.strip().strip("`") for part in text.split(".")]
 
 
 def is_path(text: str) -> bool:

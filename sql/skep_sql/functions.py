@@ -122,7 +122,7 @@ def _times(times: list[str]) -> dict[str, Any]:
 
 
 def _target(catalog: Catalog, name: str) -> Any:
-    return catalog.table(look_up(catalog, Name(tuple(part.strip("`") for part in name.split(".")))))
+    return catalog.table(look_up(catalog, Name.of(name)))
 
 
 def _count(function: str, arguments: tuple[str, ...], least: int, most: int, expected: str) -> None:

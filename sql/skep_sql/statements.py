@@ -22,6 +22,11 @@ class Name:
     def __str__(self) -> str:
         return ".".join(self.parts)
 
+    @classmethod
+    def of(cls, text: str) -> Name:
+        """A name in a text of its own, as in an argument; backticks allowed."""
+        return cls(tuple(part.strip("`") for part in text.split(".")))
+
 
 @dataclass(frozen=True, slots=True)
 class ColumnSpec:

@@ -21,6 +21,7 @@ from pyspark.sql.readwriter import DataFrameReader, DataFrameWriter, DataFrameWr
 from pyspark.sql.streaming.readwriter import DataStreamReader, DataStreamWriter
 
 from skep_table.errors import InputError, UnsupportedError
+from skep_writer.edge import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
@@ -85,8 +86,8 @@ class Routes(Protocol):
     def sql(self, spark: SparkSession, text: str, args: object) -> DataFrame | None:
         """Carries out a statement."""
 
-    def tables(self, spark: SparkSession, database: str | None) -> list[tuple[str, str]]:
-        """Database and name of the Hudi tables of a database, None for the current one."""
+    def tables(self, spark: SparkSession, database: str | None, pattern: str | None) -> list[tuple[str, str]]:
+        """Database and name of the Hudi tables of a database, None for the current one, that are like a pattern."""
 
     def drop_view(self, name: str) -> bool:
         """Drops a temporary view over Hudi tables. False where there is none."""
@@ -98,31 +99,41 @@ def is_hudi_format(spark: SparkSession, source: str | None) -> bool:
     return str(name).lower() in FORMATS
 
 
-class _Writer(DataFrameWriter):
+class _WithOptions:
+    """Keeps options beside PySpark's class, which comes next among the bases."""
+
+    _asked: Asked
+
+    def option(self, key: str, value: Any) -> Any:
+        self._asked.set({key: value})
+        super().option(key, value)  # type: ignore[misc]
+        return self
+
+    def options(self, **options: Any) -> Any:
+        self._asked.set(options)
+        super().options(**options)  # type: ignore[misc]
+        return self
+
+
+class _OfFormat(_WithOptions):
+    """The same with a format."""
+
+    def format(self, source: str) -> Any:
+        self._asked.source = source
+        super().format(source)  # type: ignore[misc]
+        return self
+
+
+class _Writer(_OfFormat, DataFrameWriter):
     """`df.write`: keeps what is set, in case the format turns out to be Hudi's."""
 
     def __init__(self, frame: DataFrame, routes: Routes) -> None:
         super().__init__(frame)
         self._frame, self._routes, self._asked = frame, routes, Asked()
 
-    def format(self, source: str) -> _Writer:
-        self._asked.source = source
-        super().format(source)
-        return self
-
     def mode(self, saveMode: str | None) -> _Writer:
         self._asked.mode = saveMode or self._asked.mode
         super().mode(saveMode)
-        return self
-
-    def option(self, key: str, value: Any) -> _Writer:
-        self._asked.set({key: value})
-        super().option(key, value)
-        return self
-
-    def options(self, **options: Any) -> _Writer:
-        self._asked.set(options)
-        super().options(**options)
         return self
 
     def partitionBy(self, *cols: Any) -> _Writer:
@@ -184,7 +195,7 @@ class _Writer(DataFrameWriter):
         return True
 
 
-class _WriterV2(DataFrameWriterV2):
+class _WriterV2(_WithOptions, DataFrameWriterV2):
     """`df.writeTo(name)`, as far as Hudi's tables can be written in this way."""
 
     def __init__(self, frame: DataFrame, name: str, routes: Routes) -> None:
@@ -194,16 +205,6 @@ class _WriterV2(DataFrameWriterV2):
     def using(self, provider: str) -> _WriterV2:
         self._asked.source = provider
         super().using(provider)
-        return self
-
-    def option(self, key: str, value: Any) -> _WriterV2:
-        self._asked.set({key: value})
-        super().option(key, value)
-        return self
-
-    def options(self, **options: Any) -> _WriterV2:
-        self._asked.set(options)
-        super().options(**options)
         return self
 
     def tableProperty(self, property: str, value: str) -> _WriterV2:
@@ -256,31 +257,16 @@ class _WriterV2(DataFrameWriterV2):
             )
 
 
-class _Reader(DataFrameReader):
+class _Reader(_OfFormat, DataFrameReader):
     """`spark.read`: keeps what is set, in case the format turns out to be Hudi's."""
 
     def __init__(self, spark: SparkSession, routes: Routes) -> None:
         super().__init__(spark)
         self._routes, self._asked = routes, Asked()
 
-    def format(self, source: str) -> _Reader:
-        self._asked.source = source
-        super().format(source)
-        return self
-
     def schema(self, schema: StructType | str) -> _Reader:
         self._asked.schema = schema
         super().schema(schema)
-        return self
-
-    def option(self, key: str, value: Any) -> _Reader:
-        self._asked.set({key: value})
-        super().option(key, value)
-        return self
-
-    def options(self, **options: Any) -> _Reader:
-        self._asked.set(options)
-        super().options(**options)
         return self
 
     def load(self, path: Any = None, format: Any = None, schema: Any = None, **options: Any) -> DataFrame:
@@ -298,31 +284,16 @@ class _Reader(DataFrameReader):
         return super().table(tableName) if found is None else found
 
 
-class _StreamWriter(DataStreamWriter):
+class _StreamWriter(_OfFormat, DataStreamWriter):
     """`df.writeStream`: for Hudi's format every micro-batch is one commit, written once however often it is tried."""
 
     def __init__(self, frame: DataFrame, routes: Routes) -> None:
         super().__init__(frame)
         self._routes, self._asked = routes, Asked()
 
-    def format(self, source: str) -> _StreamWriter:
-        self._asked.source = source
-        super().format(source)
-        return self
-
     def outputMode(self, outputMode: str) -> _StreamWriter:
         self._asked.mode = outputMode
         super().outputMode(outputMode)
-        return self
-
-    def option(self, key: str, value: Any) -> _StreamWriter:
-        self._asked.set({key: value})
-        super().option(key, value)
-        return self
-
-    def options(self, **options: Any) -> _StreamWriter:
-        self._asked.set(options)
-        super().options(**options)
         return self
 
     def partitionBy(self, *cols: Any) -> _StreamWriter:  # Spark's, where the format is not Hudi's, gets them at the end
@@ -407,20 +378,15 @@ class _StreamWriter(DataStreamWriter):
         return super().start()
 
 
-class _StreamReader(DataStreamReader):
+class _StreamReader(_OfFormat, DataStreamReader):
     """`spark.readStream`, which refuses Hudi's format and tables by name."""
 
     def __init__(self, spark: SparkSession, routes: Routes) -> None:
         super().__init__(spark)
-        self._routes, self._source = routes, None
-
-    def format(self, source: str) -> _StreamReader:
-        self._source = source  # type: ignore[assignment]
-        super().format(source)
-        return self
+        self._routes, self._asked = routes, Asked()
 
     def load(self, path: Any = None, format: Any = None, schema: Any = None, **options: Any) -> DataFrame:
-        if is_hudi_format(self._spark, format or self._source):
+        if is_hudi_format(self._spark, format or self._asked.source):
             raise _no_stream(f'readStream.format("hudi") of {path}')
         return super().load(path, format, schema, **options)
 
@@ -442,16 +408,14 @@ class _Catalog(Catalog):
         return self._routes.is_hudi(self._sparkSession, full) or super().tableExists(tableName, dbName)
 
     def listTables(self, dbName: str | None = None, pattern: str | None = None) -> list[Any]:
-        from fnmatch import fnmatchcase
-
         from pyspark.sql.catalog import Table
 
         found = super().listTables(dbName, pattern)
         known = {each.name for each in found}
         more = [
             Table(name, "spark_catalog", [database], None, "EXTERNAL", False)
-            for database, name in self._routes.tables(self._sparkSession, dbName)
-            if name not in known and (pattern is None or any(fnmatchcase(name, p.lower()) for p in pattern.split("|")))
+            for database, name in self._routes.tables(self._sparkSession, dbName, pattern)
+            if name not in known
         ]
         return found + more
 
@@ -693,6 +657,6 @@ def with_schema(frame: DataFrame, schema: StructType | str) -> DataFrame:
                 found=found,
                 expected=wanted,
             )
-        source = lit(None).cast(each.dataType) if own is None else col("`" + own.name.replace("`", "``") + "`")
+        source = lit(None).cast(each.dataType) if own is None else col(quoted(own.name))
         columns.append(source.alias(each.name))
     return frame.select(*columns)

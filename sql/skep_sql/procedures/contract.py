@@ -58,8 +58,7 @@ class Context:
     @property
     def full_name(self) -> str:
         """Of the table that the argument names. NoSuchTableError where there is none."""
-        name = Name(tuple(part.strip("`") for part in str(self["table"]).split(".")))
-        return look_up(self.scope.catalog, name)
+        return look_up(self.scope.catalog, Name.of(str(self["table"])))
 
     def limited(self, rows: Rows) -> Rows:
         """As many as the argument `limit` allows; a negative one allows all."""
