@@ -99,6 +99,21 @@ def _no_option_was_warned_of() -> None:
     options._warned.clear()
 
 
+@pytest.fixture(autouse=True)
+def table_version(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    """The version of tables for which a test chooses none: that of --table-version, else by a parameter of its own.
+
+    A suite that runs on several: `pytestmark = pytest.mark.parametrize("table_version", [6, 9], indirect=True)`.
+    """
+    from skep_table.commit.create import TableSpec
+    from skep_table.write.settings import TABLE_VERSION
+
+    version: int = getattr(request, "param", None) or request.config.getoption("--table-version")
+    monkeypatch.setitem(TableSpec.__init__.__kwdefaults__, "version", version)
+    object.__setattr__(TABLE_VERSION, "default", version)
+    return version
+
+
 @pytest.fixture(scope="session")
 def golden(pytestconfig: pytest.Config) -> Iterator[Path]:
     """The folder of the golden tables, `<hudi version>/<case>/table`: shared by all tests, so never write into it."""
@@ -136,6 +151,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     engines = "real engines: none, auto, processes, containers, or names by comma"
     group.addoption("--engines", default="auto", metavar="NAMES", help=engines)
     group.addoption("--peers", default="all", metavar="NAMES", help="implementations: none, all, or names by comma")
+    group.addoption("--table-version", type=int, default=6, metavar="N", help="of tables that tests make: 6, 8 or 9")
     group.addoption("--all", action="store_true", help="also run the tests marked slow")
 
 

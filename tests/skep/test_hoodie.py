@@ -238,7 +238,7 @@ def test_an_upsert_that_drops_duplicates_is_an_insert(tmp_path: Path, orders: Or
     [
         ("hoodie.table.cdc.enabled", "true"),
         ("hoodie.table.base.file.format", "ORC"),
-        ("hoodie.write.table.version", "8"),
+        ("hoodie.write.table.version", "7"),
     ],
 )
 def test_kinds_of_tables_that_are_not_written_are_refused_by_name(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from skep_table.format import WRITTEN, TableFormat, format_of, written_versions
+from skep_table.format import DEFAULT, TableFormat, format_of
 from skep_table.instant_time import CompletionTime, InstantTime
 from skep_table.names import LogFileName, MarkerType
 from skep_table.table import HudiTable
@@ -19,7 +19,7 @@ BASE, OWN = InstantTime("20260101000000001"), InstantTime("20260102030405678")
 
 
 def of_version(version: int) -> TableFormat:
-    return format_of(TableConfig(name="t", version=version, layout_version=1 if version == 6 else 2))
+    return format_of(TableConfig(name="t", version=version))
 
 
 @pytest.mark.parametrize("release", VERSION_OF_RELEASE)
@@ -71,7 +71,7 @@ def test_log_files_of_a_delta_commit_are_its_own(version: int) -> None:
 
 def test_two_writers_of_one_slice_choose_different_names() -> None:
     """Same task and attempt, same slice and version: the delta commit's time makes the difference."""
-    logs = WRITTEN.logs
+    logs = DEFAULT.logs
     names = {
         str(logs.new_file("f", BASE, own, 1, logs.write_token(0, 0, own)))
         for own in (OWN, OWN.plus_milliseconds(1), OWN.plus_milliseconds(60_000))
@@ -79,9 +79,9 @@ def test_two_writers_of_one_slice_choose_different_names() -> None:
     assert len(names) == 3
 
 
-def test_new_tables_are_of_a_written_version() -> None:
-    assert written_versions() == (WRITTEN.version,)
-    assert format_of(TableConfig(name="t")) is WRITTEN
+def test_new_tables_are_of_the_version_that_every_engine_reads() -> None:
+    assert DEFAULT.version == 6
+    assert format_of(TableConfig(name="t")) is DEFAULT
 
 
 @pytest.mark.parametrize("version", [6, 8, 9])

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from skep_table.context import TableContext
 from skep_table.errors import KeyFieldError, OptionError
-from skep_table.format import format_of
+from skep_table.format import DEFAULT, format_of
 from skep_table.keys.generator import KeyGenerator, KeyGeneratorType, infer_key_generator, parse_key_generator
 from skep_table.keys.own import has_own
 from skep_table.options import Options, boolean
@@ -55,6 +55,7 @@ class TableSpec:
     url_encode: bool = False
     key_generator: str | None = None
     payload_class: str | None = None
+    version: int = DEFAULT.version
     properties: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -154,6 +155,7 @@ def _config_of(spec: TableSpec, schema: Schema) -> TableConfig:
     in_files = schema.without(fields) if drops else schema
     return TableConfig(
         name=spec.name,
+        version=spec.version,
         database=spec.database,
         type=spec.type,
         record_key_fields=spec.record_key,

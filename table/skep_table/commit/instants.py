@@ -1,10 +1,12 @@
 """New instants: how their times are chosen, and which other writers a completion waits for.
 
-Hudi chooses an instant time, creates the instant, and reads the timeline after that; 0.x chooses the time a while
-before it creates the instant, and without the lock. Hudi reads what completes in between, and never compares with it,
-so it must have an earlier time than Hudi's instant: else what Hudi writes would be hidden below it. So instants of a
-shared table are backdated, though never before an existing instant; and where that makes one later than an instant that
-was only just created, it completes when the writer of that one has read the timeline.
+Table version 6: Hudi chooses an instant time, creates the instant, and reads the timeline after that; 0.x chooses the
+time a while before it creates the instant, and without the lock. Hudi reads what completes in between, and never
+compares with it, so it must have an earlier time than Hudi's instant: else what Hudi writes would be hidden below it.
+So instants of a shared table are backdated, though never before an existing instant; and where that makes one later
+than an instant that was only just created, it completes when the writer of that one has read the timeline.
+
+From version 8 on both times of an instant are chosen under the lock, after all others that are there.
 """
 
 from __future__ import annotations
@@ -16,7 +18,6 @@ from typing import Final
 from skep_table.clock import Clock, LateClock
 from skep_table.commit.heartbeat import ActiveWriters, HeartbeatLimits, writer_details
 from skep_table.commit.options import INSTANT_LAG_SECONDS, Concurrency
-from skep_table.context import TableContext
 from skep_table.instant_time import InstantTime
 from skep_table.table import HudiTable
 from skep_table.timeline.instant import Action, Instant, State
@@ -31,7 +32,7 @@ def request_write(
     table: HudiTable, action: Action, content: Plan | None, announce: Callable[[InstantTime], None]
 ) -> Instant:
     """A requested instant of a write; only a shared table's is backdated. `announce` as for `request_instant`."""
-    clock = _late(table.context) if Concurrency.of(table.options).is_optimistic else table.context.clock
+    clock = _late(table) if Concurrency.of(table.options).is_optimistic else table.context.clock
     return request_instant(table, action, content, clock, announce=announce)[0]
 
 
@@ -40,7 +41,7 @@ def request_plan(table: HudiTable, action: Action, plan: Plan) -> Instant:
 
     Backdated, as the modes of other writers are not known: with the present time it would move theirs forward.
     """
-    return request_instant(table, action, plan, _late(table.context))[0]
+    return request_instant(table, action, plan, _late(table))[0]
 
 
 def after_others_have_read(table: HudiTable, instant: Instant) -> HudiTable:
@@ -49,7 +50,7 @@ def after_others_have_read(table: HudiTable, instant: Instant) -> HudiTable:
     Called before a completion, without the lock. A writer whose instant is inflight has read the timeline: it compares
     what completes from now on with what it writes. Others are waited for as long as instants are backdated.
     """
-    lag = table.options.value(INSTANT_LAG_SECONDS)
+    lag = table.options.value(INSTANT_LAG_SECONDS) if table.format.backdates_requests else 0
     if not lag or not table.context.lock.leased:
         return table
     while True:
@@ -71,6 +72,7 @@ def _any_of_jvm(table: HudiTable, times: Sequence[InstantTime]) -> bool:
     return any(writers.is_active(time) and not writer_details(table.storage, time) for time in times)
 
 
-def _late(context: TableContext) -> Clock:
-    lag = context.options.value(INSTANT_LAG_SECONDS)
+def _late(table: HudiTable) -> Clock:
+    context = table.context
+    lag = context.options.value(INSTANT_LAG_SECONDS) if table.format.backdates_requests else 0
     return LateClock(context.clock, lag) if lag and context.lock.leased else context.clock

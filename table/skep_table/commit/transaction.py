@@ -21,7 +21,7 @@ from skep_table.commit.recovery import roll_back_failed
 from skep_table.commit.rollback import roll_back, rollbacks_of
 from skep_table.commit.schemas import with_merged_schema
 from skep_table.commit.states import REMOVE, REQUEST, RETRY, ROLL_BACK, START, CommitKind, CommitState
-from skep_table.commit.writable import check_writable, drop_metadata_table
+from skep_table.commit.writable import check_version, check_writable, drop_metadata_table
 from skep_table.errors import CommitConflictError, InputError, SkepError
 from skep_table.names import FileGroupId
 from skep_table.table import HudiTable
@@ -131,6 +131,7 @@ class Transaction(PendingCommit):
 
     @transition(REQUEST)
     def _request(self, fresh: HudiTable, action: Action) -> None:
+        check_version(self.table, fresh)
         check_writable(fresh.config, fresh.storage.root)
         # first the rollback, then the instant time: see format guide 2.4
         self.table = roll_back_failed(drop_metadata_table(fresh))
@@ -159,6 +160,7 @@ class Transaction(PendingCommit):
         self._compared = frozenset(since)
 
     def _verify(self, fresh: HudiTable, metadata: CommitMetadata) -> CommitMetadata:
+        check_version(self.table, fresh)
         check_writable(fresh.config, fresh.storage.root)
         self._partitions.ensure_held(metadata)
         if not self._is_pending(fresh):

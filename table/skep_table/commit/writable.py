@@ -1,6 +1,7 @@
 """Whether a table can be written:
 
-its version and kind. Its metadata table, which skep does not maintain, is dropped.
+its kind, and its version, which may not change during a write. Its metadata table, which skep does not maintain, is
+dropped.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ import logging
 
 from skep_table.commit.options import CONCURRENCY_MODE, METADATA_TABLE_POLICY, ConcurrencyMode, MetadataTablePolicy
 from skep_table.errors import MetadataTableError, TableVersionError, UnsupportedError
-from skep_table.format import WRITTEN, format_of, written_versions
 from skep_table.names import META_FOLDER, BaseFormat
 from skep_table.options import warn_ineffective
 from skep_table.storage import Storage
@@ -28,24 +28,27 @@ _INDEX_DEFINITIONS = f"{META_FOLDER}/.index_defs/index.json"
 log = logging.getLogger("skep.commit")
 
 
-def check_version(config: TableConfig, root: str) -> None:
-    """TableVersionError for a version that skep reads but does not write."""
-    if not format_of(config).is_written:
+def check_version(began: HudiTable, now: HudiTable) -> None:
+    """TableVersionError where another writer changed the table's version between two snapshots.
+
+    What was planned or written for the old version does not fit the new one: keys and names of files may differ.
+    """
+    found, expected = now.config.version, began.config.version
+    if found != expected:
         raise TableVersionError(
-            f"table {config.name} at {root} has version {config.version}, skep writes version"
-            f" {', '.join(map(str, written_versions()))}",
-            hint="a Hudi 1.x writer upgrades a table unless it runs with hoodie.write.auto.upgrade=false and"
-            f" hoodie.write.table.version={WRITTEN.version}",
-            table=config.name,
-            path=root,
-            found=config.version,
-            expected=written_versions(),
+            f"table {now.config.name} at {now.storage.root} was version {expected} when this operation began, and"
+            f" another writer made it version {found}",
+            hint="repeat the operation. A Hudi 1.x writer upgrades a table unless it runs with"
+            f" hoodie.write.auto.upgrade=false and hoodie.write.table.version={expected}",
+            table=now.config.name,
+            path=now.storage.root,
+            found=found,
+            expected=expected,
         )
 
 
 def check_writable(config: TableConfig, root: str) -> None:
-    """TableVersionError for a version that skep reads but does not write; UnsupportedError for kinds of tables."""
-    check_version(config, root)
+    """UnsupportedError for kinds of tables that are not written."""
     refused = {
         f"base files in {config.base_format.value}": config.base_format is not BaseFormat.PARQUET,
         "tables with change data capture (hoodie.table.cdc.enabled=true)": config.cdc_enabled,
@@ -65,10 +68,8 @@ def take_lock_over(table: HudiTable) -> HudiTable:
 
 
 def prepared(table: HudiTable) -> HudiTable:
-    """A snapshot under the lock of a table that may be changed: its version is written, its metadata table dropped."""
-    table = take_lock_over(table)
-    check_version(table.config, table.storage.root)
-    return drop_metadata_table(table)
+    """A snapshot under the lock of a table that may be changed: its metadata table is dropped."""
+    return drop_metadata_table(take_lock_over(table))
 
 
 def has_metadata_table(config: TableConfig) -> bool:

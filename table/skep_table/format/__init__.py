@@ -6,14 +6,14 @@ concept; a new version is a new object in `table_format`.
 
 from skep_table.format.logs import LogNaming
 from skep_table.format.reading import ReadRules
-from skep_table.format.table_format import WRITTEN, MergeSource, TableFormat, format_of, written_versions
+from skep_table.format.table_format import DEFAULT, MergeSource, TableFormat, format_of, known_versions
 
 __all__ = [
-    "WRITTEN",
+    "DEFAULT",
     "LogNaming",
     "MergeSource",
     "ReadRules",
     "TableFormat",
     "format_of",
-    "written_versions",
+    "known_versions",
 ]

@@ -29,15 +29,17 @@ class MergeSource(Enum):
 class TableFormat:
     """What differs by table version.
 
-    `version` is the value of `hoodie.table.version`. `is_written`: skep writes tables of it, and does not only read
-    them. `prefixes_single_keys`: the COMPLEX key generator writes `id:k1` for one record key field too, not `k1`.
+    `version` is the value of `hoodie.table.version`. `prefixes_single_keys`: the COMPLEX key generator writes `id:k1`
+    for one record key field too, not `k1`. `backdates_requests`: of a shared table other writers may choose instant
+    times without the lock, so requested times lie a while in the past (`commit/instants.py`); otherwise both times of
+    an instant are chosen under the lock, and none lies before one that is there.
     """
 
     version: int
-    is_written: bool
     logs: LogNaming
     merge_source: MergeSource
     prefixes_single_keys: bool
+    backdates_requests: bool
     reads: ReadRules
     _layout: Callable[[TableConfig], TimelineLayout]
     _archive: Callable[[Storage, str], Archive]
@@ -92,37 +94,37 @@ _READS_OF_1_1: Final = ReadRules(
 
 _VERSION_6: Final = TableFormat(
     version=6,
-    is_written=True,
     logs=LogNaming(of_delta_commit=False, marker_type=MarkerType.APPEND),
     merge_source=MergeSource.PAYLOAD_CLASS,
     prefixes_single_keys=False,
+    backdates_requests=True,
     reads=_READS_OF_0_15,
     _layout=_layout_1,
     _archive=ArchivedLog,
 )
 _VERSION_8: Final = TableFormat(
     version=8,
-    is_written=False,
     logs=LogNaming(of_delta_commit=True, marker_type=MarkerType.CREATE),
     merge_source=MergeSource.MERGE_MODE,
     prefixes_single_keys=False,
+    backdates_requests=False,
     reads=_READS_OF_1_0,
     _layout=_layout_2,
     _archive=LsmArchive,
 )
 _VERSION_9: Final = TableFormat(
     version=9,
-    is_written=False,
     logs=LogNaming(of_delta_commit=True, marker_type=MarkerType.CREATE),
     merge_source=MergeSource.MERGE_MODE,
     prefixes_single_keys=True,
+    backdates_requests=False,
     reads=_READS_OF_1_1,
     _layout=_layout_2,
     _archive=LsmArchive,
 )
 _FORMATS: Final[Mapping[int, TableFormat]] = {each.version: each for each in (_VERSION_6, _VERSION_8, _VERSION_9)}
-WRITTEN: Final = _VERSION_6
-"""The format of new tables."""
+DEFAULT: Final = _VERSION_6
+"""The format of new tables for which no version is chosen: every engine reads it."""
 
 
 def _format(version: int) -> TableFormat:
@@ -134,6 +136,6 @@ def format_of(config: TableConfig) -> TableFormat:
     return _format(config.version)
 
 
-def written_versions() -> tuple[int, ...]:
-    """The table versions that skep writes, oldest first."""
-    return tuple(version for version, each in _FORMATS.items() if each.is_written)
+def known_versions() -> tuple[int, ...]:
+    """The table versions that are read and written, oldest first."""
+    return tuple(_FORMATS)

@@ -55,7 +55,7 @@ class Execution(PendingCommit):
         execution = cls(table, planned, check)
         try:
             with execution._exclusive() as (fresh, _):
-                check_version(fresh.config, fresh.storage.root)
+                check_version(table, fresh)
                 execution.table = fresh = drop_metadata_table(fresh)
                 instant = pending_instant(fresh, planned)
                 if instant is None:
@@ -122,7 +122,7 @@ class Execution(PendingCommit):
             after_others_have_read(self.table.reload(), self.instant)
 
     def _verify(self, fresh: HudiTable, metadata: CommitMetadata) -> CommitMetadata:
-        check_version(fresh.config, fresh.storage.root)
+        check_version(self.table, fresh)
         if not self._is_ours(fresh):
             time = self.instant.requested_time
             raise CommitConflictError(

@@ -83,7 +83,6 @@ class TableConfig:
     type: TableType = TableType.COPY_ON_WRITE
     database: str | None = None
     version: int = 6
-    layout_version: int = 1
     base_format: BaseFormat = BaseFormat.PARQUET
     record_key_fields: tuple[str, ...] = ()
     partition_fields: tuple[str, ...] = ()
@@ -103,6 +102,11 @@ class TableConfig:
     metadata_partitions: tuple[str, ...] = ()
     create_schema: str | None = None
     raw: Mapping[str, str] = field(default_factory=dict, compare=False)
+
+    @property
+    def layout_version(self) -> int:
+        """The version of the timeline's layout, which the table version determines."""
+        return _VERSIONS[self.version].layout_version
 
     @property
     def is_mor(self) -> bool:
@@ -148,7 +152,6 @@ class TableConfig:
             type=table_type,
             database=properties.get(DATABASE) or None,
             version=version,
-            layout_version=layout_version,
             base_format=read.value(BASE_FORMAT, one_of(BaseFormat), BaseFormat.PARQUET),
             record_key_fields=read.value(RECORD_KEY_FIELDS, comma_list, _NO_FIELDS),
             partition_fields=read.value(PARTITION_FIELDS, _partition_fields, _NO_FIELDS),

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from skep_table.commit.create import TableSpec
 from skep_table.errors import OptionError, TableMismatchError
-from skep_table.format import WRITTEN, written_versions
+from skep_table.format import DEFAULT, known_versions
 from skep_table.keys.generator import generator_name, generator_of
 from skep_table.options import Option, Options, Status, boolean, comma_list, one_of, option
 from skep_table.schema.types import Schema
@@ -98,13 +98,13 @@ IMPLEMENTATIONS = option(
 )
 
 
-def _written_version(text: str) -> int:
-    if int(text) not in written_versions():
-        raise ValueError(f"{', '.join(map(str, written_versions()))}: tables of other versions are read, not written")
+def _known_version(text: str) -> int:
+    if int(text) not in known_versions():
+        raise ValueError(f"one of {', '.join(map(str, known_versions()))}")
     return int(text)
 
 
-TABLE_VERSION = option("hoodie.write.table.version", _written_version, WRITTEN.version, "The version of new tables")
+TABLE_VERSION = option("hoodie.write.table.version", _known_version, DEFAULT.version, "The version of new tables")
 for _key, _doc in {
     "hoodie.write.auto.upgrade": "tables are never upgraded",
     "hoodie.write.complex.keygen.validation.enable": "keys are written as those are that are there",
@@ -180,6 +180,7 @@ def spec_of(options: Options, name: str, schema: Schema) -> TableSpec:
         url_encode=options.value(URL_ENCODE),
         key_generator=generator_name(generator) if generator else None,
         payload_class=payload_of(options, ordering),
+        version=options.value(TABLE_VERSION),
         properties=kept,
     )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -267,13 +266,6 @@ def test_a_table_upgraded_meanwhile_is_refused_and_nothing_stays(
     with pytest.raises(TableVersionError):
         LocalWriter(table).insert(rows(["b"]))
     assert files_of(folder_of(table)) == before
-
-
-def test_a_golden_table_of_a_version_that_is_not_written(golden: Path, tmp_path: Path, rows: Rows) -> None:
-    copy = tmp_path / "t"
-    shutil.copytree(golden / "1.1.1/cow_upsert/table", copy)
-    with pytest.raises(TableVersionError, match="version 9"):
-        LocalWriter(HudiTable.open(str(copy))).insert(rows(["a"]))
 
 
 def with_metadata_table(table: HudiTable) -> None:

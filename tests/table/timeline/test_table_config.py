@@ -89,9 +89,8 @@ def test_golden_properties_keep_their_text(golden: Path) -> None:
 
 @pytest.mark.parametrize("version", [6, 8, 9])
 def test_what_is_made_is_loaded(storage: LocalStorage, version: int) -> None:
-    layout = 1 if version == 6 else 2
     payload = None if version == 9 else CONFIG.payload_class
-    config = dataclasses.replace(CONFIG, version=version, layout_version=layout, payload_class=payload)
+    config = dataclasses.replace(CONFIG, version=version, payload_class=payload)
     made = create_table_config(storage, config)
     assert made == config
     assert load_table_config(storage) == config

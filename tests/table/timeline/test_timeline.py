@@ -23,7 +23,7 @@ from skep_table.timeline.plans import CleanMetadata
 from skep_table.timeline.timeline import Timeline, load_timeline
 
 V6 = TableConfig(name="t", timezone=TimelineZone.UTC)
-V9 = TableConfig(name="t", version=9, layout_version=2, timezone=TimelineZone.UTC)
+V9 = TableConfig(name="t", version=9, timezone=TimelineZone.UTC)
 
 
 def loaded(storage: LocalStorage, config: TableConfig) -> Timeline:

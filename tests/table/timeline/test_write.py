@@ -50,8 +50,7 @@ NOON = datetime(2026, 11, 21, 12, 0, 0, 5_999, tzinfo=timezone.utc)
 
 def make(path: Path, zone: TimelineZone = TimelineZone.UTC, version: int = 6) -> HudiTable:
     storage = LocalStorage(str(path))
-    layout = 1 if version == 6 else 2
-    create_table_config(storage, TableConfig(name="t", timezone=zone, version=version, layout_version=layout))
+    create_table_config(storage, TableConfig(name="t", timezone=zone, version=version))
     return HudiTable.open(storage)
 
 
