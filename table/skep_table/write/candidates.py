@@ -183,7 +183,8 @@ def _tail(group: FileGroup) -> LogTail | None:
     if slice_ is None:
         return None
     instant = group.pending_compaction or slice_.base_instant
-    logs = [log.name for log in slice_.log_files if log.name.instant_time == instant]
+    newest = group.slices[0]
+    logs = [log.name for log in newest.log_files] if newest.base_instant == instant else []
     base = slice_.base_file if slice_.base_instant == instant else None
     return LogTail(
         instant,
