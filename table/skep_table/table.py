@@ -14,6 +14,7 @@ from skep_table.context import ContextChanges, TableContext
 from skep_table.errors import FormatError, NotATableError, SchemaError
 from skep_table.format import TableFormat, format_of
 from skep_table.instant_time import InstantTime
+from skep_table.names import META_FOLDER
 from skep_table.options import Options, boolean, option
 from skep_table.schema.avro import parse_avro
 from skep_table.schema.types import Schema
@@ -70,6 +71,7 @@ class HudiTable:
         self._listings = StorageListings(context.storage, context.threads)
         self._states: OrderedDict[InstantTime | None, InstantStates] = OrderedDict()
         self._properties: FileStatus | None = None  # the file that `config` was read from, when a change would show
+        self._folders: frozenset[str] | None = None  # in `.hoodie`, once they were listed
         self._taken = context.clock.monotonic()
 
     def __repr__(self) -> str:
@@ -132,6 +134,18 @@ class HudiTable:
             after._commits.put(instant, metadata, len(metadata.stats))
         return after
 
+    def may_have_folder(self, path: str) -> bool:
+        """Whether a folder in `.hoodie` may have existed when the timeline was listed; `path` is relative to the table.
+
+        That listing included `.hoodie` itself in timeline layout 1; in others one listing of it serves all calls.
+        """
+        known = self.timeline.files.folders
+        if known is None:
+            if self._folders is None:
+                self._folders = frozenset(self.storage.list_folder(META_FOLDER).folders)
+            known = self._folders
+        return path.rpartition("/")[2] in known
+
     @property
     def age_seconds(self) -> float:
         """How long ago this snapshot was taken."""
@@ -155,7 +169,7 @@ class HudiTable:
 
     def _in(self, context: TableContext) -> HudiTable:
         same = HudiTable(context, self.config, self.timeline)._with_contents_of(self)
-        same._listings, same._states = self._listings, self._states
+        same._listings, same._states, same._folders = self._listings, self._states, self._folders
         same._properties, same._taken = self._properties, self._taken
         return same
 

@@ -25,12 +25,12 @@ _IN_USE: Final = "in_use"
 
 def entries_are_kept(table: HudiTable) -> bool:
     """Whether a write to this table has put entries before; without request where the listed timeline shows it."""
-    return table.timeline.may_have_folder(FOLDER) and table.storage.exists(_path(_IN_USE))
+    return table.may_have_folder(FOLDER) and table.storage.exists(_path(_IN_USE))
 
 
 def entries_begin(table: HudiTable, time: InstantTime) -> None:
     """Before the first entry of an instant. May be repeated. StorageError."""
-    if not table.timeline.may_have_folder(FOLDER):
+    if not table.may_have_folder(FOLDER):
         _create(table, _IN_USE)
     _create(table, time)
 
@@ -46,7 +46,7 @@ def uncounted(table: HudiTable) -> frozenset[InstantTime]:
 
     Deletes the files of instants that are complete, which processes that died at their end have left.
     """
-    if not table.timeline.may_have_folder(FOLDER):
+    if not table.may_have_folder(FOLDER):
         return frozenset()
     names = {file.name for file in table.storage.list_prefix(FOLDER)}
     if not names:

@@ -32,7 +32,7 @@ def roll_back_failed(table: HudiTable) -> HudiTable:
     table = finish_interrupted(table)
     # Without pending instants only heartbeats that were left behind are of interest, if there are any. With one its
     # heartbeat may be younger than the first page of the listing that shows the instant.
-    needed = bool(len(table.timeline.pending())) or table.timeline.may_have_folder(HEARTBEATS)
+    needed = bool(len(table.timeline.pending())) or table.may_have_folder(HEARTBEATS)
     writers = _active_writers(table) if needed else None
     if writers is not None and Concurrency.of(table.options).failed_writes is not FailedWritesPolicy.NEVER:
         pending = [i for i in table.timeline.data().pending().instants if not writers.is_active(i.requested_time)]
@@ -41,7 +41,7 @@ def roll_back_failed(table: HudiTable) -> HudiTable:
             roll_back(table, instant)
             delete_heartbeat(table.storage, instant.requested_time)
             table = table.reload()
-    if table.timeline.may_have_folder(_TEMPORARY):
+    if table.may_have_folder(_TEMPORARY):
         _delete_stale_markers(table)
     for time in writers.expired() if writers is not None else ():
         if not table.timeline.pending().contains(time):

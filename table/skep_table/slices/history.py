@@ -53,7 +53,7 @@ def history_path(instant_time: InstantTime) -> str:
 
 def history_files(table: HudiTable) -> list[tuple[InstantTime, str]]:
     """Instant time and path of all history files, oldest first, those of commits that never completed among them."""
-    if not table.timeline.may_have_folder(FOLDER):
+    if not table.may_have_folder(FOLDER):
         return []
     names = sorted(file.name for file in table.storage.list_prefix(FOLDER))
     times = (InstantTime(name.removesuffix(_FILE_ENDING)) for name in names if name.endswith(_FILE_ENDING))

@@ -142,14 +142,6 @@ class Timeline:
         """The instant requested last; None for an empty timeline."""
         return self.instants[-1] if self.instants else None
 
-    def may_have_folder(self, path: str) -> bool:
-        """Whether a folder in `.hoodie` may have existed when the timeline was listed; `path` is relative to the table.
-
-        False only where that listing included `.hoodie` itself (timeline layout 1).
-        """
-        known = self.files.folders
-        return known is None or path.rpartition("/")[2] in known
-
     @property
     def files(self) -> TimelineFiles:
         """Facts from the listing of the active timeline; empty for a timeline that was not listed."""

@@ -63,7 +63,7 @@ class Fleeting:
         """The last clean has removed its files, and not yet recorded it."""
         last = self.table.timeline.of(Action.CLEAN).last()
         assert last is not None
-        (self.folder / ".hoodie" / f"{last.requested_time}.clean").unlink()
+        (self.folder / self.table.layout.path(last)).unlink()
 
 
 @pytest.fixture(params=[TableType.COPY_ON_WRITE, TableType.MERGE_ON_READ], ids=["cow", "mor"])
@@ -226,9 +226,10 @@ def test_a_file_that_goes_after_the_plan_is_an_error(
 
 
 def test_changes_of_a_replaced_group_whose_files_were_deleted_are_an_error(cow: Fleeting) -> None:
-    start = cow.table.timeline.instants[-1].requested_time
+    time_of = cow.table.format.reads.time_in_range
+    start = time_of(cow.table.timeline.instants[-1])
     replaced = cow.writer().insert_overwrite(cow.rows([0, 2]))
-    request = ReadRequest(query="cdc", since=start, until=replaced.instant.requested_time)  # type: ignore[arg-type]
+    request = ReadRequest(query="cdc", since=start, until=time_of(replaced.instant))  # type: ignore[arg-type]
     ops = [row["op"] for row in read(cow.table, request).to_arrow().to_pylist()]
     assert (ops.count("d"), ops.count("i")) == (50, 2)
     cow.change_and_clean()

@@ -183,8 +183,9 @@ def test_only_folders_that_can_match_are_listed(
         assert {task.slice.partition_path for task in tasks} == {path for path in listed if path.count("/") == 1}
 
 
+@pytest.mark.parametrize("table_version", [6, 9], indirect=True)
 def test_one_of_200_partitions_of_an_object_store_takes_three_listings(
-    s3_folder: Callable[[], Storage], s3_options: dict[str, str], s3_requests: Requests
+    table_version: int, s3_folder: Callable[[], Storage], s3_options: dict[str, str], s3_requests: Requests
 ) -> None:
     storage = s3_folder()
     rows = pa.table({"id": [f"k{n}" for n in range(200)], "part": [f"p{n}" for n in range(200)], "v": list(range(200))})
@@ -194,7 +195,8 @@ def test_one_of_200_partitions_of_an_object_store_takes_three_listings(
     found = read(HudiTable.open(storage.root, s3_options), ReadRequest(columns=("id", "v"), where="part = 'p7'"))
     assert found.to_arrow().to_pylist() == [{"id": "k7", "v": 7}]
     counts = s3_requests.counts()
-    assert counts["LIST"] <= 3, s3_requests  # the timeline, the partition, and the timeline again after that
+    # the timeline, the partition, and the timeline again after that; where `.hoodie` is not the timeline's folder, that
+    assert counts["LIST"] <= (3 if table_version == 6 else 4), s3_requests
     assert counts["HEAD"] == 0, s3_requests
     s3_requests.clear()
     assert read(HudiTable.open(storage.root, s3_options), ReadRequest(columns=("id",))).to_arrow().num_rows == 200

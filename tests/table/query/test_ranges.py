@@ -18,6 +18,7 @@ from skep_table.options import Options
 from skep_table.query import ReadRequest, read
 from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
+from skep_table.timeline.instant import Instant
 from skep_table.write.local import LocalWriter
 
 VERSIONS = ["0.15.0", "1.0.2", "1.1.1"]
@@ -155,14 +156,14 @@ def test_a_late_row_of_an_old_partition_comes_with_its_commit(tmp_path: Path) ->
     spec = TableSpec(name="t", schema=schema, record_key=("id",), partition_by=("day",), ordering="ts")
     table = create_table(LocalStorage(str(tmp_path)), spec)
 
-    def write(**row: object) -> str:
-        rows = pa.Table.from_pylist([row], schema=schema)
-        return LocalWriter(table.reload()).upsert(rows).instant.requested_time
+    def write(**row: object) -> Instant:
+        return LocalWriter(table.reload()).upsert(pa.Table.from_pylist([row], schema=schema)).instant
 
     write(id="a", day="2020-01-01", ts=1)
     second = write(id="b", day="2026-11-21", ts=9)
     late = write(id="c", day="2020-01-01", ts=2)
-    rows = read(table.reload(), ReadRequest(query="incremental", since=second)).to_arrow()  # type: ignore[arg-type]
+    after_second = table.format.reads.time_in_range(second)
+    rows = read(table.reload(), ReadRequest(query="incremental", since=after_second)).to_arrow()  # type: ignore[arg-type]
     assert rows.select(["_hoodie_commit_time", "id", "day"]).to_pylist() == [
-        {"_hoodie_commit_time": late, "id": "c", "day": "2020-01-01"}
+        {"_hoodie_commit_time": late.requested_time, "id": "c", "day": "2020-01-01"}
     ]

@@ -69,7 +69,7 @@ def refuse_consistent_hashing(table: HudiTable) -> None:
 
     Such a table records the hash ranges of its file groups: Hudi would not find a group that is not recorded.
     """
-    if not (table.config.is_mor and table.timeline.may_have_folder(_BUCKET_RANGES)):
+    if not (table.config.is_mor and table.may_have_folder(_BUCKET_RANGES)):
         return
     if _CONSISTENT_HASHING in table.storage.list_folder(_BUCKET_RANGES).folders:
         raise UnsupportedError(
