@@ -27,7 +27,8 @@ from skep_table.errors import (
 from skep_table.options import Options
 from skep_table.storage import open_storage
 from skep_table.table import HudiTable
-from skep_table.write.settings import HIVE_STYLE, ORDERING, PARTITION_FIELDS, RECORD_KEY, TABLE_NAME, TABLE_TYPE
+from skep_table.write.merge_options import ORDERING
+from skep_table.write.settings import HIVE_STYLE, PARTITION_FIELDS, RECORD_KEY, TABLE_NAME, TABLE_TYPE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

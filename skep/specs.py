@@ -11,7 +11,8 @@ from skep_table.errors import InputError, TableMismatchError
 from skep_table.options import REGISTRY, Options
 from skep_table.table import HudiTable
 from skep_table.table_config import TableType
-from skep_table.write.settings import HIVE_STYLE, ORDERING, PARTITION_FIELDS, RECORD_KEY, TABLE_TYPE, check_settings
+from skep_table.write.merge_options import ORDERING
+from skep_table.write.settings import HIVE_STYLE, PARTITION_FIELDS, RECORD_KEY, TABLE_TYPE, check_settings
 
 Text = str | Sequence[str]
 _TYPES: Final = {"cow": TableType.COPY_ON_WRITE, "mor": TableType.MERGE_ON_READ}

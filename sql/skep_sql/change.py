@@ -25,8 +25,8 @@ from skep_table.query.sql import parse_predicate
 from skep_table.schema.arrow import to_arrow
 from skep_table.schema.types import FILE_NAME, PARTITION_PATH, RECORD_KEY
 from skep_table.table import HudiTable
+from skep_table.write.merge_options import merged_by
 from skep_table.write.result import WriteResult
-from skep_table.write.settings import merged_by
 
 META: Final = (RECORD_KEY, PARTITION_PATH, FILE_NAME)
 OLD: Final = "_skep_old_"

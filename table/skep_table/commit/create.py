@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from skep_table.context import TableContext
 from skep_table.errors import KeyFieldError, OptionError
-from skep_table.format import DEFAULT, format_of
+from skep_table.format import DEFAULT, format_of, format_of_version
 from skep_table.keys.generator import KeyGenerator, KeyGeneratorType, infer_key_generator, parse_key_generator
 from skep_table.keys.own import has_own
 from skep_table.options import Options, boolean
@@ -20,19 +20,19 @@ from skep_table.schema.types import META_FIELDS, Schema, record_names
 from skep_table.storage import Storage
 from skep_table.table import HudiTable
 from skep_table.table_config import (
-    DEFAULT_PAYLOAD,
     DROP_PARTITION_COLUMNS,
     KEY_GENERATOR_CLASS,
-    OVERWRITE_WITH_LATEST,
     POPULATE_META_FIELDS,
     USER_PROVIDED,
     MergeMode,
+    PartialUpdateMode,
     TableConfig,
     TableType,
     TimelineZone,
     create_table_config,
 )
 from skep_table.table_config.keys import PROPERTIES_PATH
+from skep_table.table_config.merging import MergeRequest
 from skep_table.timeline.timeline import Timeline, TimelineFiles
 
 
@@ -40,6 +40,8 @@ from skep_table.timeline.timeline import Timeline, TimelineFiles
 class TableSpec:
     """The settings of a new table. `ordering` names the column whose greater value wins; else the last write wins.
 
+    Of several ordering columns the second decides between rows with equal values in the first, and so on. `merge_mode`,
+    `merge_strategy_id` and `payload_class` name another way to merge, `merge_properties` what it needs beside.
     `partition_by` may carry types (`at:timestamp`), which makes the key generator CUSTOM. `properties` are further
     table properties, the settings of timestamp key generators for instance.
     """
@@ -48,15 +50,26 @@ class TableSpec:
     schema: Schema | pa.Schema
     record_key: tuple[str, ...] = ()
     partition_by: tuple[str, ...] = ()
-    ordering: str | None = None
+    ordering: str | tuple[str, ...] | None = None
     database: str | None = None
     type: TableType = TableType.COPY_ON_WRITE
     hive_style: bool = False
     url_encode: bool = False
     key_generator: str | None = None
     payload_class: str | None = None
+    merge_mode: MergeMode | None = None
+    merge_strategy_id: str | None = None
+    partial_update_mode: PartialUpdateMode | None = None
+    merge_properties: Mapping[str, str] = field(default_factory=dict)
     version: int = DEFAULT.version
     properties: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def ordering_fields(self) -> tuple[str, ...]:
+        """The ordering columns, the one that is compared first at the front."""
+        if isinstance(self.ordering, str):
+            return (self.ordering,) if self.ordering else ()
+        return tuple(self.ordering or ())
 
 
 def create_table(storage: Storage, spec: TableSpec, options: Mapping[str, object] | None = None) -> HudiTable:
@@ -84,7 +97,7 @@ def table_config(spec: TableSpec) -> TableConfig:
     schema = _schema_of(spec)
     for column in schema.fields:
         check_own_name(column.name)
-    for name in (*spec.record_key, *spec.partition_by, *filter(None, (spec.ordering,))):
+    for name in (*spec.record_key, *spec.partition_by, *spec.ordering_fields):
         if name.partition(":")[0] in META_FIELDS:
             raise KeyFieldError(
                 f"table {spec.name}: {name} is one of Hudi's meta columns, which each write fills; it can't be a key,"
@@ -144,15 +157,27 @@ def _config_of(spec: TableSpec, schema: Schema) -> TableConfig:
     own = named is not None and has_own(named)
     kind = parse_key_generator(named) if named and not own else infer_key_generator(spec.record_key, spec.partition_by)
     fields = tuple(part.partition(":")[0] for part in spec.partition_by)
-    typed = (
-        {"hoodie.datasource.write.partitionpath.field": ",".join(spec.partition_by)}
-        if fields != spec.partition_by
-        else {}
+    table_format = format_of_version(spec.version)
+    typed = spec.partition_by if fields != spec.partition_by else ()
+    stored = (
+        {}
+        if not typed or table_format.keeps_partition_types
+        else {"hoodie.datasource.write.partitionpath.field": ",".join(typed)}
     )
-    event_time = spec.ordering is not None
+    merging = table_format.merge_settings(
+        MergeRequest(
+            ordering_fields=spec.ordering_fields,
+            mode=spec.merge_mode,
+            payload_class=spec.payload_class,
+            strategy_id=spec.merge_strategy_id,
+            partial_update_mode=spec.partial_update_mode,
+            properties=spec.merge_properties,
+        )
+    )
     drops = boolean(spec.properties.get(DROP_PARTITION_COLUMNS, "false"))
     # columns in the paths are neither in files nor in the schema of commits
     in_files = schema.without(fields) if drops else schema
+    own_class = {KEY_GENERATOR_CLASS: named} if own and named else {}
     return TableConfig(
         name=spec.name,
         version=spec.version,
@@ -160,15 +185,19 @@ def _config_of(spec: TableSpec, schema: Schema) -> TableConfig:
         type=spec.type,
         record_key_fields=spec.record_key,
         partition_fields=fields,
-        ordering_fields=(spec.ordering,) if spec.ordering is not None else (),
+        typed_partition_fields=typed if table_format.keeps_partition_types else (),
+        ordering_fields=merging.ordering_fields,
         key_generator=USER_PROVIDED if own else kind.value,
-        payload_class=spec.payload_class or (DEFAULT_PAYLOAD if event_time else OVERWRITE_WITH_LATEST),
-        merge_mode=MergeMode.EVENT_TIME_ORDERING if event_time else MergeMode.COMMIT_TIME_ORDERING,
+        payload_class=merging.payload_class,
+        legacy_payload_class=merging.legacy_payload_class,
+        merge_mode=merging.mode,
+        merge_strategy_id=merging.strategy_id,
+        partial_update_mode=merging.partial_update_mode,
         hive_style=spec.hive_style,
         url_encode=spec.url_encode,
         timezone=TimelineZone.UTC,
         populate_meta_fields=boolean(spec.properties.get(POPULATE_META_FIELDS, "true")),
         drop_partition_columns=drops,
         create_schema=avro_text(in_files),
-        raw={**spec.properties, **typed, **({KEY_GENERATOR_CLASS: named} if own and named else {})},
+        raw={**spec.properties, **merging.properties, **stored, **own_class},
     )

@@ -6,7 +6,14 @@ concept; a new version is a new object in `table_format`.
 
 from skep_table.format.logs import LogNaming
 from skep_table.format.reading import ReadRules
-from skep_table.format.table_format import DEFAULT, MergeSource, TableFormat, format_of, known_versions
+from skep_table.format.table_format import (
+    DEFAULT,
+    MergeSource,
+    TableFormat,
+    format_of,
+    format_of_version,
+    known_versions,
+)
 
 __all__ = [
     "DEFAULT",
@@ -15,5 +22,6 @@ __all__ = [
     "ReadRules",
     "TableFormat",
     "format_of",
+    "format_of_version",
     "known_versions",
 ]

@@ -12,6 +12,13 @@ from skep_table.format.reading import ReadRules
 from skep_table.names import MarkerType
 from skep_table.storage import Storage
 from skep_table.table_config import ARCHIVE_FOLDER, HISTORY_PATH, TIMELINE_PATH, TableConfig
+from skep_table.table_config.merging import (
+    MergeRequest,
+    MergeSettings,
+    by_mode,
+    by_mode_and_payload,
+    by_payload_class,
+)
 from skep_table.timeline.archive import ArchivedLog
 from skep_table.timeline.layout import TimelineLayout, layout_1, layout_2
 from skep_table.timeline.lsm_archive import LsmArchive
@@ -29,15 +36,20 @@ class MergeSource(Enum):
 class TableFormat:
     """What differs by table version.
 
-    `version` is the value of `hoodie.table.version`. `prefixes_single_keys`: the COMPLEX key generator writes `id:k1`
-    for one record key field too, not `k1`. `backdates_requests`: of a shared table other writers may choose instant
-    times without the lock, so requested times lie a while in the past (`commit/instants.py`); otherwise both times of
-    an instant are chosen under the lock, and none lies before one that is there.
+    `version` is the value of `hoodie.table.version`. `merge_settings`: how a new table states what its maker asks of
+    merging; OptionError for what contradicts itself or what this version can't hold. `keeps_partition_types`: the
+    table's partition fields have the types of a CUSTOM key generator; otherwise the option that gave them is kept.
+    `prefixes_single_keys`: the COMPLEX key generator writes `id:k1` for one record key field too, not `k1`.
+    `backdates_requests`: of a shared table other writers may choose instant times without the lock, so requested times
+    lie a while in the past (`commit/instants.py`); otherwise both times of an instant are chosen under the lock, and
+    none lies before one that is there.
     """
 
     version: int
     logs: LogNaming
     merge_source: MergeSource
+    merge_settings: Callable[[MergeRequest], MergeSettings]
+    keeps_partition_types: bool
     prefixes_single_keys: bool
     backdates_requests: bool
     reads: ReadRules
@@ -45,7 +57,7 @@ class TableFormat:
     _archive: Callable[[Storage, str], Archive]
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _format, (self.version,)
+        return format_of_version, (self.version,)
 
     def timeline_layout(self, config: TableConfig) -> TimelineLayout:
         """Names and encodings of the timeline's files, in the folders that the table's properties name."""
@@ -96,6 +108,8 @@ _VERSION_6: Final = TableFormat(
     version=6,
     logs=LogNaming(of_delta_commit=False, marker_type=MarkerType.APPEND),
     merge_source=MergeSource.PAYLOAD_CLASS,
+    merge_settings=by_payload_class,
+    keeps_partition_types=False,
     prefixes_single_keys=False,
     backdates_requests=True,
     reads=_READS_OF_0_15,
@@ -106,6 +120,8 @@ _VERSION_8: Final = TableFormat(
     version=8,
     logs=LogNaming(of_delta_commit=True, marker_type=MarkerType.CREATE),
     merge_source=MergeSource.MERGE_MODE,
+    merge_settings=by_mode_and_payload,
+    keeps_partition_types=True,
     prefixes_single_keys=False,
     backdates_requests=False,
     reads=_READS_OF_1_0,
@@ -116,6 +132,8 @@ _VERSION_9: Final = TableFormat(
     version=9,
     logs=LogNaming(of_delta_commit=True, marker_type=MarkerType.CREATE),
     merge_source=MergeSource.MERGE_MODE,
+    merge_settings=by_mode,
+    keeps_partition_types=True,
     prefixes_single_keys=True,
     backdates_requests=False,
     reads=_READS_OF_1_1,
@@ -127,13 +145,14 @@ DEFAULT: Final = _VERSION_6
 """The format of new tables for which no version is chosen: every engine reads it."""
 
 
-def _format(version: int) -> TableFormat:
+def format_of_version(version: int) -> TableFormat:
+    """The format of one of the known versions."""
     return _FORMATS[version]
 
 
 def format_of(config: TableConfig) -> TableFormat:
     """The format of a table. A TableConfig has one of the known versions."""
-    return _format(config.version)
+    return format_of_version(config.version)
 
 
 def known_versions() -> tuple[int, ...]:

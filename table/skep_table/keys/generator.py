@@ -228,7 +228,7 @@ def _timestamp_fields(kind: KeyGeneratorType, config: TableConfig, properties: M
     typed = next(
         (
             text
-            for text in (properties.get(_PARTITION_FIELD, ""), config.raw.get("hoodie.table.partition.fields", ""))
+            for text in (properties.get(_PARTITION_FIELD, ""), ",".join(config.typed_partition_fields))
             if ":" in text
         ),
         None,

@@ -134,7 +134,7 @@ def _lacks(rows: pa.Table, name: str, rule: MergeRule, fill: Fill) -> pa.Chunked
     elif fill is Fill.DEFAULTS:
         default = dict(rule.defaults).get(name)
         lacking = pc.is_null(column) if default is None else _equals(column, default)
-    elif fill is Fill.UNAVAILABLE and (pa.types.is_string(column.type) or pa.types.is_binary(column.type)):
+    elif fill is Fill.UNAVAILABLE and rule.unavailable is not None and _is_text(column.type):
         lacking = _equals(column, rule.unavailable)
     if HAS + name in rows.schema.names:
         absent = pc.invert(rows.column(HAS + name))
@@ -142,6 +142,10 @@ def _lacks(rows: pa.Table, name: str, rule: MergeRule, fill: Fill) -> pa.Chunked
     if lacking is None:
         return pa.chunked_array([pa.repeat(False, rows.num_rows)])
     return lacking
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_binary(kind))
 
 
 def _equals(column: pa.ChunkedArray, value: object) -> pa.ChunkedArray:

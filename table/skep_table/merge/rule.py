@@ -12,17 +12,15 @@ from enum import Enum
 from typing import Final
 
 from skep_table.format import MergeSource, format_of
-from skep_table.options import option
+from skep_table.merge.custom import IMPLEMENTATIONS, MERGER, find_merger, merger_of, own_mergers
+from skep_table.options import comma_list, option
 from skep_table.schema.types import IS_DELETED, NO_DEFAULT, OPERATION, RECORD_KEY, Schema
-from skep_table.table_config import MergeMode, PartialUpdateMode, TableConfig
+from skep_table.table_config import MERGE_PROPERTY_PREFIX, MergeMode, PartialUpdateMode, TableConfig, keys
+from skep_table.table_config.keys import PAYLOAD_STRATEGY
+from skep_table.table_config.merging import DEBEZIUM_UNAVAILABLE
 
-DELETE_FIELD = option("hoodie.payload.delete.field", str, "", "A column whose value marks deletes")
-DELETE_MARKER = option("hoodie.payload.delete.marker", str, "", "The value of the delete field that means a delete")
-MERGER = option("skep.merger", str, "", "Entry point (group skep.mergers) that merges tables of merge mode CUSTOM")
-
-_PROPERTY_PREFIX: Final = "hoodie.record.merge.property."
-_UNAVAILABLE_KEY: Final = "hoodie.payload.partial.update.custom.marker"
-_UNAVAILABLE: Final = "__debezium_unavailable_value"
+DELETE_FIELD = option(keys.DELETE_FIELD, str, "", "A column whose value marks deletes")
+DELETE_MARKER = option(keys.DELETE_MARKER, str, "", "The value of the delete field that means a delete")
 
 
 class Fill(Enum):
@@ -59,6 +57,7 @@ class MergeStep:
 class MergeRule:
     """`merger` names a custom merger, looked up when rows are merged: where nothing is to be merged none is needed.
 
+    `unavailable` is the text in place of a value that the source did not send; None where the table names none.
     `numbered_ordering`: ordering values are texts of two numbers with a dot between, compared number by number.
     """
 
@@ -67,7 +66,7 @@ class MergeRule:
     base: MergeStep = MergeStep()
     delete_field: str | None = None
     delete_marker: str | None = None
-    unavailable: str = _UNAVAILABLE
+    unavailable: str | None = DEBEZIUM_UNAVAILABLE
     defaults: tuple[tuple[str, object], ...] = ()
     merger: str | None = None
     numbered_ordering: bool = False
@@ -80,12 +79,20 @@ class MergeRule:
         field, marker = _property(given, DELETE_FIELD.key), _property(given, DELETE_MARKER.key)
         if field and marker:
             rule = replace(rule, delete_field=field, delete_marker=marker)
-        unavailable = _property(given, _UNAVAILABLE_KEY)
-        if unavailable:
+        unavailable = _property(given, keys.UNAVAILABLE_VALUE)
+        if unavailable or config.partial_update_mode is not None:
             rule = replace(rule, unavailable=unavailable)
         if given.get(MERGER.key):
             rule = replace(rule, merger=given[MERGER.key])
+        elif rule.merger is not None and rule.merger == config.merge_strategy_id:
+            names = own_mergers(comma_list(given.get(IMPLEMENTATIONS.key, "")))
+            rule = replace(rule, merger=merger_of(rule.merger, names))
         return rule
+
+    def check(self) -> None:
+        """UnsupportedError where a merger is needed that is not registered."""
+        if self.merger is not None:
+            find_merger(self.merger)
 
     def with_defaults(self, schema: Schema) -> MergeRule:
         """The rule with the defaults of the schema's fields, which `Fill.DEFAULTS` compares with."""
@@ -149,7 +156,9 @@ def _payload_rule(config: TableConfig) -> MergeRule:
 def _mode_rule(config: TableConfig) -> MergeRule:
     """Table versions 8 and 9: by merge mode, and in 9 by partial update mode."""
     ordering = config.ordering_fields
-    payload = _simple_name(config.payload_class)
+    strategy = config.merge_strategy_id or PAYLOAD_STRATEGY
+    # A payload class beside a merger of one's own is for releases that know no mergers.
+    payload = _simple_name(config.payload_class) if strategy == PAYLOAD_STRATEGY else ""
     fill = {
         None: Fill.NOTHING,
         PartialUpdateMode.IGNORE_DEFAULTS: Fill.DEFAULTS,
@@ -185,7 +194,7 @@ def _mode_rule(config: TableConfig) -> MergeRule:
         case "MySqlDebeziumAvroPayload":
             stage = replace(by_payload, by_ordering=True)
             return _change_stream(("_event_seq",), stage, stage, numbered=True)
-    return MergeRule(ordering, _LATEST, _LATEST, merger=payload or config.merge_strategy_id or "CUSTOM")
+    return MergeRule(ordering, _LATEST, _LATEST, merger=payload or strategy)
 
 
 _RULE_OF: Final = {MergeSource.PAYLOAD_CLASS: _payload_rule, MergeSource.MERGE_MODE: _mode_rule}
@@ -204,4 +213,4 @@ def _simple_name(payload_class: str | None) -> str:
 
 def _property(given: Mapping[str, str], key: str) -> str | None:
     """Table version 9 keeps merge properties under a prefix."""
-    return given.get(_PROPERTY_PREFIX + key) or given.get(key) or None
+    return given.get(MERGE_PROPERTY_PREFIX + key) or given.get(key) or None

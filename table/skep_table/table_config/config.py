@@ -31,11 +31,13 @@ from skep_table.table_config.keys import (
     KEY_GENERATOR_TYPE,
     LAYOUT_VERSION,
     LEGACY_MERGE_STRATEGY_ID,
+    LEGACY_PAYLOAD_CLASS,
     MERGE_MODE,
     MERGE_STRATEGY_ID,
     METADATA_PARTITIONS,
     METAFILE_AS_BASE_FORMAT,
     MODE_OF_STRATEGY,
+    MULTIPLE_BASE_FORMATS,
     NAME,
     ORDERING_FIELDS,
     PARTIAL_UPDATE_MODE,
@@ -62,7 +64,6 @@ from skep_table.table_config.keys import (
     mode_of_payload,
 )
 
-_WRITTEN_EMPTY: Final = frozenset({DATABASE, PARTITION_FIELDS})
 _PARTIAL_UPDATE_MODE: Final[Callable[[str], PartialUpdateMode | None]] = one_of(PartialUpdateMode)
 
 _NO_FIELDS: Final[tuple[str, ...]] = ()
@@ -75,8 +76,9 @@ class TableConfig:
     """The settings of one table. `raw` holds the properties as they are in the file, unknown keys included.
 
     For a new table, `raw` may hold further properties, such as key generator settings. `payload_class` is the class in
-    the file, None without one; `merge_mode` and `merge_strategy_id` are derived for every version.
-    `partition_fields` are plain names, without the `:type` that custom key generators add.
+    the file, None without one, `legacy_payload_class` the one that a table of version 9 was made with; `merge_mode` and
+    `merge_strategy_id` are derived for every version. `partition_fields` are plain names; `typed_partition_fields` are
+    the same with the `:type` that custom key generators add, where the version keeps it.
     """
 
     name: str
@@ -86,9 +88,11 @@ class TableConfig:
     base_format: BaseFormat = BaseFormat.PARQUET
     record_key_fields: tuple[str, ...] = ()
     partition_fields: tuple[str, ...] = ()
+    typed_partition_fields: tuple[str, ...] = ()
     ordering_fields: tuple[str, ...] = ()
     key_generator: str | None = None
     payload_class: str | None = None
+    legacy_payload_class: str | None = None
     merge_mode: MergeMode = MergeMode.COMMIT_TIME_ORDERING
     merge_strategy_id: str | None = None
     partial_update_mode: PartialUpdateMode | None = None
@@ -155,9 +159,11 @@ class TableConfig:
             base_format=read.value(BASE_FORMAT, one_of(BaseFormat), BaseFormat.PARQUET),
             record_key_fields=read.value(RECORD_KEY_FIELDS, comma_list, _NO_FIELDS),
             partition_fields=read.value(PARTITION_FIELDS, _partition_fields, _NO_FIELDS),
+            typed_partition_fields=read.value(PARTITION_FIELDS, _typed_fields, _NO_FIELDS),
             ordering_fields=ordering,
             key_generator=_key_generator(properties),
             payload_class=payload,
+            legacy_payload_class=properties.get(LEGACY_PAYLOAD_CLASS) or None,
             merge_mode=mode,
             merge_strategy_id=_merge_strategy(properties, version, mode),
             partial_update_mode=read.value(PARTIAL_UPDATE_MODE, _PARTIAL_UPDATE_MODE, None),
@@ -204,7 +210,7 @@ class TableConfig:
             CREATE_SCHEMA: self.create_schema or "",
             **_VERSIONS[self.version].properties(self),
         }
-        return {key: text for key, text in stated.items() if text or key in _WRITTEN_EMPTY}
+        return {key: text for key, text in stated.items() if text or key in _VERSIONS[self.version].written_empty}
 
 
 class _Reader:
@@ -232,6 +238,10 @@ def _text(value: bool) -> str:
 
 def _partition_fields(text: str) -> tuple[str, ...]:
     return tuple(part.partition(":")[0] for part in comma_list(text))
+
+
+def _typed_fields(text: str) -> tuple[str, ...]:
+    return comma_list(text) if ":" in text else _NO_FIELDS
 
 
 def _key_generator(properties: Mapping[str, str]) -> str | None:
@@ -289,6 +299,7 @@ def _version_9(config: TableConfig) -> dict[str, str]:
         TABLE_FORMAT: "native",
         ORDERING_FIELDS: ",".join(config.ordering_fields),
         PAYLOAD_CLASS: config.payload_class or "",
+        LEGACY_PAYLOAD_CLASS: config.legacy_payload_class or "",
         MERGE_STRATEGY_ID: (config.merge_strategy_id or "") if custom else "",
         PARTIAL_UPDATE_MODE: config.partial_update_mode.value if config.partial_update_mode else "",
     }
@@ -300,24 +311,30 @@ def _layout_2(config: TableConfig) -> dict[str, str]:
         TIMELINE_PATH: "timeline",
         HISTORY_PATH: "history",
         ARCHIVE_FOLDER: "history",
-        KEY_GENERATOR_TYPE: "" if config.key_generator in (None, USER_PROVIDED) else config.key_generator,
+        PARTITION_FIELDS: ",".join(config.typed_partition_fields or config.partition_fields),
+        MULTIPLE_BASE_FORMATS: "false",
+        KEY_GENERATOR_TYPE: config.key_generator or "",
         MERGE_MODE: config.merge_mode.value,
     }
 
 
 @dataclass(frozen=True, slots=True)
 class _VersionProperties:
-    """The properties of one table version. `states_merge_mode`: they name the merge mode and strategy."""
+    """The properties of one table version. `states_merge_mode`: they name the merge mode and strategy.
+
+    `written_empty` are the keys that are written without a value, too.
+    """
 
     layout_version: int
     states_merge_mode: bool
     properties: Callable[[TableConfig], dict[str, str]]
+    written_empty: frozenset[str]
 
 
 _VERSIONS: Final[Mapping[int, _VersionProperties]] = {
-    6: _VersionProperties(1, False, _version_6),
-    8: _VersionProperties(2, True, _version_8),
-    9: _VersionProperties(2, True, _version_9),
+    6: _VersionProperties(1, False, _version_6, frozenset({DATABASE, PARTITION_FIELDS})),
+    8: _VersionProperties(2, True, _version_8, frozenset({PARTITION_FIELDS})),
+    9: _VersionProperties(2, True, _version_9, frozenset({PARTITION_FIELDS})),
 }
 
 

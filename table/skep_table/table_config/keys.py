@@ -31,7 +31,12 @@ PAYLOAD_CLASS: Final = "hoodie.compaction.payload.class"
 MERGE_MODE: Final = "hoodie.record.merge.mode"
 MERGE_STRATEGY_ID: Final = "hoodie.record.merge.strategy.id"
 LEGACY_MERGE_STRATEGY_ID: Final = "hoodie.compaction.record.merger.strategy"
+LEGACY_PAYLOAD_CLASS: Final = "hoodie.table.legacy.payload.class"
 PARTIAL_UPDATE_MODE: Final = "hoodie.table.partial.update.mode"
+MERGE_PROPERTY_PREFIX: Final = "hoodie.record.merge.property."
+DELETE_FIELD: Final = "hoodie.payload.delete.field"
+DELETE_MARKER: Final = "hoodie.payload.delete.marker"
+UNAVAILABLE_VALUE: Final = "hoodie.write.partial.update.unavailable.value"
 TIMEZONE: Final = "hoodie.table.timeline.timezone"
 POPULATE_META_FIELDS: Final = "hoodie.populate.meta.fields"
 HIVE_STYLE: Final = "hoodie.datasource.write.hive_style_partitioning"
@@ -40,6 +45,7 @@ DROP_PARTITION_COLUMNS: Final = "hoodie.datasource.write.drop.partition.columns"
 METAFILE_AS_BASE_FORMAT: Final = "hoodie.partition.metafile.use.base.format"
 CDC_ENABLED: Final = "hoodie.table.cdc.enabled"
 CDC_MODE: Final = "hoodie.table.cdc.supplemental.logging.mode"
+MULTIPLE_BASE_FORMATS: Final = "hoodie.table.multiple.base.file.formats.enable"
 METADATA_PARTITIONS: Final = "hoodie.table.metadata.partitions"
 METADATA_PARTITIONS_INFLIGHT: Final = "hoodie.table.metadata.partitions.inflight"
 CREATE_SCHEMA: Final = "hoodie.table.create.schema"
@@ -96,6 +102,8 @@ STRATEGY_OF_MODE: Final = {
     MergeMode.EVENT_TIME_ORDERING: "eeb8d96f-b1e4-49fd-bbf8-28ac514178e5",
     MergeMode.CUSTOM: "00000000-0000-0000-0000-000000000000",
 }
+PAYLOAD_STRATEGY: Final = STRATEGY_OF_MODE[MergeMode.CUSTOM]
+"""The merge strategy of tables that a payload class merges; any other than Hudi's three is a merger's own."""
 MODE_OF_STRATEGY: Final = {strategy: mode for mode, strategy in STRATEGY_OF_MODE.items()}
 
 _KEYGEN: Final = "org.apache.hudi.keygen."
@@ -120,4 +128,9 @@ PAYLOAD_OF_MODE: Final = {
 
 def mode_of_payload(payload_class: str) -> MergeMode:
     """The merge mode that a payload class corresponds to; CUSTOM for an unknown class."""
-    return _MODE_OF_PAYLOAD.get(payload_class.rpartition(".")[2], MergeMode.CUSTOM)
+    return _MODE_OF_PAYLOAD.get(simple_name(payload_class), MergeMode.CUSTOM)
+
+
+def simple_name(class_name: str) -> str:
+    """A Java class without its package."""
+    return class_name.rpartition(".")[2]

@@ -30,6 +30,7 @@ from skep_table.write.candidates import candidate_files
 from skep_table.write.conflict_retry import ConflictRetries, Kept, Written
 from skep_table.write.idempotency import CommitLabel, NoCommit
 from skep_table.write.indexes import index_of, refuse_consistent_hashing
+from skep_table.write.merge_options import deletes_rows
 from skep_table.write.operation import TRAITS, Replaces, data_action, deletion_of
 from skep_table.write.options import COMMIT_METADATA_PREFIX, COMMIT_ON_ERRORS, EMPTY_COMMITS, VALIDATORS
 from skep_table.write.pending_clusterings import settle_clusterings
@@ -38,7 +39,7 @@ from skep_table.write.profile import plan_buckets
 from skep_table.write.replaced import check_within, clusterings_met, live_groups, matching_partitions
 from skep_table.write.result import WriteResult
 from skep_table.write.rows import KeyedRows
-from skep_table.write.settings import check_settings, deletes_rows
+from skep_table.write.settings import check_settings
 from skep_table.write.sizes import sizing_of
 from skep_table.write.source import Computed, Engine, Frame, Matching, RowSource, deleting
 from skep_table.write.workload import commit_metadata, groups_in_clustering, profiles_of, tagging_of, workload

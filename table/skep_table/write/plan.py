@@ -27,6 +27,7 @@ from skep_table.write.columns import Arriving, columns_of_deletes, columns_of_ro
 from skep_table.write.context import Memory, WriteContext
 from skep_table.write.indexes import Index, index_of, refuse_consistent_hashing
 from skep_table.write.keyed import Keyer
+from skep_table.write.merge_options import merged_by
 from skep_table.write.operation import TRAITS, Traits
 from skep_table.write.options import (
     ALLOW_DUPLICATE_INSERTS,
@@ -41,7 +42,7 @@ from skep_table.write.options import (
     Duplicates,
 )
 from skep_table.write.replaced import NamedPartitions
-from skep_table.write.settings import check_settings, merged_by
+from skep_table.write.settings import check_settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +154,7 @@ def plan_write(
     index = index_of(config, options)
     generator = generator_as_stored(table, options)
     rule = MergeRule.of(merged_by(config, options), options)
+    rule.check()
     arriving = Arriving.of(table, incoming, traits, options)
     _check_keys(table, traits, generator, arriving.given)
     fixed = frozenset((*generator.record_fields, *generator.partition_fields, *rule.ordering_fields))

@@ -7,39 +7,28 @@ name, and those that are not given are the table's own.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from enum import Enum
 from types import MappingProxyType
 from typing import Any, Final
 
 from skep_table.commit.create import TableSpec
 from skep_table.errors import OptionError, TableMismatchError
-from skep_table.format import DEFAULT, known_versions
+from skep_table.format import DEFAULT, format_of_version, known_versions
 from skep_table.keys.generator import generator_name, generator_of
 from skep_table.options import Option, Options, Status, boolean, comma_list, one_of, option
 from skep_table.schema.types import Schema
 from skep_table.table_config import (
-    DEFAULT_PAYLOAD,
-    OVERWRITE_WITH_LATEST,
-    STRATEGY_OF_MODE,
     USER_PROVIDED,
-    MergeMode,
     TableConfig,
     TableType,
-    mode_of_payload,
 )
 from skep_table.table_config.keys import PARTITION_FIELDS as TABLE_PARTITION_FIELDS
+from skep_table.write.merge_options import ORDERING, PAYLOAD, deletes_rows, merge_differences, merge_request
 
 UNWRITTEN: Final[list[Option[str]]] = []
 _no_names: tuple[str, ...] = ()
 _own_names: Final[Mapping[str, str]] = MappingProxyType({})
 _WRITE = "hoodie.datasource.write."
-
-
-def _one_column(text: str) -> str:
-    if "," in text:
-        raise ValueError("one column: tables of version 6 hold no more")
-    return text.strip()
 
 
 TABLE_NAME = option("hoodie.table.name", str, "", "The table's name", f"{_WRITE}table.name")
@@ -52,14 +41,6 @@ RECORD_KEY = option(
 )
 PARTITION_FIELDS = option(
     f"{_WRITE}partitionpath.field", comma_list, _no_names, "Columns whose values make the folders"
-)
-ORDERING = option(
-    f"{_WRITE}precombine.field",
-    _one_column,
-    "",
-    "Of two rows with one key, that with the greater value wins",
-    "hoodie.table.precombine.field",
-    "hoodie.table.ordering.fields",
 )
 HIVE_STYLE = option(f"{_WRITE}hive_style_partitioning", boolean, False, "Folders named column=value")
 URL_ENCODE = option(f"{_WRITE}partitionpath.urlencode", boolean, False, "Folder names are URL-encoded")
@@ -75,26 +56,6 @@ KEY_GENERATOR = option(
     "",
     "Hudi's key generator class or its type, or the name of an entry point of group skep.key_generators",
     f"{_WRITE}keygenerator.type",
-)
-PAYLOAD = option(
-    f"{_WRITE}payload.class",
-    str,
-    "",
-    "Hudi's payload class; EmptyHoodieRecordPayload makes an upsert delete the rows of its keys",
-    "hoodie.compaction.payload.class",
-)
-MERGE_MODE = option(
-    "hoodie.write.record.merge.mode",
-    one_of(MergeMode),
-    MergeMode.COMMIT_TIME_ORDERING,
-    "EVENT_TIME_ORDERING: the greater ordering value wins; COMMIT_TIME_ORDERING: the last write; CUSTOM: the payload's",
-    "hoodie.record.merge.mode",
-)
-STRATEGY = option(
-    "hoodie.write.record.merge.strategy.id", str, "", "The merge mode by its id", "hoodie.record.merge.strategy.id"
-)
-IMPLEMENTATIONS = option(
-    "hoodie.write.record.merge.custom.implementation.classes", str, "", "Refused: version 6 merges by payload classes"
 )
 
 
@@ -153,7 +114,6 @@ _TIMES: Final = {
     )
 }
 option("hoodie.keygen.datetime.parser.class", str, "", "dates are parsed by their pattern", status=Status.NO_EFFECT)
-_MODE_OF_STRATEGY: Final = {strategy: mode for mode, strategy in STRATEGY_OF_MODE.items()}
 
 
 def spec_of(options: Options, name: str, schema: Schema) -> TableSpec:
@@ -164,7 +124,8 @@ def spec_of(options: Options, name: str, schema: Schema) -> TableSpec:
             f"{PAYLOAD.key}={options.value(PAYLOAD)} deletes rows by their keys: a new table has none",
             option=PAYLOAD.key,
         )
-    ordering = options.value(ORDERING) or None
+    version = options.value(TABLE_VERSION)
+    asked = merge_request(options, options.value(ORDERING), format_of_version(version))
     generator = options.value(KEY_GENERATOR)
     properties = (LOGICAL_TIMESTAMPS.key, META_FIELDS.key, DROPS_PARTITION_COLUMNS.key)
     kept = {key: value for key, value in options.items() if ".keygen." in key or key in properties}
@@ -174,76 +135,19 @@ def spec_of(options: Options, name: str, schema: Schema) -> TableSpec:
         schema=schema,
         record_key=options.value(RECORD_KEY),
         partition_by=options.value(PARTITION_FIELDS),
-        ordering=ordering,
+        ordering=asked.ordering_fields,
         type=options.value(TABLE_TYPE),
         hive_style=options.value(HIVE_STYLE),
         url_encode=options.value(URL_ENCODE),
         key_generator=generator_name(generator) if generator else None,
-        payload_class=payload_of(options, ordering),
-        version=options.value(TABLE_VERSION),
+        payload_class=asked.payload_class,
+        merge_mode=asked.mode,
+        merge_strategy_id=asked.strategy_id,
+        partial_update_mode=asked.partial_update_mode,
+        merge_properties=asked.properties,
+        version=version,
         properties=kept,
     )
-
-
-def deletes_rows(options: Options) -> bool:
-    """Whether the options state that rows have no content, and so delete the rows of their keys."""
-    return _simple(options.value(PAYLOAD)) == "EmptyHoodieRecordPayload"
-
-
-def payload_of(options: Options, ordering: str | None) -> str | None:
-    """The payload class by which a version 6 table merges as the options specify; None when they specify nothing.
-
-    OptionError for merge settings that such a table can't hold, or that contradict each other.
-    """
-    if options.value(IMPLEMENTATIONS):
-        raise OptionError(
-            f"{IMPLEMENTATIONS.key}: a table of version 6 can't hold merger classes",
-            hint=f"name a merger by {PAYLOAD.key}, and register it as an entry point of group skep.mergers",
-            option=IMPLEMENTATIONS.key,
-        )
-    given = None if deletes_rows(options) else options.value(PAYLOAD) or None
-    mode = _mode(options)
-    if mode is None:
-        return given
-    if given is not None and mode_of_payload(given) is not mode:
-        raise OptionError(
-            f"{MERGE_MODE.key}={mode.value} and {PAYLOAD.key}={given} contradict each other", option=MERGE_MODE.key
-        )
-    match mode:
-        case MergeMode.EVENT_TIME_ORDERING:
-            if ordering is None:
-                raise OptionError(f"{MERGE_MODE.key}={mode.value} needs {ORDERING.key}", option=ORDERING.key)
-            return given or DEFAULT_PAYLOAD
-        case MergeMode.COMMIT_TIME_ORDERING:
-            if ordering is not None:
-                raise OptionError(
-                    f"{MERGE_MODE.key}={mode.value} and {ORDERING.key}={ordering}: readers of version 6 tables disagree"
-                    " about what these mean together",
-                    hint=f"leave {ORDERING.key} away",
-                    option=MERGE_MODE.key,
-                )
-            return given or OVERWRITE_WITH_LATEST
-        case MergeMode.CUSTOM:
-            if given is None:
-                raise OptionError(f"{MERGE_MODE.key}=CUSTOM needs {PAYLOAD.key}", option=PAYLOAD.key)
-            return given
-
-
-def _mode(options: Options) -> MergeMode | None:
-    mode = options.value(MERGE_MODE) if options.is_set(MERGE_MODE) else None
-    strategy = options.value(STRATEGY)
-    if not strategy:
-        return mode
-    named = _MODE_OF_STRATEGY.get(strategy)
-    if named is None or (mode is not None and named is not mode):
-        raise OptionError(
-            f"{STRATEGY.key}={strategy} is none of {', '.join(_MODE_OF_STRATEGY)}"
-            if named is None
-            else f"{MERGE_MODE.key}={mode.value if mode else ''} and {STRATEGY.key}={strategy} contradict each other",
-            option=STRATEGY.key,
-            found=strategy,
-        )
-    return named
 
 
 def check_settings(config: TableConfig, root: str, options: Options, names: Mapping[str, str] = _own_names) -> None:
@@ -264,14 +168,6 @@ def check_settings(config: TableConfig, root: str, options: Options, names: Mapp
             )
 
 
-def merged_by(config: TableConfig, options: Options) -> TableConfig:
-    """The table's settings, with the options' payload class where the table names none."""
-    payload = payload_of(options, ",".join(config.ordering_fields) or None)
-    if payload is None or config.payload_class is not None:
-        return config
-    return replace(config, payload_class=payload, merge_mode=mode_of_payload(payload))
-
-
 def _check_written(options: Options) -> None:
     """OptionError for settings of tables that can't be written."""
     options.value(TABLE_VERSION)
@@ -286,7 +182,6 @@ def _given_values(config: TableConfig, options: Options) -> Iterator[tuple[Optio
         (TABLE_TYPE, config.type),
         (RECORD_KEY, config.record_key_fields),
         (PARTITION_FIELDS, config.partition_fields),
-        (ORDERING, ",".join(config.ordering_fields)),
         (HIVE_STYLE, config.hive_style),
         (URL_ENCODE, config.url_encode),
         (META_FIELDS, config.populate_meta_fields),
@@ -304,11 +199,7 @@ def _given_values(config: TableConfig, options: Options) -> Iterator[tuple[Optio
     generator = generator_of(config)
     if options.is_set(KEY_GENERATOR) and generator is not None:
         yield KEY_GENERATOR, generator, generator_name(options.value(KEY_GENERATOR))
-    # A copy-on-write table that Hudi made names no payload class: then the option's holds.
-    payload = payload_of(options, ",".join(config.ordering_fields) or None)
-    if payload is not None and config.payload_class is not None:
-        known = PAYLOAD if options.is_set(PAYLOAD) else MERGE_MODE
-        yield known, _simple(config.payload_class), _simple(payload)
+    yield from merge_differences(config, options)
 
 
 def _ways_to_paths(config: TableConfig, options: Options) -> Iterator[tuple[Option[Any], object, object]]:
@@ -338,10 +229,6 @@ def _ways_to_paths(config: TableConfig, options: Options) -> Iterator[tuple[Opti
 def _with_types(fields: tuple[str, ...]) -> tuple[str, ...]:
     """Partition fields with the types that they have: `at:timestamp`, and `simple` where none is given."""
     return tuple(f"{name}:{kind.lower() or 'simple'}" for name, _, kind in (field.partition(":") for field in fields))
-
-
-def _simple(class_name: str) -> str:
-    return class_name.rpartition(".")[2]
 
 
 def _shown(value: object) -> str:

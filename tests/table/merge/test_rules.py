@@ -173,7 +173,9 @@ class TestPartialUpdates:
         assert merged(rule, (9, "base"), row(1, "b")) == "b"
 
     def test_unavailable_texts_keep_the_old_value(self):
-        by_mode = config(9, mode=MergeMode.EVENT_TIME_ORDERING, partial=PartialUpdateMode.FILL_UNAVAILABLE)
+        key = "hoodie.record.merge.property.hoodie.write.partial.update.unavailable.value"
+        mode, partial = MergeMode.EVENT_TIME_ORDERING, PartialUpdateMode.FILL_UNAVAILABLE
+        by_mode = config(9, mode=mode, partial=partial, **{key: "__debezium_unavailable_value"})
         rule = MergeRule.of(by_mode)
         assert rule.base.fill is Fill.UNAVAILABLE
         assert merged(rule, (1, "base"), row(2, "__debezium_unavailable_value")) == "base"
