@@ -49,7 +49,12 @@ _HUDI_NAMES: Final = ("org.apache.spark.sql.hudi", "org.apache.spark.HoodieSpark
 _READ_PATHS: Final = "hoodie.datasource.read.paths"
 _INSERT_OPERATION: Final = "hoodie.spark.sql.insert.into.operation"
 # The words for a table's settings in SQL, which saveAsTable takes, too.
-_SQL_NAMES: Final = {"primarykey": RECORD_KEY.key, "precombinefield": ORDERING.key, "type": TABLE_TYPE.key}
+_SQL_NAMES: Final = {
+    "primarykey": RECORD_KEY.key,
+    "precombinefield": ORDERING.key,
+    "orderingfields": ORDERING.key,
+    "type": TABLE_TYPE.key,
+}
 _TYPES: Final = {"cow": "COPY_ON_WRITE", "mor": "MERGE_ON_READ"}
 
 

@@ -206,7 +206,7 @@ class Lake:
         schema: SchemaLike,
         *,
         key: Text = (),
-        ordering: str | None = None,
+        ordering: Text | None = None,
         partition_by: Text = (),
         type: str | None = None,
         location: str | None = None,
@@ -218,6 +218,7 @@ class Lake:
 
         `schema` is an Arrow, Spark or Avro schema, or a frame as an example. `key` names the columns that identify a
         row; of two rows with one key the one with the greater `ordering` value wins, without it the last one written.
+        Of several `ordering` columns (table version 9) the first that differs decides.
         `partition_by` names the columns whose values make the folders; `type` is cow (the default) or mor. With
         `if_not_exists` a table that is there is taken as it is; TableMismatchError when it has another key, ordering,
         partitioning, type or location than the one described. Nothing is left behind when this fails.

@@ -11,7 +11,7 @@ from skep_table.errors import InputError, TableMismatchError
 from skep_table.options import REGISTRY, Options
 from skep_table.table import HudiTable
 from skep_table.table_config import TableType
-from skep_table.write.merge_options import ORDERING
+from skep_table.write.merge_options import ORDERING, with_merging
 from skep_table.write.settings import HIVE_STYLE, PARTITION_FIELDS, RECORD_KEY, TABLE_TYPE, check_settings
 
 Text = str | Sequence[str]
@@ -31,7 +31,7 @@ def table_spec(
     *,
     database: str | None = None,
     key: Text | None = (),
-    ordering: str | None = None,
+    ordering: Text | None = None,
     partition_by: Text = (),
     type: str | None = None,
     hive_style: bool | None = None,
@@ -39,24 +39,25 @@ def table_spec(
     drop_untyped: bool = False,
 ) -> TableSpec:
     """The settings of a new table. InputError for a type that is neither cow nor mor, and for an unreadable schema."""
-    return TableSpec(
+    spec = TableSpec(
         name=name,
         database=database,
         schema=schema_of(schema, name, drop_untyped=drop_untyped),
         record_key=texts(key or ()),
         partition_by=texts(partition_by),
-        ordering=ordering,
+        ordering=texts(ordering or ()),
         type=_table_type(type or "cow"),
         hive_style=bool(hive_style),
         properties=dict(properties or {}),
     )
+    return with_merging(spec, Options(properties))
 
 
 def check_same(
     table: HudiTable,
     *,
     key: Text | None = (),
-    ordering: str | None = None,
+    ordering: Text | None = None,
     partition_by: Text = (),
     type: str | None = None,
     hive_style: bool | None = None,
@@ -67,7 +68,7 @@ def check_same(
     if key:
         given[RECORD_KEY.key] = texts(key)
     if ordering is not None:
-        given[ORDERING.key] = ordering
+        given[ORDERING.key] = texts(ordering)
     if partition_by:
         given[PARTITION_FIELDS.key] = texts(partition_by)
     if type is not None:

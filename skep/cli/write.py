@@ -71,7 +71,9 @@ def write(
         Operation, typer.Option("--operation", "-p", case_sensitive=False, help="What becomes of the rows.")
     ] = Operation.UPSERT,
     key: Annotated[str | None, typer.Option(help="Makes the table when it is missing: key columns, by comma.")] = None,
-    ordering: Annotated[str | None, typer.Option(help="Of a new table: the greater value of this column wins.")] = None,
+    ordering: Annotated[
+        str | None, typer.Option(help="Of a new table: the greater value of this column wins. Columns, by comma.")
+    ] = None,
     partition_by: Annotated[str | None, typer.Option(help="Of a new table: columns, by comma.")] = None,
     kind: Annotated[
         str | None, typer.Option("--type", metavar="cow|mor", help="Of a new table.  [default: cow]")
@@ -108,7 +110,7 @@ def write(
     with reported(), listening(f"write {table}", as_json=events) as listener:
         described = {
             "key": None if key is None else _split(key),
-            "ordering": ordering,
+            "ordering": None if ordering is None else _split(ordering),
             "partition_by": _split(partition_by or ""),
             "type": kind,
             "hive_style": hive_style,

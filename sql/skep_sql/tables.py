@@ -16,9 +16,11 @@ from skep_sql.statements import CreateDatabase, CreateTable, Drop, Name, Partiti
 from skep_sql.types import arrow_field
 from skep_table.errors import InputError, NoSuchTableError, TableExistsError, UnsupportedError
 from skep_table.keys import KeyGenerator
+from skep_table.options import comma_list
 from skep_table.schema.arrow import to_arrow
 from skep_table.schema.types import META_FIELDS
 from skep_table.table import HudiTable
+from skep_table.table_config.merging import MODE_OPTION, PAYLOAD_OPTION, STRATEGY_OPTION
 from skep_table.timeline.metadata import WriteOperation
 from skep_table.write.replaced import NamedPartitions
 from skep_table.write.result import WriteResult
@@ -32,6 +34,13 @@ _ORDERING: Final = (
     "hoodie.datasource.write.precombine.field",
 )
 _TYPE: Final = ("type", "hoodie.table.type", "hoodie.datasource.write.table.type")
+# Hudi's SQL names of merge settings.
+_MERGING: Final = {
+    "payloadclass": PAYLOAD_OPTION,
+    "recordmergemode": MODE_OPTION,
+    "recordmergestrategyid": STRATEGY_OPTION,
+}
+_TAKEN: Final = (*_KEY, *_ORDERING, *_TYPE, *_MERGING)
 _TYPES: Final = {"cow": "cow", "mor": "mor", "copy_on_write": "cow", "merge_on_read": "mor"}
 
 
@@ -135,15 +144,9 @@ def _described(statement: CreateTable) -> dict[str, Any]:
         raise InputError(
             f"'type' must be 'cow' or 'mor', found {kind!r}", option="type", found=kind, expected="cow or mor"
         )
-    if ordering is not None and "," in ordering:
-        raise UnsupportedError(
-            f"ordering by {ordering}: tables of version 6 hold one ordering column",
-            option="orderingFields",
-            found=ordering,
-        )
     return {
-        "key": tuple(part.strip() for part in key.split(",")) if key else (),
-        "ordering": ordering,
+        "key": comma_list(key or ""),
+        "ordering": None if ordering is None else comma_list(ordering),
         "partition_by": statement.partition_by,
         "type": _TYPES[kind.lower()] if kind else None,
     }
@@ -154,15 +157,17 @@ def _spec(statement: CreateTable, schema: pa.Schema) -> dict[str, Any]:
     found = _described(statement)
     found["key"] = tuple(_known(each, names, "primaryKey", name) for each in found["key"])
     if found["ordering"] is not None:
-        found["ordering"] = _known(found["ordering"], names, "preCombineField", name)
+        found["ordering"] = tuple(_known(each, names, "preCombineField", name) for each in found["ordering"])
     found["partition_by"] = tuple(column_of(each, names, name) for each in found["partition_by"])
-    taken = (*_KEY, *_ORDERING, *_TYPE)
-    properties = {
-        key: value
-        for key, value in statement.properties.items()
-        if key.startswith("hoodie.") and key.lower() not in taken
-    }
-    return {**found, "hive_style": True, "properties": properties}
+    return {**found, "hive_style": True, "properties": _hoodie_properties(statement)}
+
+
+def _hoodie_properties(statement: CreateTable) -> dict[str, str]:
+    """The properties that are Hudi's, but for those that have arguments of their own."""
+    given = statement.properties.items()
+    named = {_MERGING[key.lower()]: value for key, value in given if key.lower() in _MERGING}
+    own = {key: value for key, value in given if key.startswith("hoodie.") and key.lower() not in _TAKEN}
+    return {**named, **own}
 
 
 def _known(column: str, names: list[str], what: str, table: str) -> str:
@@ -182,11 +187,10 @@ def _known(column: str, names: list[str], what: str, table: str) -> str:
 
 def _describe(catalog: Catalog, name: str, statement: CreateTable) -> None:
     """Comment and properties that are not Hudi's, in the catalog's entry."""
-    taken = (*_KEY, *_ORDERING, *_TYPE)
     own: dict[str, str | None] = {
         key: value
         for key, value in statement.properties.items()
-        if not key.startswith("hoodie.") and key.lower() not in taken
+        if not key.startswith("hoodie.") and key.lower() not in _TAKEN
     }
     if statement.comment:
         own["comment"] = statement.comment
@@ -202,11 +206,11 @@ def _create_like(statement: CreateTable, scope: Scope) -> None:
     own = _described(statement)
     spec = {
         "key": own["key"] or config.record_key_fields,
-        "ordering": own["ordering"] or next(iter(config.ordering_fields), None),
+        "ordering": own["ordering"] or config.ordering_fields or None,
         "partition_by": config.partition_fields,
         "type": own["type"] or ("mor" if config.is_mor else "cow"),
         "hive_style": config.hive_style,
-        "properties": {key: value for key, value in statement.properties.items() if key.startswith("hoodie.")},
+        "properties": _hoodie_properties(statement),
     }
     catalog.create_table(
         str(statement.name),

@@ -67,6 +67,29 @@ def test_an_older_row_does_not_win(lake: Lake, orders: Orders) -> None:
     assert rows(table) == {1: "newer"}
 
 
+@pytest.mark.parametrize("table_version", [9], indirect=True)
+def test_of_several_ordering_columns_the_first_that_differs_decides(lake: Lake, orders: Orders) -> None:
+    described: dict[str, Any] = {**OF_ORDERS, "ordering": ["ts", "note"]}
+    table = lake.create_table("orders", orders(), **described)
+    table.upsert(orders(1, ts=5, note="b"))
+    table.upsert(orders(1, ts=5, note="a"))
+    table.upsert(orders(1, ts=4, note="c"))
+    assert rows(table) == {1: "b"}
+    assert lake.create_table("orders", orders(), if_not_exists=True, **described).path == table.path
+    with pytest.raises(TableMismatchError, match="has ordering ts,note, not note,ts"):
+        lake.create_table("orders", orders(), if_not_exists=True, **{**described, "ordering": ["note", "ts"]})
+    words = "primaryKey = 'id', orderingFields = 'ts, n', payloadClass = 'org.apache.hudi.PartialUpdateAvroPayload'"
+    lake.sql(f"CREATE TABLE made (id INT, ts BIGINT, n BIGINT) TBLPROPERTIES ({words})")
+    config = lake.table("made").hudi.config
+    assert (config.ordering_fields, config.partial_update_mode) == (("ts", "n"), "IGNORE_DEFAULTS")
+
+
+@pytest.mark.parametrize("table_version", [6], indirect=True)
+def test_version_6_holds_one_ordering_column(lake: Lake, orders: Orders) -> None:
+    with pytest.raises(OptionError, match="tables of version 6 hold one column"):
+        lake.create_table("orders", orders(), **{**OF_ORDERS, "ordering": ["ts", "note"]})
+
+
 def test_without_ordering_the_last_write_wins(lake: Lake, orders: Orders) -> None:
     table = lake.create_table("orders", orders(), key="id")
     table.upsert(orders(1, ts=5, note="one"))

@@ -59,16 +59,25 @@ def ordering_values(wrapped: Any, path: str, offset: int) -> Any:
 
     The integer 0 is Hudi's word for "no ordering value": a delete that always applies.
     """
+    return _plain(_used(wrapped, zero_is_none=True), len(wrapped), path, offset)
+
+
+def _used(wrapped: Any, *, zero_is_none: bool) -> list[tuple[str, Any]]:
+    """The wrappers that hold values, by name."""
     used = []
     for field, member in zip(wrapped.type, wrapped.flatten(), strict=True):
-        if field.name == "IntWrapper":
+        if zero_is_none and field.name == "IntWrapper":
             value = member.field("value")
             none = pc.equal(value, pa.scalar(0, pa.int32())).fill_null(False)
             member = pc.if_else(none, pa.scalar(None, member.type), member)
         if member.null_count < len(member):
             used.append((field.name, member))
+    return used
+
+
+def _plain(used: list[tuple[str, Any]], count: int, path: str, offset: int) -> Any:
     if not used:
-        return pa.nulls(len(wrapped))
+        return pa.nulls(count)
     if len(used) > 1:
         names = [name for name, _ in used]
         raise FormatError(
@@ -91,9 +100,15 @@ def _several(member: Any, path: str, offset: int) -> Any:
             f"{path}: deletes with different numbers of ordering values at byte {offset}: {sizes}",
             path=path, offset=offset, found=sizes, expected="one number",
         )  # fmt: skip
-    columns = [ordering_values(pc.list_element(lists, i), path, offset) for i in range(sizes[0])]
+    columns = [_one_of_several(pc.list_element(lists, i), path, offset) for i in range(sizes[0])]
     absent = pc.is_null(lists)
     return pa.StructArray.from_arrays(columns, names=[str(i) for i in range(sizes[0])], mask=absent)
+
+
+def _one_of_several(wrapped: Any, path: str, offset: int) -> Any:
+    """Here an integer 0 is a value, but for columns of other types: then it takes the place of null."""
+    used = _used(wrapped, zero_is_none=False)
+    return _plain(used if len(used) == 1 else _used(wrapped, zero_is_none=True), len(wrapped), path, offset)
 
 
 def wrap_deletes(deletes: pa.Table) -> pa.Table:

@@ -151,6 +151,8 @@ def _same_class(values: pa.Array, kind: pa.DataType) -> pa.Array | None:
     found = values.type
     if found == kind:
         return values
+    if t.is_null(found):
+        return values.cast(kind)
     if t.is_timestamp(kind):
         if t.is_int64(found):
             return values.cast(pa.timestamp(kind.unit)).cast(kind)

@@ -1,4 +1,4 @@
-"""Options that say how rows with one key merge: what a new table is asked for, and what a write may add to a table."""
+"""Options for how rows with one key merge: what they request of a new table, and what a write may add to a table."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+from skep_table.commit.create import TableSpec
 from skep_table.errors import OptionError
-from skep_table.format import MergeSource, TableFormat, format_of
+from skep_table.format import MergeSource, TableFormat, format_of, format_of_version
 from skep_table.merge.custom import IMPLEMENTATIONS, own_mergers, strategy_of
 from skep_table.merge.rule import DELETE_FIELD, DELETE_MARKER
 from skep_table.options import REGISTRY, Option, Options, comma_list, one_of, option
@@ -56,6 +57,7 @@ PARTIAL_UPDATES = option(
 )
 REGISTRY.add_family(MERGE_PROPERTY_PREFIX)
 _DELETES = (DELETE_FIELD.key, DELETE_MARKER.key)
+_ALL = (ORDERING, PAYLOAD, MERGE_MODE, STRATEGY, IMPLEMENTATIONS, PARTIAL_UPDATES, DELETE_FIELD, DELETE_MARKER)
 
 
 def deletes_rows(options: Options) -> bool:
@@ -63,8 +65,34 @@ def deletes_rows(options: Options) -> bool:
     return simple_name(options.value(PAYLOAD)) == "EmptyHoodieRecordPayload"
 
 
+def with_merging(spec: TableSpec, options: Options) -> TableSpec:
+    """A new table that also merges as the options request; they are no properties of it any more."""
+    if spec.ordering_fields and options.is_set(ORDERING) and options.value(ORDERING) != spec.ordering_fields:
+        raise OptionError(
+            f"table {spec.name} is ordered by {', '.join(spec.ordering_fields)}, and by {ORDERING.key}"
+            f" {', '.join(options.value(ORDERING))}",
+            option=ORDERING.key,
+        )
+    ordering = spec.ordering_fields or options.value(ORDERING)
+    asked = merge_request(options, ordering, format_of_version(spec.version))
+    return replace(
+        spec,
+        ordering=ordering,
+        payload_class=asked.payload_class,
+        merge_mode=asked.mode,
+        merge_strategy_id=asked.strategy_id,
+        partial_update_mode=asked.partial_update_mode,
+        merge_properties=asked.properties,
+        properties={key: text for key, text in spec.properties.items() if not _is_of_merging(key)},
+    )
+
+
+def _is_of_merging(key: str) -> bool:
+    return key.startswith(MERGE_PROPERTY_PREFIX) or REGISTRY.find(key) in _ALL
+
+
 def merge_request(options: Options, ordering_fields: tuple[str, ...], table_format: TableFormat) -> MergeRequest:
-    """What the options ask of a new table's merging. A merger that they name brings its strategy id.
+    """What the options request of a new table's merging. A merger that they name brings its strategy id.
 
     OptionError for mergers where the version can't hold them, or where their strategy is not known.
     """

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from skep_table.commit.create import TableSpec
 from skep_table.errors import OptionError, TableMismatchError
-from skep_table.format import DEFAULT, format_of_version, known_versions
+from skep_table.format import DEFAULT, known_versions
 from skep_table.keys.generator import generator_name, generator_of
 from skep_table.options import Option, Options, Status, boolean, comma_list, one_of, option
 from skep_table.schema.types import Schema
@@ -23,7 +23,7 @@ from skep_table.table_config import (
     TableType,
 )
 from skep_table.table_config.keys import PARTITION_FIELDS as TABLE_PARTITION_FIELDS
-from skep_table.write.merge_options import ORDERING, PAYLOAD, deletes_rows, merge_differences, merge_request
+from skep_table.write.merge_options import PAYLOAD, deletes_rows, merge_differences, with_merging
 
 UNWRITTEN: Final[list[Option[str]]] = []
 _no_names: tuple[str, ...] = ()
@@ -124,30 +124,23 @@ def spec_of(options: Options, name: str, schema: Schema) -> TableSpec:
             f"{PAYLOAD.key}={options.value(PAYLOAD)} deletes rows by their keys: a new table has none",
             option=PAYLOAD.key,
         )
-    version = options.value(TABLE_VERSION)
-    asked = merge_request(options, options.value(ORDERING), format_of_version(version))
     generator = options.value(KEY_GENERATOR)
     properties = (LOGICAL_TIMESTAMPS.key, META_FIELDS.key, DROPS_PARTITION_COLUMNS.key)
     kept = {key: value for key, value in options.items() if ".keygen." in key or key in properties}
-    return TableSpec(
+    spec = TableSpec(
         name=name,
         database=options.value(DATABASE_NAME) or None,
         schema=schema,
         record_key=options.value(RECORD_KEY),
         partition_by=options.value(PARTITION_FIELDS),
-        ordering=asked.ordering_fields,
         type=options.value(TABLE_TYPE),
         hive_style=options.value(HIVE_STYLE),
         url_encode=options.value(URL_ENCODE),
         key_generator=generator_name(generator) if generator else None,
-        payload_class=asked.payload_class,
-        merge_mode=asked.mode,
-        merge_strategy_id=asked.strategy_id,
-        partial_update_mode=asked.partial_update_mode,
-        merge_properties=asked.properties,
-        version=version,
+        version=options.value(TABLE_VERSION),
         properties=kept,
     )
+    return with_merging(spec, options)
 
 
 def check_settings(config: TableConfig, root: str, options: Options, names: Mapping[str, str] = _own_names) -> None:

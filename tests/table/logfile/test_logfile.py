@@ -193,6 +193,19 @@ class TestDeletes:
         (block,) = parsed(delete_block("1", self.deletes(ordering)))
         assert block.deletes().column("ordering_value").to_pylist() == ordering.to_pylist()
 
+    def test_an_integer_0_among_several_is_a_value(self) -> None:
+        """By itself it is none (format guide 8.2), and so is a null, which other types have in its place."""
+        kind = pa.struct([("0", pa.int64()), ("1", pa.int32())])
+        ordering = pa.array([{"0": 7, "1": 0}, {"0": None, "1": -1}], kind)
+        (block,) = parsed(delete_block("1", self.deletes(ordering)))
+        assert block.deletes().column("ordering_value").to_pylist() == ordering.to_pylist()
+
+    def test_bytes_of_the_guides_example_of_several(self) -> None:
+        """Format guide 14.4: the values are in ArrayWrapper, branch 12 of the union."""
+        ordering = pa.array([{"0": 7, "1": 5}], pa.struct([("0", pa.int64()), ("1", pa.int32())]))
+        one = pa.table({"record_key": ["k3"], "partition_path": ["b"], "ordering_value": ordering})
+        assert delete_content(one).hex().endswith("02046b33" + "020262" + "18" + "0204" + "060e" + "040a" + "00" + "00")
+
     def test_timestamps_are_wrapped_as_the_numbers_that_avro_hands_on(self) -> None:
         ordering = pa.array([1_000_000, 2], pa.timestamp("us", "UTC"))
         (block,) = parsed(delete_block("1", self.deletes(ordering)))

@@ -172,8 +172,8 @@ def test_merge_modes_are_payload_classes_in_version_6(
         ({MODE: "CUSTOM", STRATEGY: "ce9acb64-bde0-424c-9b91-f6ebba25356d"}, "contradict"),
         ({STRATEGY: "nobody-knows"}, "is none of"),
         ({"hoodie.write.record.merge.custom.implementation.classes": "a.B"}, "can't hold merger classes"),
-        ({f"{WRITE}precombine.field": "ts,v"}, "one column: tables of version 6"),
-        ({"hoodie.table.ordering.fields": "ts,v"}, "given twice|one column"),
+        ({f"{WRITE}precombine.field": "ts,v"}, "tables of version 6 hold one column"),
+        ({"hoodie.table.ordering.fields": "ts,v"}, "given twice|hold one column"),
     ],
 )
 def test_merge_settings_that_version_6_can_not_hold_are_refused(

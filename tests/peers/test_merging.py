@@ -1,0 +1,192 @@
+"""Rows with one key merge as in JVM Hudi, in tables of version 9: the same history, written by skep and by Hudi.
+
+Both read both tables, and all four results have the same rows. A history updates keys in and out of order, with equal
+ordering values, with nulls, and deletes them by key, by `_hoodie_is_deleted` or by a column of the case.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from peer_arrow import arrow_schema, arrow_table
+from peer_rows import Row
+
+from benchmarks.peers.jvm import Jvm
+from skep_table.commit.create import create_table
+from skep_table.options import Options
+from skep_table.query import ReadRequest, read
+from skep_table.query.json_text import json_lines
+from skep_table.schema.arrow import from_arrow
+from skep_table.storage import LocalStorage
+from skep_table.table import HudiTable
+from skep_table.write.local import LocalWriter
+from skep_table.write.settings import spec_of
+
+WRITE = "hoodie.datasource.write."
+PAYLOAD, ORDERING = f"{WRITE}payload.class", f"{WRITE}precombine.field"
+MODEL = "org.apache.hudi.common.model."
+MODE = "hoodie.write.record.merge.mode"
+UNAVAILABLE = "__debezium_unavailable_value"
+COLUMNS = {
+    "id": "string",
+    "part": "string",
+    "ts": "bigint",
+    "n": "bigint",
+    "v": "string",
+    "w": "string",
+    "kind": "string",
+    "Op": "string",
+    "_change_operation_type": "string",
+    "_event_lsn": "bigint",
+    "_event_bin_file": "string",
+    "_event_pos": "bigint",
+    "_event_seq": "string",
+    "_hoodie_is_deleted": "boolean",
+}
+DDL = ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items())
+BY_TS = {ORDERING: "ts"}
+CASES: dict[str, dict[str, str]] = {
+    "event_time": BY_TS,
+    "commit_time": {},
+    "commit_time_with_ordering": {**BY_TS, MODE: "COMMIT_TIME_ORDERING"},
+    "several": {ORDERING: "ts,n"},
+    "delete_marker": {
+        ORDERING: "ts,n",
+        "hoodie.payload.delete.field": "kind",
+        "hoodie.payload.delete.marker": "gone",
+    },
+    "partial_update": {**BY_TS, PAYLOAD: f"{MODEL}PartialUpdateAvroPayload"},
+    "non_defaults": {**BY_TS, PAYLOAD: f"{MODEL}OverwriteNonDefaultsWithLatestAvroPayload"},
+    "default_payload": {**BY_TS, PAYLOAD: f"{MODEL}DefaultHoodieRecordPayload"},
+    "latest_payload": {**BY_TS, PAYLOAD: f"{MODEL}OverwriteWithLatestAvroPayload"},
+    "event_time_payload": {**BY_TS, PAYLOAD: f"{MODEL}EventTimeAvroPayload"},
+    "dms": {**BY_TS, PAYLOAD: f"{MODEL}AWSDmsAvroPayload"},
+    "postgres": {ORDERING: "_event_lsn", PAYLOAD: f"{MODEL}debezium.PostgresDebeziumAvroPayload"},
+    "mysql": {ORDERING: "_event_bin_file,_event_pos", PAYLOAD: f"{MODEL}debezium.MySqlDebeziumAvroPayload"},
+}
+SAMPLE = {("1.2.0", "delete_marker", "MERGE_ON_READ"), ("1.2.0", "partial_update", "COPY_ON_WRITE")}
+
+
+def histories(seed: str) -> list[tuple[str, list[Row]]]:
+    """(operation, rows) of each commit, one row a key."""
+    dice = random.Random(seed)
+
+    def row(key: int, *, first: bool = False) -> Row:
+        ts, n = dice.randint(1, 5), dice.randint(0, 2)
+        deletes = not first and dice.random() < 0.2
+        return {
+            "id": f"k{key:02}",
+            "part": "p",
+            "ts": ts,
+            "n": n,
+            "v": dice.choice([None, UNAVAILABLE, f"v{dice.random():.3f}"]),
+            "w": dice.choice([None, f"w{dice.random():.3f}"]),
+            "kind": "gone" if deletes else "here",
+            "Op": "D" if deletes else "U",
+            "_change_operation_type": "d" if deletes else "u",
+            "_event_lsn": ts,
+            "_event_bin_file": f"bin.{ts:06}",
+            "_event_pos": n,
+            "_event_seq": f"{ts:06}.{n}",
+            "_hoodie_is_deleted": True if not first and dice.random() < 0.1 else None,
+        }
+
+    keys = range(40)
+    return [
+        ("upsert", [row(key, first=True) for key in keys]),
+        ("upsert", [row(key) for key in dice.sample(keys, 30)]),
+        ("delete", [row(key) for key in dice.sample(keys, 8)]),
+        ("upsert", [row(key) for key in dice.sample(keys, 30)]),
+        ("upsert", [row(key) for key in dice.sample(keys, 30)]),
+    ]
+
+
+def options_of(case: str, kind: str, version: str) -> dict[str, str]:
+    return {
+        "hoodie.table.name": "t",
+        f"{WRITE}table.type": kind,
+        f"{WRITE}recordkey.field": "id",
+        f"{WRITE}partitionpath.field": "part",
+        "hoodie.write.table.version": version,
+        **CASES[case],
+    }
+
+
+def written_by_hudi(hudi: Jvm, path: Path, options: dict[str, str], commits: list[tuple[str, list[Row]]]) -> None:
+    own = {
+        "hoodie.index.type": "BLOOM",
+        "hoodie.metadata.enable": "false",
+        "hoodie.embed.timeline.server": "false",
+        "hoodie.clean.automatic": "false",
+        "hoodie.compact.inline": "false",
+        "hoodie.upsert.shuffle.parallelism": "2",
+        "hoodie.delete.shuffle.parallelism": "2",
+        "hoodie.write.auto.upgrade": "false",
+    }
+    for operation, rows in commits:
+        hudi.write(path, rows, DDL, {**options, **own}, operation=operation)
+
+
+def written_by_skep(path: Path, options: dict[str, str], commits: list[tuple[str, list[Row]]]) -> None:
+    schema = from_arrow(arrow_schema(DDL))
+    table = create_table(LocalStorage(str(path)), spec_of(Options(options), "t", schema), options)
+    for operation, rows in commits:
+        getattr(LocalWriter(table.reload()), operation)(arrow_table(rows, DDL))
+
+
+def read_by_skep(path: Path) -> dict[str, Row]:
+    result = read(HudiTable.open(str(path)), ReadRequest(columns=tuple(COLUMNS)))
+    text = b"".join(bytes(json_lines(batch)) for batch in result.to_batches()).decode()
+    return by_key([json.loads(line) for line in text.split("\n") if line])
+
+
+def by_key(rows: list[Row]) -> dict[str, Row]:
+    found = {str(row["id"]): row for row in rows}
+    assert len(found) == len(rows)
+    return found
+
+
+def every_case() -> list[Any]:
+    found = []
+    for release in ("1.2.0", "1.1.1"):
+        for case in CASES:
+            for kind in ("COPY_ON_WRITE", "MERGE_ON_READ"):
+                slow = [] if (release, case, kind) in SAMPLE else [pytest.mark.slow]
+                found.append(pytest.param(release, case, kind, marks=[pytest.mark.peer(f"hudi-{release}"), *slow]))
+    return found
+
+
+@pytest.mark.parametrize(("release", "case", "kind"), every_case())
+def test_a_history_ends_with_the_same_rows(
+    release: str, case: str, kind: str, jvm: Callable[[str], Jvm], tmp_path: Path
+) -> None:
+    hudi, options = jvm(release), options_of(case, kind, "9")
+    commits = histories(f"{case} {kind}")
+    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
+    written_by_skep(ours, options, commits)
+    written_by_hudi(hudi, theirs, options, commits)
+    columns = list(COLUMNS)
+    found = {
+        "skep's by skep": read_by_skep(ours),
+        "skep's by Hudi": by_key(hudi.read(ours, columns=columns).rows),
+        "Hudi's by skep": read_by_skep(theirs),
+        "Hudi's by Hudi": by_key(hudi.read(theirs, columns=columns).rows),
+    }
+    expected = found["Hudi's by Hudi"]
+    assert expected
+    wrong = {name: differing(rows, expected, commits) for name, rows in found.items()}
+    assert not {name: rows for name, rows in wrong.items() if rows}
+
+
+def differing(rows: dict[str, Row], expected: dict[str, Row], commits: list[tuple[str, list[Row]]]) -> dict[str, Any]:
+    """Key → what was found and expected, with the history of the key."""
+    return {
+        key: (rows.get(key), expected.get(key), [(o, row) for o, given in commits for row in given if row["id"] == key])
+        for key in rows.keys() | expected.keys()
+        if rows.get(key) != expected.get(key)
+    }
