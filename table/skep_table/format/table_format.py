@@ -36,8 +36,8 @@ class MergeSource(Enum):
 class TableFormat:
     """What differs by table version.
 
-    `version` is the value of `hoodie.table.version`. `merge_settings`: how a new table states what its maker requests of
-    merging; OptionError for what contradicts itself or what this version can't hold. `keeps_partition_types`: the
+    `version` is the value of `hoodie.table.version`. `merge_settings`: how a new table states what its maker requests
+    of merging; OptionError for what contradicts itself or what this version can't hold. `keeps_partition_types`: the
     table's partition fields have the types of a CUSTOM key generator; otherwise the option that gave them is kept.
     `prefixes_single_keys`: the COMPLEX key generator writes `id:k1` for one record key field too, not `k1`.
     `backdates_requests`: of a shared table other writers may choose instant times without the lock, so requested times

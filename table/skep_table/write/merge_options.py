@@ -67,13 +67,14 @@ def deletes_rows(options: Options) -> bool:
 
 def with_merging(spec: TableSpec, options: Options) -> TableSpec:
     """A new table that also merges as the options request; they are no properties of it any more."""
-    if spec.ordering_fields and options.is_set(ORDERING) and options.value(ORDERING) != spec.ordering_fields:
+    given = options.value(ORDERING)
+    if spec.ordering_fields and given and given != spec.ordering_fields:
         raise OptionError(
-            f"table {spec.name} is ordered by {', '.join(spec.ordering_fields)}, and by {ORDERING.key}"
-            f" {', '.join(options.value(ORDERING))}",
+            f"table {spec.name}: ordering={','.join(spec.ordering_fields)} and {ORDERING.key}={','.join(given)}"
+            " contradict each other",
             option=ORDERING.key,
         )
-    ordering = spec.ordering_fields or options.value(ORDERING)
+    ordering = spec.ordering_fields or given
     asked = merge_request(options, ordering, format_of_version(spec.version))
     return replace(
         spec,
@@ -96,7 +97,8 @@ def merge_request(options: Options, ordering_fields: tuple[str, ...], table_form
 
     OptionError for mergers where the version can't hold them, or where their strategy is not known.
     """
-    names = own_mergers(options.value(IMPLEMENTATIONS))
+    classes = options.value(IMPLEMENTATIONS)
+    names = own_mergers(classes)
     if names and table_format.merge_source is MergeSource.PAYLOAD_CLASS:
         raise OptionError(
             f"{IMPLEMENTATIONS.key}: a table of version {table_format.version} can't hold merger classes",
@@ -143,10 +145,10 @@ def merged_by(config: TableConfig, options: Options) -> TableConfig:
 
 def merge_differences(config: TableConfig, options: Options) -> Iterator[tuple[Option[Any], object, object]]:
     """(option, the table's value, the option's value), for the options about merging that are given."""
-    if options.is_set(ORDERING):
-        yield ORDERING, config.ordering_fields, options.value(ORDERING)
+    ordering = options.value(ORDERING) if options.is_set(ORDERING) else config.ordering_fields
     table_format = format_of(config)
     if table_format.merge_source is MergeSource.PAYLOAD_CLASS:
+        yield ORDERING, config.ordering_fields, ordering
         asked = merge_request(options, config.ordering_fields, table_format)
         # A copy-on-write table that Hudi made names no payload class: then the option's holds.
         if _merges(asked) and config.payload_class is not None:
@@ -154,14 +156,19 @@ def merge_differences(config: TableConfig, options: Options) -> Iterator[tuple[O
             known = PAYLOAD if options.is_set(PAYLOAD) else MERGE_MODE
             yield known, simple_name(config.payload_class), simple_name(payload)
         return
-    asked = _stated(options, config.ordering_fields)
+    asked = _stated(options, ordering)
     if asked.payload_class is not None:
         own = config.legacy_payload_class or config.payload_class or PAYLOAD_OF_MODE[config.merge_mode]
         yield PAYLOAD, simple_name(own), simple_name(asked.payload_class)
-        # what a payload class stands for depends on the version
-        asked = replace(asked, partial_update_mode=None)
-        settings = table_format.merge_settings(asked)
+        # What a payload class stands for, and by which columns it orders, depends on the version.
+        settings = table_format.merge_settings(replace(asked, partial_update_mode=None))
+        ordering = settings.ordering_fields
         asked = replace(asked, mode=settings.mode, strategy_id=asked.strategy_id and settings.strategy_id)
+    yield ORDERING, config.ordering_fields, ordering
+    for known in (DELETE_FIELD, DELETE_MARKER):
+        stored = config.raw.get(MERGE_PROPERTY_PREFIX + known.key)
+        if stored and options.is_set(known):
+            yield known, stored, options.value(known)
     if asked.strategy_id is not None:
         yield STRATEGY, config.merge_strategy_id, asked.strategy_id
     if asked.mode is not None:

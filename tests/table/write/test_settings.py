@@ -23,7 +23,7 @@ from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
 from skep_table.table_config import MergeMode
 from skep_table.write.local import LocalWriter
-from skep_table.write.settings import spec_of
+from skep_table.write.settings import check_settings, spec_of
 
 WRITE = "hoodie.datasource.write."
 MODE = "hoodie.write.record.merge.mode"
@@ -182,6 +182,44 @@ def test_merge_settings_that_version_6_can_not_hold_are_refused(
     with pytest.raises(OptionError, match=what):
         make(tmp_path / "t", **{**BASE, **given_options})
     assert not (tmp_path / "t").exists()
+
+
+V9 = {"hoodie.write.table.version": "9"}
+DELETE_FIELD, DELETE_MARKER = "hoodie.payload.delete.field", "hoodie.payload.delete.marker"
+PARTIAL = MODELS + "PartialUpdateAvroPayload"
+
+
+@pytest.mark.parametrize(
+    ("made_with", "same", "option", "wrong"),
+    [
+        ({}, {PAYLOAD: MODELS + "DefaultHoodieRecordPayload", MODE: "EVENT_TIME_ORDERING"}, PAYLOAD, PARTIAL),
+        ({}, {STRATEGY: "eeb8d96f-b1e4-49fd-bbf8-28ac514178e5"}, MODE, "COMMIT_TIME_ORDERING"),
+        ({PAYLOAD: PARTIAL}, {PAYLOAD: PARTIAL, MODE: "CUSTOM"}, MODE, "COMMIT_TIME_ORDERING"),
+        ({PAYLOAD: PARTIAL}, {PAYLOAD: PARTIAL}, PAYLOAD, MODELS + "DefaultHoodieRecordPayload"),
+        ({PAYLOAD: PARTIAL}, {}, "hoodie.table.partial.update.mode", "FILL_UNAVAILABLE"),
+        ({f"{WRITE}precombine.field": "ts,v"}, {}, f"{WRITE}precombine.field", "v,ts"),
+        ({DELETE_FIELD: "part", DELETE_MARKER: "x"}, {DELETE_FIELD: "part"}, DELETE_FIELD, "id"),
+        ({PAYLOAD: "com.example.Own"}, {}, PAYLOAD, PARTIAL),
+    ],
+)
+def test_merge_settings_that_contradict_a_table_of_version_9_are_refused(
+    tmp_path: Path, made_with: dict[str, str], same: dict[str, str], option: str, wrong: str
+) -> None:
+    table = make(tmp_path / "t", **{**BASE, **V9, **made_with})
+    check_settings(table.config, "here", Options(same))
+    with pytest.raises(TableMismatchError) as refused:
+        check_settings(table.config, "here", Options({option: wrong}))
+    assert refused.value.fields["option"] == option
+
+
+def test_the_older_ordering_of_a_payload_is_its_own(tmp_path: Path) -> None:
+    """`_event_seq` has file and position of MySQL's log as one text; tables of version 9 order by both columns."""
+    mysql = {PAYLOAD: MODELS + "debezium.MySqlDebeziumAvroPayload", f"{WRITE}precombine.field": "_event_seq"}
+    places = pa.table({"_event_bin_file": ["bin.1"], "_event_pos": [1], "_event_seq": ["1.1"], "id": ["a"]})
+    spec = spec_of(Options({f"{WRITE}recordkey.field": "id", **V9, **mysql}), "t", from_arrow(places.schema))
+    table = create_table(LocalStorage(str(tmp_path / "t")), spec)
+    assert table.config.ordering_fields == ("_event_bin_file", "_event_pos")
+    check_settings(table.config, "here", Options(mysql))
 
 
 def test_a_payload_holds_where_the_table_names_none(tmp_path: Path) -> None:
