@@ -8,7 +8,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, TypeVar
+from typing import Final
 
 from skep_table.errors import FormatError, TableVersionError
 from skep_table.names import BaseFormat
@@ -27,7 +27,6 @@ from skep_table.table_config.keys import (
     HIVE_STYLE,
     INITIAL_VERSION,
     KEY_GENERATOR_CLASS,
-    KEY_GENERATOR_OF_CLASS,
     KEY_GENERATOR_TYPE,
     LAYOUT_VERSION,
     LEGACY_MERGE_STRATEGY_ID,
@@ -54,7 +53,6 @@ from skep_table.table_config.keys import (
     TIMEZONE,
     TYPE,
     URL_ENCODE,
-    USER_PROVIDED,
     VERSION,
     CdcMode,
     MergeMode,
@@ -63,12 +61,9 @@ from skep_table.table_config.keys import (
     TimelineZone,
     mode_of_payload,
 )
+from skep_table.table_config.reading import NO_FIELDS, PropertyReader, key_generator_of, plain_fields, typed_fields
 
 _PARTIAL_UPDATE_MODE: Final[Callable[[str], PartialUpdateMode | None]] = one_of(PartialUpdateMode)
-
-_NO_FIELDS: Final[tuple[str, ...]] = ()
-
-V = TypeVar("V")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,7 +125,7 @@ class TableConfig:
     @classmethod
     def parse(cls, properties: Mapping[str, str], path: str = PROPERTIES_PATH) -> TableConfig:
         """Parses the properties of a file. TableVersionError for an unknown version, FormatError naming the key."""
-        read = _Reader(properties, path)
+        read = PropertyReader(properties, path)
         version = read.value(VERSION, int, 0)
         properties_of = _VERSIONS.get(version)
         if properties_of is None:
@@ -148,7 +143,7 @@ class TableConfig:
         if not name:
             raise FormatError(f"{path} has no {NAME}", path=path, expected=NAME)
         table_type = read.value(TYPE, one_of(TableType), TableType.COPY_ON_WRITE)
-        ordering = read.value(ORDERING_FIELDS, comma_list, read.value(PRECOMBINE_FIELD, comma_list, _NO_FIELDS))
+        ordering = read.value(ORDERING_FIELDS, comma_list, read.value(PRECOMBINE_FIELD, comma_list, NO_FIELDS))
         payload = properties.get(PAYLOAD_CLASS) or None
         mode = _merge_mode(read, version, table_type, payload, bool(ordering))
         return cls(
@@ -157,11 +152,11 @@ class TableConfig:
             database=properties.get(DATABASE) or None,
             version=version,
             base_format=read.value(BASE_FORMAT, one_of(BaseFormat), BaseFormat.PARQUET),
-            record_key_fields=read.value(RECORD_KEY_FIELDS, comma_list, _NO_FIELDS),
-            partition_fields=read.value(PARTITION_FIELDS, _partition_fields, _NO_FIELDS),
-            typed_partition_fields=read.value(PARTITION_FIELDS, _typed_fields, _NO_FIELDS),
+            record_key_fields=read.value(RECORD_KEY_FIELDS, comma_list, NO_FIELDS),
+            partition_fields=read.value(PARTITION_FIELDS, plain_fields, NO_FIELDS),
+            typed_partition_fields=read.value(PARTITION_FIELDS, typed_fields, NO_FIELDS),
             ordering_fields=ordering,
-            key_generator=_key_generator(properties),
+            key_generator=key_generator_of(properties),
             payload_class=payload,
             legacy_payload_class=properties.get(LEGACY_PAYLOAD_CLASS) or None,
             merge_mode=mode,
@@ -174,7 +169,7 @@ class TableConfig:
             timezone=read.value(TIMEZONE, one_of(TimelineZone), TimelineZone.LOCAL),
             cdc_enabled=read.value(CDC_ENABLED, boolean, False),
             cdc_mode=read.value(CDC_MODE, one_of(CdcMode), CdcMode.DATA_BEFORE_AFTER),
-            metadata_partitions=read.value(METADATA_PARTITIONS, comma_list, _NO_FIELDS),
+            metadata_partitions=read.value(METADATA_PARTITIONS, comma_list, NO_FIELDS),
             create_schema=properties.get(CREATE_SCHEMA) or None,
             raw=dict(properties),
         )
@@ -213,49 +208,11 @@ class TableConfig:
         return {key: text for key, text in stated.items() if text or key in _VERSIONS[self.version].written_empty}
 
 
-class _Reader:
-    """Typed reads of properties; a value that does not parse is a FormatError that names its key."""
-
-    def __init__(self, properties: Mapping[str, str], path: str) -> None:
-        self._properties = properties
-        self._path = path
-
-    def value(self, key: str, parse: Callable[[str], V], default: V) -> V:
-        text = self._properties.get(key, "").strip()
-        if not text:
-            return default
-        try:
-            return parse(text)
-        except ValueError as error:
-            raise FormatError(
-                f"{self._path}: {key}={text} is not understood ({error})", path=self._path, key=key, found=text
-            ) from error
-
-
 def _text(value: bool) -> str:
     return "true" if value else "false"
 
 
-def _partition_fields(text: str) -> tuple[str, ...]:
-    return tuple(part.partition(":")[0] for part in comma_list(text))
-
-
-def _typed_fields(text: str) -> tuple[str, ...]:
-    return comma_list(text) if ":" in text else _NO_FIELDS
-
-
-def _key_generator(properties: Mapping[str, str]) -> str | None:
-    kind = properties.get(KEY_GENERATOR_TYPE, "").strip().upper()
-    if kind:
-        return kind.removesuffix("_AVRO")
-    name = properties.get(KEY_GENERATOR_CLASS, "").strip()
-    if not name:
-        return None
-    # Every generator has a twin for Avro rows that makes the same keys.
-    return KEY_GENERATOR_OF_CLASS.get(name.replace("AvroKeyGenerator", "KeyGenerator"), USER_PROVIDED)
-
-
-def _merge_mode(read: _Reader, version: int, kind: TableType, payload: str | None, ordering: bool) -> MergeMode:
+def _merge_mode(read: PropertyReader, version: int, kind: TableType, payload: str | None, ordering: bool) -> MergeMode:
     by_ordering = MergeMode.EVENT_TIME_ORDERING if ordering else MergeMode.COMMIT_TIME_ORDERING
     if _VERSIONS[version].states_merge_mode:
         by_strategy = MODE_OF_STRATEGY.get(read.value(MERGE_STRATEGY_ID, str, ""))
