@@ -221,7 +221,8 @@ def _takes_inserts(file: CandidateFile, logs: LogSizing | None) -> bool:
         return False
     if logs is None or logs.takes_inserts:
         return True
-    return bool(file.path) and file.compaction is None and not (file.tail and file.tail.files)
+    # By their size: in newer table versions the names of log files do not name the slice, and `tail.files` lacks them.
+    return bool(file.path) and file.compaction is None and not (file.tail and file.tail.size)
 
 
 def _size(file: CandidateFile, logs: LogSizing | None) -> int:
