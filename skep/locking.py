@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from skep.names import TableName
-from skep_table.commit.options import CONCURRENCY_MODE, Concurrency, ConcurrencyMode
+from skep_table.commit.options import CONCURRENCY_MODE, Concurrency
 from skep_table.errors import OptionError
 from skep_table.events import NO_EVENTS, Events
 from skep_table.lock import Lock
@@ -79,11 +79,11 @@ def checked(make: Callable[[Options], Lock], options: Options) -> Callable[[Opti
 def lock_by_path(table: HudiTable, options: Options, *, purpose: str | None = "write") -> Lock:
     """The lock of a table that was opened by its path: one between threads, unless the options name a provider.
 
-    OptionError when they ask for optimistic concurrency, and for no provider: the others would not see such a lock.
+    OptionError when they ask for several writers, and for no provider: the others would not see such a lock.
     """
-    if Concurrency.of(options).is_optimistic and not options.is_set(LOCK_PROVIDER):
+    if Concurrency.of(options).is_shared and not options.is_set(LOCK_PROVIDER):
         raise OptionError(
-            f"{CONCURRENCY_MODE.key}={ConcurrencyMode.OPTIMISTIC.value} needs {LOCK_PROVIDER.key}",
+            f"{CONCURRENCY_MODE.key}={options.value(CONCURRENCY_MODE).value} needs {LOCK_PROVIDER.key}",
             hint="one that all writers of the table share; storage needs no server",
             option=LOCK_PROVIDER.key,
         )

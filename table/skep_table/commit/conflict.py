@@ -20,7 +20,7 @@ from skep_table.commit.changes import (
 from skep_table.commit.heartbeat import ActiveWriters, HeartbeatLimits
 from skep_table.commit.markers import list_markers
 from skep_table.commit.new_keys import keys_inserted_by_both
-from skep_table.commit.options import CONFLICT_STRATEGY, EARLY_COMMIT_CHECK, EARLY_DETECTION
+from skep_table.commit.options import CONFLICT_STRATEGY, EARLY_COMMIT_CHECK, EARLY_DETECTION, Concurrency
 from skep_table.errors import CommitConflictError, OptionError
 from skep_table.instant_time import InstantTime
 from skep_table.keys.buckets import BUCKET_NAMES, UUID_NAMES, GroupNames
@@ -92,6 +92,35 @@ def strict(candidate: CommitCandidate) -> None:
         _refuse_shared_keys(candidate)
 
 
+def non_blocking(candidate: CommitCandidate) -> None:
+    """Writes append to the same file groups without a conflict; one fails only where its rows would be hidden.
+
+    That is where its file group was replaced or is being clustered, where a group of another name has its bucket, and
+    where a log compaction was planned over it: the rows that it merged sort behind those of a write that was
+    requested before it.
+    """
+    table = candidate.table
+    ours = groups_of(candidate.metadata)
+    by_key = {BUCKET_NAMES.conflict_key(group): group for group in ours}
+    for other in (*candidate.completed, *_services_planned_later(candidate)):
+        theirs = touched_groups(table, other)
+        renamed = {g for g in theirs if by_key.get(BUCKET_NAMES.conflict_key(g), g) != g}
+        if renamed:
+            raise conflict(table, other, renamed, f"made {len(renamed)} file groups of buckets that this write has too")
+        hiding = _replaced_groups(table, other)
+        if _is_log_compaction(table, other) and other.requested_time.is_after(candidate.instant.requested_time):
+            hiding |= theirs
+        if both := ours & hiding:
+            raise conflict(table, other, both, f"replaces {len(both)} of the file groups of this write")
+
+
+def _replaced_groups(table: HudiTable, other: Instant) -> frozenset[FileGroupId]:
+    if is_clustering(table, other):
+        return touched_groups(table, other)
+    replaced = table.commit_metadata(other).partition_to_replace_file_ids if other.is_completed else None
+    return frozenset(FileGroupId(path, file_id) for path, file_ids in (replaced or {}).items() for file_id in file_ids)
+
+
 _PACKAGE: Final = "org.apache.hudi.client.transaction"
 _STRATEGIES: Final[dict[str, Strategy]] = {
     "simple": simple,
@@ -125,13 +154,17 @@ def strategy_of(options: Options, names: GroupNames = UUID_NAMES) -> Strategy:
 
 
 def check_conflicts(candidate: CommitCandidate) -> None:
-    """Applies the context's conflict check, else the strategy that its options name.
+    """Applies the context's conflict check, else that of non-blocking writers, else the strategy that its options name.
 
     CommitConflictError when the write lost against another one.
     """
     table = candidate.table
-    check = table.context.conflict_check or strategy_of(table.options, GroupNames.of(table.config, table.options))
-    check(candidate)
+    if table.context.conflict_check is not None:
+        table.context.conflict_check(candidate)
+    elif Concurrency.of(table.options).is_non_blocking:
+        non_blocking(candidate)
+    else:
+        strategy_of(table.options, GroupNames.of(table.config, table.options))(candidate)
 
 
 def conflict(table: HudiTable, other: Instant, groups: Iterable[FileGroupId], what: str) -> CommitConflictError:
@@ -164,14 +197,38 @@ def _refuse_shared_groups(
     if candidate.metadata.operation_type in _COMPACTIONS:
         return  # delta commits do not conflict with a compaction: they write to the slice that it starts
     ours = {same(group) for group in groups_of(candidate.metadata)}
+    based = {same(group) for group in _groups_with_base(candidate.metadata)}
     for other in others:
-        both = ours & {same(group) for group in touched_groups(table, other)}
+        mine = based if table.format.logs.of_delta_commit and _is_plain_compaction(table, other) else ours
+        both = mine & {same(group) for group in touched_groups(table, other)}
         if both and not (_is_compaction(table, other) and other.requested_time.is_before(time)):
             verb = "changed" if other.is_completed else "is going to change"
             whose = "the file groups of this write"
             raise conflict(
                 table, other, both, f"{verb} {len(both)} of {whose}" + (" first" if verb == "changed" else "")
             )
+
+
+def _groups_with_base(metadata: CommitMetadata) -> frozenset[FileGroupId]:
+    """The groups for which a write has new base files: a compaction that was planned over others would hide these.
+
+    Its log files, where they belong to the slice on which it completes, are read above the compaction's result.
+    """
+    return frozenset(
+        FileGroupId(stat.partition_path, stat.file_id)
+        for stat in metadata.stats
+        if BaseFileName.parse(stat.path.rpartition("/")[2]) is not None
+    )
+
+
+def _is_plain_compaction(table: HudiTable, instant: Instant) -> bool:
+    return _is_compaction(table, instant) and not _is_log_compaction(table, instant)
+
+
+def _is_log_compaction(table: HudiTable, instant: Instant) -> bool:
+    if instant.is_completed:
+        return table.commit_metadata(instant).operation_type is WriteOperation.LOG_COMPACT
+    return instant.action is Action.LOG_COMPACTION
 
 
 def _is_compaction(table: HudiTable, instant: Instant) -> bool:

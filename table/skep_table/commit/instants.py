@@ -6,7 +6,10 @@ compares with it, so it must have an earlier time than Hudi's instant: else what
 So instants of a shared table are backdated, though never before an existing instant; and where that makes one later
 than an instant that was only just created, it completes when the writer of that one has read the timeline.
 
-From version 8 on both times of an instant are chosen under the lock, after all others that are there.
+From version 8 on both times of an instant are chosen under the lock, after all others that are there. Hudi takes its
+own clock as it is, after it has held the lock for the greatest difference between two clocks that it expects: so what
+another writer chose before lies in the past of every clock. Times of a shared table are backdated by that difference
+instead, and nobody waits: they lie in the past of every clock, too, and after all that the timeline shows.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from typing import Final
 
 from skep_table.clock import Clock, LateClock
 from skep_table.commit.heartbeat import ActiveWriters, HeartbeatLimits, writer_details
-from skep_table.commit.options import INSTANT_LAG_SECONDS, Concurrency
+from skep_table.commit.options import CLOCK_SKEW_MILLISECONDS, INSTANT_LAG_SECONDS, Concurrency
 from skep_table.instant_time import InstantTime
 from skep_table.table import HudiTable
 from skep_table.timeline.instant import Action, Instant, State
@@ -32,7 +35,8 @@ def request_write(
     table: HudiTable, action: Action, content: Plan | None, announce: Callable[[InstantTime], None]
 ) -> Instant:
     """A requested instant of a write; only a shared table's is backdated. `announce` as for `request_instant`."""
-    clock = _late(table) if Concurrency.of(table.options).is_optimistic else table.context.clock
+    shared = Concurrency.of(table.options).is_shared or table.format.chooses_times_under_lock
+    clock = timeline_clock(table) if shared else table.context.clock
     return request_instant(table, action, content, clock, announce=announce)[0]
 
 
@@ -41,7 +45,7 @@ def request_plan(table: HudiTable, action: Action, plan: Plan) -> Instant:
 
     Backdated, as the modes of other writers are not known: with the present time it would move theirs forward.
     """
-    return request_instant(table, action, plan, _late(table))[0]
+    return request_instant(table, action, plan, timeline_clock(table))[0]
 
 
 def after_others_have_read(table: HudiTable, instant: Instant) -> HudiTable:
@@ -50,7 +54,7 @@ def after_others_have_read(table: HudiTable, instant: Instant) -> HudiTable:
     Called before a completion, without the lock. A writer whose instant is inflight has read the timeline: it compares
     what completes from now on with what it writes. Others are waited for as long as instants are backdated.
     """
-    lag = table.options.value(INSTANT_LAG_SECONDS) if table.format.backdates_requests else 0
+    lag = table.options.value(INSTANT_LAG_SECONDS)
     if not lag or not table.context.lock.leased:
         return table
     while True:
@@ -72,7 +76,11 @@ def _any_of_jvm(table: HudiTable, times: Sequence[InstantTime]) -> bool:
     return any(writers.is_active(time) and not writer_details(table.storage, time) for time in times)
 
 
-def _late(table: HudiTable) -> Clock:
+def timeline_clock(table: HudiTable) -> Clock:
+    """The clock by which the times of a plan, and completion times, are chosen: late where others share the table."""
     context = table.context
-    lag = context.options.value(INSTANT_LAG_SECONDS) if table.format.backdates_requests else 0
+    if table.format.chooses_times_under_lock:
+        lag = context.options.value(CLOCK_SKEW_MILLISECONDS) / 1000
+    else:
+        lag = context.options.value(INSTANT_LAG_SECONDS)
     return LateClock(context.clock, lag) if lag and context.lock.leased else context.clock

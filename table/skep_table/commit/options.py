@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from skep_table.errors import OptionError, UnsupportedError
+from skep_table.errors import OptionError
 from skep_table.options import Options, Status, at_least, boolean, comma_list, one_of, option
 
 _NO_NAMES: Final[tuple[str, ...]] = ()
@@ -49,7 +49,8 @@ CONCURRENCY_MODE = option(
     "hoodie.write.concurrency.mode",
     one_of(ConcurrencyMode),
     ConcurrencyMode.SINGLE_WRITER,
-    "Whether several writers share the table; a metadata table is dropped by a single writer only",
+    "Whether several writers share the table: with conflicts (optimistic), or without (non-blocking; version 8 or 9,"
+    " merge-on-read, bucket index); a metadata table is dropped by a single writer only",
 )
 FAILED_WRITES_POLICY = option(
     "hoodie.cleaner.policy.failed.writes",
@@ -110,6 +111,20 @@ INSTANT_LAG_SECONDS = option(
     " instant, and its instant must not sort before ours. So long a commit waits for writers that have created their"
     " instant and not read the timeline yet",
 )
+CLOCK_SKEW_MILLISECONDS = option(
+    "hoodie.time.generator.max_expected_clock_skew_ms",
+    at_least(0),
+    200,
+    "Table versions 8 and 9: the greatest difference between two writers' clocks. Hudi waits that long for a time; skep"
+    " backdates its times by it wherever others share the lock, but never before one that is on the timeline",
+)
+option(
+    "hoodie.time.generator.type",
+    str,
+    "WAIT_TO_ADJUST_SKEW",
+    "Hudi has this type only; times are chosen under the lock, after all that are on the timeline",
+    status=Status.NO_EFFECT,
+)
 for _key in (
     "hoodie.write.lock.num_retries",
     "hoodie.write.lock.wait_time_ms_between_retry",
@@ -140,15 +155,9 @@ class Concurrency:
 
     @classmethod
     def of(cls, options: Options) -> Concurrency:
-        """OptionError for a policy that the mode excludes, UnsupportedError for non-blocking concurrency control."""
+        """OptionError for a policy that the mode excludes."""
         mode, policy = options.value(CONCURRENCY_MODE), options.value(FAILED_WRITES_POLICY)
-        if mode is ConcurrencyMode.NON_BLOCKING:
-            raise UnsupportedError(
-                f"{CONCURRENCY_MODE.key}={mode.value} is not supported yet",
-                hint=f"{ConcurrencyMode.OPTIMISTIC.value} is",
-                option=CONCURRENCY_MODE.key,
-            )
-        if mode is ConcurrencyMode.OPTIMISTIC:
+        if mode is not ConcurrencyMode.SINGLE_WRITER:
             if not options.is_set(FAILED_WRITES_POLICY):
                 policy = FailedWritesPolicy.LAZY
             elif policy is not FailedWritesPolicy.LAZY:
@@ -163,6 +172,11 @@ class Concurrency:
         return cls(mode, policy)
 
     @property
-    def is_optimistic(self) -> bool:
-        """Whether several writers write at the same time, and conflicts are checked before each commit."""
-        return self.mode is ConcurrencyMode.OPTIMISTIC
+    def is_shared(self) -> bool:
+        """Whether several writers write at the same time."""
+        return self.mode is not ConcurrencyMode.SINGLE_WRITER
+
+    @property
+    def is_non_blocking(self) -> bool:
+        """Whether writes to the same file group do not conflict (`commit/non_blocking.py`)."""
+        return self.mode is ConcurrencyMode.NON_BLOCKING

@@ -28,6 +28,7 @@ from typing import ClassVar, Final
 
 from skep_table.commit.changes import completed_since
 from skep_table.commit.heartbeat import Heartbeat, HeartbeatLimits
+from skep_table.commit.instants import timeline_clock
 from skep_table.commit.machine import CommitMachine, transition
 from skep_table.commit.markers import end_here
 from skep_table.commit.participants import DataFiles, Participant, table_participants
@@ -161,14 +162,14 @@ class PendingCommit(CommitMachine, ABC):
         """
         lock, clock = fresh.context.lock, fresh.context.clock
         if lock.leased and fresh.storage.flags.atomic_rename:
-            staged = stage(fresh, self.instant, metadata, clock)
+            staged = stage(fresh, self.instant, metadata, timeline_clock(fresh))
             checked = clock.monotonic()
             lock.ensure_held()
             done = self._confirmed(lambda: complete_staged(fresh, staged))
         else:
             checked = clock.monotonic()
             lock.ensure_held()
-            done = self._confirmed(lambda: complete(fresh, self.instant, metadata, clock))
+            done = self._confirmed(lambda: complete(fresh, self.instant, metadata, timeline_clock(fresh)))
         self.instant, self.committed = done, metadata
         return lock.leased and clock.monotonic() - checked > _SURE_SECONDS
 
@@ -266,8 +267,12 @@ class PendingCommit(CommitMachine, ABC):
             return None
         time, action, layout = self.instant.requested_time, self.instant.action.completed_as, fresh.layout
         done = next((i for i in fresh.timeline.completed().of(action) if i.requested_time == time), None)
-        ours = done is not None and fresh.storage.read(layout.path(done)) == layout.encode_commit(self._content)
-        return done if ours else None
+        if done is None:
+            return None
+        path = layout.path(done)
+        # Compared as metadata: the same metadata may have other bytes in each file (Avro's sync marker).
+        ours = layout.decode_commit(layout.encode_commit(self._content), path)
+        return done if layout.decode_commit(fresh.storage.read(path), path) == ours else None
 
     def _look_back(self, before: HudiTable, metadata: CommitMetadata) -> None:
         """After a completion that took long. Where the lock was lost meanwhile, and something collides that others

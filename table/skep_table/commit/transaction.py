@@ -13,6 +13,7 @@ from skep_table.commit.data_files import delete_files, delete_new_partitions, fi
 from skep_table.commit.instants import after_others_have_read, request_write
 from skep_table.commit.machine import transition
 from skep_table.commit.markers import close_markers, delete_markers, open_markers
+from skep_table.commit.non_blocking import check_concurrency
 from skep_table.commit.options import Concurrency
 from skep_table.commit.participants import Participant
 from skep_table.commit.partition_locks import PartitionLocks
@@ -95,7 +96,8 @@ class Transaction(PendingCommit):
         """
         self._heartbeat.ensure_alive()
         self._start(profile)
-        refuse_early(self.table, self.instant, profile)
+        if not Concurrency.of(self.table.options).is_non_blocking:
+            refuse_early(self.table, self.instant, profile)
 
     def complete(
         self,
@@ -133,6 +135,7 @@ class Transaction(PendingCommit):
     def _request(self, fresh: HudiTable, action: Action) -> None:
         check_version(self.table, fresh)
         check_writable(fresh.config, fresh.storage.root)
+        check_concurrency(fresh, action)
         # first the rollback, then the instant time: see format guide 2.4
         self.table = roll_back_failed(drop_metadata_table(fresh))
         self.table.context.lock.ensure_held()
@@ -150,7 +153,7 @@ class Transaction(PendingCommit):
 
     def _prepare_ahead(self, metadata: CommitMetadata) -> None:
         """Compares with the commits so far while others may have the lock."""
-        if not Concurrency.of(self.table.options).is_optimistic:
+        if not Concurrency.of(self.table.options).is_shared:
             return
         fresh = after_others_have_read(self.table.reload(), self.instant)
         if self._condition is not None:
@@ -198,6 +201,9 @@ class Transaction(PendingCommit):
         upgraded = fresh.format != self.table.format
         if not files or upgraded or not self._is_pending(fresh) or isinstance(error, InputError):
             self._remove(fresh, files)
+        elif fresh.format.chooses_times_under_lock:
+            with self._exclusive(self._patience(error)) as (locked, _):
+                self._roll_back(locked, files)
         else:
             self._roll_back(fresh, files)
 

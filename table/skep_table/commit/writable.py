@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 
-from skep_table.commit.options import CONCURRENCY_MODE, METADATA_TABLE_POLICY, ConcurrencyMode, MetadataTablePolicy
+from skep_table.commit.options import METADATA_TABLE_POLICY, Concurrency, MetadataTablePolicy
 from skep_table.errors import MetadataTableError, TableVersionError, UnsupportedError
 from skep_table.names import META_FOLDER, BaseFormat
 from skep_table.options import warn_ineffective
@@ -91,7 +91,7 @@ def drop_metadata_table(table: HudiTable) -> HudiTable:
     if not has_metadata_table(table.config):
         return table
     name = table.config.name
-    if options.value(CONCURRENCY_MODE) is ConcurrencyMode.OPTIMISTIC:
+    if Concurrency.of(options).is_shared:
         raise MetadataTableError(
             f"table {name} has a metadata table, and other writers may be keeping it",
             hint="run all writers with hoodie.metadata.enable=false",

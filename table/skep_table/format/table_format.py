@@ -40,9 +40,8 @@ class TableFormat:
     of merging; OptionError for what contradicts itself or what this version can't hold. `keeps_partition_types`: the
     table's partition fields have the types of a CUSTOM key generator; otherwise the option that gave them is kept.
     `prefixes_single_keys`: the COMPLEX key generator writes `id:k1` for one record key field too, not `k1`.
-    `backdates_requests`: of a shared table other writers may choose instant times without the lock, so requested times
-    lie a while in the past (`commit/instants.py`); otherwise both times of an instant are chosen under the lock, and
-    none lies before one that is there.
+    `chooses_times_under_lock`: every writer chooses both times of an instant under the lock, and none lies before one
+    that is there; otherwise others may choose requested times without it (`commit/instants.py`).
     """
 
     version: int
@@ -51,7 +50,7 @@ class TableFormat:
     merge_settings: Callable[[MergeRequest], MergeSettings]
     keeps_partition_types: bool
     prefixes_single_keys: bool
-    backdates_requests: bool
+    chooses_times_under_lock: bool
     reads: ReadRules
     _layout: Callable[[TableConfig], TimelineLayout]
     _archive: Callable[[Storage, str], Archive]
@@ -111,7 +110,7 @@ _VERSION_6: Final = TableFormat(
     merge_settings=by_payload_class,
     keeps_partition_types=False,
     prefixes_single_keys=False,
-    backdates_requests=True,
+    chooses_times_under_lock=False,
     reads=_READS_OF_0_15,
     _layout=_layout_1,
     _archive=ArchivedLog,
@@ -123,7 +122,7 @@ _VERSION_8: Final = TableFormat(
     merge_settings=by_mode_and_payload,
     keeps_partition_types=True,
     prefixes_single_keys=False,
-    backdates_requests=False,
+    chooses_times_under_lock=True,
     reads=_READS_OF_1_0,
     _layout=_layout_2,
     _archive=LsmArchive,
@@ -135,7 +134,7 @@ _VERSION_9: Final = TableFormat(
     merge_settings=by_mode,
     keeps_partition_types=True,
     prefixes_single_keys=True,
-    backdates_requests=False,
+    chooses_times_under_lock=True,
     reads=_READS_OF_1_1,
     _layout=_layout_2,
     _archive=LsmArchive,

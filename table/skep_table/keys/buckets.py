@@ -34,10 +34,12 @@ BUCKET_FIELDS = option(
 @dataclass(frozen=True, slots=True)
 class GroupNames:
     """How the file groups of a table are named. `digits`: so many at the beginning of a file id are a number that the
-    index computes from the keys; 0 where any group may hold any key.
+    index computes from the keys; 0 where any group may hold any key. `fixed`: the rest of it is zeros, so that writers
+    who do not wait for each other choose one name (non-blocking concurrency control, format guide 14.9).
     """
 
     digits: int = 0
+    fixed: bool = False
 
     @classmethod
     def of(cls, config: TableConfig, options: Mapping[str, str] | None = None) -> GroupNames:
@@ -52,7 +54,7 @@ class GroupNames:
 
     def new_file_id(self, number: int | None = None) -> str:
         """A new file group, of a number where the keys decide."""
-        text = str(uuid.uuid4())
+        text = str(uuid.UUID(int=0) if self.fixed else uuid.uuid4())
         return f"{text if number is None else f'{number:0{self.digits}d}{text[self.digits :]}'}-0"
 
     def number_of(self, file_id: str) -> int | None:
@@ -70,6 +72,7 @@ class GroupNames:
 
 UUID_NAMES: Final = GroupNames()
 BUCKET_NAMES: Final = GroupNames(8)
+FIXED_BUCKET_NAMES: Final = GroupNames(8, fixed=True)
 
 
 @dataclass(frozen=True, slots=True)

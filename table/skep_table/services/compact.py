@@ -45,7 +45,8 @@ def schedule_compaction(table: HudiTable, choose: Choose = every_slice) -> Insta
         table = prepared(table)
         check_compactable(table)
         table = roll_back_failed(table)
-        refuse_running_writes(table)
+        if not table.format.logs.of_delta_commit:
+            refuse_running_writes(table)
         plan = plan_compaction(table, choose)
         if plan is None:
             return None

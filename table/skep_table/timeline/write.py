@@ -125,9 +125,11 @@ def transition_to_inflight(table: Seen, instant: Instant, content: Content = Non
 def complete(table: Seen, instant: Instant, content: Content, clock: Clock = SYSTEM_CLOCK) -> Instant:
     """Creates the completed file, which is the commit point: everything that the instant wrote becomes visible.
 
-    In layout 2, `table` must be a snapshot made under the table's lock.
+    In layout 2, `table` must be a snapshot made under the table's lock. AlreadyExistsError when it is completed.
     """
-    return _create(table, _completed(table, instant, clock), content)
+    done = _completed(table, instant, clock)
+    _refuse_second(table, done)
+    return _create(table, done, content)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +149,11 @@ def stage(table: Seen, instant: Instant, content: Content, clock: Clock = SYSTEM
 
 
 def complete_staged(table: Seen, staged: StagedFile) -> Instant:
-    """The commit point, in one rename. FileNotFoundError when the staged file was deleted."""
+    """The commit point, in one rename. FileNotFoundError when the staged file was deleted.
+
+    AlreadyExistsError when the instant is completed.
+    """
+    _refuse_second(table, staged.instant)
     table.storage.rename(staged.path, table.timeline.layout.path(staged.instant))
     return staged.instant
 
@@ -166,6 +172,21 @@ def _completed(table: Seen, instant: Instant, clock: Clock) -> Instant:
         time = _time_after(table.timeline, table.config, clock, instant.requested_time)
         done = replace(done, completion_time=CompletionTime(time))
     return done
+
+
+def _refuse_second(table: Seen, done: Instant) -> None:
+    """AlreadyExistsError where the instant is completed: at another time its completed file has another name."""
+    layout = table.timeline.layout
+    if not layout.has_completion_times:
+        return
+    for file in table.storage.list_folder(layout.folder).files:
+        other = layout.parse(file.name)
+        if other is not None and other.is_completed and (other.requested_time, other.action) == _identity(done):
+            raise AlreadyExistsError(f"{file.path}: {done.requested_time} is completed already", path=file.path)
+
+
+def _identity(instant: Instant) -> tuple[InstantTime, Action]:
+    return instant.requested_time, instant.action
 
 
 def delete_pending(table: Seen, instant: Instant, *, keep_requested: bool = False) -> None:

@@ -36,7 +36,13 @@ from skep_table.write.options import COMMIT_METADATA_PREFIX, COMMIT_ON_ERRORS, E
 from skep_table.write.pending_clusterings import settle_clusterings
 from skep_table.write.plan import WritePlan, plan_write
 from skep_table.write.profile import plan_buckets
-from skep_table.write.replaced import check_within, clusterings_met, live_groups, matching_partitions
+from skep_table.write.replaced import (
+    check_within,
+    clusterings_met,
+    live_groups,
+    matching_partitions,
+    refuse_reused_names,
+)
 from skep_table.write.result import WriteResult
 from skep_table.write.rows import KeyedRows
 from skep_table.write.settings import check_settings
@@ -359,6 +365,7 @@ class TableWriter:
         sizing = sizing_of(table, plan, profiles, context, rows.sample)
         buckets = plan_buckets(profiles, sizing, fill_small_files=plan.fills_small_files, names=plan.index.names)
         settle_clusterings(table, groups_in_clustering(buckets))
+        refuse_reused_names(table, buckets.buckets, plan.index.names)
         self._record_index(table, plan)
         if transaction.is_requested:
             transaction.inflight(workload(plan.operation, buckets))

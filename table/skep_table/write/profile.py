@@ -158,7 +158,7 @@ def plan_buckets(
             rows = profile.updates[position]
             if position < NEW_KEY:
                 file_id = names.new_file_id(number_of_new_group(position))
-                buckets.append(new(len(buckets), file_id=file_id, rows=rows, one_file=True))
+                buckets.append(new(len(buckets), file_id=file_id, rows=rows, one_file=True, to_log=inserts_to_log))
                 continue
             file = profile.files[position]
             buckets.append(Bucket(len(buckets), partition, file.file_id, file, rows, sizing.logs is not None))

@@ -8,12 +8,15 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from skep_table.errors import InputError
+from skep_table.errors import InputError, UnsupportedError
 from skep_table.instant_time import InstantTime
 from skep_table.keys import KeyGenerator
+from skep_table.keys.buckets import GroupNames
 from skep_table.names import FileGroupId
 from skep_table.runner import Runner
+from skep_table.table import HudiTable
 from skep_table.view import FileView
+from skep_table.write.profile import Bucket
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,3 +105,22 @@ def matching_partitions(patterns: Iterable[str], known: Iterable[str]) -> list[s
 
 def _split(pattern: str) -> list[str]:
     return [part for part in re.split(r"(\*|%2A)", pattern) if part]
+
+
+def refuse_reused_names(table: HudiTable, buckets: Iterable[Bucket], names: GroupNames) -> None:
+    """UnsupportedError where a new file group would have the name of one that was replaced: no reader would see it."""
+    if not names.fixed:
+        return
+    replaced = table.view().replaced
+    for bucket in buckets:
+        by = replaced.get(FileGroupId(bucket.partition_path, bucket.file_id))
+        if bucket.base is None and by is not None:
+            raise UnsupportedError(
+                f"table {table.config.name}: file group {bucket.file_id} of partition"
+                f" {bucket.partition_path or 'of the table'} was replaced by {by}, and non-blocking writers have no"
+                " other name for its bucket",
+                hint="write to it once with hoodie.write.concurrency.mode=optimistic_concurrency_control",
+                table=table.config.name,
+                path=bucket.partition_path,
+                instant=by,
+            )

@@ -9,8 +9,16 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from skep_table.commit.options import Concurrency
 from skep_table.errors import OptionError, TableMismatchError
-from skep_table.keys.buckets import BUCKET_FIELDS, BUCKET_NAMES, BUCKETS, GroupNames, bucket_numbers
+from skep_table.keys.buckets import (
+    BUCKET_FIELDS,
+    BUCKET_NAMES,
+    BUCKETS,
+    FIXED_BUCKET_NAMES,
+    GroupNames,
+    bucket_numbers,
+)
 from skep_table.options import Options
 from skep_table.table import HudiTable
 from skep_table.table_config import TableConfig
@@ -22,10 +30,15 @@ from skep_table.write.tags import tag_of_new_group
 
 @dataclass(frozen=True)
 class BucketIndex(Index):
-    """`hash_fields`: the record key fields whose values are hashed, into one of `buckets` groups of a partition."""
+    """`hash_fields`: the record key fields whose values are hashed, into one of `buckets` groups of a partition.
+
+    With non-blocking concurrency control all rows go to logs (`finds_log_keys`), those of new groups too, and all
+    writers name a new group alike.
+    """
 
     buckets: int
     hash_fields: tuple[str, ...]
+    finds_log_keys: bool = False
     places_new_keys = True
     finds_keys = False
 
@@ -43,11 +56,11 @@ class BucketIndex(Index):
                 found=fields,
                 expected=keys,
             )
-        return cls(options.value(BUCKETS), fields)
+        return cls(options.value(BUCKETS), fields, Concurrency.of(options).is_non_blocking)
 
     @property
     def names(self) -> GroupNames:
-        return BUCKET_NAMES
+        return FIXED_BUCKET_NAMES if self.finds_log_keys else BUCKET_NAMES
 
     @property
     def recorded(self) -> Mapping[str, str]:
