@@ -57,6 +57,7 @@ class Storm:
     """The writers that are Spark sessions."""
     options: dict[str, object] = field(default_factory=dict)
     properties: dict[str, str] = field(default_factory=dict)
+    version: int = 6
     processes: dict[int, subprocess.Popen[bytes]] = field(default_factory=dict)
     lives: Counter[int] = field(default_factory=Counter)
 
@@ -74,6 +75,7 @@ class Storm:
             ordering="ts",
             type=kind,
             properties=self.properties,
+            version=self.version,
         )
         self.table = create_table(LocalStorage(str(self.folder / f"storm{self.seed % 10**6}")), spec)
         self.dice = random.Random(self.seed)
@@ -142,6 +144,10 @@ class Storm:
                     process.kill()
                     process.wait()
         return self.settle()
+
+    def conflicts(self) -> list[str]:
+        """The errors of writes that lost against another one."""
+        return totals.conflicts(self.folder)
 
     def settle(self) -> Counter[str]:
         """The check; and after one more write nothing is left of the writers that failed."""

@@ -19,6 +19,8 @@ MakeStorm = Callable[..., Any]
 FEW = {"writers": 3, "commits": 4}
 BUCKETS = {"hoodie.index.type": "BUCKET", "hoodie.bucket.index.num.buckets": "2"}
 types = pytest.mark.parametrize("type", ["cow", "mor"])
+versions = pytest.mark.parametrize("version", [8, 9])
+NON_BLOCKING = {"hoodie.write.concurrency.mode": "non_blocking_concurrency_control"}
 locks = pytest.mark.parametrize("kind", ["storage", "filesystem"])
 
 
@@ -55,6 +57,38 @@ def test_a_few_writers_of_a_table_of_buckets(type: str, storm: MakeStorm) -> Non
     made = storm({"kind": "storage"}, type=type, properties=BUCKETS, **FEW)
     found = made.run(seconds=120)
     assert found["acknowledged"] == found["committed"] == made.writers * made.commits
+    one_group_a_bucket(made.table)
+
+
+@pytest.mark.engine("storm")
+def test_a_few_writers_that_do_not_block_each_other(storm: MakeStorm) -> None:
+    """One of them is killed, and a compaction runs beside them."""
+    made = storm({"kind": "storage"}, **WITHOUT_CONFLICTS, **FEW)
+    killed: list[int] = []
+
+    def trouble(storm: Any) -> None:
+        if not killed and any(storm.folder.rglob(".*.log.*")):
+            killed.append(storm.dice.randrange(storm.writers))
+            storm.kill(killed[0])
+
+    found = made.run(trouble, 120)
+    assert killed
+    assert found["committed"] >= made.writers * made.commits
+    no_conflict(made)
+
+
+WITHOUT_CONFLICTS: dict[str, Any] = {
+    "type": "mor",
+    "version": 9,
+    "properties": BUCKETS,
+    "options": {**NON_BLOCKING, "hoodie.clustering.inline": "false"},
+    "services": True,
+}
+
+
+def no_conflict(made: Any) -> None:
+    """Nobody lost against another one, and each bucket has one file group."""
+    assert made.conflicts() == []
     one_group_a_bucket(made.table)
 
 
@@ -105,6 +139,23 @@ class TestStorm:
         found = made.run(kills(4))
         assert sum(made.lives.values()) > made.writers, "nobody was killed"
         assert found["committed"] >= made.writers * made.commits
+
+    @versions
+    @types
+    def test_killed_at_any_time_in_newer_versions(self, type: str, version: int, storm: MakeStorm) -> None:
+        made = storm({"kind": "storage"}, type=type, version=version)
+        found = made.run(kills(3))
+        assert sum(made.lives.values()) > made.writers, "nobody was killed"
+        assert found["committed"] >= made.writers * made.commits
+
+    @pytest.mark.parametrize("kind", ["storage", "filesystem"])
+    def test_without_conflicts(self, kind: str, storm: MakeStorm) -> None:
+        """Eight writers of two buckets a partition, killed at any time, with compactions beside them."""
+        made = storm({"kind": kind}, **WITHOUT_CONFLICTS)
+        found = made.run(kills(3))
+        assert sum(made.lives.values()) > made.writers, "nobody was killed"
+        assert found["committed"] >= made.writers * made.commits
+        no_conflict(made)
 
     @types
     @locks

@@ -28,6 +28,11 @@ def journal_lines(folder: Path) -> list[dict[str, Any]]:
     return lines
 
 
+def conflicts(journals: Path) -> list[str]:
+    """The errors of writes that lost against another one."""
+    return [line["failed"] for line in journal_lines(journals) if "ConflictError" in line.get("failed", "")]
+
+
 def check(table: HudiTable, journals: Path) -> Counter[str]:
     """Asserts that every acknowledged batch is committed once, and that the rows are those of the committed batches.
 

@@ -441,19 +441,37 @@ def test_strategies_by_their_names(named: str, function: str) -> None:
         strategy_of(Options({STRATEGY: "no.such.Class"}))
 
 
+def since(table: HudiTable, instant: str) -> set[str]:
+    found = read(table.reload(), ReadRequest(query="incremental", since=instant)).to_arrow()
+    return set(found["id"].to_pylist())
+
+
+@pytest.mark.parametrize("table_version", [8, 9], indirect=True)
+def test_an_incremental_pull_by_completion_times_misses_nothing(table: HudiTable, rows: Rows) -> None:
+    """A write that began before another one and completed after it is pulled after it."""
+    last = str(table.timeline.instants[-1].completion_time)
+    read_until: list[str] = []
+
+    def meanwhile() -> None:
+        result = upsert(table, rows(["n"], part="z"))
+        assert since(table, last) == {"n"}
+        read_until.append(str(result.instant.completion_time))
+
+    late = LocalWriter(table.with_context(**during({}, meanwhile))).upsert(rows(["m"], part="y")).instant
+    assert late.requested_time < read_until[0] < str(late.completion_time)
+    assert since(table, read_until[0]) == {"m"}
+
+
+@pytest.mark.parametrize("table_version", [6], indirect=True)
 class TestIncrementalPull:
     """By instant times, as table version 6 has it, which are the times of the beginnings."""
-
-    def since(self, table: HudiTable, instant: str) -> set[str]:
-        found = read(table.reload(), ReadRequest(query="incremental", since=instant)).to_arrow()
-        return set(found["id"].to_pylist())
 
     def test_of_one_writer_it_misses_nothing(self, table: HudiTable, rows: Rows) -> None:
         seen: set[str] = set()
         last = table.timeline.instants[-1].requested_time
         for key in ("k", "l", "m"):
             result = upsert(table, rows([key], part=key))
-            seen |= self.since(table, last)
+            seen |= since(table, last)
             last = result.instant.requested_time
         assert seen == {"k", "l", "m"}
 
@@ -465,10 +483,10 @@ class TestIncrementalPull:
 
         def meanwhile() -> None:
             result = upsert(table, rows(["n"], part="z"))
-            assert self.since(table, first) == {"n"}
+            assert since(table, first) == {"n"}
             read_until.append(result.instant.requested_time)
 
         late = LocalWriter(table.with_context(**during({}, meanwhile))).upsert(rows(["m"], part="y"))
         assert late.instant.requested_time < read_until[0]
-        assert self.since(table, read_until[0]) == set()
-        assert self.since(table, first) == {"m", "n"}
+        assert since(table, read_until[0]) == set()
+        assert since(table, first) == {"m", "n"}

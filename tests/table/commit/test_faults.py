@@ -190,7 +190,7 @@ def test_a_rollback_that_fails_or_dies_is_finished_by_the_next_writer(
     assert last is not None
     # what a writer leaves that died just before its completed file: its markers too
     stats = table.reload().commit_metadata(last).stats
-    (dead / f".hoodie/{last.requested_time}.{last.action.value}").unlink()
+    table.storage.delete(table.layout.path(last))
     for stat in stats:
         kind = "APPEND" if stat.is_log else "MERGE"
         marker = dead / ".hoodie/.temp" / last.requested_time / f"{stat.path}.marker.{kind}"

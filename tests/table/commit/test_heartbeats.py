@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +25,9 @@ from skep_table.errors import (
     CommitConflictError,
     LeaseLostError,
     OptionError,
-    UnsupportedError,
     WriteError,
 )
+from skep_table.instant_time import InstantTime
 from skep_table.options import Options
 from skep_table.process import ProcessName, this_process
 from skep_table.services.restore import restore
@@ -34,8 +35,9 @@ from skep_table.services.rollback import roll_back_instant
 from skep_table.services.savepoint import create_savepoint
 from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
-from skep_table.timeline.instant import Action
+from skep_table.timeline.instant import Action, Instant, State
 from skep_table.timeline.metadata import CommitMetadata
+from skep_table.timeline.write import create_requested, transition_to_inflight
 from skep_table.write.local import LocalWriter
 
 Rows = Callable[..., pa.Table]
@@ -75,9 +77,8 @@ def age(table: HudiTable, time_: str, seconds: float) -> None:
 
 def foreign(table: HudiTable, time_: str, seconds: float | None) -> None:
     """A pending instant of a JVM writer; its heartbeat is so old, or not there."""
-    folder = Path(table.storage.root) / ".hoodie"
-    for name in (f"{time_}.commit.requested", f"{time_}.inflight"):
-        (folder / name).touch()
+    requested = create_requested(table, Instant(InstantTime(time_), Action.COMMIT, State.REQUESTED))
+    transition_to_inflight(table, requested)
     if seconds is not None:
         table.storage.create_exclusive(heartbeat_path(time_), b"")
         age(table, time_, seconds)
@@ -104,7 +105,9 @@ def test_an_instant_is_never_seen_without_its_heartbeat(table: HudiTable, monkey
     monkeypatch.setattr(LocalStorage, "create_exclusive", watched)
     with started(table) as transaction:
         time_ = transaction.instant.requested_time
-        assert seen.index(heartbeat_path(time_)) < seen.index(f".hoodie/{time_}.commit.requested")
+        assert seen.index(heartbeat_path(time_)) < seen.index(
+            table.layout.path(replace(transaction.instant, state=State.REQUESTED))
+        )
         transaction.complete(CommitMetadata())
 
 
@@ -225,11 +228,6 @@ class TestModes:
         with pytest.raises(OptionError, match=r"needs hoodie\.cleaner\.policy\.failed\.writes=LAZY"):
             LocalWriter(table.with_context(options=wrong)).insert(rows(["b"]))
         assert table.reload().timeline.instants == before
-
-    def test_what_is_not_built_is_refused_by_name(self, table: HudiTable, rows: Rows) -> None:
-        options = Options({"hoodie.write.concurrency.mode": "NON_BLOCKING_CONCURRENCY_CONTROL"})
-        with pytest.raises(UnsupportedError, match="non_blocking"):
-            LocalWriter(table.with_context(options=options)).insert(rows(["a"]))
 
 
 def test_a_write_that_fails_leaves_no_heartbeat(table: HudiTable) -> None:

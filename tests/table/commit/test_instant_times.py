@@ -49,6 +49,7 @@ def written(table: HudiTable, rows: pa.Table, **options: object) -> str:
     return LocalWriter(table.with_context(**shared(table, **options))).upsert(rows).instant.requested_time
 
 
+@pytest.mark.parametrize("table_version", [6], indirect=True)
 def test_an_instant_that_is_dated_but_not_shown_is_later_than_what_completes_meanwhile(
     table: HudiTable, rows: Rows
 ) -> None:
@@ -65,6 +66,7 @@ def test_the_first_instant_of_two_is_the_earlier_one(table: HudiTable, rows: Row
     assert first < written(table, rows(["a"]), **SEVERAL)
 
 
+@pytest.mark.parametrize("table_version", [6], indirect=True)
 def test_how_far_is_an_option(table: HudiTable, rows: Rows) -> None:
     lag = {"skep.write.instant.lag.seconds": 3600}
     assert written(table, rows(["a"]), **SEVERAL, **lag) < now(table, -3000)
@@ -98,6 +100,7 @@ def merge_on_read(tmp_path: object, rows: Rows) -> HudiTable:
     return table.reload()
 
 
+@pytest.mark.parametrize("table_version", [6], indirect=True)
 @pytest.mark.parametrize("mode", [{}, SEVERAL], ids=["single", "several"])
 @pytest.mark.parametrize("action", PLANS, ids=str)
 def test_plans_are_backdated_whatever_mode_the_service_has(
