@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from skep_table.context import ContextChanges, TableContext
-from skep_table.errors import FormatError, NotATableError, SchemaError
+from skep_table.errors import FormatError, NotATableError, SchemaError, TableVersionError
 from skep_table.format import TableFormat, format_of
 from skep_table.instant_time import InstantTime
 from skep_table.names import META_FOLDER
@@ -20,6 +20,7 @@ from skep_table.schema.avro import parse_avro
 from skep_table.schema.types import Schema
 from skep_table.storage import FileStatus, Storage, open_storage
 from skep_table.table_config import TableConfig, load_table_config
+from skep_table.timeline.half_moved import refuse_half_moved
 from skep_table.timeline.instant import Action, Instant, State
 from skep_table.timeline.layout import TimelineLayout
 from skep_table.timeline.metadata import BaseFilesWritten, CommitMetadata
@@ -102,6 +103,12 @@ class HudiTable:
         """The table in the storage of a context; raises as `open` does."""
         config = load_table_config(context.storage)
         opened = cls(context, config, _timeline(context.storage, config))
+        try:
+            refuse_half_moved(context.storage, opened.timeline, config.name)
+        except TableVersionError:
+            if format_of(load_table_config(context.storage)) is format_of(config):
+                raise
+            return cls.in_context(context)  # the version was changed after the settings were read
         properties = opened.timeline.files.properties
         # The listing came after the reading. A file that has not been written for an hour was not written in between.
         if properties is not None and context.clock.now().timestamp() * 1000 - properties.modified_ms > _HOUR_MS:
@@ -116,12 +123,14 @@ class HudiTable:
         timeline = _timeline(self.storage, self.config)
         files = timeline.files
         if files.properties is not None and files.properties == self._properties:
+            refuse_half_moved(self.storage, timeline, self.config.name)
             fresh = HudiTable(self.context, self.config, timeline)
             fresh._properties = self._properties
             return fresh._with_contents_of(self)
         config = load_table_config(self.storage)
         if format_of(config) is not format_of(self.config):
             return HudiTable.in_context(self.context)._with_contents_of(self)
+        refuse_half_moved(self.storage, timeline, config.name)
         fresh = HudiTable(self.context, config, timeline)
         fresh._properties = files.properties if files.properties_are_settled else None
         return fresh._with_contents_of(self)

@@ -286,6 +286,10 @@ class PendingCommit(CommitMachine, ABC):
             context.lock.release()
             context.lock.acquire(context.lock_timeout_seconds)  # released with the section
             fresh = self.table.reload()
+            if fresh.format != before.format:  # the completed file is not on the timeline of the new version
+                before.storage.delete(before.layout.path(done))
+                self._revert(fresh, done)
+                raise
             since = [each for each in completed_since(before, fresh) if each != done]
             if any(stat.prev_commit == done.requested_time for i in since for stat in fresh.commit_metadata(i).stats):
                 return

@@ -213,6 +213,10 @@ class Transaction(PendingCommit):
             participant.abort(fresh, self.instant)
         delete_files(fresh.context, files)
         delete_pending(self.table, self.instant)  # where it was written: an upgrade moves the timeline
+        if fresh.format != self.table.format:
+            for moved in fresh.timeline.pending().instants:  # an upgrade also gives replace commits another name
+                if moved.requested_time == self.instant.requested_time:
+                    delete_pending(fresh, moved)
         delete_markers(fresh.storage, self.instant.requested_time)
         delete_new_partitions(fresh.storage, files, self.instant.requested_time)
 

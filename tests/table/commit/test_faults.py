@@ -23,6 +23,8 @@ from skep_table.table import HudiTable
 from skep_table.table_config import TableType
 from skep_table.write.local import LocalWriter
 
+pytestmark = pytest.mark.parametrize("table_version", [6, pytest.param(9, marks=pytest.mark.slow)], indirect=True)
+
 Snapshot = dict[str, tuple[str, int]]
 ONE_THREAD = {"runner": ThreadRunner(1)}  # calls in the same order every time
 

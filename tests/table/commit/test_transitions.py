@@ -42,6 +42,8 @@ from skep_table.table import HudiTable
 from skep_table.table_config import TableType
 from skep_table.write.local import LocalWriter
 
+pytestmark = pytest.mark.parametrize("table_version", [6, 9], indirect=True)
+
 SCHEMA = pa.schema([("id", pa.string()), ("part", pa.string()), ("ts", pa.int64())])
 Rows = list[tuple[str, str, int]]
 Act = Callable[[HudiTable], Any]
@@ -169,7 +171,8 @@ def fail(error: Callable[[], Exception]) -> Callable[[Run], None]:
 
 def lose_the_answer(run: Run) -> None:
     """The answers of the completing call, which takes effect, and of the next one, a read, are lost."""
-    run.on_enter["complete"] = lambda: run.storage.glitch(1, 2)
+    looks = int(run.other.layout.has_completion_times)  # whether it is completed already
+    run.on_enter["complete"] = lambda: run.storage.glitch(1 + looks, 2 + looks)
 
 
 def conflict_first(run: Run) -> None:
