@@ -21,8 +21,10 @@ from skep_table.events import Event, Events
 from skep_table.instant_time import InstantTime
 from skep_table.options import Options
 from skep_table.query import ReadRequest, read
+from skep_table.services.compact import compact, execute_pending_compactions, schedule_compaction
 from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
+from skep_table.table_config import TableType
 from skep_table.timeline.instant import Action, Instant, State
 from skep_table.timeline.metadata import CommitMetadata, WriteOperation, WriteStat
 from skep_table.timeline.plans import ClusteringGroup, ClusteringPlan, RequestedReplaceMetadata, SliceInfo
@@ -31,6 +33,7 @@ from skep_table.write.local import LocalWriter
 
 Rows = Callable[..., pa.Table]
 STRATEGY = "hoodie.write.lock.conflict.resolution.strategy"
+SHARED: dict[str, object] = {"hoodie.write.concurrency.mode": "optimistic_concurrency_control"}
 RETRIES = "hoodie.write.num.retries.on.conflict.failures"
 
 
@@ -439,6 +442,48 @@ def test_strategies_by_their_names(named: str, function: str) -> None:
     assert strategy_of(Options({STRATEGY: named})).__name__ == function
     with pytest.raises(OptionError, match="there are simple, prefer_writer, bucket, strict"):
         strategy_of(Options({STRATEGY: "no.such.Class"}))
+
+
+@pytest.mark.parametrize("table_version", [8, 9], indirect=True)
+class TestCompactionOfLogsByTheirCommits:
+    """A log file belongs to the slice on which its delta commit completes: a compaction takes none from a write."""
+
+    @pytest.fixture
+    def table(self, tmp_path: object, rows: Rows) -> HudiTable:
+        spec = TableSpec(
+            name="t",
+            schema=rows([]).schema,
+            record_key=("id",),
+            partition_by=("part",),
+            ordering="ts",
+            type=TableType.MERGE_ON_READ,
+        )
+        made = create_table(LocalStorage(f"{tmp_path}/mor"), spec)
+        for ts in (1, 2):
+            upsert(made, rows(["a", "b"], ts=ts))
+        return made.reload()
+
+    @pytest.mark.parametrize("strategy", ["simple", "prefer_writer", "bucket", "strict"])
+    @pytest.mark.parametrize("service", [compact, schedule_compaction], ids=["carried out", "planned"])
+    def test_does_not_conflict(
+        self, service: Callable[[HudiTable], Any], strategy: str, table: HudiTable, rows: Rows
+    ) -> None:
+        setting = during({**SHARED, STRATEGY: strategy}, lambda: service(table.reload()))
+        LocalWriter(table.with_context(**setting)).upsert(rows(["a"], ts=3))
+        assert content(table) == {"a": ("p", 3), "b": ("p", 2)}
+        execute_pending_compactions(table.reload())
+        assert content(table) == {"a": ("p", 3), "b": ("p", 2)}
+
+    def test_of_two_writes_one_loses(self, table: HudiTable, rows: Rows) -> None:
+        """Beside a compaction as without one."""
+
+        def meanwhile() -> None:
+            compact(table.reload())
+            upsert(table, rows(["a"], ts=5))
+
+        with pytest.raises(CommitConflictError):
+            LocalWriter(table.with_context(**during(SHARED, meanwhile))).upsert(rows(["a"], ts=3))
+        assert content(table) == {"a": ("p", 5), "b": ("p", 2)}
 
 
 def since(table: HudiTable, instant: str) -> set[str]:

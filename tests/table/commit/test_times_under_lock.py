@@ -155,7 +155,7 @@ class TestBesideWritersThatTakeTheirClockAsItIs:
 
 
 class TestASecondCompletion:
-    """The completed file bears a time: another one of the same instant would have another name."""
+    """The completed file has a time in its name: another one of the same instant would have another name."""
 
     def test_is_refused(self, table: HudiTable, rows: Rows) -> None:
         done = LocalWriter(table).upsert(rows(["a"])).instant

@@ -1,6 +1,6 @@
 """A table of which another process changes the version while writers, services and readers of it run.
 
-They notice it, and nothing that is in the table is damaged: whatever they had begun is undone, or refused by name.
+They notice it, and nothing that is in the table is damaged: what they had started is undone, or refused by name.
 """
 
 from __future__ import annotations
