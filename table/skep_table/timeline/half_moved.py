@@ -19,7 +19,7 @@ _NEWER: Final = layout_2()
 
 def refuse_half_moved(storage: Storage, timeline: Timeline, name: str) -> None:
     """TableVersionError where instants lie in the folder of the newer layout only. A request only where it is there."""
-    if timeline.layout.has_completion_times or not timeline.may_have_folder(_NEWER.folder):
+    if _NEWER.folder.rpartition("/")[2] not in (timeline.files.folders or ()):
         return
     parsed = (_NEWER.parse(file.name) for file in storage.list_folder(_NEWER.folder).files)
     times = {instant.requested_time for instant in parsed if instant is not None}
