@@ -70,8 +70,9 @@ def combine(old: pa.Table, new: pa.Table, rule: MergeRule, stage: MergeStep) -> 
         lacking = pc.and_(_lacks(winner, name, rule, stage.fill), may_fill)
         columns[name] = pc.if_else(lacking, loser.column(name), winner.column(name))
         if HAS + name in columns:
-            filled = pc.and_(may_fill, loser.column(HAS + name))
-            columns[HAS + name] = pc.or_(columns[HAS + name], filled)
+            # What a row lacks behind a delete is null: an older row below both may not fill it any more.
+            known = pc.or_(pa.array(old_deleted & wins), pc.and_(may_fill, loser.column(HAS + name)))
+            columns[HAS + name] = pc.or_(columns[HAS + name], known)
     return pa.table(columns, schema=winner.schema)
 
 

@@ -2,11 +2,14 @@
 
 Beside the table's columns, rows may have `_skep_deleted` (an entry of a delete block, or a delete by key: its other
 columns are null but for key and ordering value), `_skep_ordering_<n>` (the ordering value where it lies inside a
-struct, so that a delete can have one too) and `_skep_has_<column>` (which columns a partial update brought).
+struct, so that a delete can have one too) and `_skep_has_<column>` (which columns a partial update brought; a column
+without that helper is in all rows). On their way into files they may have `_skep_partial` (a row of which only the
+columns that the write sets count). `_skep_position` is the place of the row with that key in a base file.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
@@ -21,7 +24,9 @@ from skep_table.schema.types import IS_DELETED, OPERATION
 DELETED: Final = "_skep_deleted"
 ORDERING: Final = "_skep_ordering_"
 HAS: Final = "_skep_has_"
-_HELPERS: Final = (DELETED, ORDERING, HAS)
+PARTIAL: Final = "_skep_partial"
+POSITION: Final = "_skep_position"
+_HELPERS: Final = (DELETED, ORDERING, HAS, PARTIAL, POSITION)
 _DELETING_OPERATIONS: Final = pa.array(["D", "-U"])
 
 Mask = npt.NDArray[np.bool_]
@@ -126,3 +131,16 @@ def _single(column: pa.Array | pa.ChunkedArray) -> pa.Array:
         combined = column.combine_chunks()
         return combined if isinstance(combined, pa.Array) else pa.concat_arrays(combined.chunks)
     return column
+
+
+def by_columns_brought(rows: pa.Table) -> Iterator[tuple[pa.Table, tuple[str, ...] | None]]:
+    """Rows in parts that bring the same columns, with the names of these; None for whole rows, which come last."""
+    names = [name for name in rows.schema.names if name.startswith(HAS)]
+    if not names or not rows.num_rows:
+        yield rows, None
+        return
+    brought = np.stack([as_mask(rows.column(name)) for name in names], axis=1)
+    sets, codes = np.unique(brought, axis=0, return_inverse=True)
+    for code, has in enumerate(sets):
+        columns = tuple(name.removeprefix(HAS) for name, there in zip(names, has.tolist(), strict=True) if there)
+        yield rows.filter(pa.array(codes.ravel() == code)), None if has.all() else columns

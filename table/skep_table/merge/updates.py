@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from skep_table.merge.combine import combine, newer_of_pairs
-from skep_table.merge.rows import DELETED, HAS, ORDERING, Mask, deleted, without_helpers
+from skep_table.merge.rows import DELETED, HAS, ORDERING, POSITION, Mask, deleted, without_helpers
 from skep_table.merge.rule import Fill, MergeRule
 from skep_table.schema.exact import cast_exactly
 from skep_table.schema.types import RECORD_KEY
@@ -22,7 +22,8 @@ _TAKEN_BYTES: Final = 1 << 30
 class Updates:
     """`rows` may hold deletes (marked as in `merge/rows.py`); of rows with equal keys the last counts.
 
-    `updated` and `deleted` count base rows that were replaced and removed so far.
+    `updated` and `deleted` count base rows that were replaced and removed so far. Rows with the helper column POSITION
+    find base rows by that, where `apply` gets the number of the first row of each batch.
     """
 
     def __init__(self, rows: pa.Table, rule: MergeRule) -> None:
@@ -36,6 +37,7 @@ class Updates:
             or rule.base.fill is not Fill.NOTHING
             or any(name.startswith(HAS) for name in rows.schema.names)
         )
+        self._places = _places(self._rows)
         self._met = np.zeros(len(self._keys), np.bool_)
         self.updated = 0
         self.deleted = 0
@@ -56,14 +58,14 @@ class Updates:
     def __len__(self) -> int:
         return len(self._keys)
 
-    def apply(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The base rows with what became of them, in their order and with their columns."""
-        found = pc.index_in(batch.column(RECORD_KEY), value_set=self._keys)
-        if found.null_count == len(found):
+    def apply(self, batch: pa.RecordBatch, start: int | None = None) -> pa.RecordBatch:
+        """The base rows with what became of them, in their order and with their columns.
+
+        `start`: the position of the first one in its file; the rows then need no key.
+        """
+        hits, arriving = self._found(batch) if start is None else self._placed(start, batch.num_rows)
+        if not len(hits):
             return batch
-        places = pc.fill_null(found, -1).to_numpy()
-        hits = np.flatnonzero(places >= 0)
-        arriving = places[hits]
         self._met[arriving] = True
         if self._whole:
             return self._apply_combined(batch, hits, arriving)
@@ -77,6 +79,18 @@ class Updates:
             replaced = _replace(batch, hits[stays], self._rows, arriving[stays])
             self.updated += int(stays.sum())
         return self._without(replaced, hits[is_delete])
+
+    def _found(self, batch: pa.RecordBatch) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """The base rows that have an update, and these, by key."""
+        found = pc.index_in(batch.column(RECORD_KEY), value_set=self._keys)
+        hits = np.flatnonzero(pc.is_valid(found).to_numpy(zero_copy_only=False))
+        return hits, pc.drop_null(found).to_numpy().astype(np.int64)
+
+    def _placed(self, start: int, count: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """The same by position."""
+        positions, order = self._places
+        low, high = np.searchsorted(positions, [start, start + count])
+        return positions[low:high] - start, order[low:high]
 
     def rest(self) -> pa.Table:
         """The rows whose key no base batch had, deletes left out, without helper columns."""
@@ -110,6 +124,15 @@ class Updates:
         left = np.ones(batch.num_rows, np.bool_)
         left[places] = False
         return batch.filter(pa.array(left))
+
+
+def _places(rows: pa.Table) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """The positions of rows in ascending order, and the row of each; none for rows that are found by key."""
+    if POSITION not in rows.schema.names:
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
+    positions = rows.column(POSITION).to_numpy()
+    order = np.argsort(positions, kind="stable")
+    return positions[order], order
 
 
 def last_of_each(rows: pa.Table) -> pa.Table:

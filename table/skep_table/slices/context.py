@@ -63,6 +63,18 @@ class SliceContext:
         return self.schema.select(tuple(name for name in self.schema.names() if name in wanted))
 
     @cached_property
+    def without_key(self) -> Schema:
+        """`merged` for base rows that are found by their position: with the record key only where that is wanted."""
+        names = (name for name in self.merged.names() if name != RECORD_KEY or name in self.columns)
+        return self.merged.select(tuple(names))
+
+    @cached_property
+    def merged_in_part(self) -> Schema:
+        """`merged` for rows of partial updates, which lack required columns until they are completed."""
+        fields = tuple(replace(each, nullable=True) for each in self.merged.fields)
+        return replace(self.merged, fields=fields)
+
+    @cached_property
     def key_columns(self) -> tuple[str, ...]:
         """The columns that record keys are computed from, where the table does not keep them."""
         if self.table.config.populate_meta_fields:

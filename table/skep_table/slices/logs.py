@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
 import pyarrow as pa
@@ -14,6 +14,7 @@ from skep_table.schema.arrow import arrow_type, to_arrow
 from skep_table.schema.evolve import floats_widened_exactly, project
 from skep_table.schema.types import ALL_META_FIELDS, PARTITION_PATH, RECORD_KEY
 from skep_table.slices.context import SliceContext
+from skep_table.slices.positions import BlockPositions
 from skep_table.view import LogFile
 
 
@@ -31,17 +32,22 @@ def open_blocks(context: SliceContext, logs: Sequence[LogFile]) -> Iterator[list
         yield valid_blocks(context.counts.seen(every()), context.block_rule)
 
 
-def log_rows(context: SliceContext, blocks: Sequence[LogBlock]) -> Iterator[pa.RecordBatch]:
+def log_rows(
+    context: SliceContext, blocks: Sequence[LogBlock], positions: BlockPositions | None = None
+) -> Iterator[pa.RecordBatch]:
     """The blocks' entries as rows of `context.keyed` with the helper columns of `merge/rows.py`.
 
-    All batches have one schema: the columns that mark what a partial update contains are added when a block is partial.
+    All batches have one schema: the columns that mark what a partial update contains are added when a block is partial,
+    and POSITION where `positions` are given.
     """
     schema = _row_schema(context, any(block.is_partial for block in blocks))
     for block in blocks:
+        batches: Iterable[pa.RecordBatch] = ()
         if block.type is BlockType.DELETE:
-            yield _deletes(context, block, schema)
+            batches = [_deletes(context, block, schema)]
         elif block.type.has_records:
-            yield from _records(context, block, schema)
+            batches = _records(context, block, schema)
+        yield from batches if positions is None else positions.added(block, batches)
 
 
 def _row_schema(context: SliceContext, partial: bool) -> pa.Schema:
@@ -97,7 +103,8 @@ def _projected(context: SliceContext, block: LogBlock, batch: pa.RecordBatch) ->
     try:
         if block.type is BlockType.AVRO_DATA and context.widens_exactly:
             batch = floats_widened_exactly(batch, context.merged)
-        return project(batch, context.merged, context.names_at(block.instant_time))
+        wanted = context.merged_in_part if block.is_partial else context.merged
+        return project(batch, wanted, context.names_at(block.instant_time))
     except SchemaError as error:
         raise SchemaError(
             f"{block.path}: block at byte {block.offset}: {error.message}",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 
-from skep_table.options import option
+from skep_table.options import boolean, option
 
 MERGE_BYTES = option(
     "hoodie.memory.merge.max.size",
@@ -17,6 +17,12 @@ SPILL_FOLDER = option(
     str,
     "",
     f"Where log rows spill to; the system's temporary folder ({tempfile.gettempdir()}) when not set.",
+)
+BY_POSITION = option(
+    "hoodie.merge.use.record.positions",
+    boolean,
+    False,
+    "Rows of logs find theirs in the base file by the positions that all blocks of the slice name, else by key",
 )
 BOOTSTRAP_BASE_PATH = option(
     "hoodie.bootstrap.base.path",

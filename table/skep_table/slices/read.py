@@ -21,6 +21,7 @@ from skep_table.slices.context import SliceContext
 from skep_table.slices.counts import MergeCounts
 from skep_table.slices.logs import as_table, log_rows, open_blocks
 from skep_table.slices.options import MERGE_BYTES, SPILL_FOLDER
+from skep_table.slices.positions import BlockPositions
 from skep_table.slices.spill import Spill
 from skep_table.table import HudiTable
 from skep_table.view import FileSlice
@@ -63,10 +64,13 @@ def read_slice(
         if not blocks:
             yield from _base_rows(context, slice, context.answer, filter, BATCH_ROWS)
             return
-        yield from _merged(context, slice, log_rows(context, blocks))
+        positions = BlockPositions.of(context, slice, blocks)
+        yield from _merged(context, slice, log_rows(context, blocks, positions), positions is not None)
 
 
-def _merged(context: SliceContext, slice: FileSlice, entries: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _merged(
+    context: SliceContext, slice: FileSlice, entries: Iterator[pa.RecordBatch], by_position: bool
+) -> Iterator[pa.RecordBatch]:
     limit = context.options.value(MERGE_BYTES)
     held: list[pa.RecordBatch] = []
     size = 0
@@ -84,8 +88,14 @@ def _merged(context: SliceContext, slice: FileSlice, entries: Iterator[pa.Record
     context.counts.keeps_keys = updates.keeps_keys
     # Each batch looks its keys up in a table of the updates' keys, which is rebuilt: the more updates, the fewer.
     batch_rows = min(max(BATCH_ROWS, len(updates)), _LARGEST_BATCH_ROWS)
-    for base in _keyed_base_rows(context, slice, batch_rows):
-        yield _answer(context, updates.apply(base))
+    if by_position:
+        start = 0
+        for base in _base_rows(context, slice, context.without_key, None, batch_rows):
+            yield _answer(context, updates.apply(_loose(base), start))
+            start += base.num_rows
+    else:
+        for base in _keyed_base_rows(context, slice, batch_rows):
+            yield _answer(context, updates.apply(base))
     yield from _rest(context, updates)
 
 
@@ -140,6 +150,11 @@ def _keyed_base_rows(context: SliceContext, slice: FileSlice, batch_rows: int) -
     for batch in _base_rows(context, slice, context.merged, None, batch_rows):
         rows = context.with_keys(batch)
         yield pa.RecordBatch.from_arrays([rows.column(name) for name in names], schema=loose)
+
+
+def _loose(batch: pa.RecordBatch) -> pa.RecordBatch:
+    schema = pa.schema([field.with_nullable(True) for field in batch.schema])
+    return pa.RecordBatch.from_arrays(batch.columns, schema=schema)
 
 
 def _base_rows(
