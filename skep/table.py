@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -111,13 +111,16 @@ class Table(ServiceMethods):
 
     # -- writing
 
-    def upsert(self, frame: object, *, batch_id: str | None = None, **options: object) -> WriteResult:
+    def upsert(
+        self, frame: object, *, partial: bool = False, batch_id: str | None = None, **options: object
+    ) -> WriteResult:
         """Updates the rows whose key is there, by the table's merge rule, and adds the others.
 
-        `frame`: Spark, pandas or polars frame, or an Arrow table. A `batch_id` that a commit already has makes the
-        call a no-op. `options` are Hudi's: `**{"hoodie.…": …}`.
+        `frame`: Spark, pandas or polars frame, or an Arrow table. `partial`: the columns of the table that it lacks
+        stay as they are, and are null in rows that are added; it has the key, the ordering column and what it sets. A
+        `batch_id` that a commit already has makes the call a no-op. `options` are Hudi's: `**{"hoodie.…": …}`.
         """
-        return self._wrote(self._writer(frame, options).upsert(frame, batch_id=batch_id))
+        return self._wrote(self._writer(frame, options).upsert(frame, partial=partial, batch_id=batch_id))
 
     def insert(self, frame: object, *, batch_id: str | None = None, **options: object) -> WriteResult:
         """Adds rows without looking for their keys; small files are filled up."""
@@ -247,9 +250,14 @@ class Table(ServiceMethods):
             frame = with_constants(frame, partitions, self.hudi)
         return self._wrote(self._writer(frame, options).write(operation, frame, partitions=partitions))
 
-    def change(self, compute: Callable[[HudiTable], pa.Table], options: Mapping[str, object]) -> WriteResult:
-        """One commit of the changes that `compute` makes of the table as the write finds it."""
-        return self._wrote(self._writer(None, options).change(compute))
+    def change(
+        self, compute: Callable[[HudiTable], pa.Table], options: Mapping[str, object], sets: Collection[str]
+    ) -> WriteResult:
+        """One commit of the changes that `compute` makes of the table as the write finds it.
+
+        `sets` are the columns that updates change: see `TableWriter.change`.
+        """
+        return self._wrote(self._writer(None, options).change(compute, sets))
 
     def delete_computed(self, compute: Callable[[HudiTable], pa.Table], options: Mapping[str, object]) -> WriteResult:
         """One commit that deletes the rows that `compute` finds."""

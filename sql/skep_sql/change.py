@@ -19,7 +19,7 @@ from skep_sql.tokens import parsed
 from skep_table.errors import InputError, PredicateError, UnsupportedError
 from skep_table.keys.text import column_of as values_of
 from skep_table.merge import Fill, MergeRule
-from skep_table.merge.rows import DELETED
+from skep_table.merge.rows import DELETED, PARTIAL
 from skep_table.query.options import QueryType
 from skep_table.query.sql import parse_predicate
 from skep_table.schema.arrow import to_arrow
@@ -94,13 +94,15 @@ def update_rows(
             if not field.nullable and column.null_count:
                 raise InputError(f"table {target.name}: column {field.name} is NOT NULL", column=field.name)
             made[field.name] = column
-        changed = pa.table(made).append_column(DELETED, pa.chunked_array([pa.repeat(False, rows.num_rows)]))
+        made[DELETED] = pa.chunked_array([pa.repeat(False, rows.num_rows)])
+        made[PARTIAL] = pa.chunked_array([pa.repeat(True, rows.num_rows)])
+        changed = pa.table(made)
         for at, name in enumerate(ordering):
             old = pa.table({name.partition(".")[0]: rows.column(f"{OLD}{at}")})
             check_ordering_rises(old, changed, name, snapshot, target.name)
         return changed
 
-    return target.change(compute, options)
+    return target.change(compute, options, frozenset(value.column for value in values))
 
 
 def run_delete(statement: Delete, scope: Scope, engine: Engine, options: Mapping[str, object]) -> WriteResult:

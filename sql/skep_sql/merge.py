@@ -18,7 +18,7 @@ from skep_sql.protocols import Engine, Relation, Target
 from skep_sql.statements import Assignment, Merge, MergeClause, Node
 from skep_table.errors import InputError
 from skep_table.keys import KeyGenerator
-from skep_table.merge.rows import DELETED
+from skep_table.merge.rows import DELETED, PARTIAL
 from skep_table.query.options import QueryType
 from skep_table.schema.arrow import to_arrow
 from skep_table.schema.types import FILE_NAME, PARTITION_PATH, RECORD_KEY
@@ -64,7 +64,7 @@ def merge_rows(merge: MergeInto, scope: Scope, engine: Engine, options: Mapping[
         )
     bound = bind(merge.source, scope)
     known = engine.schema(bound.query, bound.relations).names
-    _Plan(merge, table, known)  # refused before the write begins
+    sets = _Plan(merge, table, known).columns_set  # refused before the write begins
 
     def compute(snapshot: HudiTable) -> pa.Table:
         pinned = replace(scope, pinned={**scope.pinned, merge.target.name: snapshot})
@@ -77,7 +77,7 @@ def merge_rows(merge: MergeInto, scope: Scope, engine: Engine, options: Mapping[
         rows = engine.rows(joined.query, joined.relations)
         return plan.changes(rows.sort_by(_ROW))
 
-    return merge.target.change(compute, options)
+    return merge.target.change(compute, options, sets)
 
 
 def _check_order(clauses: Sequence[MergeClause], name: str) -> None:
@@ -154,6 +154,12 @@ class _Plan:
                     column=field.name,
                 )
 
+    @property
+    def columns_set(self) -> frozenset[str]:
+        """Those that its updates change."""
+        clauses = zip(self._merge.clauses, self._values, strict=True)
+        return frozenset(name for clause, values in clauses if clause.action == "update" for name in values)
+
     # -- the query
 
     def query(self) -> exp.Query:
@@ -229,6 +235,7 @@ class _Plan:
                 )
             made[field.name] = column
         made[DELETED] = pa.chunked_array([pa.repeat(clause.action == "delete", rows.num_rows)])
+        made[PARTIAL] = pa.chunked_array([pa.repeat(clause.action == "update", rows.num_rows)])
         changed = pa.table(made)
         if clause.action == "update":
             self._check_fixed(changed, rows, values)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -66,8 +66,10 @@ class Target(Protocol):
     ) -> WriteResult:
         """One commit of an operation that takes rows; `partitions` as of `TableWriter.insert_overwrite`."""
 
-    def change(self, compute: Callable[[HudiTable], pa.Table], options: Mapping[str, object]) -> WriteResult:
-        """One commit of updates, deletes and new rows, see `TableWriter.change`."""
+    def change(
+        self, compute: Callable[[HudiTable], pa.Table], options: Mapping[str, object], sets: Collection[str]
+    ) -> WriteResult:
+        """One commit of updates, deletes and new rows, see `TableWriter.change`; `sets` are what updates change."""
 
     def delete_computed(self, compute: Callable[[HudiTable], pa.Table], options: Mapping[str, object]) -> WriteResult:
         """One commit that deletes stored rows, which `compute` returns with the meta columns they were read with."""

@@ -16,7 +16,6 @@ _OF_STATEMENTS: Final = (
     "hoodie.sql.insert.mode",
     "hoodie.datasource.overwrite.mode",
     SCHEMA_ON_READ.key,
-    "hoodie.spark.sql.merge.into.partial.updates",
 )
 
 

@@ -17,10 +17,12 @@ class LogNaming:
     `of_delta_commit`: a log file is named by the delta commit that wrote it, and belongs to the slice that this delta
     commit completed on. Otherwise it is named by the base instant of its slice, and commits share the log files of a
     slice: a reader decides block by block. `marker_type` is the type of the marker that announces a log file.
+    `has_positions`: blocks may name the rows of the base file that they change; older readers fail at such headers.
     """
 
     of_delta_commit: bool
     marker_type: MarkerType
+    has_positions: bool
 
     @property
     def rolled_back_by_deletion(self) -> bool:

@@ -105,7 +105,7 @@ _READS_OF_1_1: Final = ReadRules(
 
 _VERSION_6: Final = TableFormat(
     version=6,
-    logs=LogNaming(of_delta_commit=False, marker_type=MarkerType.APPEND),
+    logs=LogNaming(of_delta_commit=False, marker_type=MarkerType.APPEND, has_positions=False),
     merge_source=MergeSource.PAYLOAD_CLASS,
     merge_settings=by_payload_class,
     keeps_partition_types=False,
@@ -117,7 +117,7 @@ _VERSION_6: Final = TableFormat(
 )
 _VERSION_8: Final = TableFormat(
     version=8,
-    logs=LogNaming(of_delta_commit=True, marker_type=MarkerType.CREATE),
+    logs=LogNaming(of_delta_commit=True, marker_type=MarkerType.CREATE, has_positions=True),
     merge_source=MergeSource.MERGE_MODE,
     merge_settings=by_mode_and_payload,
     keeps_partition_types=True,
@@ -129,7 +129,7 @@ _VERSION_8: Final = TableFormat(
 )
 _VERSION_9: Final = TableFormat(
     version=9,
-    logs=LogNaming(of_delta_commit=True, marker_type=MarkerType.CREATE),
+    logs=LogNaming(of_delta_commit=True, marker_type=MarkerType.CREATE, has_positions=True),
     merge_source=MergeSource.MERGE_MODE,
     merge_settings=by_mode,
     keeps_partition_types=True,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from skep_table.options import Options, option
+from skep_table.options import Options, boolean, option
 
 
 class DataBlockFormat(str, Enum):
@@ -38,17 +38,32 @@ COMPRESSION_RATIO = option(
     0.35,
     "Base file bytes per log file byte: estimates which file groups are small, where inserts go into logs",
 )
+POSITIONS = option(
+    "hoodie.write.record.positions",
+    boolean,
+    True,
+    "Blocks of updates and deletes name the rows of the base file beside their keys; from table version 8 on",
+)
 
 
 @dataclass(frozen=True, slots=True)
 class LogFileOptions:
-    """How log files are written. `file_bytes`: a new log file begins beyond it; `block_bytes`: size of a data block."""
+    """How log files are written. `file_bytes`: a new log file begins beyond it; `block_bytes`: size of a data block.
+
+    `positions`: blocks name the places of their rows in the base file, where the table's version has that.
+    """
 
     block_format: DataBlockFormat = BLOCK_FORMAT.default
     file_bytes: int = FILE_BYTES.default
     block_bytes: int = BLOCK_BYTES.default
+    positions: bool = POSITIONS.default
 
     @classmethod
     def of(cls, options: Options) -> LogFileOptions:
         """From a write's options."""
-        return cls(options.value(BLOCK_FORMAT), options.value(FILE_BYTES), options.value(BLOCK_BYTES))
+        return cls(
+            options.value(BLOCK_FORMAT),
+            options.value(FILE_BYTES),
+            options.value(BLOCK_BYTES),
+            options.value(POSITIONS),
+        )

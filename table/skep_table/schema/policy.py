@@ -55,6 +55,7 @@ SCHEMA_ON_READ = option(
 class Missing(Enum):
     """What becomes of a column of the table that the rows have not."""
 
+    KEPT = "kept"  # the rows set other columns; a struct that they set has to be whole
     REFUSED = "refused"
     NULL = "null"
     DROPPED = "dropped"

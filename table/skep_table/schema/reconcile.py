@@ -97,7 +97,7 @@ def _merge_fields(
         other = arriving.get(field.name)
         if other is not None:
             merged.append(replace(field, type=_unify(field.type, other.type, place, policy, casts)))
-        elif policy.missing is Missing.NULL and field.nullable:
+        elif (policy.missing is Missing.KEPT and not path) or (policy.missing is Missing.NULL and field.nullable):
             merged.append(field)
         elif policy.missing is not Missing.DROPPED or _is_fixed(place, casts):
             raise SchemaError(

@@ -22,11 +22,11 @@ from skep_table.keys.dropped import DroppedColumns
 from skep_table.logfile import HeaderKey
 from skep_table.logfile.options import LogFileOptions
 from skep_table.merge import MergeRule, latest_per_key
-from skep_table.merge.rows import deleted, in_delete_block
+from skep_table.merge.rows import by_columns_brought, deleted, in_delete_block
 from skep_table.merge.rule import Fill
-from skep_table.names import join
 from skep_table.options import Options
 from skep_table.schema.arrow import to_arrow
+from skep_table.schema.types import Schema
 from skep_table.services.compact import check_compactable, refuse_running_writes
 from skep_table.services.compact_plan import compaction_plan
 from skep_table.services.execution import Execution, delete_unreadable
@@ -120,12 +120,6 @@ def _compact_logs_of(job: RewriteJob, task: tuple[int, FileSlice]) -> list[Write
     schema = job.context.schema.with_meta()
     reader = SliceContext(job.table, schema, schema.names(), None, job.table.options, known_history=job.history)
     with open_blocks(reader, slice_.log_files) as blocks:
-        if any(block.is_partial for block in blocks):
-            raise UnsupportedError(
-                f"table {job.table.config.name}: logs of {join(slice_.partition_path, slice_.file_id)} hold parts of"
-                " rows, which are merged with base files only",
-                hint="compact",
-            )
         times = dict.fromkeys(time for block in blocks for time in (*block.compacted_times, block.instant_time))
         rows = latest_per_key(as_table(list(log_rows(reader, blocks))), reader.rule) if blocks else None
     if rows is None:
@@ -134,14 +128,25 @@ def _compact_logs_of(job: RewriteJob, task: tuple[int, FileSlice]) -> list[Write
     more = {HeaderKey.COMPACTED_BLOCK_TIMES: ",".join(times)}
     with LogFiles(context, _bucket(number, slice_)) as files:
         entries = in_delete_block(rows)
-        kept = rows.filter(pa.array(~entries)).select(reader.schema.names()).cast(to_arrow(reader.schema))
-        for part in pieces(kept, context.logs.block_bytes):
-            count = int(deleted(part, reader.rule).sum())
-            files.write(Block(data_block(context, slice_.partition_path, part, more), part.num_rows - count, count))
+        kept = rows.filter(pa.array(~entries))
+        for same, names in by_columns_brought(kept):
+            whole = _typed(same, reader.schema, names)
+            for part in pieces(whole, context.logs.block_bytes):
+                count = int(deleted(part, reader.rule).sum())
+                block = data_block(context, slice_.partition_path, part, more, names)
+                files.write(Block(block, part.num_rows - count, count))
         if entries.any() or not kept.num_rows:
             taken = rows.filter(pa.array(entries))
             files.write(Block(deletes_block(context, taken, more), deletes=taken.num_rows))
         return files.close()
+
+
+def _typed(rows: pa.Table, schema: Schema, names: tuple[str, ...] | None) -> pa.Table:
+    """Rows in the types of files; columns that they do not bring stay null, whether the table allows it or not."""
+    target = to_arrow(schema)
+    if names is not None:
+        target = pa.schema([f if f.name in names else f.with_nullable(True) for f in target])
+    return rows.select(target.names).cast(target)
 
 
 def _bucket(number: int, slice_: FileSlice) -> Bucket:

@@ -24,12 +24,13 @@ from skep_table.merge import last_of_each
 from skep_table.merge.rows import Mask, as_mask, deleted, in_delete_block, ordering_columns
 from skep_table.names import LogFileName, Marker, join
 from skep_table.schema.avro import avro_text
-from skep_table.schema.types import IS_DELETED, OPERATION, PARTITION_PATH, RECORD_KEY
-from skep_table.timeline.metadata import WriteStat
+from skep_table.schema.types import ALL_META_FIELDS, IS_DELETED, OPERATION, PARTITION_PATH, RECORD_KEY
+from skep_table.timeline.metadata import WriteOperation, WriteStat
 from skep_table.write.attempt import attempt_of
 from skep_table.write.candidates import LogTail
 from skep_table.write.context import WriteContext, ensure_partition
 from skep_table.write.files import MetaColumns
+from skep_table.write.positions import BasePlaces
 from skep_table.write.profile import Bucket
 
 Headers = Mapping[HeaderKey, str]
@@ -55,17 +56,38 @@ class Block:
 
 
 def _blocks(context: WriteContext, bucket: Bucket, rows: pa.Table) -> Iterator[Block]:
-    """Data blocks, then one of deletes; when there are no rows, one of no deletes."""
+    """Data blocks, those of partial updates first, then one of deletes; when there are no rows, one of no deletes."""
+    places = BasePlaces.of(context, bucket)
+    rows = places.added(rows)
     entries = _delete_entries(context, rows)
     kept = rows if entries is None else rows.filter(pa.array(~entries))
     meta = MetaColumns(context, bucket.number)
-    for part in pieces(kept, context.logs.block_bytes):
-        table = meta.added(part, bucket.file_id)
-        deletes = int(deleted(table, context.rule).sum())
-        yield Block(data_block(context, bucket.partition_path, table), table.num_rows - deletes, deletes)
+    for part, names in _by_columns(context, bucket, kept):
+        for piece in pieces(places.ordered(part), context.logs.block_bytes):
+            table = meta.added(piece, bucket.file_id)
+            deletes = int(deleted(table, context.rule).sum())
+            block = data_block(context, bucket.partition_path, table, places.headers(piece), names)
+            yield Block(block, table.num_rows - deletes, deletes)
     if entries is not None or not kept.num_rows:
         taken = rows.slice(0, 0) if entries is None else last_of_each(rows.filter(pa.array(entries)))
-        yield Block(deletes_block(context, taken), deletes=taken.num_rows)
+        taken = places.ordered(taken)
+        yield Block(deletes_block(context, taken, places.headers(taken)), deletes=taken.num_rows)
+
+
+def _by_columns(
+    context: WriteContext, bucket: Bucket, rows: pa.Table
+) -> Iterator[tuple[pa.Table, tuple[str, ...] | None]]:
+    """Rows with the names of the columns that count, None for all."""
+    partial = context.partial
+    if partial is None or not rows.num_rows:
+        yield rows, None
+        return
+    some = partial.in_slice(rows, bucket.partition_path, bucket.file_id)
+    for flags, names in ((some, partial.names), (~some, None)):
+        if flags.any():
+            if names is None:
+                partial.check_new(int(flags.sum()))
+            yield rows.filter(pa.array(flags)), names
 
 
 def _delete_entries(context: WriteContext, rows: pa.Table) -> Mask | None:
@@ -95,14 +117,24 @@ def pieces(rows: pa.Table, most_bytes: int) -> Iterator[pa.Table]:
         yield from pieces(rows.slice(start, step), most_bytes)
 
 
-def data_block(context: WriteContext, partition_path: str, rows: pa.Table, more: Headers = _NO_HEADERS) -> bytes:
-    """Rows of one partition with all meta columns. `more` are further headers."""
+def data_block(
+    context: WriteContext,
+    partition_path: str,
+    rows: pa.Table,
+    more: Headers = _NO_HEADERS,
+    names: tuple[str, ...] | None = None,
+) -> bytes:
+    """Rows of one partition with all meta columns. `more` are further headers; `names` the columns of partial rows."""
     schema = context.schema.with_meta().with_texts(context.dropped.names)
     rows = context.dropped.filled(rows, partition_path)
     rows = rows if context.files.meta else without_meta_values(rows)
     if (at := rows.schema.get_field_index(OPERATION)) >= 0:
         # Hudi 1.2 fails at a row of a log without operation; U deletes nothing
         rows = rows.set_column(at, rows.schema.field(at), pc.fill_null(rows.column(at), "U"))
+    if names is not None:
+        schema = schema.select(tuple(name for name in schema.names() if name in names or name in ALL_META_FIELDS))
+        rows = rows.select(schema.names())
+        more = {**more, HeaderKey.IS_PARTIAL: "true"}
     if context.logs.block_format is DataBlockFormat.AVRO:
         return avro_block(context.instant_time, schema, rows, more=more)
     headers = {HeaderKey.INSTANT_TIME: context.instant_time, HeaderKey.SCHEMA: avro_text(schema), **more}
@@ -178,7 +210,7 @@ class LogFiles:
     def _next(self) -> _OpenLog:
         context, bucket, tail = self._context, self._bucket, self._tail
         partition = bucket.partition_path
-        last = tail.version + len(self._names)
+        last = len(self._names) + (0 if context.format.logs.of_delta_commit else tail.version)
         name = context.format.logs.new_file(bucket.file_id, tail.base_instant, context.instant_time, last, self._token)
         path = join(partition, str(name))
         marker = Marker(context.instant_time, partition, str(name), context.format.logs.marker_type)
@@ -201,11 +233,14 @@ class LogFiles:
         self._stats.append(self._stat(file))
 
     def _stat(self, file: _OpenLog) -> WriteStat:
+        context, tail = self._context, self._tail
+        shared = not context.format.logs.of_delta_commit
+        names_slice = shared or context.operation is WriteOperation.LOG_COMPACT
         return WriteStat(
             file_id=self._bucket.file_id,
             path=file.path,
             partition_path=self._bucket.partition_path,
-            prev_commit=self._tail.base_instant,
+            prev_commit=tail.base_instant if names_slice else context.instant_time,
             num_writes=file.rows,
             num_deletes=file.deletes,
             num_update_writes=0 if self._is_new else file.rows,
@@ -214,6 +249,6 @@ class LogFiles:
             file_size_in_bytes=file.size,
             log_version=file.name.version,
             log_offset=0,
-            base_file=self._tail.base_file,
-            log_files=(*self._tail.files, *self._names),
+            base_file=tail.base_file if shared else "",
+            log_files=(*tail.files, *self._names) if shared else (str(file.name),),
         )

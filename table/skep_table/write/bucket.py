@@ -151,11 +151,11 @@ class _BucketWriter:
 
     def _settled(self, rows: pa.Table) -> pa.Table:
         """Rows that can be written, one a key where that is asked for."""
-        context = self._context
+        context, partial = self._context, self._context.partial
         rows, errors = _without_null_ordering(rows, context)
         self._errors += errors
         if context.combine and not context.deletes:
-            rows = latest_per_key(rows, context.rule)
+            rows = latest_per_key(rows, context.rule) if partial is None else partial.latest(rows, context.rule)
         self._odd.update(dict.fromkeys(lists_with_nulls(rows)))
         self._empty.update(
             dict.fromkeys(empty_partitions(rows, context.partition_fields, (self._bucket.partition_path,)))
@@ -187,12 +187,17 @@ class _BucketWriter:
                 arriving = mark_deleted(arriving)
             elif DELETED in rows.schema.names:
                 arriving = arriving.append_column(DELETED, rows.column(DELETED))
+            partial = self._context.partial
+            if partial is not None:
+                arriving = partial.marked(arriving, partial.flags(rows))
             updates = Updates(arriving, self._context.rule)
             known = self._continues_keys(held, file)
             encoded = self._texts if updates.takes_encoded else ()
             for batch in self._base_batches(base, held, encoded):
                 file.writer.write(renamed(updates.apply(self._keyed(batch)), file.name), new_keys=not known)
             inserts = updates.rest()
+            if partial is not None:
+                partial.check_new(inserts.num_rows)
             file.insert(inserts)
         return self._files.stat(
             file,

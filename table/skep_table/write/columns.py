@@ -13,7 +13,7 @@ from skep_table.errors import SchemaError
 from skep_table.options import Options
 from skep_table.schema.arrow import from_arrow, to_arrow
 from skep_table.schema.exact import Casts
-from skep_table.schema.policy import OPERATION_FIELD, SchemaPolicy
+from skep_table.schema.policy import OPERATION_FIELD, Missing, SchemaPolicy
 from skep_table.schema.reconcile import check_fixed, reconcile
 from skep_table.schema.types import META_FIELDS, OPERATION, DoubleType, Field, FloatType, Schema, StringType
 from skep_table.schema.untyped import DROP_UNTYPED, typed
@@ -58,17 +58,25 @@ class Arriving:
         return cls(typed(given, to_arrow(stored), drop=traits.deletes or options.value(DROP_UNTYPED)), stored)
 
 
-def columns_of_rows(table: HudiTable, arriving: Arriving, casts: Casts, options: Options) -> Columns:
-    """Of rows with their content: the table's columns, evolved as the options allow. SchemaError."""
+def columns_of_rows(
+    table: HudiTable, arriving: Arriving, casts: Casts, options: Options, *, partial: bool = False
+) -> Columns:
+    """Of rows with their content: the table's columns, evolved as the options allow. SchemaError.
+
+    `partial`: the columns that the rows lack are kept as they are.
+    """
     stored = arriving.stored
     incoming = _with_operation(from_arrow(arriving.given, stored.name, stored.namespace), options)
     # paths are made of a dropped column as it arrives: what it is read back as does not matter
     dropped = incoming.select(tuple(name for name in table.config.dropped_columns if name in incoming))
     _refuse_floats(dropped)
     before = table.without_dropped(stored)
-    in_files = reconcile(before, table.without_dropped(incoming), SchemaPolicy.of(options), casts)
+    policy = SchemaPolicy.of(options)
+    policy = replace(policy, missing=Missing.KEPT) if partial else policy
+    in_files = reconcile(before, table.without_dropped(incoming), policy, casts)
     ValueFilters.of(options).check(to_arrow(in_files.with_meta()))
-    keyed = to_arrow(replace(in_files, fields=in_files.fields + dropped.fields))
+    brought = in_files.select(tuple(n for n in in_files.names() if n in incoming)) if partial else in_files
+    keyed = to_arrow(replace(brought, fields=brought.fields + dropped.fields))
     return Columns(table.with_dropped(in_files), in_files, keyed)
 
 

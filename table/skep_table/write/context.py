@@ -23,6 +23,7 @@ from skep_table.timeline.metadata import WriteOperation
 from skep_table.write.arrange import Arrangement
 from skep_table.write.attempt import Attempt
 from skep_table.write.options import MEMORY_BYTES
+from skep_table.write.partial import PartialUpdate
 from skep_table.write.written import WrittenKeys
 
 
@@ -60,7 +61,8 @@ class WriteContext:
     written. `keeps_equal_keys`: an insert into a file that holds its key adds a row. `arrangement` is that of a
     bulk_insert. `keys` computes the keys of stored rows. `announced`, by bucket number: the first file of each, where
     the driver has announced these; all markers of such a commit are listed. `memory` bounds what one task holds.
-    `on_written` is called with the new keys of each finished base file: see `Index.on_written`.
+    `on_written` is called with the new keys of each finished base file: see `Index.on_written`. `partial`: of some
+    rows, or of all, only some columns count.
     """
 
     storage: Storage
@@ -82,6 +84,7 @@ class WriteContext:
     announced: Mapping[int, Announced] | None = None
     memory: Memory = field(default_factory=Memory)
     on_written: Callable[[WrittenKeys], None] | None = None
+    partial: PartialUpdate | None = None
 
     @property
     def deletes(self) -> bool:

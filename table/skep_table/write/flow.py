@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypedDict
 
@@ -106,12 +106,15 @@ class TableWriter:
         """Adds rows without looking their keys up; small files are filled up."""
         return self.write(WriteOperation.INSERT, frame, **how)
 
-    def upsert(self, frame: object, *, prepped: bool = False, **how: Unpack[How]) -> WriteResult:
+    def upsert(self, frame: object, *, prepped: bool = False, partial: bool = False, **how: Unpack[How]) -> WriteResult:
         """Updates rows whose key is in the table, by its merge rule, and adds the others.
 
-        `prepped` rows were read with their meta columns, which name their files: nothing is looked up.
+        `prepped` rows were read with their meta columns, which name their files: nothing is looked up. `partial`: the
+        frame has the key, the ordering column and some others; the columns that it lacks stay as they are, and are null
+        in rows that are added.
         """
-        return self.write(WriteOperation.UPSERT_PREPPED if prepped else WriteOperation.UPSERT, frame, **how)
+        operation = WriteOperation.UPSERT_PREPPED if prepped else WriteOperation.UPSERT
+        return self.write(operation, frame, partial=partial, **how)
 
     def delete(self, frame: object, *, prepped: bool = False, **how: Unpack[How]) -> WriteResult:
         """Deletes the rows with the keys of `frame`, which needs the record key and partition columns only.
@@ -191,24 +194,31 @@ class TableWriter:
 
         return self._once(operation, commit, **how)
 
-    def change(self, compute: Callable[[HudiTable], pa.Table], **how: Unpack[How]) -> WriteResult:
+    def change(
+        self, compute: Callable[[HudiTable], pa.Table], sets: Collection[str] | None = None, **how: Unpack[How]
+    ) -> WriteResult:
         """Updates, deletes and adds rows in one commit: those that `compute` makes of the table as the write finds it.
 
         See `Computed` for what it returns. It is called again after a conflict, with the table as it is then: no
-        concurrent write is lost. The table's merge rule holds for updates.
+        concurrent write is lost. The table's merge rule holds for updates. `sets` are the columns that its updates
+        change: where the table can have partial updates, only these are written.
         """
 
-        return self._computed(WriteOperation.UPSERT_PREPPED, compute, **how)
+        return self._computed(WriteOperation.UPSERT_PREPPED, compute, sets, **how)
 
     def delete_computed(self, compute: Callable[[HudiTable], pa.Table], **how: Unpack[How]) -> WriteResult:
         """Deletes the stored rows that `compute` finds in the table as the write finds it: their meta columns."""
         return self._computed(WriteOperation.DELETE_PREPPED, compute, **how)
 
     def _computed(
-        self, operation: WriteOperation, compute: Callable[[HudiTable], pa.Table], **how: Unpack[How]
+        self,
+        operation: WriteOperation,
+        compute: Callable[[HudiTable], pa.Table],
+        sets: Collection[str] | None = None,
+        **how: Unpack[How],
     ) -> WriteResult:
         def commit(table: HudiTable, label: CommitLabel) -> WriteResult:
-            with Computed(self._engine, compute, deletes=TRAITS[operation].deletes) as source:
+            with Computed(self._engine, compute, deletes=TRAITS[operation].deletes, sets=sets) as source:
                 return self._commit(table, operation, source, label)
 
         return self._once(operation, commit, **how)
@@ -219,6 +229,7 @@ class TableWriter:
         frame: object,
         *,
         partitions: Mapping[str, object] | None = None,
+        partial: bool = False,
         **how: Unpack[How],
     ) -> WriteResult:
         """`frame` by an operation that takes rows: the methods above by name."""
@@ -226,7 +237,7 @@ class TableWriter:
             operation = deletion_of(operation)
 
         def commit(table: HudiTable, label: CommitLabel) -> WriteResult:
-            with Frame(self._engine, frame, table) as source:
+            with Frame(self._engine, frame, table, partial=partial) as source:
                 return self._commit(table, operation, source, label, partitions)
 
         return self._once(operation, commit, **how)
@@ -281,7 +292,7 @@ class TableWriter:
         options, tries = self._table.options, ConflictRetries(self._table.context)
         widened: frozenset[str] = frozenset()
         try:
-            plan = plan_write(table, operation, source.schema(table), options, replaced=partitions)
+            plan = plan_write(table, operation, source.schema(table), options, replaced=partitions, sets=source.sets)
         except SkepError:
             if self._create is not None:
                 raise
@@ -289,7 +300,7 @@ class TableWriter:
             if fresh.timeline.instants == table.timeline.instants and fresh.config == table.config:
                 raise
             table = fresh
-            plan = plan_write(table, operation, source.schema(table), options, replaced=partitions)
+            plan = plan_write(table, operation, source.schema(table), options, replaced=partitions, sets=source.sets)
         options.check_operation(operation.value.lower())
         while True:
             try:
@@ -303,7 +314,7 @@ class TableWriter:
             except InexactValueError as error:
                 # a column whose type does not hold the frame's values gets one that does, where there is one
                 widened |= {str(error.fields["column"])}
-                wider = plan_write(table, operation, source.schema(table), options, widened, partitions)
+                wider = plan_write(table, operation, source.schema(table), options, widened, partitions, source.sets)
                 if wider.schema == plan.schema:
                     raise
                 source.release()
@@ -316,7 +327,7 @@ class TableWriter:
             before, table = table, table.reload()
             if _plan_is_outdated(before, table):
                 source.release()
-                plan = plan_write(table, operation, source.schema(table), options, widened, partitions)
+                plan = plan_write(table, operation, source.schema(table), options, widened, partitions, source.sets)
 
     def _attempt(
         self, table: HudiTable, plan: WritePlan, source: RowSource, label: CommitLabel, tries: ConflictRetries

@@ -14,7 +14,7 @@ from skep_table.errors import KeyFieldError
 from skep_table.keys import KeyGenerator
 from skep_table.keys.ambiguous import check_unambiguous
 from skep_table.keys.text import column_of
-from skep_table.merge.rows import DELETED
+from skep_table.merge.rows import DELETED, PARTIAL
 from skep_table.schema.exact import EXACT, Casts
 from skep_table.schema.types import FILE_NAME, PARTITION_PATH, RECORD_KEY
 from skep_table.write.conform import conform
@@ -87,15 +87,21 @@ class ChangeKeyer(Keyer):
     """For rows of `Changes`: prepped rows, new rows that name no file, and rows that only delete a stored one.
 
     New rows get key and path from their columns. A delete brings no value in `unordered`, the ordering columns: it
-    always takes effect.
+    always takes effect. `marks_partial`: rows keep the mark of partial updates.
     """
 
     unordered: tuple[str, ...] = ()
+    marks_partial: bool = False
 
     @property
     def schema(self) -> pa.Schema:
-        """Key, path, file name, the columns kept, and DELETED."""
-        return pa.schema([*_KEY_FIELDS, _PLACE_FIELD, *self.target, pa.field(DELETED, pa.bool_())])
+        """Key, path, file name, the columns kept, and the marks."""
+        marks = [pa.field(name, pa.bool_()) for name in self._marks]
+        return pa.schema([*_KEY_FIELDS, _PLACE_FIELD, *self.target, *marks])
+
+    @property
+    def _marks(self) -> tuple[str, ...]:
+        return (DELETED, PARTIAL) if self.marks_partial else (DELETED,)
 
     def keyed(self, rows: pa.RecordBatch | pa.Table) -> pa.Table:
         """Errors are those of `Keyer.keyed`, for the new rows."""
@@ -110,14 +116,15 @@ class ChangeKeyer(Keyer):
             pc.if_else(is_deleted, pa.scalar(None, field.type), column) if field.name in self.unordered else column
             for field, column in zip(self.target, data.columns, strict=True)
         ]
-        return pa.Table.from_arrays([*_meta_columns(rows), *columns, is_deleted], schema=self.schema)
+        marks = [rows.column(name) for name in self._marks]
+        return pa.Table.from_arrays([*_meta_columns(rows), *columns, *marks], schema=self.schema)
 
     def _new(self, rows: pa.Table) -> pa.Table:
         keyed = Keyer(self.generator, self.target, casts=self.casts, ambiguous=self.ambiguous).keyed(rows)
         count = keyed.num_rows
         columns = dict(zip(keyed.schema.names, keyed.columns, strict=True))
         columns[FILE_NAME] = pa.chunked_array([pa.nulls(count, pa.string())])
-        columns[DELETED] = pa.chunked_array([pa.repeat(False, count)])
+        columns |= {name: pa.chunked_array([pa.repeat(False, count)]) for name in self._marks}
         return pa.Table.from_arrays([columns[name] for name in self.schema.names], schema=self.schema)
 
 
@@ -159,3 +166,9 @@ def partition_codes(keyed: pa.Table) -> tuple[list[str], npt.NDArray[np.int32]]:
     if isinstance(encoded, pa.ChunkedArray):
         encoded = encoded.chunk(0) if encoded.num_chunks else pa.array([], pa.string()).dictionary_encode()
     return encoded.dictionary.to_pylist(), encoded.indices.to_numpy(zero_copy_only=False).astype(np.int32)
+
+
+def single(column: pa.ChunkedArray) -> pa.Array:
+    """A column as one array."""
+    combined = column.combine_chunks()
+    return combined if isinstance(combined, pa.Array) else pa.concat_arrays(combined.chunks)

@@ -105,6 +105,12 @@ RECORD_BYTES_THRESHOLD = option(
     "Commits that wrote more than this share of the small file limit show the size of records",
     only=WRITES_OF_ROWS,
 )
+PARTIAL_MERGE = option(
+    "hoodie.spark.sql.merge.into.partial.updates",
+    boolean,
+    True,
+    "MERGE INTO and UPDATE write only the columns that they set, in merge-on-read tables from version 8 on",
+)
 COMBINE_UPSERT = option(
     "hoodie.combine.before.upsert", boolean, True, "One row a key, by the merge rule", only=("upsert", "delete")
 )

@@ -38,9 +38,11 @@ from skep_table.write.options import (
     DUPLICATES,
     DUPLICATES_DROPPED,
     MAX_FILE_BYTES,
+    PARTIAL_MERGE,
     AmbiguousKeys,
     Duplicates,
 )
+from skep_table.write.partial import PartialUpdate, SetColumns
 from skep_table.write.replaced import NamedPartitions
 from skep_table.write.settings import check_settings
 
@@ -61,6 +63,8 @@ class WritePlan:
     options: Options
     replaced: NamedPartitions | None = None
     """The partitions that an insert_overwrite replaces; None for those that it has rows of."""
+    partial: PartialUpdate | None = None
+    """The columns that it sets, where others stay; None where rows are whole."""
 
     @property
     def traits(self) -> Traits:
@@ -131,7 +135,13 @@ class WritePlan:
             dropped=DroppedColumns.of(table.config),
             memory=Memory.of(self.options),
             on_written=self.index.on_written if self.index.keeps_keys else None,
+            partial=self._partial_of(table),
         )
+
+    def _partial_of(self, table: HudiTable) -> PartialUpdate | None:
+        if self.partial is None or self.partial.table is None:
+            return self.partial
+        return replace(self.partial, table=table)
 
 
 def plan_write(
@@ -141,11 +151,13 @@ def plan_write(
     options: Options,
     widened: frozenset[str] = frozenset(),
     replaced: Mapping[str, object] | None = None,
+    sets: SetColumns | None = None,
 ) -> WritePlan:
     """Checks the frame's columns against the table. InputError for what does not fit.
 
     `widened` are columns that get a wider type where one holds all stored values, as the frame has others. `replaced`
-    are the values of partition columns that an insert_overwrite replaces.
+    are the values of partition columns that an insert_overwrite replaces. `sets` are the columns that count, where
+    others stay as they are in the table.
     """
     config, traits = table.config, TRAITS[operation]
     check_settings(config, table.storage.root, options)
@@ -164,12 +176,17 @@ def plan_write(
     else:
         if traits.updates:
             _check_ordering(table, rule, arriving.given.names)
-        columns = columns_of_rows(table, arriving, casts, options)
+        columns = columns_of_rows(table, arriving, casts, options, partial=sets is not None and sets.only)
         rule = rule.with_defaults(columns.in_files)
     ambiguous = options.value(AMBIGUOUS_KEYS) is AmbiguousKeys.ALLOW
     keyer = Keyer(generator, columns.keyed, traits.prepped, casts, ambiguous)
+    partial = None
+    if sets is not None and (sets.only or options.value(PARTIAL_MERGE)) and not traits.deletes:
+        partial = PartialUpdate.of(
+            table, _with_ordering(sets, rule), columns.in_files, rule, moves_rows=index.is_global and not traits.prepped
+        )
     named = None if replaced is None else NamedPartitions.of(generator, columns.keyed, replaced, config.name)
-    plan = WritePlan(operation, columns.schema, columns.in_files, keyer, rule, index, options, named)
+    plan = WritePlan(operation, columns.schema, columns.in_files, keyer, rule, index, options, named, partial)
     if plan.arrangement is not None:
         plan.arrangement.check(keyer.schema)
     return plan
@@ -203,6 +220,11 @@ def _check_ordering(table: HudiTable, rule: MergeRule, given: Sequence[str]) -> 
                 hint=hint_of_case(column, given),
                 column=name,
             )
+
+
+def _with_ordering(sets: SetColumns, rule: MergeRule) -> SetColumns:
+    """Rows compete by their ordering value, so they bring it, whether it is set or not."""
+    return replace(sets, names=frozenset((*sets.names, *(name.partition(".")[0] for name in rule.ordering_fields))))
 
 
 def _refuse_unasked_duplicates(operation: WriteOperation, options: Options) -> None:

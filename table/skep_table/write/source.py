@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
@@ -18,6 +18,7 @@ from skep_table.timeline.metadata import WriteOperation
 from skep_table.write.bucket import BucketResult
 from skep_table.write.context import WriteContext
 from skep_table.write.keyed import ChangeKeyer, Keyer
+from skep_table.write.partial import SetColumns
 from skep_table.write.plan import WritePlan
 from skep_table.write.row_input import RowInput
 from skep_table.write.rows import KeyedRows
@@ -62,6 +63,8 @@ class RowSource(ABC):
     """The rows of one write, for as many tries as it needs. Leaving its block releases them."""
 
     is_steady = True  # whether every try has the same rows
+    sets: SetColumns | None = None
+    """The columns that count, where others stay as they are in the table; None for whole rows."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -105,12 +108,17 @@ class RowSource(ABC):
 
 
 class Frame(RowSource):
-    """A caller's frame, for a table as a write first sees it. Its rows are evaluated once."""
+    """A caller's frame, for a table as a write first sees it. Its rows are evaluated once.
 
-    def __init__(self, engine: Engine, frame: object, table: HudiTable) -> None:
+    `partial`: columns of the table that it lacks stay as they are.
+    """
+
+    def __init__(self, engine: Engine, frame: object, table: HudiTable, *, partial: bool = False) -> None:
         super().__init__(engine)
         self._given = frame
         self._frame = engine.take(frame, table.schema().names())
+        if partial:
+            self.sets = SetColumns(frozenset(engine.schema(self._frame).names), only=True)
 
     def __exit__(self, *error: object) -> None:
         super().__exit__(*error)
@@ -169,13 +177,22 @@ class Computed(RowSource):
 
     `compute` returns an Arrow table with the record key, partition path and file name that a stored row was read with
     (all three null for a new row), the data columns as they are to be, and DELETED. With `deletes` all its rows are
-    deleted, and it returns those three only.
+    deleted, and it returns those three only. With `sets` it also returns PARTIAL: which rows are stored ones of which
+    only the columns `sets` are changed.
     """
 
     is_steady = False
 
-    def __init__(self, engine: Engine, compute: Callable[[HudiTable], pa.Table], *, deletes: bool = False) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        compute: Callable[[HudiTable], pa.Table],
+        *,
+        deletes: bool = False,
+        sets: Collection[str] | None = None,
+    ) -> None:
         super().__init__(engine)
+        self.sets = None if sets is None else SetColumns(frozenset(sets), only=False)
         self._compute = compute
         self._deletes = deletes
 
@@ -199,6 +216,7 @@ class Computed(RowSource):
             prepped=True,
             casts=keyer.casts,
             ambiguous=keyer.ambiguous,
+            marks_partial=plan.partial is not None,
             unordered=tuple(name.partition(".")[0] for name in plan.rule.ordering_fields),
         )
         self._rows = self._engine.rows(self._compute(table), changes)

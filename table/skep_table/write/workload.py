@@ -69,6 +69,8 @@ def profiles_of(
         if plan.duplicates is Duplicates.DROP:
             updates = {}
         inserts = 0 if plan.traits.deletes else counts.get(NEW_KEY, 0)
+        if plan.partial is not None:
+            plan.partial.check_new(inserts)
         profiles[path] = PartitionProfile(tuple(files.get(path, ())), updates, inserts)
     return profiles
 

@@ -49,7 +49,9 @@ def facts(commits: Commits, *, v8: bool = False, as_of: int | None = None, **mor
     return InstantStates(
         is_committed=lambda time: timeline.is_completed_or_archived(time) and (as_of is None or time <= t(as_of)),
         completion_time_of=timeline.completion_time_of,
-        logs=LogNaming(of_delta_commit=v8, marker_type=MarkerType.CREATE if v8 else MarkerType.APPEND),
+        logs=LogNaming(
+            of_delta_commit=v8, marker_type=MarkerType.CREATE if v8 else MarkerType.APPEND, has_positions=v8
+        ),
         **more,  # type: ignore[arg-type]
     )
 

@@ -18,24 +18,21 @@ import pyarrow.compute as pc
 
 from skep_table.basefile import BaseFileFooter, OpenBaseFile, open_base, read_footer
 from skep_table.keys.stored import StoredKeys
-from skep_table.logfile import BlockType, read_blocks
-from skep_table.merge.rule import DELETE_FIELD
 from skep_table.runner import Runner
-from skep_table.schema.types import IS_DELETED, OPERATION, RECORD_KEY
-from skep_table.slices import read_slice
+from skep_table.schema.types import RECORD_KEY
 from skep_table.storage import Storage
 from skep_table.table import HudiTable
 from skep_table.view import FileSlice
 from skep_table.write.candidates import CandidateFile, CandidateFiles
-from skep_table.write.indexes.contract import Candidates, Index, KeyLookUp, LookedUp, Mask, by_partition, single
+from skep_table.write.held import KEYS_AT_A_TIME, keys_in_rows, may_delete, stored_keys
+from skep_table.write.indexes.contract import Candidates, Index, KeyLookUp, LookedUp, Mask, by_partition
+from skep_table.write.keyed import single
 from skep_table.write.tags import NEW_KEY
 
 # A filter is decoded and tested for so many keys in about the time in which a file of so many times more is read.
 _FILTER_KEYS_RATIO: Final = 40
 # Keys that are tested against a filter before all others.
 _PROBED_KEYS: Final = 256
-# Rows of a key column that are compared at a time.
-_KEYS_AT_A_TIME: Final = 1 << 20
 # Files whose footers one task reads.
 _FILES_A_TASK: Final = 16
 
@@ -156,7 +153,7 @@ class BloomLookUp(KeyLookUp):
     def _keys(self, file: CandidateFile, opened: OpenBaseFile) -> Iterator[pa.Array]:
         """The record keys of the file's rows."""
         if self.table.config.populate_meta_fields:
-            batches = opened.rows(columns=[RECORD_KEY], batch_rows=_KEYS_AT_A_TIME)
+            batches = opened.rows(columns=[RECORD_KEY], batch_rows=KEYS_AT_A_TIME)
             return (batch.column(0) for batch in batches)
         return map(self._stored.of_rows, file.rows(self.table.storage, self._stored.schema, opened))
 
@@ -169,17 +166,12 @@ class BloomLookUp(KeyLookUp):
         slice_ = file.planned
         if self.is_global:
             slice_ = self._slice(path, file) if file.tail is not None and file.tail.size else None
-        elif slice_ is not None and not _may_delete(self.table, slice_):
+        elif slice_ is not None and not may_delete(self.table, slice_):
             slice_ = None
-        return np.ones(len(keys), np.bool_) if slice_ is None else _in_rows(self.table, slice_, keys)
+        return np.ones(len(keys), np.bool_) if slice_ is None else keys_in_rows(self.table, slice_, keys)
 
     def _slice(self, path: str, file: CandidateFile) -> FileSlice:
         return next(each for each in self.table.view().slices(path) if each.file_id == file.file_id)
-
-
-def stored_keys(table: HudiTable) -> StoredKeys:
-    """How the record keys of a table's rows are read."""
-    return StoredKeys.of(table.config, table.stored_schema())
 
 
 def _ranges(storage: Storage, paths: Sequence[str]) -> list[KeyRange | None]:
@@ -226,23 +218,3 @@ def _held(wanted: pa.Array, stored: Iterator[pa.Array]) -> Mask:
         if len(keys):
             held |= pc.is_in(wanted, value_set=keys).to_numpy(zero_copy_only=False)
     return held
-
-
-def _may_delete(table: HudiTable, slice_: FileSlice) -> bool:
-    """Whether logs may delete rows, by their headers and the schema."""
-    if IS_DELETED in table.schema() or DELETE_FIELD.key in table.options or OPERATION in table.schema():
-        return True
-    for log in slice_.log_files:
-        with table.storage.open_input(log.path) as file:
-            if any(block.type is BlockType.DELETE for block in read_blocks(file, log.path)):
-                return True
-    return False
-
-
-def _in_rows(table: HudiTable, slice_: FileSlice, keys: pa.Array) -> Mask:
-    """Which of the keys the merged rows of the slice have."""
-    stored = stored_keys(table)
-    batches = read_slice(table, slice_, columns=stored.schema.names())
-    rows = pa.chunked_array([stored.of_rows(batch) for batch in batches], pa.string())
-    found: Mask = pc.is_in(keys, value_set=rows).to_numpy(zero_copy_only=False)
-    return found

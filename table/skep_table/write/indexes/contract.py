@@ -34,7 +34,7 @@ from skep_table.runner import Runner
 from skep_table.schema.types import PARTITION_PATH, RECORD_KEY
 from skep_table.table import HudiTable
 from skep_table.write.candidates import CandidateFiles
-from skep_table.write.keyed import partition_codes, rows_by
+from skep_table.write.keyed import partition_codes, rows_by, single
 from skep_table.write.tags import NEW_KEY
 from skep_table.write.written import WrittenKeys
 
@@ -171,12 +171,6 @@ def by_partition(keyed: pa.Table, look_up: Callable[[str, pa.Array, npt.NDArray[
         numbers[rows] = known.numbers
         found.append(known.candidates)
     return LookedUp(numbers, Candidates.joined(found))
-
-
-def single(column: pa.ChunkedArray) -> pa.Array:
-    """A column as one array."""
-    combined = column.combine_chunks()
-    return combined if isinstance(combined, pa.Array) else pa.concat_arrays(combined.chunks)
 
 
 def positions(values: pa.Array, known: pa.Array, missing: int) -> FileNumbers:

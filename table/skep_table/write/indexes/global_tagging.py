@@ -19,8 +19,7 @@ from skep_table.schema.types import PARTITION_PATH, RECORD_KEY, Schema
 from skep_table.slices import read_slice
 from skep_table.table import HudiTable
 from skep_table.write.candidates import CandidateFiles, Places
-from skep_table.write.indexes.contract import single
-from skep_table.write.keyed import comparable, partition_codes, rows_by
+from skep_table.write.keyed import comparable, partition_codes, rows_by, single
 from skep_table.write.tags import NEW_KEY, Tags
 
 

@@ -26,7 +26,8 @@ from skep_table.schema.types import RECORD_KEY
 from skep_table.table import HudiTable
 from skep_table.write.candidates import CandidateFiles
 from skep_table.write.indexes.bloom_lookup import BloomLookUp
-from skep_table.write.indexes.contract import Index, KeyLookUp, LookedUp, Mask, single
+from skep_table.write.indexes.contract import Index, KeyLookUp, LookedUp, Mask
+from skep_table.write.keyed import single
 from skep_table.write.options import (
     HBASE_GATEWAY,
     HBASE_GET_BATCH,

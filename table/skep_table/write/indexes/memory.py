@@ -14,7 +14,8 @@ from skep_table.slices import read_slice
 from skep_table.table import HudiTable
 from skep_table.view import FileSlice
 from skep_table.write.candidates import CandidateFiles
-from skep_table.write.indexes.contract import FileNumbers, Index, KeyLookUp, LookedUp, positions, single
+from skep_table.write.indexes.contract import FileNumbers, Index, KeyLookUp, LookedUp, positions
+from skep_table.write.keyed import single
 from skep_table.write.tags import NEW_KEY
 
 # table → (partition path, file id) → the files of the slice, and its keys

@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 
 from skep_table.schema.types import FILE_NAME, PARTITION_PATH, RECORD_KEY
 from skep_table.write.candidates import CandidateFiles
-from skep_table.write.indexes.contract import KeyLookUp, LookedUp, positions, single
-from skep_table.write.keyed import partition_codes, rows_by
+from skep_table.write.indexes.contract import KeyLookUp, LookedUp, positions
+from skep_table.write.keyed import partition_codes, rows_by, single
 from skep_table.write.tags import MISSING_GROUP, NEW_KEY
 
 
