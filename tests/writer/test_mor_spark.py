@@ -60,6 +60,21 @@ def test_every_operation(spark: Any, make_table: Make) -> None:
     assert found(table) == found(table, query="read_optimized") == expected
 
 
+def test_partial_updates_and_positions(spark: Any, make_table: Make) -> None:
+    table = make_table(SCHEMA, type=TableType.MERGE_ON_READ, version=9)
+    writer = SparkWriter(table, spark)
+    writer.bulk_insert(numbers(spark, 0, 50, 1))
+    writer.delete(numbers(spark, 0, 5, 1).select("id", "part"))
+    result = writer.upsert(numbers(spark, 0, 60, 2).drop("v"), partial=True)
+    assert sum(stat.is_log for stat in result.metadata.stats) == 5
+    expected = {f"k{at}": "1" if 5 <= at < 50 else None for at in range(60)}
+    assert found(table) == found(table, options={"hoodie.merge.use.record.positions": "true"}) == expected
+    frame = to_spark(table.reload(), ReadRequest(), spark)
+    assert {row.id: (row.ts, row.v) for row in frame.select("id", "ts", "v").collect()} == {
+        key: (2, value) for key, value in expected.items()
+    }
+
+
 class DyingStorage(LocalStorage):
     """The first log file is opened and then its process dies; a flag on disk records that it did."""
 
