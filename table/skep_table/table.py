@@ -24,7 +24,7 @@ from skep_table.timeline.half_moved import refuse_half_moved
 from skep_table.timeline.instant import Action, Instant, State
 from skep_table.timeline.layout import TimelineLayout
 from skep_table.timeline.metadata import BaseFilesWritten, CommitMetadata
-from skep_table.timeline.timeline import Timeline, load_timeline
+from skep_table.timeline.timeline import Archive, Timeline, load_timeline
 from skep_table.view import FileView, Listing, StorageListing, StorageListings
 
 if TYPE_CHECKING:  # what looking at the timeline alone does not need is imported where it is used
@@ -120,7 +120,7 @@ class HudiTable:
 
         The settings are read again unless the listing of the timeline shows that their file is the same.
         """
-        timeline = _timeline(self.storage, self.config)
+        timeline = _timeline(self.storage, self.config, self.timeline.archive)
         files = timeline.files
         if files.properties is not None and files.properties == self._properties:
             refuse_half_moved(self.storage, timeline, self.config.name)
@@ -445,9 +445,9 @@ class _Cache(Generic[T]):
                 self._stats -= self._kept.popitem(last=False)[1][1]
 
 
-def _timeline(storage: Storage, config: TableConfig) -> Timeline:
+def _timeline(storage: Storage, config: TableConfig, known: Archive | None = None) -> Timeline:
     table_format = format_of(config)
-    archive = table_format.open_archive(storage, config)
+    archive = known.reopened() if known is not None else table_format.open_archive(storage, config)
     return load_timeline(storage, table_format.timeline_layout(config), config.timezone, archive)
 
 

@@ -20,7 +20,9 @@ def completed_since(began: HudiTable, now: HudiTable) -> tuple[Instant, ...]:
     ran = {i.requested_time for i in began.timeline.pending() if i.action in WRITE_ACTIONS}
     missing = {time for time in ran if now.timeline.is_archived(time) and not now.timeline.contains(time)}
     if missing:
-        found += [i for i in now.timeline.archived() if i.requested_time in missing and i.action in DATA_ACTIONS]
+        found += [
+            i for i in now.timeline.archived(min(missing)) if i.requested_time in missing and i.action in DATA_ACTIONS
+        ]
     return tuple(found)
 
 

@@ -41,8 +41,7 @@ def roll_back_failed(table: HudiTable) -> HudiTable:
             roll_back(table, instant)
             delete_heartbeat(table.storage, instant.requested_time)
             table = table.reload()
-    if table.may_have_folder(_TEMPORARY):
-        _delete_stale_markers(table)
+    delete_stale_markers(table)
     for time in writers.expired() if writers is not None else ():
         if not table.timeline.pending().contains(time):
             delete_heartbeat(table.storage, time)
@@ -88,13 +87,13 @@ def _active_writers(table: HudiTable) -> ActiveWriters:
     return ActiveWriters(table.storage, HeartbeatLimits.of(table.options), table.context.clock)
 
 
-def _delete_stale_markers(table: HudiTable) -> None:
+def delete_stale_markers(table: HudiTable) -> None:
     """Deletes the marker folders of writers that died after their instant was completed or undone.
 
     A writer without the lock may have shown its instant after `table` was listed, and its markers after that: where a
     folder belongs to no instant of `table` and lies after its end, the timeline is listed again.
     """
-    marked = _marked_instants(table.storage)
+    marked = _marked_instants(table.storage) if table.may_have_folder(_TEMPORARY) else []
     last = table.timeline.last()
     if last is None or any(time.is_after(last.requested_time) for time in marked):
         table = table.reload() if marked else table

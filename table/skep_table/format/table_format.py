@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from skep_table.format.logs import LogNaming
 from skep_table.format.reading import ReadRules
@@ -23,6 +23,9 @@ from skep_table.timeline.archive import ArchivedLog
 from skep_table.timeline.layout import TimelineLayout, layout_1, layout_2
 from skep_table.timeline.lsm_archive import LsmArchive
 from skep_table.timeline.timeline import Archive
+
+if TYPE_CHECKING:
+    from skep_table.timeline.archive_writer import ArchiveSetting, ArchiveWriter
 
 
 class MergeSource(Enum):
@@ -54,6 +57,7 @@ class TableFormat:
     reads: ReadRules
     _layout: Callable[[TableConfig], TimelineLayout]
     _archive: Callable[[Storage, str], Archive]
+    _archive_writer: Callable[[ArchiveSetting], ArchiveWriter]
 
     def __reduce__(self) -> tuple[object, ...]:
         return format_of_version, (self.version,)
@@ -65,6 +69,22 @@ class TableFormat:
     def open_archive(self, storage: Storage, config: TableConfig) -> Archive:
         """The archived timeline. Nothing is read before it is used."""
         return self._archive(storage, self._layout(config).archive_folder)
+
+    def archive_writer(self, setting: ArchiveSetting) -> ArchiveWriter:
+        """What moves instants into the archive, for the holder of the table's lock."""
+        return self._archive_writer(setting)
+
+
+def _log_writer(setting: ArchiveSetting) -> ArchiveWriter:
+    from skep_table.timeline.archive_log_writer import LogWriter  # reading a timeline does not need it
+
+    return LogWriter(setting)
+
+
+def _history_writer(setting: ArchiveSetting) -> ArchiveWriter:
+    from skep_table.timeline.archive_writer import HistoryWriter
+
+    return HistoryWriter(setting)
 
 
 def _layout_1(config: TableConfig) -> TimelineLayout:
@@ -114,6 +134,7 @@ _VERSION_6: Final = TableFormat(
     reads=_READS_OF_0_15,
     _layout=_layout_1,
     _archive=ArchivedLog,
+    _archive_writer=_log_writer,
 )
 _VERSION_8: Final = TableFormat(
     version=8,
@@ -126,6 +147,7 @@ _VERSION_8: Final = TableFormat(
     reads=_READS_OF_1_0,
     _layout=_layout_2,
     _archive=LsmArchive,
+    _archive_writer=_history_writer,
 )
 _VERSION_9: Final = TableFormat(
     version=9,
@@ -138,6 +160,7 @@ _VERSION_9: Final = TableFormat(
     reads=_READS_OF_1_1,
     _layout=_layout_2,
     _archive=LsmArchive,
+    _archive_writer=_history_writer,
 )
 _FORMATS: Final[Mapping[int, TableFormat]] = {each.version: each for each in (_VERSION_6, _VERSION_8, _VERSION_9)}
 DEFAULT: Final = _VERSION_6

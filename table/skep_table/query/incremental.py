@@ -31,8 +31,10 @@ def instants_between(table: HudiTable, request: ReadRequest) -> tuple[Instant, .
     since, until = _range(table, request)
     time_of = table.format.reads.time_in_range
     instants = list(table.timeline.data().completed())
-    if since.is_before(min(map(time_of, instants), default=AFTER_ALL)):
-        instants += filter(_writes, table.timeline.archived())
+    earliest = min(map(time_of, instants), default=AFTER_ALL)
+    # Archived are those that were requested first. They may have completed after some that are active.
+    if table.format.reads.ranges_by_completion_time or since.is_before(earliest):
+        instants += filter(_writes, table.timeline.archived(since))
     chosen = (instant for instant in instants if _inside(time_of(instant), since, until))
     return tuple(sorted(chosen, key=lambda instant: instant.requested_time))
 

@@ -52,7 +52,9 @@ INCREMENTAL_CLEAN = option(
 )
 KEEP_MAX_COMMITS = option("hoodie.keep.max.commits", at_least(2), 30, "More commits than these start an archiving")
 KEEP_MIN_COMMITS = option("hoodie.keep.min.commits", at_least(1), 20, "Archiving leaves so many commits active")
-ARCHIVE_BATCH = option("hoodie.commits.archival.batch", at_least(1), 10, "Entries of one block of an archive file")
+ARCHIVE_BATCH = option(
+    "hoodie.commits.archival.batch", at_least(1), 10, "Version 6: entries of one block of an archive file"
+)
 AUTO_CLEAN = option("hoodie.clean.automatic", boolean, True, "Clean after a commit")
 ASYNC_CLEAN = option(
     "hoodie.clean.async", boolean, False, "Clean beside the writes that follow", "hoodie.clean.async.enabled"
@@ -63,6 +65,18 @@ CLEAN_COMMITS = option(
     1,
     "So many commits after a clean the next one is looked for",
     "hoodie.clean.trigger.max.commits",
+)
+HISTORY_BATCH = option(
+    "hoodie.timeline.compaction.batch.size",
+    at_least(2),
+    10,
+    "Versions 8 and 9: so many files of a level of the archive are merged into one of the next",
+)
+HISTORY_MANIFESTS = option(
+    "hoodie.timeline.manifest.retained.versions",
+    at_least(1),
+    3,
+    "Versions 8 and 9: so many last states of the archive stay for those that read it meanwhile",
 )
 AUTO_ARCHIVE = option("hoodie.archive.automatic", boolean, True, "Archive after a commit")
 ASYNC_ARCHIVE = option("hoodie.archive.async", boolean, False, "Archive beside the writes that follow")

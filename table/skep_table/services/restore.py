@@ -55,7 +55,8 @@ def plan_restore(table: HudiTable, savepoint: InstantTime) -> RestorePlan:
             found=savepoints[-1],
         )
     targets = list(reversed(timeline.of(*WRITE_ACTIONS).after(savepoint).instants))
-    archived = [i for i in timeline.archived() if i.requested_time.is_after(savepoint) and i.action in WRITE_ACTIONS]
+    later = (i for i in timeline.archived(savepoint) if i.requested_time.is_after(savepoint))
+    archived = [i for i in later if i.action in WRITE_ACTIONS]
     if archived:
         raise InputError(
             f"table {name}: {archived[0].requested_time} was written after the savepoint {savepoint} and is archived",

@@ -71,7 +71,7 @@ def newest_history(table: HudiTable, files: Sequence[tuple[InstantTime, str]]) -
             return path
     if not files:
         return None
-    archived = {instant.requested_time for instant in table.timeline.archived() if instant.is_completed}
+    archived = {instant.requested_time for instant in table.timeline.archived(files[0][0])}
     return next((path for time, path in reversed(files) if time in archived), None)
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from skep_table.errors import CorruptFileError, FormatError
-from skep_table.instant_time import CompletionTime, InstantTime
+from skep_table.instant_time import BEFORE_ALL, CompletionTime, InstantTime
 from skep_table.names import LogFileName
 from skep_table.storage import Storage
 from skep_table.timeline.codec import metadata_of_record
@@ -64,8 +64,15 @@ class ArchivedLog:
         self._storage = storage
         self._folder = folder
 
-    def instants(self) -> tuple[Instant, ...]:
-        return tuple(sorted(self._places, key=lambda instant: instant.sort_key))
+    def __reduce__(self) -> tuple[object, ...]:
+        return ArchivedLog, (self._storage, self._folder)
+
+    def reopened(self) -> ArchivedLog:
+        return ArchivedLog(self._storage, self._folder)
+
+    def instants(self, since: InstantTime = BEFORE_ALL) -> tuple[Instant, ...]:
+        found = (instant for instant in self._places if instant.requested_time.is_at_or_after(since))
+        return tuple(sorted(found, key=lambda instant: instant.sort_key))
 
     def completion_time_of(self, requested_time: InstantTime) -> CompletionTime | None:  # noqa: ARG002
         return None

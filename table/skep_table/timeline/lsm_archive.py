@@ -1,130 +1,224 @@
-"""The archived timeline of layout 2: a manifest and Parquet files, read on first use (format guide 3.2)."""
+"""The archived timeline of layout 2, read on first use: of each file only the columns and rows that are asked for.
+
+Times of instants are kept by file, contents of the row groups that were used last.
+"""
 
 from __future__ import annotations
 
-import functools
-import json
-import re
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterable, Iterator
+from typing import TYPE_CHECKING, Final, TypeVar
 
-from skep_table.errors import CorruptFileError, FormatError
-from skep_table.instant_time import CompletionTime, InstantTime
+from skep_table.errors import FormatError
+from skep_table.instant_time import AFTER_ALL, BEFORE_ALL, CompletionTime, InstantTime
 from skep_table.storage import Storage
 from skep_table.timeline.codec import decode_avro
 from skep_table.timeline.instant import DATA_ACTIONS, Action, Instant, State
+from skep_table.timeline.lsm_files import HistoryFile, Manifest, current_manifest
+from skep_table.timeline.lsm_rows import TIMES, damaged, groups_within, opened, read_rows, statistics_of
 from skep_table.timeline.metadata import CommitMetadata
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    import pyarrow.parquet as pq
 
     from skep_table.timeline.plans import Plan
 
-_FILE_NAME = re.compile(r"(\d+)_(\d+)_(\d)\.parquet")
-_MANIFEST: Final = "manifest_"
+T = TypeVar("T")
+_Key = tuple[InstantTime, Action]
+_KEPT_GROUPS: Final = 2
+_CODEC: Final = b"avro.codec"
+_UNCOMPRESSED: Final = b"avro.codec\x08null"
 
 
-@dataclass(frozen=True, slots=True)
-class _File:
-    path: str
-    first: InstantTime
-    last: InstantTime
+class _Known:
+    """What was read of files that a manifest lists: it never changes. Snapshots of a table share it, and threads."""
 
-    def may_hold(self, time: InstantTime) -> bool:
-        """Upgraded tables have files whose name states the last instant first (format guide 14.8)."""
-        low, high = sorted((self.first, self.last))
-        return time.is_at_or_after(low) and time.is_at_or_before(high)
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.times: dict[HistoryFile, dict[_Key, Instant]] = {}
+        self.footers: dict[HistoryFile, pq.FileMetaData] = {}
+        self.groups: OrderedDict[tuple[HistoryFile, int], pa.Table] = OrderedDict()
+
+    def forget_others(self, files: Collection[HistoryFile]) -> None:
+        """Keeps what belongs to these files."""
+        with self.lock:
+            self.times = {file: times for file, times in self.times.items() if file in files}
+            self.footers = {file: footer for file, footer in self.footers.items() if file in files}
+            self.groups = OrderedDict((key, rows) for key, rows in self.groups.items() if key[0] in files)
 
 
 class LsmArchive:
-    """Completed instants that were archived from the active timeline. Contents are read one by one."""
+    """Completed instants that were archived from the active timeline of layout 2, as of its first use.
 
-    def __init__(self, storage: Storage, folder: str) -> None:
+    Pickles without what it has read. Threads share it.
+    """
+
+    def __init__(self, storage: Storage, folder: str, known: _Known | None = None) -> None:
         self._storage = storage
         self._folder = folder
+        self._known = known or _Known()
+        self._manifest: Manifest | None = None
 
-    def instants(self) -> tuple[Instant, ...]:
-        return self._instants
+    def __reduce__(self) -> tuple[object, ...]:
+        return LsmArchive, (self._storage, self._folder)
 
-    def holding(self, text: str) -> tuple[Instant, ...]:  # noqa: ARG002
-        return self._instants
+    def reopened(self) -> LsmArchive:
+        """The archive as it is now."""
+        return LsmArchive(self._storage, self._folder, self._known)
+
+    def instants(self, since: InstantTime = BEFORE_ALL) -> tuple[Instant, ...]:
+        """Completed instants whose later time is `since` or after, oldest first."""
+        return self._looking(lambda: _in_order(each for file in self._files for each in self._since(file, since)))
+
+    def holding(self, text: str) -> tuple[Instant, ...]:
+        """Instants whose content contains `text`, or is compressed, oldest first."""
+        return self._looking(lambda: _in_order(each for file in self._files for each in self._with(file, text)))
 
     def completion_time_of(self, requested_time: InstantTime) -> CompletionTime | None:
-        return self._completion_times.get(requested_time)
+        """When a write completed. Opens the files in whose range its request lies, others only where these lack it."""
+        return self._looking(lambda: self._completion(requested_time))
 
     def completed_content(self, instant: Instant) -> CommitMetadata | Plan | None:
         """The content of the instant's completed file; None where the history lacks the instant."""
-        for file in self._files:
-            if file.may_hold(instant.requested_time):
-                row = self._row(file, instant)
-                if row is not None:
-                    return _content(row, instant, f"{file.path}, instant {instant.requested_time}")
+        return self._looking(lambda: self._decoded(instant))
+
+    def _completion(self, time: InstantTime) -> CompletionTime | None:
+        for file in self._files_by(time):
+            times = self._times_of(file)
+            for action in DATA_ACTIONS:
+                if (time, action) in times:
+                    return times[time, action].completion_time
         return None
 
-    @functools.cached_property
-    def _files(self) -> tuple[_File, ...]:
-        path = self._manifest()
-        if path is None:
+    def _decoded(self, instant: Instant) -> CommitMetadata | Plan | None:
+        key = instant.requested_time, instant.action
+        for file in self._files_by(instant.requested_time):
+            if key in self._times_of(file):
+                data = self._content(file, key)
+                return _decode(data, instant, f"{self._path(file)}, instant {instant.requested_time}")
+        return None
+
+    # -- files ---------------------------------------------------------------------------------------------------------
+
+    @property
+    def _files(self) -> tuple[HistoryFile, ...]:
+        with self._known.lock:
+            if self._manifest is None:
+                self._manifest = current_manifest(self._storage, self._folder)
+                self._known.forget_others(self._manifest.files)
+            return self._manifest.files
+
+    def _files_by(self, time: InstantTime) -> Iterator[HistoryFile]:
+        """All files, those first whose range includes `time`: what an upgraded table's names state may be too narrow
+        after its files were merged (format guide 14.8)."""
+        files = self._files
+        yield from (file for file in files if file.may_hold(time))
+        yield from (file for file in files if not file.may_hold(time))
+
+    def _path(self, file: HistoryFile) -> str:
+        return f"{self._folder}/{file.name}"
+
+    def _looking(self, look: Callable[[], T]) -> T:
+        """What `look` finds. It looks again where an archiver has merged, and then deleted, files of the manifest."""
+        while True:
+            manifest = self._manifest
+            try:
+                return look()
+            except FileNotFoundError as error:
+                fresh = current_manifest(self._storage, self._folder)
+                if fresh == (manifest or self._manifest):
+                    raise damaged(self._folder, error) from error
+                self._manifest = fresh
+
+    # -- rows ----------------------------------------------------------------------------------------------------------
+
+    def _times_of(self, file: HistoryFile) -> dict[_Key, Instant]:
+        with self._known.lock:
+            if file not in self._known.times:
+                rows = read_rows(self._storage, self._path(file), TIMES)
+                found = {(each.requested_time, each.action): each for each in _instants(rows, self._path(file))}
+                self._known.times[file] = found
+            return self._known.times[file]
+
+    def _since(self, file: HistoryFile, since: InstantTime) -> Iterable[Instant]:
+        if not self._may_reach(file, since):
             return ()
-        try:
-            names = [entry["fileName"] for entry in json.loads(self._storage.read(path))["files"]]
-        except (ValueError, KeyError, TypeError) as error:
-            raise FormatError(f"{path} is not a manifest of the timeline's history: {error}", path=path) from error
-        found = []
-        for name in names:
-            match = _FILE_NAME.fullmatch(str(name))
-            if match is None:
-                raise FormatError(
-                    f"{path} names {name!r}", path=path, found=name, expected="<min>_<max>_<level>.parquet"
-                )
-            found.append(_File(f"{self._folder}/{name}", InstantTime(match[1]), InstantTime(match[2])))
-        return tuple(found)
+        return [each for each in self._times_of(file).values() if each.latest_time.is_at_or_after(since)]
 
-    def _manifest(self) -> str | None:
-        """The manifest that `_version_` names; where that is not readable, the manifest with the highest number."""
-        version = f"{self._folder}/_version_"
-        try:
-            path = f"{self._folder}/{_MANIFEST}{int(self._storage.read(version))}"
-            if self._storage.exists(path):
-                return path
-        except (FileNotFoundError, ValueError):
-            pass
-        names = [file.name for file in self._storage.list_prefix(self._folder) if file.name.startswith(_MANIFEST)]
-        numbers = [int(number) for name in names if (number := name[len(_MANIFEST) :]).isdecimal()]
-        return f"{self._folder}/{_MANIFEST}{max(numbers)}" if numbers else None
+    def _may_reach(self, file: HistoryFile, since: InstantTime) -> bool:
+        """Whether instants of a file may have completed at `since` or later, by its name and its statistics."""
+        if file.high.is_at_or_after(since) or file in self._known.times:
+            return True
+        footer = self._footer(file)
+        groups = range(footer.num_row_groups)
+        return any(_latest(footer, column, at).is_at_or_after(since) for column in TIMES[:2] for at in groups)
 
-    @functools.cached_property
-    def _instants(self) -> tuple[Instant, ...]:
-        found: dict[tuple[InstantTime, str], Instant] = {}
-        for file in self._files:
-            table = self._read(file, ["instantTime", "completionTime", "action"])
-            for time, completed, action in zip(*(column.to_pylist() for column in table.columns), strict=True):
-                requested = InstantTime.parse(time, path=file.path)
-                done = None if completed is None else CompletionTime.parse(completed, path=file.path)
-                found[requested, action] = Instant(requested, _action(action, file.path), State.COMPLETED, done)
-        return tuple(sorted(found.values(), key=lambda instant: instant.sort_key))
+    def _with(self, file: HistoryFile, text: str) -> Iterator[Instant]:
+        import pyarrow.compute as pc
 
-    @functools.cached_property
-    def _completion_times(self) -> dict[InstantTime, CompletionTime | None]:
-        writes = (instant for instant in self._instants if instant.action in DATA_ACTIONS)
-        return {instant.requested_time: instant.completion_time for instant in writes}
+        for number in range(self._footer(file).num_row_groups):
+            rows = self._read_group(file, number)
+            content = pc.fill_null(rows.column("metadata"), b"")
+            plain = pc.or_(pc.match_substring(content, _UNCOMPRESSED), pc.invert(pc.match_substring(content, _CODEC)))
+            wanted = pc.or_(pc.match_substring(content, text.encode()), pc.invert(plain))
+            yield from _instants(rows.filter(wanted), self._path(file))
 
-    def _row(self, file: _File, instant: Instant) -> dict[str, Any] | None:
-        columns = ["instantTime", "action", "metadata"]
-        rows = self._read(file, columns, [("instantTime", "==", instant.requested_time)]).to_pylist()
-        return next((row for row in rows if _action(row["action"], file.path) is instant.action), None)
+    def _content(self, file: HistoryFile, key: _Key) -> bytes:
+        import pyarrow.compute as pc
 
-    def _read(self, file: _File, columns: list[str], rows: list[tuple[str, str, str]] | None = None) -> pa.Table:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
+        for number in groups_within(self._footer(file), key[0], key[0]):
+            rows = self._group(file, number)
+            rows = rows.filter(pc.equal(rows.column(TIMES[0]), str(key[0])))
+            found = zip(rows.column("action").to_pylist(), rows.column("metadata").to_pylist(), strict=True)
+            for action, data in found:
+                if _action(action, self._path(file)) is key[1]:
+                    return data or b""
+        return b""
 
-        try:
-            with self._storage.open_input(file.path) as source:
-                return pq.read_table(source, columns=columns, filters=rows).select(columns)
-        except (pa.ArrowException, KeyError, FileNotFoundError) as error:
-            raise CorruptFileError(
-                f"{file.path} of the timeline's history can't be read: {error}", path=file.path
-            ) from error
+    def _footer(self, file: HistoryFile) -> pq.FileMetaData:
+        with self._known.lock:
+            if file not in self._known.footers:
+                with opened(self._storage, self._path(file)) as parquet:
+                    self._known.footers[file] = parquet.metadata
+            return self._known.footers[file]
+
+    def _group(self, file: HistoryFile, number: int) -> pa.Table:
+        """A row group. Those used last are kept, as instants are mostly looked up one after the other."""
+        key, groups = (file, number), self._known.groups
+        with self._known.lock:
+            if key not in groups:
+                groups[key] = self._read_group(file, number)
+                while len(groups) > _KEPT_GROUPS:
+                    groups.popitem(last=False)
+            groups.move_to_end(key)
+            return groups[key]
+
+    def _read_group(self, file: HistoryFile, number: int) -> pa.Table:
+        with opened(self._storage, self._path(file)) as parquet:
+            return parquet.read_row_group(number, columns=[*TIMES, "metadata"], use_threads=False)
+
+
+def _latest(footer: pq.FileMetaData, column: str, group: int) -> InstantTime:
+    """The latest time of a column in a row group; a bound after all where there are no statistics."""
+    statistics = statistics_of(footer, column, group)
+    return AFTER_ALL if statistics is None else InstantTime(statistics.max)
+
+
+def _in_order(instants: Iterable[Instant]) -> tuple[Instant, ...]:
+    """Each once: a crash between archiving and deleting leaves rows that are archived again."""
+    found = {(instant.requested_time, instant.action): instant for instant in instants}
+    return tuple(sorted(found.values(), key=lambda instant: instant.sort_key))
+
+
+def _instants(rows: pa.Table, path: str) -> Iterator[Instant]:
+    times, completions, actions = (rows.column(name).to_pylist() for name in TIMES)
+    known = {text: _action(text, path) for text in set(actions)}
+    for time, completed, action in zip(times, completions, actions, strict=True):
+        requested = InstantTime.parse(str(time), path=path)
+        done = None if completed is None else CompletionTime.parse(completed, path=path)
+        yield Instant(requested, known[action], State.COMPLETED, done)
 
 
 def _action(text: str, path: str) -> Action:
@@ -134,10 +228,11 @@ def _action(text: str, path: str) -> Action:
         raise FormatError(f"{path}: unknown action {text!r}", path=path, found=text) from error
 
 
-def _content(row: dict[str, Any], instant: Instant, path: str) -> CommitMetadata | Plan | None:
-    data = row["metadata"] or b""
+def _decode(data: bytes, instant: Instant, path: str) -> CommitMetadata | Plan | None:
     if instant.action in DATA_ACTIONS:
         return decode_avro(data, path)
+    if not data:
+        return None
     from skep_table.timeline.plans import PLAN_OF, decode_plan
 
     kind = PLAN_OF.get((instant.action, State.COMPLETED))

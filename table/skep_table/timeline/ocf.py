@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from skep_table.avro_schemas import schema_of
 from skep_table.errors import FormatError
+
+_MAGIC: Final = b"Obj\x01"
+_SYNC_BYTES: Final = 16
+"""Of the marker in the header, which also ends each block."""
 
 
 def read_record(data: bytes, path: str, members: Sequence[str] | None = None) -> dict[str, Any]:
@@ -39,6 +43,17 @@ def read_record(data: bytes, path: str, members: Sequence[str] | None = None) ->
             expected="one record",
         )
     return records[0]
+
+
+def check_whole(data: bytes, path: str) -> None:
+    """FormatError naming `path` for bytes that are neither empty nor an Avro file with its end; decodes nothing."""
+    if data and not (data.startswith(_MAGIC) and len(data) > _SYNC_BYTES and data.count(data[-_SYNC_BYTES:]) > 1):
+        raise FormatError(
+            f"{path} is not a whole Avro file",
+            path=path,
+            found=f"{len(data)} bytes",
+            expected="an Avro object container file",
+        )
 
 
 def write_record(record_name: str, release: str, record: Mapping[str, Any]) -> bytes:

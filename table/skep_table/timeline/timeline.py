@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from typing import Final, Protocol
 
-from skep_table.instant_time import CompletionTime, InstantTime
+from skep_table.instant_time import BEFORE_ALL, CompletionTime, InstantTime
 from skep_table.names import META_FOLDER
 from skep_table.storage import FileStatus, Storage
 from skep_table.table_config import TimelineZone
@@ -25,8 +25,12 @@ WRITE_ACTIONS: Final = DATA_ACTIONS | {Action.COMPACTION, Action.LOG_COMPACTION,
 class Archive(Protocol):
     """The archived part of a timeline, read on first use."""
 
-    def instants(self) -> tuple[Instant, ...]:
-        """Completed instants, oldest first."""
+    def instants(self, since: InstantTime = BEFORE_ALL) -> tuple[Instant, ...]:
+        """Completed instants whose later time is `since` or after, oldest first."""
+        ...
+
+    def reopened(self) -> Archive:
+        """The archive as it is now."""
         ...
 
     def completion_time_of(self, requested_time: InstantTime) -> CompletionTime | None:
@@ -206,12 +210,13 @@ class Timeline:
         known = self.archive.completion_time_of(time) if self.archive else None
         return known or CompletionTime(time)
 
-    def archived(self) -> tuple[Instant, ...]:
-        """Completed instants that are no longer in the active timeline, oldest first."""
+    def archived(self, since: InstantTime = BEFORE_ALL) -> tuple[Instant, ...]:
+        """Completed instants that are no longer in the active timeline, oldest first: those whose later time is `since`
+        or after."""
         if self.archive is None:
             return ()
         active = {(instant.requested_time, instant.action) for instant in self._active.instants}
-        return tuple(i for i in self.archive.instants() if (i.requested_time, i.action) not in active)
+        return tuple(i for i in self.archive.instants(since) if (i.requested_time, i.action) not in active)
 
     def archived_holding(self, text: str) -> tuple[Instant, ...]:
         """Archived instants whose content may contain `text`, oldest first; none that does is missing."""

@@ -94,7 +94,8 @@ def request_instant(
                     table.storage.delete(timeline.layout.path(instant))
             raise
         try:
-            timeline = load_timeline(table.storage, timeline.layout, table.config.timezone, timeline.archive)
+            archive = timeline.archive.reopened() if timeline.archive else None
+            timeline = load_timeline(table.storage, timeline.layout, table.config.timezone, archive)
         except BaseException:  # interrupts as well
             if created:
                 with contextlib.suppress(StorageError):

@@ -10,7 +10,7 @@ import pytest
 
 from skep_table.errors import FormatError
 from skep_table.format import format_of
-from skep_table.instant_time import CompletionTime, InstantTime
+from skep_table.instant_time import BEFORE_ALL, CompletionTime, InstantTime
 from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
 from skep_table.table_config import TableConfig, TimelineZone
@@ -120,7 +120,7 @@ def test_an_empty_timeline_has_nothing_committed() -> None:
 
 
 class FakeHistory:
-    def instants(self) -> tuple[Instant, ...]:
+    def instants(self, since: InstantTime = BEFORE_ALL) -> tuple[Instant, ...]:
         return (Instant(t(1), Action.COMMIT, State.COMPLETED, CompletionTime(t(2))),)
 
     def completion_time_of(self, requested_time: str) -> str | None:

@@ -1,0 +1,85 @@
+"""Writing the archive of layout 1: log files of Avro entries, one for each file of an instant (format guide 2.10)."""
+
+from __future__ import annotations
+
+import io
+import json
+import struct
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timezone
+from typing import Any, Final
+
+from skep_table.avro_schemas import schema_of
+from skep_table.errors import AlreadyExistsError
+from skep_table.instant_time import BEFORE_ALL
+from skep_table.logfile import BlockType, HeaderKey, format_block
+from skep_table.names import LogFileName
+from skep_table.storage import FileStatus
+from skep_table.timeline.archive_entry import archive_entry, keeps_content
+from skep_table.timeline.archive_writer import ArchiveSetting, InstantFiles
+from skep_table.timeline.instant import Instant
+from skep_table.timeline.timeline import format_instant_time
+
+_ENTRY: Final = "HoodieArchivedMetaEntry"
+_CONTENT_VERSION: Final = 3
+_ARCHIVE: Final = LogFileName("commits", BEFORE_ALL, 1, "1-0-1", extension="archive")
+
+
+class LogWriter:
+    """The archive of layout 1. Each call writes a file of its own; files are not merged."""
+
+    def __init__(self, setting: ArchiveSetting) -> None:
+        self._setting = setting
+
+    def add(self, instants: Sequence[InstantFiles]) -> str:
+        """A new file after all others, with the entries of all these files."""
+        content = self._content([entry for each in instants for entry in each.files])
+        self._setting.check()
+        return self._write(content)
+
+    def merge(self) -> None:
+        """Nothing: an entry that was archived again replaces the older one for readers."""
+
+    def _content(self, entries: Sequence[tuple[Instant, FileStatus]]) -> bytes:
+        """The bytes of an archive file: blocks of so many entries each."""
+        import fastavro
+
+        schema = schema_of(_ENTRY, self._setting.layout.release)
+        parsed = fastavro.parse_schema(schema)
+        headers = {HeaderKey.SCHEMA: json.dumps(schema)}
+
+        def encode(entry: tuple[Instant, FileStatus]) -> bytes:
+            out = io.BytesIO()
+            fastavro.schemaless_writer(out, parsed, self._record(*entry))
+            return out.getvalue()
+
+        records = self._setting.runner.map(encode, entries)
+        size = self._setting.block_entries
+        batches = (records[at : at + size] for at in range(0, len(records), size))
+        return b"".join(format_block(BlockType.AVRO_DATA, headers, b"".join(_framed(batch))) for batch in batches)
+
+    def _record(self, instant: Instant, file: FileStatus) -> dict[str, Any]:
+        layout, modified = self._setting.layout, datetime.fromtimestamp(file.modified_ms / 1000, timezone.utc)
+        data = self._setting.storage.read(file.path) if keeps_content(instant) else b""
+        return archive_entry(layout, instant, data, file.path, format_instant_time(modified, self._setting.zone))
+
+    def _write(self, content: bytes) -> str:
+        folder = self._setting.layout.archive_folder
+        names = [LogFileName.parse(file.name) for file in self._setting.storage.list_prefix(folder)]
+        version = max((name.version for name in names if name and name.extension == "archive"), default=0)
+        while True:
+            version += 1
+            name = LogFileName(_ARCHIVE.file_id, BEFORE_ALL, version, _ARCHIVE.write_token, extension="archive")
+            path = f"{folder}/{name}"
+            try:
+                self._setting.storage.create_exclusive(path, content)
+            except AlreadyExistsError:
+                continue
+            return path
+
+
+def _framed(records: Any) -> Iterator[bytes]:
+    yield struct.pack(">ii", _CONTENT_VERSION, len(records))
+    for record in records:
+        yield struct.pack(">i", len(record))
+        yield record
