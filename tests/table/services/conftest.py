@@ -105,14 +105,21 @@ def mor_maker(tmp_path: Path) -> Maker:
 @pytest.fixture
 def golden_copy(golden: Path, tmp_path: Path) -> Callable[[str], Maker]:
     """A copy of a table that Hudi 0.15.0 wrote."""
+    return lambda case: _copied(golden / "0.15.0" / case / "table", tmp_path / case)
 
-    def copy(case: str) -> Maker:
-        clock = Ticking()
-        clock.start = datetime(2030, 1, 1, tzinfo=timezone.utc)
-        shutil.copytree(golden / "0.15.0" / case / "table", tmp_path / case)
-        return Maker(tmp_path / case, clock)
 
-    return copy
+@pytest.fixture
+def golden_copy_of_version(golden: Path, tmp_path: Path, table_version: int) -> Callable[[str], Maker]:
+    """A copy of a table of the version at hand, written by the first Hudi release that has it."""
+    release = {6: "0.15.0", 8: "1.0.2", 9: "1.1.1"}[table_version]
+    return lambda case: _copied(golden / release / case / "table", tmp_path / case)
+
+
+def _copied(source: Path, folder: Path) -> Maker:
+    clock = Ticking()
+    clock.start = datetime(2030, 1, 1, tzinfo=timezone.utc)
+    shutil.copytree(source, folder)
+    return Maker(folder, clock)
 
 
 def _commit_tests() -> ModuleType:
