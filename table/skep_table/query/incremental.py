@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
+from typing import Final
 
 from skep_table.errors import InputError
 from skep_table.instant_time import AFTER_ALL, BEFORE_ALL, BEGINNING, InstantTime
@@ -24,6 +25,8 @@ from skep_table.timeline.instant import DATA_ACTIONS, Instant
 from skep_table.timeline.metadata import CommitMetadata
 from skep_table.view import FileSlice, FileView, FolderFilter
 from skep_table.view.instant_states import load_instant_states
+
+_WAY_OUT: Final = f"{FALL_BACK_TO_FULL_SCAN.key}=true answers an incremental query from the table as it is"
 
 
 def instants_between(table: HudiTable, request: ReadRequest) -> tuple[Instant, ...]:
@@ -61,14 +64,16 @@ def _archived_range(table: HudiTable, request: ReadRequest) -> tuple[InstantTime
 def check_known(table: HudiTable, instants: Sequence[Instant], request: ReadRequest) -> None:
     """InputError for files that commits of the range wrote which neither timeline nor archive has."""
     after, before = _archived_range(table, request)
-    if table.format.reads.ranges_by_completion_time or after.is_at_or_after(before):
+    if after.is_at_or_after(before):
         return
     known = {instant.requested_time for instant in instants}
+    if table.format.reads.ranges_by_completion_time:  # others may have completed after the range
+        known.update(each.requested_time for each in (*table.timeline, *table.timeline.archived(after)))
     unknown = _unknown_files(table, request, known, after, before)
     if unknown:
         raise InputError(
             f"the archive has no commit that wrote {unknown[0]}, within the range of the query; ask for a later range",
-            hint=f"{FALL_BACK_TO_FULL_SCAN.key}=true answers an incremental query from the table as it is",
+            hint=_WAY_OUT if not table.format.reads.ranges_by_completion_time else None,
             path=unknown[0],
             found=len(unknown),
         )
@@ -129,10 +134,13 @@ def view_of_changes(table: HudiTable, instants: Sequence[Instant], request: Read
     allows it, the view is that of the whole table now: rows that were changed since are missing from the result.
     InputError for commits that the timeline and the archive lack.
     """
-    fall_back = request.full_scan if request.full_scan is not None else table.format.reads.scans_fully_when_cleaned
+    rules = table.format.reads
+    if rules.ranges_by_completion_time:  # rows of unknown commits would be missing from a scan of the table, too
+        check_known(table, instants, request)
+    fall_back = request.full_scan if request.full_scan is not None else rules.scans_fully_when_cleaned
     if fall_back and _start_is_archived(table, instants, request):
         return table.view(metadata=request.metadata)
-    if not table.format.reads.ranges_by_completion_time and _start_is_archived(table, instants, request):
+    if not rules.ranges_by_completion_time and _start_is_archived(table, instants, request):
         if request.until is None and _has_archived(table, instants, request):
             return table.view(metadata=request.metadata)  # the range ends now: no row was changed after it
         check_known(table, instants, request)
@@ -181,7 +189,7 @@ def check_not_cleaned_away(table: HudiTable, slices: Sequence[FileSlice], reques
             if missing is not None:
                 raise InputError(
                     f"the cleaner has removed {missing}, which the query needs; ask for a later range",
-                    hint=f"{FALL_BACK_TO_FULL_SCAN.key}=true answers from the table as it is",
+                    hint=_WAY_OUT,
                     path=missing,
                 )
 
