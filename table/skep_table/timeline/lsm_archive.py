@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from skep_table.errors import FormatError
@@ -16,7 +16,7 @@ from skep_table.storage import Storage
 from skep_table.timeline.codec import decode_avro
 from skep_table.timeline.instant import DATA_ACTIONS, Action, Instant, State
 from skep_table.timeline.lsm_files import HistoryFile, Manifest, current_manifest
-from skep_table.timeline.lsm_rows import TIMES, damaged, groups_within, opened, read_rows, statistics_of
+from skep_table.timeline.lsm_rows import TIMES, damaged, groups_within, opened, statistics_of
 from skep_table.timeline.metadata import CommitMetadata
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _Key = tuple[InstantTime, Action]
+_Times = dict[_Key, Instant]
 _KEPT_GROUPS: Final = 2
 _CODEC: Final = b"avro.codec"
 _UNCOMPRESSED: Final = b"avro.codec\x08null"
@@ -37,14 +38,14 @@ class _Known:
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
-        self.times: dict[HistoryFile, dict[_Key, Instant]] = {}
+        self.times: dict[tuple[HistoryFile, int], _Times] = {}
         self.footers: dict[HistoryFile, pq.FileMetaData] = {}
         self.groups: OrderedDict[tuple[HistoryFile, int], pa.Table] = OrderedDict()
 
     def forget_others(self, files: Collection[HistoryFile]) -> None:
         """Keeps what belongs to these files."""
         with self.lock:
-            self.times = {file: times for file, times in self.times.items() if file in files}
+            self.times = {key: times for key, times in self.times.items() if key[0] in files}
             self.footers = {file: footer for file, footer in self.footers.items() if file in files}
             self.groups = OrderedDict((key, rows) for key, rows in self.groups.items() if key[0] in files)
 
@@ -85,8 +86,8 @@ class LsmArchive:
         return self._looking(lambda: self._decoded(instant))
 
     def _completion(self, time: InstantTime) -> CompletionTime | None:
-        for file in self._files_by(time):
-            times = self._times_of(file)
+        for file, group in self._groups_by(time):
+            (times,) = self._times_of(file, [group])
             for action in DATA_ACTIONS:
                 if (time, action) in times:
                     return times[time, action].completion_time
@@ -94,9 +95,9 @@ class LsmArchive:
 
     def _decoded(self, instant: Instant) -> CommitMetadata | Plan | None:
         key = instant.requested_time, instant.action
-        for file in self._files_by(instant.requested_time):
-            if key in self._times_of(file):
-                data = self._content(file, key)
+        for file, group in self._groups_by(instant.requested_time):
+            if key in self._times_of(file, [group])[0]:
+                data = self._content(file, group, key)
                 return _decode(data, instant, f"{self._path(file)}, instant {instant.requested_time}")
         return None
 
@@ -117,6 +118,12 @@ class LsmArchive:
         yield from (file for file in files if file.may_hold(time))
         yield from (file for file in files if not file.may_hold(time))
 
+    def _groups_by(self, time: InstantTime) -> Iterator[tuple[HistoryFile, int]]:
+        """The row groups that may hold an instant, with their files."""
+        for file in self._files_by(time):
+            for group in groups_within(self._footer(file), time, time):
+                yield file, group
+
     def _path(self, file: HistoryFile) -> str:
         return f"{self._folder}/{file.name}"
 
@@ -134,26 +141,25 @@ class LsmArchive:
 
     # -- rows ----------------------------------------------------------------------------------------------------------
 
-    def _times_of(self, file: HistoryFile) -> dict[_Key, Instant]:
+    def _times_of(self, file: HistoryFile, groups: Sequence[int]) -> list[_Times]:
+        """The instants of row groups. Those not read so far are, by opening the file once."""
+        known = self._known.times
         with self._known.lock:
-            if file not in self._known.times:
-                rows = read_rows(self._storage, self._path(file), TIMES)
-                found = {(each.requested_time, each.action): each for each in _instants(rows, self._path(file))}
-                self._known.times[file] = found
-            return self._known.times[file]
+            missing = [group for group in groups if (file, group) not in known]
+            if missing:
+                with opened(self._storage, self._path(file)) as parquet:
+                    for group in missing:
+                        rows = parquet.read_row_group(group, columns=list(TIMES), use_threads=False)
+                        found = _instants(rows, self._path(file))
+                        known[file, group] = {(each.requested_time, each.action): each for each in found}
+            return [known[file, group] for group in groups]
 
-    def _since(self, file: HistoryFile, since: InstantTime) -> Iterable[Instant]:
-        if not self._may_reach(file, since):
-            return ()
-        return [each for each in self._times_of(file).values() if each.latest_time.is_at_or_after(since)]
-
-    def _may_reach(self, file: HistoryFile, since: InstantTime) -> bool:
-        """Whether instants of a file may have completed at `since` or later, by its name and its statistics."""
-        if file.high.is_at_or_after(since) or file in self._known.times:
-            return True
+    def _since(self, file: HistoryFile, since: InstantTime) -> Iterator[Instant]:
+        """By the statistics of both times: a write may have been requested long before it completed."""
         footer = self._footer(file)
-        groups = range(footer.num_row_groups)
-        return any(_latest(footer, column, at).is_at_or_after(since) for column in TIMES[:2] for at in groups)
+        groups = [at for at in range(footer.num_row_groups) if max(_latest(footer, at)).is_at_or_after(since)]
+        for times in self._times_of(file, groups):
+            yield from (each for each in times.values() if each.latest_time.is_at_or_after(since))
 
     def _with(self, file: HistoryFile, text: str) -> Iterator[Instant]:
         import pyarrow.compute as pc
@@ -165,17 +171,13 @@ class LsmArchive:
             wanted = pc.or_(pc.match_substring(content, text.encode()), pc.invert(plain))
             yield from _instants(rows.filter(wanted), self._path(file))
 
-    def _content(self, file: HistoryFile, key: _Key) -> bytes:
+    def _content(self, file: HistoryFile, group: int, key: _Key) -> bytes:
         import pyarrow.compute as pc
 
-        for number in groups_within(self._footer(file), key[0], key[0]):
-            rows = self._group(file, number)
-            rows = rows.filter(pc.equal(rows.column(TIMES[0]), str(key[0])))
-            found = zip(rows.column("action").to_pylist(), rows.column("metadata").to_pylist(), strict=True)
-            for action, data in found:
-                if _action(action, self._path(file)) is key[1]:
-                    return data or b""
-        return b""
+        rows = self._group(file, group)
+        rows = rows.filter(pc.equal(rows.column(TIMES[0]), str(key[0])))
+        found = zip(rows.column("action").to_pylist(), rows.column("metadata").to_pylist(), strict=True)
+        return next((data or b"" for action, data in found if _action(action, self._path(file)) is key[1]), b"")
 
     def _footer(self, file: HistoryFile) -> pq.FileMetaData:
         with self._known.lock:
@@ -200,10 +202,10 @@ class LsmArchive:
             return parquet.read_row_group(number, columns=[*TIMES, "metadata"], use_threads=False)
 
 
-def _latest(footer: pq.FileMetaData, column: str, group: int) -> InstantTime:
-    """The latest time of a column in a row group; a bound after all where there are no statistics."""
-    statistics = statistics_of(footer, column, group)
-    return AFTER_ALL if statistics is None else InstantTime(statistics.max)
+def _latest(footer: pq.FileMetaData, group: int) -> list[InstantTime]:
+    """The latest requested and the latest completion time in a row group; a bound after all where it is not stated."""
+    found = [statistics_of(footer, column, group) for column in TIMES[:2]]
+    return [AFTER_ALL if statistics is None else InstantTime(statistics.max) for statistics in found]
 
 
 def _in_order(instants: Iterable[Instant]) -> tuple[Instant, ...]:

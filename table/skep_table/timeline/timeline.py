@@ -91,7 +91,9 @@ class Timeline:
         active: Timeline | None = None,
         files: TimelineFiles = _NO_FILES,
     ) -> None:
-        self.instants = tuple(sorted(instants, key=lambda instant: instant.sort_key))
+        # A part of a timeline is in its order.
+        ordered = instants if active is not None else sorted(instants, key=lambda instant: instant.sort_key)
+        self.instants = tuple(ordered)
         self.layout = layout
         self.archive = archive
         self._active = active or self
