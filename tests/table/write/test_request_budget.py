@@ -56,7 +56,7 @@ def test_an_upsert_of_one_row_by_path(
     assert (result.updated, result.partitions) == (1, ("p7",))
     counts = s3_requests.counts()
     assert counts["HEAD"] == 0, s3_requests
-    # Where the timeline has its own folder, `.hoodie` is listed by itself, and the timeline once more at the completion.
+    # Where the timeline has its own folder, `.hoodie` is listed by itself, and the timeline again at the completion.
     total, listings = (22, 7) if table_version == 6 else (24, 9)
     assert counts.total() <= total, s3_requests
     most = {"GET": 6, "LIST": listings, "PUT": 7, "POST": 2}
