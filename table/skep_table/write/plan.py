@@ -13,7 +13,7 @@ from skep_table.errors import KeyFieldError, OptionError
 from skep_table.keys import KeyGenerator
 from skep_table.keys.dropped import DroppedColumns
 from skep_table.keys.stored import StoredKeys, generator_as_stored
-from skep_table.logfile.options import LogFileOptions
+from skep_table.logfile.options import POSITIONS, LogFileOptions
 from skep_table.merge import MergeRule
 from skep_table.options import Option, Options
 from skep_table.schema.exact import LOSSY, Casts
@@ -129,7 +129,7 @@ class WritePlan:
             auto_keys=not self.keyer.generator.record_fields,
             arrangement=self.arrangement,
             keeps_equal_keys=self.options.value(ALLOW_DUPLICATE_INSERTS),
-            logs=LogFileOptions.of(self.options),
+            logs=self._logs,
             partition_fields=self.keyer.generator.partition_fields,
             keys=StoredKeys.of(table.config, self.in_files) if self.keyer.generator.record_fields else None,
             dropped=DroppedColumns.of(table.config),
@@ -137,6 +137,13 @@ class WritePlan:
             on_written=self.index.on_written if self.index.keeps_keys else None,
             partial=self._partial_of(table),
         )
+
+    @property
+    def _logs(self) -> LogFileOptions:
+        """An index that computes file groups reads no base file: unless asked for, no positions are looked up there."""
+        given = LogFileOptions.of(self.options)
+        unread = not self.index.finds_keys and not self.options.is_set(POSITIONS)
+        return replace(given, positions=False) if unread else given
 
     def _partial_of(self, table: HudiTable) -> PartialUpdate | None:
         if self.partial is None or self.partial.table is None:

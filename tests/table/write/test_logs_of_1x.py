@@ -190,7 +190,11 @@ def test_positions_are_an_option_of_newer_versions(make: Make, version: int) -> 
 
 def test_no_positions_where_a_row_is_not_in_the_base_file(make: Make) -> None:
     table = make()
-    settings = {"index__type": "BUCKET", "bucket__index__num__buckets": "1"}
+    settings = {
+        "index__type": "BUCKET",
+        "bucket__index__num__buckets": "1",
+        "write__record__positions": "true",
+    }
     writer(table, **settings).upsert(rows("ab"))
     compact(options(table, compact__inline__max__delta__commits="1", **settings))
     (block,) = blocks(table, writer(table, **settings).upsert(rows("bnew", 2)))
@@ -287,3 +291,13 @@ def test_positions_that_do_not_fit_are_an_error(make: Make, positions: list[int]
         by_position(table)
     assert error.value.fields["path"] == stat.path
     assert found(table) == {"a": 2, "b": 2, "c": 1}
+
+
+@pytest.mark.parametrize(("given", "named"), [({}, False), ({"write__record__positions": "true"}, True)])
+def test_a_bucket_index_looks_up_no_positions_unless_it_is_asked_for(
+    make: Make, given: dict[str, str], named: bool
+) -> None:
+    table, bucket = make(), {"index__type": "BUCKET", "bucket__index__num__buckets": "1"}
+    writer(table, **bucket).insert(rows("ab"))
+    (block,) = blocks(table, writer(table, **bucket, **given).upsert(rows("a", 2)))
+    assert (HeaderKey.RECORD_POSITIONS in block.headers) is named
