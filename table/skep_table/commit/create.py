@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 
 from skep_table.context import TableContext
-from skep_table.errors import KeyFieldError, OptionError
+from skep_table.errors import AlreadyExistsError, KeyFieldError, OptionError
 from skep_table.format import DEFAULT, format_of, format_of_version
 from skep_table.keys.generator import KeyGenerator, KeyGeneratorType, infer_key_generator, parse_key_generator
 from skep_table.keys.own import has_own
@@ -77,7 +78,10 @@ def create_table(storage: Storage, spec: TableSpec, options: Mapping[str, object
 
     TableExistsError when the folder holds a table; InputError when `spec` is inconsistent.
     """
-    create_table_config(storage, table_config(spec))
+    config = create_table_config(storage, table_config(spec))
+    if (path := format_of(config).timeline_layout(config).placeholder) is not None:
+        with contextlib.suppress(AlreadyExistsError):  # of a creator that died
+            storage.create_exclusive(path, b"")
     return HudiTable.open(storage, options)
 
 

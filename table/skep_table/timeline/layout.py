@@ -78,13 +78,15 @@ class TimelineLayout:
     """One layout (Hudi: TimelineLayout). Folders are relative to the table's base path.
 
     `release` is the Hudi release whose Avro records are written. `has_completion_times`: the name of a completed file
-    states when the instant completed.
+    states when the instant completed. `placeholder`: a file that keeps the folders there while they hold no instant,
+    since Hudi lists them without asking whether they are; names like this one are no instants to it.
     """
 
     folder: str
     archive_folder: str
     release: str
     has_completion_times: bool
+    placeholder: str | None
     codec: CommitCodec
     _action_of: Mapping[str, _Suffixed]
     _suffix_of: Mapping[_Suffixed, str]
@@ -150,6 +152,7 @@ def layout_1(archive: str = "archived") -> TimelineLayout:
         archive_folder=f"{META_FOLDER}/{archive}",
         release="0.15.0",
         has_completion_times=False,
+        placeholder=None,
         codec=_JSON,
         _action_of=_SUFFIXES_1,
         _suffix_of={action: suffix for suffix, action in _SUFFIXES_1.items()},
@@ -163,6 +166,7 @@ def layout_2(timeline: str = "timeline", history: str = "history") -> TimelineLa
         archive_folder=f"{META_FOLDER}/{timeline}/{history}",
         release="1.0.2",
         has_completion_times=True,
+        placeholder=f"{META_FOLDER}/{timeline}/{history}/.keep",
         codec=_AVRO,
         _action_of=_SUFFIXES_2,
         _suffix_of={action: suffix for suffix, action in _SUFFIXES_2.items()},

@@ -1,0 +1,46 @@
+"""What a new table's folder holds before its first commit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from skep_table.commit.create import TableSpec, create_table
+from skep_table.errors import TableExistsError
+from skep_table.storage import LocalStorage
+
+SPEC = TableSpec(name="t", schema=pa.schema([("id", pa.int64())]), record_key=("id",))
+
+
+def files(path: Path) -> list[str]:
+    return sorted(str(file.relative_to(path)) for file in path.rglob("*") if file.is_file())
+
+
+@pytest.mark.parametrize(
+    ("table_version", "expected"),
+    [
+        (6, [".hoodie/hoodie.properties"]),
+        (8, [".hoodie/hoodie.properties", ".hoodie/timeline/history/.keep"]),
+        (9, [".hoodie/hoodie.properties", ".hoodie/timeline/history/.keep"]),
+    ],
+    indirect=["table_version"],
+)
+def test_the_folders_that_hudi_lists_are_there(tmp_path: Path, expected: list[str]) -> None:
+    """Hudi 1.x fails to open a table without the folder of its timeline."""
+    spec = TableSpec(name="t", schema=SPEC.schema, record_key=("id",))
+    table = create_table(LocalStorage(str(tmp_path)), spec)
+    assert files(tmp_path) == expected
+    assert table.timeline.instants == ()
+    assert list(table.timeline.archived()) == []
+    with pytest.raises(TableExistsError):
+        create_table(LocalStorage(str(tmp_path)), spec)
+    assert files(tmp_path) == expected
+
+
+def test_a_creation_that_died_is_made_again(tmp_path: Path) -> None:
+    spec = TableSpec(name="t", schema=SPEC.schema, record_key=("id",), version=9)
+    create_table(LocalStorage(str(tmp_path)), spec)
+    (tmp_path / ".hoodie/hoodie.properties").unlink()
+    assert create_table(LocalStorage(str(tmp_path)), spec).config.version == 9
