@@ -91,6 +91,7 @@ def _stat(
     return replace(
         written,
         prev_commit="null" if slice_.base_file is None else slice_.base_instant,
+        prev_base_file=None if slice_.base_file is None else str(slice_.base_file.name),
         total_log_records=counts.entries,
         total_log_files_compacted=len(slice_.log_files),
         total_log_size_compacted=int(metrics.get("TOTAL_LOG_FILES_SIZE", 0)),

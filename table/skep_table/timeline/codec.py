@@ -131,7 +131,8 @@ def encode_avro(metadata: CommitMetadata, release: str) -> bytes:
     HoodieCommitMetadata."""
     replaces = metadata.partition_to_replace_file_ids is not None
     kind = "HoodieReplaceCommitMetadata" if replaces else "HoodieCommitMetadata"
-    return write_record(kind, release, commit_record(metadata))
+    # the schema's default is 1; Hudi's own files have null here
+    return write_record(kind, release, {**commit_record(metadata), "version": None})
 
 
 def commit_record(metadata: CommitMetadata) -> dict[str, Any]:

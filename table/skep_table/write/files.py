@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -202,6 +203,7 @@ class BaseFiles:
             path=file.path,
             partition_path=self._partition,
             prev_commit=base.base_instant if base else "null",
+            prev_base_file=posixpath.basename(base.path) if base and base.path else None,
             num_writes=file.rows,
             num_deletes=num_deletes,
             num_update_writes=num_update_writes,
