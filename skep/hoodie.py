@@ -101,7 +101,7 @@ def create_at(path: str | os.PathLike[str], schema: SchemaLike, options: Mapping
     given.check()
     storage = open_storage(path, given)
     name = given.value(TABLE_NAME) or storage.root.rstrip("/").rpartition("/")[2]
-    made = table_spec(name, schema, drop_untyped=given.value(DROP_UNTYPED), **spec)
+    made = table_spec(name, schema, options=given, **spec)
     check_settings(table_config(made), storage.root, given)
     hudi = create_table(storage, made, given).with_context(events=Events())
     return Table(hudi, _services(hudi))

@@ -35,7 +35,6 @@ from skep_table.lock import GuardedLock, Lock
 from skep_table.names import META_FOLDER
 from skep_table.options import Options
 from skep_table.query.options import QueryType
-from skep_table.schema.untyped import DROP_UNTYPED
 from skep_table.storage import open_storage
 from skep_table.table import HudiTable
 from skep_table.write.settings import check_settings
@@ -211,6 +210,7 @@ class Lake:
         type: str | None = None,
         location: str | None = None,
         hive_style: bool | None = None,
+        table_version: int | None = None,
         if_not_exists: bool = False,
         properties: Mapping[str, str] | None = None,
     ) -> Table:
@@ -219,9 +219,10 @@ class Lake:
         `schema` is an Arrow, Spark or Avro schema, or a frame as an example. `key` names the columns that identify a
         row; of two rows with one key the one with the greater `ordering` value wins, without it the last one written.
         Of several `ordering` columns (table version 9) the first that differs decides.
-        `partition_by` names the columns whose values make the folders; `type` is cow (the default) or mor. With
+        `partition_by` names the columns whose values make the folders; `type` is cow (the default) or mor, and
+        `table_version` Hudi's table version, 6 (the default), 8 or 9 (docs/versions.md). With
         `if_not_exists` a table that is there is taken as it is; TableMismatchError when it has another key, ordering,
-        partitioning, type or location than the one described. Nothing is left behind when this fails.
+        partitioning, type, version or location than the one described. Nothing is left behind when this fails.
         """
         self._ensure_open()
         full = TableName.parse(name, self.database)
@@ -231,6 +232,7 @@ class Lake:
             "partition_by": partition_by,
             "type": type,
             "hive_style": hive_style,
+            "table_version": table_version,
             "properties": properties,
         }
         entry = self.metastore.find_table(full.database, full.name)
@@ -247,8 +249,7 @@ class Lake:
                 )
             check_same(found.hudi, **described)
             return found
-        drop_untyped = self.options.value(DROP_UNTYPED)
-        spec = table_spec(full.name, schema, database=full.database, drop_untyped=drop_untyped, **described)
+        spec = table_spec(full.name, schema, database=full.database, options=self.options, **described)
         storage = open_storage(location or self._default_location(full), self.options)
         check_settings(table_config(spec), storage.root, self.options)
         hudi = create_table(storage, spec, self.options)

@@ -9,10 +9,18 @@ from skep.schemas import SchemaLike, schema_of
 from skep_table.commit.create import TableSpec
 from skep_table.errors import InputError, TableMismatchError
 from skep_table.options import REGISTRY, Options
+from skep_table.schema.untyped import DROP_UNTYPED
 from skep_table.table import HudiTable
 from skep_table.table_config import TableType
 from skep_table.write.merge_options import ORDERING, with_merging
-from skep_table.write.settings import HIVE_STYLE, PARTITION_FIELDS, RECORD_KEY, TABLE_TYPE, check_settings
+from skep_table.write.settings import (
+    HIVE_STYLE,
+    PARTITION_FIELDS,
+    RECORD_KEY,
+    TABLE_TYPE,
+    TABLE_VERSION,
+    check_settings,
+)
 
 Text = str | Sequence[str]
 _TYPES: Final = {"cow": TableType.COPY_ON_WRITE, "mor": TableType.MERGE_ON_READ}
@@ -35,10 +43,18 @@ def table_spec(
     partition_by: Text = (),
     type: str | None = None,
     hive_style: bool | None = None,
+    table_version: int | None = None,
     properties: Mapping[str, str] | None = None,
-    drop_untyped: bool = False,
+    options: Options | None = None,
 ) -> TableSpec:
-    """The settings of a new table. InputError for a type that is neither cow nor mor, and for an unreadable schema."""
+    """The settings of a new table. InputError for a type that is neither cow nor mor, and for an unreadable schema.
+
+    Where neither `table_version` nor the properties name a version, `options` decide; they also decide about columns
+    without a type.
+    """
+    options = options or Options()
+    version = _given_version(table_version, properties)
+    drop_untyped = options.value(DROP_UNTYPED)
     spec = TableSpec(
         name=name,
         database=database,
@@ -48,7 +64,8 @@ def table_spec(
         ordering=texts(ordering or ()),
         type=_table_type(type or "cow"),
         hive_style=bool(hive_style),
-        properties=dict(properties or {}),
+        version=options.value(TABLE_VERSION) if version is None else version,
+        properties={key: text for key, text in (properties or {}).items() if REGISTRY.find(key) is not TABLE_VERSION},
     )
     return with_merging(spec, Options(properties))
 
@@ -61,6 +78,7 @@ def check_same(
     partition_by: Text = (),
     type: str | None = None,
     hive_style: bool | None = None,
+    table_version: int | None = None,
     properties: Mapping[str, str] | None = None,
 ) -> None:
     """TableMismatchError when an existing table differs from the description. What is not given may be anything."""
@@ -76,6 +94,15 @@ def check_same(
     if hive_style is not None:
         given[HIVE_STYLE.key] = hive_style
     config, root = table.config, table.storage.root
+    wanted, found = _given_version(table_version, properties), config.version
+    if wanted not in (None, found):
+        raise TableMismatchError(
+            f"the table at {root} has version {found}, not {wanted}",
+            hint="leave out table_version to use the table as it is",
+            option="table_version",
+            found=found,
+            expected=wanted,
+        )
     check_settings(config, root, Options(given), _ARGUMENTS)
     for name, value in (properties or {}).items():
         if REGISTRY.find(name) is None and config.raw.get(name) != value:
@@ -85,6 +112,23 @@ def check_same(
                 found=config.raw.get(name),
                 expected=value,
             )
+
+
+def _given_version(argument: int | None, properties: Mapping[str, str] | None) -> int | None:
+    """The table version that the caller asks for. InputError where argument and properties name two."""
+    named = Options(properties or {})
+    stated = named.value(TABLE_VERSION) if named.is_set(TABLE_VERSION) else None
+    if argument is None:
+        return stated
+    found: int = Options({TABLE_VERSION.key: argument}).value(TABLE_VERSION)
+    if stated not in (None, found):
+        raise InputError(
+            f"table_version is {found} and {TABLE_VERSION.key} among the properties is {stated}",
+            option="table_version",
+            found=found,
+            expected=stated,
+        )
+    return found
 
 
 def _table_type(text: str) -> TableType:

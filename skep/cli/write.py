@@ -81,6 +81,9 @@ def write(
     hive_style: Annotated[
         bool | None, typer.Option(help="Of a new table: folders named column=value.", show_default=False)
     ] = None,
+    table_version: Annotated[
+        int | None, typer.Option(metavar="6|8|9", help="Of a new table: Hudi's table version.  [default: 6]")
+    ] = None,
     format: Annotated[
         Format | None, typer.Option("--format", case_sensitive=False, help="Of the files, whatever their endings.")
     ] = None,
@@ -114,6 +117,7 @@ def write(
             "partition_by": _split(partition_by or ""),
             "type": kind,
             "hive_style": hive_style,
+            "table_version": table_version,
         }
         inputs = inputs_of(files, format.value if format else None)
         given_types = schema_text(schema) if schema is not None else None

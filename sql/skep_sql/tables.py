@@ -34,13 +34,14 @@ _ORDERING: Final = (
     "hoodie.datasource.write.precombine.field",
 )
 _TYPE: Final = ("type", "hoodie.table.type", "hoodie.datasource.write.table.type")
+_VERSION: Final = ("hoodie.write.table.version", "hoodie.table.version")
 # Hudi's SQL names of merge settings.
 _MERGING: Final = {
     "payloadclass": PAYLOAD_OPTION,
     "recordmergemode": MODE_OPTION,
     "recordmergestrategyid": STRATEGY_OPTION,
 }
-_TAKEN: Final = (*_KEY, *_ORDERING, *_TYPE, *_MERGING)
+_TAKEN: Final = (*_KEY, *_ORDERING, *_TYPE, *_VERSION, *_MERGING)
 _TYPES: Final = {"cow": "cow", "mor": "mor", "copy_on_write": "cow", "merge_on_read": "mor"}
 
 
@@ -75,6 +76,7 @@ def create_table(statement: CreateTable, scope: Scope, engine: Engine, settings:
     bound = bind(statement.query, scope) if statement.query is not None else None
     schema = _schema(statement, engine, bound)
     spec = _spec(statement, schema)
+    spec["table_version"] = spec["table_version"] or _version(settings.hoodie)
     target = catalog.create_table(name, schema, managed=location is None, location=location, **spec)
     try:
         _describe(catalog, name, statement)
@@ -149,7 +151,16 @@ def _described(statement: CreateTable) -> dict[str, Any]:
         "ordering": None if ordering is None else comma_list(ordering),
         "partition_by": statement.partition_by,
         "type": _TYPES[kind.lower()] if kind else None,
+        "table_version": _version(properties),
     }
+
+
+def _version(properties: Mapping[str, str]) -> int | None:
+    """InputError for a text that is no number; which versions there are is the catalog's matter."""
+    text = _property(properties, _VERSION)
+    if text is None or text.isdecimal():
+        return None if text is None else int(text)
+    raise InputError(f"{_VERSION[0]} must be a number, found {text!r}", option=_VERSION[0], found=text)
 
 
 def _spec(statement: CreateTable, schema: pa.Schema) -> dict[str, Any]:
@@ -210,6 +221,7 @@ def _create_like(statement: CreateTable, scope: Scope) -> None:
         "partition_by": config.partition_fields,
         "type": own["type"] or ("mor" if config.is_mor else "cow"),
         "hive_style": config.hive_style,
+        "table_version": own["table_version"] or config.version,
         "properties": _hoodie_properties(statement),
     }
     catalog.create_table(

@@ -94,6 +94,18 @@ def test_a_folder_of_files_is_one_commit(run: Run, tmp_path: Path) -> None:
     assert table.hudi.config.is_mor
 
 
+def test_the_version_of_a_new_table_is_chosen(run: Run, tmp_path: Path) -> None:
+    as_parquet(tmp_path / "a.parquet")
+    make = ("write", tmp_path / "t", tmp_path / "a.parquet", "--key", "id", "--table-version")
+    run(*make, 9)
+    table = skep.open_table(tmp_path / "t")
+    assert table.hudi.config.version == 9
+    assert stored(tmp_path / "t") == ROWS.to_pylist()
+    assert "has version 9, not 8" in run(*make, 8, code=1).stderr
+    assert "one of 6, 8, 9" in run("write", tmp_path / "u", *make[2:], 7, code=2).stderr
+    assert not (tmp_path / "u").exists()
+
+
 def test_operations_and_options(run: Run, tmp_path: Path) -> None:
     as_parquet(tmp_path / "a.parquet")
     table = tmp_path / "t"

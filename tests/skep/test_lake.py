@@ -180,6 +180,18 @@ def test_a_spark_schema_serves_too(lake: Lake, orders: Orders, spark: Any) -> No
         ("orders", {"key": "id", "ordering": "nix"}, KeyFieldError, "nix"),
         ("orders", {"key": "id", "partition_by": "nix"}, KeyFieldError, "nix"),
         ("orders", {"key": "id", "type": "row"}, InputError, "unknown table type 'row'"),
+        (
+            "orders",
+            {"key": "id", "table_version": 7},
+            OptionError,
+            "'7' is not one of 6, 8, 9",
+        ),
+        (
+            "orders",
+            {"key": "id", "table_version": 8, "properties": {"hoodie.table.version": "9"}},
+            InputError,
+            "table_version is 8 .* among the properties is 9",
+        ),
     ],
 )
 def test_a_wrong_table_leaves_nothing_behind(
@@ -219,6 +231,26 @@ def test_a_table_is_made_once(lake: Lake, orders: Orders) -> None:
     assert rows(lake.create_table("orders", orders(), if_not_exists=True, location=again.path)) == {1: "first"}
 
 
+def test_the_version_of_a_new_table_is_chosen(lake: Lake, orders: Orders) -> None:
+    """By argument, by a property, or by the options of the lake; the argument and the property go before these."""
+    nine = lake.create_table("nine", orders(), **OF_ORDERS, table_version=9)
+    eight = lake.create_table("eight", orders(), **OF_ORDERS, properties={"hoodie.write.table.version": "8"})
+    assert [table.hudi.config.version for table in (nine, eight)] == [9, 8]
+    assert "hoodie.write.table.version" not in eight.hudi.config.raw
+    again = lake.create_table("nine", orders(), if_not_exists=True, **OF_ORDERS, table_version=9)
+    assert again.hudi.config.version == 9
+    options = {"hoodie.write.table.version": 9}
+    with skep.connect(lake.metastore.uri, warehouse=lake.warehouse, options=options) as later:
+        made = [
+            later.create_table("later", orders(), **OF_ORDERS),
+            later.create_table("six", orders(), **OF_ORDERS, table_version=6),
+        ]
+        assert [table.hudi.config.version for table in made] == [9, 6]
+        for table in (nine, eight, *made):
+            table.upsert(orders(1))
+            assert rows(table) == {1: "first"}
+
+
 def test_a_frame_of_nulls_describes_a_table_that_is_there(lake: Lake, orders: Orders) -> None:
     lake.create_table("orders", orders(), **OF_ORDERS).upsert(orders(1))
     rows_of_nulls = orders(1)
@@ -239,6 +271,8 @@ def test_a_frame_of_nulls_describes_a_table_that_is_there(lake: Lake, orders: Or
         ({"hive_style": True}, "has hive_style False, not True"),
         ({"properties": {"hoodie.populate.meta.fields": "false"}}, r"populate\.meta\.fields True, not False"),
         ({"properties": {"team.owner": "b"}}, r"has property team\.owner a, not b"),
+        ({"table_version": 9}, "has version 6, not 9"),
+        ({"properties": {"hoodie.table.version": "9"}}, "has version 6, not 9"),
         ({"location": "/elsewhere"}, "not at /elsewhere"),
     ],
 )

@@ -65,7 +65,9 @@ def _known_version(text: str) -> int:
     return int(text)
 
 
-TABLE_VERSION = option("hoodie.write.table.version", _known_version, DEFAULT.version, "The version of new tables")
+TABLE_VERSION = option(
+    "hoodie.write.table.version", _known_version, DEFAULT.version, "The version of new tables", "hoodie.table.version"
+)
 for _key, _doc in {
     "hoodie.write.auto.upgrade": "tables are never upgraded",
     "hoodie.write.complex.keygen.validation.enable": "keys are written as those are that are there",

@@ -1,0 +1,57 @@
+"""CREATE TABLE chooses a table's version: by a property, by a setting of the session, by the table that it is like."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from skep.lake import Lake
+from skep_table.errors import InputError, OptionError, TableMismatchError
+
+pytestmark = pytest.mark.metastore
+
+
+@pytest.mark.parametrize("key", ["hoodie.write.table.version", "hoodie.table.version"])
+def test_a_property_decides(lake: Lake, key: str) -> None:
+    lake.sql(f"create table t (id int, v string) using hudi tblproperties (primaryKey = 'id', '{key}' = '9')")
+    lake.sql("insert into t values (1, 'a')")
+    table = lake.table("t")
+    assert table.hudi.config.version == 9
+    assert table.hudi.config.raw["hoodie.table.version"] == "9"
+    assert lake.sql("select v from t").to_arrow().to_pylist() == [{"v": "a"}]
+
+
+def test_a_setting_of_the_session_decides_where_no_property_does(lake: Lake) -> None:
+    lake.sql("set hoodie.write.table.version = 8")
+    lake.sql("create table a using hudi tblproperties (primaryKey = 'id') as select 1 id")
+    lake.sql("create table b (id int) using hudi tblproperties (primaryKey = 'id', hoodie.write.table.version = '9')")
+    lake.sql("reset hoodie.write.table.version")
+    lake.sql("create table c (id int) using hudi tblproperties (primaryKey = 'id')")
+    assert [lake.table(name).hudi.config.version for name in "abc"] == [8, 9, 6]
+
+
+def test_a_table_like_another_has_its_version(lake: Lake) -> None:
+    lake.sql("create table a (id int) using hudi tblproperties (primaryKey = 'id', hoodie.write.table.version = '9')")
+    lake.sql("create table b like a using hudi")
+    lake.sql("create table c like a using hudi tblproperties (hoodie.write.table.version = '8')")
+    assert [lake.table(name).hudi.config.version for name in "bc"] == [9, 8]
+
+
+def test_a_location_is_registered_where_the_version_fits(lake: Lake) -> None:
+    lake.sql("create table a (id int) using hudi tblproperties (primaryKey = 'id', hoodie.write.table.version = '9')")
+    place = lake.table("a").path
+    with pytest.raises(TableMismatchError, match="has version 9, not 8"):
+        lake.sql(f"create table b using hudi tblproperties (hoodie.table.version = '8') location '{place}'")
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "message"),
+    [("7", OptionError, "one of 6, 8, 9"), ("nine", InputError, "must be a number, found 'nine'")],
+)
+def test_what_is_no_version_is_refused(
+    lake: Lake, tmp_path: Path, text: str, error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        lake.sql(f"create table t (id int) using hudi tblproperties (primaryKey='id', hoodie.table.version = '{text}')")
+    assert not list(tmp_path.rglob("hoodie.properties"))
