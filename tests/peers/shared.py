@@ -5,17 +5,20 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from peer_arrow import arrow_schema, arrow_table
 from peer_rows import EVERY_TYPE, FEW, Columns, Row, Source, word
 
 from benchmarks.peers.jvm import Jvm
 from benchmarks.peers.spelling import difference
 from skep_table.commit.create import TableSpec, create_table
+from skep_table.format import known_versions
 from skep_table.options import Options
 from skep_table.query import ReadRequest, read
 from skep_table.query.json_text import json_lines
@@ -69,6 +72,51 @@ META = (
     "_hoodie_partition_path",
     "_hoodie_file_name",
 )
+
+
+PEERS = (("0.15.0", 6), ("1.2.0", 6), ("1.2.0", 9), ("1.1.1", 9), ("1.0.2", 8))
+"""The releases of Hudi that are asked, and the version of the tables that each is asked about."""
+EVERY_COMMIT = (("0.15.0", 6), ("1.2.0", 6))
+"""Those that all tests ask; what the others are asked is sampled, and the rest of it is slow."""
+WITH_9 = (*EVERY_COMMIT, ("1.2.0", 9))
+"""With the newest version, for the tests that show most of it."""
+
+
+def peers(
+    asked: Iterable[tuple[str, int]] = PEERS, sampled: Iterable[tuple[str, int]] = EVERY_COMMIT
+) -> pytest.MarkDecorator:
+    """Runs a test with each release and table version (`release`, and `table_version`, whose tables tests then make).
+
+    What is not `sampled` is slow.
+    """
+    return pytest.mark.parametrize(
+        ("release", "table_version"),
+        [
+            pytest.param(release, version, marks=peer_marks(release, sampled=(release, version) in sampled))
+            for release, version in asked
+        ],
+        indirect=["table_version"],
+    )
+
+
+def for_hudi_rs(shapes: Iterable[Shape]) -> pytest.MarkDecorator:
+    """Runs a test with each shape and table version; of the versions that are not 6, the first shape of each type."""
+    chosen, shapes = (SHAPES[0], MERGE_ON_READ[0]), tuple(shapes)
+    return pytest.mark.parametrize(
+        ("table_version", "shape"),
+        [
+            pytest.param(version, shape, marks=[] if version == 6 or shape in chosen else pytest.mark.slow)
+            for version in known_versions()
+            for shape in shapes
+        ],
+        ids=str,
+        indirect=["table_version"],
+    )
+
+
+def peer_marks(release: str, *, sampled: bool) -> list[pytest.MarkDecorator]:
+    """Of a test that asks a release."""
+    return [pytest.mark.peer(f"hudi-{release}"), *([] if sampled else [pytest.mark.slow])]
 
 
 @dataclass
@@ -159,7 +207,7 @@ class Shared:
     def hudi_options(self, release: str) -> dict[str, str]:
         """The options of a JVM writer of this table. Keys and partitions it must know, the rest is in the table."""
         newer = {
-            "hoodie.write.table.version": "6",
+            "hoodie.write.table.version": str(self.open().config.version),
             "hoodie.write.auto.upgrade": "false",
             # One key field and several partition fields: 1.1 and later refuse such tables by default: the key is
             # written without its field's name, as 0.14.1 to 1.0.2 and skep do.

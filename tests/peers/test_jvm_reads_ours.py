@@ -8,9 +8,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from peer_cases import completed
-from peer_shared import META, SHAPES, Shape, Shared, agree
+from peer_shared import META, SHAPES, WITH_9, Shape, Shared, agree, for_hudi_rs, peers
 
-from benchmarks.peers.bundle import RELEASES
 from benchmarks.peers.jvm import Jvm
 from benchmarks.peers.spelling import difference
 from skep_table.query import ReadRequest, read
@@ -19,9 +18,7 @@ from skep_table.query.json_text import json_lines
 INCREMENTAL = {"hoodie.datasource.query.type": "incremental"}
 BEGIN = "hoodie.datasource.read.begin.instanttime"
 
-hudi_releases = pytest.mark.parametrize(
-    "release", [pytest.param(release, marks=pytest.mark.peer(f"hudi-{release}")) for release in RELEASES]
-)
+hudi_releases = peers()
 shapes = pytest.mark.parametrize("shape", SHAPES, ids=str)
 one_shape = pytest.mark.parametrize("shape", SHAPES[:1], ids=str)
 Start = Callable[[str], Jvm]
@@ -67,7 +64,7 @@ def test_hudi_and_we_write_in_turn(release: str, shape: Shape, jvm: Start, tmp_p
     agree(shared, hudi)
 
 
-@hudi_releases
+@peers(sampled=WITH_9)
 @one_shape
 def test_hudi_rolls_back_our_crashed_write(release: str, shape: Shape, jvm: Start, tmp_path: Path) -> None:
     hudi, shared = jvm(release), Shared.make(tmp_path / shape.name, shape)
@@ -122,7 +119,7 @@ def test_hudi_rewrites_arrays_with_nulls_on_request(release: str, shape: Shape, 
 
 
 @pytest.mark.peer("rs")
-@shapes
+@for_hudi_rs(SHAPES)
 def test_hudi_rs_reads_what_we_wrote(shape: Shape, tmp_path: Path) -> None:
     hudi = pytest.importorskip("hudi")
     shared = Shared.make(tmp_path / shape.name, shape)

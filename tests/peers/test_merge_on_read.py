@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,9 +11,8 @@ import pyarrow as pa
 import pytest
 from peer_cases import completed
 from peer_rows import FEW, Always, Row
-from peer_shared import MERGE_ON_READ, META, Shape, Shared, agree
+from peer_shared import EVERY_COMMIT, MERGE_ON_READ, META, PEERS, WITH_9, Shape, Shared, agree, for_hudi_rs, peer_marks
 
-from benchmarks.peers.bundle import RELEASES
 from benchmarks.peers.jvm import Jvm
 from benchmarks.peers.spelling import difference
 from skep_table.options import Options
@@ -28,18 +27,24 @@ READ_OPTIMIZED = {TYPE: "read_optimized"}
 Start = Callable[[str], Jvm]
 
 
-def cases(shapes: tuple[Shape, ...], *, more: bool = False) -> Iterator[Any]:
+def cases(
+    shapes: tuple[Shape, ...], sampled: Iterable[tuple[str, int]] = EVERY_COMMIT, *, more: bool = False
+) -> Iterator[Any]:
     """The first shape with each release, with `more` the others with the first release; the rest with `--all`."""
     for number, shape in enumerate(shapes):
-        for release in RELEASES:
-            sampled = number == 0 or (more and release == RELEASES[0])
-            marks = [pytest.mark.peer(f"hudi-{release}"), *([] if sampled else [pytest.mark.slow])]
-            yield pytest.param(release, shape, marks=marks, id=f"{release}-{shape}")
+        for release, version in PEERS:
+            chosen = number == 0 or (more and release == PEERS[0][0])
+            marks = peer_marks(release, sampled=chosen and (release, version) in sampled)
+            yield pytest.param(release, version, shape, marks=marks, id=f"{release}-{version}-{shape}")
 
 
-every_shape = pytest.mark.parametrize(("release", "shape"), list(cases(MERGE_ON_READ)))
-more_shapes = pytest.mark.parametrize(("release", "shape"), list(cases(MERGE_ON_READ, more=True)))
-one_shape = pytest.mark.parametrize(("release", "shape"), list(cases(MERGE_ON_READ[:1])))
+def of(found: Iterator[Any]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize(("release", "table_version", "shape"), list(found), indirect=["table_version"])
+
+
+every_shape = of(cases(MERGE_ON_READ, WITH_9))
+more_shapes = of(cases(MERGE_ON_READ, more=True))
+one_shape = of(cases(MERGE_ON_READ[:1]))
 
 
 def base_files_agree(shared: Shared, hudi: Jvm) -> None:
@@ -109,7 +114,9 @@ def test_the_same_input_makes_the_same_table(release: str, shape: Shape, jvm: St
 
 
 @one_shape
-def test_late_rows_flagged_as_deleted(release: str, shape: Shape, jvm: Start, tmp_path: Path) -> None:
+def test_late_rows_flagged_as_deleted(
+    release: str, table_version: int, shape: Shape, jvm: Start, tmp_path: Path
+) -> None:
     """Here a late delete deletes nothing; in Hudi's own table 0.15 differs (docs/defaults.md)."""
     flagged = replace(shape, columns=FEW.with_(_hoodie_is_deleted=("boolean", Always(lambda r: False))))
     hudi = jvm(release)
@@ -125,7 +132,8 @@ def test_late_rows_flagged_as_deleted(release: str, shape: Shape, jvm: Start, tm
     theirs.rows = {row["id"]: row for row in rows[6:]} if release == "0.15.0" else dict(ours.rows)
     assert not (found := difference(hudi.read(theirs.path).rows, theirs.expected(), without=META)), found
     # a table of version 6 is read as 0.15.0 reads it, for every writer
-    assert sorted(row["id"] for row in theirs.read()) == sorted(row["id"] for row in rows[6:])
+    kept = rows[6:] if table_version == 6 else theirs.expected()
+    assert sorted(row["id"] for row in theirs.read()) == sorted(row["id"] for row in kept)
 
 
 @every_shape
@@ -237,7 +245,7 @@ def test_we_roll_back_hudis_crashed_write(release: str, shape: Shape, jvm: Start
 
 
 @pytest.mark.peer("rs")
-@pytest.mark.parametrize("shape", [shape for shape in MERGE_ON_READ if shape.columns is FEW], ids=str)
+@for_hudi_rs(shape for shape in MERGE_ON_READ if shape.columns is FEW)
 def test_hudi_rs_reads_our_logs(shape: Shape, tmp_path: Path) -> None:
     """It does not merge log records with nested structs, of any writer."""
     hudi = pytest.importorskip("hudi")

@@ -16,9 +16,9 @@ import pytest
 from peer_arrow import arrow_table
 from peer_cases import COW, GENERATORS, HIVE, KEYGEN, KEYS, MODELS, MOR, PARTS, PAYLOAD
 from peer_rows import Columns, Row, Source, decimal, integer, struct, word
+from peer_shared import PEERS, peer_marks
 
 import skep
-from benchmarks.peers.bundle import RELEASES
 from benchmarks.peers.jvm import Jvm
 from benchmarks.peers.spelling import difference
 from skep_table.query import ReadRequest, read
@@ -70,22 +70,21 @@ INDEX: dict[str, Options] = {
 }
 # Each value of each dimension occurs: no kind of table is left to --all alone.
 SAMPLE = {
-    ("0.15.0", COW, "simple", "global_bloom"),
-    ("0.15.0", COW, "complex", "bucket"),
-    ("0.15.0", MOR, "custom", "simple"),
-    ("0.15.0", MOR, "simple", "bucket"),
-    ("1.2.0", COW, "timestamp", "bloom"),
-    ("1.2.0", MOR, "unpartitioned", "global_simple"),
+    ("0.15.0", 6, COW, "simple", "global_bloom"),
+    ("0.15.0", 6, COW, "complex", "bucket"),
+    ("0.15.0", 6, MOR, "custom", "simple"),
+    ("0.15.0", 6, MOR, "simple", "bucket"),
+    ("1.2.0", 6, COW, "timestamp", "bloom"),
+    ("1.2.0", 6, MOR, "unpartitioned", "global_simple"),
+    ("1.2.0", 9, MOR, "simple", "bloom"),
 }
 
 
 def cases() -> Iterator[Any]:
-    for release, kind, generator, index in product(RELEASES, (COW, MOR), GENERATOR, INDEX):
-        marks = [pytest.mark.peer(f"hudi-{release}")]
-        if (release, kind, generator, index) not in SAMPLE:
-            marks.append(pytest.mark.slow)
-        name = f"{release}-{kind.partition('_')[0].lower()}-{generator}-{index}"
-        yield pytest.param(release, kind, generator, index, marks=marks, id=name)
+    for (release, version), kind, generator, index in product(PEERS, (COW, MOR), GENERATOR, INDEX):
+        marks = peer_marks(release, sampled=(release, version, kind, generator, index) in SAMPLE)
+        name = f"{release}-{version}-{kind.partition('_')[0].lower()}-{generator}-{index}"
+        yield pytest.param(release, version, kind, generator, index, marks=marks, id=name)
 
 
 @dataclass
@@ -123,11 +122,11 @@ class Twins:
 
 # Hudi's options are given to both, those too that have no effect here.
 @pytest.mark.filterwarnings("ignore::skep_table.options.IneffectiveOptionWarning")
-@pytest.mark.parametrize(("release", "kind", "generator", "index"), list(cases()))
+@pytest.mark.parametrize(("release", "version", "kind", "generator", "index"), list(cases()))
 def test_both_writers_make_the_same_table(
-    release: str, kind: str, generator: str, index: str, jvm: Start, tmp_path: Path
+    release: str, version: int, kind: str, generator: str, index: str, jvm: Start, tmp_path: Path
 ) -> None:
-    options = options_of(release, kind, generator, index)
+    options = options_of(release, version, kind, generator, index)
     otherwise = FROM_PATHS.get(generator, ())
     if kind == MOR and index == "global_simple":
         otherwise = KEPT.get(generator, otherwise)
@@ -172,9 +171,9 @@ def _kept(born: Row, generator: str, born_once: bool) -> Row:
     return {"ts": born["ts"]} if generator in ("timestamp", "custom") else {"seq": born["seq"]}
 
 
-def options_of(release: str, kind: str, generator: str, index: str) -> Options:
+def options_of(release: str, version: int, kind: str, generator: str, index: str) -> Options:
     newer = {
-        "hoodie.write.table.version": "6",
+        "hoodie.write.table.version": str(version),
         "hoodie.write.auto.upgrade": "false",
         "hoodie.write.complex.keygen.validation.enable": "false",
         "hoodie.write.complex.keygen.new.encoding": "true",
