@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import sys
+from functools import partial
 
 from rich.console import Console
 
 from benchmarks import lock, look_up, object_store, read, services, spark_reads, sql, sync, upsert, write
+from benchmarks.peers.bundle import WRITERS
 
 BENCHMARKS = {
     "upsert": upsert.measure,
@@ -29,10 +31,15 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--scale", type=float, default=1.0, help="rows as a share of the full size; 0.01 is a try")
     parser.add_argument("--runs", type=int, default=3, help="measured runs of each, after one to warm up")
     parser.add_argument("--only", default="", metavar="NAMES", help="contenders, by comma, as the result names them")
+    parser.add_argument("--table-version", type=int, choices=WRITERS, default=6, help="of `write`'s tables")
     parsed = parser.parse_args(arguments)
+    if parsed.table_version != 6 and parsed.benchmark != "write":
+        parser.error("--table-version is of the benchmark `write`")
     console = Console(stderr=True)
     only = frozenset(name.strip() for name in parsed.only.split(",") if name.strip())
-    report = BENCHMARKS[parsed.benchmark](scale=parsed.scale, runs=parsed.runs, only=only, progress=console.log)
+    writing = partial(write.measure, table_version=parsed.table_version)
+    measure = writing if parsed.benchmark == "write" else BENCHMARKS[parsed.benchmark]
+    report = measure(scale=parsed.scale, runs=parsed.runs, only=only, progress=console.log)
     report.show(Console())
     console.print(f"written to {report.save()}")
     return 0

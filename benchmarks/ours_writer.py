@@ -38,7 +38,14 @@ class OurWriter:
         self._spark = spark
 
     def write(
-        self, *, path: str, source: str, operation: str, type: str = "COPY_ON_WRITE", options: Json | None = None
+        self,
+        *,
+        path: str,
+        source: str,
+        operation: str,
+        type: str = "COPY_ON_WRITE",
+        version: int = 6,
+        options: Json | None = None,
     ) -> Json:
         if Path(path, ".hoodie").exists():
             table = HudiTable.open(path)
@@ -50,6 +57,7 @@ class OurWriter:
                 ordering="ts",
                 partition_by=("part",),
                 type=TableType(type),
+                version=version,
             )
             table = create_table(LocalStorage(path), spec)
         frame = self._spark.read.parquet(source)

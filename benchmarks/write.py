@@ -1,16 +1,17 @@
 """A life of a table of either type: bulk insert, upsert, delete, compaction; small commits among many partitions.
 
-Beside it: writes from Arrow without a JVM, against delta-rs (`arrow_write`); Spark's plain write of the same rows,
-growth with the partitions, memory of a worker (`beside_write`). Each contender writes a new table in
-each run, warmed up by one whole life before. All read the same Parquet files, use two
-cores, snappy, table version 6, no metadata table and no services after commits; what they wrote is compared.
+With `--table-version` the lives alone, in tables of that version, beside skep in version 6. Otherwise, beside them:
+writes from Arrow without a JVM, against delta-rs (`arrow_write`); Spark's plain write of the same rows, growth with the
+partitions, memory of a worker (`beside_write`). Each contender writes a new table in each run, warmed up by one whole
+life before. All read the same Parquet files, use two cores, snappy, no metadata table and no services after commits;
+what they wrote is compared.
 """
 
 from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,10 +20,11 @@ from typing import Any
 from benchmarks import data
 from benchmarks.arrow_write import measure_arrow
 from benchmarks.beside_write import beside
-from benchmarks.peers.bundle import RELEASES, PeerMissing
+from benchmarks.ours import Ours
+from benchmarks.peers.bundle import WRITERS, PeerMissing
 from benchmarks.peers.jvm import HudiRefused, Jvm, Worker
 from benchmarks.report import Report
-from benchmarks.upsert import HUDI_OPTIONS, VERSION_6, Progress, Size, contenders, sums
+from benchmarks.upsert import HUDI_OPTIONS, Progress, Size, sums
 
 TYPES = {"cow": "COPY_ON_WRITE", "mor": "MERGE_ON_READ"}
 SMALL_ROWS, MANY, TOUCHED = 1_000, 100, 5
@@ -38,6 +40,23 @@ AIMS = {
     "mor small commit": 5.0,
     "mor compaction": 4.0,
 }
+
+
+@dataclass(frozen=True)
+class Contender:
+    """Who writes, and the version of the tables that are written."""
+
+    name: str
+    start: Callable[[], Worker]
+    version: int
+
+
+def contenders(version: int) -> Iterator[Contender]:
+    yield Contender("skep", Ours, version)
+    if version != 6:
+        yield Contender("skep in version 6", Ours, 6)
+    for release in WRITERS[version]:
+        yield Contender(f"Hudi {release}", partial(Jvm, release), version)
 
 
 @dataclass(frozen=True)
@@ -64,21 +83,23 @@ def small_steps(kind: str, size: Size) -> Iterator[Step]:
     yield Step(f"{kind} {SMALL}", data.small(min(SMALL_ROWS, rows), rows, MANY, TOUCHED), "upsert")
 
 
-def measure(*, scale: float, runs: int, only: frozenset[str], progress: Progress) -> Report:
-    size, report = Size.of(scale), Report("write", scale, runs)
+def measure(*, scale: float, runs: int, only: frozenset[str], progress: Progress, table_version: int = 6) -> Report:
+    name = "write" if table_version == 6 else f"write-version-{table_version}"
+    size, report = Size.of(scale), Report(name, scale, runs)
     agreed: dict[str, dict[str, Any]] = {}
     with tempfile.TemporaryDirectory(prefix="skep-write-") as scratch:
-        for name, start, _ in contenders():
+        for contender in contenders(table_version):
+            name = contender.name
             if only and name not in only:
                 continue
             progress(f"{name}: {runs} lives of each type after one to warm up")
             try:
-                with start() as worker:
+                with contender.start() as worker:
                     for kind in TYPES:
                         for turn in range(runs + 1):
                             for life, made in (("life", steps(kind, size)), (SMALL, small_steps(kind, size))):
                                 table = Path(scratch) / "table"
-                                found = live(report if turn else None, name, worker, kind, made, table)
+                                found = live(report if turn else None, contender, worker, kind, made, table)
                                 if found != agreed.setdefault(f"{kind} {life}", found):
                                     expected = agreed[f"{kind} {life}"]
                                     raise AssertionError(f"{name} wrote other rows than others: {found}, {expected}")
@@ -87,52 +108,53 @@ def measure(*, scale: float, runs: int, only: frozenset[str], progress: Progress
             for task in AIMS:
                 if (median := report.of(name, task).median) is not None:
                     progress(f"{name}: {task} {median:.2f} s")
-        beside(report, runs, only, size, Path(scratch), progress)
-        measure_arrow(report, runs, only, size, Path(scratch), progress)
+        if table_version == 6:
+            beside(report, runs, only, size, Path(scratch), progress)
+            measure_arrow(report, runs, only, size, Path(scratch), progress)
     for task, least in AIMS.items():
-        for release in RELEASES:
+        for release in WRITERS[table_version]:
             report.aim(f"{task}, times as fast as Hudi {release}", report.ratio(f"Hudi {release}", task), least)
     return report
 
 
 def live(
-    report: Report | None, name: str, worker: Worker, kind: str, made: Iterator[Step], table: Path
+    report: Report | None, contender: Contender, worker: Worker, kind: str, made: Iterator[Step], table: Path
 ) -> dict[str, Any]:
     """What is in the table in the end."""
     for step in made:
         if step.operation == "compact":
-            schedule_compaction(worker, table)
-        work = partial(write, worker, table, kind, step)
+            schedule_compaction(worker, table, contender.version)
+        work = partial(write, worker, table, kind, step, contender.version)
         if report is None or step.task is None:
             work()
         else:
-            report.of(name, step.task).run(worker.pid, work)
+            report.of(contender.name, step.task).run(worker.pid, work)
     found = sums(worker, table)
     shutil.rmtree(table)
     return found
 
 
-def schedule_compaction(worker: Worker, table: Path) -> None:
+def schedule_compaction(worker: Worker, table: Path, version: int) -> None:
     if isinstance(worker, Jvm):
         worker.request(
-            "sql", text=f"call run_compaction(op => 'schedule', path => '{table}')", settings=settings(worker)
+            "sql", text=f"call run_compaction(op => 'schedule', path => '{table}')", settings=settings(worker, version)
         )
     else:
         worker.request("schedule_compaction", path=str(table))
 
 
-def write(worker: Worker, table: Path, kind: str, step: Step) -> float:
+def write(worker: Worker, table: Path, kind: str, step: Step, version: int) -> float:
     """The seconds of one commit."""
     if step.operation == "compact":
-        return compact(worker, table)
+        return compact(worker, table, version)
     where = {"path": str(table), "source": str(step.source)}
     if not isinstance(worker, Jvm):
-        request = {**where, "operation": step.operation, "type": TYPES[kind]}
+        request = {**where, "operation": step.operation, "type": TYPES[kind], "version": version}
         return float(worker.request("write", **request)["seconds"])
     options = {
         **HUDI_OPTIONS,
         **NO_SERVICES,
-        **(VERSION_6 if worker.release != "0.15.0" else {}),
+        **of_version(worker, version),
         "hoodie.datasource.write.table.type": TYPES[kind],
         "hoodie.datasource.write.operation": step.operation,
         "hoodie.delete.shuffle.parallelism": "2",
@@ -140,16 +162,22 @@ def write(worker: Worker, table: Path, kind: str, step: Step) -> float:
     return float(worker.request("write_files", **where, options=options)["seconds"])
 
 
-def compact(worker: Worker, table: Path) -> float:
+def compact(worker: Worker, table: Path, version: int) -> float:
     """Of what is planned."""
     if not isinstance(worker, Jvm):
         return float(worker.request("compact", path=str(table))["seconds"])
     text = f"call run_compaction(op => 'run', path => '{table}')"
-    return float(worker.request("sql", text=text, settings=settings(worker))["seconds"])
+    return float(worker.request("sql", text=text, settings=settings(worker, version))["seconds"])
 
 
-def settings(worker: Jvm) -> dict[str, str]:
+def of_version(worker: Jvm, version: int) -> dict[str, str]:
+    """The options of a release that knows several versions."""
+    known = worker.release != "0.15.0"
+    return {"hoodie.write.table.version": str(version), "hoodie.write.auto.upgrade": "false"} if known else {}
+
+
+def settings(worker: Jvm, version: int) -> dict[str, str]:
     off = {"hoodie.metadata.enable": "false", "hoodie.embed.timeline.server": "false"}
     # A plan is wanted after the first delta commit, and with all there is in it.
     now = {"hoodie.compact.inline.max.delta.commits": "1", "hoodie.compaction.target.io": "1000000"}
-    return {**off, **now, **(VERSION_6 if worker.release != "0.15.0" else {})}
+    return {**off, **now, **of_version(worker, version)}

@@ -11,6 +11,8 @@ from pathlib import Path
 
 GROUP, ARTIFACT = "org.apache.hudi", "hudi-spark3.5-bundle_2.12"
 RELEASES = ("0.15.0", "1.2.0")  # the last that writes table version 6 only, and the last of all
+WRITERS = {6: RELEASES, 8: ("1.0.2",), 9: ("1.2.0",)}
+"""Table version → the releases that are measured writing it."""
 DEPENDENCY_PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1"
 
 

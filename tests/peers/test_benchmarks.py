@@ -21,8 +21,8 @@ def measured(
     monkeypatch.setattr(report, "RESULTS", tmp_path)
     monkeypatch.setenv("SKEP_BENCHMARK_CACHE", str(tmp_path / "cache"))
 
-    def run(name: str, only: str) -> dict[tuple[str, str], float]:
-        assert command.main([name, "--scale", "0.002", "--runs", "1", "--only", only]) == 0
+    def run(name: str, only: str, *more: str) -> dict[tuple[str, str], float]:
+        assert command.main([name, "--scale", "0.002", "--runs", "1", "--only", only, *more]) == 0
         (file,) = tmp_path.glob(f"{name}-*.json")
         found = json.loads(file.read_text())
         assert not [row for row in found["measured"] if row["failed"]]
@@ -50,6 +50,16 @@ def test_write(measured: Callable[..., dict[tuple[str, str], float]]) -> None:
     assert {("cow bulk insert", "Spark's plain parquet"), ("upsert into one of 1000 partitions", "skep")} <= set(
         seconds
     )
+
+
+@pytest.mark.slow
+@pytest.mark.peer("hudi-1.2.0")
+def test_write_in_a_later_version(measured: Callable[..., dict[tuple[str, str], float]]) -> None:
+    names = ("skep", "skep in version 6", "Hudi 1.2.0")
+    seconds = measured("write", ",".join(names), "--table-version", "9")
+    tasks = {task for task, _ in seconds}
+    assert {"cow upsert", "cow small commit", "mor upsert", "mor compaction", "mor small commit"} <= tasks
+    assert set(seconds) == {(task, name) for task in tasks for name in names}
 
 
 @pytest.mark.slow
