@@ -198,6 +198,21 @@ class Peer:
         finally:
             client.close()
 
+    def services(self, *, path: str, options: Json, calls: list[list[Any]]) -> Json:
+        """Calls of Hudi's write client one after the other: `clean`, `savepoint`, … and their arguments."""
+        java = self._spark._jvm
+        given = java.java.util.HashMap()
+        for key, value in options.items():
+            given.put(key, value)
+        name = options["hoodie.table.name"]
+        client = java.org.apache.hudi.DataSourceUtils.createHoodieClient(self._spark._jsc, "", path, name, given)
+        try:
+            for do, *arguments in calls:
+                getattr(client, do)(*arguments)
+        finally:
+            client.close()
+        return {}
+
     def archived(self, *, path: str) -> Json:
         """Time → what the archive of a table of version 6 keeps of the instant, as Hudi 0.15 decodes it."""
         java = self._spark._jvm
