@@ -41,6 +41,8 @@ def newer_wins(
         wins |= new_in_block
     if stage.after_delete_newer:
         wins |= old_in_block & ~new_deleted
+    if stage.unordered_delete_stays:
+        wins &= ~(old_deleted & old_missing & new_deleted)
     return wins
 
 

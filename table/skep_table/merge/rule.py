@@ -41,6 +41,8 @@ class MergeStep:
     marked as a delete. `after_delete_newer`: a row replaces an older entry of a delete block whatever the ordering
     values. `newer_meta`: meta columns are the newer row's even when the older wins. `rows_newer`: `by_ordering` is for
     deletes; of two rows the newer wins. `first_wins`: of two rows with equal ordering values the older wins.
+    `unordered_delete_stays`: a delete without an ordering value stays below later deletes that have one, and so removes
+    what is in the base file whatever its order.
     """
 
     by_ordering: bool = False
@@ -51,6 +53,7 @@ class MergeStep:
     newer_meta: bool = False
     rows_newer: bool = False
     first_wins: bool = False
+    unordered_delete_stays: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,11 +171,11 @@ def _mode_rule(config: TableConfig) -> MergeRule:
         stage = MergeStep(fill=fill)
         return MergeRule(ordering, stage, stage)
     if config.merge_mode is MergeMode.EVENT_TIME_ORDERING:
-        stage = MergeStep(by_ordering=bool(ordering), fill=fill)
+        stage = MergeStep(by_ordering=bool(ordering), fill=fill, unordered_delete_stays=True)
         return MergeRule(ordering, stage, stage)
     # Payload classes combine rows only. Hudi 1.0 itself compares deletes with rows, by their ordering values; from 1.1
     # on entries of delete blocks delete what is older, whatever its order, in tables of version 8 too.
-    by_payload = MergeStep(by_ordering=bool(ordering))
+    by_payload = MergeStep(by_ordering=bool(ordering), unordered_delete_stays=True)
     match payload:
         case "FirstValueAvroPayload":
             stage = replace(by_payload, first_wins=True)

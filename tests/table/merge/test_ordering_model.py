@@ -46,6 +46,8 @@ class Entry(NamedTuple):
 
     def over(self, old: Entry) -> Entry:
         """Which of the two stays, where this one is newer."""
+        if old.order is None and self.v is None:
+            return old  # what is older than a delete by key stays removed
         return self if self.order is None or old.order is None or self.order >= old.order else old
 
 

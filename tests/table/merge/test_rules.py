@@ -141,6 +141,13 @@ class TestWhereReleasesDiffer:
         assert merged(EVENT_TIME_PAYLOAD, (9, "base"), delete(1)) == "deleted"
         assert merged(EVENT_TIME_PAYLOAD, (9, "base"), row(1, "b")) == "base"
 
+    def test_an_event_time_delete_after_a_commit_time_delete(self):
+        """1.x: what the first one removed stays removed, whatever the order of the second, and may come back."""
+        assert merged(EVENT_TIME, (5, "base"), delete(), delete(4)) == "deleted"
+        assert log(EVENT_TIME, row(5, "a"), delete(), delete(4), row(1, "b")) == "b"
+        partial = config(9, mode=MergeMode.EVENT_TIME_ORDERING, partial=PartialUpdateMode.IGNORE_DEFAULTS)
+        assert merged(MergeRule.of(partial), (5, "base"), delete(), delete(4)) == "deleted"
+
 
 class TestPartialUpdates:
     def test_nulls_of_the_winning_row_are_filled_from_the_other(self):

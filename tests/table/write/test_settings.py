@@ -32,6 +32,7 @@ KEYGEN = "org.apache.hudi.keygen."
 MODELS = "org.apache.hudi.common.model."
 EVENT = MergeMode.EVENT_TIME_ORDERING
 PAYLOAD = f"{WRITE}payload.class"
+of_version_6 = pytest.mark.parametrize("table_version", [6], indirect=True)
 UNORDERED = {f"{WRITE}precombine.field": ""}
 ROWS = pa.table({"id": ["a", "b"], "part": ["p", "q"], "ts": [1, 2], "at": [0, 86_400_000], "v": [1, 2]})
 BASE = {
@@ -144,6 +145,7 @@ def test_the_plural_of_the_partition_option_is_asked_about() -> None:
 # -- merge settings ----------------------------------------------------------------------------------------------------
 
 
+@of_version_6
 @pytest.mark.parametrize(
     ("given_options", "payload", "mode"),
     [
@@ -162,6 +164,7 @@ def test_merge_modes_are_payload_classes_in_version_6(
     assert config.merge_mode is mode
 
 
+@of_version_6
 @pytest.mark.parametrize(
     ("given_options", "what"),
     [
@@ -222,6 +225,7 @@ def test_the_older_ordering_of_a_payload_is_its_own(tmp_path: Path) -> None:
     check_settings(table.config, "here", Options(mysql))
 
 
+@of_version_6
 def test_a_payload_holds_where_the_table_names_none(tmp_path: Path) -> None:
     """As in copy-on-write tables that Hudi 0.15 makes."""
     table = make(tmp_path / "t", **BASE)
