@@ -211,11 +211,14 @@ def check_update_wins(table: HudiTable, name: str) -> None:
     """UnsupportedError for merge rules by which a new row need not replace the stored one."""
     rule = rule_of(table)
     if rule.merger is not None or rule.base.first_wins or rule.base.fill is not Fill.NOTHING:
+        config = table.config
+        partial = config.partial_update_mode.value if config.partial_update_mode else None
+        named = config.payload_class or partial or rule.merger or config.merge_mode.value
         raise UnsupportedError(
-            f"table {name}: UPDATE: by the table's merge rule ({table.config.payload_class}) the stored values may win",
+            f"table {name}: UPDATE: by the table's merge rule ({named}) the stored values may win",
             hint="MERGE INTO, or an upsert, follows that rule",
             table=name,
-            found=table.config.payload_class,
+            found=named,
         )
 
 
