@@ -169,7 +169,8 @@ class PendingCommit(CommitMachine, ABC):
         else:
             checked = clock.monotonic()
             lock.ensure_held()
-            done = self._confirmed(lambda: complete(fresh, self.instant, metadata, timeline_clock(fresh)))
+            alone = not lock.leased
+            done = self._confirmed(lambda: complete(fresh, self.instant, metadata, timeline_clock(fresh), alone=alone))
         self.instant, self.committed = done, metadata
         return lock.leased and clock.monotonic() - checked > _SURE_SECONDS
 

@@ -203,7 +203,8 @@ class Transaction(PendingCommit):
             self._remove(fresh, files)
         elif fresh.format.chooses_times_under_lock:
             with self._exclusive(self._patience(error)) as (locked, _):
-                self._roll_back(locked, files)
+                undo = self._roll_back if self._is_pending(locked) else self._remove
+                undo(locked, files)
         else:
             self._roll_back(fresh, files)
 
