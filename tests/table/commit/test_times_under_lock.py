@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from skep_table.clock import SYSTEM_CLOCK, SystemClock
@@ -107,6 +107,7 @@ def test_of_services_whose_clocks_differ_by_minutes(ahead: float, table: HudiTab
     assert compacted.instant.completion_time < last
 
 
+@settings(max_examples=20)  # each is a whole table
 @given(st.lists(st.tuples(st.integers(-600, 600), st.sampled_from(["write", "compact", "clean"])), max_size=8))
 def test_they_grow_whatever_the_clocks_show(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[int, str]]
