@@ -11,6 +11,7 @@ import logging
 from collections.abc import Iterator
 from dataclasses import replace
 
+from skep_table.commit.completed_once import complete_once, completed_files
 from skep_table.commit.data_files import delete_files
 from skep_table.commit.instants import request_plan
 from skep_table.commit.markers import close_markers, delete_markers
@@ -31,12 +32,7 @@ from skep_table.timeline.plans import (
     RollbackRequest,
     decode_plan,
 )
-from skep_table.timeline.write import (
-    complete,
-    delete_completed,
-    delete_pending,
-    transition_to_inflight,
-)
+from skep_table.timeline.write import delete_pending, transition_to_inflight
 
 _COMMAND_TOKEN = "1-0-1"  # Hudi's write token of command blocks
 
@@ -124,7 +120,7 @@ def carry_out(table: HudiTable, rollback: Instant, plan: RollbackPlan) -> Rollba
 
 def _complete(table: HudiTable, rollback: Instant, plan: RollbackPlan) -> RollbackMetadata:
     metadata = carry_out(table, rollback, plan)
-    complete(table, rollback, metadata, table.context.clock)
+    complete_once(table, rollback, metadata)
     (target,) = metadata.commits_rollback
     delete_markers(table.storage, target)
     files = metadata.total_files_deleted
@@ -139,29 +135,31 @@ def _is_outdated(table: HudiTable, info: InstantInfo) -> bool:
     return completed.contains(info.commit_time) and len(completed.after(info.commit_time)) > 0
 
 
-def _forms(info: InstantInfo) -> list[Instant]:
+def _forms(table: HudiTable, info: InstantInfo) -> list[Instant]:
     """The pending instants that the target may be: a commit may have been a compaction."""
     action = Action(info.action)
     actions = [each for each in Action if each.completed_as is action.completed_as]
-    # In layout 1 a clustering is a replace commit by name.
-    return [Instant(info.commit_time, each, State.INFLIGHT) for each in actions if each is not Action.CLUSTERING]
+    if table.layout.clustering is not Action.CLUSTERING:
+        actions = [each for each in actions if each is not Action.CLUSTERING]  # the names of both would be the same
+    return [Instant(info.commit_time, each, State.INFLIGHT) for each in actions]
 
 
 def _make_pending(table: HudiTable, info: InstantInfo) -> None:
-    action = Action(info.action).completed_as
-    completed = Instant(info.commit_time, action, State.COMPLETED)
-    path = table.timeline.layout.path
-    if not table.storage.exists(path(completed)):
+    completed = Instant(info.commit_time, Action(info.action).completed_as, State.COMPLETED)
+    paths = completed_files(table, completed)
+    if not paths:
         return
-    forms = [replace(form, state=state) for form in _forms(info) for state in (State.REQUESTED, State.INFLIGHT)]
+    path = table.layout.path
+    forms = [replace(form, state=state) for form in _forms(table, info) for state in (State.REQUESTED, State.INFLIGHT)]
     if not any(table.storage.exists(path(form)) for form in forms):
         # Without any, its files would count as archived as soon as the timeline begins after it.
         transition_to_inflight(table, completed)
-    delete_completed(table, completed)
+    for found in paths:
+        table.storage.delete(found)
 
 
 def _delete_pending_forms(table: HudiTable, info: InstantInfo) -> None:
-    for form in _forms(info):
+    for form in _forms(table, info):
         delete_pending(table, form, keep_requested=info.action == Action.COMPACTION)
 
 

@@ -1,7 +1,8 @@
 """The plan of a rollback: files that only the instant wrote are deleted, its blocks in shared log files are undone.
 
-In timeline layout 1 a log file is named by its slice, so commits share it. Its blocks are undone by a command block,
-and readers that have it open go on. No reader sees a slice that began with the instant: its files are deleted.
+A log file that is named by its delta commit is the instant's own. One that is named by its slice is shared by commits:
+its blocks are undone by a command block, and readers that have it open go on. No reader sees a slice that began with
+the instant: its files are deleted.
 """
 
 from __future__ import annotations
@@ -27,25 +28,25 @@ def plan_rollback(table: HudiTable, target: Instant, *, forget: bool = False) ->
     `forget`: a pending compaction is not to be carried out later.
     """
     paths = _written(table, target, forget)
-    deleted: dict[str, list[str]] = defaultdict(list)
+    deleted: list[str] = []
     shared: dict[tuple[str, str, InstantTime], dict[str, int]] = defaultdict(dict)
     for path in sorted(paths):
         partition, _, name = path.rpartition("/")
         log = LogFileName.parse(name)
         if log is None or log.cdc or log.instant_time == target.requested_time:
-            deleted[partition].append(path)
+            deleted.append(path)
         else:
             size = table.storage.size(path) if table.storage.exists(path) else 0
             shared[partition, log.file_id, log.instant_time][table.storage.uri(path)] = size
     requests = [
         RollbackRequest(
-            partition_path=partition,
+            partition_path=path.rpartition("/")[0],
             file_id="",
             latest_base_instant=BEFORE_ALL,
-            files_to_be_deleted=tuple(map(table.storage.uri, files)),
+            files_to_be_deleted=(table.storage.uri(path),),
             log_blocks_to_be_deleted={},
         )
-        for partition, files in deleted.items()
+        for path in deleted
     ]
     requests += [
         RollbackRequest(
@@ -83,7 +84,12 @@ def _written(table: HudiTable, target: Instant, forget: bool) -> set[str]:
 
 
 def _written_by_compaction(table: HudiTable, target: Instant, forget: bool) -> set[str]:
-    """Without the logs that delta commits write to a slice that awaits its compaction, unless it is forgotten."""
+    """Without the logs that delta commits write to a slice that awaits its compaction, unless it is forgotten.
+
+    Where logs are named by their delta commit, the compaction's time is in the names of its own files only.
+    """
+    if table.format.logs.rolled_back_by_deletion:
+        return set(files_of_instant(table, target.requested_time))
     if not forget:
         written = files_of_instant(table, target.requested_time)
         return {path for path in written if BaseFileName.parse(path.rpartition("/")[2]) is not None}

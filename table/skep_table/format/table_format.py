@@ -91,8 +91,13 @@ def _layout_1(config: TableConfig) -> TimelineLayout:
     return layout_1(config.raw.get(ARCHIVE_FOLDER) or "archived")
 
 
-def _layout_2(config: TableConfig) -> TimelineLayout:
-    return layout_2(config.raw.get(TIMELINE_PATH) or "timeline", config.raw.get(HISTORY_PATH) or "history")
+def _layout_2(config: TableConfig, *, repeats_clean_plan: bool = False) -> TimelineLayout:
+    folder, history = config.raw.get(TIMELINE_PATH) or "timeline", config.raw.get(HISTORY_PATH) or "history"
+    return layout_2(folder, history, repeats_clean_plan=repeats_clean_plan)
+
+
+def _layout_2_of_1_0(config: TableConfig) -> TimelineLayout:
+    return _layout_2(config, repeats_clean_plan=True)
 
 
 _READS_OF_0_15: Final = ReadRules(
@@ -145,7 +150,7 @@ _VERSION_8: Final = TableFormat(
     prefixes_single_keys=False,
     chooses_times_under_lock=True,
     reads=_READS_OF_1_0,
-    _layout=_layout_2,
+    _layout=_layout_2_of_1_0,
     _archive=LsmArchive,
     _archive_writer=_history_writer,
 )

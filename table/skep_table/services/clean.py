@@ -9,10 +9,12 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Collection, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+from skep_table.commit.completed_once import complete_once
 from skep_table.commit.instants import request_plan
 from skep_table.commit.options import Concurrency, FailedWritesPolicy
 from skep_table.commit.recovery import roll_back_failed
@@ -34,7 +36,7 @@ from skep_table.timeline.plans import (
     CleanMetadata,
     CleanPartitionMetadata,
 )
-from skep_table.timeline.write import complete, delete_pending, transition_to_inflight
+from skep_table.timeline.write import delete_pending, transition_to_inflight
 from skep_table.view import FileView
 from skep_table.view.slicing import file_groups
 
@@ -179,20 +181,25 @@ def execute_pending_cleans(table: HudiTable, only: Instant | None = None) -> lis
     """Executes the pending cleans (or `only` one of them), also those whose executor died."""
     with table.context.locked():
         table = prepared(table)
-    if only is not None:
-        done = execute_clean(table, only)
-        return [done] if done is not None else []
-    return finish_cleans(table)
+    pending = [only] if only is not None else table.timeline.pending().of(Action.CLEAN).instants
+    done = [execute_clean(table, instant) for instant in pending]
+    return [cleaned for cleaned in done if cleaned is not None]
 
 
 def finish_cleans(table: HudiTable) -> list[Cleaned]:
-    """As `execute_pending_cleans`, on a table that is prepared: the files that a plan names are deleted after it."""
-    done = [execute_clean(table, instant) for instant in table.timeline.pending().of(Action.CLEAN)]
+    """As `execute_pending_cleans`, with the lock held, on a table that is prepared: the files that a plan names are
+    deleted after it."""
+    done = [_execute(table, instant, nullcontext()) for instant in table.timeline.pending().of(Action.CLEAN)]
     return [cleaned for cleaned in done if cleaned is not None]
 
 
 def execute_clean(table: HudiTable, instant: Instant) -> Cleaned | None:
     """Executes a planned clean. None when its plan is unreadable (it is rolled back) or another executor was faster."""
+    return _execute(table, instant, nullcontext() if table.layout.one_completed_name else table.context.locked())
+
+
+def _execute(table: HudiTable, instant: Instant, exclusive: AbstractContextManager[object]) -> Cleaned | None:
+    """`exclusive` holds the lock while the clean completes."""
     start = table.context.clock.monotonic()
     plan = table.requested_plan(CleanerPlan, instant)
     if plan is None:
@@ -200,7 +207,7 @@ def execute_clean(table: HudiTable, instant: Instant) -> Cleaned | None:
         return None
     if instant.state is State.REQUESTED:
         with contextlib.suppress(AlreadyExistsError):
-            transition_to_inflight(table, instant, plan)
+            transition_to_inflight(table, instant, plan if table.layout.repeats_clean_plan else None)
     planned = {
         partition: [_path_of(partition, file) for file in files if not file.is_bootstrap_base_file]
         for partition, files in (plan.file_paths_to_be_deleted_per_partition or {}).items()
@@ -210,7 +217,8 @@ def execute_clean(table: HudiTable, instant: Instant) -> Cleaned | None:
     emptied = {name for name in plan.partitions_to_be_deleted or () if _delete_if_empty(table.storage, name)}
     metadata = _metadata(instant, plan, planned, emptied, table.context.clock.monotonic() - start)
     try:
-        done = complete(table, instant, metadata, table.context.clock)
+        with exclusive:
+            done = complete_once(table, instant, metadata)
     except AlreadyExistsError:
         return None
     table.context.events.emit("clean", instant=instant.requested_time, files=metadata.total_files_deleted)

@@ -13,7 +13,6 @@ from dataclasses import replace
 from functools import partial
 
 from skep_table.commit.changes import is_clustering
-from skep_table.commit.instants import request_plan
 from skep_table.commit.recovery import finish_interrupted
 from skep_table.commit.writable import check_writable, prepared
 from skep_table.errors import UnsupportedError
@@ -26,6 +25,7 @@ from skep_table.services.cluster_plan import check_sort_columns, plan_clustering
 from skep_table.services.execution import Execution, delete_unreadable
 from skep_table.services.planned_slices import PlannedSlices
 from skep_table.services.rewriting import Rewritten, context_of, metadata_of
+from skep_table.services.scheduling import schedule
 from skep_table.services.strategies import EXECUTION_GROUP, find_strategy
 from skep_table.table import HudiTable
 from skep_table.timeline.instant import Action, Instant
@@ -54,8 +54,7 @@ def schedule_clustering(table: HudiTable) -> Instant | None:
         plan = plan_clustering(table)
         if plan is None:
             return None
-        table.context.lock.ensure_held()
-        instant = request_plan(table, Action.REPLACE_COMMIT, plan)
+        instant = schedule(table, table.layout.clustering, plan)
     table.context.events.emit("cluster.scheduled", instant=instant.requested_time)
     return instant
 

@@ -21,7 +21,7 @@ from skep_table.services.row_order import can_be_sorted
 from skep_table.services.strategies import PLAN_GROUP, PlanStrategy, find_strategy
 from skep_table.slices.bootstrap import source_of, with_source_size
 from skep_table.table import HudiTable
-from skep_table.timeline.instant import Action, Instant
+from skep_table.timeline.instant import Action, Instant, State
 from skep_table.timeline.metadata import WriteOperation
 from skep_table.timeline.plans import (
     ClusteringGroup,
@@ -110,6 +110,7 @@ def plan_clustering(table: HudiTable) -> RequestedReplaceMetadata | None:
         ),
         extra_metadata={},
         preserve_hoodie_metadata=True,
+        missing_schedule_partitions=(),
     )
     return RequestedReplaceMetadata(
         operation_type=WriteOperation.CLUSTER.value, clustering_plan=plan, extra_metadata=coverage, version=1
@@ -157,9 +158,15 @@ def _partition_filter(options: Options) -> PartitionFilter:
 def _earlier_plans(table: HudiTable) -> Iterator[tuple[Instant, Mapping[str, str] | None]]:
     """Those of the active timeline, newest first."""
     for instant in reversed(table.timeline.of(Action.REPLACE_COMMIT, Action.CLUSTERING).instants):
-        requested = table.requested_plan(RequestedReplaceMetadata, instant)
+        requested = _requested(table, instant)
         if requested is not None and requested.clustering_plan is not None:
             yield instant, requested.extra_metadata
+
+
+def _requested(table: HudiTable, instant: Instant) -> RequestedReplaceMetadata | None:
+    """What the requested file of a clustering holds; None for other replace commits that have no such file."""
+    requested = Instant(instant.requested_time, table.layout.clustering, State.REQUESTED)
+    return table.requested_plan(RequestedReplaceMetadata, requested)
 
 
 def group_by_size(
@@ -227,15 +234,13 @@ def _ordered_by(table: HudiTable, params: Mapping[str, str]) -> frozenset[str] |
 
 
 def _clustering_params(table: HudiTable, instant: Instant) -> Mapping[str, str] | None:
-    requested = table.requested_plan(RequestedReplaceMetadata, instant)
+    requested = _requested(table, instant)
     plan = requested.clustering_plan if requested else None
     return (plan.strategy.strategy_params or {}) if plan and plan.strategy else None
 
 
 def _is_clustering(table: HudiTable, instant: Instant) -> bool:
-    if instant.action is not Action.REPLACE_COMMIT:
-        return False
-    if instant.is_completed:
+    if instant.is_completed and instant.action is Action.REPLACE_COMMIT:
         return table.commit_metadata(instant).operation_type is WriteOperation.CLUSTER
     return is_clustering(table, instant)
 

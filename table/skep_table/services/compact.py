@@ -1,17 +1,16 @@
 """Compaction: merges log files into new base files, so that reading a merge-on-read table stays cheap.
 
-A plan (a requested compaction) names file slices. From then on writers put their log files on the plan's instant, and
-readers merge these onto the slice before, so the plan can be carried out while both go on.
+A plan (a requested compaction) names file slices. What completes from then on belongs to the slice that begins with the
+plan's instant, and readers merge it onto the slice before, so the plan can be carried out while both go on.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 
 from skep_table.commit.changes import is_clustering
-from skep_table.commit.instants import request_plan
 from skep_table.commit.recovery import roll_back_failed
 from skep_table.commit.writable import check_writable, prepared
 from skep_table.errors import CommitConflictError, InputError
@@ -19,6 +18,7 @@ from skep_table.services.compact_plan import Choose, compaction_plan, every_slic
 from skep_table.services.compact_slice import compact_slice
 from skep_table.services.execution import Execution, delete_unreadable
 from skep_table.services.rewriting import RewriteJob, Rewritten, context_of, metadata_of
+from skep_table.services.scheduling import schedule
 from skep_table.table import HudiTable
 from skep_table.timeline.instant import Action, Instant
 from skep_table.timeline.metadata import WriteOperation
@@ -39,7 +39,8 @@ def compact(table: HudiTable, choose: Choose = every_slice) -> list[Rewritten]:
 def schedule_compaction(table: HudiTable, choose: Choose = every_slice) -> Instant | None:
     """Writes a plan onto the timeline; None when there is nothing to compact.
 
-    CommitConflictError while a write is under way: it could still append to a slice that the plan takes as it is.
+    CommitConflictError while a write is under way that could still append to a slice that the plan takes as it is.
+    Where a log file belongs to the slice that its delta commit completed on, writes that are under way don't matter.
     """
     with table.context.locked():
         table = prepared(table)
@@ -50,8 +51,7 @@ def schedule_compaction(table: HudiTable, choose: Choose = every_slice) -> Insta
         plan = plan_compaction(table, choose)
         if plan is None:
             return None
-        table.context.lock.ensure_held()
-        instant = request_plan(table, Action.COMPACTION, plan)
+        instant = schedule(table, Action.COMPACTION, plan)
     table.context.events.emit("compact.scheduled", instant=instant.requested_time, slices=len(plan.operations))
     return instant
 
@@ -100,12 +100,17 @@ def check_compactable(table: HudiTable) -> None:
 
 def refuse_running_writes(table: HudiTable) -> None:
     """CommitConflictError while a write is active: it could append to a slice that the plan names."""
-    running = [i for i in table.timeline.data().pending().instants if not is_clustering(table, i)]
+    refuse_running(table, table.timeline.data().pending(), "planned")
+
+
+def refuse_running(table: HudiTable, pending: Iterable[Instant], done: str) -> None:
+    """CommitConflictError for the first of these instants that is no clustering. `done` is what has to wait for it."""
+    running = [instant for instant in pending if not is_clustering(table, instant)]
     if running:
         first = running[0]
         raise CommitConflictError(
             f"table {table.config.name}: {first.action.value} {first.requested_time} is under way, a compaction can be"
-            " planned when it has ended",
+            f" {done} when it has ended",
             hint="try again",
             table=table.config.name,
             instant=first.requested_time,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 
+from skep_table.commit.changes import planned_groups
+from skep_table.names import FileGroupId
 from skep_table.services.metrics import slice_metrics
 from skep_table.services.plan_scope import coverage_of, uncovered_partitions
 from skep_table.slices.bootstrap import source_of, with_source_size
@@ -34,7 +36,8 @@ def plan_compaction(table: HudiTable, choose: Choose = every_slice) -> Compactio
     partitions = uncovered_partitions(table, _earlier_plans(table))
     if partitions is None:
         partitions = view.partitions()
-    candidates_of = partial(_candidates_of, table, view, table.options.value(MAX_FILE_BYTES))
+    taken = _in_log_compactions(table)
+    candidates_of = partial(_candidates_of, table, view, taken, table.options.value(MAX_FILE_BYTES))
     found = table.context.threads.map(candidates_of, partitions)
     operations = [operation for of_partition in found for operation in of_partition]
     chosen = choose(operations)
@@ -42,7 +45,13 @@ def plan_compaction(table: HudiTable, choose: Choose = every_slice) -> Compactio
         return None
     planned = {(each.partition_path, each.file_id) for each in chosen}
     left = {each.partition_path or "" for each in operations if (each.partition_path, each.file_id) not in planned}
-    return CompactionPlan(operations=tuple(chosen), extra_metadata=coverage_of(table, view, left), version=PLAN_VERSION)
+    left.update(group.partition_path for group in taken)
+    return CompactionPlan(
+        operations=tuple(chosen),
+        extra_metadata=coverage_of(table, view, left),
+        version=PLAN_VERSION,
+        missing_schedule_partitions=(),
+    )
 
 
 def compaction_plan(table: HudiTable, instant: Instant) -> CompactionPlan | None:
@@ -59,11 +68,26 @@ def _earlier_plans(table: HudiTable) -> Iterator[tuple[Instant, Mapping[str, str
             yield instant, plan.extra_metadata
 
 
-def _candidates_of(table: HudiTable, view: FileView, file_bytes: int, partition: str) -> list[CompactionOperation]:
+def _in_log_compactions(table: HudiTable) -> frozenset[FileGroupId]:
+    """The file groups of pending log compactions, where log files belong to the slice that they completed on.
+
+    The result of one that completes after the compaction was planned would count as newer than what was compacted.
+    Where log files are named by their slice, it stays with that, and its executor notices the compaction.
+    """
+    if not table.format.logs.of_delta_commit:
+        return frozenset()
+    pending = table.timeline.pending().of(Action.LOG_COMPACTION)
+    return frozenset(group for instant in pending for group in planned_groups(table, instant) or ())
+
+
+def _candidates_of(
+    table: HudiTable, view: FileView, taken: Collection[FileGroupId], file_bytes: int, partition: str
+) -> list[CompactionOperation]:
     return [
-        operation_of(table, group.slices[0], file_bytes)
+        operation_of(table, newest, file_bytes)
         for group in view.file_groups(partition)
-        if group.pending_compaction is None and group.pending_clustering is None and group.slices[0].log_files
+        if group.pending_compaction is None and group.pending_clustering is None
+        if (newest := group.slices[0]).log_files and newest.group not in taken
     ]
 
 

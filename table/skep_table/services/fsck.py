@@ -13,7 +13,7 @@ from functools import partial
 
 from skep_table.basefile import read_footer
 from skep_table.errors import FormatError
-from skep_table.instant_time import BEFORE_ALL, InstantTime
+from skep_table.instant_time import InstantTime
 from skep_table.names import BaseFileName, FileGroupId, LogFileName
 from skep_table.runner import Runner, ThreadRunner
 from skep_table.storage import FileStatus, Storage
@@ -67,6 +67,7 @@ def _newest(table: HudiTable) -> Mapping[str, tuple[InstantTime, WriteStat]]:
     base: dict[FileGroupId, tuple[InstantTime, WriteStat]] = {}
     logs: dict[FileGroupId, list[tuple[InstantTime, WriteStat]]] = {}
     replaced: dict[FileGroupId, InstantTime] = {}
+    belongs = partial(_belongs_to, table)
     for instant in table.timeline.data().completed():
         metadata = table.commit_metadata(instant)
         time = instant.requested_time
@@ -79,7 +80,7 @@ def _newest(table: HudiTable) -> Mapping[str, tuple[InstantTime, WriteStat]]:
             elif stat.path:
                 base[group] = time, stat
                 # logs of the slice before are the clean's; those of a slice that awaited this file stay
-                logs[group] = [each for each in logs.get(group, ()) if _slice_of(each[1]).is_at_or_after(time)]
+                logs[group] = [each for each in logs.get(group, ()) if belongs(*each, time)]
     kept = {group: found for group, found in base.items() if group not in replaced}
     newest = {stat.path: (time, stat) for time, stat in kept.values()}
     for group, found in logs.items():
@@ -88,9 +89,13 @@ def _newest(table: HudiTable) -> Mapping[str, tuple[InstantTime, WriteStat]]:
     return newest
 
 
-def _slice_of(stat: WriteStat) -> InstantTime:
+def _belongs_to(table: HudiTable, wrote: InstantTime, stat: WriteStat, base_instant: InstantTime) -> bool:
+    """Whether a log file that `wrote` has written belongs to the slice of a base file, or to a later one."""
+    if table.format.logs.of_delta_commit:
+        completed = table.timeline.completion_time_of(wrote)
+        return completed is not None and completed.is_at_or_after_request(base_instant)
     name = LogFileName.parse(stat.path.rpartition("/")[2])
-    return name.instant_time if name else BEFORE_ALL
+    return name is not None and name.instant_time.is_at_or_after(base_instant)
 
 
 def _unnamed(table: HudiTable, files: Iterable[FileStatus]) -> Iterator[FileFinding]:

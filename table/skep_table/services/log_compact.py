@@ -15,7 +15,6 @@ from functools import partial
 
 import pyarrow as pa
 
-from skep_table.commit.instants import request_plan
 from skep_table.commit.writable import prepared
 from skep_table.errors import UnsupportedError
 from skep_table.keys.dropped import DroppedColumns
@@ -27,13 +26,15 @@ from skep_table.merge.rule import Fill
 from skep_table.options import Options
 from skep_table.schema.arrow import to_arrow
 from skep_table.schema.types import Schema
-from skep_table.services.compact import check_compactable, refuse_running_writes
+from skep_table.services.compact import check_compactable, refuse_running, refuse_running_writes
 from skep_table.services.compact_plan import compaction_plan
 from skep_table.services.execution import Execution, delete_unreadable
 from skep_table.services.log_compact_plan import inputs_of, plan_log_compaction
 from skep_table.services.planned_slices import PlannedSlices
 from skep_table.services.rewriting import RewriteJob, Rewritten, context_of, metadata_of
+from skep_table.services.scheduling import schedule
 from skep_table.slices.context import SliceContext
+from skep_table.slices.counts import MergeCounts
 from skep_table.slices.logs import as_table, log_rows, open_blocks
 from skep_table.table import HudiTable
 from skep_table.timeline.instant import Action, Instant
@@ -59,18 +60,20 @@ def compact_logs(table: HudiTable) -> list[Rewritten]:
 def schedule_log_compaction(table: HudiTable) -> Instant | None:
     """Writes a plan onto the timeline; None when no slice has log files enough.
 
-    CommitConflictError while a write is under way; UnsupportedError for tables whose rows are merged column by column.
+    Nor while another one is planned. CommitConflictError while a write is under way; UnsupportedError for tables whose
+    rows are merged column by column.
     """
     with table.context.locked():
         table = prepared(table)
         check_compactable(table)
         _check_rule(table, table.options)
+        if pending_log_compactions(table):
+            return None
         refuse_running_writes(table)
         plan = plan_log_compaction(table)
         if plan is None:
             return None
-        table.context.lock.ensure_held()
-        return request_plan(table, Action.LOG_COMPACTION, plan)
+        return schedule(table, Action.LOG_COMPACTION, plan)
 
 
 def pending_log_compactions(table: HudiTable) -> Sequence[Instant]:
@@ -88,12 +91,17 @@ def execute_pending_log_compactions(table: HudiTable) -> list[Rewritten]:
 def execute_log_compaction(table: HudiTable, instant: Instant) -> Rewritten | None:
     """Carries out a planned log compaction. None when that was done or taken back meanwhile.
 
-    CommitConflictError when a slice was written to since: the plan is taken off the timeline then.
+    CommitConflictError when a slice was written to since: the plan is taken off the timeline then. It stays where an
+    earlier write is still under way, in a table whose log files apply in the order in which they were requested: what
+    that write has for these slices would count as older than the result.
     """
     plan = compaction_plan(table, instant)
     if plan is None:
         delete_unreadable(table, instant, compaction_plan)
         return None
+    if table.format.logs.of_delta_commit:
+        table = table.reload()
+        refuse_running(table, table.timeline.data().pending().before(instant.requested_time), "carried out")
     inputs = PlannedSlices(table, instant, inputs_of(plan))
 
     def check(fresh: HudiTable) -> None:
@@ -120,25 +128,42 @@ def _compact_logs_of(job: RewriteJob, task: tuple[int, FileSlice]) -> list[Write
     schema = job.context.schema.with_meta()
     reader = SliceContext(job.table, schema, schema.names(), None, job.table.options, known_history=job.history)
     with open_blocks(reader, slice_.log_files) as blocks:
-        times = dict.fromkeys(time for block in blocks for time in (*block.compacted_times, block.instant_time))
-        rows = latest_per_key(as_table(list(log_rows(reader, blocks))), reader.rule) if blocks else None
-    if rows is None:
+        times = {time for block in blocks for time in (*block.compacted_times, block.instant_time)}
+        entries = as_table(list(log_rows(reader, blocks))) if blocks else None
+    if entries is None:
         return []
+    rows = latest_per_key(entries, reader.rule)
     context = replace(job.context, rule=reader.rule)
-    more = {HeaderKey.COMPACTED_BLOCK_TIMES: ",".join(times)}
+    more = {HeaderKey.COMPACTED_BLOCK_TIMES: ",".join(sorted(times, reverse=True))}
     with LogFiles(context, _bucket(number, slice_)) as files:
-        entries = in_delete_block(rows)
-        kept = rows.filter(pa.array(~entries))
+        removed = in_delete_block(rows)
+        kept = rows.filter(pa.array(~removed))
         for same, names in by_columns_brought(kept):
             whole = _typed(same, reader.schema, names)
             for part in pieces(whole, context.logs.block_bytes):
                 count = int(deleted(part, reader.rule).sum())
                 block = data_block(context, slice_.partition_path, part, more, names)
                 files.write(Block(block, part.num_rows - count, count))
-        if entries.any() or not kept.num_rows:
-            taken = rows.filter(pa.array(entries))
+        if removed.any() or not kept.num_rows:
+            taken = rows.filter(pa.array(removed))
             files.write(Block(deletes_block(context, taken, more), deletes=taken.num_rows))
-        return files.close()
+        stats = files.close()
+    return [_stat(stat, slice_, reader.counts, entries.num_rows, rows.num_rows) for stat in stats]
+
+
+def _stat(written: WriteStat, slice_: FileSlice, counts: MergeCounts, entries: int, keys: int) -> WriteStat:
+    """What the file replaces. Its predecessor is the slice, in whatever way those of delta commits are recorded."""
+    return replace(
+        written,
+        prev_commit=slice_.base_instant,
+        total_log_records=entries,
+        total_log_files_compacted=len(slice_.log_files),
+        total_log_size_compacted=sum(log.size_bytes for log in slice_.log_files),
+        total_updated_records_compacted=keys,
+        total_log_blocks=counts.blocks,
+        total_corrupt_log_block=counts.corrupt_blocks,
+        total_rollback_blocks=counts.rollback_blocks,
+    )
 
 
 def _typed(rows: pa.Table, schema: Schema, names: tuple[str, ...] | None) -> pa.Table:

@@ -13,10 +13,11 @@ from skep_table.services.plan_scope import coverage_of, options_key, uncovered_p
 from skep_table.slices.options import MERGE_BYTES
 from skep_table.table import HudiTable
 from skep_table.timeline.instant import Action, Instant, State
-from skep_table.timeline.plans import CompactionPlan
+from skep_table.timeline.plans import CompactionPlan, CompactionStrategy
 from skep_table.view import FileSlice, FileView
 from skep_table.write.options import MAX_FILE_BYTES
 
+_COMPACTOR: Final = "org.apache.hudi.table.action.compact.LogCompactionExecutionHelper"
 _CHOOSE_CANDIDATES: Final = (LOG_COMPACT_FILES.key, MERGE_BYTES.key)
 
 
@@ -44,6 +45,9 @@ def plan_log_compaction(table: HudiTable) -> CompactionPlan | None:
         operations=tuple(operation_of(table, slice_, options.value(MAX_FILE_BYTES)) for slice_ in slices),
         extra_metadata=coverage_of(table, view, (group.partition_path for group in pending), chosen_by),
         version=PLAN_VERSION,
+        strategy=CompactionStrategy(compactor_class_name=_COMPACTOR, strategy_params={}),
+        preserve_hoodie_metadata=True,
+        missing_schedule_partitions=(),
     )
 
 

@@ -69,7 +69,7 @@ def coverage_of(table: HudiTable, view: FileView, left: Iterable[str], chosen_by
     pending = [i.requested_time for i in timeline.pending() if i.action in WRITE_ACTIONS]
     if pending:
         seen = seen.before(min(pending))
-    lag = table.options.value(INSTANT_LAG_SECONDS)
+    lag = 0 if table.format.chooses_times_under_lock else table.options.value(INSTANT_LAG_SECONDS)
     if lag and table.context.lock.leased:
         now = table.context.clock.now()
         seen = seen.before(format_instant_time(now - timedelta(seconds=lag), table.config.timezone))

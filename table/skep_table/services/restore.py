@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from skep_table.commit.instants import request_plan
 from skep_table.commit.recovery import finish_interrupted, refuse_active
 from skep_table.commit.restore import finish_restore
 from skep_table.commit.writable import prepared
 from skep_table.errors import InputError
-from skep_table.instant_time import InstantTime
+from skep_table.instant_time import CompletionTime, InstantTime
 from skep_table.services.clean import finish_cleans
 from skep_table.services.rollback import check_not_cleaned
 from skep_table.table import HudiTable
@@ -30,8 +32,7 @@ def restore(table: HudiTable, savepoint: InstantTime) -> RestoreMetadata | None:
         plan = plan_restore(table, savepoint)
         if not plan.instants_to_rollback:
             return None
-        later = table.timeline.of(*WRITE_ACTIONS).after(savepoint).instants
-        refuse_active(table, later)
+        refuse_active(table, table.timeline.pending().of(*WRITE_ACTIONS))
         table.context.lock.ensure_held()
         instant = request_plan(table, Action.RESTORE, plan)
         return finish_restore(table.reload(), instant)
@@ -54,9 +55,9 @@ def plan_restore(table: HudiTable, savepoint: InstantTime) -> RestorePlan:
             instant=savepoint,
             found=savepoints[-1],
         )
-    targets = list(reversed(timeline.of(*WRITE_ACTIONS).after(savepoint).instants))
-    later = (i for i in timeline.archived(savepoint) if i.requested_time.is_after(savepoint))
-    archived = [i for i in later if i.action in WRITE_ACTIONS]
+    kept = CompletionTime(timeline.completion_time_of(savepoint) or savepoint)
+    targets = _later(timeline.instants, kept, is_mor=table.config.is_mor)
+    archived = _later(timeline.archived(InstantTime(kept)), kept, is_mor=table.config.is_mor)
     if archived:
         raise InputError(
             f"table {name}: {archived[0].requested_time} was written after the savepoint {savepoint} and is archived",
@@ -68,6 +69,24 @@ def plan_restore(table: HudiTable, savepoint: InstantTime) -> RestorePlan:
         instants_to_rollback=tuple(map(_info, targets)),
         savepoint_to_restore_timestamp=savepoint,
     )
+
+
+def _later(instants: Iterable[Instant], kept: CompletionTime, *, is_mor: bool) -> list[Instant]:
+    """The writes that are not part of the table as it was at `kept`, in the order in which they are rolled back.
+
+    Clusterings that are pending come first, as in Hudi. What is pending counts by its requested time: a plan has seen
+    what completed before that. So does a completed compaction, which shows no other rows than there were.
+    """
+    found = []
+    for instant in instants:
+        if instant.action not in WRITE_ACTIONS:
+            continue
+        is_compaction = is_mor and instant.action is Action.COMMIT
+        done = None if is_compaction else instant.completion_time
+        time = done or CompletionTime(instant.requested_time)
+        if time.is_after(kept):
+            found.append((instant.action is Action.CLUSTERING, time, instant))
+    return [instant for *_, instant in sorted(found, key=lambda each: each[:2], reverse=True)]
 
 
 def _info(instant: Instant) -> InstantInfo:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections import defaultdict
+from collections.abc import Collection
 
 from skep_table.commit.recovery import finish_interrupted, refuse_active
 from skep_table.commit.rollback import roll_back
@@ -13,6 +14,7 @@ from skep_table.instant_time import InstantTime
 from skep_table.services.clean import finish_cleans
 from skep_table.table import HudiTable
 from skep_table.timeline.instant import Action, Instant, State
+from skep_table.timeline.metadata import WriteStat
 from skep_table.timeline.plans import RollbackMetadata, RollbackPlan
 from skep_table.timeline.timeline import WRITE_ACTIONS
 
@@ -82,36 +84,43 @@ def _unknown(table: HudiTable, time: InstantTime) -> InputError:
 def check_not_cleaned(table: HudiTable, targets: Collection[Instant]) -> None:
     """InputError when the slices that would be the latest without `targets` were cleaned away."""
     view, rolled_back = table.view(metadata=False), {target.requested_time for target in targets}
-    wanted: dict[str, dict[str, InstantTime]] = {}
+    wanted: dict[str, dict[str, _Wanted]] = defaultdict(dict)
     for target in targets:
         if not target.is_completed:
             continue
         metadata = table.commit_metadata(target)
         for stat in metadata.stats:
-            if stat.prev_commit not in ("null", "", *rolled_back):
-                wanted.setdefault(stat.partition_path, {})[stat.file_id] = target.requested_time
+            if metadata.compacted or stat.prev_commit not in ("null", "", *rolled_back):
+                wanted[stat.partition_path][stat.file_id] = target.requested_time, _slice_before(table, stat)
         for partition, file_ids in (metadata.partition_to_replace_file_ids or {}).items():
-            wanted.setdefault(partition, {}).update(dict.fromkeys(file_ids, target.requested_time))
+            wanted[partition].update(dict.fromkeys(file_ids, (target.requested_time, None)))
     for partition, groups in wanted.items():
         there = {
-            group.file_id: [slice_.base_instant for slice_ in group.slices]
+            group.file_id: {slice_.base_instant for slice_ in group.slices} - rolled_back
             for group in view.file_groups(partition, replaced=True)
         }
-        _check_groups(table, partition, groups.items(), there, rolled_back)
+        for file_id, (time, base) in groups.items():
+            found = there.get(file_id, set())
+            if not found or (base is not None and base not in found):
+                raise InputError(
+                    f"table {table.config.name}: without {time}, rows of {partition or 'the table'}/{file_id} would be"
+                    " lost: the cleaner has removed what was there before",
+                    instant=time,
+                    path=partition,
+                )
 
 
-def _check_groups(
-    table: HudiTable,
-    partition: str,
-    groups: Iterable[tuple[str, InstantTime]],
-    there: dict[str, list[InstantTime]],
-    rolled_back: Collection[InstantTime],
-) -> None:
-    for file_id, time in groups:
-        if not any(base not in rolled_back for base in there.get(file_id, ())):
-            raise InputError(
-                f"table {table.config.name}: without {time}, rows of {partition or 'the table'}/{file_id} would be"
-                " lost: the cleaner has removed what was there before",
-                instant=time,
-                path=partition,
-            )
+_Wanted = tuple[InstantTime, InstantTime | None]
+"""The write that is rolled back, and the slice that is the latest without it, where no earlier one has its rows."""
+
+
+def _slice_before(table: HudiTable, stat: WriteStat) -> InstantTime | None:
+    """The base instant of the slice that a write went on from; None where an older slice has the same rows.
+
+    That is where it came of a compaction, or may have: in merge-on-read tables an archived write may be one.
+    """
+    before = InstantTime(stat.prev_commit or "")
+    if not table.config.is_mor:
+        return before
+    wrote = next((i for i in table.timeline.completed().data() if i.requested_time == before), None)
+    return before if wrote is not None and wrote.action is not Action.COMMIT else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from functools import partial
 
 from skep_table.commit.recovery import finish_interrupted
 from skep_table.commit.writable import prepared
@@ -14,6 +15,9 @@ from skep_table.table import HudiTable
 from skep_table.timeline.instant import Action, Instant, State
 from skep_table.timeline.plans import SavepointMetadata, SavepointPartitionMetadata
 from skep_table.timeline.write import complete, delete_completed, delete_pending, transition_to_inflight
+from skep_table.view import FileView
+from skep_table.view.instant_states import completed_by
+from skep_table.view.slicing import file_groups
 
 
 def create_savepoint(
@@ -79,7 +83,9 @@ def check_savepoint(table: HudiTable, time: InstantTime | None) -> Instant:
 def _metadata(table: HudiTable, instant: Instant, user: str, comments: str) -> SavepointMetadata:
     view = table.view(as_of=instant.requested_time, metadata=False)
     partitions = view.partitions()
-    slices = dict(zip(partitions, table.context.threads.map(view.slices, partitions), strict=True))
+    slices = dict(
+        zip(partitions, table.context.threads.map(partial(_kept, table, view, instant), partitions), strict=True)
+    )
     return SavepointMetadata(
         savepointed_by=user,
         savepointed_at=int(table.context.clock.now().timestamp() * 1000),
@@ -87,8 +93,23 @@ def _metadata(table: HudiTable, instant: Instant, user: str, comments: str) -> S
         partition_metadata={
             partition: SavepointPartitionMetadata(
                 partition_path=partition,
-                savepoint_data_file=tuple(name for slice_ in found for name in slice_.file_names),
+                savepoint_data_file=names,
             )
-            for partition, found in slices.items()
+            for partition, names in slices.items()
         },
     )
+
+
+def _kept(table: HudiTable, view: FileView, instant: Instant, partition: str) -> tuple[str, ...]:
+    """The files of a partition that are read as of the commit, and those that a restore to it brings back.
+
+    These differ where writes overlapped: the one reads what was requested until then, and the other brings back what
+    had completed when the commit did.
+    """
+    names = {name: None for slice_ in view.slices(partition) for name in slice_.file_names}
+    if instant.completion_time is not None:
+        states = completed_by(table.timeline, view.states, instant.completion_time)
+        groups = file_groups(partition, view.listing.files(partition), states)
+        latest = [group.latest for group in groups if group.replaced_by is None]
+        names.update({name: None for slice_ in latest if slice_ is not None for name in slice_.file_names})
+    return tuple(names)

@@ -80,6 +80,8 @@ class TimelineLayout:
     `release` is the Hudi release whose Avro records are written. `has_completion_times`: the name of a completed file
     states when the instant completed. `placeholder`: a file that keeps the folders there while they hold no instant,
     since Hudi lists them without asking whether they are; names like this one are no instants to it.
+    `clustering`: the action under which a clustering is requested. `repeats_clean_plan`: the inflight file of a clean
+    holds its plan, too; readers of that release want it there.
     """
 
     folder: str
@@ -87,9 +89,16 @@ class TimelineLayout:
     release: str
     has_completion_times: bool
     placeholder: str | None
+    clustering: Action
+    repeats_clean_plan: bool
     codec: CommitCodec
     _action_of: Mapping[str, _Suffixed]
     _suffix_of: Mapping[_Suffixed, str]
+
+    @property
+    def one_completed_name(self) -> bool:
+        """Whether an instant has one name once it is completed, so that creating the file excludes another one."""
+        return not self.has_completion_times
 
     def parse(self, file_name: str) -> Instant | None:
         """The instant of a file in the timeline's folder; None for any other file."""
@@ -153,13 +162,17 @@ def layout_1(archive: str = "archived") -> TimelineLayout:
         release="0.15.0",
         has_completion_times=False,
         placeholder=None,
+        clustering=Action.REPLACE_COMMIT,
+        repeats_clean_plan=True,
         codec=_JSON,
         _action_of=_SUFFIXES_1,
         _suffix_of={action: suffix for suffix, action in _SUFFIXES_1.items()},
     )
 
 
-def layout_2(timeline: str = "timeline", history: str = "history") -> TimelineLayout:
+def layout_2(
+    timeline: str = "timeline", history: str = "history", *, repeats_clean_plan: bool = False
+) -> TimelineLayout:
     """Layout 2, of table versions 8 and 9."""
     return TimelineLayout(
         folder=f"{META_FOLDER}/{timeline}",
@@ -167,6 +180,8 @@ def layout_2(timeline: str = "timeline", history: str = "history") -> TimelineLa
         release="1.0.2",
         has_completion_times=True,
         placeholder=f"{META_FOLDER}/{timeline}/{history}/.keep",
+        clustering=Action.CLUSTERING,
+        repeats_clean_plan=repeats_clean_plan,
         codec=_AVRO,
         _action_of=_SUFFIXES_2,
         _suffix_of={action: suffix for suffix, action in _SUFFIXES_2.items()},

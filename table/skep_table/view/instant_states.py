@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Protocol, TypeVar
 
 from skep_table.format import TableFormat
-from skep_table.instant_time import InstantTime
+from skep_table.instant_time import CompletionTime, InstantTime
 from skep_table.names import FileGroupId
 from skep_table.runner import Runner
 from skep_table.timeline.instant import Action, Instant
@@ -52,6 +53,20 @@ def load_instant_states(table: Contents, as_of: InstantTime | None, runner: Runn
         pending_clusterings=_clusterings(table, timeline, runner),
         replaced=_replaced(table, visible, runner),
     )
+
+
+def completed_by(timeline: Timeline, now: InstantStates, time: CompletionTime) -> InstantStates:
+    """The states of instants when all that completed until `time` was visible. `now` are those of today.
+
+    Plans don't count: what they begin holds nothing that completed before them.
+    """
+
+    def is_committed(instant: InstantTime) -> bool:
+        done = timeline.completion_time_of(instant) if timeline.is_completed_or_archived(instant) else None
+        return done is not None and done.is_at_or_before(time)
+
+    replaced = {group: instant for group, instant in now.replaced.items() if is_committed(instant)}
+    return replace(now, is_committed=is_committed, pending_compactions={}, pending_clusterings={}, replaced=replaced)
 
 
 def _committed(timeline: Timeline, as_of: InstantTime | None) -> Callable[[InstantTime], bool]:

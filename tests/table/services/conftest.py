@@ -24,6 +24,7 @@ from skep_table.runner import ThreadRunner
 from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
 from skep_table.table_config import TableType
+from skep_table.timeline.instant import Instant
 from skep_table.write.local import LocalWriter
 
 SCHEMA = pa.schema([("id", pa.string()), ("part", pa.string()), ("ts", pa.int64())])
@@ -87,6 +88,15 @@ class Maker:
         shutil.rmtree(folder, ignore_errors=True)
         shutil.copytree(self.folder, folder)
         return Maker(folder, self.clock)
+
+    def path_of(self, instant: Instant) -> Path:
+        """The file of an instant in its state."""
+        return self.folder / self.table.layout.path(instant)
+
+    def time_of(self, time: str) -> str:
+        """By which incremental queries compare the write requested at `time`."""
+        (instant,) = (each for each in self.table.timeline.data().completed() if each.requested_time == time)
+        return self.table.format.reads.time_in_range(instant)
 
     def files(self) -> set[str]:
         return {str(f.relative_to(self.folder)) for f in self.folder.rglob("*.parquet")}

@@ -78,7 +78,7 @@ def test_the_cleaner_rolls_back_what_died_where_writers_leave_it_to_him(
     for ts in range(4):
         maker.upsert(ts, "p/a")
     last = maker.table.timeline.last()
-    (maker.folder / ".hoodie" / f"{last.requested_time}.commit").unlink()
+    maker.path_of(last).unlink()
     left = {path for path in maker.files() if last.requested_time in path}
     assert left
     clean(

@@ -216,7 +216,7 @@ def test_a_plan_whose_input_was_written_to_is_given_up(maker: Any, monkeypatch: 
     fill(maker)
     instant = schedule_clustering(maker.table.with_context(**maker.setting(**SORTED)))
     assert instant is not None
-    path = maker.folder / ".hoodie" / f"{instant.requested_time}.replacecommit.requested"
+    path = maker.path_of(instant)
     plan = path.read_bytes()
     path.unlink()
     maker.upsert(99, "p/0-0")

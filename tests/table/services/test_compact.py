@@ -33,9 +33,9 @@ from skep_table.timeline.write import transition_to_inflight
 from skep_table.write.local import LocalWriter
 
 
-def delete(maker: Any, *keys: str) -> None:
+def delete(maker: Any, *keys: str) -> str:
     frame = pa.table({"part": [key.split("/")[0] for key in keys], "id": [key.split("/")[1] for key in keys]})
-    LocalWriter(maker.table.with_context(**maker.setting())).delete(frame)
+    return LocalWriter(maker.table.with_context(**maker.setting())).delete(frame).instant.requested_time
 
 
 def with_logs(maker: Any) -> Any:
@@ -156,11 +156,17 @@ def test_writers_go_on_over_a_planned_compaction(mor_maker: Any) -> None:
     maker = with_logs(mor_maker)
     planned = schedule_compaction(maker.table.with_context(**maker.setting()))
     assert planned is not None
-    maker.upsert(3, "p/a", "p/new")
-    delete(maker, "p/c")
+    updated = maker.upsert(3, "p/a", "p/new")
+    deleted = delete(maker, "p/c")
     (group,) = [group for group in maker.table.view().file_groups("p") if group.pending_compaction]
-    assert [log.name.instant_time for log in group.slices[0].log_files] == [planned.requested_time] * 2
-    assert [log.name.version for log in group.slices[0].log_files] == [1, 2]
+    assert group.slices[0].base_instant == planned.requested_time
+    names = [log.name for log in group.slices[0].log_files]
+    if maker.table.format.logs.of_delta_commit:
+        assert [name.instant_time for name in names] == [updated, deleted]
+        assert [name.version for name in names] == [1, 1]
+    else:
+        assert [name.instant_time for name in names] == [planned.requested_time] * 2
+        assert [name.version for name in names] == [1, 2]
     expected = {"p/a": 3, "p/new": 3, "q/d": 1}
     assert maker.rows() == expected
     assert maker.rows(query="read_optimized") == {"p/a": 1, "p/b": 1, "p/c": 1, "p/new": 3, "q/d": 1}
@@ -206,10 +212,11 @@ def test_a_compaction_shows_incremental_readers_nothing_new(mor_maker: Any) -> N
     maker = mor_maker
     first = maker.upsert(1, "p/a", "p/b", "q/d")
     maker.upsert(2, "p/a")
-    expected = maker.rows(query="incremental", since=first)
+    since = maker.time_of(first)
+    expected = maker.rows(query="incremental", since=since)
     (done,) = compact(maker.table.with_context(**maker.setting()))
-    assert maker.rows(query="incremental", since=first) == expected == {"p/a": 2}
-    assert maker.rows(query="incremental", since=done.instant.requested_time) == {}
+    assert maker.rows(query="incremental", since=since) == expected == {"p/a": 2}
+    assert maker.rows(query="incremental", since=maker.time_of(done.instant.requested_time)) == {}
     assert maker.rows(as_of=first) == {"p/a": 1, "p/b": 1, "q/d": 1}
 
 
@@ -224,8 +231,10 @@ def test_partitions_that_were_dropped_meanwhile_stay_dropped(mor_maker: Any) -> 
     assert maker.rows() == {"p/a": 4, "q/d": 1}
 
 
-def test_nothing_is_planned_while_a_write_is_under_way(mor_maker: Any) -> None:
+def test_nothing_is_planned_while_a_write_is_under_way(table_version: int, mor_maker: Any) -> None:
     """It could still append to a slice that the plan takes as it is."""
+    if table_version != 6:
+        pytest.skip("a write that completes later belongs to the next slice (test_completion_times.py)")
     maker = with_logs(mor_maker)
     with Transaction.begin(maker.table.with_context(**maker.setting()), Action.DELTA_COMMIT) as running:
         with pytest.raises(CommitConflictError, match=running.instant.requested_time):

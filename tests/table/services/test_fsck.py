@@ -18,6 +18,8 @@ from skep_table.table import HudiTable
 from skep_table.table_config import TableType
 from skep_table.write.local import LocalWriter
 
+pytestmark = pytest.mark.parametrize("table_version", [6, 9], indirect=True)
+
 
 @pytest.fixture(params=[TableType.COPY_ON_WRITE, TableType.MERGE_ON_READ], ids=["cow", "mor"])
 def table(request: pytest.FixtureRequest, tmp_path: Path) -> HudiTable:
@@ -69,7 +71,7 @@ def test_files_without_instant(table: HudiTable) -> None:
 def test_files_of_a_write_that_is_pending(table: HudiTable) -> None:
     instant = table.timeline.completed().data().last()
     assert instant is not None
-    (Path(table.storage.root) / f".hoodie/{instant.requested_time}.replacecommit").unlink()
+    (Path(table.storage.root) / table.layout.path(instant)).unlink()
     assert {problem for problem, _ in problems(table)} == {Problem.LEFTOVER}
 
 

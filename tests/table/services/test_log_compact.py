@@ -23,6 +23,8 @@ from skep_table.timeline.instant import Action
 from skep_table.timeline.metadata import WriteOperation
 from skep_table.write.local import LocalWriter
 
+pytestmark = pytest.mark.parametrize("table_version", [6, 9], indirect=True)
+
 TWO = {"log__compaction__blocks__threshold": 2}
 
 

@@ -13,6 +13,7 @@ from counting_storage import CountingStorage
 
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.errors import SkepError
+from skep_table.instant_time import InstantTime
 from skep_table.services import cluster_plan, compact_plan, log_compact_plan
 from skep_table.services.cluster import cluster, execute_pending_clusterings, schedule_clustering
 from skep_table.services.cluster_plan import plan_clustering
@@ -25,7 +26,10 @@ from skep_table.services.rollback import roll_back_instant
 from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
 from skep_table.table_config import TableType
+from skep_table.timeline.instant import Action, Instant, State
 from skep_table.write.local import LocalWriter
+
+pytestmark = pytest.mark.parametrize("table_version", [6, pytest.param(9, marks=pytest.mark.slow)], indirect=True)
 
 SCHEMA = pa.schema([("id", pa.string()), ("part", pa.string()), ("ts", pa.int64())])
 SMALL = {"hoodie.parquet.small.file.limit": 0}
@@ -110,7 +114,7 @@ def test_what_another_plan_had_claimed_is_found_when_that_is_taken_back(
 
 def roll_back_of_plan(table: HudiTable, time: str) -> None:
     """As Hudi's command line unschedules a compaction: its requested file is deleted."""
-    table.storage.delete(f".hoodie/{time}.compaction.requested")
+    table.storage.delete(table.layout.path(Instant(InstantTime(time), Action.COMPACTION, State.REQUESTED)))
 
 
 def test_plans_of_others_cover_nothing(mor: tuple[HudiTable, CountingStorage], monkeypatch: pytest.MonkeyPatch) -> None:

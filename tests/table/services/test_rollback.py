@@ -23,6 +23,8 @@ from skep_table.timeline.instant import Action, Instant, State
 from skep_table.timeline.plans import RestoreMetadata, RollbackMetadata, RollbackPlan, SavepointMetadata
 from skep_table.timeline.write import create_requested
 
+pytestmark = pytest.mark.parametrize("table_version", [6, pytest.param(9, marks=pytest.mark.slow)], indirect=True)
+
 
 def snapshot(table: HudiTable, **how: Any) -> list[str]:
     return sorted(map(repr, read(table, ReadRequest(**how)).to_arrow().to_pylist()))
