@@ -22,6 +22,7 @@ from skep_table.write.flow import TableWriter
 from skep_table.write.given import row_input
 from skep_table.write.local import LocalWriter
 from skep_table.write.row_input import RereadInput
+from skep_table.write.settings import AUTO_UPGRADE, TABLE_VERSION
 
 
 def writer_for(
@@ -39,8 +40,21 @@ def writer_for(
     options.check()
     hooks = (services.after_commit(table), *services.hooks, *_callback_hooks(options, events))
     session = frame.sparkSession if is_spark_frame(frame) else services.spark.given  # type: ignore[attr-defined]
+    if create is None:
+        table = _upgraded(table, services)
     locked = table.with_context(lock=services.lock(options))
     return LocalWriter(locked, hooks, create) if session is None else SparkWriter(locked, session, hooks, create)
+
+
+def _upgraded(table: HudiTable, services: Services) -> HudiTable:
+    """The table, in the version that the options of a write demand where they allow an upgrade."""
+    options = table.options
+    version = options.value(TABLE_VERSION)
+    if not options.value(AUTO_UPGRADE) or table.reload().config.version >= version:
+        return table
+    from skep_table.upgrade import change_version
+
+    return change_version(services.on(table), version).in_context_of(table)
 
 
 def held(frame: object, options: Options) -> object:

@@ -33,7 +33,8 @@ COMMANDS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "services": (
             *("compact", "cluster", "expire", "maintain", "clean", "archive"),
             *("rollback", "savepoint", "restore"),
-        )
+        ),
+        "versions": ("upgrade", "downgrade"),
     },
     "Metastore": {
         "sync": ("sync",),

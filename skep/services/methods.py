@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from skep.services.modes import Mode, Work, cleaning, clustering, compaction, expiry, log_compaction
 from skep.services.runner import Services
+from skep_table.errors import InputError
 from skep_table.instant_time import InstantTime
 from skep_table.services.done import Done
 from skep_table.table import HudiTable
@@ -14,6 +15,7 @@ from skep_table.table import HudiTable
 if TYPE_CHECKING:
     from skep_table.services.archive_plan import ArchivePlan
     from skep_table.timeline.plans import RestoreMetadata, RollbackMetadata, SavepointMetadata
+    from skep_table.upgrade import VersionPlan
 
 _PLAN = "hoodie.clustering.plan.strategy."
 Text = str | Sequence[str]
@@ -142,6 +144,36 @@ class ServiceMethods:
             if each.error is not None:
                 raise each.error
         return done
+
+    def upgrade(self, to: int = 9, *, plan: bool = False, **options: object) -> VersionPlan:
+        """Brings the table to a newer version, 8 or 9; see docs/versions.md for what changes. Returns the steps.
+
+        `plan`: returns the steps and changes nothing. Where the table has the version, what an interrupted change left
+        is deleted. VersionChangeError where the table can't have that version.
+        """
+        return self._change_version(to, plan, options, newer=True)
+
+    def downgrade(self, to: int, *, plan: bool = False, **options: object) -> VersionPlan:
+        """Brings the table to an older version, 6 or 8; as `upgrade`. The plan names what is lost."""
+        return self._change_version(to, plan, options, newer=False)
+
+    def _change_version(self, to: int, plan: bool, options: Mapping[str, object], *, newer: bool) -> VersionPlan:
+        from skep_table.upgrade import change_version, plan_version_change
+
+        table = self.services().on(self._hudi.with_options(options)).reload()
+        before = table.config.version
+        if before != to and newer is not (to > before):
+            raise InputError(
+                f"table {table.config.name} has version {before}: {to} is a{'n older' if newer else ' newer'} one",
+                hint="downgrade brings it there" if newer else "upgrade brings it there",
+                option="to",
+                found=to,
+            )
+        steps = plan_version_change(table, to)
+        if not plan and steps.steps:
+            self._hudi = change_version(table, to).in_context_of(self._hudi)
+            self.sync_changed()
+        return steps
 
     def _run(self, options: Mapping[str, object], work: Work) -> list[Done]:
         services = self.services()

@@ -6,6 +6,7 @@
     │   ├── TableExistsError          create_table where one is
     │   ├── TableMismatchError        another table (name, type, keys) than the one asked for
     │   ├── TableVersionError         a table version that skep can't read or can't write
+    │   ├── VersionChangeError        the table has what the version that it is to get can't hold
     │   └── MetadataTableError        the table has a metadata table, and the write may not drop it
     ├── FormatError               bytes that break the format: file, offset, found, expected
     │   └── CorruptFileError          a checksum, length or magic number shows that the file is damaged
@@ -86,6 +87,10 @@ class TableMismatchError(TableError):
 
 class TableVersionError(TableError):
     """The table has a version that skep can't read, or can't write."""
+
+
+class VersionChangeError(TableError):
+    """The table has, or does, what the version that it is to get can't hold. Fields: table, found, expected."""
 
 
 class MetadataTableError(TableError):

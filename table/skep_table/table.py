@@ -103,6 +103,11 @@ class HudiTable:
         """The table in the storage of a context; raises as `open` does."""
         config = load_table_config(context.storage)
         opened = cls(context, config, _timeline(context.storage, config))
+        if opened.timeline.files.moved or not opened.timeline.instants:
+            # A change of version deletes the timeline of the old one: the settings were read before it.
+            now = load_table_config(context.storage)
+            if format_of(now) is not format_of(config):
+                return cls.in_context(context)
         try:
             refuse_half_moved(context.storage, opened.timeline, config.name)
         except TableVersionError:

@@ -8,7 +8,7 @@ from typing import Any, Final
 from skep_sql.answer import Answer, answer
 from skep_sql.bind import Scope
 from skep_sql.names import nearest
-from skep_sql.procedures import commits, copies, files, metadata, others, savepoints, services
+from skep_sql.procedures import commits, copies, files, metadata, others, savepoints, services, versions
 from skep_sql.procedures.contract import REQUIRED, Context, Procedure
 from skep_sql.procedures.refused import REFUSED
 from skep_sql.settings import Settings
@@ -21,6 +21,7 @@ PROCEDURES: Final[Mapping[str, Procedure]] = {
     **services.PROCEDURES,
     **files.PROCEDURES,
     **metadata.PROCEDURES,
+    **versions.PROCEDURES,
     **copies.PROCEDURES,
     **others.PROCEDURES,
 }

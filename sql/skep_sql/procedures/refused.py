@@ -8,7 +8,6 @@ from typing import Final
 _NO_METADATA: Final = "skep writes no metadata table yet"
 _NO_STATISTICS: Final = "column statistics of a metadata table are used by reads, not shown"
 _AUDIT: Final = "the audit of storage locks is Hudi's own; skep's commands show a lock and its history: skep lock"
-_VERSION: Final = "skep writes table version 6, which all of Hudi's releases since 0.14 read"
 _FSCK: Final = "skep does not repair tables; skep fsck shows what is wrong with one"
 
 REFUSED: Final[Mapping[str, str]] = {
@@ -21,8 +20,6 @@ REFUSED: Final[Mapping[str, str]] = {
     "show_metadata_table_stats": "no metrics are kept of a metadata table",
     "show_metadata_column_stats_overlap": _NO_STATISTICS,
     "show_metadata_table_column_stats": _NO_STATISTICS,
-    "upgrade_table": _VERSION,
-    "downgrade_table": _VERSION,
     "hdfs_parquet_import": "skep write reads Parquet files into a table",
     "run_bootstrap": "bootstrapped tables are read and written, not made",
     "partition_bucket_index_manager": "the number of buckets is the same in all partitions",

@@ -24,7 +24,7 @@ from skep_table.table_config import KEY_GENERATOR_CLASS, USER_PROVIDED, TableCon
 NULL_TEXT = "__null__"
 EMPTY_TEXT = "__empty__"
 _LOGICAL_TIMESTAMPS = "hoodie.datasource.write.keygenerator.consistent.logical.timestamp.enabled"
-_PARTITION_FIELD = "hoodie.datasource.write.partitionpath.field"
+PARTITION_TYPES = "hoodie.datasource.write.partitionpath.field"
 
 
 class KeyGeneratorType(str, Enum):
@@ -228,7 +228,7 @@ def _timestamp_fields(kind: KeyGeneratorType, config: TableConfig, properties: M
     typed = next(
         (
             text
-            for text in (properties.get(_PARTITION_FIELD, ""), ",".join(config.typed_partition_fields))
+            for text in (properties.get(PARTITION_TYPES, ""), ",".join(config.typed_partition_fields))
             if ":" in text
         ),
         None,
@@ -237,12 +237,12 @@ def _timestamp_fields(kind: KeyGeneratorType, config: TableConfig, properties: M
         raise OptionError(
             f"table {config.name}: version {config.version} tables don't store which partition fields of a CUSTOM key"
             " generator are timestamps",
-            hint=f"give {_PARTITION_FIELD}, for example "
+            hint=f"give {PARTITION_TYPES}, for example "
             + ",".join(f"{name}:simple" for name in config.partition_fields),
-            option=_PARTITION_FIELD,
+            option=PARTITION_TYPES,
         )
     types = dict(part.strip().partition(":")[::2] for part in typed.split(","))
     unknown = {field: kind for field, kind in types.items() if kind.lower() not in ("", "simple", "timestamp")}
     if unknown:
-        raise OptionError(f"partition field types {unknown} are neither simple nor timestamp", option=_PARTITION_FIELD)
+        raise OptionError(f"partition field types {unknown} are neither simple nor timestamp", option=PARTITION_TYPES)
     return frozenset(field for field, kind in types.items() if kind.lower() == "timestamp")

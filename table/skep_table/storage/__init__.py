@@ -6,6 +6,7 @@ from skep_table.storage.hdfs import HdfsStorage
 from skep_table.storage.local import LocalStorage
 from skep_table.storage.objects import ObjectStorage
 from skep_table.storage.open import open_storage
+from skep_table.storage.times import TimedStorage
 
 __all__ = [
     "FileStatus",
@@ -16,5 +17,6 @@ __all__ = [
     "ObjectStorage",
     "Storage",
     "StorageFlags",
+    "TimedStorage",
     "open_storage",
 ]

@@ -164,6 +164,10 @@ class HdfsStorage(RemoteStorage):
         with self._mapped("replace_atomic", path), self._staged(path, data) as staged:
             self._client.rename(staged, self._at(path), True)
 
+    def set_modified(self, path: str, modified_ms: int) -> None:
+        with self._mapped("set_modified", path):
+            self._client.set_times(self._at(path), modified_ms, modified_ms)
+
     def rename(self, source: str, target: str) -> None:
         with self._mapped("rename", source):
             self._client.mkdirs(self._at(target).rpartition("/")[0] or "/", create_parent=True)

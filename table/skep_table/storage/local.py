@@ -257,6 +257,12 @@ class LocalStorage:
                 raise _staged_file_missing("replace_atomic", path) from error
             _sync(target.parent)
 
+    def set_modified(self, path: str, modified_ms: int) -> None:
+        target = self.local_path(path)
+        with self.mapped("set_modified", path):
+            os.utime(target, ns=(modified_ms * 1_000_000,) * 2)
+            _sync(target)
+
     def rename(self, source: str, target: str) -> None:
         old, new = self.local_path(source), self.local_path(target)
         with self.mapped("rename", source):

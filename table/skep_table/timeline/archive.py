@@ -10,7 +10,7 @@ import io
 import json
 import struct
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from skep_table.errors import CorruptFileError, FormatError
@@ -35,14 +35,12 @@ _MEMBER_OF: Final[Mapping[Action, str]] = {
     Action.INDEXING: "hoodieIndexCommitMetadata",
 }
 _INT: Final = struct.Struct(">i")
+_OF_EVERY_ENTRY: Final = ("commitTime", "actionType", "actionState", "stateTransitionTime", "version")
 _ENTRY: Final = {
     "type": "record",
     "name": "HoodieArchivedMetaEntry",
     "namespace": "org.apache.hudi.avro.model",
-    "fields": [
-        {"name": name, "type": ["null", "string"], "default": None}
-        for name in ("commitTime", "actionType", "actionState")
-    ],
+    "fields": [{"name": name, "type": ["null", "string"], "default": None} for name in _OF_EVERY_ENTRY[:4]],
 }
 
 
@@ -55,6 +53,14 @@ class _Place:
 
     def __str__(self) -> str:
         return f"{self.path}, entry at {self.offset}"
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedEntry:
+    """One file of an instant in the archive. A completed one has its completion time where the archive states it."""
+
+    instant: Instant
+    place: _Place
 
 
 class ArchivedLog:
@@ -109,16 +115,26 @@ class ArchivedLog:
 
         return from_record(PLAN_OF[instant.action, State.COMPLETED], record, str(place))
 
-    @functools.cached_property
-    def _places(self) -> dict[Instant, _Place]:
+    def entries(self) -> Iterator[ArchivedEntry]:
+        """The entries of all states, in the order of the files. Contents are not read."""
         from skep_table.logfile import read_blocks
 
-        found: dict[Instant, _Place] = {}
         for path in self._paths():
             with self._storage.open_input(path) as file:
                 for block in read_blocks(file, path):
-                    found.update(_completed(block))
-        return found
+                    yield from _entries_of(block)
+
+    def member(self, entry: ArchivedEntry) -> Any:
+        """The record that an entry keeps of its file's content; None where it keeps none."""
+        place = entry.place
+        record = _decode(self._storage.read_range(place.path, place.offset, place.size), place.schema, None, place)
+        kept = (value for key, value in record.items() if key not in _OF_EVERY_ENTRY and value is not None)
+        return next(kept, None)
+
+    @functools.cached_property
+    def _places(self) -> dict[Instant, _Place]:
+        entries = (entry for entry in self.entries() if entry.instant.is_completed)
+        return {replace(entry.instant, completion_time=None): entry.place for entry in entries}
 
     def _paths(self) -> list[str]:
         """The archive files, oldest first."""
@@ -127,8 +143,8 @@ class ArchivedLog:
         return [path for path, _ in sorted(archives, key=lambda archive: archive[1].sort_key)]
 
 
-def _completed(block: LogBlock) -> Iterator[tuple[Instant, _Place]]:
-    """The completed instants of a block. A block that a crash cut is skipped: its instant files still exist."""
+def _entries_of(block: LogBlock) -> Iterator[ArchivedEntry]:
+    """The entries of a block. A block that a crash cut is skipped: its instant files still exist."""
     from skep_table.logfile import BlockType
 
     if block.type is not BlockType.AVRO_DATA:
@@ -137,9 +153,7 @@ def _completed(block: LogBlock) -> Iterator[tuple[Instant, _Place]]:
     content = block.content().to_pybytes()
     for at, size in _entries(content, block):
         place = _Place(block.path, block.content_offset + at, size, schema)
-        entry = _decode(content[at : at + size], schema, _ENTRY, place)
-        if entry["actionState"] in (None, State.COMPLETED.name):
-            yield _instant(entry, place), place
+        yield ArchivedEntry(_instant(_decode(content[at : at + size], schema, _ENTRY, place), place), place)
 
 
 def _entries(content: bytes, block: LogBlock) -> Iterator[tuple[int, int]]:
@@ -185,8 +199,14 @@ def _decode(data: bytes, schema: Any, reader_schema: Any, place: _Place) -> dict
 def _instant(entry: Mapping[str, Any], place: _Place) -> Instant:
     try:
         time = InstantTime.parse(str(entry["commitTime"]), path=place.path)
-        return Instant(time, Action(entry["actionType"]).completed_as, State.COMPLETED)
-    except ValueError as error:
+        action, state = Action(entry["actionType"]), State[entry["actionState"] or State.COMPLETED.name]
+    except (ValueError, KeyError) as error:
         raise FormatError(
-            f"{place}: unknown action {entry['actionType']!r}", path=place.path, found=entry["actionType"]
+            f"{place}: unknown action {entry['actionType']!r} or state {entry['actionState']!r}",
+            path=place.path,
+            found=entry["actionType"],
         ) from error
+    if state is not State.COMPLETED:
+        return Instant(time, action, state)
+    moved = entry["stateTransitionTime"] or ""
+    return Instant(time, action.completed_as, state, CompletionTime(moved) if moved.isdecimal() else None)

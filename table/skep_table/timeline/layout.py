@@ -22,6 +22,9 @@ from skep_table.timeline.codec import (
 from skep_table.timeline.instant import Action, Instant, State
 from skep_table.timeline.metadata import BaseFilesWritten, CommitMetadata
 
+MOVED: Final = "timeline.moved"
+"""A file in the folder of a timeline that is being deleted: the table has another version, with another layout."""
+
 _Suffixed = tuple[Action, State]
 
 

@@ -15,7 +15,7 @@ from skep_table.storage import FileStatus, Storage
 from skep_table.table_config import TimelineZone
 from skep_table.table_config.keys import PROPERTIES_PATH
 from skep_table.timeline.instant import DATA_ACTIONS, Action, Instant
-from skep_table.timeline.layout import TimelineLayout
+from skep_table.timeline.layout import MOVED, TimelineLayout
 
 _SETTLED_MS: Final = 2_000
 WRITE_ACTIONS: Final = DATA_ACTIONS | {Action.COMPACTION, Action.LOG_COMPACTION, Action.CLUSTERING}
@@ -53,7 +53,8 @@ class TimelineFiles:
     `completed_ms`: when the completed file of each write was modified, in milliseconds; in layout 1 that is when it
     completed. `properties`: the table's property file, None in layouts that keep the timeline in another folder.
     `folders` are the names of the folders in `.hoodie`, None in those layouts. `log_compactions` are the requested
-    times of the log compactions, pending ones and those completed as delta commits.
+    times of the log compactions, pending ones and those completed as delta commits. `moved`: the table has another
+    timeline by now.
     """
 
     completed_ms: Mapping[InstantTime, int] = field(default_factory=dict)
@@ -61,6 +62,7 @@ class TimelineFiles:
     latest_ms: int = 0
     folders: frozenset[str] | None = None
     log_compactions: frozenset[InstantTime] = frozenset()
+    moved: bool = False
 
     @property
     def properties_are_settled(self) -> bool:
@@ -232,7 +234,7 @@ def load_timeline(
 ) -> Timeline:
     """The active timeline by one listing of its folder; no instant file is opened."""
     furthest: dict[tuple[InstantTime, Action], Instant] = {}
-    properties, latest, completed_ms = None, 0, {}
+    properties, latest, completed_ms, moved = None, 0, {}, False
     log_compactions = set()
     listed = storage.list_folder(layout.folder)
     for file in listed.files:
@@ -240,6 +242,7 @@ def load_timeline(
         instant = layout.parse(file.name)
         if instant is None:
             properties = file if file.path == PROPERTIES_PATH else properties
+            moved = moved or file.name == MOVED
             continue
         if instant.action is Action.LOG_COMPACTION:
             log_compactions.add(instant.requested_time)
@@ -254,7 +257,7 @@ def load_timeline(
         if known is None or known.state < instant.state:
             furthest[key] = instant
     folders = frozenset(listed.folders) if layout.folder == META_FOLDER else None
-    files = TimelineFiles(completed_ms, properties, latest, folders, frozenset(log_compactions))
+    files = TimelineFiles(completed_ms, properties, latest, folders, frozenset(log_compactions), moved)
     return Timeline(furthest.values(), layout, archive, files=files)
 
 

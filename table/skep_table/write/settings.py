@@ -68,12 +68,17 @@ def _known_version(text: str) -> int:
 TABLE_VERSION = option(
     "hoodie.write.table.version", _known_version, DEFAULT.version, "The version of new tables", "hoodie.table.version"
 )
+AUTO_UPGRADE = option(
+    "hoodie.write.auto.upgrade",
+    boolean,
+    False,
+    "A write first upgrades the table to hoodie.write.table.version, where that is newer than the table's",
+)
 for _key, _doc in {
-    "hoodie.write.auto.upgrade": "tables are never upgraded",
-    "hoodie.write.complex.keygen.validation.enable": "keys are written as those are that are there",
+    "hoodie.write.complex.keygen.validation.enable": "no table gets a version in which its keys have another form",
     "hoodie.write.complex.keygen.new.encoding": "keys are written as those are that are there",
 }.items():
-    option(_key, str, "false" if _key == "hoodie.write.auto.upgrade" else "", _doc, status=Status.NO_EFFECT)
+    option(_key, str, "", _doc, status=Status.NO_EFFECT)
 
 
 def _only(value: str, why: str) -> Callable[[str], str]:

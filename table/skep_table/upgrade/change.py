@@ -1,0 +1,136 @@
+"""Brings a table to another version: settle, copy, switch, delete (see the package)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Final
+
+from skep_table.commit.recovery import roll_back_failed
+from skep_table.commit.writable import check_version, prepared
+from skep_table.errors import AlreadyExistsError, CommitConflictError
+from skep_table.storage import TimedStorage
+from skep_table.table import HudiTable
+from skep_table.table_config import update_table_config
+from skep_table.timeline.layout import MOVED, TimelineLayout
+from skep_table.upgrade.completion import CompletionTimes
+from skep_table.upgrade.history import archive_to_history, history_to_archive
+from skep_table.upgrade.instants import MovedFile, instant_files, moved_instants
+from skep_table.upgrade.refusals import check_old_logs, check_pending, check_settings, slices_with_logs
+from skep_table.upgrade.route import Route, other_layouts, route_to
+from skep_table.upgrade.settings import changes_between
+from skep_table.upgrade.settle import refuse_clustered_logs, settle
+
+_ATTEMPTS: Final = 3
+_FILES_AT_ONCE: Final = 32
+
+log = logging.getLogger("skep.upgrade")
+
+
+def change_version(table: HudiTable, to: int) -> HudiTable:
+    """Brings the table to version `to`, newer or older, and returns the snapshot after it.
+
+    Of a table that has this version, only what an interrupted change left is deleted. VersionChangeError where the
+    version can't hold what the table has, CommitConflictError while others write: the table is as before.
+    """
+    table = table.reload()
+    route = route_to(table, to)
+    if route.after.version == table.config.version:
+        return delete_leftovers(table)
+    check_settings(table, route.target)
+    check_old_logs(table, route.target)
+    events = table.context.events
+    facts = {"table": table.config.name, "before": table.config.version, "after": to}
+    with events.step("version", **facts):
+        for _ in range(_ATTEMPTS):
+            with events.step("version.settle"):
+                settled = settle(table)
+                refuse_clustered_logs(settled)
+            changed = _change(table, to)
+            if changed is not None:
+                log.info("table %s: version %s is version %s now", table.config.name, table.config.version, to)
+                return changed
+    raise CommitConflictError(
+        f"table {table.config.name}: other writers add log files faster than they are compacted",
+        hint="pause them for the change of version",
+        table=table.config.name,
+    )
+
+
+def _change(began: HudiTable, to: int) -> HudiTable | None:
+    """The change under the lock; None where writers have added log files since the compaction."""
+    with began.context.locked():
+        table = prepared(began)
+        check_version(began, table)
+        table = roll_back_failed(table)
+        route = route_to(table, to)
+        check_settings(table, route.target)
+        check_pending(table)
+        if next(slices_with_logs(table), None) is not None:
+            return None
+        if route.moves:
+            with table.context.events.step("version.copy"):
+                _copy(table, route)
+        table.context.lock.ensure_held()
+        update_table_config(table.storage, changes_between(route.before, route.after))
+        if route.moves:
+            with table.context.events.step("version.delete"):
+                _delete(table, table.layout)
+        return table.reload()
+
+
+def _copy(table: HudiTable, route: Route) -> None:
+    """Writes the timeline in the other layout."""
+    _delete(table, route.layout, sign=False)
+    times = CompletionTimes()
+    if route.layout.has_completion_times:
+        archive_to_history(table, route.layout, times)
+    else:
+        history_to_archive(table, route.layout)
+    moved = moved_instants(table, route.layout, times)
+    for at in range(0, len(moved), _FILES_AT_ONCE):
+        table.context.lock.ensure_held()
+        table.context.threads.map(partial(_write, table), moved[at : at + _FILES_AT_ONCE])
+        table.context.events.progress("version.copy", min(at + _FILES_AT_ONCE, len(moved)), len(moved))
+    table.storage.sync([file.target for file in moved])
+
+
+def _write(table: HudiTable, file: MovedFile) -> None:
+    storage = table.storage
+    storage.create_exclusive(file.target, file.data, durable=False)
+    if file.modified_ms is not None and isinstance(storage, TimedStorage):
+        storage.set_modified(file.target, file.modified_ms)
+
+
+def _delete(table: HudiTable, layout: TimelineLayout, *, sign: bool = True) -> None:
+    """Deletes a timeline that is not the table's. `sign`: readers may be about to list it."""
+    moved = f"{layout.folder}/{MOVED}"
+    if sign:
+        with suppress(AlreadyExistsError):  # of an interrupted deletion
+            table.storage.create_exclusive(moved, b"")
+    table.context.lock.ensure_held()
+    table.storage.delete_many(instant_files(table, layout))
+    table.storage.delete_folder(layout.archive_folder)
+    table.storage.delete(moved)
+
+
+def leftovers(table: HudiTable) -> Sequence[str]:
+    """The instant files of timelines that the table has left, or was never brought to."""
+    found: list[str] = []
+    for layout in other_layouts(table):
+        found += instant_files(table, layout)
+        if table.storage.exists(f"{layout.folder}/{MOVED}"):
+            found.append(f"{layout.folder}/{MOVED}")
+    return found
+
+
+def delete_leftovers(table: HudiTable) -> HudiTable:
+    """Deletes what an interrupted change of version left. Nothing else changes."""
+    if leftovers(table):
+        with table.context.locked():
+            table = table.reload()
+            for layout in other_layouts(table):
+                _delete(table, layout)
+    return table

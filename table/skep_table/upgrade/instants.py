@@ -1,0 +1,138 @@
+"""The instant files of one timeline layout as those of the other: names, encodings, completion times.
+
+Nothing is written here. Plans and the results of services are Avro records in both layouts and stay as they are.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from skep_table.errors import FormatError
+from skep_table.instant_time import InstantTime
+from skep_table.storage import FileStatus
+from skep_table.table import HudiTable
+from skep_table.timeline.codec import decode_json
+from skep_table.timeline.instant import DATA_ACTIONS, Action, Instant, State
+from skep_table.timeline.layout import TimelineLayout
+from skep_table.timeline.metadata import CommitMetadata
+from skep_table.timeline.plans import RequestedReplaceMetadata, decode_plan
+from skep_table.upgrade.completion import CompletionTimes, modification_of_time, time_of_modification
+
+log = logging.getLogger("skep.upgrade")
+
+_JSON_BEGINS = b"{"
+
+
+@dataclass(frozen=True, slots=True)
+class MovedFile:
+    """An instant file in its new place. `modified_ms`: the time that it is to have, None for any."""
+
+    source: str
+    target: str
+    data: bytes
+    modified_ms: int | None = None
+
+
+def moved_instants(table: HudiTable, target: TimelineLayout, times: CompletionTimes) -> list[MovedFile]:
+    """The files of the active timeline in another layout, in the order of time. FormatError for an unreadable one.
+
+    `times` has the archived writes already; those of the timeline are added.
+    """
+    files = _files(table)
+    read = table.context.threads.map(lambda found: table.storage.read(found[1].path), files)
+    contents = dict(zip((status.path for _, status in files), read, strict=True))
+    clusterings = _clusterings(files, contents)
+    commits: dict[str, CommitMetadata | None] = {}
+    for instant, status in files:
+        commits[status.path] = commit = _commit(table.layout, instant, contents[status.path], status.path)
+        if commit is not None and instant.is_completed:
+            times.add(instant.requested_time, commit)
+    moved = []
+    for instant, status in files:
+        named = _named(table, instant, status, times, clusterings)
+        commit = commits[status.path]
+        data = contents[status.path] if commit is None else target.encode_commit(_of_kind(instant, commit))
+        moved.append(MovedFile(status.path, target.path(named), data, _modified(table, named, target)))
+    return moved
+
+
+def instant_files(table: HudiTable, layout: TimelineLayout) -> list[str]:
+    """The paths of the files in a layout's folder that name an instant."""
+    return [file.path for file in table.storage.list_prefix(layout.folder) if layout.parse(file.name) is not None]
+
+
+def _files(table: HudiTable) -> list[tuple[Instant, FileStatus]]:
+    listed = table.storage.list_prefix(table.layout.folder)
+    found = [(instant, file) for file in listed if (instant := table.layout.parse(file.name)) is not None]
+    return sorted(found, key=lambda each: each[0].sort_key)
+
+
+def _clusterings(files: Sequence[tuple[Instant, FileStatus]], contents: dict[str, bytes]) -> set[InstantTime]:
+    """The clusterings among the replace commits, by their plans."""
+    found = set()
+    for instant, status in files:
+        data = contents[status.path]
+        if instant.action is Action.REPLACE_COMMIT and instant.state is State.REQUESTED and data:
+            plan = decode_plan(RequestedReplaceMetadata, data, status.path)
+            if plan.clustering_plan is not None:
+                found.add(instant.requested_time)
+    return found
+
+
+def _named(
+    table: HudiTable,
+    instant: Instant,
+    status: FileStatus,
+    times: CompletionTimes,
+    clusterings: set[InstantTime],
+) -> Instant:
+    """The instant as `target` names it."""
+    if not instant.is_completed:
+        is_clustering = instant.action is Action.REPLACE_COMMIT and instant.requested_time in clusterings
+        return replace(instant, action=Action.CLUSTERING) if is_clustering else instant
+    recorded = instant.completion_time or time_of_modification(status.modified_ms, table.config.timezone)
+    if not table.layout.has_completion_times:
+        recorded = times.bounded(instant.requested_time, recorded)
+    return replace(instant, completion_time=recorded)
+
+
+def _modified(table: HudiTable, named: Instant, target: TimelineLayout) -> int | None:
+    if target.has_completion_times or named.completion_time is None:
+        return None
+    try:
+        return modification_of_time(named.completion_time, table.config.timezone)
+    except ValueError:  # a metadata table's, with more digits, or one that counts
+        return None
+
+
+def _commit(layout: TimelineLayout, instant: Instant, data: bytes, path: str) -> CommitMetadata | None:
+    """The commit metadata in a file; None for a file that has none. An inflight file may be JSON in either layout.
+
+    FormatError for an unreadable completed file; what only says what a write had in mind is left out with a warning.
+    """
+    if instant.action.completed_as not in DATA_ACTIONS or instant.state is State.REQUESTED:
+        return None
+    if not data and not instant.is_completed:
+        return None
+    try:
+        if data.startswith(_JSON_BEGINS):
+            return decode_json(data, path)
+        return layout.decode_commit(data, path)
+    except FormatError as error:
+        if instant.is_completed:
+            raise
+        log.warning("its content is left out: %s", error.message)
+        return CommitMetadata()
+
+
+def _of_kind(instant: Instant, commit: CommitMetadata) -> CommitMetadata:
+    """A completed replace commit states what it replaces, be it nothing; no other file does."""
+    if not instant.is_completed or instant.action is not Action.REPLACE_COMMIT:
+        return replace(commit, partition_to_replace_file_ids=None)
+    return (
+        commit
+        if commit.partition_to_replace_file_ids is not None
+        else replace(commit, partition_to_replace_file_ids={})
+    )

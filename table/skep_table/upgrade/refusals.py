@@ -1,0 +1,115 @@
+"""Why a table can't be brought to another version as it is: by its settings, its pending instants, its log files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from skep_table.commit.changes import is_clustering
+from skep_table.commit.recovery import refuse_active
+from skep_table.errors import CommitConflictError, UnsupportedError, VersionChangeError
+from skep_table.format import TableFormat, format_of
+from skep_table.storage import TimedStorage
+from skep_table.table import HudiTable
+from skep_table.table_config import MergeMode, TableConfig
+from skep_table.table_config.keys import LEGACY_PAYLOAD_CLASS, TABLE_FORMAT
+from skep_table.timeline.instant import Action
+from skep_table.upgrade.merge_settings import stated_merge
+from skep_table.view import FileSlice
+
+
+def check_settings(table: HudiTable, target: TableFormat) -> None:
+    """VersionChangeError where the settings of the table say what `target` has no form for."""
+    config = table.config
+    found = config.raw.get(TABLE_FORMAT, "native")
+    if found != "native":
+        raise _refused(table, target, f"its format is {found}, which has a timeline of its own", TABLE_FORMAT)
+    if target.version < config.version:
+        _check_downgrade(table, target)
+    one_key = config.key_generator == "COMPLEX" and len(config.record_key_fields) == 1
+    if one_key and format_of(config).prefixes_single_keys is not target.prefixes_single_keys:
+        raise _refused(
+            table,
+            target,
+            "key generator COMPLEX writes keys of one column as `value` before version 9 and as `column:value` from it"
+            " on, and rows with keys of one form would not be found by those of the other",
+            config.key_generator,
+        )
+
+
+def _check_downgrade(table: HudiTable, target: TableFormat) -> None:
+    config = table.config
+    stated = stated_merge(config.raw.get(LEGACY_PAYLOAD_CLASS))
+    ordering = stated.ordering_before if stated is not None and stated.ordering else config.ordering_fields
+    if len(ordering) > 1:
+        columns = ", ".join(ordering)
+        raise _refused(table, target, f"several ordering columns ({columns}) need version 9", columns)
+    update = config.partial_update_mode
+    if update is not None and (stated is None or stated.update is not update):
+        raise _refused(table, target, f"partial update mode {update.value} needs version 9", update.value)
+    if not target.timeline_layout(config).has_completion_times and _merges_by_class_alone(config):
+        raise _refused(
+            table, target, "merge mode CUSTOM without payload class: version 6 merges by classes", config.merge_mode
+        )
+
+
+def _merges_by_class_alone(config: TableConfig) -> bool:
+    legacy = config.raw.get(LEGACY_PAYLOAD_CLASS)
+    return config.merge_mode is MergeMode.CUSTOM and not (config.payload_class or legacy)
+
+
+def _refused(table: HudiTable, target: TableFormat, why: str, found: object) -> VersionChangeError:
+    return VersionChangeError(
+        f"table {table.config.name} can't become version {target.version}: {why}",
+        table=table.config.name,
+        found=found,
+        expected=f"a table that version {target.version} can hold",
+    )
+
+
+def check_pending(table: HudiTable) -> None:
+    """CommitConflictError for a pending instant other than a clustering: what a writer or service is about to do."""
+    pending = [i for i in table.timeline.pending().instants if not is_clustering(table, i)]
+    refuse_active(table, pending)
+    for instant in pending:
+        raise CommitConflictError(
+            f"table {table.config.name}: {instant.action.value} {instant.requested_time} is pending, and the version"
+            " of a table changes between writes",
+            hint="an index that is being built is finished or dropped by Hudi first"
+            if instant.action is Action.INDEXING
+            else f"let it end, or: skep rollback TABLE {instant.requested_time}",
+            table=table.config.name,
+            instant=instant.requested_time,
+        )
+
+
+def slices_with_logs(table: HudiTable) -> Iterator[FileSlice]:
+    """The latest slices that have log files: a compaction comes before a change of version."""
+    view = table.view(metadata=False)
+    for partition in view.partitions() if table.config.is_mor else ():
+        for slice_ in view.slices(partition):
+            if slice_.log_files:
+                yield slice_
+
+
+def check_old_logs(table: HudiTable, target: TableFormat) -> None:
+    """UnsupportedError where older slices have log files that only completion times assign, and storage keeps none.
+
+    Hudi 1.x takes the modification time of the completed file for the completion time in timeline layout 1.
+    """
+    assigned = format_of(table.config).logs.of_delta_commit and not target.logs.of_delta_commit
+    if not table.config.is_mor or not assigned or isinstance(table.storage, TimedStorage):
+        return
+    view = table.view(metadata=False)
+    for partition in view.partitions():
+        for slice_ in view.all_slices(partition):
+            if slice_.log_files:
+                raise UnsupportedError(
+                    f"table {table.config.name}: older file slices have log files, such as {slice_.log_files[0].path},"
+                    f" and storage {table.storage.root} can't keep the completion times by which Hudi 1.x would assign"
+                    " them to slices",
+                    hint="delete older slices first: skep clean TABLE --option"
+                    " hoodie.cleaner.policy=KEEP_LATEST_FILE_VERSIONS"
+                    " --option hoodie.cleaner.fileversions.retained=1",
+                    table=table.config.name,
+                    path=slice_.log_files[0].path,
+                )

@@ -1,0 +1,50 @@
+"""The way from one version to another, checked, and the timeline that a table has when it has arrived."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from skep_table.errors import InputError
+from skep_table.format import TableFormat, format_of, known_versions
+from skep_table.table import HudiTable
+from skep_table.table_config import TableConfig
+from skep_table.timeline.layout import TimelineLayout
+from skep_table.upgrade.settings import settings_after
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """From the settings of a table to those of another version. `moves`: the timeline has another layout there."""
+
+    before: TableConfig
+    after: TableConfig
+    layout: TimelineLayout
+    moves: bool
+
+    @property
+    def target(self) -> TableFormat:
+        """The format of the new version."""
+        return format_of(self.after)
+
+
+def route_to(table: HudiTable, version: int) -> Route:
+    """InputError for a version that skep does not write."""
+    versions = known_versions()
+    if version not in versions:
+        raise InputError(
+            f"table {table.config.name} can't become version {version}",
+            option="to",
+            found=version,
+            expected=f"one of {', '.join(map(str, versions))}",
+        )
+    here, there = versions.index(table.config.version), versions.index(version)
+    passed = versions[here + 1 : there + 1] if there > here else versions[there:here][::-1]
+    after = settings_after(table.config, passed, table.options)
+    layout = format_of(after).timeline_layout(after)
+    return Route(table.config, after, layout, layout.folder != table.layout.folder)
+
+
+def other_layouts(table: HudiTable) -> list[TimelineLayout]:
+    """The timelines that the table would have in other versions: where an interrupted change leaves files."""
+    routes = [route_to(table, version) for version in known_versions()]
+    return list({route.layout.folder: route.layout for route in routes if route.moves}.values())
