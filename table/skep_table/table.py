@@ -410,6 +410,16 @@ class HudiTable:
         archive = self.timeline.archive
         found = archive.completed_content(instant) if archive and instant.is_completed else None
         if not isinstance(found, CommitMetadata):
+            now = load_table_config(self.storage).version
+            if now != self.config.version:
+                raise TableVersionError(
+                    f"table {self.config.name} was version {self.config.version} when this snapshot was taken, and"
+                    f" is version {now} now",
+                    hint="repeat the read or write on the table as it is: table.reload()",
+                    path=path,
+                    found=now,
+                    expected=self.config.version,
+                )
             raise FormatError(
                 f"table {self.config.name}: {path} is missing, and the archived timeline has no such commit",
                 path=path,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Any, Final
 
@@ -14,7 +14,7 @@ from skep_table.errors import AlreadyExistsError
 from skep_table.instant_time import BEFORE_ALL
 from skep_table.logfile import BlockType, HeaderKey, format_block
 from skep_table.names import LogFileName
-from skep_table.storage import FileStatus
+from skep_table.storage import FileStatus, Storage
 from skep_table.timeline.archive_entry import archive_entry, keeps_content
 from skep_table.timeline.archive_writer import ArchiveSetting, InstantFiles
 from skep_table.timeline.instant import Instant
@@ -35,47 +35,54 @@ class LogWriter:
         """A new file after all others, with the entries of all these files."""
         content = self._content([entry for each in instants for entry in each.files])
         self._setting.check()
-        return self._write(content)
+        return write_archive(self._setting.storage, self._setting.layout.archive_folder, content)
 
     def merge(self) -> None:
         """Nothing: an entry that was archived again replaces the older one for readers."""
 
     def _content(self, entries: Sequence[tuple[Instant, FileStatus]]) -> bytes:
         """The bytes of an archive file: blocks of so many entries each."""
-        import fastavro
-
-        schema = schema_of(_ENTRY, self._setting.layout.release)
-        parsed = fastavro.parse_schema(schema)
-        headers = {HeaderKey.SCHEMA: json.dumps(schema)}
-
-        def encode(entry: tuple[Instant, FileStatus]) -> bytes:
-            out = io.BytesIO()
-            fastavro.schemaless_writer(out, parsed, self._record(*entry))
-            return out.getvalue()
-
-        records = self._setting.runner.map(encode, entries)
-        size = self._setting.block_entries
-        batches = (records[at : at + size] for at in range(0, len(records), size))
-        return b"".join(format_block(BlockType.AVRO_DATA, headers, b"".join(_framed(batch))) for batch in batches)
+        setting = self._setting
+        records = setting.runner.map(lambda entry: self._record(*entry), entries)
+        return archive_content(records, setting.layout.release, setting.block_entries)
 
     def _record(self, instant: Instant, file: FileStatus) -> dict[str, Any]:
         layout, modified = self._setting.layout, datetime.fromtimestamp(file.modified_ms / 1000, timezone.utc)
         data = self._setting.storage.read(file.path) if keeps_content(instant) else b""
         return archive_entry(layout, instant, data, file.path, format_instant_time(modified, self._setting.zone))
 
-    def _write(self, content: bytes) -> str:
-        folder = self._setting.layout.archive_folder
-        names = [LogFileName.parse(file.name) for file in self._setting.storage.list_prefix(folder)]
-        version = max((name.version for name in names if name and name.extension == "archive"), default=0)
-        while True:
-            version += 1
-            name = LogFileName(_ARCHIVE.file_id, BEFORE_ALL, version, _ARCHIVE.write_token, extension="archive")
-            path = f"{folder}/{name}"
-            try:
-                self._setting.storage.create_exclusive(path, content)
-            except AlreadyExistsError:
-                continue
-            return path
+
+def archive_content(records: Sequence[Mapping[str, Any]], release: str, block_entries: int) -> bytes:
+    """The bytes of an archive file with these entries, in blocks of so many each."""
+    import fastavro
+
+    schema = schema_of(_ENTRY, release)
+    parsed = fastavro.parse_schema(schema)
+    headers = {HeaderKey.SCHEMA: json.dumps(schema)}
+
+    def encode(record: Mapping[str, Any]) -> bytes:
+        out = io.BytesIO()
+        fastavro.schemaless_writer(out, parsed, record)
+        return out.getvalue()
+
+    encoded = [encode(record) for record in records]
+    batches = (encoded[at : at + block_entries] for at in range(0, len(encoded), block_entries))
+    return b"".join(format_block(BlockType.AVRO_DATA, headers, b"".join(_framed(batch))) for batch in batches)
+
+
+def write_archive(storage: Storage, folder: str, content: bytes) -> str:
+    """Writes an archive file after all others, and returns its path."""
+    names = [LogFileName.parse(file.name) for file in storage.list_prefix(folder)]
+    version = max((name.version for name in names if name and name.extension == "archive"), default=0)
+    while True:
+        version += 1
+        name = LogFileName(_ARCHIVE.file_id, BEFORE_ALL, version, _ARCHIVE.write_token, extension="archive")
+        path = f"{folder}/{name}"
+        try:
+            storage.create_exclusive(path, content)
+        except AlreadyExistsError:
+            continue
+        return path
 
 
 def _framed(records: Any) -> Iterator[bytes]:

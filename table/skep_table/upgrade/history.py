@@ -6,37 +6,29 @@ derived as for the active timeline (`completion.py`).
 
 from __future__ import annotations
 
-import io
-import json
-import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import islice
 from typing import Any, Final
 
-import fastavro
-
-from skep_table.avro_schemas import schema_of
-from skep_table.instant_time import BEFORE_ALL, CompletionTime, InstantTime
-from skep_table.logfile import BlockType, HeaderKey, format_block
-from skep_table.names import LogFileName
-from skep_table.services.archive_entry import archive_entry
+from skep_table.instant_time import CompletionTime, InstantTime
+from skep_table.services.options import ARCHIVE_BATCH
 from skep_table.table import HudiTable
 from skep_table.timeline.archive import ArchivedEntry, ArchivedLog
+from skep_table.timeline.archive_entry import archive_entry
+from skep_table.timeline.archive_log_writer import archive_content, write_archive
 from skep_table.timeline.codec import metadata_of_record
 from skep_table.timeline.instant import DATA_ACTIONS, Action, Instant, State
 from skep_table.timeline.layout import TimelineLayout
-from skep_table.timeline.lsm_files import VERSION_FILE, HistoryFile, Manifest, current_manifest, file_name
-from skep_table.timeline.lsm_rows import HistoryRow, read_rows, write_rows
+from skep_table.timeline.lsm_files import current_manifest
+from skep_table.timeline.lsm_history import LsmHistory
+from skep_table.timeline.lsm_rows import HistoryRow, read_rows
 from skep_table.timeline.metadata import CommitMetadata
 from skep_table.timeline.ocf import write_record
 from skep_table.timeline.plans import PLAN_OF
 from skep_table.upgrade.completion import CompletionTimes
 
 _BATCH: Final = 1_000
-_ENTRY: Final = "HoodieArchivedMetaEntry"
-_ENTRIES_OF_BLOCK: Final = 100
-_CONTENT_VERSION: Final = 3
 _PLANNED_AS: Final[Mapping[Action, Action]] = {
     Action.COMMIT: Action.COMPACTION,
     Action.DELTA_COMMIT: Action.LOG_COMPACTION,
@@ -44,8 +36,8 @@ _PLANNED_AS: Final[Mapping[Action, Action]] = {
 _Key = tuple[InstantTime, Action]
 
 
-def archive_to_history(table: HudiTable, target: TimelineLayout, times: CompletionTimes) -> list[str]:
-    """Writes the history of layout 2 of the archive of layout 1. The paths written; adds the writes to `times`."""
+def archive_to_history(table: HudiTable, target: TimelineLayout, times: CompletionTimes) -> None:
+    """Writes the history of layout 2 of the archive of layout 1. Adds the archived writes to `times`."""
     archive = ArchivedLog(table.storage, table.layout.archive_folder)
     entries: dict[_Key, dict[State, ArchivedEntry]] = {}
     for entry in archive.entries():
@@ -56,7 +48,7 @@ def archive_to_history(table: HudiTable, target: TimelineLayout, times: Completi
         if key[1] in DATA_ACTIONS:
             times.add(key[0], _archived_commit(archive, entries[key][State.COMPLETED]))
     rows = (_row(archive, entries[key], target, times) for key in completed)
-    return write_history(table, target, rows)
+    write_history(table, target, rows)
 
 
 def _archived_commit(archive: ArchivedLog, entry: ArchivedEntry) -> CommitMetadata:
@@ -88,51 +80,26 @@ def _record_bytes(archive: ArchivedLog, entry: ArchivedEntry, target: TimelineLa
     return None if record is None or kind is None else write_record(f"Hoodie{kind.__name__}", target.release, record)
 
 
-def write_history(table: HudiTable, target: TimelineLayout, rows: Iterator[HistoryRow]) -> list[str]:
-    """Writes a new history of rows in the order of time: its files, then the manifest that lists them."""
-    folder, storage, written = target.archive_folder, table.storage, []
-    manifest = Manifest(0, ())
+def write_history(table: HudiTable, target: TimelineLayout, rows: Iterator[HistoryRow]) -> None:
+    """Writes a new history of rows in the order of time, and merges its levels."""
+    history = LsmHistory(
+        table.storage,
+        target.archive_folder,
+        check=table.context.lock.ensure_held,
+        release=target.release,
+    )
     while batch := list(islice(rows, _BATCH)):
-        low, high = batch[0].instant.requested_time, batch[-1].instant.requested_time
-        # Files of a level above 0 are not merged again soon: an upgrade may bring many rows at once.
-        name = file_name(low, high, 1)
-        write_rows(storage, f"{folder}/{name}", batch, target.release)
-        written.append(f"{folder}/{name}")
-        size = storage.size(f"{folder}/{name}")
-        manifest = Manifest(1, (*manifest.files, HistoryFile(name, low, high, 1, size)))
-        table.context.lock.ensure_held()
-    if manifest.files:
-        for name, data in ((f"manifest_{manifest.number}", manifest.encode()), (VERSION_FILE, b"1")):
-            storage.create_exclusive(f"{folder}/{name}", data)
-            written.append(f"{folder}/{name}")
-    return written
+        history.add([row.instant for row in batch], batch)
+        history.merge()
 
 
-def history_to_archive(table: HudiTable, target: TimelineLayout) -> list[str]:
-    """Writes the archive of layout 1 of the history of layout 2. The paths written."""
+def history_to_archive(table: HudiTable, target: TimelineLayout) -> None:
+    """Writes the archive of layout 1 of the history of layout 2."""
     entries = (entry for row in _history_rows(table) for entry in _entries(table.layout, row))
-    schema = schema_of(_ENTRY, target.release)
-    parsed = fastavro.parse_schema(schema)
-    headers = {HeaderKey.SCHEMA: json.dumps(schema)}
-    written: list[str] = []
-    blocks = iter(lambda: list(islice(entries, _ENTRIES_OF_BLOCK)), [])
-    for number, group in enumerate(iter(lambda: list(islice(blocks, _ENTRIES_OF_BLOCK)), []), start=1):
-        name = LogFileName("commits", BEFORE_ALL, number, "1-0-1", extension="archive")
-        data = b"".join(format_block(BlockType.AVRO_DATA, headers, _block(block, parsed)) for block in group)
-        table.storage.create_exclusive(f"{target.archive_folder}/{name}", data)
-        written.append(f"{target.archive_folder}/{name}")
+    while batch := list(islice(entries, _BATCH)):
         table.context.lock.ensure_held()
-    return written
-
-
-def _block(entries: Iterable[Mapping[str, Any]], schema: Any) -> bytes:
-    records = []
-    for entry in entries:
-        out = io.BytesIO()
-        fastavro.schemaless_writer(out, schema, entry)
-        records.append(out.getvalue())
-    framed = b"".join(struct.pack(">i", len(record)) + record for record in records)
-    return struct.pack(">ii", _CONTENT_VERSION, len(records)) + framed
+        content = archive_content(batch, target.release, table.options.value(ARCHIVE_BATCH))
+        write_archive(table.storage, target.archive_folder, content)
 
 
 def _entries(layout: TimelineLayout, row: HistoryRow) -> Iterator[dict[str, Any]]:

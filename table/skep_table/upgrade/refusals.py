@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from skep_table.commit.changes import is_clustering
 from skep_table.commit.recovery import refuse_active
 from skep_table.errors import CommitConflictError, UnsupportedError, VersionChangeError
-from skep_table.format import TableFormat, format_of
+from skep_table.format import MergeSource, TableFormat, format_of
 from skep_table.storage import TimedStorage
 from skep_table.table import HudiTable
 from skep_table.table_config import MergeMode, TableConfig
@@ -46,13 +46,13 @@ def _check_downgrade(table: HudiTable, target: TableFormat) -> None:
     update = config.partial_update_mode
     if update is not None and (stated is None or stated.update is not update):
         raise _refused(table, target, f"partial update mode {update.value} needs version 9", update.value)
-    if not target.timeline_layout(config).has_completion_times and _merges_by_class_alone(config):
+    if target.merge_source is MergeSource.PAYLOAD_CLASS and _merges_without_class(config):
         raise _refused(
             table, target, "merge mode CUSTOM without payload class: version 6 merges by classes", config.merge_mode
         )
 
 
-def _merges_by_class_alone(config: TableConfig) -> bool:
+def _merges_without_class(config: TableConfig) -> bool:
     legacy = config.raw.get(LEGACY_PAYLOAD_CLASS)
     return config.merge_mode is MergeMode.CUSTOM and not (config.payload_class or legacy)
 

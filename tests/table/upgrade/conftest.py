@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -61,9 +61,16 @@ class Tables:
     def to(self, version: int, storage: Storage | None = None) -> HudiTable:
         return change_version(self.opened(storage), version)
 
-    def rows(self, **request: object) -> Counter[str]:
+    def rows(self, without: Collection[str] = (), **request: object) -> Counter[str]:
         """Rows as texts, with how often each occurs."""
-        return rows_of(self.opened(), **request)
+        return self.rows_in(self.opened(), without, **request)
+
+    @staticmethod
+    def rows_in(table: HudiTable, without: Collection[str] = (), **request: object) -> Counter[str]:
+        """The rows of a snapshot."""
+        found = read(table, ReadRequest(**request)).to_arrow()  # type: ignore[arg-type]
+        kept = found.select([name for name in found.schema.names if name not in {*NOT_COMPARED, *without}])
+        return Counter(map(str, kept.to_pylist()))
 
     def copy(self, folder: Path) -> Tables:
         shutil.rmtree(folder, ignore_errors=True)
@@ -73,12 +80,6 @@ class Tables:
     def files(self) -> set[str]:
         """All files, but locks and the sides of writers."""
         return {str(file.relative_to(self.folder)) for file in self.folder.rglob("*") if file.is_file()}
-
-
-def rows_of(table: HudiTable, **request: object) -> Counter[str]:
-    found = read(table, ReadRequest(**request)).to_arrow()  # type: ignore[arg-type]
-    kept = found.select([name for name in found.schema.names if name not in NOT_COMPARED])
-    return Counter(map(str, kept.to_pylist()))
 
 
 @pytest.fixture
