@@ -48,13 +48,11 @@ def writer_for(
 
 def _upgraded(table: HudiTable, services: Services) -> HudiTable:
     """The table, in the version that the options of a write demand where they allow an upgrade."""
-    options = table.options
-    version = options.value(TABLE_VERSION)
-    if not options.value(AUTO_UPGRADE) or table.reload().config.version >= version:
+    if not table.options.value(AUTO_UPGRADE):
         return table
-    from skep_table.upgrade import change_version
+    from skep_table.upgrade import upgrade_to
 
-    return change_version(services.on(table), version).in_context_of(table)
+    return upgrade_to(services.on(table), table.options.value(TABLE_VERSION)).in_context_of(table)
 
 
 def held(frame: object, options: Options) -> object:

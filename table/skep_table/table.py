@@ -410,14 +410,14 @@ class HudiTable:
         archive = self.timeline.archive
         found = archive.completed_content(instant) if archive and instant.is_completed else None
         if not isinstance(found, CommitMetadata):
-            now = load_table_config(self.storage).version
-            if now != self.config.version:
+            now = load_table_config(self.storage)
+            if format_of(now) is not self.format:
                 raise TableVersionError(
                     f"table {self.config.name} was version {self.config.version} when this snapshot was taken, and"
-                    f" is version {now} now",
+                    f" is version {now.version} now",
                     hint="repeat the read or write on the table as it is: table.reload()",
                     path=path,
-                    found=now,
+                    found=now.version,
                     expected=self.config.version,
                 )
             raise FormatError(

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from source_tree import FOLDERS, modules, parsed
 
-VERSION_AWARE = ("skep_table.format", "skep_table.table_config", "skep_table.timeline")
-"""The format, the settings that state the version, and the timeline layouts that the format is composed of."""
+VERSION_AWARE = ("skep_table.format", "skep_table.table_config", "skep_table.timeline", "skep_table.upgrade")
+"""The format, the settings that state the version, the timeline layouts that the format is composed of, and what brings
+a table from one version to another."""
 LAYOUT_FACTS = frozenset({"layout_version", "has_completion_times"})
 LAYOUTS = frozenset({"layout_1", "layout_2"})
 VERSIONED = frozenset({"config", "table_config", "format", "table_format"})

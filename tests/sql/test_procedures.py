@@ -254,3 +254,16 @@ def test_table_functions_show_timeline_and_files(lake: Lake, table: str) -> None
     assert all(row["Base_File_Size"] > 0 and row["Base_File_Path"].endswith(".parquet") for row in files)
     with pytest.raises(InputError, match="maybe"):
         functions["hudi_query_timeline"](catalog, (table, "maybe"))
+
+
+def test_a_table_gets_another_version(lake: Lake, table: str) -> None:
+    before = lake.table(table).read().to_arrow().num_rows
+    assert rows(lake, f"upgrade_table(table => '{table}', to_version => 'NINE')") == [{"result": True}]
+    assert lake.table(table).hudi.config.version == 9
+    assert rows(lake, f"downgrade_table(table => '{table}', to_version => '8')") == [{"result": True}]
+    assert lake.table(table).hudi.config.version == 8
+    assert lake.table(table).read().to_arrow().num_rows == before
+    with pytest.raises(InputError, match="to_version is 'TEN'"):
+        lake.sql(f"CALL upgrade_table(table => '{table}', to_version => 'TEN')")
+    with pytest.raises(InputError, match="downgrade brings it there"):
+        lake.sql(f"CALL upgrade_table(table => '{table}', to_version => 'SIX')")

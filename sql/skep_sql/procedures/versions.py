@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from skep_sql.procedures.contract import BOOL, PATH, TABLE, Argument, Context, Procedure, Rows, columns
+from skep_sql.procedures.contract import BOOL, TABLE, Argument, Context, Procedure, Rows, columns
 from skep_table.errors import InputError
 
 _NUMBERS: Final[Mapping[str, int]] = {"SIX": 6, "EIGHT": 8, "NINE": 9}
@@ -33,7 +33,7 @@ def _downgrade(context: Context) -> Rows:
     return [[True]]
 
 
-_ARGUMENTS: Final = (TABLE, Argument("to_version"), PATH)
+_ARGUMENTS: Final = (TABLE, Argument("to_version"))
 
 PROCEDURES: Final[Mapping[str, Procedure]] = {
     "upgrade_table": Procedure(_ARGUMENTS, columns(BOOL, "result"), _upgrade),

@@ -59,6 +59,12 @@ def change_version(table: HudiTable, to: int) -> HudiTable:
     )
 
 
+def upgrade_to(table: HudiTable, version: int) -> HudiTable:
+    """Brings the table to `version` where it has an older one; raises as `change_version`."""
+    table = table.reload()
+    return change_version(table, version) if table.config.version < version else table
+
+
 def _change(began: HudiTable, to: int) -> HudiTable | None:
     """The change under the lock; None where writers have added log files since the compaction."""
     with began.context.locked():

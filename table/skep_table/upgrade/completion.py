@@ -38,16 +38,16 @@ def modification_of_time(time: CompletionTime, zone: TimelineZone) -> int:
 class CompletionTimes:
     """Collects the writes of a timeline, oldest first, and bounds the times at which they completed."""
 
-    _begun: dict[FileGroupId, InstantTime] = field(default_factory=dict)
+    _slices: dict[FileGroupId, InstantTime] = field(default_factory=dict)
     _before: dict[InstantTime, InstantTime] = field(default_factory=dict)
 
     def add(self, requested: InstantTime, metadata: CommitMetadata) -> None:
         """A completed write: its slices end those before them."""
-        for group in _groups_begun(requested, metadata):
-            earlier = self._begun.get(group)
+        for group in _new_slices(requested, metadata):
+            earlier = self._slices.get(group)
             if earlier is not None:
                 self._before[earlier] = min(self._before.get(earlier, requested), requested)
-            self._begun[group] = requested
+            self._slices[group] = requested
 
     def bounded(self, requested: InstantTime, found: CompletionTime) -> CompletionTime:
         """The completion time of an instant for which `found` was recorded."""
@@ -58,8 +58,8 @@ class CompletionTimes:
         return max(found, least)
 
 
-def _groups_begun(requested: InstantTime, metadata: CommitMetadata) -> Iterable[FileGroupId]:
-    """The file groups in which a write began a slice: by a base file, or by a log file that bears its own time."""
+def _new_slices(requested: InstantTime, metadata: CommitMetadata) -> Iterable[FileGroupId]:
+    """The file groups in which a write began a slice: by a base file, or by a log file named by its own time."""
     for partition, stats in metadata.partition_to_write_stats.items():
         for stat in stats:
             name = stat.path.rpartition("/")[2]

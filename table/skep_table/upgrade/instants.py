@@ -110,7 +110,7 @@ def _modified(table: HudiTable, named: Instant, target: TimelineLayout) -> int |
 def _commit(layout: TimelineLayout, instant: Instant, data: bytes, path: str) -> CommitMetadata | None:
     """The commit metadata in a file; None for a file that has none. An inflight file may be JSON in either layout.
 
-    FormatError for an unreadable completed file; what only says what a write had in mind is left out with a warning.
+    FormatError for an unreadable completed file; what a write only planned is left out with a warning.
     """
     if instant.action.completed_as not in DATA_ACTIONS or instant.state is State.REQUESTED:
         return None

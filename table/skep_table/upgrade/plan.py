@@ -20,7 +20,7 @@ _PLANS = (Action.COMPACTION, Action.LOG_COMPACTION, Action.CLEAN)
 
 @dataclass(frozen=True, slots=True)
 class PlannedStep:
-    """One step; `what` it would do. A step `lost` says what the table does not have afterwards."""
+    """One step; `what` it would do. A step `lost` names what the table does not have afterwards."""
 
     step: str
     what: str
@@ -86,7 +86,7 @@ def _lost(table: HudiTable, route: Route) -> list[PlannedStep]:
         partitions = ", ".join(table.config.metadata_partitions)
         found.append(f"the metadata table ({partitions}): a Hudi writer with metadata enabled rebuilds it")
     if table.layout.has_completion_times and not route.layout.has_completion_times:
-        found.append("completion times: incremental queries go by requested times, as those of version 6 do")
+        found.append("completion times: ranges of incremental queries are of requested times")
         if table.config.is_mor:
             found.append("time travel to before this change, for readers of Hudi 0.15: log files have other names")
     return [PlannedStep("lost", what) for what in found]

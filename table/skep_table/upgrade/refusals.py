@@ -18,7 +18,7 @@ from skep_table.view import FileSlice
 
 
 def check_settings(table: HudiTable, target: TableFormat) -> None:
-    """VersionChangeError where the settings of the table say what `target` has no form for."""
+    """VersionChangeError where `target` has no form for a setting of the table."""
     config = table.config
     found = config.raw.get(TABLE_FORMAT, "native")
     if found != "native":

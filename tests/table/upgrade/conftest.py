@@ -23,7 +23,7 @@ from skep_table.upgrade import change_version
 from skep_table.write.local import LocalWriter
 
 SCHEMA = pa.schema([("id", pa.string()), ("part", pa.string()), ("ts", pa.int64())])
-# What a compaction writes anew, and another release reads from other places.
+# What a compaction writes again.
 NOT_COMPARED = frozenset({"_hoodie_file_name", "_hoodie_commit_seqno"})
 
 

@@ -168,7 +168,7 @@ def test_a_writer_that_began_before_is_refused(tables: Tables, before: int, afte
 
 
 @pytest.mark.parametrize(("before", "after"), [(6, 9), (9, 6)])
-def test_an_older_snapshot_has_its_rows_or_says_that_it_is_outdated(tables: Tables, before: int, after: int) -> None:
+def test_an_older_snapshot_has_its_rows_or_raises(tables: Tables, before: int, after: int) -> None:
     tables.create(before, COW)
     tables.upsert(1, "a/1")
     LocalWriter(tables.opened()).insert_overwrite(tables.frame(2, "a/2"))
@@ -269,7 +269,7 @@ def test_a_time_of_completion_is_a_time_of_modification(zone: TimelineZone) -> N
     assert time_of_modification(modification_of_time(time, zone), zone) == time
 
 
-def test_events_tell_the_steps(tables: Tables) -> None:
+def test_each_step_sends_an_event(tables: Tables) -> None:
     from skep_table.events import Events
 
     seen: list[str] = []

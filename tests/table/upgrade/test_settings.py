@@ -43,7 +43,7 @@ def to(config: TableConfig, *versions: int, **options: str) -> TableConfig:
     return settings_after(config, versions, Options(options))
 
 
-def test_version_8_says_how_rows_merge_and_where_the_timeline_is() -> None:
+def test_version_8_states_how_rows_merge_and_where_the_timeline_is() -> None:
     payload = f"{MODEL}DefaultHoodieRecordPayload"
     found = to(version_6(table__precombine__field="ts", compaction__payload__class=payload), 8).raw
     assert found["hoodie.record.merge.mode"] == "EVENT_TIME_ORDERING"
@@ -94,7 +94,7 @@ def test_the_rule_of_the_payload_class_stays_where_hudi_makes_it_event_time() ->
         ),
     ],
 )
-def test_version_9_says_what_a_shipped_payload_class_does(payload: str, expected: dict[str, str]) -> None:
+def test_version_9_states_what_a_shipped_payload_class_does(payload: str, expected: dict[str, str]) -> None:
     before = to(version_6(compaction__payload__class=MODEL + payload, table__precombine__field="ts"), 8)
     found = to(before, 9)
     assert found.raw["hoodie.table.legacy.payload.class"] == MODEL + payload
