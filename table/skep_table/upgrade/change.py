@@ -41,6 +41,7 @@ def change_version(table: HudiTable, to: int) -> HudiTable:
         return delete_leftovers(table)
     check_settings(table, route.target)
     check_old_logs(table, route.target)
+    refuse_clustered_logs(table)
     events = table.context.events
     facts = {"table": table.config.name, "before": table.config.version, "after": to}
     with events.step("version", **facts):
