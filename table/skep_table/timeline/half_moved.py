@@ -11,7 +11,7 @@ from typing import Final
 
 from skep_table.errors import TableVersionError
 from skep_table.storage import Storage
-from skep_table.timeline.layout import layout_2
+from skep_table.timeline.layout import MOVED, layout_2
 from skep_table.timeline.timeline import Timeline
 
 _NEWER: Final = layout_2()
@@ -21,7 +21,10 @@ def refuse_half_moved(storage: Storage, timeline: Timeline, name: str) -> None:
     """TableVersionError where instants lie in the folder of the newer layout only. A request only where it is there."""
     if _NEWER.folder.rpartition("/")[2] not in (timeline.files.folders or ()):
         return
-    parsed = (_NEWER.parse(file.name) for file in storage.list_folder(_NEWER.folder).files)
+    files = storage.list_folder(_NEWER.folder).files
+    if any(file.name == MOVED for file in files):
+        return  # a copy of skep's: the table's own timeline is whole
+    parsed = (_NEWER.parse(file.name) for file in files)
     times = {instant.requested_time for instant in parsed if instant is not None}
     moved = sorted(time for time in times if not timeline.contains(time))
     if moved:

@@ -53,8 +53,8 @@ class TimelineFiles:
     `completed_ms`: when the completed file of each write was modified, in milliseconds; in layout 1 that is when it
     completed. `properties`: the table's property file, None in layouts that keep the timeline in another folder.
     `folders` are the names of the folders in `.hoodie`, None in those layouts. `log_compactions` are the requested
-    times of the log compactions, pending ones and those completed as delta commits. `moved`: the table has another
-    timeline by now.
+    times of the log compactions, pending ones and those completed as delta commits. `moved`: the table may have
+    another timeline by now.
     """
 
     completed_ms: Mapping[InstantTime, int] = field(default_factory=dict)

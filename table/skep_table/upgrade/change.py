@@ -80,17 +80,20 @@ def _change(began: HudiTable, to: int) -> HudiTable | None:
         if route.moves:
             with table.context.events.step("version.copy"):
                 _copy(table, route)
+            _sign(table, table.layout)
         table.context.lock.ensure_held()
         update_table_config(table.storage, changes_between(route.before, route.after))
         if route.moves:
             with table.context.events.step("version.delete"):
+                table.storage.delete(_sign_path(route.layout))
                 _delete(table, table.layout)
         return table.reload()
 
 
 def _copy(table: HudiTable, route: Route) -> None:
     """Writes the timeline in the other layout."""
-    _delete(table, route.layout, sign=False)
+    _delete(table, route.layout)
+    _sign(table, route.layout)
     times = CompletionTimes()
     if route.layout.has_completion_times:
         archive_to_history(table, route.layout, times)
@@ -111,16 +114,24 @@ def _write(table: HudiTable, file: MovedFile) -> None:
         storage.set_modified(file.target, file.modified_ms)
 
 
-def _delete(table: HudiTable, layout: TimelineLayout, *, sign: bool = True) -> None:
-    """Deletes a timeline that is not the table's. `sign`: readers may be about to list it."""
-    moved = f"{layout.folder}/{MOVED}"
-    if sign:
-        with suppress(AlreadyExistsError):  # of an interrupted deletion
-            table.storage.create_exclusive(moved, b"")
+def _sign_path(layout: TimelineLayout) -> str:
+    return f"{layout.folder}/{MOVED}"
+
+
+def _sign(table: HudiTable, layout: TimelineLayout) -> None:
+    with suppress(AlreadyExistsError):  # of an interrupted change
+        table.storage.create_exclusive(_sign_path(layout), b"")
+
+
+def _delete(table: HudiTable, layout: TimelineLayout) -> None:
+    """Deletes a timeline that is not the table's, the sign last."""
+    files = instant_files(table, layout)
+    if files:
+        _sign(table, layout)
     table.context.lock.ensure_held()
-    table.storage.delete_many(instant_files(table, layout))
+    table.storage.delete_many(files)
     table.storage.delete_folder(layout.archive_folder)
-    table.storage.delete(moved)
+    table.storage.delete(_sign_path(layout))
 
 
 def leftovers(table: HudiTable) -> Sequence[str]:
@@ -128,9 +139,8 @@ def leftovers(table: HudiTable) -> Sequence[str]:
     found: list[str] = []
     for layout in other_layouts(table):
         found += instant_files(table, layout)
-        if table.storage.exists(f"{layout.folder}/{MOVED}"):
-            found.append(f"{layout.folder}/{MOVED}")
-    return found
+    signs = [_sign_path(layout) for layout in (table.layout, *other_layouts(table))]
+    return [*found, *(path for path in signs if table.storage.exists(path))]
 
 
 def delete_leftovers(table: HudiTable) -> HudiTable:
@@ -140,4 +150,5 @@ def delete_leftovers(table: HudiTable) -> HudiTable:
             table = table.reload()
             for layout in other_layouts(table):
                 _delete(table, layout)
+            table.storage.delete(_sign_path(table.layout))
     return table

@@ -11,11 +11,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from skep_table.table_config import MergeMode, PartialUpdateMode
+from skep_table.table_config.keys import DELETE_FIELD, DELETE_MARKER, UNAVAILABLE_VALUE
 
-_DELETE_FIELD: Final = "hoodie.payload.delete.field"
-_DELETE_MARKER: Final = "hoodie.payload.delete.marker"
-_UNAVAILABLE: Final = "hoodie.payload.partial.update.custom.marker"
-_DEBEZIUM_DELETES: Final = {_DELETE_FIELD: "_change_operation_type", _DELETE_MARKER: "d"}
+_DEBEZIUM_DELETES: Final = {DELETE_FIELD: "_change_operation_type", DELETE_MARKER: "d"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +40,11 @@ _STATED: Final[Mapping[str, StatedMerge]] = {
     "EventTimeAvroPayload": StatedMerge(_EVENT, is_mode_before=True),
     "PartialUpdateAvroPayload": StatedMerge(_EVENT, PartialUpdateMode.IGNORE_DEFAULTS),
     "OverwriteNonDefaultsWithLatestAvroPayload": StatedMerge(_COMMIT, PartialUpdateMode.IGNORE_DEFAULTS),
-    "AWSDmsAvroPayload": StatedMerge(_COMMIT, properties={_DELETE_FIELD: "Op", _DELETE_MARKER: "D"}),
+    "AWSDmsAvroPayload": StatedMerge(_COMMIT, properties={DELETE_FIELD: "Op", DELETE_MARKER: "D"}),
     "PostgresDebeziumAvroPayload": StatedMerge(
         _EVENT,
         PartialUpdateMode.FILL_UNAVAILABLE,
-        {**_DEBEZIUM_DELETES, _UNAVAILABLE: "__debezium_unavailable_value"},
+        {**_DEBEZIUM_DELETES, UNAVAILABLE_VALUE: "__debezium_unavailable_value"},
         ordering=("_event_lsn",),
         ordering_before=("_event_lsn",),
     ),
@@ -57,7 +55,7 @@ _STATED: Final[Mapping[str, StatedMerge]] = {
         ordering_before=("_event_seq",),
     ),
 }
-DELETE_PROPERTIES: Final = (_DELETE_FIELD, _DELETE_MARKER)
+DELETE_PROPERTIES: Final = (DELETE_FIELD, DELETE_MARKER)
 """Settings of `DefaultHoodieRecordPayload` that a writer's options may give, and version 9 keeps with the table."""
 
 
