@@ -92,7 +92,7 @@ def by_payload_class(asked: MergeRequest) -> MergeSettings:
 def by_mode_and_payload(asked: MergeRequest) -> MergeSettings:
     """Version 8: a mode, with the payload class and the strategy id that belong to it."""
     _refuse_newer(asked, 8)
-    mode = _mode(asked, _mode_in_1_0)
+    mode = _mode(asked, mode_in_1_0)
     # Hudi 1.0 states a payload class in any case, and for a merger its default.
     payload = asked.payload_class or PAYLOAD_OF_MODE[mode] or DEFAULT_PAYLOAD
     return MergeSettings(
@@ -129,7 +129,7 @@ def _prefixed(properties: Mapping[str, str]) -> dict[str, str]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Replaced:
+class ReplacedPayload:
     """The settings of version 9 that replace a payload class.
 
     `ordering_fields` are those that it compares whatever the caller names; `older_ordering` is another name for them.
@@ -172,25 +172,30 @@ class _Replaced:
 _EVENT_TIME, _COMMIT_TIME = MergeMode.EVENT_TIME_ORDERING, MergeMode.COMMIT_TIME_ORDERING
 _CHANGES: Final = {DELETE_FIELD: "_change_operation_type", DELETE_MARKER: "d"}
 _REPLACED: Final = {
-    "DefaultHoodieRecordPayload": _Replaced(_EVENT_TIME),
-    "EventTimeAvroPayload": _Replaced(_EVENT_TIME),
-    "OverwriteWithLatestAvroPayload": _Replaced(_COMMIT_TIME),
-    "PartialUpdateAvroPayload": _Replaced(_EVENT_TIME, PartialUpdateMode.IGNORE_DEFAULTS),
-    "OverwriteNonDefaultsWithLatestAvroPayload": _Replaced(_COMMIT_TIME, PartialUpdateMode.IGNORE_DEFAULTS),
-    "AWSDmsAvroPayload": _Replaced(_COMMIT_TIME, None, {DELETE_FIELD: "Op", DELETE_MARKER: "D"}),
-    "PostgresDebeziumAvroPayload": _Replaced(
+    "DefaultHoodieRecordPayload": ReplacedPayload(_EVENT_TIME),
+    "EventTimeAvroPayload": ReplacedPayload(_EVENT_TIME),
+    "OverwriteWithLatestAvroPayload": ReplacedPayload(_COMMIT_TIME),
+    "PartialUpdateAvroPayload": ReplacedPayload(_EVENT_TIME, PartialUpdateMode.IGNORE_DEFAULTS),
+    "OverwriteNonDefaultsWithLatestAvroPayload": ReplacedPayload(_COMMIT_TIME, PartialUpdateMode.IGNORE_DEFAULTS),
+    "AWSDmsAvroPayload": ReplacedPayload(_COMMIT_TIME, None, {DELETE_FIELD: "Op", DELETE_MARKER: "D"}),
+    "PostgresDebeziumAvroPayload": ReplacedPayload(
         _EVENT_TIME,
         PartialUpdateMode.FILL_UNAVAILABLE,
         {UNAVAILABLE_VALUE: DEBEZIUM_UNAVAILABLE, **_CHANGES},
         ("_event_lsn",),
     ),
-    "MySqlDebeziumAvroPayload": _Replaced(
+    "MySqlDebeziumAvroPayload": ReplacedPayload(
         _EVENT_TIME, None, _CHANGES, ("_event_bin_file", "_event_pos"), ("_event_seq",)
     ),
 }
 
 
-def _mode_in_1_0(payload_class: str) -> MergeMode:
+def replacement_of(payload_class: str | None) -> ReplacedPayload | None:
+    """The settings of version 9 in the place of a payload class; None for a class that Hudi does not ship, or none."""
+    return _REPLACED.get(simple_name(payload_class or ""))
+
+
+def mode_in_1_0(payload_class: str) -> MergeMode:
     """Hudi 1.0 refuses a table whose mode is not its own, and to it this class is one like those of users."""
     return MergeMode.CUSTOM if simple_name(payload_class) == "EventTimeAvroPayload" else mode_of_payload(payload_class)
 

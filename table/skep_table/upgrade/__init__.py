@@ -13,10 +13,10 @@ may have any.
    point: before it the table is of the old version, with its timeline; after it of the new one, with the copy.
 4. *Delete* the old timeline.
 
-A sign (`timeline.layout.MOVED`) lies in the new folder from before the first copy until after the switch, and in the old
-one from before the switch until all else is deleted. Who has read the settings before the switch and lists the folder
-after it finds the sign, or nothing, and reads the settings again; and a signed folder beside the table's timeline is
-known as a copy, where Hudi, which moves files one by one, leaves half of them.
+A sign (`timeline.layout.MOVED`) lies in the new folder from before the first copy until after the switch, and in the
+old one from before the switch until all else is deleted. Who has read the settings before the switch and lists the
+folder after it finds the sign, or nothing, and reads the settings again; and a signed folder beside the table's
+timeline is known as a copy, where Hudi, which moves files one by one, leaves half of them.
 
 A process that is killed before 3 leaves files that nobody reads, after 3 files of a timeline that was left: the next
 upgrade or downgrade, to the same version too, deletes them. A step between neighbouring versions is a function of the

@@ -12,8 +12,8 @@ from skep_table.storage import TimedStorage
 from skep_table.table import HudiTable
 from skep_table.table_config import MergeMode, TableConfig
 from skep_table.table_config.keys import LEGACY_PAYLOAD_CLASS, TABLE_FORMAT
+from skep_table.table_config.merging import replacement_of
 from skep_table.timeline.instant import Action
-from skep_table.upgrade.merge_settings import stated_merge
 from skep_table.view import FileSlice
 
 
@@ -38,13 +38,13 @@ def check_settings(table: HudiTable, target: TableFormat) -> None:
 
 def _check_downgrade(table: HudiTable, target: TableFormat) -> None:
     config = table.config
-    stated = stated_merge(config.raw.get(LEGACY_PAYLOAD_CLASS))
-    ordering = stated.ordering_before if stated is not None and stated.ordering else config.ordering_fields
+    stated = replacement_of(config.raw.get(LEGACY_PAYLOAD_CLASS))
+    ordering = (stated.older_ordering if stated is not None else ()) or config.ordering_fields
     if len(ordering) > 1:
         columns = ", ".join(ordering)
         raise _refused(table, target, f"several ordering columns ({columns}) need version 9", columns)
     update = config.partial_update_mode
-    if update is not None and (stated is None or stated.update is not update):
+    if update is not None and (stated is None or stated.partial_update_mode is not update):
         raise _refused(table, target, f"partial update mode {update.value} needs version 9", update.value)
     if target.merge_source is MergeSource.PAYLOAD_CLASS and _merges_without_class(config):
         raise _refused(

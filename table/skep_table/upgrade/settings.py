@@ -20,6 +20,8 @@ from skep_table.table_config import (
 from skep_table.table_config.keys import (
     BOOTSTRAP_INDEX_CLASS,
     BOOTSTRAP_INDEX_TYPE,
+    DELETE_FIELD,
+    DELETE_MARKER,
     INITIAL_VERSION,
     KEY_GENERATOR_TYPE,
     LEGACY_PAYLOAD_CLASS,
@@ -28,10 +30,11 @@ from skep_table.table_config.keys import (
     PAYLOAD_OF_MODE,
     PROPERTIES_PATH,
 )
-from skep_table.upgrade.merge_settings import DELETE_PROPERTIES, stated_merge
+from skep_table.table_config.merging import mode_in_1_0, replacement_of
 
 Properties = dict[str, str]
 
+_OF_DELETES: Final = (DELETE_FIELD, DELETE_MARKER)
 _INDEX_PACKAGE: Final = "org.apache.hudi.common.bootstrap.index."
 _BOOTSTRAP_INDEXES: Final = {
     "HFILE": f"{_INDEX_PACKAGE}hfile.HFileBootstrapIndex",
@@ -55,7 +58,8 @@ def changes_between(before: TableConfig, after: TableConfig) -> dict[str, str | 
 
 def _six_to_eight(config: TableConfig, options: Options) -> Properties:
     """Merge mode, strategy and class follow from the payload class: rows merge as before."""
-    found = replace(config, version=8).to_properties()
+    mode = mode_in_1_0(config.payload_class) if config.payload_class else config.merge_mode
+    found = replace(config, version=8, merge_mode=mode, merge_strategy_id=STRATEGY_OF_MODE[mode]).to_properties()
     found[INITIAL_VERSION] = config.raw.get(INITIAL_VERSION) or str(config.version)
     if config.key_generator == USER_PROVIDED:
         found[KEY_GENERATOR_TYPE] = USER_PROVIDED
@@ -86,7 +90,7 @@ def _eight_to_six(config: TableConfig, options: Options) -> Properties:  # noqa:
 
 
 def _eight_to_nine(config: TableConfig, options: Options) -> Properties:
-    stated = stated_merge(config.payload_class)
+    stated = replacement_of(config.payload_class)
     if stated is None:
         found = replace(config, version=9).to_properties()
     else:
@@ -96,28 +100,28 @@ def _eight_to_nine(config: TableConfig, options: Options) -> Properties:
             payload_class=None,
             merge_mode=stated.mode,
             merge_strategy_id=STRATEGY_OF_MODE[stated.mode],
-            partial_update_mode=stated.update,
-            ordering_fields=stated.ordering or config.ordering_fields,
+            partial_update_mode=stated.partial_update_mode,
+            ordering_fields=stated.ordering_fields or config.ordering_fields,
         ).to_properties()
         found[LEGACY_PAYLOAD_CLASS] = config.payload_class or ""
-        given = {key: text for key in DELETE_PROPERTIES if (text := {**config.raw, **options}.get(key))}
-        own = given if len(given) == len(DELETE_PROPERTIES) else {}
+        given = {key: text for key in _OF_DELETES if (text := {**config.raw, **options}.get(key))}
+        own = given if len(given) == len(_OF_DELETES) else {}
         found.update({MERGE_PROPERTY_PREFIX + key: text for key, text in {**own, **stated.properties}.items()})
     return _with_history(config, found)
 
 
 def _nine_to_eight(config: TableConfig, options: Options) -> Properties:  # noqa: ARG001
     legacy = config.raw.get(LEGACY_PAYLOAD_CLASS)
-    stated = stated_merge(legacy)
+    stated = replacement_of(legacy)
     before = replace(config, version=8, partial_update_mode=None)
-    if stated is not None:
-        mode = stated.mode if stated.is_mode_before else MergeMode.CUSTOM
+    if legacy and stated is not None:
+        mode = mode_in_1_0(legacy)
         before = replace(
             before,
             payload_class=legacy,
             merge_mode=mode,
             merge_strategy_id=STRATEGY_OF_MODE[mode],
-            ordering_fields=stated.ordering_before or config.ordering_fields,
+            ordering_fields=stated.older_ordering or config.ordering_fields,
         )
     found = before.to_properties()
     found.pop(LEGACY_PAYLOAD_CLASS, None)

@@ -80,3 +80,22 @@ def test_a_kill_at_any_change_leaves_a_whole_table_and_repeating_finishes(
     assert set(versions) == {before, after}
     copied.upsert(20, "a/1", "c/1")
     assert sum(copied.rows().values()) == sum(rows.values()) + 1
+
+
+def test_a_table_goes_on_beside_the_copy_of_an_interrupted_upgrade(tables: Tables) -> None:
+    """Its commits are archived, and the copy has instants that the timeline has not."""
+    tables.create(6, TableType.COPY_ON_WRITE)
+    for ts in range(1, 6):
+        tables.upsert(ts, "a/1")
+    storage = KilledAtChanges(str(tables.folder), 12, dies=True)
+    with pytest.raises(StorageError):
+        tables.to(9, storage)
+    assert (tables.folder / ".hoodie/timeline").exists()
+    for ts in range(6, 9):
+        tables.upsert(ts, "a/1")
+    few = {"hoodie.keep.min.commits": 2, "hoodie.keep.max.commits": 3, "hoodie.cleaner.commits.retained": 1}
+    archive(tables.opened(options=few))
+    rows = tables.rows()
+    tables.to(9)
+    assert tables.rows() == rows
+    assert len(tables.opened().timeline.data()) + len(tables.opened().timeline.archived()) == 8
