@@ -63,6 +63,7 @@ def test_the_files_of_an_interrupted_change_are_deleted(folder: Path) -> None:
     left = folder / ".hoodie/timeline/20260101000000000.commit.requested"
     left.parent.mkdir()
     left.touch()
+    left.with_name("timeline.moved").touch()
     (planned,) = run("upgrade", folder, "--to", 6, "--plan")
     assert planned["step"] == "delete"
     assert left.exists()

@@ -23,7 +23,7 @@ from skep_table.timeline.instant import Action, Instant, State
 from skep_table.timeline.metadata import BaseFilesWritten, CommitMetadata
 
 MOVED: Final = "timeline.moved"
-"""A file in the folder of a timeline that is being copied or deleted: the settings tell which one the table has."""
+"""A file in the folder of a timeline that is being copied or deleted: the settings name the one that the table has."""
 
 _Suffixed = tuple[Action, State]
 
