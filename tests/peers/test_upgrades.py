@@ -134,6 +134,7 @@ OTHER_PROPERTIES: Final = {
     "hoodie.timeline.history.path": "Hudi leaves the default unsaid",
     "hoodie.table.metadata.partitions": "Hudi's writer keeps an empty list",
     "hoodie.table.multiple.base.file.formats.enable": "Hudi's writer adds it",
+    "hoodie.database.name": "Hudi's writer adds an empty one",
 }
 
 
