@@ -12,6 +12,7 @@ import pytest
 
 from benchmarks.peers.jvm import Jvm
 from skep_table.commit.create import TableSpec, create_table
+from skep_table.instant_time import CompletionTime
 from skep_table.options import Options
 from skep_table.query import ReadRequest, read
 from skep_table.services.archive import archive
@@ -101,11 +102,9 @@ class Turns:
         later = [row for row in expected if row[0] != "1"]
         changed = read(self.table, ReadRequest(query="incremental", since=first)).to_arrow().to_pylist()
         assert sorted((row["id"], row["ts"]) for row in changed) == later
-        # Hudi's range of completion times includes its begin.
-        options = {
-            "hoodie.datasource.query.type": "incremental",
-            "hoodie.datasource.read.begin.instanttime": writes[1][0],
-        }
+        # The moment after: Hudi 1.0 includes the begin of a range.
+        begin = CompletionTime(str(first)).plus_milliseconds(1)
+        options = {"hoodie.datasource.query.type": "incremental", "hoodie.datasource.read.begin.instanttime": begin}
         found = self.hudi.read(self.path, options).rows
         assert sorted((row["id"], int(row["ts"])) for row in found) == later
 
@@ -120,7 +119,7 @@ class Turns:
             for row in pq.read_table(self.path / folder / file.name).select(["instantTime", "action"]).to_pylist()
         ]
         assert len(rows) == len(set(rows))
-        assert max(file.level for file in files) >= 2
+        assert max(file.level for file in files) >= 1
         for instant in table.timeline.archived():
             assert table.timeline.archive is not None
             assert table.timeline.archive.completed_content(instant) is not None
