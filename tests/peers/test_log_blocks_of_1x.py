@@ -16,7 +16,6 @@ from skep_table.logfile import HeaderKey, read_blocks
 from skep_table.options import Options
 from skep_table.query import ReadRequest, read
 from skep_table.runner import ThreadRunner
-from skep_table.services.compact import compact
 from skep_table.services.log_compact import compact_logs
 from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
@@ -137,44 +136,3 @@ def check(hudi: Jvm, path: Path, expected: Stored) -> None:
     assert ours(path) == expected
     for how in ({}, BY_POSITION):
         assert stored(hudi.read(path, how).rows) == expected, how
-
-
-@each_release
-def test_we_read_and_compact_theirs(release: str, version: int, jvm: Start, tmp_path: Path) -> None:
-    hudi, path = jvm(release), tmp_path / "t"
-    name = f"theirs_{version}_{release.replace('.', '')}"
-    settings = {"hoodie.write.table.version": str(version), "hoodie.metadata.enable": "false",
-                "hoodie.spark.sql.merge.into.partial.updates": "true", "hoodie.compact.inline": "false"}  # fmt: skip
-
-    def sql(text: str) -> None:
-        hudi.sql(text, settings)
-
-    def merge(columns: str, *rows: str) -> None:
-        source = " UNION ALL ".join(f"SELECT {row}" for row in rows)
-        sets = ", ".join(f"{each} = s.{each}" for each in columns.split())
-        sql(f"MERGE INTO {name} t USING ({source}) s ON t.id = s.id WHEN MATCHED THEN UPDATE SET {sets}")
-
-    sql(
-        f"CREATE TABLE {name} ({DDL}) USING hudi PARTITIONED BY (part) LOCATION '{path}'"
-        " TBLPROPERTIES (type = 'mor', primaryKey = 'id', preCombineField = 'ts')"
-    )
-    try:
-        sql(f"INSERT INTO {name} VALUES " + ", ".join(f"('k{n}', 1, {n}, 'b{n}', 'p')" for n in range(8)))
-        expected: Stored = {f"k{n}": (1, n, f"b{n}") for n in range(8)}
-        merge("ts a", "'k1' AS id, 2L AS ts, 11L AS a", "'k2' AS id, 2L AS ts, 22L AS a")
-        merge("ts b", "'k2' AS id, 3L AS ts, 'm2' AS b", "'k3' AS id, 0L AS ts, 'late' AS b")
-        sql(f"DELETE FROM {name} WHERE id = 'k5'")
-        del expected["k5"]
-        expected |= {"k1": (2, 11, "b1"), "k2": (3, 22, "m2")}
-        assert any(HeaderKey.IS_PARTIAL in each for each in headers(path))
-        assert ours(path) == expected == stored(hudi.read(path).rows)
-        LocalWriter(with_options(path)).upsert(frame("ts", "a", k2=(4, 222), k6=(4, 66)), partial=True)
-        expected |= {"k2": (4, 222, "m2"), "k6": (4, 66, "b6")}
-        check(hudi, path, expected)
-        assert compact_logs(with_options(path, log__compaction__blocks__threshold="2"))
-        check(hudi, path, expected)
-        assert compact(with_options(path, compact__inline__max__delta__commits="1"))
-        check(hudi, path, expected)
-        assert ours(path, query="read_optimized") == expected
-    finally:
-        sql(f"DROP TABLE {name}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -286,6 +287,28 @@ def test_of_several_rows_with_one_key_the_greatest_counts(make: Make) -> None:
     LocalWriter(table).upsert(rows(whole("k1", 1)))
     partly(table, some("k1", 3, a=3), some("k1", 2, a=2))
     assert found(table) == {"k1": whole("k1", 3, a=3)}
+
+
+@pytest.mark.parametrize("release", ["1.0.2", "1.1.1"])
+def test_partial_blocks_of_hudi_are_compacted(golden: Path, tmp_path: Path, release: str) -> None:
+    shutil.copytree(golden / release / "mor_partial_update" / "table", tmp_path / "t")
+    table = HudiTable.open(str(tmp_path / "t"))
+
+    def rows_now() -> list[dict[str, Any]]:
+        listed = read(table.reload(), ReadRequest()).to_arrow().to_pylist()
+        return sorted(listed, key=lambda row: row["_hoodie_record_key"])
+
+    def data(listed: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return [{name: value for name, value in row.items() if name != "_hoodie_file_name"} for row in listed]
+
+    before = rows_now()
+    by_position = ReadRequest(options={"hoodie.merge.use.record.positions": "true"})
+    placed = read(table.reload(), by_position).to_arrow().to_pylist()
+    assert sorted(placed, key=lambda row: row["_hoodie_record_key"]) == before
+    assert compact_logs(options(table, log__compaction__blocks__threshold="2"))
+    assert rows_now() == before
+    assert compact(options(table, compact__inline__max__delta__commits="1"))
+    assert data(rows_now()) == data(before)
 
 
 # -- updates that are computed -----------------------------------------------------------------------------------------
