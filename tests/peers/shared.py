@@ -214,7 +214,7 @@ class Shared:
             "hoodie.write.complex.keygen.validation.enable": "false",
             "hoodie.write.complex.keygen.new.encoding": "true",
         }
-        shape = self.shape
+        shape, payload = self.shape, self.open().config.payload_class
         return {
             "hoodie.table.name": shape.name,
             "hoodie.datasource.write.table.type": shape.type.value,
@@ -223,7 +223,7 @@ class Shared:
             "hoodie.datasource.write.hive_style_partitioning": str(shape.hive_style).lower(),
             "hoodie.datasource.write.partitionpath.urlencode": str(shape.url_encode).lower(),
             "hoodie.datasource.write.keygenerator.class": self._generator(),
-            "hoodie.datasource.write.payload.class": self.open().config.payload_class or "",
+            **({"hoodie.datasource.write.payload.class": payload} if payload else {}),
             **({"hoodie.datasource.write.precombine.field": shape.ordering} if shape.ordering else {}),
             "hoodie.index.type": "BLOOM",
             "hoodie.metadata.enable": "false",
