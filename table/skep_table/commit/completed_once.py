@@ -6,6 +6,7 @@ instant: the timeline's folder is listed before, under the lock (format guide 14
 
 from __future__ import annotations
 
+from skep_table.commit.instants import timeline_clock
 from skep_table.errors import AlreadyExistsError
 from skep_table.table import HudiTable
 from skep_table.timeline.instant import Instant
@@ -21,7 +22,7 @@ def complete_once(table: HudiTable, instant: Instant, content: Plan) -> Instant:
         if done:
             path = table.layout.path(done[0])
             raise AlreadyExistsError(f"{path} exists", path=path)
-    return complete(table, instant, content, table.context.clock)
+    return complete(table, instant, content, timeline_clock(table), alone=True)
 
 
 def completed_files(table: HudiTable, instant: Instant) -> list[str]:

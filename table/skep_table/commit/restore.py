@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 
+from skep_table.commit.instants import timeline_clock
 from skep_table.commit.markers import delete_markers
 from skep_table.commit.rollback import carry_out, pending_rollback_plan, request_rollback
 from skep_table.table import HudiTable
@@ -53,7 +54,7 @@ def finish_restore(table: HudiTable, restore: Instant) -> RestoreMetadata | None
         hoodie_restore_metadata={time: tuple(found) for time, found in rollbacks_done.items()},
         restore_instant_info=plan.instants_to_rollback,
     )
-    complete(table, restore, metadata, table.context.clock)
+    complete(table, restore, metadata, timeline_clock(table))
     table.context.events.emit("restore", instant=restore.requested_time, savepoint=plan.savepoint_to_restore_timestamp)
     log.info("table %s: restored to %s", table.config.name, plan.savepoint_to_restore_timestamp)
     return metadata

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from functools import partial
 
+from skep_table.commit.instants import timeline_clock
 from skep_table.commit.recovery import finish_interrupted
 from skep_table.commit.writable import prepared
 from skep_table.errors import AlreadyExistsError, InputError
@@ -42,7 +43,7 @@ def create_savepoint(
                 delete_pending(table, died)  # it would block archiving for ever
         with contextlib.suppress(AlreadyExistsError):  # an interrupted one is finished
             transition_to_inflight(table, savepoint)
-        complete(table, savepoint, metadata, table.context.clock)
+        complete(table, savepoint, metadata, timeline_clock(table))
     table.context.events.emit("savepoint", instant=instant.requested_time)
     return metadata
 

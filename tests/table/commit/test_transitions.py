@@ -171,8 +171,7 @@ def fail(error: Callable[[], Exception]) -> Callable[[Run], None]:
 
 def lose_the_answer(run: Run) -> None:
     """The answers of the completing call, which takes effect, and of the next one, a read, are lost."""
-    looks = int(run.other.layout.has_completion_times)  # whether it is completed already
-    run.on_enter["complete"] = lambda: run.storage.glitch(1 + looks, 2 + looks)
+    run.on_enter["complete"] = lambda: run.storage.glitch(1, 2)
 
 
 def conflict_first(run: Run) -> None:

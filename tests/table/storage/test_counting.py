@@ -14,6 +14,7 @@ from skep_table.commit.create import TableSpec, create_table
 from skep_table.storage import LocalStorage, Storage, open_storage
 from skep_table.storage.versioned import VersionedStorage
 from skep_table.table import HudiTable
+from skep_table.write.local import LocalWriter
 
 
 def test_each_call_is_counted_once_with_its_paths(tmp_path: Path) -> None:
@@ -47,7 +48,7 @@ def test_calls_of_copies_in_other_processes_are_counted_with_a_file(tmp_path: Pa
 
 def test_storages_opened_by_path_are_counted_too(tmp_path: Path, storage_calls: Calls) -> None:
     spec = TableSpec(name="t", schema=pa.schema([("id", pa.string())]), record_key=("id",))
-    create_table(open_storage(tmp_path), spec)
+    LocalWriter(create_table(open_storage(tmp_path), spec)).insert(pa.table({"id": ["a"]}))
     storage_calls.clear()
     HudiTable.open(tmp_path)
     assert storage_calls.times_opened() == 1
