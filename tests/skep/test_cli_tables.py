@@ -34,6 +34,7 @@ MORE: dict[str, tuple[str, ...]] = {
     "rollback": ("20260101000000000",),
     "savepoint": ("20260101000000000",),
     "restore": ("20260101000000000",),
+    "downgrade": ("--to", "6"),
 }
 # They need no table to be there: a lock may be asked for before, and a watcher waits for one.
 OF_ANY_NAME = {"lock show", "lock wait", "lock break", "sync watch"}
