@@ -174,7 +174,8 @@ def _partitions(table: HudiTable, view: FileView, earliest: Instant | None, opti
 
 def _has_older_files(table: HudiTable) -> bool:
     """Whether commits before the active timeline may have left files."""
-    return bool(table.storage.list_prefix(table.layout.archive_folder))
+    archive = table.storage.list_prefix(table.layout.archive_folder)
+    return any(file.path != table.layout.placeholder for file in archive)
 
 
 def execute_pending_cleans(table: HudiTable, only: Instant | None = None) -> list[Cleaned]:

@@ -143,6 +143,7 @@ def test_maintenance_does_what_is_due_and_then_nothing(mor_maker: Any) -> None:
     assert mor_maker.rows() == before
 
 
+@pytest.mark.parametrize("table_version", [6, 9], indirect=True)
 def test_the_first_clean_looks_only_where_commits_wrote(maker: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """As long as nothing is archived, the active timeline knows all that was ever written."""
     from skep_table.view.listing import StorageListing
