@@ -93,13 +93,14 @@ def _by_columns(
 def _delete_entries(context: WriteContext, rows: pa.Table) -> Mask | None:
     """Which rows are entries of the delete block; None for none.
 
-    Not those whose `_hoodie_is_deleted` competes by ordering value: every reader knows that column, and an entry of a
-    delete block would remove the stored row whatever its ordering value.
+    Not those whose `_hoodie_is_deleted` competes by ordering value where an entry of a delete block would remove the
+    stored row whatever its ordering value: every reader knows that column.
     """
     if context.deletes:
         return np.ones(rows.num_rows, np.bool_)
     deletes = deleted(rows, context.rule)
-    if context.rule.base.by_ordering and IS_DELETED in rows.schema.names:
+    base = context.rule.base
+    if base.by_ordering and (base.block_wins or base.delete_wins) and IS_DELETED in rows.schema.names:
         deletes &= in_delete_block(rows) | ~as_mask(rows.column(IS_DELETED))
     return deletes if deletes.any() else None
 
