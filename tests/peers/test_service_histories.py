@@ -32,7 +32,7 @@ def setting(**options: Any) -> dict[str, Any]:
     return {"options": Options({f"hoodie.{key.replace('__', '.')}": value for key, value in options.items()})}
 
 
-class LsmArchive:
+class TableHistory:
     """One table, and what its rows were before each write."""
 
     def __init__(self, shared: Shared, hudi: Jvm) -> None:
@@ -125,7 +125,7 @@ def test_hudi_reads_what_a_random_history_left(
     release: str, shape: Shape, seed: int, jvm: Start, tmp_path: Path
 ) -> None:
     hudi, dice = jvm(release), random.Random(f"{shape} {seed}")
-    history = LsmArchive(Shared.make(tmp_path / shape.name, shape), hudi)
+    history = TableHistory(Shared.make(tmp_path / shape.name, shape), hudi)
     history.insert()
     history.note()
     steps_done = []
