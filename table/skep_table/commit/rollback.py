@@ -11,7 +11,7 @@ import logging
 from collections.abc import Iterator
 from dataclasses import replace
 
-from skep_table.commit.completed_once import complete_once, completed_files
+from skep_table.commit.completed_once import complete_once
 from skep_table.commit.data_files import delete_files
 from skep_table.commit.instants import request_plan
 from skep_table.commit.markers import close_markers, delete_markers
@@ -32,7 +32,7 @@ from skep_table.timeline.plans import (
     RollbackRequest,
     decode_plan,
 )
-from skep_table.timeline.write import delete_pending, transition_to_inflight
+from skep_table.timeline.write import completed_files, delete_pending, transition_to_inflight
 
 _COMMAND_TOKEN = "1-0-1"  # Hudi's write token of command blocks
 

@@ -16,7 +16,7 @@ from skep_table.merge.custom import IMPLEMENTATIONS, MERGER, find_merger, merger
 from skep_table.options import comma_list, option
 from skep_table.schema.types import IS_DELETED, NO_DEFAULT, OPERATION, RECORD_KEY, Schema
 from skep_table.table_config import MERGE_PROPERTY_PREFIX, MergeMode, PartialUpdateMode, TableConfig, keys
-from skep_table.table_config.keys import PAYLOAD_STRATEGY
+from skep_table.table_config.keys import PAYLOAD_STRATEGY, simple_name
 from skep_table.table_config.merging import DEBEZIUM_UNAVAILABLE
 
 DELETE_FIELD = option(keys.DELETE_FIELD, str, "", "A column whose value marks deletes")
@@ -128,7 +128,7 @@ def _payload_rule(config: TableConfig) -> MergeRule:
     """Table version 6: by payload class."""
     ordering = config.ordering_fields
     log = _LOG_OF_0_15 if ordering else _LATEST
-    match _simple_name(config.payload_class) or "OverwriteWithLatestAvroPayload":
+    match simple_name(config.payload_class or "") or "OverwriteWithLatestAvroPayload":
         case "OverwriteWithLatestAvroPayload":
             # Against the stored row the latest wins whatever its ordering value: format guide 8.2.
             return MergeRule(ordering, log, _LATEST)
@@ -161,7 +161,7 @@ def _mode_rule(config: TableConfig) -> MergeRule:
     ordering = config.ordering_fields
     strategy = config.merge_strategy_id or PAYLOAD_STRATEGY
     # A payload class beside a merger of one's own is for releases that know no mergers.
-    payload = _simple_name(config.payload_class) if strategy == PAYLOAD_STRATEGY else ""
+    payload = simple_name(config.payload_class or "") if strategy == PAYLOAD_STRATEGY else ""
     fill = {
         None: Fill.NOTHING,
         PartialUpdateMode.IGNORE_DEFAULTS: Fill.DEFAULTS,
@@ -208,10 +208,6 @@ def _change_stream(ordering: tuple[str, ...], log: MergeStep, base: MergeStep, *
     return MergeRule(
         ordering, log, base, delete_field="_change_operation_type", delete_marker="d", numbered_ordering=numbered
     )
-
-
-def _simple_name(payload_class: str | None) -> str:
-    return (payload_class or "").rpartition(".")[2]
 
 
 def _property(given: Mapping[str, str], key: str) -> str | None:

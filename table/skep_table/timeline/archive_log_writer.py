@@ -6,7 +6,6 @@ import io
 import json
 import struct
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime, timezone
 from typing import Any, Final
 
 from skep_table.avro_schemas import schema_of
@@ -18,7 +17,7 @@ from skep_table.storage import FileStatus, Storage
 from skep_table.timeline.archive_entry import archive_entry, keeps_content
 from skep_table.timeline.archive_writer import ArchiveSetting, InstantFiles
 from skep_table.timeline.instant import Instant
-from skep_table.timeline.timeline import format_instant_time
+from skep_table.timeline.timeline import time_of_modification
 
 _ENTRY: Final = "HoodieArchivedMetaEntry"
 _CONTENT_VERSION: Final = 3
@@ -47,9 +46,9 @@ class LogWriter:
         return archive_content(records, setting.layout.release, setting.block_entries)
 
     def _record(self, instant: Instant, file: FileStatus) -> dict[str, Any]:
-        layout, modified = self._setting.layout, datetime.fromtimestamp(file.modified_ms / 1000, timezone.utc)
+        modified = time_of_modification(file.modified_ms, self._setting.zone)
         data = self._setting.storage.read(file.path) if keeps_content(instant) else b""
-        return archive_entry(layout, instant, data, file.path, format_instant_time(modified, self._setting.zone))
+        return archive_entry(self._setting.layout, instant, data, file.path, modified)
 
 
 def archive_content(records: Sequence[Mapping[str, Any]], release: str, block_entries: int) -> bytes:

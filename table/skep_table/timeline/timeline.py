@@ -250,7 +250,7 @@ def load_timeline(
             completed_ms[instant.requested_time] = file.modified_ms
         if layout.has_completion_times and instant.is_completed and instant.completion_time is None:
             # Upgrades leave completed files named as in layout 1.
-            instant = replace(instant, completion_time=_completion_time(file.modified_ms, zone))
+            instant = replace(instant, completion_time=time_of_modification(file.modified_ms, zone))
         # A compaction is requested under another action than it completes with: both are one instant.
         key = instant.requested_time, instant.action.completed_as
         known = furthest.get(key)
@@ -275,10 +275,11 @@ def completion_times(storage: Storage, timeline: Timeline, zone: TimelineZone) -
         if instant.requested_time not in listed:  # completed after the timeline was listed
             with contextlib.suppress(FileNotFoundError):
                 listed[instant.requested_time] = storage.status(layout.path(instant)).modified_ms
-    return {time: _completion_time(milliseconds, zone) for time, milliseconds in listed.items()}
+    return {time: time_of_modification(milliseconds, zone) for time, milliseconds in listed.items()}
 
 
-def _completion_time(modified_ms: int, zone: TimelineZone) -> CompletionTime:
+def time_of_modification(modified_ms: int, zone: TimelineZone) -> CompletionTime:
+    """The completion time that the modification time of a completed file stands for."""
     return CompletionTime(format_instant_time(datetime.fromtimestamp(modified_ms / 1000, timezone.utc), zone))
 
 

@@ -181,17 +181,27 @@ def _completed(table: Seen, instant: Instant, clock: Clock) -> Instant:
 
 def _refuse_second(table: Seen, done: Instant) -> None:
     """AlreadyExistsError where the instant is completed: at another time its completed file has another name."""
+    found = [] if table.timeline.layout.one_completed_name else completed_files(table, done)
+    if found:
+        raise AlreadyExistsError(f"{found[0]}: {done.requested_time} is completed already", path=found[0])
+
+
+def completed_files(table: Seen, done: Instant) -> list[str]:
+    """The paths of the completed files of a completed instant: one at most, unless two processes completed it at once.
+
+    Where a name states when the instant completed, the timeline's folder is listed (format guide 14.1).
+    """
     layout = table.timeline.layout
-    if not layout.has_completion_times:
-        return
-    for file in table.storage.list_folder(layout.folder).files:
-        other = layout.parse(file.name)
-        if other is not None and other.is_completed and (other.requested_time, other.action) == _identity(done):
-            raise AlreadyExistsError(f"{file.path}: {done.requested_time} is completed already", path=file.path)
-
-
-def _identity(instant: Instant) -> tuple[InstantTime, Action]:
-    return instant.requested_time, instant.action
+    if layout.one_completed_name:
+        path = layout.path(done)
+        return [path] if table.storage.exists(path) else []
+    named = ((file.path, layout.parse(file.name)) for file in table.storage.list_folder(layout.folder).files)
+    of_done = done.requested_time, done.action
+    return [
+        path
+        for path, found in named
+        if found is not None and found.is_completed and (found.requested_time, found.action) == of_done
+    ]
 
 
 def delete_pending(table: Seen, instant: Instant, *, keep_requested: bool = False) -> None:
@@ -206,7 +216,7 @@ def delete_pending(table: Seen, instant: Instant, *, keep_requested: bool = Fals
 
 
 def delete_completed(table: Seen, instant: Instant) -> Instant:
-    """Deletes the completed file, the first step of a rollback: the instant is pending again."""
+    """Deletes the completed file: the instant is pending again."""
     table.storage.delete(table.timeline.layout.path(instant))
     return replace(instant, state=State.INFLIGHT, completion_time=None)
 

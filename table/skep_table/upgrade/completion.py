@@ -16,18 +16,12 @@ from skep_table.instant_time import DIGITS, CompletionTime, InstantTime
 from skep_table.names import BaseFileName, FileGroupId, LogFileName
 from skep_table.table_config import TimelineZone
 from skep_table.timeline.metadata import CommitMetadata
-from skep_table.timeline.timeline import format_instant_time
 
 _DIGITS_OF_MICROSECONDS: Final = "000"
 
 
-def time_of_modification(modified_ms: int, zone: TimelineZone) -> CompletionTime:
-    """The completion time that a modification time stands for."""
-    return CompletionTime(format_instant_time(datetime.fromtimestamp(modified_ms / 1000, timezone.utc), zone))
-
-
 def modification_of_time(time: CompletionTime, zone: TimelineZone) -> int:
-    """The reverse, in milliseconds. ValueError for a text that is no time of a calendar."""
+    """The reverse of `time_of_modification`, in milliseconds. ValueError for a text that is no time of a calendar."""
     text = time[:DIGITS].ljust(DIGITS, "0")
     moment = datetime.strptime(text + _DIGITS_OF_MICROSECONDS, "%Y%m%d%H%M%S%f")
     aware = moment.replace(tzinfo=timezone.utc) if zone is TimelineZone.UTC else moment.astimezone()

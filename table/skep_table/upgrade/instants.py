@@ -18,7 +18,8 @@ from skep_table.timeline.instant import DATA_ACTIONS, Action, Instant, State
 from skep_table.timeline.layout import TimelineLayout
 from skep_table.timeline.metadata import CommitMetadata
 from skep_table.timeline.plans import RequestedReplaceMetadata, decode_plan
-from skep_table.upgrade.completion import CompletionTimes, modification_of_time, time_of_modification
+from skep_table.timeline.timeline import time_of_modification
+from skep_table.upgrade.completion import CompletionTimes, modification_of_time
 
 log = logging.getLogger("skep.upgrade")
 

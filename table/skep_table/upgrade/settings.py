@@ -31,6 +31,7 @@ from skep_table.table_config.keys import (
     PROPERTIES_PATH,
 )
 from skep_table.table_config.merging import mode_in_1_0, replacement_of
+from skep_table.table_config.reading import plain_fields
 
 Properties = dict[str, str]
 
@@ -64,7 +65,7 @@ def _six_to_eight(config: TableConfig, options: Options) -> Properties:
     if config.key_generator == USER_PROVIDED:
         found[KEY_GENERATOR_TYPE] = USER_PROVIDED
     typed = {**config.raw, **options}.get(PARTITION_TYPES, "")
-    if ":" in typed and _plain(typed) == config.partition_fields:
+    if ":" in typed and plain_fields(typed) == config.partition_fields:
         found[PARTITION_FIELDS] = typed
     index = config.raw.get(BOOTSTRAP_INDEX_CLASS, "").rpartition(".")[2]
     for kind, name in _BOOTSTRAP_INDEXES.items():
@@ -139,10 +140,6 @@ def _with_history(config: TableConfig, found: Properties) -> Properties:
         if key in config.raw:
             found[key] = config.raw[key]
     return found
-
-
-def _plain(typed: str) -> tuple[str, ...]:
-    return tuple(part.strip().partition(":")[0] for part in typed.split(","))
 
 
 _STEPS: Final[Mapping[tuple[int, int], Callable[[TableConfig, Options], Properties]]] = {

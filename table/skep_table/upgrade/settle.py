@@ -29,8 +29,9 @@ def settle(table: HudiTable) -> HudiTable:
 
 def refuse_clustered_logs(table: HudiTable) -> None:
     """CommitConflictError where log files are in a file group that a pending clustering is going to rewrite."""
-    for slice_ in slices_with_logs(table):
-        planned = table.view(metadata=False).pending_clustering.get(slice_.group)
+    clusterings = table.view(metadata=False).pending_clustering
+    for slice_ in slices_with_logs(table) if clusterings else ():
+        planned = clusterings.get(slice_.group)
         if planned is not None:
             raise CommitConflictError(
                 f"table {table.config.name}: clustering {planned} is pending over file group {slice_.file_id} of"

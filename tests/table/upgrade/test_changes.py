@@ -18,8 +18,9 @@ from skep_table.storage.remote import RemoteStorage
 from skep_table.table_config import TableType, TimelineZone
 from skep_table.timeline.instant import Action, State
 from skep_table.timeline.metadata import CommitMetadata, WriteStat
+from skep_table.timeline.timeline import time_of_modification
 from skep_table.upgrade import change_version, plan_version_change
-from skep_table.upgrade.completion import CompletionTimes, modification_of_time, time_of_modification
+from skep_table.upgrade.completion import CompletionTimes, modification_of_time
 from skep_table.write.local import LocalWriter
 
 if TYPE_CHECKING:
