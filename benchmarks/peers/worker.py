@@ -180,18 +180,23 @@ class Peer:
         with ThreadPoolExecutor(writers) as pool:
             return {"turns": sum(future.result() for future in [pool.submit(work) for _ in range(writers)])}
 
-    def clean(self, *, path: str, options: Json, plan: bool) -> Json:
-        """Hudi's own cleaner: plans, or carries out what is planned."""
+    def _client(self, path: str, options: Json) -> Any:
+        """Hudi's write client of a table; the caller closes it."""
         java = self._spark._jvm
         given = java.java.util.HashMap()
         for key, value in options.items():
             given.put(key, value)
         name = options["hoodie.table.name"]
-        client = java.org.apache.hudi.DataSourceUtils.createHoodieClient(self._spark._jsc, "", path, name, given)
+        return java.org.apache.hudi.DataSourceUtils.createHoodieClient(self._spark._jsc, "", path, name, given)
+
+    def clean(self, *, path: str, options: Json, plan: bool) -> Json:
+        """Hudi's own cleaner: plans, or carries out what is planned."""
+        client = self._client(path, options)
         try:
             if not plan:
                 client.clean()
                 return {}
+            java = self._spark._jvm
             kind = java.org.apache.hudi.common.model.TableServiceType.CLEAN
             planned = client.scheduleTableService(java.org.apache.hudi.common.util.Option.empty(), kind)
             return {"planned": planned.isPresent()}
@@ -200,12 +205,7 @@ class Peer:
 
     def services(self, *, path: str, options: Json, calls: list[list[Any]]) -> Json:
         """Calls of Hudi's write client one after the other: `clean`, `savepoint`, … and their arguments."""
-        java = self._spark._jvm
-        given = java.java.util.HashMap()
-        for key, value in options.items():
-            given.put(key, value)
-        name = options["hoodie.table.name"]
-        client = java.org.apache.hudi.DataSourceUtils.createHoodieClient(self._spark._jsc, "", path, name, given)
+        client = self._client(path, options)
         try:
             for do, *arguments in calls:
                 getattr(client, do)(*arguments)

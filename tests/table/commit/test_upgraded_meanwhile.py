@@ -100,19 +100,24 @@ def unharmed(table: HudiTable, rows: Rows) -> None:
     assert {name.removesuffix(".parquet").rpartition("_")[2] for name in files} <= completed
 
 
+def upgrade_before_completion(table: HudiTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next write finds the table upgraded when it is about to complete."""
+    complete = Transaction.complete
+
+    def upgraded(*given: Any, **more: Any) -> Any:
+        monkeypatch.setattr(Transaction, "complete", complete)
+        upgrade(table)
+        return complete(*given, **more)
+
+    monkeypatch.setattr(Transaction, "complete", upgraded)
+
+
 class TestWriters:
     @pytest.mark.parametrize("leased", [False, True])
     def test_between_its_files_and_its_completion(
         self, leased: bool, table: HudiTable, rows: Rows, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        complete = Transaction.complete
-
-        def upgraded(*given: Any, **more: Any) -> Any:
-            monkeypatch.setattr(Transaction, "complete", complete)
-            upgrade(table)
-            return complete(*given, **more)
-
-        monkeypatch.setattr(Transaction, "complete", upgraded)
+        upgrade_before_completion(table, monkeypatch)
         shared = {"lock": StorageLock(table.storage)} if leased else {}
         with pytest.raises(TableVersionError, match="was version 6 when this operation began"):
             LocalWriter(table.with_context(**shared)).upsert(rows(["a", "z"], 5))
@@ -126,14 +131,7 @@ class TestWriters:
 
     @pytest.mark.parametrize("operation", ["insert_overwrite", "delete_partitions"])
     def test_that_replace(self, operation: str, table: HudiTable, rows: Rows, monkeypatch: pytest.MonkeyPatch) -> None:
-        complete = Transaction.complete
-
-        def upgraded(*given: Any, **more: Any) -> Any:
-            monkeypatch.setattr(Transaction, "complete", complete)
-            upgrade(table)
-            return complete(*given, **more)
-
-        monkeypatch.setattr(Transaction, "complete", upgraded)
+        upgrade_before_completion(table, monkeypatch)
         with pytest.raises(TableVersionError):
             getattr(LocalWriter(table), operation)(["p"] if operation == "delete_partitions" else rows(["z"]))
         unharmed(table, rows)
