@@ -10,6 +10,7 @@ import pytest
 
 from skep_table.errors import VersionChangeError
 from skep_table.query import ReadRequest, read
+from skep_table.schema.types import ALL_META_FIELDS
 from skep_table.upgrade import plan_version_change
 from skep_table.write.local import LocalWriter
 
@@ -51,7 +52,7 @@ def through(tables: Tables, release: str, case: str) -> None:
         if case not in NOT_WRITTEN:
             table = tables.opened()
             row = read(table, ReadRequest(limit=1)).to_arrow()
-            data = row.select([name for name in row.schema.names if not name.startswith("_hoodie_")])
+            data = row.drop_columns([name for name in ALL_META_FIELDS if name in row.schema.names])
             LocalWriter(table).upsert(data)
             found = tables.rows(without=ignored)
             assert sum(found.values()) == sum(before.values()), f"{case} written on as version {version}"
