@@ -292,7 +292,7 @@ class PendingCommit(CommitMachine, ABC):
                 self._revert(fresh, done)
                 raise
             since = [each for each in completed_since(before, fresh) if each != done]
-            if any(stat.prev_commit == done.requested_time for i in since for stat in fresh.commit_metadata(i).stats):
+            if _is_built_on(done, metadata, fresh, since):
                 return
             before_it = [
                 each for each in since if each.requested_time.is_at_or_before(now)
@@ -309,6 +309,23 @@ class PendingCommit(CommitMachine, ABC):
         known = set(before.timeline.instants)
         plans = (fresh.plan(each) for each in fresh.timeline.completed().of(Action.ROLLBACK) if each not in known)
         return any(isinstance(plan, RollbackMetadata) and time in plan.commits_rollback for plan in plans)
+
+
+def _is_built_on(done: Instant, metadata: CommitMetadata, fresh: HudiTable, since: Sequence[Instant]) -> bool:
+    """Whether a commit among `since` goes on from files of `done`: by the slice that it names, or by a log file that
+    lies over a slice of `done` without naming it. That commit completed later; one that completed before had not seen
+    `done`."""
+    if any(stat.prev_commit == done.requested_time for i in since for stat in fresh.commit_metadata(i).stats):
+        return True
+    if not fresh.format.logs.of_delta_commit or done.completion_time is None:
+        return False
+    ended = done.completion_time
+    later = [i for i in since if i.completion_time is not None and i.completion_time.is_after(ended)]
+    logs = {stat.path for i in later for stat in fresh.commit_metadata(i).stats if stat.is_log}
+    view = fresh.view(metadata=False)
+    partitions = metadata.partition_to_write_stats if logs else ()
+    slices = (s for path in partitions for group in view.file_groups(path, replaced=True) for s in group.slices)
+    return any(s.base_instant == done.requested_time and any(log.path in logs for log in s.log_files) for s in slices)
 
 
 # An interrupt may come between the begin of a commit and the block that would abort it.

@@ -39,7 +39,8 @@ class WriteStat:
     """One file that a commit wrote (Hudi: HoodieWriteStat). Sizes in bytes; `path` is relative to the base path.
 
     `log_version`, `log_offset`, `base_file` and `log_files` are set for log files only. `prev_commit` is the base
-    instant of the previous slice, and the text "null" for a new file group.
+    instant of the previous slice, and the text "null" for a new file group; of a log file that of its slice, from
+    version 8 on the delta commit itself.
     """
 
     file_id: str

@@ -20,6 +20,7 @@ from skep_table.query import ReadRequest, read
 from skep_table.services.cluster import execute_pending_clusterings, schedule_clustering
 from skep_table.storage import LocalStorage, Storage
 from skep_table.table import HudiTable
+from skep_table.table_config import TableType
 from skep_table.timeline.instant import Action
 from skep_table.timeline.write import stage
 from skep_table.write.local import LocalWriter
@@ -42,8 +43,9 @@ class HeldUpLock(StorageLock):
             self.meanwhile()
 
 
-def made(storage: Storage, rows: Rows) -> HudiTable:
-    spec = TableSpec(name="t", schema=rows([]).schema, record_key=("id",), partition_by=("part",), ordering="ts")
+def made(storage: Storage, rows: Rows, kind: TableType = TableType.COPY_ON_WRITE) -> HudiTable:
+    schema = rows([]).schema
+    spec = TableSpec(name="t", schema=schema, record_key=("id",), partition_by=("part",), ordering="ts", type=kind)
     table = create_table(storage, spec)
     LocalWriter(table).bulk_insert(pa.concat_tables([rows(["a"]), rows(["b"], part="q")]))
     return table.reload()
@@ -115,6 +117,28 @@ def test_beside_a_writer_that_knows_of_no_stages(part: str, survives: bool, tabl
         assert content(table) == {"a": 5, "b": 1}
     assert ("write.taken_back" in heard) is not survives
     assert not table.reload().timeline.pending().instants
+
+
+@pytest.mark.parametrize("table_version", [6, 8, 9], indirect=True)
+def test_a_late_commit_on_which_others_have_built_stays(tmp_path: Path, rows: Rows) -> None:
+    """It collides, but its rows were seen, and lie in the slice to which others wrote."""
+    clock = SleepyClock()
+    table = made(LocalStorage(str(tmp_path / "t")), rows, TableType.MERGE_ON_READ)
+
+    def jvm() -> None:
+        LocalWriter(table).upsert(rows(["a"], ts=5))
+        table.storage.replace_atomic(LOCK_FILE, Lease("jvm", 0, True).encode())
+
+    class BuiltOnWhenLost(HeldUpLock):
+        def acquire(self, timeout_seconds: float) -> str:
+            if self.looks >= self.at:
+                LocalWriter(table.reload()).upsert(rows(["c"], ts=7))
+            return super().acquire(timeout_seconds)
+
+    lock = BuiltOnWhenLost(table.storage, clock, jvm)
+    LocalWriter(table.with_context(**setting(lock, clock))).insert(rows(["c"], ts=2))
+    assert content(table)["c"] == 7
+    assert not table.reload().timeline.of(Action.ROLLBACK).instants
 
 
 def test_on_s3_a_late_commit_is_taken_back(s3_folder: Callable[[], Storage], rows: Rows) -> None:
