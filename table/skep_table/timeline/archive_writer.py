@@ -15,6 +15,7 @@ from skep_table.errors import FormatError
 from skep_table.runner import Runner
 from skep_table.storage import FileStatus, Storage
 from skep_table.table_config import TimelineZone
+from skep_table.timeline.codec import is_json
 from skep_table.timeline.instant import Action, Instant, State
 from skep_table.timeline.layout import TimelineLayout
 from skep_table.timeline.lsm_history import LsmHistory
@@ -102,13 +103,15 @@ class HistoryWriter:
             yield from self._setting.runner.map(self._row, part)
 
     def _row(self, found: InstantFiles) -> HistoryRow:
-        storage = self._setting.storage
+        storage, layout = self._setting.storage, self._setting.layout
         done = next(
             file
             for state, file in found.files
             if state.completion_time in (found.instant.completion_time, None) and state.is_completed
         )
         content = storage.read(done.path)
+        if is_json(content):
+            content = layout.encode_commit(layout.decode_commit(content, done.path))
         check_whole(content, done.path)
         return HistoryRow(found.instant, content, self._plan(found))
 

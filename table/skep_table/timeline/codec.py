@@ -54,6 +54,11 @@ _EXTRA: Final = b'"extraMetadata"'
 _REQUIRED: Final = {"file_id": "", "path": "", "partition_path": ""}
 
 
+def is_json(data: bytes) -> bool:
+    """Whether commit metadata is in the encoding of layout 1; an empty file is in either."""
+    return data.startswith(b"{")
+
+
 def decode_json(data: bytes, path: str) -> CommitMetadata:
     """Decodes an instant file of layout 1; an empty file is empty metadata. FormatError naming `path`."""
     if not data:

@@ -58,13 +58,15 @@ class Instant:
     """One action at one time (Hudi: HoodieInstant).
 
     `requested_time` has 17 digits, 14 in old tables, more in metadata tables. `completion_time` is set for completed
-    instants of layout 2, and None in layout 1.
+    instants of layout 2, and None in layout 1. `by_modification`: the name of its completed file does not state it, and
+    it is when that file was modified (Hudi: isLegacy).
     """
 
     requested_time: InstantTime
     action: Action
     state: State
     completion_time: CompletionTime | None = None
+    by_modification: bool = False
 
     @property
     def is_completed(self) -> bool:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from functools import partial
+from typing import Final, TypeVar
 
 from skep_table.instant_time import CompletionTime, InstantTime
 from skep_table.names import META_FOLDER
@@ -17,6 +18,7 @@ from skep_table.timeline.codec import (
     encode_json,
     extra_of_avro,
     extra_of_json,
+    is_json,
     partitions_of_json,
 )
 from skep_table.timeline.instant import Action, Instant, State
@@ -25,6 +27,7 @@ from skep_table.timeline.metadata import BaseFilesWritten, CommitMetadata
 MOVED: Final = "timeline.moved"
 """A file in the folder of a timeline that is being copied or deleted: the settings name the one that the table has."""
 
+T = TypeVar("T")
 _Suffixed = tuple[Action, State]
 
 
@@ -72,8 +75,19 @@ def _base_files_of_avro(data: bytes, path: str) -> BaseFilesWritten:
     return decode_avro(data, path).base_files
 
 
+def _either(of_json: Callable[[bytes, str], T], of_avro: Callable[[bytes, str], T], data: bytes, path: str) -> T:
+    return (of_json if is_json(data) else of_avro)(data, path)
+
+
 _JSON: Final = CommitCodec(decode_json, partitions_of_json, base_files_of_json, extra_of_json, _encode_json)
-_AVRO: Final = CommitCodec(decode_avro, _partitions_of_avro, _base_files_of_avro, extra_of_avro, encode_avro)
+_AVRO: Final = CommitCodec(
+    commit=partial(_either, decode_json, decode_avro),
+    partitions=partial(_either, partitions_of_json, _partitions_of_avro),
+    base_files=partial(_either, base_files_of_json, _base_files_of_avro),
+    extra=partial(_either, extra_of_json, extra_of_avro),
+    encode=encode_avro,
+)
+"""Upgrades by Hudi leave JSON: in inflight files, and in completed files that keep their names of layout 1."""
 
 
 @dataclass(frozen=True)
@@ -124,7 +138,8 @@ class TimelineLayout:
         if instant.is_completed or (action, instant.state) not in self._suffix_of:
             action = action.completed_as
         time: str = instant.requested_time
-        if instant.is_completed and self.has_completion_times and instant.completion_time:
+        in_name = self.has_completion_times and not instant.by_modification
+        if instant.is_completed and in_name and instant.completion_time:
             time = f"{time}_{instant.completion_time}"
         return time + self._suffix_of[action, instant.state]
 

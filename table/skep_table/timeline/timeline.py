@@ -249,8 +249,9 @@ def load_timeline(
         if instant.is_completed and instant.action in DATA_ACTIONS:
             completed_ms[instant.requested_time] = file.modified_ms
         if layout.has_completion_times and instant.is_completed and instant.completion_time is None:
-            # Upgrades leave completed files named as in layout 1.
-            instant = replace(instant, completion_time=time_of_modification(file.modified_ms, zone))
+            # Files of layout 1 that were moved as they were.
+            completed = time_of_modification(file.modified_ms, zone)
+            instant = replace(instant, completion_time=completed, by_modification=True)
         # A compaction is requested under another action than it completes with: both are one instant.
         key = instant.requested_time, instant.action.completed_as
         known = furthest.get(key)

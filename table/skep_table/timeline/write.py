@@ -218,7 +218,7 @@ def delete_pending(table: Seen, instant: Instant, *, keep_requested: bool = Fals
 def delete_completed(table: Seen, instant: Instant) -> Instant:
     """Deletes the completed file: the instant is pending again."""
     table.storage.delete(table.timeline.layout.path(instant))
-    return replace(instant, state=State.INFLIGHT, completion_time=None)
+    return replace(instant, state=State.INFLIGHT, completion_time=None, by_modification=False)
 
 
 def _create(table: Seen, instant: Instant, content: Content) -> Instant:

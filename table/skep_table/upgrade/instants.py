@@ -13,7 +13,6 @@ from skep_table.errors import FormatError
 from skep_table.instant_time import InstantTime
 from skep_table.storage import FileStatus
 from skep_table.table import HudiTable
-from skep_table.timeline.codec import decode_json
 from skep_table.timeline.instant import DATA_ACTIONS, Action, Instant, State
 from skep_table.timeline.layout import TimelineLayout
 from skep_table.timeline.metadata import CommitMetadata
@@ -22,8 +21,6 @@ from skep_table.timeline.timeline import time_of_modification
 from skep_table.upgrade.completion import CompletionTimes, modification_of_time
 
 log = logging.getLogger("skep.upgrade")
-
-_JSON_BEGINS = b"{"
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +106,7 @@ def _modified(table: HudiTable, named: Instant, target: TimelineLayout) -> int |
 
 
 def _commit(layout: TimelineLayout, instant: Instant, data: bytes, path: str) -> CommitMetadata | None:
-    """The commit metadata in a file; None for a file that has none. An inflight file may be JSON in either layout.
+    """The commit metadata in a file; None for a file that has none.
 
     FormatError for an unreadable completed file; what a write only planned is left out with a warning.
     """
@@ -118,8 +115,6 @@ def _commit(layout: TimelineLayout, instant: Instant, data: bytes, path: str) ->
     if not data and not instant.is_completed:
         return None
     try:
-        if data.startswith(_JSON_BEGINS):
-            return decode_json(data, path)
         return layout.decode_commit(data, path)
     except FormatError as error:
         if instant.is_completed:

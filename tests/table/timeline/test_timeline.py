@@ -148,6 +148,7 @@ def test_what_was_completed_in_the_manner_of_layout_1_completes_when_its_file_wa
     assert instant.completion_time is not None
     assert len(instant.completion_time) == 17
     assert instant.completion_time > t(1)
+    assert timeline.layout.file_name(instant) == f"{t(1)}.commit"
 
 
 def test_ten_thousand_commits_are_one_listing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

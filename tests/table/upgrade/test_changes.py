@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,10 +14,11 @@ from skep_table.instant_time import CompletionTime, InstantTime
 from skep_table.services.archive import archive
 from skep_table.services.cluster import execute_pending_clusterings, schedule_clustering
 from skep_table.services.fsck import fsck
+from skep_table.services.rollback import roll_back_instant
 from skep_table.storage import LocalStorage, StorageFlags
 from skep_table.storage.remote import RemoteStorage
 from skep_table.table_config import TableType, TimelineZone
-from skep_table.timeline.instant import Action, State
+from skep_table.timeline.instant import Action, Instant, State
 from skep_table.timeline.metadata import CommitMetadata, WriteStat
 from skep_table.timeline.timeline import time_of_modification
 from skep_table.upgrade import change_version, plan_version_change
@@ -80,6 +82,47 @@ def test_the_times_of_completion_survive_version_6(tables: Tables) -> None:
     before = tables.opened().timeline.instants
     tables.to(6)
     assert tables.to(9).timeline.instants == before
+
+
+@pytest.mark.parametrize("kind", [COW, MOR])
+def test_files_that_kept_their_names_of_layout_1_are_read_and_archived(tables: Tables, kind: TableType) -> None:
+    """Hudi reads them so, and takes the times of modification for times of completion."""
+    tables.create(9, kind)
+    for ts in range(1, 7):
+        tables.upsert(ts, "a/1", f"b/{ts}")
+    rows = tables.rows()
+
+    def written(instants: Collection[Instant]) -> list[object]:
+        table = tables.opened()
+        stats = [(i, [stat.path for stat in table.commit_metadata(i).stats]) for i in instants]
+        assert [table.commit_partitions(i) for i in instants] == [("a", "b")] * len(stats)
+        return [(i.requested_time, i.completion_time, paths) for i, paths in stats]
+
+    before = written(tables.opened().timeline.instants)
+    tables.name_as_in_layout_1()
+    assert tables.rows() == rows
+    assert written(tables.opened().timeline.instants) == before
+    assert not list(fsck(tables.opened()))
+    archive(tables.opened(options=FEW))
+    archived = tables.opened().timeline.archived()
+    assert archived
+    assert written(archived) == before[: len(archived)]
+    tables.upsert(7, "a/1")
+    rows = tables.rows()
+    for version in (6, 9):
+        tables.to(version)
+        assert tables.rows() == rows
+
+
+def test_the_newest_write_is_rolled_back_also_where_its_file_kept_its_name(tables: Tables) -> None:
+    tables.create(9, COW)
+    tables.upsert(1, "a/1")
+    rows = tables.rows()
+    newest = tables.upsert(2, "a/2")
+    tables.name_as_in_layout_1()
+    roll_back_instant(tables.opened(), InstantTime(newest))
+    assert tables.rows() == rows
+    assert not any(newest in path and "rollback" not in path for path in tables.files())
 
 
 def test_copied_tables_get_times_that_slice_their_files(tables: Tables, tmp_path: Path) -> None:
