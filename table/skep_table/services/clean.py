@@ -1,14 +1,14 @@
 """Clean: deletes the files of old slices that nothing within the retention reads any more.
 
-The plan is written under the lock; deleting needs none. A clean whose executor died is finished from its plan by the
-next executor, and two executors of one plan delete the same files.
+The timeline is changed under the lock; deleting needs none. A clean whose executor died is finished from its plan by
+the next executor, and two executors of one plan delete the same files.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -20,6 +20,7 @@ from skep_table.commit.options import Concurrency, FailedWritesPolicy
 from skep_table.commit.recovery import roll_back_failed
 from skep_table.commit.writable import prepared
 from skep_table.errors import AlreadyExistsError
+from skep_table.format import format_of
 from skep_table.instant_time import BEFORE_ALL, InstantTime
 from skep_table.names import PARTITION_METAFILE, join
 from skep_table.options import Options
@@ -28,6 +29,7 @@ from skep_table.services.options import CLEAN_COMMITS, INCREMENTAL_CLEAN, KEEP_M
 from skep_table.services.retention import last_clean, protected_files
 from skep_table.storage import Storage
 from skep_table.table import HudiTable
+from skep_table.table_config import load_table_config
 from skep_table.timeline.instant import Action, Instant, State
 from skep_table.timeline.plans import (
     ActionInstant,
@@ -190,25 +192,31 @@ def execute_pending_cleans(table: HudiTable, only: Instant | None = None) -> lis
 def finish_cleans(table: HudiTable) -> list[Cleaned]:
     """As `execute_pending_cleans`, with the lock held, on a table that is prepared: the files that a plan names are
     deleted after it."""
-    done = [_execute(table, instant, nullcontext()) for instant in table.timeline.pending().of(Action.CLEAN)]
+    done = [_execute(table, instant, nullcontext) for instant in table.timeline.pending().of(Action.CLEAN)]
     return [cleaned for cleaned in done if cleaned is not None]
 
 
 def execute_clean(table: HudiTable, instant: Instant) -> Cleaned | None:
-    """Executes a planned clean. None when its plan is unreadable (it is rolled back) or another executor was faster."""
-    return _execute(table, instant, nullcontext() if table.layout.one_completed_name else table.context.locked())
+    """Executes a planned clean. None when its plan is unreadable (it is rolled back), another executor was faster, or
+    the table has another version by now: the plan went with the timeline."""
+    return _execute(table, instant, table.context.locked)
 
 
-def _execute(table: HudiTable, instant: Instant, exclusive: AbstractContextManager[object]) -> Cleaned | None:
-    """`exclusive` holds the lock while the clean completes."""
+def _execute(
+    table: HudiTable, instant: Instant, exclusive: Callable[[], AbstractContextManager[object]]
+) -> Cleaned | None:
+    """`exclusive` holds the lock while the timeline changes."""
     start = table.context.clock.monotonic()
-    plan = table.requested_plan(CleanerPlan, instant)
-    if plan is None:
-        delete_pending(table, instant)
-        return None
-    if instant.state is State.REQUESTED:
-        with contextlib.suppress(AlreadyExistsError):
-            transition_to_inflight(table, instant, plan if table.layout.repeats_clean_plan else None)
+    with exclusive():
+        if not _has_its_version(table):
+            return None
+        plan = table.requested_plan(CleanerPlan, instant)
+        if plan is None:
+            delete_pending(table, instant)
+            return None
+        if instant.state is State.REQUESTED:
+            with contextlib.suppress(AlreadyExistsError):
+                transition_to_inflight(table, instant, plan if table.layout.repeats_clean_plan else None)
     planned = {
         partition: [_path_of(partition, file) for file in files if not file.is_bootstrap_base_file]
         for partition, files in (plan.file_paths_to_be_deleted_per_partition or {}).items()
@@ -218,13 +226,24 @@ def _execute(table: HudiTable, instant: Instant, exclusive: AbstractContextManag
     emptied = {name for name in plan.partitions_to_be_deleted or () if _delete_if_empty(table.storage, name)}
     metadata = _metadata(instant, plan, planned, emptied, table.context.clock.monotonic() - start)
     try:
-        with exclusive:
+        with exclusive():
+            if not _has_its_version(table):
+                return None
             done = complete_once(table, instant, metadata)
     except AlreadyExistsError:
         return None
     table.context.events.emit("clean", instant=instant.requested_time, files=metadata.total_files_deleted)
     log.info("table %s: %s cleaned %d files", table.config.name, instant.requested_time, metadata.total_files_deleted)
     return Cleaned(done, metadata, tuple(path for paths in planned.values() for path in paths))
+
+
+def _has_its_version(table: HudiTable) -> bool:
+    """Whether the snapshot's timeline is still that of the table."""
+    now = load_table_config(table.storage)
+    if format_of(now) is table.format:
+        return True
+    log.info("table %s has version %s by now: this clean is left to others", now.name, now.version)
+    return False
 
 
 def _path_of(partition: str, file: CleanFileInfo) -> str:

@@ -12,6 +12,7 @@ import pytest
 from skep_table.errors import CommitConflictError, SkepError, TableVersionError, UnsupportedError
 from skep_table.instant_time import CompletionTime, InstantTime
 from skep_table.services.archive import archive
+from skep_table.services.clean import execute_clean, schedule_clean
 from skep_table.services.cluster import execute_pending_clusterings, schedule_clustering
 from skep_table.services.fsck import fsck
 from skep_table.services.rollback import roll_back_instant
@@ -209,6 +210,31 @@ def test_a_writer_that_began_before_is_refused(tables: Tables, before: int, afte
     assert not tables.opened().timeline.pending().instants
     assert tables.upsert(2, "a/2")
     assert len(tables.rows()) == 2
+
+
+@pytest.mark.parametrize(("before", "after"), [(6, 9), (9, 6), (8, 9)])
+def test_a_clean_that_was_planned_before_leaves_no_file_of_its_version(tables: Tables, before: int, after: int) -> None:
+    """Its executor has the plan already when another one carries it out and changes the version."""
+    tables.create(before, COW)
+    for ts in range(1, 5):
+        tables.upsert(ts, "a/1")
+    retained = {"hoodie.cleaner.commits.retained": 1}
+    planned = schedule_clean(tables.opened(options=retained))
+    assert planned is not None
+    expected: list[set[str]] = []
+
+    class Meanwhile(LocalStorage):
+        def delete_many(self, paths: Collection[str], *, durable: bool = True) -> None:
+            tables.to(after)
+            expected.append(tables.files())
+            super().delete_many(paths, durable=durable)
+
+    began = tables.opened()
+    assert execute_clean(tables.opened(Meanwhile(str(tables.folder))), planned) is None
+    assert execute_clean(began, planned) is None
+    assert [tables.files()] == expected
+    assert not list(fsck(tables.opened()))
+    assert len(tables.rows()) == 1
 
 
 @pytest.mark.parametrize(("before", "after"), [(6, 9), (9, 6)])
