@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection
 
+from skep_table.commit.changes import groups_of
 from skep_table.commit.recovery import finish_interrupted, refuse_active
 from skep_table.commit.rollback import roll_back
 from skep_table.commit.rollback_plan import plan_rollback
 from skep_table.commit.writable import prepared
 from skep_table.errors import InputError, UnsupportedError
 from skep_table.instant_time import InstantTime
+from skep_table.names import FileGroupId
 from skep_table.services.clean import finish_cleans
 from skep_table.table import HudiTable
-from skep_table.timeline.instant import Action, Instant, State
+from skep_table.timeline.instant import DATA_ACTIONS, Action, Instant, State
 from skep_table.timeline.metadata import WriteStat
 from skep_table.timeline.plans import RollbackMetadata, RollbackPlan
 from skep_table.timeline.timeline import WRITE_ACTIONS
@@ -82,7 +84,11 @@ def _unknown(table: HudiTable, time: InstantTime) -> InputError:
 
 
 def check_not_cleaned(table: HudiTable, targets: Collection[Instant]) -> None:
-    """InputError when the slices that would be the latest without `targets` were cleaned away."""
+    """InputError when the slices that would be the latest without `targets` were cleaned away.
+
+    The stats of log files of version 8 on name no slice. That of the compaction which ended their slice does, and
+    without one a slice with log files is the latest, which no clean takes.
+    """
     view, rolled_back = table.view(metadata=False), {target.requested_time for target in targets}
     wanted: dict[str, dict[str, _Wanted]] = defaultdict(dict)
     for target in targets:
@@ -101,13 +107,21 @@ def check_not_cleaned(table: HudiTable, targets: Collection[Instant]) -> None:
         }
         for file_id, (time, base) in groups.items():
             found = there.get(file_id, set())
-            if not found or (base is not None and base not in found):
+            is_missing = not found or (base is not None and base not in found)
+            if is_missing and not _is_only_of(targets, table, FileGroupId(partition, file_id)):
                 raise InputError(
                     f"table {table.config.name}: without {time}, rows of {partition or 'the table'}/{file_id} would be"
                     " lost: the cleaner has removed what was there before",
                     instant=time,
                     path=partition,
                 )
+
+
+def _is_only_of(targets: Collection[Instant], table: HudiTable, group: FileGroupId) -> bool:
+    """Whether nobody but `targets` ever wrote to a file group: then without them it had no rows."""
+    others = [i for i in table.timeline.completed().data() if i not in targets]
+    others += table.timeline.archived_holding(group.file_id)
+    return not any(group in groups_of(table.commit_metadata(other)) for other in others if other.action in DATA_ACTIONS)
 
 
 _Wanted = tuple[InstantTime, InstantTime | None]

@@ -15,8 +15,9 @@ from skep_table.logfile import BlockType, read_blocks
 from skep_table.names import LogFileName
 from skep_table.query import ReadRequest, read
 from skep_table.services.clean import clean, schedule_clean
+from skep_table.services.compact import compact
 from skep_table.services.restore import plan_restore, restore
-from skep_table.services.rollback import preview_rollback, roll_back_instant
+from skep_table.services.rollback import check_not_cleaned, preview_rollback, roll_back_instant
 from skep_table.services.savepoint import create_savepoint, delete_savepoint
 from skep_table.table import HudiTable
 from skep_table.timeline.instant import Action, Instant, State
@@ -315,6 +316,43 @@ def test_the_table_is_what_it_was(maker: Any) -> None:
     assert restore(maker.table.with_context(**maker.setting()), time) is None
     maker.upsert(5, "r/c")
     assert maker.rows() == {"p/a": 2, "q/b": 1, "r/c": 5}
+
+
+def compacted_and_cleaned(maker: Any) -> None:
+    only_latest = {"cleaner__policy": "KEEP_LATEST_FILE_VERSIONS", "cleaner__fileversions__retained": 1}
+    assert compact(maker.table.with_context(**maker.setting(compact__inline__max__delta__commits=1)))
+    assert clean(maker.table.with_context(**maker.setting(**only_latest)))
+
+
+def test_a_file_group_that_began_after_the_savepoint_may_be_cleaned(mor_maker: Any) -> None:
+    mor_maker.upsert(1, "p/a")
+    time = mor_maker.upsert(2, "p/a")
+    create_savepoint(mor_maker.table.with_context(**mor_maker.setting()), time)
+    for ts in (3, 4):
+        mor_maker.upsert(ts, "q/b", "p/a")
+    compacted_and_cleaned(mor_maker)
+    restore(mor_maker.table.with_context(**mor_maker.setting()), time)
+    assert mor_maker.rows() == {"p/a": 2}
+    mor_maker.upsert(5, "q/b")
+    assert mor_maker.rows() == {"p/a": 2, "q/b": 5}
+
+
+def test_log_files_whose_slice_is_cleaned_are_not_rolled_back(mor_maker: Any) -> None:
+    mor_maker.upsert(1, "p/a")
+    later = mor_maker.upsert(2, "p/a")
+    compacted_and_cleaned(mor_maker)
+    table = mor_maker.table
+    targets = [i for i in table.timeline.data().completed() if i.requested_time >= later]
+    assert [i.action for i in targets] == [Action.DELTA_COMMIT, Action.COMMIT]
+    for together in (targets, targets[::-1], targets[1:]):
+        with pytest.raises(InputError, match="would be lost: the cleaner has removed"):
+            check_not_cleaned(table, together)
+    with pytest.raises(InputError, match="would be lost: the cleaner has removed"):
+        roll_back_instant(table.with_context(**mor_maker.setting()), targets[1].requested_time)
+    assert mor_maker.rows() == {"p/a": 2}
+    newest = mor_maker.upsert(3, "p/a")
+    roll_back_instant(mor_maker.table.with_context(**mor_maker.setting()), newest)
+    assert mor_maker.rows() == {"p/a": 2}
 
 
 def test_restores_look_like_hudis(golden_copy: Callable[[str], Any]) -> None:
