@@ -39,7 +39,8 @@ class MergeSource(Enum):
 class TableFormat:
     """What differs by table version.
 
-    `version` is the value of `hoodie.table.version`. `merge_settings`: how a new table states what its maker requests
+    `version` is the value of `hoodie.table.version`, `first_release` the release of Hudi that brought it: those before
+    refuse such a table, in engines too. `merge_settings`: how a new table states what its maker requests
     of merging; OptionError for what contradicts itself or what this version can't hold. `keeps_partition_types`: the
     table's partition fields have the types of a CUSTOM key generator; otherwise the option that gave them is kept.
     `prefixes_single_keys`: the COMPLEX key generator writes `id:k1` for one record key field too, not `k1`.
@@ -48,6 +49,7 @@ class TableFormat:
     """
 
     version: int
+    first_release: str
     logs: LogNaming
     merge_source: MergeSource
     merge_settings: Callable[[MergeRequest], MergeSettings]
@@ -130,6 +132,7 @@ _READS_OF_1_1: Final = ReadRules(
 
 _VERSION_6: Final = TableFormat(
     version=6,
+    first_release="0.14",
     logs=LogNaming(of_delta_commit=False, marker_type=MarkerType.APPEND, has_positions=False),
     merge_source=MergeSource.PAYLOAD_CLASS,
     merge_settings=by_payload_class,
@@ -143,6 +146,7 @@ _VERSION_6: Final = TableFormat(
 )
 _VERSION_8: Final = TableFormat(
     version=8,
+    first_release="1.0",
     logs=LogNaming(of_delta_commit=True, marker_type=MarkerType.CREATE, has_positions=True),
     merge_source=MergeSource.MERGE_MODE,
     merge_settings=by_mode_and_payload,
@@ -156,6 +160,7 @@ _VERSION_8: Final = TableFormat(
 )
 _VERSION_9: Final = TableFormat(
     version=9,
+    first_release="1.1",
     logs=LogNaming(of_delta_commit=True, marker_type=MarkerType.CREATE, has_positions=True),
     merge_source=MergeSource.MERGE_MODE,
     merge_settings=by_mode,

@@ -82,6 +82,9 @@ def _settings(route: Route) -> list[PlannedStep]:
 
 def _lost(table: HudiTable, route: Route) -> list[PlannedStep]:
     found = []
+    if route.after.version > route.before.version:
+        release = route.target.first_release
+        found.append(f"readers and writers with Hudi before {release}, those in Hive, Presto and Trino among them")
     if has_metadata_table(table.config):
         partitions = ", ".join(table.config.metadata_partitions)
         found.append(f"the metadata table ({partitions}): a Hudi writer with metadata enabled rebuilds it")

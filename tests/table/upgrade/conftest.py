@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
@@ -20,9 +19,7 @@ from skep_table.runner import ThreadRunner
 from skep_table.storage import LocalStorage, Storage
 from skep_table.table import HudiTable
 from skep_table.table_config import TableType
-from skep_table.timeline.layout import layout_1
 from skep_table.upgrade import change_version
-from skep_table.upgrade.completion import modification_of_time
 from skep_table.write.local import LocalWriter
 
 SCHEMA = pa.schema([("id", pa.string()), ("part", pa.string()), ("ts", pa.int64())])
@@ -74,18 +71,6 @@ class Tables:
         found = read(table, ReadRequest(**request)).to_arrow()  # type: ignore[arg-type]
         kept = found.select([name for name in found.schema.names if name not in {*NOT_COMPARED, *without}])
         return Counter(map(str, kept.to_pylist()))
-
-    def name_as_in_layout_1(self) -> None:
-        """Completed writes of layout 2 as files of layout 1: names without completion time, metadata in JSON."""
-        table, layout = self.opened(), layout_1()
-        for instant in table.timeline.data().completed():
-            source = self.folder / table.layout.path(instant)
-            target = source.with_name(layout.file_name(instant))
-            target.write_bytes(layout.encode_commit(table.commit_metadata(instant)))
-            assert instant.completion_time is not None
-            completed_ms = modification_of_time(instant.completion_time, table.config.timezone)
-            os.utime(target, ns=(completed_ms * 10**6, completed_ms * 10**6))
-            source.unlink()
 
     def copy(self, folder: Path) -> Tables:
         shutil.rmtree(folder, ignore_errors=True)
