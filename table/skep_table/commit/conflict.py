@@ -21,6 +21,7 @@ from skep_table.commit.heartbeat import ActiveWriters, HeartbeatLimits
 from skep_table.commit.markers import list_markers
 from skep_table.commit.new_keys import keys_inserted_by_both
 from skep_table.commit.options import CONFLICT_STRATEGY, EARLY_COMMIT_CHECK, EARLY_DETECTION, Concurrency
+from skep_table.commit.writable import check_version
 from skep_table.errors import CommitConflictError, OptionError
 from skep_table.instant_time import InstantTime
 from skep_table.keys.buckets import BUCKET_NAMES, UUID_NAMES, GroupNames
@@ -281,6 +282,7 @@ def refuse_early(began: HudiTable, instant: Instant, profile: CommitMetadata) ->
     if not groups:
         return
     table = began.reload()
+    check_version(began, table)
     key = GroupNames.of(table.config).conflict_key
     ours = set(map(key, groups))
     writers = ActiveWriters(table.storage, HeartbeatLimits.of(began.options), began.context.clock)

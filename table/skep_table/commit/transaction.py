@@ -121,6 +121,7 @@ class Transaction(PendingCommit):
         """
         self._heartbeat.ensure_alive()
         fresh, time = self.table.reload(), self.instant.requested_time
+        check_version(self.table, fresh)
         since = completed_since(self.table, fresh)
         later = [i for i in (*since, *services_planned_after(fresh, time)) if i.requested_time.is_after(time)]
         if not since or later or not self._is_pending(fresh):
@@ -156,6 +157,7 @@ class Transaction(PendingCommit):
         if not Concurrency.of(self.table.options).is_shared:
             return
         fresh = after_others_have_read(self.table.reload(), self.instant)
+        check_version(self.table, fresh)
         if self._condition is not None:
             self._condition(fresh)
         since = completed_since(self.table, fresh)

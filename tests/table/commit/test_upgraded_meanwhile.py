@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from skep_table.commit import transaction
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.commit.transaction import Transaction
 from skep_table.errors import SkepError, TableVersionError
@@ -33,10 +34,20 @@ from skep_table.table import HudiTable
 from skep_table.table_config import update_table_config
 from skep_table.timeline.instant import Action, State
 from skep_table.timeline.layout import layout_2
+from skep_table.timeline.write import transition_to_inflight
 from skep_table.write.local import LocalWriter
 
 Rows = Callable[..., pa.Table]
 SMALL = {"hoodie.clustering.plan.strategy.small.file.limit": 10**9, "hoodie.cleaner.commits.retained": 1}
+OPTIMISTIC: dict[str, object] = {
+    "hoodie.write.concurrency.mode": "optimistic_concurrency_control",
+    "hoodie.write.num.retries.on.conflict.failures": 2,
+    "skep.write.instant.lag.seconds": 0,
+}
+EARLY: dict[str, object] = {
+    "hoodie.write.concurrency.early.conflict.detection.enable": "true",
+    "hoodie.write.concurrency.early.conflict.check.commit.conflict": "true",
+}
 UPGRADED = {"hoodie.table.version": "9", "hoodie.timeline.layout.version": "2", "hoodie.timeline.path": "timeline"}
 
 
@@ -86,6 +97,11 @@ def content(table: HudiTable) -> dict[str, int]:
     return {row["id"]: row["ts"] for row in found}
 
 
+def leased(table: HudiTable, options: dict[str, object]) -> HudiTable:
+    """The table for a writer that shares it with others."""
+    return table.reload().with_options({**SMALL, **options}).with_context(lock=StorageLock(table.storage))
+
+
 def unharmed(table: HudiTable, rows: Rows) -> None:
     """It reads as before, nothing is pending in it, and it can be written."""
     now = HudiTable.open(table.storage)
@@ -113,14 +129,47 @@ def upgrade_before_completion(table: HudiTable, monkeypatch: pytest.MonkeyPatch)
 
 
 class TestWriters:
-    @pytest.mark.parametrize("leased", [False, True])
+    @pytest.mark.parametrize("options", [None, {}, OPTIMISTIC], ids=["alone", "leased", "optimistic"])
     def test_between_its_files_and_its_completion(
-        self, leased: bool, table: HudiTable, rows: Rows, monkeypatch: pytest.MonkeyPatch
+        self, options: dict[str, object] | None, table: HudiTable, rows: Rows, monkeypatch: pytest.MonkeyPatch
     ) -> None:
+        """With the version its completed commits have other times: no conflict is made of that, and no retry."""
         upgrade_before_completion(table, monkeypatch)
-        shared = {"lock": StorageLock(table.storage)} if leased else {}
+        writer = LocalWriter(table if options is None else leased(table, options))
         with pytest.raises(TableVersionError, match="was version 6 when this operation began"):
-            LocalWriter(table.with_context(**shared)).upsert(rows(["a", "z"], 5))
+            writer.upsert(rows(["a", "z"], 5))
+        unharmed(table, rows)
+
+    def test_before_it_is_tried_again(self, table: HudiTable, rows: Rows, monkeypatch: pytest.MonkeyPatch) -> None:
+        complete, retry = Transaction.complete, Transaction.retry
+
+        def another_first(*given: Any, **more: Any) -> Any:
+            monkeypatch.setattr(Transaction, "complete", complete)
+            LocalWriter(leased(table, OPTIMISTIC)).upsert(rows(["a"], 2))
+            return complete(*given, **more)
+
+        def upgraded(write: Transaction) -> Any:
+            upgrade(table)
+            return retry(write)
+
+        monkeypatch.setattr(Transaction, "complete", another_first)
+        monkeypatch.setattr(Transaction, "retry", upgraded)
+        with pytest.raises(TableVersionError):
+            LocalWriter(leased(table, OPTIMISTIC)).upsert(rows(["a", "z"], 5))
+        unharmed(table, rows)
+
+    def test_before_it_looks_for_conflicts_early(
+        self, table: HudiTable, rows: Rows, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def then_upgrade(*given: Any) -> Any:
+            monkeypatch.setattr(transaction, "transition_to_inflight", transition_to_inflight)
+            done = transition_to_inflight(*given)
+            upgrade(table)
+            return done
+
+        monkeypatch.setattr(transaction, "transition_to_inflight", then_upgrade)
+        with pytest.raises(TableVersionError):
+            LocalWriter(leased(table, {**OPTIMISTIC, **EARLY})).upsert(rows(["a", "z"], 5))
         unharmed(table, rows)
 
     def test_that_opened_the_table_before(self, table: HudiTable, rows: Rows) -> None:
