@@ -5,6 +5,7 @@ After each step both read the same rows, and these are what was written.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -100,8 +101,11 @@ class Both:
         self.shared.rows, self.shared.source.born = dict(state[0]), dict(state[1])
 
     def taken(self, instant: Instant) -> None:
-        """Deletes the completed file of an instant, as if its writer had died before the last step."""
-        Path(self.shared.path, self.shared.open().layout.path(instant)).unlink()
+        """Deletes the completed file of an instant, as if its writer had died before the last step, a while ago."""
+        root, layout = self.shared.path, self.shared.open().layout
+        Path(root, layout.path(instant)).unlink()
+        (pending,) = (i for i in self.shared.open().timeline.pending() if i.requested_time == instant.requested_time)
+        os.utime(Path(root, layout.path(pending)), (0, 0))
 
 
 @releases

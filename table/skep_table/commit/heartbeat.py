@@ -179,6 +179,10 @@ class ActiveWriters:
             return False
         return self._now_ms - file.modified_ms <= self._timeout_seconds * 1000 and not self._has_ended(file)
 
+    def has_heartbeat(self, instant_time: InstantTime) -> bool:
+        """Whether there is a heartbeat of the instant, be it expired."""
+        return instant_time in self._files
+
     def expired(self) -> list[InstantTime]:
         """Instant times of heartbeats whose writers are dead."""
         return [time for time in self._files if not self.is_active(time)]

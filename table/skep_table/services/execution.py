@@ -16,7 +16,7 @@ from skep_table.commit.changes import groups_of, touched_groups
 from skep_table.commit.heartbeat import ActiveWriters, HeartbeatLimits, delete_heartbeat
 from skep_table.commit.instants import after_others_have_read
 from skep_table.commit.machine import transition
-from skep_table.commit.markers import claimed_by, open_markers
+from skep_table.commit.markers import claimed_by, marker_files, open_markers
 from skep_table.commit.participants import DataFiles
 from skep_table.commit.pending import PendingCommit
 from skep_table.commit.rollback import roll_back
@@ -218,10 +218,26 @@ def delete_unreadable(
 
 
 def _refuse_while_active(table: HudiTable, instant: Instant) -> None:
-    time = instant.requested_time
-    if ActiveWriters(table.storage, HeartbeatLimits.of(table.options), table.context.clock).is_active(time):
+    time, limits = instant.requested_time, HeartbeatLimits.of(table.options)
+    writers = ActiveWriters(table.storage, limits, table.context.clock)
+    if writers.is_active(time) or (
+        instant.state is State.INFLIGHT and not writers.has_heartbeat(time) and _is_worked_on(table, instant, limits)
+    ):
         raise CommitConflictError(
             f"table {table.config.name}: another executor is carrying out {instant.action.value} {time}",
             table=table.config.name,
             instant=time,
         )
+
+
+def _is_worked_on(table: HudiTable, instant: Instant, limits: HeartbeatLimits) -> bool:
+    """Whether an executor without heartbeat may be active: Hudi's before 1.2, which leave markers and no claim.
+
+    It counts as dead when its last file is as old as a heartbeat may be.
+    """
+    storage, time = table.storage, instant.requested_time
+    if claimed_by(storage, time) is not None:
+        return False
+    files = [*marker_files(storage, time), storage.status(table.layout.path(instant))]
+    age_seconds = table.context.clock.now().timestamp() - max(file.modified_ms for file in files) / 1000
+    return age_seconds <= limits.timeout_seconds

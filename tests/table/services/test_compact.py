@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import errno
 import logging
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -258,14 +260,38 @@ def test_what_an_executor_left_that_died_is_taken_over(mor_maker: Any) -> None:
     before = every_row(maker)
     planned = schedule_compaction(maker.table.with_context(**maker.setting()))
     assert planned is not None
-    transition_to_inflight(maker.table, planned)
+    inflight = transition_to_inflight(maker.table, planned)
     left = maker.folder / "p" / str(BaseFileName("left", "0-0-0", planned.requested_time))
     left.write_bytes(b"half a file")
     assert every_row(maker) == before
+    set_time(maker.path_of(inflight), maker, seconds_ago=121)
     (done,) = execute_pending_compactions(maker.table.with_context(**maker.setting()))
     assert done.instant.requested_time == planned.requested_time
     assert every_row(maker) == before
     assert not left.exists()
+
+
+@pytest.mark.parametrize("sign", ["inflight", "marker"])
+def test_an_executor_of_hudi_without_heartbeat_is_left_alone(sign: str, mor_maker: Any) -> None:
+    """For as long as a heartbeat would be valid after the last file that it left; releases before 1.2 keep none."""
+    maker = with_logs(mor_maker)
+    planned = schedule_compaction(maker.table.with_context(**maker.setting()))
+    assert planned is not None
+    inflight = transition_to_inflight(maker.table, planned)
+    set_time(maker.path_of(inflight), maker, seconds_ago=90 if sign == "inflight" else 300)
+    if sign == "marker":
+        marker = maker.folder / ".hoodie/.temp" / planned.requested_time / "p/f_0-0-0_1.parquet.marker.CREATE"
+        marker.parent.mkdir(parents=True)
+        marker.touch()
+        set_time(marker, maker, seconds_ago=90)
+    with pytest.raises(CommitConflictError, match="another executor is carrying out compaction"):
+        execute_pending_compactions(maker.table.with_context(**maker.setting()))
+    assert maker.path_of(inflight).exists()
+
+
+def set_time(file: Path, maker: Any, seconds_ago: int) -> None:
+    moment = maker.clock.now().timestamp() - seconds_ago
+    os.utime(file, (moment, moment))
 
 
 def test_two_executors_of_one_plan(mor_maker: Any) -> None:
