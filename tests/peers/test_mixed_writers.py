@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import subprocess
 import sys
 import time
@@ -25,7 +26,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from benchmarks.peers.bundle import RELEASES
+from benchmarks.object_store import AWS_SDK, HADOOP_AWS
+from benchmarks.peers.bundle import RELEASES, bundle, fetched
 from benchmarks.peers.jvm import HudiRefused, Jvm
 from skep_catalog.client import Metastore
 from skep_catalog.embedded import EmbeddedMetastore
@@ -45,6 +47,7 @@ import pyarrow as pa
 from skep_catalog.client import Metastore
 from skep_catalog.lock import HmsLock
 from skep_table.locks.filesystem import FileSystemLock
+from skep_table.locks.storage import StorageLock
 from skep_table.options import Options
 from skep_table.table import HudiTable
 from skep_table.write.local import LocalWriter
@@ -57,8 +60,11 @@ options = Options({
     **job["options"],
 })
 table = HudiTable.open(job["table"], options)
-of_files = job["provider"] == "filesystem"
-lock = FileSystemLock(table.storage) if of_files else HmsLock(Metastore.connect(job["uri"]), "mixed", "t")
+lock = {
+    "filesystem": lambda: FileSystemLock(table.storage),
+    "storage": lambda: StorageLock(table.storage),
+    "metastore": lambda: HmsLock(Metastore.connect(job["uri"]), "mixed", "t"),
+}[job["provider"]]()
 writer = LocalWriter(table.with_context(lock=lock))
 dice, written = random.Random(job["seed"]), 0
 while written < job["least"] or not os.path.exists(job["stop"]):
@@ -135,6 +141,8 @@ class Case:
             }
         if self.provider == "filesystem":
             return given | {"hoodie.write.lock.provider": f"{LOCKS}.lock.FileSystemBasedLockProvider"}
+        if self.provider == "storage":
+            return given | {"hoodie.write.lock.provider": f"{LOCKS}.lock.StorageBasedLockProvider"}
         return given | {
             "hoodie.write.lock.provider": "org.apache.hudi.hive.transaction.lock.HiveMetastoreBasedLockProvider",
             "hoodie.write.lock.hivemetastore.database": "mixed",
@@ -154,7 +162,21 @@ CASES = [
     Case("1.0.2", 8, "filesystem", blocking=False),
     Case("1.1.1", 9, "filesystem", blocking=False),
     Case("1.2.0", 9, "filesystem", blocking=False),
+    Case("1.1.1", 9, "storage"),
+    Case("1.2.0", 9, "storage", blocking=False),
 ]
+CLIENT = Path(__file__).parent / "java/org/apache/hudi/aws/transaction/lock/S3StorageLockClient.java"
+
+
+def of_s3(release: str, reach: dict[str, str], folder: Path) -> Jvm:
+    """Hudi on S3, with the class that its bundle for AWS would bring for the storage-based lock."""
+    jars = [bundle(release), fetched(*HADOOP_AWS), fetched(*AWS_SDK), folder / "client.jar"]
+    command = ["javac", "-proc:none", "-d", str(folder / "classes"), "-cp", str(jars[0]), str(CLIENT)]
+    subprocess.run(command, check=True, capture_output=True)
+    shutil.make_archive(str(folder / "client"), "zip", folder / "classes")
+    (folder / "client.zip").rename(jars[-1])
+    settings = {f"spark.hadoop.{key}": value for key, value in reach.items()}
+    return Jvm(release, {**settings, "spark.jars": ",".join(map(str, jars))})
 
 
 @pytest.mark.slow
@@ -188,8 +210,15 @@ def test_the_same_rows_hold(
         version=case.version,
         type=TableType.COPY_ON_WRITE if case.blocking else TableType.MERGE_ON_READ,
     )
-    table = create_table(LocalStorage(str(tmp_path / "t")), spec)
-    hudi = jvm(case.release)
+    reach: dict[str, str] = {}
+    if case.provider == "storage":
+        request.getfixturevalue("no_jvm")
+        reach, storage = dict(request.getfixturevalue("s3_options")), request.getfixturevalue("s3_folder")()
+        hudi = of_s3(case.release, reach, tmp_path)
+        request.addfinalizer(hudi.stop)
+    else:
+        hudi, storage = jvm(case.release), LocalStorage(str(tmp_path / "t"))
+    table, place = create_table(storage, spec), storage.root
     options = {
         "hoodie.table.name": "t",
         "hoodie.datasource.write.recordkey.field": "id",
@@ -206,6 +235,7 @@ def test_the_same_rows_hold(
         "hoodie.cleaner.policy.failed.writes": "LAZY",
         "hoodie.write.lock.client.wait_time_ms_between_retry": "200",
         **case.of_hudi(metastore_server.uri),
+        **({"hoodie.test.s3.endpoint": reach["fs.s3a.endpoint"]} if reach else {}),
     }
     written: list[dict[str, object]] = []
     processes = []
@@ -213,7 +243,7 @@ def test_the_same_rows_hold(
     for writer in range(1, OURS + 1):
         batches = [batch(writer, number, dice) for number in range(1, MOST + 1)]
         job = {
-            "table": str(tmp_path / "t"),
+            "table": place,
             "uri": metastore_server.uri,
             "batches": batches,
             "least": LEAST,
@@ -221,7 +251,7 @@ def test_the_same_rows_hold(
             "rest": str(rest),
             "lag": LAG_SECONDS,
             "provider": case.provider,
-            "options": case.shared,
+            "options": {**case.shared, **reach},
             "seed": seed + writer,
         }
         (tmp_path / f"{writer}.json").write_text(json.dumps(job))
@@ -239,7 +269,7 @@ def test_the_same_rows_hold(
             if attempt == 1:
                 rest.touch()  # on a busy machine Hudi would always lose against writers that are so much faster
             try:
-                hudi.write(tmp_path / "t", rows, COLUMNS, options, operation="upsert")
+                hudi.write(place, rows, COLUMNS, options, operation="upsert")
                 break
             except HudiRefused as error:
                 if "conflict" not in str(error).lower():
@@ -255,18 +285,17 @@ def test_the_same_rows_hold(
         assert process.returncode == 0, errors[-3000:]
         count += int(commits)
         written += [row for rows in batches[: int(commits)] for row in rows]
-    hidden = seconds_in_hiding(table.reload())
-    print(f"Hudi {case.release} showed its instants after {', '.join(f'{each:.1f}' for each in hidden)} s")
-    assert case.version > 6 or max(hidden) < LAG_SECONDS, (
-        "what is promised holds for a Hudi that is not slower than the lag"
-    )
+    if case.version == 6:
+        hidden = seconds_in_hiding(table.reload())
+        print(f"Hudi {case.release} showed its instants after {', '.join(f'{each:.1f}' for each in hidden)} s")
+        assert max(hidden) < LAG_SECONDS, "what is promised holds for a Hudi that is not slower than the lag"
     expected: dict[str, dict[str, object]] = {}
     for row in written:
         known = expected.get(str(row["id"]))
         if known is None or int(str(known["ts"])) < int(str(row["ts"])):
             expected[str(row["id"])] = row
     ours = read(table.reload(), ReadRequest(columns=tuple(schema.names))).to_arrow().to_pylist()
-    theirs = hudi.read(tmp_path / "t", columns=list(schema.names)).rows
+    theirs = hudi.read(place, columns=list(schema.names)).rows
     by_key = lambda row: str(row["id"])  # noqa: E731
     assert sorted(theirs, key=by_key) == sorted(ours, key=by_key)
     found = {by_key(row): row for row in ours}
