@@ -31,6 +31,7 @@ from peer_rows import (
 
 from benchmarks.peers.jvm import Jvm
 from benchmarks.peers.spelling import Row as Answered
+from skep_table.instant_time import CompletionTime
 
 Options = Mapping[str, str]
 COW, MOR = "COPY_ON_WRITE", "MERGE_ON_READ"
@@ -158,6 +159,20 @@ def completed(table: Path) -> Iterator[Completed]:
         found = re.fullmatch(r"(\d{17})(?:_(\d{17}))?\.(\w+)", file.name)
         if found and found[3] in DATA_ACTIONS and bool(found[2]) == layout_2.is_dir():
             yield Completed(found[2] or found[1], found[1], found[3], file)
+
+
+BEGIN = "hoodie.datasource.read.begin.instanttime"
+
+
+def as_counted(release: str, options: Mapping[str, str]) -> dict[str, str]:
+    """The options by which a release answers an incremental query as the others do.
+
+    Only Hudi 1.0 includes the begin of a range: it gets the millisecond after it. 1.1 went back to leave it out.
+    """
+    begin = options.get(BEGIN, "000")
+    if release != "1.0.2" or int(begin) == 0:
+        return dict(options)
+    return {**options, BEGIN: CompletionTime(begin).plus_milliseconds(1)}
 
 
 # -- the register ------------------------------------------------------------------------------------------------------

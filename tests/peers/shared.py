@@ -167,11 +167,21 @@ class Shared:
         self.ours("upsert", source.mixed(15, 8), writer=writer)
         if self.shape.ordering:
             self.late(writer=writer)
-        removed = source.again(6)
+        removed, back = self.to_delete(6)
         self.ours("delete", removed, writer=writer)
-        self.ours("upsert", removed[:2], writer=writer)
+        self.ours("upsert", back or source.new(2), writer=writer)
         source.columns = source.columns.with_(added=("string", word))
         self.ours("upsert", source.mixed(10, 4), writer=writer)
+
+    def to_delete(self, count: int) -> tuple[list[Row], list[Row]]:
+        """Rows to delete by key, and those of them to write again: none in logs that Hudi 1.0 reads.
+
+        It compares the ordering value of a delete by key with that of a row behind it, and fails: their types differ.
+        """
+        removed = self.source.again(count)
+        if self.open().config.version == 8 and self.shape.type is TableType.MERGE_ON_READ and self.shape.ordering:
+            return self.source.forget(removed), []
+        return removed, removed[:2]
 
     def late(self, *, writer: Any = None) -> None:
         """Updates with an ordering value from before all others: they change nothing."""

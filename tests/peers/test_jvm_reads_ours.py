@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from peer_cases import completed
+from peer_cases import BEGIN, as_counted, completed
 from peer_shared import META, SHAPES, WITH_9, Shape, Shared, agree, for_hudi_rs, peers
 
 from benchmarks.peers.jvm import Jvm
@@ -16,7 +16,6 @@ from skep_table.query import ReadRequest, read
 from skep_table.query.json_text import json_lines
 
 INCREMENTAL = {"hoodie.datasource.query.type": "incremental"}
-BEGIN = "hoodie.datasource.read.begin.instanttime"
 
 hudi_releases = peers()
 shapes = pytest.mark.parametrize("shape", SHAPES, ids=str)
@@ -44,7 +43,7 @@ def test_hudi_answers_other_queries_of_our_timeline(release: str, shape: Shape, 
         {"as.of.instant": instants[1].requested},
         {"as.of.instant": instants[-2].requested},
     ):
-        found = difference(shared.read(options), hudi.read(shared.path, options).rows)
+        found = difference(shared.read(options), hudi.read(shared.path, as_counted(release, options)).rows)
         assert not found, f"{options}: {found}"
 
 

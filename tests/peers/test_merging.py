@@ -1,7 +1,8 @@
-"""Rows with one key merge as in JVM Hudi, in tables of versions 8 and 9: the same history, written by skep and by Hudi.
+"""Rows with one key merge as in JVM Hudi: the same history, written by skep and by Hudi.
 
-Both read both tables, and all four results have the same rows. A history updates keys in and out of order, with equal
-ordering values, with nulls, and deletes them by key, by `_hoodie_is_deleted` or by a column of the case.
+Both read both tables, and all four results have the same rows. A history updates keys in and out of order, twice in one
+batch, with equal ordering values, with nulls, and deletes them by key, by `_hoodie_is_deleted` or by a column of the
+case.
 """
 
 from __future__ import annotations
@@ -65,23 +66,32 @@ CASES: dict[str, dict[str, str]] = {
     "default_payload": {**BY_TS, PAYLOAD: f"{MODEL}DefaultHoodieRecordPayload"},
     "latest_payload": {**BY_TS, PAYLOAD: f"{MODEL}OverwriteWithLatestAvroPayload"},
     "event_time_payload": {**BY_TS, PAYLOAD: f"{MODEL}EventTimeAvroPayload"},
+    "first_value": {**BY_TS, PAYLOAD: f"{MODEL}FirstValueAvroPayload"},
     "dms": {**BY_TS, PAYLOAD: f"{MODEL}AWSDmsAvroPayload"},
     "postgres": {ORDERING: "_event_lsn", PAYLOAD: f"{MODEL}debezium.PostgresDebeziumAvroPayload"},
     "mysql": {ORDERING: "_event_bin_file,_event_pos", PAYLOAD: f"{MODEL}debezium.MySqlDebeziumAvroPayload"},
 }
-VERSION_OF = {"1.2.0": "9", "1.1.1": "9", "1.0.2": "8"}
-# Tables of version 8 hold one ordering column.
-NOT_IN_VERSION_8 = ("several", "delete_marker", "mysql")
+VERSION_OF = {"1.2.0": "9", "1.1.1": "9", "1.0.2": "8", "0.15.0": "6"}
+# Tables of versions 6 and 8 hold one ordering column, those of version 6 no mode, and 1.1 has lost a class.
+LEFT_OUT = {
+    "9": ("first_value",),
+    "8": ("several", "delete_marker", "mysql"),
+    "6": ("several", "delete_marker", "mysql", "event_time", "commit_time", "commit_time_with_ordering"),
+}
 SAMPLE = {("1.2.0", "delete_marker", "MERGE_ON_READ"), ("1.2.0", "partial_update", "COPY_ON_WRITE")}
 
 
-def histories(seed: str) -> list[tuple[str, list[Row]]]:
-    """(operation, rows) of each commit, one row a key."""
+def histories(seed: str, *, come_back: bool = True, delete_in_pairs: bool = True) -> list[tuple[str, list[Row]]]:
+    """(operation, rows) of each commit. Some keys have two rows in one batch, the later one behind the other.
+
+    `come_back`: whether keys that were deleted by key are written again. `delete_in_pairs`: whether one of two rows of
+    a batch may be marked as a delete.
+    """
     dice = random.Random(seed)
 
-    def row(key: int, *, first: bool = False) -> Row:
+    def row(key: int, *, stays: bool = False) -> Row:
         ts, n = dice.randint(1, 5), dice.randint(0, 2)
-        deletes = not first and dice.random() < 0.2
+        deletes = dice.random() < 0.2 and not stays
         return {
             "id": f"k{key:02}",
             "part": "p",
@@ -96,16 +106,24 @@ def histories(seed: str) -> list[tuple[str, list[Row]]]:
             "_event_bin_file": f"bin.{ts:06}",
             "_event_pos": n,
             "_event_seq": f"{ts:06}.{n}",
-            "_hoodie_is_deleted": True if not first and dice.random() < 0.1 else None,
+            "_hoodie_is_deleted": True if dice.random() < 0.1 and not stays else None,
         }
 
+    def batch(some: list[int]) -> list[Row]:
+        twice = set(some[:6])
+        counts = [(key, 2 if key in twice else 1) for key in some]
+        return [row(key, stays=count == 2 and not delete_in_pairs) for key, count in counts for _ in range(count)]
+
     keys = range(40)
+    created, updated = [row(key, stays=True) for key in keys], batch(dice.sample(keys, 30))
+    removed = dice.sample(keys, 8)
+    left = list(keys) if come_back else [key for key in keys if key not in removed]
     return [
-        ("upsert", [row(key, first=True) for key in keys]),
-        ("upsert", [row(key) for key in dice.sample(keys, 30)]),
-        ("delete", [row(key) for key in dice.sample(keys, 8)]),
-        ("upsert", [row(key) for key in dice.sample(keys, 30)]),
-        ("upsert", [row(key) for key in dice.sample(keys, 30)]),
+        ("upsert", created),
+        ("upsert", updated),
+        ("delete", [row(key) for key in removed]),
+        ("upsert", batch(dice.sample(left, 30))),
+        ("upsert", batch(dice.sample(left, 30))),
     ]
 
 
@@ -158,9 +176,10 @@ def every_case() -> list[Any]:
     found = []
     for release, version in VERSION_OF.items():
         for case in CASES:
-            if version == "8" and case in NOT_IN_VERSION_8:
+            if case in LEFT_OUT[version]:
                 continue
-            for kind in ("COPY_ON_WRITE", "MERGE_ON_READ"):
+            # In logs of version 6 0.15 lets marked rows delete stored rows that are newer: docs/defaults.md.
+            for kind in ("COPY_ON_WRITE", "MERGE_ON_READ")[: 1 if version == "6" else 2]:
                 slow = [] if (release, case, kind) in SAMPLE else [pytest.mark.slow]
                 found.append(pytest.param(release, case, kind, marks=[pytest.mark.peer(f"hudi-{release}"), *slow]))
     return found
@@ -171,7 +190,14 @@ def test_a_history_ends_with_the_same_rows(
     release: str, case: str, kind: str, jvm: Callable[[str], Jvm], tmp_path: Path
 ) -> None:
     hudi, options = jvm(release), options_of(case, kind, VERSION_OF[release])
-    commits = histories(f"{case} {kind}")
+    commits = histories(
+        f"{case} {kind}",
+        # 1.0.2 can't read a log, of its own either, in which a row follows a delete by key: it compares their ordering
+        # values, which are of two types.
+        come_back=release != "1.0.2" or kind == "COPY_ON_WRITE",
+        # The class lets a late row win over a delete of its batch, and takes the mark of a delete for a value to keep.
+        delete_in_pairs=case != "partial_update" or VERSION_OF[release] == "9",
+    )
     ours, theirs = tmp_path / "ours", tmp_path / "theirs"
     written_by_skep(ours, options, commits)
     written_by_hudi(hudi, theirs, options, commits)

@@ -32,7 +32,7 @@ def newer_wins(
     (old_value, old_missing), (new_value, new_missing) = old, new
     wins: Mask = (new_value >= old_value) | (new_deleted & new_missing) | (old_deleted & old_missing)
     if stage.first_wins:
-        wins &= (new_value > old_value) | old_missing | old_deleted | new_deleted
+        wins &= (new_value > old_value) | old_missing | old_in_block | new_in_block
     if stage.rows_newer:
         wins |= ~old_deleted & ~new_deleted
     if stage.delete_wins:

@@ -1,7 +1,8 @@
 """The merge rule of a table: one frozen form of what payload classes, merge modes and their options mean.
 
-A rule has two stages: how log entries (or rows of one batch) with a key combine, and how what is left of them meets the
-row in the base file. The two differ in table version 6, where Hudi 0.15 combines by another method than it updates.
+A rule has three stages: how rows of one batch with a key combine, how log entries do, and how what is left of either
+meets the row in the base file. They differ where a payload class combines by another method than it updates, and where
+Hudi 1.0 itself compares what the class never sees.
 """
 
 from __future__ import annotations
@@ -15,7 +16,14 @@ from skep_table.format import MergeSource, format_of
 from skep_table.merge.custom import IMPLEMENTATIONS, MERGER, find_merger, merger_of, own_mergers
 from skep_table.options import comma_list, option
 from skep_table.schema.types import IS_DELETED, NO_DEFAULT, OPERATION, RECORD_KEY, Schema
-from skep_table.table_config import MERGE_PROPERTY_PREFIX, MergeMode, PartialUpdateMode, TableConfig, keys
+from skep_table.table_config import (
+    MERGE_PROPERTY_PREFIX,
+    MergeMode,
+    PartialUpdateMode,
+    TableConfig,
+    TableType,
+    keys,
+)
 from skep_table.table_config.keys import PAYLOAD_STRATEGY, simple_name
 from skep_table.table_config.merging import DEBEZIUM_UNAVAILABLE
 
@@ -40,7 +48,8 @@ class MergeStep:
     delete wins whatever its ordering value. `block_wins`: so does a newer entry of a delete block, but not a row
     marked as a delete. `after_delete_newer`: a row replaces an older entry of a delete block whatever the ordering
     values. `newer_meta`: meta columns are the newer row's even when the older wins. `rows_newer`: `by_ordering` is for
-    deletes; of two rows the newer wins. `first_wins`: of two rows with equal ordering values the older wins.
+    deletes; of two rows the newer wins. `first_wins`: of two rows with equal ordering values the older wins, marked as
+    a delete or not.
     `unordered_delete_stays`: a delete without an ordering value stays below later deletes that have one, and so removes
     what is in the base file whatever its order.
     """
@@ -60,6 +69,7 @@ class MergeStep:
 class MergeRule:
     """`merger` names a custom merger, looked up when rows are merged: where nothing is to be merged none is needed.
 
+    `batch` is None where rows of one batch combine as log entries do.
     `unavailable` is the text in place of a value that the source did not send; None where the table names none.
     `numbered_ordering`: ordering values are texts of two numbers with a dot between, compared number by number.
     """
@@ -67,6 +77,7 @@ class MergeRule:
     ordering_fields: tuple[str, ...] = ()
     log: MergeStep = MergeStep()
     base: MergeStep = MergeStep()
+    batch: MergeStep | None = None
     delete_field: str | None = None
     delete_marker: str | None = None
     unavailable: str | None = DEBEZIUM_UNAVAILABLE
@@ -113,6 +124,11 @@ class MergeRule:
         return tuple(name for name in schema.names() if name in wanted)
 
     @property
+    def of_batch(self) -> MergeRule:
+        """The rule by which the rows of one batch combine, as its log stage."""
+        return self if self.batch is None else replace(self, log=self.batch, batch=None)
+
+    @property
     def reads_whole_rows(self) -> bool:
         """Whether a merged row can depend on columns that were not asked for."""
         return self.merger is not None
@@ -141,14 +157,16 @@ def _payload_rule(config: TableConfig) -> MergeRule:
             return MergeRule(ordering, log, replace(_BY_ORDERING, delete_wins=True) if ordering else _LATEST)
         case "PartialUpdateAvroPayload":
             stage = MergeStep(bool(ordering), Fill.NULLS, after_delete_newer=True, newer_meta=True)
-            return MergeRule(ordering, stage, replace(stage, block_wins=True))
+            return MergeRule(ordering, stage, replace(stage, delete_wins=True))
         case "OverwriteNonDefaultsWithLatestAvroPayload":
             return MergeRule(ordering, log, MergeStep(fill=Fill.DEFAULTS))
         case "AWSDmsAvroPayload":
             return MergeRule(ordering, log, _LATEST, delete_field="Op", delete_marker="D")
         case "PostgresDebeziumAvroPayload":
             base = MergeStep(by_ordering=True, fill=Fill.UNAVAILABLE, block_wins=True)
-            return _change_stream(ordering or ("_event_lsn",), _LOG_OF_0_15, base)
+            rule = _change_stream(ordering or ("_event_lsn",), _LOG_OF_0_15, base)
+            # Hudi before 1.1 loses a value to a later row of the same batch that came without it.
+            return replace(rule, batch=replace(_LOG_OF_0_15, fill=Fill.UNAVAILABLE))
         case "MySqlDebeziumAvroPayload":
             # Hudi 0.15 compares log entries as texts, 94 above 707, and loses the newer: here numbers are compared.
             return _change_stream(("_event_seq",), _LOG_OF_0_15, replace(_BY_ORDERING, block_wins=True), numbered=True)
@@ -173,31 +191,34 @@ def _mode_rule(config: TableConfig) -> MergeRule:
     if config.merge_mode is MergeMode.EVENT_TIME_ORDERING:
         stage = MergeStep(by_ordering=bool(ordering), fill=fill, unordered_delete_stays=True)
         return MergeRule(ordering, stage, stage)
-    # Payload classes combine rows only. Hudi 1.0 itself compares deletes with rows, by their ordering values; from 1.1
-    # on entries of delete blocks delete what is older, whatever its order, in tables of version 8 too.
-    by_payload = MergeStep(by_ordering=bool(ordering), unordered_delete_stays=True)
+    by_class = _payload_rule(config) if payload else None
+    if by_class is None or by_class.merger is not None:
+        return MergeRule(ordering, _LATEST, _LATEST, merger=payload or strategy)
+    if config.type is TableType.COPY_ON_WRITE:
+        return by_class
+    stage = _log_stage_of_1_0(payload, by_ordering=bool(by_class.ordering_fields))
+    return replace(by_class, log=stage, base=stage, batch=by_class.batch or by_class.log)
+
+
+def _log_stage_of_1_0(payload: str, *, by_ordering: bool) -> MergeStep:
+    """How log entries combine and meet the base file under a payload class, in versions 8 and 9.
+
+    The classes combine rows only. Hudi 1.0 itself compares deletes with rows, by their ordering values; from 1.1 on
+    entries of delete blocks delete what is older, whatever its order, in tables of version 8 too.
+    """
+    stage = MergeStep(by_ordering=by_ordering, unordered_delete_stays=True)
     match payload:
         case "FirstValueAvroPayload":
-            stage = replace(by_payload, first_wins=True)
-            return MergeRule(ordering, stage, stage)
-        case "EventTimeAvroPayload":
-            return MergeRule(ordering, by_payload, by_payload)
+            return replace(stage, first_wins=True)
         case "PartialUpdateAvroPayload":
-            stage = replace(by_payload, fill=Fill.NULLS, newer_meta=True)
-            return MergeRule(ordering, stage, stage)
+            return replace(stage, fill=Fill.NULLS, newer_meta=True)
         case "OverwriteNonDefaultsWithLatestAvroPayload":
-            stage = replace(by_payload, rows_newer=True, fill=Fill.DEFAULTS)
-            return MergeRule(ordering, stage, stage)
+            return replace(stage, rows_newer=True, fill=Fill.DEFAULTS)
         case "AWSDmsAvroPayload":
-            stage = replace(by_payload, rows_newer=True)
-            return MergeRule(ordering, stage, stage, delete_field="Op", delete_marker="D")
+            return replace(stage, rows_newer=True)
         case "PostgresDebeziumAvroPayload":
-            stage = replace(by_payload, by_ordering=True, fill=Fill.UNAVAILABLE)
-            return _change_stream(ordering or ("_event_lsn",), stage, stage)
-        case "MySqlDebeziumAvroPayload":
-            stage = replace(by_payload, by_ordering=True)
-            return _change_stream(("_event_seq",), stage, stage, numbered=True)
-    return MergeRule(ordering, _LATEST, _LATEST, merger=payload or strategy)
+            return replace(stage, fill=Fill.UNAVAILABLE)
+    return stage
 
 
 _RULE_OF: Final = {MergeSource.PAYLOAD_CLASS: _payload_rule, MergeSource.MERGE_MODE: _mode_rule}

@@ -155,7 +155,8 @@ class _BucketWriter:
         rows, errors = _without_null_ordering(rows, context)
         self._errors += errors
         if context.combine and not context.deletes:
-            rows = latest_per_key(rows, context.rule) if partial is None else partial.latest(rows, context.rule)
+            rule = context.rule.of_batch
+            rows = latest_per_key(rows, rule) if partial is None else partial.latest(rows, rule)
         self._odd.update(dict.fromkeys(lists_with_nulls(rows)))
         self._empty.update(
             dict.fromkeys(empty_partitions(rows, context.partition_fields, (self._bucket.partition_path,)))

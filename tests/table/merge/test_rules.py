@@ -2,6 +2,7 @@
 
 import pickle
 import sys
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -9,8 +10,8 @@ import pytest
 from skep_table.errors import SchemaError, UnsupportedError
 from skep_table.merge import DELETED, Fill, MergeRule, Updates, latest_per_key
 from skep_table.merge import custom as custom_mergers
-from skep_table.schema.types import Field, IntType, Schema, StringType
-from skep_table.table_config import MergeMode, PartialUpdateMode, TableConfig
+from skep_table.schema.types import IS_DELETED, Field, IntType, Schema, StringType
+from skep_table.table_config import MergeMode, PartialUpdateMode, TableConfig, TableType
 
 MODEL = "org.apache.hudi.common.model."
 COLUMNS = pa.schema(
@@ -18,10 +19,19 @@ COLUMNS = pa.schema(
 )
 
 
-def config(version=6, payload=None, ordering=("ts",), mode=MergeMode.COMMIT_TIME_ORDERING, partial=None, **raw):
+def config(
+    version=6,
+    payload=None,
+    ordering=("ts",),
+    mode=MergeMode.COMMIT_TIME_ORDERING,
+    partial=None,
+    kind=TableType.MERGE_ON_READ,
+    **raw,
+):
     return TableConfig(
         name="t",
         version=version,
+        type=kind,
         payload_class=MODEL + payload if payload else None,
         ordering_fields=ordering,
         merge_mode=mode,
@@ -65,6 +75,23 @@ def merged(rule, base, *entries):
     answer = updates.apply(rows.to_batches()[0])
     assert updates.rest().num_rows == 0
     return answer.column("v").to_pylist()[0] if answer.num_rows else "deleted"
+
+
+def flagged(ts):
+    """A row with an ordering value that is marked as a delete."""
+    return ("k", ts, None, False, True)
+
+
+def stored(rule, base, *rows):
+    """What a write of rows, of which the last may be flagged, leaves of the base row `(ts, v)`."""
+    names = [*COLUMNS.names, IS_DELETED]
+    schema = COLUMNS.append(pa.field(IS_DELETED, pa.bool_()))
+    full = [(*values, False)[: len(names)] for values in rows]
+    batch = pa.Table.from_pylist([dict(zip(names, values, strict=True)) for values in full], schema=schema)
+    updates = Updates(latest_per_key(batch, rule.of_batch), rule)
+    before = pa.Table.from_pylist([dict(zip(names, (*row(*base), False), strict=True))], schema=schema)
+    left = updates.apply(before.drop_columns([DELETED]).to_batches()[0])
+    return left.column("v").to_pylist()[0] if left.num_rows else "deleted"
 
 
 class TestCommitTimeOrdering:
@@ -317,6 +344,11 @@ class TestChangeStreamsOfVersion6:
         assert self.postgres((1, "c", "base"), (2, "u", "sent"), (3, "u", self.UNAVAILABLE)) == ["base"]
         assert self.postgres((5, "c", "base"), (2, "u", "late")) == ["base"]
 
+    def test_nor_does_it_hide_a_value_of_the_same_batch(self):
+        rule = COW_BY_CLASS_IN_1_0["PostgresDebeziumAvroPayload"]
+        rule = replace(rule, ordering_fields=("ts",))
+        assert stored(rule, (1, "base"), row(2, "sent"), row(3, self.UNAVAILABLE)) == "sent"
+
 
 BY_CLASS_IN_1_0 = {
     name: MergeRule.of(config(8, payload=name, mode=MergeMode.CUSTOM))
@@ -329,8 +361,14 @@ BY_CLASS_IN_1_0 = {
 }
 
 
+COW_BY_CLASS_IN_1_0 = {
+    name: MergeRule.of(config(8, payload=name, mode=MergeMode.CUSTOM, kind=TableType.COPY_ON_WRITE))
+    for name in (*BY_CLASS_IN_1_0, "FirstValueAvroPayload", "PostgresDebeziumAvroPayload")
+}
+
+
 class TestPayloadClassesOfVersion8:
-    """Merge mode CUSTOM by payload class: Hudi 1.0 itself compares deletes with rows, by their ordering values."""
+    """Merge mode CUSTOM by payload class: in logs Hudi 1.0 itself compares deletes with rows, by ordering values."""
 
     EVERY = pytest.mark.parametrize("rule", BY_CLASS_IN_1_0.values(), ids=BY_CLASS_IN_1_0)
 
@@ -358,6 +396,41 @@ class TestPayloadClassesOfVersion8:
         assert log(rule, row(9, "a"), row(2, "b")) == left
         assert merged(rule, (9, "a"), row(2, "b")) == left
 
+    @EVERY
+    def test_of_one_batch_the_greatest_ordering_value_wins(self, rule):
+        assert log(rule.of_batch, row(9, "a"), row(2, "b")) == "a"
+        assert log(rule.of_batch, row(2, "a"), row(9, "b")) == "b"
+
+
+class TestPayloadClassesOfCopyOnWriteTablesOfVersion8:
+    """There the class meets the stored row, as in version 6, and rows that are marked as deletes too."""
+
+    @pytest.mark.parametrize("name", BY_CLASS_IN_1_0)
+    def test_a_late_row_that_is_marked_as_a_delete_deletes(self, name):
+        assert stored(COW_BY_CLASS_IN_1_0[name], (9, "base"), flagged(2)) == "deleted"
+
+    def test_unless_the_class_compares_deletes_too(self):
+        rule = COW_BY_CLASS_IN_1_0["FirstValueAvroPayload"]
+        assert stored(rule, (9, "base"), flagged(2)) == "base"
+        assert stored(rule, (9, "base"), flagged(10)) == "deleted"
+
+    @pytest.mark.parametrize("rule", COW_BY_CLASS_IN_1_0.values(), ids=COW_BY_CLASS_IN_1_0)
+    def test_a_delete_by_key_deletes(self, rule):
+        assert merged(replace(rule, ordering_fields=("ts",)), (9, "base"), delete()) == "deleted"
+
+    @pytest.mark.parametrize("name", BY_CLASS_IN_1_0)
+    def test_of_one_batch_the_greatest_ordering_value_wins(self, name):
+        rule = COW_BY_CLASS_IN_1_0[name]
+        assert stored(rule, (1, "base"), row(9, "a"), row(2, "b")) == "a"
+        assert stored(rule, (1, "base"), row(9, "a"), flagged(2)) == "a"
+        assert stored(rule, (1, "base"), row(2, "a"), flagged(9)) == "deleted"
+
+
+def test_a_late_row_that_is_marked_as_a_delete_deletes_under_the_classes_of_version_6_that_delete_first():
+    for name in ("EventTimeAvroPayload", "PartialUpdateAvroPayload", "OverwriteNonDefaultsWithLatestAvroPayload"):
+        assert stored(MergeRule.of(config(payload=name)), (9, "base"), flagged(2)) == "deleted"
+    assert stored(EVENT_0_15, (9, "base"), flagged(2)) == "base"
+
 
 @pytest.mark.parametrize("version", [6, 8])
 class TestFirstValue:
@@ -375,6 +448,10 @@ class TestFirstValue:
         assert log(rule, row(5, "a"), row(9, "b"), row(9, "c"), row(7, "d")) == "b"
         assert merged(rule, (5, "base"), row(6, "a")) == "a"
         assert merged(rule, (5, "base"), row(4, "a")) == "base"
+
+    def test_a_row_that_is_marked_as_a_delete_is_a_row_too(self, rule):
+        assert stored(rule, (5, "base"), flagged(5)) == "base"
+        assert stored(rule, (5, "base"), flagged(6)) == "deleted"
 
     def test_a_delete_in_time_wins_also_with_an_equal_value(self, rule):
         assert merged(rule, (5, "base"), delete(5)) == "deleted"

@@ -40,7 +40,7 @@ class Relocation:
 
     def combined(self, keyed: pa.Table) -> pa.Table:
         """One row for each key, given all rows of some keys."""
-        return one_a_key(keyed, self.rule) if self.combine and not self.deletes else keyed
+        return one_a_key(keyed, self.rule.of_batch) if self.combine and not self.deletes else keyed
 
     def settled(self, rows: pa.Table, places: Places) -> tuple[pa.Table, Tags]:
         """The rows to be written, with the partition in which they are, and their tags in it.
