@@ -49,14 +49,17 @@ class Transaction(PendingCommit):
         self._compared: frozenset[Instant] = frozenset()  # commits that were compared with before the lock
 
     @classmethod
-    def begin(cls, table: HudiTable, action: Action) -> Transaction:
-        """Prepares the table and requests an instant. Raises what `check_writable` and the metadata policy raise."""
+    def begin(cls, table: HudiTable, action: Action, replaces: RequestedReplaceMetadata | None = None) -> Transaction:
+        """Prepares the table and requests an instant. Raises what `check_writable` and the metadata policy raise.
+
+        `replaces` is the content of the requested file of a replace commit that states one.
+        """
         Concurrency.of(table.options)
         write = cls(table)
         try:
             write._partitions.acquire()
             with write._exclusive() as (fresh, _):
-                write._request(fresh, action)
+                write._request(fresh, action, replaces)
             write._heartbeat.start()
         except BaseException as error:
             if write.state is CommitState.NEW:
@@ -89,14 +92,14 @@ class Transaction(PendingCommit):
         """Whether no task has been started yet."""
         return self.state is CommitState.REQUESTED
 
-    def inflight(self, profile: CommitMetadata) -> None:
-        """Records which file groups are going to be written; tasks may start after that.
+    def inflight(self, profile: CommitMetadata | None) -> None:
+        """Records which file groups are going to be written, None where only new ones are; tasks may start after that.
 
         CommitConflictError when early conflict detection finds that the write is going to lose.
         """
         self._heartbeat.ensure_alive()
         self._start(profile)
-        if not Concurrency.of(self.table.options).is_non_blocking:
+        if profile is not None and not Concurrency.of(self.table.options).is_non_blocking:
             refuse_early(self.table, self.instant, profile)
 
     def complete(
@@ -133,18 +136,18 @@ class Transaction(PendingCommit):
     # -- steps
 
     @transition(REQUEST)
-    def _request(self, fresh: HudiTable, action: Action) -> None:
+    def _request(self, fresh: HudiTable, action: Action, replaces: RequestedReplaceMetadata | None) -> None:
         check_version(self.table, fresh)
         check_writable(fresh.config, fresh.storage.root)
         check_concurrency(fresh, action)
         # first the rollback, then the instant time: see format guide 2.4
         self.table = roll_back_failed(drop_metadata_table(fresh))
         self.table.context.lock.ensure_held()
-        content = RequestedReplaceMetadata() if action is Action.REPLACE_COMMIT else None
+        content = replaces or RequestedReplaceMetadata() if action is Action.REPLACE_COMMIT else None
         self.instant = request_write(self.table, action, content, self._heartbeat.announce)
 
     @transition(START)
-    def _start(self, profile: CommitMetadata) -> None:
+    def _start(self, profile: CommitMetadata | None) -> None:
         open_markers(self.table.storage, self.instant.requested_time, ensure_alive=self._heartbeat.ensure_alive)
         self.instant = transition_to_inflight(self.table, self.instant, profile)
 

@@ -25,6 +25,7 @@ from skep_table.slices.history import ids_of_commit, schema_with_ids
 from skep_table.table import HudiTable
 from skep_table.table_config import load_table_config, update_table_config
 from skep_table.timeline.metadata import CommitMetadata, WriteOperation
+from skep_table.timeline.plans import RequestedReplaceMetadata
 from skep_table.write.bucket import BucketResult
 from skep_table.write.candidates import candidate_files
 from skep_table.write.conflict_retry import ConflictRetries, Kept, Written
@@ -339,7 +340,7 @@ class TableWriter:
                 raise _PlanOutdated
             refuse_consistent_hashing(transaction.table)
             if plan.streams:
-                transaction.inflight(CommitMetadata(operation_type=plan.operation))
+                transaction.inflight(None)
                 plan.index.before_writing(transaction.table, transaction.instant.requested_time)
                 results = source.stream(plan, plan.context(transaction.table, transaction.instant))
                 if results is not None:
@@ -420,7 +421,8 @@ class TableWriter:
     def _drop(self, table: HudiTable, partitions: Sequence[str], label: CommitLabel) -> WriteResult:
         operation = WriteOperation.DELETE_PARTITION
         check_settings(table.config, table.storage.root, self._table.options)
-        with Transaction.begin(table, TRAITS[operation].action(data_action(table))) as transaction:
+        request = RequestedReplaceMetadata(operation_type=operation.value, extra_metadata={}, version=1)
+        with Transaction.begin(table, TRAITS[operation].action(data_action(table)), request) as transaction:
             table = transaction.table
             label.check(table)
             view = table.view()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from skep_table.errors import CommitConflictError, DuplicateKeyError, OptionError
@@ -85,20 +86,33 @@ def groups_in_clustering(plan: BucketPlan) -> dict[FileGroupId, InstantTime]:
 
 
 def workload(operation: WriteOperation, plan: BucketPlan) -> CommitMetadata:
-    """The content of the inflight file: the rows that are going to be written, by file group."""
-    stats: dict[str, list[WriteStat]] = {}
+    """The content of the inflight file: the rows that are going to be written, by file group.
+
+    The first stat of a partition has no group, as in Hudi's: it counts the rows of new ones, 0 where there are none.
+    """
+    new = Counter[str]()
+    changed: dict[str, list[WriteStat]] = {}
     for bucket in plan.buckets:
-        planned = WriteStat(
-            file_id=bucket.file_id if bucket.base else "",
-            path="",
-            partition_path=bucket.partition_path,
-            prev_commit=bucket.base.base_instant if bucket.base else "null",
-            num_update_writes=bucket.rows if bucket.base else 0,
-            num_inserts=0 if bucket.base else bucket.rows,
-        )
-        stats.setdefault(bucket.partition_path, []).append(planned)
-    return CommitMetadata(
-        partition_to_write_stats={path: tuple(planned) for path, planned in stats.items()}, operation_type=operation
+        path, base = bucket.partition_path, bucket.base
+        planned = changed.setdefault(path, [])
+        if base is None:
+            new[path] += bucket.rows
+        else:
+            planned.append(_planned(path, file_id=bucket.file_id, prev_commit=base.base_instant, updates=bucket.rows))
+    stats = {path: (_planned(path, inserts=new[path]), *planned) for path, planned in changed.items()}
+    return CommitMetadata(partition_to_write_stats=stats, operation_type=operation)
+
+
+def _planned(
+    path: str, *, file_id: str = "", prev_commit: str = "null", updates: int = 0, inserts: int = 0
+) -> WriteStat:
+    return WriteStat(
+        file_id=file_id,
+        path="",
+        partition_path=path,
+        prev_commit=prev_commit,
+        num_update_writes=updates,
+        num_inserts=inserts,
     )
 
 

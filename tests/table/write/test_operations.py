@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from skep_table.services.archive import archive
 from skep_table.services.clean import clean
 from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
-from skep_table.timeline.instant import Action
+from skep_table.timeline.instant import Action, Instant, State
 from skep_table.timeline.metadata import WriteOperation
 from skep_table.timeline.plans import RequestedReplaceMetadata
 from skep_table.write.local import LocalWriter
@@ -128,6 +129,22 @@ def test_partitions_are_dropped_by_path_and_wildcard(make: Make, patterns: list[
     assert not result.metadata.stats
     assert set(result.metadata.partitions) == {"p1", "p2", "q1"} - set(left)
     assert table.reload().schema() == table.schema()
+
+
+def test_the_request_of_a_drop_states_the_operation(make: Make) -> None:
+    """As Hudi 1.x writes it; that of an insert overwrite states nothing."""
+    table = make()
+    writer(table).insert(rows(("a", "p", 1, 1)))
+    overwrite = writer(table).insert_overwrite(rows(("b", "p", 1, 1))).instant
+    drop = writer(table).delete_partitions(["p"]).instant
+    requested = [
+        table.reload().requested_plan(RequestedReplaceMetadata, replace(instant, state=State.REQUESTED))
+        for instant in (overwrite, drop)
+    ]
+    assert requested == [
+        RequestedReplaceMetadata(),
+        RequestedReplaceMetadata(operation_type="DELETE_PARTITION", extra_metadata={}, version=1),
+    ]
 
 
 def test_a_wildcard_spans_folders(make: Make) -> None:
@@ -314,3 +331,27 @@ def test_a_batch_id_is_found_after_its_commit_was_archived(make: Make) -> None:
         assert again.metadata.extra_metadata["by"] == f"me {number}"
         assert again.instant.requested_time == result.instant.requested_time
     assert not writer(table).upsert(rows(("b", "p", 0, 0)), batch_id="me 2").repeated  # not an id, though it is there
+
+
+# -- what is announced -------------------------------------------------------------------------------------------------
+
+
+def test_the_inflight_file_has_the_groups_that_change_and_the_number_of_new_rows(make: Make) -> None:
+    """As Hudi has it: of each partition one stat without a group, and nothing of a bulk insert."""
+    table = make()
+
+    def announced(instant: Instant) -> bytes:
+        inflight = replace(instant, state=State.INFLIGHT)
+        return table.storage.read(table.layout.path(inflight))
+
+    bulk = writer(table).bulk_insert(rows(("a", "p", 1, 1)))
+    assert announced(bulk.instant) == b""
+    upsert = writer(table).upsert(rows(("a", "p", 2, 2), ("b", "q", 1, 1), ("c", "q", 1, 1)))
+    (file,) = bulk.metadata.stats
+    planned = table.layout.decode_commit(announced(upsert.instant), "")
+    found = {
+        partition: [(stat.file_id, stat.prev_commit, stat.num_update_writes, stat.num_inserts) for stat in stats]
+        for partition, stats in planned.partition_to_write_stats.items()
+    }
+    time = bulk.instant.requested_time
+    assert found == {"p": [("", "null", 0, 0), (file.file_id, time, 1, 0)], "q": [("", "null", 0, 2)]}
