@@ -102,8 +102,9 @@ def _by_time(earliest: Instant | None) -> _Stale:
     bound = earliest.requested_time
 
     def stale(group: FileGroup) -> Iterator[FileSlice]:
-        if group.replaced_by is not None and group.replaced_by < bound:
-            yield from group.slices
+        if group.replaced_by is not None:
+            # Hudi keeps it whole until no retained commit reads it.
+            yield from group.slices if group.replaced_by < bound else ()
             return
         # The newest slice is read now, the newest one before the bound is read as of the bound.
         before = [slice_ for slice_ in group.slices[1:] if slice_.base_instant.is_before(bound)]

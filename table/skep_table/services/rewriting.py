@@ -82,6 +82,6 @@ def metadata_of(table: HudiTable, context: WriteContext, stats: Iterable[WriteSt
     return CommitMetadata(
         partition_to_write_stats={path: tuple(found) for path, found in sorted(written.items())},
         operation_type=context.operation,
-        compacted=context.operation is WriteOperation.COMPACT,
+        compacted=context.operation in (WriteOperation.COMPACT, WriteOperation.LOG_COMPACT),
         extra_metadata={**schema_with_ids(table, context.instant_time), "schema": avro_text(context.schema)},
     )

@@ -154,6 +154,19 @@ def test_what_replaced_file_groups_left_is_cleaned(golden_copy: Callable[[str], 
         assert snapshot(maker.table) == before, case
 
 
+def test_a_replaced_file_group_goes_as_a_whole(maker: Any) -> None:
+    """Its older slices, too, stay until no retained commit reads it, as Hudi plans it."""
+    setting = maker.setting(cleaner__commits__retained=1)
+    for ts in range(1, 4):
+        maker.upsert(ts, "p/a")
+    (group,) = maker.table.view(metadata=False).file_groups("p")
+    LocalWriter(maker.table.with_context(**maker.setting())).delete_partitions(["p"])
+    assert clean(maker.table.with_context(**setting)) == []
+    maker.upsert(4, "q/b")
+    (cleaned,) = clean(maker.table.with_context(**setting))
+    assert set(cleaned.deleted) == {slice_.base_file.path for slice_ in group.slices}
+
+
 def test_the_input_of_a_pending_compaction_stays(golden_copy: Callable[[str], Any]) -> None:
     maker = golden_copy("mor_compaction")
     assert maker.table.view(metadata=False).pending_compaction

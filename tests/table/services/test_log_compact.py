@@ -66,6 +66,7 @@ def test_one_log_file_remains_for_all(mor_maker: Any) -> None:
     assert mor_maker.rows() == before
     assert [mor_maker.rows(**how) for how in asked] == answers
     assert done.metadata.operation_type is WriteOperation.LOG_COMPACT
+    assert done.metadata.compacted
     assert done.instant.action is Action.DELTA_COMMIT
     assert set(blocks_that_count(mor_maker)) == {done.instant.requested_time}
     (stat,) = done.metadata.stats
