@@ -33,6 +33,8 @@ _load("peer_shared", HERE / "shared.py")
 _load("peer_kafka", HERE / "kafka_broker.py")
 _load("peer_hive_entries", HERE / "hive_entries.py")
 _load("peer_hive_tables", HERE / "hive_sync_tables.py")
+_load("peer_byte_histories", HERE / "byte_histories.py")
+_load("peer_byte_files", HERE / "byte_files.py")
 
 
 @pytest.fixture(scope="session")
