@@ -12,12 +12,15 @@ import counting_storage
 import pyarrow as pa
 import pytest
 from counting_storage import Calls, CountingStorage
+from log_positions import blocks_with_positions
 from pyspark import cloudpickle
 
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.errors import RowsChangedError
+from skep_table.query import ReadRequest, read
 from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
+from skep_table.table_config import TableType
 from skep_table.write.local import LocalWriter
 from skep_writer import SparkWriter, spark_rows, tagging
 
@@ -114,6 +117,38 @@ def test_numbers_come_back_to_their_rows_by_a_shuffle_too(
     assert {key: row["v"] for key, row in found.items()} == {f"k{key:06d}": n for key, n in last.items()}
 
 
+@pytest.mark.parametrize("few", [True, False])
+@pytest.mark.parametrize("index", ["SIMPLE", "GLOBAL_SIMPLE"])
+def test_logs_name_the_rows_that_tagging_found(
+    spark: Any, make_table: Callable[..., HudiTable], monkeypatch: pytest.MonkeyPatch, index: str, few: bool
+) -> None:
+    """Keys are in several payloads, and files are read by several tasks; no log has to read its base file."""
+    if not few:
+        monkeypatch.setattr(tagging, "_BROADCAST_BYTES", -1)
+    table = make_table(SCHEMA, type=TableType.MERGE_ON_READ, version=9)
+    options = {
+        "hoodie.index.type": index,
+        "hoodie.parquet.small.file.limit": "0",
+        "hoodie.copyonwrite.insert.auto.split": "false",
+        "hoodie.copyonwrite.insert.split.size": "100",
+    }
+    SparkWriter(table.with_options(options), spark).insert(changes(spark, 500, ts=1, modulo=500))
+    calls = Calls(Path(table.storage.root).parent / "calls.log")
+    cloudpickle.register_pickle_by_value(counting_storage)
+    counted = HudiTable.open(CountingStorage(table.storage, calls), options)
+    SparkWriter(counted, spark).upsert(changes(spark, 1200, modulo=1000))
+    opened = Counter(call.path for call in calls if call.method == "open_input" and call.path.endswith(".parquet"))
+    assert set(opened.values()) == {1}
+    named, blocks = blocks_with_positions(table)
+    assert named == blocks >= 5
+    rows = {
+        how: read(table.reload(), ReadRequest(options={"hoodie.merge.use.record.positions": how})).to_arrow()
+        for how in ("false", "true")
+    }
+    assert rows["true"].num_rows == 1000
+    assert rows["true"].sort_by("id").equals(rows["false"].sort_by("id"))
+
+
 def test_rows_that_change_between_two_evaluations_are_not_written(
     spark: Any, make_table: Callable[..., HudiTable], snapshot: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -124,7 +159,7 @@ def test_rows_that_change_between_two_evaluations_are_not_written(
 
     def lost(payloads: Any, *more: Any) -> Any:
         hits = real(payloads, *more)
-        return hits.selectExpr("id", "checksum + 1 checksum", "rows", "files")
+        return hits.selectExpr("id", "checksum + 1 checksum", "rows", "files", "positions")
 
     monkeypatch.setattr(tagging, "_hits", lost)
     with pytest.raises(RowsChangedError, match="evaluated some of them again"):

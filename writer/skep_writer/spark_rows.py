@@ -113,12 +113,12 @@ class SparkRows:
             self._tagging = []
             tagged = tag(self.numbered, tagging, sum(self._partitions.values()), self._runner, self._hold_tagging)
             self._tagged = self._hold_tagging(tagged)
-            counted = self._tagged.select("paths", "positions", "counts").collect()
+            counted = self._tagged.select("paths", "files", "counts").collect()
         found: dict[str, dict[int, int]] = {}
         for row in counted:
-            for path, position, count in zip(row.paths, row.positions, row.counts, strict=True):
+            for path, file, count in zip(row.paths, row.files, row.counts, strict=True):
                 counts = found.setdefault(path, {})
-                counts[position] = counts.get(position, 0) + count
+                counts[file] = counts.get(file, 0) + count
         return found
 
     def _hold_tagging(self, frame: DataFrame) -> DataFrame:
@@ -139,7 +139,9 @@ class SparkRows:
         for task, positions in enumerate(tasks):
             slot_of[positions] = numbers[task]
         with small_batches(self._spark):
-            source = self.numbered if self._tagged is None else self._tagged.select("id", "payload", "tags")
+            source = (
+                self.numbered if self._tagged is None else self._tagged.select("id", "payload", "tags", "positions")
+            )
             routed = map_frame(source, Route(plan, slot_of), ROUTED)
             sorted_rows = routed.repartition(len(tasks), "slot").sortWithinPartitions("bucket", "arrival")
             written = map_frame(sorted_rows.select("bucket", "payload"), Write(context, plan.buckets), RESULTS)

@@ -22,13 +22,13 @@ from skep_table.runner import Runner, ThreadRunner
 from skep_table.schema.types import RECORD_KEY
 from skep_table.write.candidates import CandidateFiles
 from skep_table.write.hashing import key_hashes
-from skep_table.write.indexes.contract import Candidates, FileNumbers, KeyLookUp
+from skep_table.write.indexes.contract import Candidates, KeyLookUp
 from skep_table.write.indexes.global_tagging import tagged_counts
-from skep_table.write.indexes.tagging import Hits, Tagging, resolved, share
+from skep_table.write.indexes.tagging import Found, Hits, Tagging, hits_of, joined, resolved, share
 from skep_table.write.profile import pack as pack_tasks
-from skep_table.write.tags import NEW_KEY, Tags
+from skep_table.write.tags import NEW_KEY, Located
 from skep_writer.edge import Batches, map_frame, pack, slots, unpack
-from skep_writer.tasks import ROUTED, arrivals, cut_by_code, payloads_of, pieces, row_of
+from skep_writer.tasks import ROUTED, arrivals, buffer_of, cut_by_code, payloads_of, pieces, row_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -39,8 +39,9 @@ TAGGED = pa.schema(
         pa.field("id", pa.int64()),
         pa.field("payload", pa.binary()),
         pa.field("tags", pa.binary()),
+        pa.field("positions", pa.binary()),
         pa.field("paths", pa.list_(pa.string())),
-        pa.field("positions", pa.list_(pa.int64())),
+        pa.field("files", pa.list_(pa.int64())),
         pa.field("counts", pa.list_(pa.int64())),
     ]
 )
@@ -51,6 +52,7 @@ _HITS: Final = pa.schema(
         pa.field("checksum", pa.int64()),
         pa.field("rows", pa.binary()),
         pa.field("files", pa.binary()),
+        pa.field("positions", pa.binary()),
     ]
 )
 # Rows that one task combines by key for a global index.
@@ -81,9 +83,13 @@ def tag(
     elif not tagging.look_up.confirms:
         return map_frame(payloads, Tag(tagging), TAGGED)
     hits = hold(_hits(payloads, tagging, rows, runner, parallelism))
-    size = hits.selectExpr("coalesce(sum(length(rows) + length(files)), 0) as size").collect()[0].size
+    size = (
+        hits.selectExpr("coalesce(sum(length(rows) + length(files) + coalesce(length(positions), 0)), 0) as size")
+        .collect()[0]
+        .size
+    )
     few = hits.hint("broadcast" if size <= _BROADCAST_BYTES else "merge")
-    joined = payloads.join(few, "id", "left").select("id", "payload", "checksum", "rows", "files")
+    joined = payloads.join(few, "id", "left").select("id", "payload", "checksum", "rows", "files", "positions")
     return map_frame(joined, Settle(tagging), TAGGED)
 
 
@@ -162,8 +168,8 @@ class Tag:
         for batch in batches:
             for at in range(batch.num_rows):
                 table = unpack(batch.column(1)[at])
-                _, tags = self._tagging.settled(table, _known(self._tagging.look_up, table))
-                yield _tagged_row(batch.column(0)[at].as_py(), batch.column(1)[at].as_buffer(), table, tags)
+                _, located = self._tagging.settled(table, _known(self._tagging.look_up, table))
+                yield _tagged_row(batch.column(0)[at].as_py(), batch.column(1)[at].as_buffer(), table, located)
 
 
 class Ask:
@@ -180,7 +186,7 @@ class Ask:
                 id_, payload = batch.column(0)[at].as_py(), batch.column(1)[at]
                 found = self._look_up.candidates(unpack(payload).select(self._look_up.columns))
                 known = np.flatnonzero(found.numbers != NEW_KEY)
-                hits = zlib.crc32(payload.as_buffer()), known, found.numbers[known]
+                hits = zlib.crc32(payload.as_buffer()), (known, found.numbers[known], None)
                 yield row_of(_ASKED, slot=self._slots[id_ % len(self._slots)], id=id_, share=pickle.dumps(hits))
                 spans: dict[int, list[tuple[int, int, int]]] = {}
                 for span in found.candidates.spans:
@@ -206,31 +212,29 @@ class Confirm:
                     ids.append(id_)
                     shares.append(found)
                 else:
-                    checksum, rows, numbers = found
-                    yield _hits_row(id_, checksum, rows, numbers)
+                    checksum, hits = found
+                    yield _hits_row(id_, checksum, hits)
         parts: dict[int, list[tuple[int, int, int]]] = {}
         for at, candidates in enumerate(shares):
             for number, low, high in candidates.spans:
                 parts.setdefault(number, []).append((at, low, high))
 
-        def confirm(number: int) -> list[tuple[int, FileNumbers]]:
+        def confirm(number: int) -> list[tuple[int, Hits]]:
             keys = [shares[at].keys.slice(low, high - low) for at, low, high in parts[number]]
-            held = self._look_up.confirm(number, pa.concat_arrays(keys))
+            positions = self._look_up.confirm(number, pa.concat_arrays(keys))
             ends = np.cumsum([len(each) for each in keys])[:-1]
-            masks = np.split(held, ends)
             return [
-                (at, shares[at].rows[low:high][mask])
-                for (at, low, high), mask in zip(parts[number], masks, strict=True)
+                (at, hits_of(self._look_up, number, part, shares[at].rows[low:high]))
+                for (at, low, high), part in zip(parts[number], np.split(positions, ends), strict=True)
             ]
 
-        files = sorted(parts)
-        hits: dict[int, list[Hits]] = {}
-        for number, found in zip(files, ThreadRunner(_THREADS).map(confirm, files), strict=True):
-            for at, rows in found:
-                if len(rows):
-                    hits.setdefault(at, []).append((rows, np.full(len(rows), number, np.int64)))
-        for at, of_share in hits.items():
-            yield _hits_row(ids[at], None, *map(np.concatenate, zip(*of_share, strict=True)))
+        of_shares: dict[int, list[Hits]] = {}
+        for found in ThreadRunner(_THREADS).map(confirm, sorted(parts)):
+            for at, hits in found:
+                if len(hits[0]):
+                    of_shares.setdefault(at, []).append(hits)
+        for at, of_share in of_shares.items():
+            yield _hits_row(ids[at], None, joined(of_share))
 
 
 class Merge:
@@ -243,17 +247,13 @@ class Merge:
         for batch in batches:
             for row in batch.to_pylist():
                 if current is not None and row["id"] != current:
-                    yield self._merged(current, checksum, hits)
+                    yield _hits_row(current, checksum, joined(hits))
                     checksum, hits = None, []
                 current = row["id"]
                 checksum = row["checksum"] if row["checksum"] is not None else checksum
-                hits.append((np.frombuffer(row["rows"], np.int32), np.frombuffer(row["files"], np.int32)))
+                hits.append(_hits_in(row["rows"], row["files"], row["positions"]))
         if current is not None:
-            yield self._merged(current, checksum, hits)
-
-    @staticmethod
-    def _merged(id_: int, checksum: int | None, hits: list[Hits]) -> pa.Table:
-        return _hits_row(id_, checksum, *map(np.concatenate, zip(*hits, strict=True)))
+            yield _hits_row(current, checksum, joined(hits))
 
 
 class Settle:
@@ -263,34 +263,32 @@ class Settle:
         self._tagging = tagging
 
     def __call__(self, batches: Batches) -> Iterator[pa.Table]:
-        combined: list[tuple[pa.Table, FileNumbers]] = []
+        combined: list[tuple[pa.Table, Found]] = []
         for batch in batches:
             for at in range(batch.num_rows):
-                id_, payload, checksum, rows, files = (column[at] for column in batch.columns)
+                id_, payload, checksum, *hits = (column[at] for column in batch.columns)
                 if checksum.as_py() != zlib.crc32(payload.as_buffer()):
                     raise RowsChangedError(
                         "the rows of the frame changed while they were written: Spark evaluated some of them again",
                         hint="write a frame that gives the same rows each time, or persist it before",
                     )
                 table = unpack(payload)
-                hits = (
-                    np.frombuffer(rows.as_buffer(), np.int32).astype(np.int64),
-                    np.frombuffer(files.as_buffer(), np.int32).astype(np.int64),
+                found = resolved(
+                    np.full(table.num_rows, NEW_KEY, np.int64), [_hits_in(*(each.as_buffer() for each in hits))]
                 )
-                numbers = resolved(np.full(table.num_rows, NEW_KEY, np.int64), [hits])
                 if self._tagging.relocation is None:
-                    _, tags = self._tagging.settled(table, numbers)
-                    yield _tagged_row(id_.as_py(), payload.as_buffer(), table, tags)
+                    _, located = self._tagging.settled(table, found)
+                    yield _tagged_row(id_.as_py(), payload.as_buffer(), table, located)
                 else:
-                    combined.append((table, numbers))
+                    combined.append((table, found))
         if combined:
             tables, of_tables = zip(*combined, strict=True)
             whole = pa.concat_tables(tables).combine_chunks()
-            yield from _tagged_rows(*self._tagging.settled(whole, np.concatenate(of_tables)))
+            yield from _tagged_rows(*self._tagging.settled(whole, Found.joined(of_tables)))
 
 
-def _known(look_up: KeyLookUp, rows: pa.Table) -> FileNumbers:
-    return look_up.candidates(rows.select(look_up.columns)).numbers
+def _known(look_up: KeyLookUp, rows: pa.Table) -> Found:
+    return Found(look_up.candidates(rows.select(look_up.columns)).numbers)
 
 
 def _payloads(batches: Batches) -> Iterator[tuple[int, pa.Table]]:
@@ -299,32 +297,49 @@ def _payloads(batches: Batches) -> Iterator[tuple[int, pa.Table]]:
             yield id_, unpack(value)
 
 
-def _hits_row(id_: int, checksum: int | None, rows: FileNumbers, files: FileNumbers) -> pa.Table:
-    packed = (pa.py_buffer(np.ascontiguousarray(each, np.int32)) for each in (rows, files))
-    return row_of(_HITS, id=id_, checksum=checksum, **dict(zip(("rows", "files"), packed, strict=True)))
+def _hits_row(id_: int, checksum: int | None, hits: Hits) -> pa.Table:
+    rows, files, positions = hits
+    return row_of(
+        _HITS,
+        id=id_,
+        checksum=checksum,
+        rows=buffer_of(rows, np.int32),
+        files=buffer_of(files, np.int32),
+        positions=buffer_of(positions, np.int64),
+    )
 
 
-def _tagged_rows(rows: pa.Table, tags: Tags) -> Iterator[pa.Table]:
+def _hits_in(rows: Any, files: Any, positions: Any) -> Hits:
+    """From the buffers of a row of _HITS."""
+    return (
+        np.frombuffer(rows, np.int32).astype(np.int64),
+        np.frombuffer(files, np.int32).astype(np.int64),
+        None if positions is None else np.frombuffer(positions, np.int64),
+    )
+
+
+def _tagged_rows(rows: pa.Table, located: Located) -> Iterator[pa.Table]:
     """Rows that have no payload yet."""
     start = 0
     for number, part in zip(arrivals(), pieces(rows), strict=False):
-        yield _tagged_row(number, pack(part), part, tags[start : start + part.num_rows])
+        yield _tagged_row(number, pack(part), part, located.of(slice(start, start + part.num_rows)))
         start += part.num_rows
 
 
-def _tagged_row(id_: int, payload: pa.Buffer, table: pa.Table, tags: Tags) -> pa.Table:
+def _tagged_row(id_: int, payload: pa.Buffer, table: pa.Table, located: Located) -> pa.Table:
     triples = [
-        (path, position, count)
-        for path, counts in tagged_counts(table, tags).items()
-        for position, count in counts.items()
+        (path, tag, count)
+        for path, counts in tagged_counts(table, located.tags).items()
+        for tag, count in counts.items()
     ]
-    paths, positions, counts = zip(*triples, strict=True)
+    paths, files, counts = zip(*triples, strict=True)
     return row_of(
         TAGGED,
         id=id_,
         payload=payload,
-        tags=pa.py_buffer(np.ascontiguousarray(tags)),
+        tags=buffer_of(located.tags, np.int32),
+        positions=buffer_of(located.positions, np.int64),
         paths=list(paths),
-        positions=list(positions),
+        files=list(files),
         counts=list(counts),
     )

@@ -11,13 +11,14 @@ import numpy as np
 import pyarrow as pa
 
 from skep_table.errors import InputError, KeyFieldError, SkepError
+from skep_table.merge.rows import POSITION
 from skep_table.schema.types import RECORD_KEY
 from skep_table.write.bucket import BucketResult, write_bucket
 from skep_table.write.context import WriteContext
 from skep_table.write.hashing import key_hashes
 from skep_table.write.keyed import Keyer, partition_codes, rows_by
 from skep_table.write.profile import Bucket, BucketPlan
-from skep_table.write.tags import NEW_KEY
+from skep_table.write.tags import Located
 from skep_writer.edge import Batches, binary_column, pack, unpack
 
 if TYPE_CHECKING:
@@ -84,7 +85,8 @@ class Prepare:
 
 
 class Route:
-    """Columns id, payload and, where rows are tagged, tags: payloads are cut up by bucket, for the task that writes it.
+    """Columns id, payload and, where rows are tagged, tags and positions: payloads are cut up by bucket, for the task
+    that writes it.
 
     The ids order the pieces of a bucket as the rows arrived.
     """
@@ -96,11 +98,11 @@ class Route:
     def __call__(self, batches: Batches) -> Iterator[pa.Table]:
         for batch in batches:
             for at in range(batch.num_rows):
-                tags = batch.column(2)[at].as_buffer() if batch.num_columns > 2 else None
-                yield self._pieces(unpack(batch.column(1)[at]), tags, batch.column(0)[at].as_py())
+                id_, payload, *found = (column[at] for column in batch.columns)
+                table = unpack(payload)
+                yield self._pieces(table, _located(*found) if found else Located.new(table.num_rows), id_.as_py())
 
-    def _pieces(self, table: pa.Table, tag_bytes: pa.Buffer | None, arrival: int) -> pa.Table:
-        tags = np.full(table.num_rows, NEW_KEY, np.int32) if tag_bytes is None else np.frombuffer(tag_bytes, np.int32)
+    def _pieces(self, table: pa.Table, located: Located, arrival: int) -> pa.Table:
         paths, codes = partition_codes(table)
         chosen = np.empty(table.num_rows, np.int32)
         keys = table.column(RECORD_KEY).combine_chunks()
@@ -110,7 +112,9 @@ class Route:
             if len(route.inserts) > 1:
                 # keys that are made while writing spread by their place
                 hashes = rows.astype(np.uint64) if keys.null_count else key_hashes(keys.take(pa.array(rows)))
-            chosen[rows] = route.buckets(tags[rows], hashes)
+            chosen[rows] = route.buckets(located.tags[rows], hashes)
+        if located.positions is not None:
+            table = table.append_column(POSITION, pa.array(located.positions))
         return cut_by_code(table, chosen, self._slot_of, arrival)
 
 
@@ -143,6 +147,11 @@ class Write:
         except InputError as error:
             result = error  # trying again would not help
         return row_of(RESULTS, result=pickle.dumps(result))
+
+
+def _located(tags: pa.BinaryScalar, positions: pa.BinaryScalar) -> Located:
+    known = positions.as_buffer()
+    return Located(np.frombuffer(tags.as_buffer(), np.int32), None if known is None else np.frombuffer(known, np.int64))
 
 
 def arrivals() -> Iterator[int]:
@@ -199,6 +208,11 @@ def row_of(schema: pa.Schema, **values: object) -> pa.Table:
         else:
             columns.append(pa.array([value], field.type))
     return pa.table(columns, schema=schema)
+
+
+def buffer_of(numbers: np.ndarray[Any, Any] | None, kind: type[np.integer[Any]]) -> pa.Buffer | None:
+    """The bytes of an array in a type; None for none."""
+    return None if numbers is None else pa.py_buffer(np.ascontiguousarray(numbers, kind))
 
 
 def collect_results(frame: DataFrame) -> list[BucketResult]:

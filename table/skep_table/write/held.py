@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -10,6 +12,7 @@ import pyarrow.compute as pc
 from skep_table.basefile import read_base
 from skep_table.keys.stored import StoredKeys
 from skep_table.logfile import BlockType, read_blocks
+from skep_table.logfile.options import POSITIONS
 from skep_table.merge.rows import POSITION
 from skep_table.merge.rule import DELETE_FIELD
 from skep_table.schema.types import IS_DELETED, OPERATION, RECORD_KEY
@@ -17,6 +20,7 @@ from skep_table.slices import read_slice
 from skep_table.storage import Storage
 from skep_table.table import HudiTable
 from skep_table.view import FileSlice
+from skep_table.write.tags import NOT_HELD, SEVERAL, Positions
 
 # Rows of a key column that are compared at a time.
 KEYS_AT_A_TIME = 1 << 20
@@ -49,22 +53,41 @@ def may_delete(table: HudiTable, slice_: FileSlice) -> bool:
     return False
 
 
+def names_positions(table: HudiTable) -> bool:
+    """Whether log blocks that are written to the table name the rows of the base file that they change."""
+    has_logs = table.config.is_mor and table.config.populate_meta_fields
+    return has_logs and table.format.logs.has_positions and table.options.value(POSITIONS)
+
+
 def in_base_file(rows: pa.Table) -> bool:
     """Whether all rows are known to have their keys in the base file, by their positions there."""
     return POSITION in rows.schema.names and rows.num_rows > 0 and pc.min(rows.column(POSITION)).as_py() >= 0
 
 
-def positions_of(storage: Storage, path: str, size: int | None, keys: pa.Array) -> npt.NDArray[np.int64]:
-    """For each key the number of its row in a base file: below zero where the file has none of it, or several."""
-    found = np.full(len(keys), -1, np.int64)
-    times = np.zeros(len(keys), np.int64)
+def positions_of(storage: Storage, path: str, size: int | None, keys: pa.Array) -> Positions:
+    """For each key its position in a base file, whose key column is read."""
+    batches = read_base(storage, path, size=size, columns=[RECORD_KEY], batch_rows=KEYS_AT_A_TIME)
+    return positions_among(keys, (batch.column(0) for batch in batches))
+
+
+def positions_among(wanted: pa.Array, stored: Iterable[pa.Array]) -> Positions:
+    """For each wanted key its position among the stored ones. Hash tables are made of the smaller side."""
+    found = np.full(len(wanted), NOT_HELD, np.int64)
     start = 0
-    for batch in read_base(storage, path, size=size, columns=[RECORD_KEY], batch_rows=KEYS_AT_A_TIME):
-        places = pc.index_in(batch.column(0), value_set=keys)
-        hits = np.flatnonzero(pc.is_valid(places).to_numpy(zero_copy_only=False))
-        keyed = pc.drop_null(places).to_numpy()
-        found[keyed] = start + hits
-        times += np.bincount(keyed, minlength=len(keys))
-        start += batch.num_rows
-    found[times > 1] = -1
+    for keys in stored:
+        count, places = len(keys), np.arange(0)
+        if count > len(wanted):
+            places = np.flatnonzero(pc.is_in(keys, value_set=wanted).to_numpy(zero_copy_only=False))
+            keys = keys.take(pa.array(places))
+        if len(keys):
+            at = pc.index_in(wanted, value_set=keys)
+            hits = np.flatnonzero(pc.is_valid(at).to_numpy(zero_copy_only=False))
+            firsts = pc.drop_null(at).to_numpy()
+            new = start + (places[firsts] if len(places) else firsts)
+            found[hits] = np.where(found[hits] == NOT_HELD, new, SEVERAL)
+            if len(keys.dictionary_encode().dictionary) < len(keys):
+                counts = keys.value_counts()
+                repeated = counts.field("values").filter(pc.greater(counts.field("counts"), 1))
+                found[pc.is_in(wanted, value_set=repeated).to_numpy(zero_copy_only=False)] = SEVERAL
+        start += count
     return found

@@ -25,6 +25,7 @@ from skep_table.timeline.metadata import WriteOperation
 from skep_table.write.arrange import Arrangement
 from skep_table.write.columns import Arriving, columns_of_deletes, columns_of_rows
 from skep_table.write.context import Memory, WriteContext
+from skep_table.write.held import names_positions
 from skep_table.write.indexes import Index, index_of, refuse_consistent_hashing
 from skep_table.write.keyed import Keyer
 from skep_table.write.merge_options import merged_by
@@ -129,7 +130,7 @@ class WritePlan:
             auto_keys=not self.keyer.generator.record_fields,
             arrangement=self.arrangement,
             keeps_equal_keys=self.options.value(ALLOW_DUPLICATE_INSERTS),
-            logs=self._logs,
+            logs=replace(LogFileOptions.of(self.options), positions=self._names_positions(table)),
             partition_fields=self.keyer.generator.partition_fields,
             keys=StoredKeys.of(table.config, self.in_files) if self.keyer.generator.record_fields else None,
             dropped=DroppedColumns.of(table.config),
@@ -138,12 +139,9 @@ class WritePlan:
             partial=self._partial_of(table),
         )
 
-    @property
-    def _logs(self) -> LogFileOptions:
+    def _names_positions(self, table: HudiTable) -> bool:
         """An index that computes file groups reads no base file: unless asked for, no positions are looked up there."""
-        given = LogFileOptions.of(self.options)
-        unread = not self.index.finds_keys and not self.options.is_set(POSITIONS)
-        return replace(given, positions=False) if unread else given
+        return names_positions(table) and (self.index.finds_keys or self.options.is_set(POSITIONS))
 
     def _partial_of(self, table: HudiTable) -> PartialUpdate | None:
         if self.partial is None or self.partial.table is None:

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from skep_table.merge.rows import POSITION
 from skep_table.runner import ReportingRunner, Runner, ThreadRunner
 from skep_table.schema.types import RECORD_KEY
 from skep_table.write.attempt import attempt_scope
@@ -30,7 +31,7 @@ from skep_table.write.keyed import partition_codes, rows_by
 from skep_table.write.profile import Bucket, BucketPlan
 from skep_table.write.row_input import pieces
 from skep_table.write.row_store import ARRIVAL, RowStore
-from skep_table.write.tags import NEW_KEY, Tags
+from skep_table.write.tags import Located, Positions
 
 PIECE_BYTES: Final = 32 << 20  # rows that pass a kernel at once
 _TASKS_AT_ONCE: Final = 4
@@ -86,7 +87,7 @@ class ArrowRows:
             self._given.close()
             raise
         self._rows = self._given
-        self._tags: dict[str, Tags] = {}
+        self._found: dict[str, Located] = {}
 
     def _new_store(self) -> RowStore[str]:
         return RowStore(self._memory.max_bytes, self._memory.folder)
@@ -99,23 +100,23 @@ class ArrowRows:
 
     def tag(self, tagging: Tagging | None) -> Tagged:
         if tagging is None:
-            self._tags = {path: np.full(rows, NEW_KEY, np.int32) for path, rows in self._rows.labels.items()}
+            self._found = {path: Located.new(rows) for path, rows in self._rows.labels.items()}
         else:
             found = self._located(tagging) if tagging.relocation is None else self._relocated(tagging)
-            self._tags = {path: np.concatenate(parts) for path, parts in found.items()}
-        return {path: count_tags(tags) for path, tags in self._tags.items()}
+            self._found = {path: Located.joined(parts) for path, parts in found.items()}
+        return {path: count_tags(located.tags) for path, located in self._found.items()}
 
-    def _located(self, tagging: Tagging) -> dict[str, list[Tags]]:
+    def _located(self, tagging: Tagging) -> dict[str, list[Located]]:
         """Each candidate file is read once, where the keys of all rows fit into memory; else once in each turn."""
-        tags: dict[str, list[Tags]] = {}
+        parts: dict[str, list[Located]] = {}
         for turn in self._turns(tagging.look_up.columns):
             keyed = pa.concat_tables(table for _, table in turn).combine_chunks()
             _, found = tagging.settled(keyed, locate(tagging, keyed, self._runner))
             start = 0
             for path, table in turn:
-                tags.setdefault(path, []).append(found[start : start + table.num_rows])
+                parts.setdefault(path, []).append(found.of(slice(start, start + table.num_rows)))
                 start += table.num_rows
-        return tags
+        return parts
 
     def _turns(self, columns: Sequence[str]) -> Iterator[list[tuple[str, pa.Table]]]:
         """The rows of all partitions, of some columns, in lists that fit into memory."""
@@ -131,23 +132,23 @@ class ArrowRows:
         if turn:
             yield turn
 
-    def _relocated(self, tagging: Tagging) -> dict[str, list[Tags]]:
+    def _relocated(self, tagging: Tagging) -> dict[str, list[Located]]:
         """All rows of some keys at once: a global index may put rows into other partitions."""
         if self._rows is not self._given:
             self._rows.close()
         self._rows = self._new_store()
-        tags: dict[str, list[Tags]] = {}
+        parts: dict[str, list[Located]] = {}
         for rows in self._by_key():
             combined = tagging.combined(rows)
             settled, found = tagging.settled(combined, locate(tagging, combined, self._runner))
             start = 0
             for batch in KeyedBatch.of(settled):
-                part = found[start : start + len(batch.codes)]
+                part = found.of(slice(start, start + len(batch.codes)))
                 start += len(batch.codes)
                 self._rows.add(*batch)
                 for code, at in rows_by(batch.codes, len(batch.paths)):
-                    tags.setdefault(batch.paths[code], []).append(part[at])
-        return tags
+                    parts.setdefault(batch.paths[code], []).append(part.of(at))
+        return parts
 
     def _by_key(self) -> Iterator[pa.Table]:
         """All rows as they were given, each key in one table; one table where they fit into memory."""
@@ -161,7 +162,7 @@ class ArrowRows:
             if self._rows.is_spilled:
                 context = within(context, self._memory)
             tasks = [
-                (bucket, StoredRows(*rows[bucket.number], context.memory, combine=context.combine))
+                (bucket, rows[bucket.number].read(context, bucket))
                 for bucket in sorted(plan.buckets, key=lambda bucket: -bucket.rows)
                 if bucket.number in rows
             ]
@@ -175,21 +176,22 @@ class ArrowRows:
         finally:
             buckets.close()
 
-    def _routed(self, plan: BucketPlan, buckets: RowStore[int]) -> dict[int, tuple[RowStore[Any], str | int]]:
+    def _routed(self, plan: BucketPlan, buckets: RowStore[int]) -> dict[int, _Routed]:
         """Bucket number → where its rows are: all those of a partition, or a part that is added to `buckets`."""
-        found: dict[int, tuple[RowStore[Any], str | int]] = {}
+        found: dict[int, _Routed] = {}
         for path in self._rows.labels:
-            route, tags = plan.routes[path], self._tags[path]
-            hashes = self._hashes(path) if len(route.inserts) > 1 else np.zeros(len(tags), np.uint64)
-            numbers = route.buckets(tags, hashes)
+            route, located = plan.routes[path], self._found[path]
+            hashes = self._hashes(path) if len(route.inserts) > 1 else np.zeros(len(located.tags), np.uint64)
+            numbers = route.buckets(located.tags, hashes)
             distinct = np.unique(numbers)
             if len(distinct) == 1 and distinct[0] >= 0:
-                found[int(distinct[0])] = self._rows, path
+                found[int(distinct[0])] = _Routed(self._rows, path, located.positions)
                 continue
             labels = [number for number in distinct.tolist() if number >= 0]
-            codes = np.searchsorted(distinct, numbers) - (len(distinct) - len(labels))
-            self._rows.split(path, buckets, labels, codes.astype(np.int32))
-            found |= {number: (buckets, number) for number in labels}
+            codes = (np.searchsorted(distinct, numbers) - (len(distinct) - len(labels))).astype(np.int32)
+            self._rows.split(path, buckets, labels, codes)
+            for code, rows in rows_by(codes, len(labels)):
+                found[labels[code]] = _Routed(buckets, labels[code], located.of(rows).positions)
         return found
 
     def _hashes(self, path: str) -> npt.NDArray[np.uint64]:
@@ -206,6 +208,18 @@ class ArrowRows:
     def release(self) -> None:
         self._given.close()
         self._rows.close()
+
+
+class _Routed(NamedTuple):
+    """Where the rows of a bucket are, and their positions where they are known."""
+
+    store: RowStore[Any]
+    label: str | int
+    positions: Positions | None
+
+    def read(self, context: WriteContext, bucket: Bucket) -> StoredRows:
+        positions = self.positions if bucket.to_log else None
+        return StoredRows(self.store, self.label, context.memory, combine=context.combine, positions=positions)
 
 
 class KeyedBatch(NamedTuple):
@@ -226,6 +240,7 @@ class StoredRows:
     """The rows of one label in tables, read when they are iterated; pickled, they are these tables.
 
     At least one table: all rows in one where they fit into memory, else in several; with `combine` each key in one.
+    `positions`, by row, become a helper column.
     """
 
     def __init__(
@@ -236,15 +251,17 @@ class StoredRows:
         *,
         columns: Sequence[str] | None = None,
         combine: bool = False,
+        positions: Positions | None = None,
     ) -> None:
         self._store = store
         self._label = label
         self._memory = memory
         self._columns = columns
         self._combine = combine
+        self._positions = positions
 
     def __iter__(self) -> Iterator[pa.Table]:
-        batches = self._store.batches(self._label, self._columns)
+        batches = self._batches()
         size = self._store.size(self._label)
         if not self._store.is_spilled or size <= self._memory.max_bytes:
             yield pa.Table.from_batches(list(batches)).combine_chunks()
@@ -252,6 +269,16 @@ class StoredRows:
             yield from by_key(batches, size, self._memory)
         else:
             yield from pieces(batches, min(self._memory.max_bytes, PIECE_BYTES))
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
+        start = 0
+        for batch in self._store.batches(self._label, self._columns):
+            if self._positions is None:
+                yield batch
+            else:
+                part = self._positions[start : start + batch.num_rows]
+                start += batch.num_rows
+                yield batch.append_column(POSITION, pa.array(part))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return list, (list(self),)

@@ -337,8 +337,8 @@ def test_tags_name_the_file_that_holds_a_key(make: Make) -> None:
     candidates = CandidateFiles({"p": files})
     keyed = pa.table({"_hoodie_record_key": asked, "_hoodie_partition_path": ["p"] * len(asked)})
     look_up = BloomLookUp(table.reload(), candidates)
-    tags = locate(Tagging(look_up, candidates), keyed, ThreadRunner())
-    pruned = locate(Tagging(look_up.with_ranges(ThreadRunner()), candidates), keyed, ThreadRunner())
+    tags = locate(Tagging(look_up, candidates), keyed, ThreadRunner()).numbers
+    pruned = locate(Tagging(look_up.with_ranges(ThreadRunner()), candidates), keyed, ThreadRunner()).numbers
     assert pruned.tolist() == tags.tolist()
     held = [set(pq.ParquetFile(Path(table.storage.root) / f.path).read(["id"]).column(0).to_pylist()) for f in files]
     assert tags.tolist() == [next((at for at, keys in enumerate(held) if key in keys), -1) for key in asked]

@@ -20,8 +20,9 @@ from skep_table.table import HudiTable
 from skep_table.write.candidates import CandidateFile, CandidateFiles, candidate_files
 from skep_table.write.indexes.bloom_lookup import BloomLookUp
 from skep_table.write.indexes.contract import Candidates, WrittenKeys
-from skep_table.write.indexes.tagging import Tagging, locate, resolved, share
+from skep_table.write.indexes.tagging import Hits, Tagging, locate, resolved, share
 from skep_table.write.local import LocalWriter
+from skep_table.write.tags import HELD, NOT_HELD
 
 SCHEMA = pa.schema([("id", pa.string()), ("part", pa.string()), ("ts", pa.int64())])
 FILES, TASKS = 200, 8
@@ -68,7 +69,7 @@ def test_each_candidate_file_is_read_once_whatever_the_number_of_tasks(
         look_up = look_up.with_ranges(ThreadRunner(TASKS))
         assert set(Counter(storage.calls.paths("read_suffix")).values()) == {1}
         storage.calls.clear()
-    numbers = locate(Tagging(look_up, files), asked, ThreadRunner(TASKS))
+    numbers = locate(Tagging(look_up, files), asked, ThreadRunner(TASKS)).numbers
     assert (numbers[: 10 * FILES // 2] >= 0).all()
     assert (numbers[10 * FILES // 2 :] < 0).all()
     opened = Counter(storage.calls.paths("open_input"))  # for footer and keys
@@ -82,7 +83,7 @@ def test_files_outside_of_the_range_of_keys_are_not_opened(many_files: Path) -> 
     files = candidate_files(table, ["p"])
     tagging = Tagging(BloomLookUp(table, files).with_ranges(ThreadRunner()), files)
     storage.calls.clear()
-    assert (locate(tagging, keyed(["a", "z"]), ThreadRunner()) < 0).all()
+    assert (locate(tagging, keyed(["a", "z"]), ThreadRunner()).numbers < 0).all()
     assert not storage.calls.counts()
 
 
@@ -134,9 +135,15 @@ def test_shares_hold_the_candidates_of_their_files(spans: list[Any], tasks: int)
 
 def test_of_several_files_the_first_counts() -> None:
     numbers = np.array([-1, -1, 7, -5], np.int64)
-    hits = [(np.array([0, 1]), np.array([4, 4])), (np.array([0]), np.array([2])), (np.array([1]), np.array([9]))]
-    assert resolved(numbers, hits).tolist() == [2, 4, 7, -5]
-    assert resolved(numbers, []).tolist() == numbers.tolist()
+    hits: list[Hits] = [
+        (np.array([0, 1]), np.array([4, 4]), np.array([10, 11])),
+        (np.array([0]), np.array([2]), np.array([12])),
+        (np.array([1]), np.array([9]), None),
+    ]
+    found = resolved(numbers, hits)
+    assert found.positions is not None
+    assert (found.numbers.tolist(), found.positions.tolist()) == ([2, 4, 7, -5], [12, 11, HELD, NOT_HELD])
+    assert resolved(numbers, []) == (pytest.approx(numbers), None)
 
 
 def test_files_are_numbered_one_partition_after_the_other() -> None:

@@ -24,10 +24,18 @@ from skep_table.storage import Storage
 from skep_table.table import HudiTable
 from skep_table.view import FileSlice
 from skep_table.write.candidates import CandidateFile, CandidateFiles
-from skep_table.write.held import KEYS_AT_A_TIME, keys_in_rows, may_delete, stored_keys
-from skep_table.write.indexes.contract import Candidates, Index, KeyLookUp, LookedUp, Mask, by_partition
+from skep_table.write.held import (
+    KEYS_AT_A_TIME,
+    Mask,
+    keys_in_rows,
+    may_delete,
+    names_positions,
+    positions_among,
+    stored_keys,
+)
+from skep_table.write.indexes.contract import Candidates, Index, KeyLookUp, LookedUp, by_partition
 from skep_table.write.keyed import single
-from skep_table.write.tags import NEW_KEY
+from skep_table.write.tags import HELD, NEW_KEY, NOT_HELD, Positions
 
 # A filter is decoded and tested for so many keys in about the time in which a file of so many times more is read.
 _FILTER_KEYS_RATIO: Final = 40
@@ -45,7 +53,7 @@ class BloomIndex(Index):
     moves: bool = True
 
     def look_up(self, table: HudiTable, files: CandidateFiles) -> BloomLookUp:
-        return BloomLookUp(table, files, self.is_global)
+        return BloomLookUp(table, files, self.is_global, positions=names_positions(table))
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +102,7 @@ class BloomLookUp(KeyLookUp):
     files: CandidateFiles
     is_global: bool = False
     ranges: tuple[KeyRange | None, ...] | None = None
+    positions: bool = False
 
     def with_ranges(self, runner: Runner) -> BloomLookUp:
         paths = [file.path for files in self.files.values() for file in files]
@@ -127,14 +136,14 @@ class BloomLookUp(KeyLookUp):
         found = self.ranges[number] if self.ranges is not None else None
         return found.bounds(keys) if found is not None else (0, len(keys))
 
-    def confirm(self, number: int, keys: pa.Array) -> Mask:
+    def confirm(self, number: int, keys: pa.Array) -> Positions:
         path, file = self.files.numbered(number)
         with open_base(self.table.storage, file.path, file.known_size) as opened:
             return self._confirm(path, file, opened, keys)
 
-    def _confirm(self, path: str, file: CandidateFile, opened: OpenBaseFile, keys: pa.Array) -> Mask:
+    def _confirm(self, path: str, file: CandidateFile, opened: OpenBaseFile, keys: pa.Array) -> Positions:
         footer = opened.footer()
-        found = np.zeros(len(keys), np.bool_)
+        found = np.full(len(keys), NOT_HELD, np.int64)
         if not footer.num_rows:
             return found
         within = KeyRange.of(footer).holds(keys)
@@ -143,11 +152,12 @@ class BloomLookUp(KeyLookUp):
         if not len(wanted) or not _filter_passes(wanted, footer):
             return found
         del footer  # its bloom filter takes more memory than a batch of keys
-        held = _held(wanted, self._keys(file, opened))
-        if held.any():
-            hits = np.flatnonzero(held)
-            held[hits] = self._alive(path, file, wanted.take(pa.array(hits)))
-        found[rows] = held
+        stored = self._keys(file, opened)
+        places = positions_among(wanted, stored) if self.positions else np.where(_held(wanted, stored), HELD, NOT_HELD)
+        hits = np.flatnonzero(places != NOT_HELD)
+        if len(hits):
+            places[hits[~self._alive(path, file, wanted.take(pa.array(hits)))]] = NOT_HELD
+        found[rows] = places
         return found
 
     def _keys(self, file: CandidateFile, opened: OpenBaseFile) -> Iterator[pa.Array]:

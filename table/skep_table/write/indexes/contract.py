@@ -5,7 +5,9 @@
 An `Index` is made for each write, from the options and the table's settings. `look_up` returns the look-up of one
 attempt, which pickles: `candidates` runs where the rows are, and returns the file of a key where the index knows it, or
 the files that may hold it; `confirm` runs once per candidate file, on any thread or executor. Files are numbered
-(`CandidateFiles`). How further indexes map to this:
+(`CandidateFiles`). Where log blocks name the rows that they change, `confirm` returns these too, as it reads the keys
+anyway; for keys of which the index knows the file alone, they are looked up when the log is written. How further
+indexes map to this:
 
 * An index that stores the file group of each key (HBase, Hudi's record index) returns file numbers from `candidates`
   and no candidate files, and gets new keys by `on_written`. A secondary index maps a column's values to record keys,
@@ -35,12 +37,11 @@ from skep_table.schema.types import PARTITION_PATH, RECORD_KEY
 from skep_table.table import HudiTable
 from skep_table.write.candidates import CandidateFiles
 from skep_table.write.keyed import partition_codes, rows_by, single
-from skep_table.write.tags import NEW_KEY
+from skep_table.write.tags import NEW_KEY, Positions
 from skep_table.write.written import WrittenKeys
 
 FileNumbers = npt.NDArray[np.int64]
 """By row: the number of the file that holds its key, or a tag below zero (`write/tags.py`)."""
-Mask = npt.NDArray[np.bool_]
 Span = tuple[int, int, int]
 """A file's number, and the positions in `Candidates.keys` of the first key that it may hold and after the last one."""
 
@@ -91,6 +92,8 @@ class KeyLookUp(ABC):
     columns: ClassVar[tuple[str, ...]] = (RECORD_KEY, PARTITION_PATH)
     confirms: ClassVar[bool] = False
     """Whether it returns candidates, of which files have to be read."""
+    positions: bool = False
+    """Whether `confirm` finds the rows that have the keys."""
 
     def with_ranges(self, runner: Runner) -> KeyLookUp:
         """The same, having read what makes `candidates` return fewer files: each footer once, by tasks of `runner`.
@@ -104,8 +107,8 @@ class KeyLookUp(ABC):
     def candidates(self, keyed: pa.Table) -> LookedUp:
         """What the index knows about each row of `columns`, for rows of any partitions; keys may repeat."""
 
-    def confirm(self, number: int, keys: pa.Array) -> Mask:
-        """Which of the keys the file of a number holds. Reads its key column, at most once."""
+    def confirm(self, number: int, keys: pa.Array) -> Positions:
+        """For each key its position in the file of a number, or NOT_HELD. Reads the file's key column, at most once."""
         raise NotImplementedError(f"{type(self).__name__} returned candidates and can't confirm them")
 
 
@@ -173,7 +176,7 @@ def by_partition(keyed: pa.Table, look_up: Callable[[str, pa.Array, npt.NDArray[
     return LookedUp(numbers, Candidates.joined(found))
 
 
-def positions(values: pa.Array, known: pa.Array, missing: int) -> FileNumbers:
-    """For each value its position among the known ones, `missing` for none."""
+def numbers_of(values: pa.Array, known: pa.Array, missing: int) -> FileNumbers:
+    """For each value its place among the known ones, `missing` for none."""
     found: FileNumbers = pc.fill_null(pc.index_in(values, value_set=known), missing).to_numpy().astype(np.int64)
     return found

@@ -18,9 +18,9 @@ from skep_table.merge.rows import Mask, deleted
 from skep_table.schema.types import PARTITION_PATH, RECORD_KEY, Schema
 from skep_table.slices import read_slice
 from skep_table.table import HudiTable
-from skep_table.write.candidates import CandidateFiles, Places
+from skep_table.write.candidates import CandidateFiles
 from skep_table.write.keyed import comparable, partition_codes, rows_by, single
-from skep_table.write.tags import NEW_KEY, Tags
+from skep_table.write.tags import NEW_KEY, Located, Tags
 
 
 @dataclass(frozen=True)
@@ -42,58 +42,57 @@ class Relocation:
         """One row for each key, given all rows of some keys."""
         return one_a_key(keyed, self.rule.of_batch) if self.combine and not self.deletes else keyed
 
-    def settled(self, rows: pa.Table, places: Places) -> tuple[pa.Table, Tags]:
-        """The rows to be written, with the partition in which they are, and their tags in it.
+    def settled(self, rows: pa.Table, partitions: pa.Array, found: Located) -> tuple[pa.Table, Located]:
+        """The rows to be written, with the partition in which they are, and where in it their keys are.
 
-        Rows that only delete a key where it was have the helper column of deletes.
+        `partitions` are those in which the keys were found, null for none. Rows that only delete a key where it was
+        have the helper column of deletes.
         """
         if self.deletes or not self.moves:
-            return _relocated(rows, places.partitions), places.tags
+            return _relocated(rows, partitions), found
         rows = rows.append_column(DELETED, [pa.repeat(False, rows.num_rows)])
         is_deleted = deleted(rows, self.rule)
-        elsewhere = (places.tags != NEW_KEY) & ~_same(places.partitions, single(rows.column(PARTITION_PATH)))
+        elsewhere = (found.tags != NEW_KEY) & ~_same(partitions, single(rows.column(PARTITION_PATH)))
         moving = elsewhere & ~is_deleted
         if not moving.any():
-            return _relocated(rows, places.partitions), places.tags
+            return _relocated(rows, partitions), found
         staying = pa.array(~moving)
-        kept = _relocated(rows.filter(staying), places.partitions.filter(staying))
+        kept = _relocated(rows.filter(staying), partitions.filter(staying))
         where = np.flatnonzero(moving)
-        moved, tags = self._move(
-            rows.take(pa.array(where)), Places(places.partitions.take(pa.array(where)), places.tags[where])
-        )
-        return pa.concat_tables([kept, moved]), np.concatenate([places.tags[~moving], tags])
+        moved, located = self._move(rows.take(pa.array(where)), partitions.take(pa.array(where)), found.of(where))
+        return pa.concat_tables([kept, moved]), Located.joined([found.of(~moving), located])
 
-    def _move(self, new: pa.Table, places: Places) -> tuple[pa.Table, Tags]:
+    def _move(self, new: pa.Table, partitions: pa.Array, found: Located) -> tuple[pa.Table, Located]:
         """A delete where each row was and an insert where it arrives, unless the stored row wins."""
         rule = self.rule
         wins: Mask = np.ones(new.num_rows, np.bool_)
-        losers, losing_tags = new.slice(0, 0), np.zeros(0, np.int32)
+        losers, losing = new.slice(0, 0), found.of(slice(0))
         if rule.base.by_ordering or rule.base.fill is not Fill.NOTHING or rule.merger is not None:
-            old = self._stored(new, places)
+            old = self._stored(new, partitions, found.tags)
             nothing = np.zeros(new.num_rows, np.bool_)
             wins = newer_of_pairs(old, new, rule, rule.base, nothing, nothing)
             merged = combine(old, new, rule, rule.base)
             if rule.base.fill is not Fill.NOTHING:
                 # The stored row stays where it is, and takes over what it lacks.
                 lost = pa.array(~wins)
-                losers = _with_path(merged.filter(lost), places.partitions.filter(lost))
-                losing_tags = places.tags[~wins]
+                losers = _with_path(merged.filter(lost), partitions.filter(lost))
+                losing = found.of(~wins)
             new = _with_path(merged, single(new.column(PARTITION_PATH)))
         won = pa.array(wins)
         inserts = new.filter(won)
-        deletes = _deletes(inserts, places.partitions.filter(won))
-        tags = [np.full(inserts.num_rows, NEW_KEY, np.int32), places.tags[wins], losing_tags]
-        return pa.concat_tables([inserts, deletes, losers]), np.concatenate(tags)
+        deletes = _deletes(inserts, partitions.filter(won))
+        located = [Located.new(inserts.num_rows), found.of(wins), losing]
+        return pa.concat_tables([inserts, deletes, losers]), Located.joined(located)
 
-    def _stored(self, new: pa.Table, places: Places) -> pa.Table:
+    def _stored(self, new: pa.Table, partitions: pa.Array, tags: Tags) -> pa.Table:
         """Row by row the stored row of the keys of `new`."""
-        named = new.select([RECORD_KEY]).append_column(PARTITION_PATH, places.partitions)
+        named = new.select([RECORD_KEY]).append_column(PARTITION_PATH, partitions)
         columns = [name for name in new.schema.names if name != DELETED]
         paths, codes = partition_codes(named)
         found = []
         for code, rows in rows_by(codes, len(paths)):
             slices = {slice_.file_id: slice_ for slice_ in self.table.view().slices(paths[code])}
-            for tag, part in rows_by(places.tags[rows], len(self.files[paths[code]])):
+            for tag, part in rows_by(tags[rows], len(self.files[paths[code]])):
                 keys = single(new.column(RECORD_KEY)).take(pa.array(rows[part]))
                 slice_ = slices[self.files[paths[code]][tag].file_id]
                 batches = read_slice(self.table, slice_, columns=columns, schema=self.schema.with_meta())

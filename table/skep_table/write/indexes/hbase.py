@@ -26,7 +26,7 @@ from skep_table.schema.types import RECORD_KEY
 from skep_table.table import HudiTable
 from skep_table.write.candidates import CandidateFiles
 from skep_table.write.indexes.bloom_lookup import BloomLookUp
-from skep_table.write.indexes.contract import Index, KeyLookUp, LookedUp, Mask
+from skep_table.write.indexes.contract import Index, KeyLookUp, LookedUp
 from skep_table.write.keyed import single
 from skep_table.write.options import (
     HBASE_GATEWAY,
@@ -36,7 +36,7 @@ from skep_table.write.options import (
     HBASE_QUORUM,
     HBASE_TABLE,
 )
-from skep_table.write.tags import NEW_KEY
+from skep_table.write.tags import NEW_KEY, Positions
 from skep_table.write.written import WrittenKeys
 
 COMMIT, GROUP, PARTITION = b"_s:commit_ts", b"_s:file_name", b"_s:partition_path"
@@ -200,7 +200,7 @@ class HbaseLookUp(KeyLookUp):
         looked_up = self.by_files.candidates(keyed.take(pa.array(rows))).candidates
         return LookedUp(numbers, replace(looked_up, rows=rows[looked_up.rows]))
 
-    def confirm(self, number: int, keys: pa.Array) -> Mask:
+    def confirm(self, number: int, keys: pa.Array) -> Positions:
         return self.by_files.confirm(number, keys)
 
     def _counts(self, time: InstantTime) -> bool:

@@ -14,7 +14,7 @@ from skep_table.slices import read_slice
 from skep_table.table import HudiTable
 from skep_table.view import FileSlice
 from skep_table.write.candidates import CandidateFiles
-from skep_table.write.indexes.contract import FileNumbers, Index, KeyLookUp, LookedUp, positions
+from skep_table.write.indexes.contract import FileNumbers, Index, KeyLookUp, LookedUp, numbers_of
 from skep_table.write.keyed import single
 from skep_table.write.tags import NEW_KEY
 
@@ -62,7 +62,7 @@ class InMemoryLookUp(KeyLookUp):
     owners: FileNumbers
 
     def candidates(self, keyed: pa.Table) -> LookedUp:
-        return LookedUp(self.owners[positions(single(keyed.column(RECORD_KEY)), self.keys, -1)])
+        return LookedUp(self.owners[numbers_of(single(keyed.column(RECORD_KEY)), self.keys, -1)])
 
 
 def _refreshed(table: HudiTable, files: CandidateFiles, before: _Known) -> _Known:

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from skep_table.schema.types import FILE_NAME, PARTITION_PATH, RECORD_KEY
 from skep_table.write.candidates import CandidateFiles
-from skep_table.write.indexes.contract import KeyLookUp, LookedUp, positions
+from skep_table.write.indexes.contract import KeyLookUp, LookedUp, numbers_of
 from skep_table.write.keyed import partition_codes, rows_by, single
 from skep_table.write.tags import MISSING_GROUP, NEW_KEY
 
@@ -37,6 +37,6 @@ class NamedFiles(KeyLookUp):
         # a base file's name goes on after the file id, a row of a log has the file id alone
         ids = pc.replace_substring_regex(names, "_.*$", "")
         known = pa.array([file.file_id for file in self.files.get(path, ())], pa.string())
-        at = positions(ids, known, MISSING_GROUP)
+        at = numbers_of(ids, known, MISSING_GROUP)
         new = pc.equal(pc.fill_null(names, ""), "").to_numpy(zero_copy_only=False)
         return np.where(new, NEW_KEY, np.where(at >= 0, at + self.files.first_number(path), at))

@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+from typing_extensions import Self
 
 from skep_table.runner import Runner, ThreadRunner
 from skep_table.write.candidates import CandidateFiles
@@ -20,16 +22,20 @@ from skep_table.write.indexes.contract import Candidates, FileNumbers, KeyLookUp
 from skep_table.write.indexes.global_tagging import Relocation
 from skep_table.write.keyed import partition_codes
 from skep_table.write.profile import pack
-from skep_table.write.tags import Tags
+from skep_table.write.tags import NOT_HELD, Located, Positions, positions_joined, unread
 
-Hits = tuple[FileNumbers, FileNumbers]
-"""Positions of rows, and the numbers of the files that hold their keys. A row may occur with several files."""
+Hits = tuple[npt.NDArray[np.int64], FileNumbers, Positions | None]
+"""Rows, the numbers of the files that hold their keys, and their positions there where the index looks for them.
+
+A row may occur with several files.
+"""
 
 # Tasks that confirm; and the bytes of keys that all tasks together get along, where they run elsewhere.
 _TASKS: Final = 32
 _SENT_BYTES: Final = 256 << 20
 # What a key adds to the weight of a file, against a byte of the file: the key column is a small part of it.
 _KEY_WEIGHT: Final = 256
+_NO_HITS: Final[Hits] = (np.zeros(0, np.int64), np.zeros(0, np.int64), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,27 +50,42 @@ class Tagging:
         """The rows that are looked up: of a global index one for each key, given all rows of their keys."""
         return keyed if self.relocation is None else self.relocation.combined(keyed)
 
-    def settled(self, keyed: pa.Table, numbers: FileNumbers) -> tuple[pa.Table, Tags]:
-        """The rows to be written and their tags. A global index may change partitions, and add deletes."""
+    def settled(self, keyed: pa.Table, found: Found) -> tuple[pa.Table, Located]:
+        """The rows to be written and where their keys are. A global index may change partitions, and add deletes."""
+        numbers, positions = found
         if self.relocation is None:
             paths, codes = partition_codes(keyed)
             firsts = np.array([self.files.first_number(path) for path in paths], np.int64)
             held = numbers >= 0
-            return keyed, np.where(held, numbers - firsts[codes], numbers).astype(np.int32)
-        return self.relocation.settled(keyed, self.files.places(numbers))
+            return keyed, Located(np.where(held, numbers - firsts[codes], numbers).astype(np.int32), positions)
+        places = self.files.places(numbers)
+        return self.relocation.settled(keyed, places.partitions, Located(places.tags, positions))
 
 
-def locate(tagging: Tagging, keyed: pa.Table, runner: Runner) -> FileNumbers:
-    """For each of the combined rows the number of the file that holds its key, or a tag below zero."""
+class Found(NamedTuple):
+    """By row the number of the file that holds its key, or a tag below zero; and its position, as in `Located`."""
+
+    numbers: FileNumbers
+    positions: Positions | None = None
+
+    @classmethod
+    def joined(cls, parts: Sequence[Self]) -> Self:
+        """Of all rows of the parts, one after the other."""
+        numbers = np.concatenate([each.numbers for each in parts])
+        return cls(numbers, positions_joined([(each.numbers, each.positions) for each in parts]))
+
+
+def locate(tagging: Tagging, keyed: pa.Table, runner: Runner) -> Found:
+    """Finds the keys of the combined rows."""
     look_up = tagging.look_up
     found = look_up.candidates(keyed.select(look_up.columns))
     candidates = found.candidates
     if not candidates.spans:
-        return found.numbers
+        return Found(found.numbers)
     most = _TASKS if isinstance(runner, ThreadRunner) else min(_TASKS, max(1, _SENT_BYTES // candidates.keys.nbytes))
     shares = pack(weights(tagging.files, candidates.spans), most)
     tasks = [share(candidates, [candidates.spans[at] for at in positions]) for positions in shares]
-    return resolved(found.numbers, runner.map(partial(confirm_all, look_up), tasks))
+    return resolved(found.numbers, list(runner.map(partial(confirm_all, look_up), tasks)))
 
 
 def weights(files: CandidateFiles, spans: Iterable[Span]) -> list[int]:
@@ -97,20 +118,35 @@ def share(candidates: Candidates, spans: Sequence[Span]) -> Candidates:
 
 def confirm_all(look_up: KeyLookUp, candidates: Candidates) -> Hits:
     """One after the other, so that one key column is in memory at a time."""
-    rows, numbers = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
-    for number, low, high in candidates.spans:
-        held = look_up.confirm(number, candidates.keys.slice(low, high - low))
-        rows.append(candidates.rows[low:high][held])
-        numbers.append(np.full(len(rows[-1]), number, np.int64))
-    return np.concatenate(rows), np.concatenate(numbers)
+    rows = candidates.rows
+    return joined(
+        hits_of(look_up, number, look_up.confirm(number, candidates.keys.slice(low, high - low)), rows[low:high])
+        for number, low, high in candidates.spans
+    )
 
 
-def resolved(numbers: FileNumbers, hits: Iterable[Hits]) -> FileNumbers:
+def hits_of(look_up: KeyLookUp, number: int, positions: Positions, rows: npt.NDArray[np.int64]) -> Hits:
+    """The hits among some rows, given what `confirm` found for their keys in a file."""
+    held = positions != NOT_HELD
+    rows = rows[held]
+    return rows, np.full(len(rows), number, np.int64), positions[held] if look_up.positions else None
+
+
+def joined(parts: Iterable[Hits]) -> Hits:
+    """All hits of several parts, in their order."""
+    rows, numbers, positions = zip(_NO_HITS, *parts, strict=True)
+    known = positions_joined(list(zip(numbers, positions, strict=True)))
+    return np.concatenate(rows), np.concatenate(numbers), known
+
+
+def resolved(numbers: FileNumbers, hits: Iterable[Hits]) -> Found:
     """With what was confirmed: of several files that hold a key the one with the lowest number counts."""
-    found = list(hits)
-    rows = np.concatenate([each for each, _ in found]) if found else np.zeros(0, np.int64)
-    files = np.concatenate([each for _, each in found]) if found else np.zeros(0, np.int64)
+    rows, files, positions = joined(hits)
     order = np.argsort(-files, kind="stable")  # the last assignment of a row stays
-    answer = numbers.copy()
-    answer[rows[order]] = files[order]
-    return answer
+    found = numbers.copy()
+    found[rows[order]] = files[order]
+    if positions is None:
+        return Found(found)
+    places = unread(numbers)
+    places[rows[order]] = positions[order]
+    return Found(found, places)
