@@ -32,12 +32,15 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--runs", type=int, default=3, help="measured runs of each, after one to warm up")
     parser.add_argument("--only", default="", metavar="NAMES", help="contenders, by comma, as the result names them")
     parser.add_argument("--table-version", type=int, choices=WRITERS, default=6, help="of `write`'s tables")
+    parser.add_argument(
+        "--lives", nargs="+", choices=write.LIVES, default=list(write.LIVES), help="of `write`'s tables"
+    )
     parsed = parser.parse_args(arguments)
     if parsed.table_version != 6 and parsed.benchmark != "write":
         parser.error("--table-version is of the benchmark `write`")
     console = Console(stderr=True)
     only = frozenset(name.strip() for name in parsed.only.split(",") if name.strip())
-    writing = partial(write.measure, table_version=parsed.table_version)
+    writing = partial(write.measure, table_version=parsed.table_version, lives=parsed.lives)
     measure = writing if parsed.benchmark == "write" else BENCHMARKS[parsed.benchmark]
     report = measure(scale=parsed.scale, runs=parsed.runs, only=only, progress=console.log)
     report.show(Console())

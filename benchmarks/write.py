@@ -1,17 +1,18 @@
 """A life of a table of either type: bulk insert, upsert, delete, compaction; small commits among many partitions.
 
-With `--table-version` the lives alone, in tables of that version, beside skep in version 6. Otherwise, beside them:
-writes from Arrow without a JVM, against delta-rs (`arrow_write`); Spark's plain write of the same rows, growth with the
-partitions, memory of a worker (`beside_write`). Each contender writes a new table in each run, warmed up by one whole
-life before. All read the same Parquet files, use two cores, snappy, no metadata table and no services after commits;
-what they wrote is compared.
+With `--table-version` the lives alone, in tables of that version, beside skep in version 6; `--lives` chooses some of
+them. Otherwise, beside them: writes from Arrow without a JVM, against delta-rs (`arrow_write`); Spark's plain write of
+the same rows, growth with the partitions, memory of a worker (`beside_write`). The contenders are up together and live
+one after the other in each turn, the first of which warms up, so that their times are of the same minutes. All read the
+same Parquet files, use two cores, snappy, no metadata table and no services after commits; what they wrote is compared.
 """
 
 from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -83,38 +84,71 @@ def small_steps(kind: str, size: Size) -> Iterator[Step]:
     yield Step(f"{kind} {SMALL}", data.small(min(SMALL_ROWS, rows), rows, MANY, TOUCHED), "upsert")
 
 
-def measure(*, scale: float, runs: int, only: frozenset[str], progress: Progress, table_version: int = 6) -> Report:
+LIVES = {f"{kind}{rest}": kind for kind in TYPES for rest in ("", f" {SMALL}")}
+"""Life → the type of its table."""
+
+
+def measure(
+    *,
+    scale: float,
+    runs: int,
+    only: frozenset[str],
+    progress: Progress,
+    table_version: int = 6,
+    lives: Sequence[str] = tuple(LIVES),
+) -> Report:
     name = "write" if table_version == 6 else f"write-version-{table_version}"
     size, report = Size.of(scale), Report(name, scale, runs)
-    agreed: dict[str, dict[str, Any]] = {}
     with tempfile.TemporaryDirectory(prefix="skep-write-") as scratch:
-        for contender in contenders(table_version):
-            name = contender.name
-            if only and name not in only:
-                continue
-            progress(f"{name}: {runs} lives of each type after one to warm up")
-            try:
-                with contender.start() as worker:
-                    for kind in TYPES:
-                        for turn in range(runs + 1):
-                            for life, made in (("life", steps(kind, size)), (SMALL, small_steps(kind, size))):
-                                table = Path(scratch) / "table"
-                                found = live(report if turn else None, contender, worker, kind, made, table)
-                                if found != agreed.setdefault(f"{kind} {life}", found):
-                                    expected = agreed[f"{kind} {life}"]
-                                    raise AssertionError(f"{name} wrote other rows than others: {found}, {expected}")
-            except (PeerMissing, HudiRefused) as reason:
-                report.of(name, "cow upsert").failed = str(reason)[:200]
-            for task in AIMS:
-                if (median := report.of(name, task).median) is not None:
-                    progress(f"{name}: {task} {median:.2f} s")
+        with ExitStack() as up:
+            workers: dict[Contender, Worker] = {}
+            for contender in contenders(table_version):
+                if only and contender.name not in only:
+                    continue
+                try:
+                    workers[contender] = up.enter_context(contender.start())
+                except PeerMissing as reason:
+                    report.of(contender.name, "cow upsert").failed = str(reason)[:200]
+            for life in lives:
+                progress(f"{life}: {runs} turns after one to warm up")
+                take_turns(report, workers, life, size, runs, Path(scratch) / "table")
+                for contender in workers:
+                    for task in (task for task in AIMS if task in tasks_of(life, size)):
+                        if (median := report.of(contender.name, task).median) is not None:
+                            progress(f"{contender.name}: {task} {median:.2f} s")
         if table_version == 6:
             beside(report, runs, only, size, Path(scratch), progress)
             measure_arrow(report, runs, only, size, Path(scratch), progress)
-    for task, least in AIMS.items():
+    for task in (task for life in lives for task in tasks_of(life, size) if task in AIMS):
         for release in WRITERS[table_version]:
-            report.aim(f"{task}, times as fast as Hudi {release}", report.ratio(f"Hudi {release}", task), least)
+            report.aim(f"{task}, times as fast as Hudi {release}", report.ratio(f"Hudi {release}", task), AIMS[task])
     return report
+
+
+def steps_of(life: str, size: Size) -> Iterator[Step]:
+    return steps(life, size) if life in TYPES else small_steps(LIVES[life], size)
+
+
+def tasks_of(life: str, size: Size) -> list[str]:
+    return [step.task for step in steps_of(life, size) if step.task is not None]
+
+
+def take_turns(report: Report, workers: dict[Contender, Worker], life: str, size: Size, runs: int, table: Path) -> None:
+    """Each contender lives once in each turn. One that fails takes no more turns."""
+    agreed: dict[str, Any] | None = None
+    for turn in range(runs + 1):
+        for contender, worker in list(workers.items()):
+            try:
+                made = steps_of(life, size)
+                found = live(report if turn else None, contender, worker, LIVES[life], made, table)
+            except HudiRefused as reason:
+                report.of(contender.name, tasks_of(life, size)[0]).failed = str(reason)[:200]
+                del workers[contender]
+                shutil.rmtree(table, ignore_errors=True)
+                continue
+            agreed = agreed or found
+            if found != agreed:
+                raise AssertionError(f"{contender.name} wrote other rows than others: {found}, {agreed}")
 
 
 def live(
