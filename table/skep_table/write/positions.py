@@ -62,6 +62,8 @@ class BasePlaces:
             return rows
         if in_base_file(rows):
             positions = rows.column(POSITION).to_numpy()
+            if (np.diff(positions) > 0).all():
+                return rows
             order = np.argsort(positions, kind="stable")
             if np.diff(positions[order]).all():
                 return rows.take(pa.array(order))
