@@ -62,7 +62,7 @@ def _archived_range(table: HudiTable, request: ReadRequest) -> tuple[InstantTime
 
 
 def check_known(table: HudiTable, instants: Sequence[Instant], request: ReadRequest) -> None:
-    """InputError for files that commits of the range wrote which neither timeline nor archive has."""
+    """InputError for commits of the range that neither timeline nor archive has, where the table shows any of them."""
     after, before = _archived_range(table, request)
     if after.is_at_or_after(before):
         return
@@ -72,7 +72,8 @@ def check_known(table: HudiTable, instants: Sequence[Instant], request: ReadRequ
     unknown = _unknown_files(table, request, known, after, before)
     if unknown:
         raise InputError(
-            f"the archive has no commit that wrote {unknown[0]}, within the range of the query; ask for a later range",
+            f"the archive has no commit that wrote rows of {unknown[0]}, within the range of the query; ask for a later"
+            " range",
             hint=_WAY_OUT if not table.format.reads.ranges_by_completion_time else None,
             path=unknown[0],
             found=len(unknown),
@@ -82,10 +83,17 @@ def check_known(table: HudiTable, instants: Sequence[Instant], request: ReadRequ
 def _unknown_files(
     table: HudiTable, request: ReadRequest, known: Collection[InstantTime], after: InstantTime, before: InstantTime
 ) -> list[str]:
-    """The base files of unknown instants between two times."""
+    """The files of unknown instants between two times, and those that active commits wrote in place of such files.
+
+    Archived commits are not asked for what they replaced: an archive that lacks one of its files is an error by itself.
+    """
     view = table.view(metadata=request.metadata)
     slices = (slice_ for path in view.partitions() for slice_ in view.all_slices(path))
-    times = ((slice_.base_file.path, slice_.base_file.name.instant_time) for slice_ in slices if slice_.base_file)
+    files = (file for slice_ in slices for file in (slice_.base_file, *slice_.log_files) if file is not None)
+    times = [(file.path, file.name.instant_time) for file in files]
+    for instant in table.timeline.data().completed():
+        stats = (stat for stat in table.commit_metadata(instant).stats if not stat.is_log)
+        times += ((stat.path, InstantTime(stat.prev_commit)) for stat in stats if stat.prev_commit.isdecimal())
     return [path for path, time in times if time.is_between(after, before) and time not in known]
 
 

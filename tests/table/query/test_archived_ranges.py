@@ -194,6 +194,43 @@ def test_a_range_of_completion_times_needs_the_archive(cow: Aged) -> None:
     assert cow.ids(since=cow.table.timeline.first_time)[-1] == 211
 
 
+@pytest.mark.parametrize("table_version", [8, 9], indirect=True)
+@pytest.mark.parametrize("kind", list(TableType), ids=["cow", "mor"])
+def test_a_lost_archive_shows_in_what_later_commits_replaced(kind: TableType, tmp_path: Path) -> None:
+    """No file of a lost commit is left: its rows are in files of later ones."""
+    aged = Aged(tmp_path / "t", kind)
+    if kind is TableType.MERGE_ON_READ:
+        for ts in range(2, 8):
+            aged.upsert(0, 1, ts=ts)
+        compact(aged.table.with_context(**aged.setting))
+    aged.archive()
+    shutil.rmtree(aged.folder / aged.table.layout.archive_folder)
+    timeline, view = aged.table.timeline, aged.table.view()
+    assert not any(timeline.is_archived(each.base_instant) for path in "ab" for each in view.slices(path))
+    for how in ({}, {"full_scan": True}, {"until": timeline.first_time}):
+        with pytest.raises(InputError, match="the archive has no commit that wrote rows of"):
+            aged.ids(since="000", **how)
+    with pytest.raises(InputError):
+        read(aged.table, ReadRequest(query="cdc", since="000")).to_arrow()  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("table_version", [8, 9], indirect=True)
+def test_a_lost_archive_shows_in_log_files(tmp_path: Path) -> None:
+    """They are named by their delta commits."""
+    aged = Aged(tmp_path / "t", TableType.MERGE_ON_READ)
+    for ts in range(2, 9):
+        aged.upsert(0, ts=ts)
+    archive(aged.table.with_context(**aged.setting))
+    known = aged.table.timeline.archived()[:COMMITS]
+    assert aged.ids(since="000") == list(range(COMMITS))
+    storage, layout = aged.table.storage, aged.table.layout
+    shutil.rmtree(aged.folder / layout.archive_folder)
+    rows = [HistoryRow(each, layout.encode_commit(CommitMetadata())) for each in known]
+    LsmHistory(storage, layout.archive_folder).add(known, rows)
+    with pytest.raises(InputError, match=r"the archive has no commit that wrote rows of .*\.log\."):
+        aged.ids(since="000")
+
+
 @pytest.mark.parametrize("table_version", [9], indirect=True)
 def test_a_commit_that_was_archived_before_others_that_completed_first(cow: Aged) -> None:
     """Archived are those that were requested first; a range is of completion times."""
