@@ -84,6 +84,7 @@ ENGINE_TIMINGS = load_helper("engine_timings", TESTS / "engines" / "timings.py")
 def pytest_configure(config: pytest.Config) -> None:
     load_helper("client_contract", TESTS / "catalog" / "client_contract.py")
     load_helper("refusing_proxy", TESTS / "catalog" / "refusing_proxy.py")
+    load_helper("instant_files", TESTS / "table" / "instant_files.py")
     load_helper("many_partitions", TESTS / "table" / "many_partitions.py")
     load_helper("spark_answers", TESTS / "writer" / "spark_answers.py")
     config.pluginmanager.register(load_helper("metastore_fixtures", TESTS / "catalog" / "metastore_fixtures.py"))

@@ -5,11 +5,12 @@ All files have the footer of a real one, with a bloom filter of full size, and h
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
+import instant_files
 import pyarrow as pa
 
 from skep_table.commit.create import TableSpec, create_table
@@ -27,12 +28,10 @@ def make(place: Path, count: int, *, empty: bool = False) -> HudiTable:
     spec = TableSpec(name="many", schema=rows.schema, record_key=("id",), partition_by=("day",))
     create_table(open_storage(place), spec)
     full_size = {"options": Options({"hoodie.index.bloom.num_entries": 60_000})}
-    LocalWriter(HudiTable.open(place).with_context(**full_size)).upsert(rows)
-    (commit,) = (place / ".hoodie").glob("*.commit")
-    metadata = json.loads(commit.read_text())
-    (stat,) = metadata["partitionToWriteStats"]["p0000000"]
+    done = LocalWriter(HudiTable.open(place).with_context(**full_size)).upsert(rows)
+    (stat,) = done.metadata.stats
     (metafile,) = (place / "p0000000").glob(".hoodie_partition_metadata*")
-    name = stat["path"].rpartition("/")[2]
+    name = stat.path.rpartition("/")[2]
     stats = {}
     if empty:
         (place / "p0000000" / name).write_bytes(b"")
@@ -46,6 +45,7 @@ def make(place: Path, count: int, *, empty: bool = False) -> HudiTable:
                     os.link(place / f"p{number - 1:07}" / file, folder / file)
                 else:
                     shutil.copy(place / f"p{number - 1:07}" / file, folder / file)
-        stats[partition] = [{**stat, "path": f"{partition}/{name}", "partitionPath": partition}]
-    commit.write_text(json.dumps({**metadata, "partitionToWriteStats": stats}))
+        stats[partition] = (replace(stat, path=f"{partition}/{name}", partition_path=partition),)
+    table = HudiTable.open(place)
+    instant_files.rewrite(table, done.instant, lambda metadata: replace(metadata, partition_to_write_stats=stats))
     return HudiTable.open(place)

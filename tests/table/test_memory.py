@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import gc
 import json
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import instant_files
 import many_partitions
 import pytest
 
+from skep_table.instant_time import InstantTime
 from skep_table.table import HudiTable
+from skep_table.timeline.instant import Action
 from skep_table.timeline.metadata import WriteStat
 
 # Without the garbage collector, which comes late where few objects hold much.
@@ -24,7 +26,9 @@ from skep_table.options import Options
 from skep_table.query import ReadRequest, read
 from skep_table.services.clean import plan_clean
 from skep_table.services.fsck import fsck
+from skep_table.instant_time import InstantTime
 from skep_table.table import HudiTable
+from skep_table.timeline.instant import Action
 from skep_table.write.local import LocalWriter
 
 def count(table):
@@ -92,12 +96,12 @@ def test_footers_are_given_back(files: int, tmp_path: Path) -> None:
 
 
 def test_cached_commits_are_bounded_by_the_files_that_they_name(tmp_path: Path) -> None:
-    many_partitions.make(tmp_path / "t", 5_000, empty=True)
-    (commit,) = (tmp_path / "t" / ".hoodie").glob("*.commit")
-    instants = [f"20260101{number:09}" for number in range(24)]
-    for instant in instants:
-        for suffix in ("commit", "inflight", "commit.requested"):
-            shutil.copy(commit, commit.with_name(f"{instant}.{suffix}"))
+    table = many_partitions.make(tmp_path / "t", 5_000, empty=True)
+    (first,) = table.timeline.completed()
+    metadata = table.commit_metadata(first)
+    for number in range(24):
+        instant_files.add(table, InstantTime(f"20260101{number:09}"), Action.COMMIT, metadata)
+    del metadata
     table = HudiTable.open(tmp_path / "t")
     for instant in table.timeline.completed():
         assert len(table.commit_metadata(instant).stats) == 5_000

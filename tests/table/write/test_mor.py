@@ -84,14 +84,18 @@ def test_updates_go_to_the_log_of_the_newest_slice_and_inserts_to_base_files(mak
     (base,) = [each for each in first.metadata.stats if each.partition_path == "p"]
     name = LogFileName.parse(stat.path.rpartition("/")[2])
     assert name is not None
-    assert (name.file_id, name.instant_time, name.version) == (base.file_id, first.instant.requested_time, 1)
-    assert (stat.prev_commit, stat.base_file) == (first.instant.requested_time, base.path.rpartition("/")[2])
+    names_delta_commit = table.format.logs.of_delta_commit
+    named_by = (second if names_delta_commit else first).instant.requested_time
+    assert (name.file_id, name.instant_time, name.version) == (base.file_id, named_by, 1)
+    assert (stat.prev_commit, stat.base_file) == (named_by, "" if names_delta_commit else base.path.rpartition("/")[2])
     assert (stat.log_version, stat.log_offset, stat.log_files) == (1, 0, (str(name),))
     assert (stat.num_writes, stat.num_update_writes, stat.num_inserts, stat.num_deletes) == (1, 1, 0, 0)
     assert stat.file_size_in_bytes == stat.total_write_bytes == table.storage.size(stat.path)
     third = writer.upsert(rows(("a", "p", 3, 3), ("new", "p", 1, 1)))
     logs = [each for each in third.metadata.stats if each.is_log]
-    assert [(each.log_version, len(each.log_files or ())) for each in logs] == [(2, 2)]
+    assert [(each.log_version, len(each.log_files or ())) for each in logs] == [
+        (1, 1) if names_delta_commit else (2, 2)
+    ]
     assert found(table) == {"a": (3, 3), "b": (1, 1), "new": (1, 1)}
     assert found(table, query="read_optimized") == {"a": (1, 1), "b": (1, 1), "new": (1, 1)}
 
@@ -153,7 +157,10 @@ def test_a_log_file_that_is_full_is_followed_by_another(make: Make) -> None:
     assert all(len(blocks(table, stat.path)) > 1 for stat in stats[:-1])
     assert all(stat.file_size_in_bytes < 40_000 for stat in stats)
     assert sum(stat.num_writes for stat in stats) == result.updated == 1000
-    assert [len(stat.log_files or ()) for stat in stats] == [stat.log_version for stat in stats]
+    if table.format.logs.of_delta_commit:
+        assert [stat.log_files for stat in stats] == [(stat.path.rpartition("/")[2],) for stat in stats]
+    else:
+        assert [len(stat.log_files or ()) for stat in stats] == [stat.log_version for stat in stats]
     LocalWriter(table).upsert(rows(("k0000", "p", 3, 7)))
     assert found(table)["k0000"] == (3, 7)
     assert {value for _, (_, value) in found(table).items()} == {7, *(-at for at in range(1, 1000))}
@@ -262,14 +269,15 @@ def test_the_past_stays_readable(make: Make) -> None:
     states = []
     for step in range(4):
         result = writer.upsert(rows(("a", "p", step, step), (f"n{step}", "q", 1, 1)))
-        states.append((result.instant.requested_time, found(table)))
-    for time, state in states:
-        assert found(table, as_of=time) == state
-    changed = found(table, query="incremental", since=states[1][0])
+        states.append((result.instant, found(table)))
+    for instant, state in states:
+        assert found(table, as_of=instant.requested_time) == state
+    changed = found(table, query="incremental", since=table.format.reads.time_in_range(states[1][0]))
     assert changed == {"a": (3, 3), "n2": (1, 1), "n3": (1, 1)}
 
 
-def test_a_rolled_back_write_leaves_a_command_block_and_no_rows(make: Make) -> None:
+def test_a_rolled_back_write_leaves_no_rows(make: Make) -> None:
+    """Its log files are deleted; where commits share log files, a command block follows its rows."""
     table = make()
     writer = LocalWriter(table)
     writer.insert(rows(("a", "p", 1, 1), ("b", "p", 1, 1)))
@@ -279,11 +287,15 @@ def test_a_rolled_back_write_leaves_a_command_block_and_no_rows(make: Make) -> N
     roll_back_instant(table.with_context(**setting()), undone.instant.requested_time)
     assert found(table) == before
     (slice_,) = table.reload().view().slices("p")
-    assert [log.name.version for log in slice_.log_files] == [1, 2, 3]
-    (command,) = blocks(table, slice_.log_files[-1].path)
-    assert command.target_instant_time == undone.instant.requested_time
     after = writer.upsert(rows(("b", "p", 4, 4)))
-    assert after.metadata.stats[0].log_version == 4
+    if table.format.logs.rolled_back_by_deletion:
+        assert [log.name.version for log in slice_.log_files] == [after.metadata.stats[0].log_version] == [1]
+        assert not any(table.storage.exists(stat.path) for stat in undone.metadata.stats)
+    else:
+        assert [log.name.version for log in slice_.log_files] == [1, 2, 3]
+        (command,) = blocks(table, slice_.log_files[-1].path)
+        assert command.target_instant_time == undone.instant.requested_time
+        assert after.metadata.stats[0].log_version == 4
     assert found(table) == {"a": (2, 2), "b": (4, 4)}
 
 
@@ -341,7 +353,8 @@ def test_each_log_file_is_announced_before_it_is_opened(make: Make) -> None:
     storage = Announced(table.storage.root)
     result = LocalWriter(HudiTable.open(storage).with_context(**setting())).upsert(rows(("a", "p", 2, 2)))
     (stat,) = result.metadata.stats
-    marker = f".hoodie/.temp/{result.instant.requested_time}/{stat.path}.marker.APPEND"
+    kind = table.format.logs.marker_type.value
+    marker = f".hoodie/.temp/{result.instant.requested_time}/{stat.path}.marker.{kind}"
     assert storage.paths.index(marker) < storage.paths.index(stat.path)
 
 
@@ -354,8 +367,11 @@ def test_two_writers_at_one_slice_choose_different_names(make: Make) -> None:
         name = LogFileName.parse(result.metadata.stats[0].path.rpartition("/")[2])
         assert name is not None
         assert name.write_token is not None
-        assert result.instant.requested_time.endswith(name.write_token.split("-")[1].zfill(9))
-        assert not other.instant.requested_time.endswith(name.write_token.split("-")[1].zfill(9))
+        if table.format.logs.of_delta_commit:
+            assert name.instant_time == result.instant.requested_time != other.instant.requested_time
+        else:
+            assert result.instant.requested_time.endswith(name.write_token.split("-")[1].zfill(9))
+            assert not other.instant.requested_time.endswith(name.write_token.split("-")[1].zfill(9))
         other.abort(None)
     assert found(table) == {"a": (2, 2)}
 
@@ -442,7 +458,8 @@ def test_inserts_go_to_logs_where_the_index_knows_them(make: Make) -> None:
     assert (stat.num_inserts, stat.num_update_writes) == (1, 0)
     assert f".{stat.file_id}_{first.instant.requested_time}.log.1_" in stat.path
     second = writer.upsert(rows(("a", "p", 2, 2), ("b", "p", 1, 1)))
-    assert [(each.file_id, each.log_version) for each in second.metadata.stats] == [(stat.file_id, 2)]
+    version = 1 if table.format.logs.of_delta_commit else 2
+    assert [(each.file_id, each.log_version) for each in second.metadata.stats] == [(stat.file_id, version)]
     assert found(table) == {"a": (2, 2), "b": (1, 1)}
     assert found(table, query="read_optimized") == {}
     compact(table.with_context(**setting()))

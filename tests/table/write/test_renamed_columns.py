@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import instant_files
 import pyarrow as pa
 import pytest
 
@@ -19,6 +20,7 @@ from skep_table.services.compact import compact
 from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
 from skep_table.table_config import TableType
+from skep_table.timeline.metadata import CommitMetadata, WriteOperation
 from skep_table.write.local import LocalWriter
 
 BEFORE = pa.schema([("id", pa.string()), ("ts", pa.int64()), ("w", pa.string())])
@@ -50,22 +52,15 @@ def renamed(request: pytest.FixtureRequest, tmp_path: Path) -> HudiTable:
     LocalWriter(table).bulk_insert(rows(BEFORE, ("a", 1, "a1"), ("b", 1, "b1"), ("c", 1, "c1")))
     last = table.reload().timeline.data().completed().last()
     assert last is not None
-    moment = f"{int(last.requested_time) + 1}"
-    meta = tmp_path / "t" / ".hoodie"
+    moment = last.latest_time.plus_milliseconds(1)
     schema = avro_text(from_arrow(AFTER, "t_record", "hoodie.t"))
-    commit = {
-        "partitionToWriteStats": {},
-        "compacted": False,
-        "extraMetadata": {"schema": schema, "latest_schema": json.dumps(version(moment, "v"))},
-        "operationType": "ALTER_SCHEMA",
-    }
-    action = last.action.value
-    (meta / f"{moment}.{action}.requested").touch()
-    (meta / f"{moment}.{'inflight' if action == 'commit' else action + '.inflight'}").touch()
-    (meta / f"{moment}.{action}").write_text(json.dumps(commit))
-    (meta / ".schema").mkdir(exist_ok=True)
+    extra = {"schema": schema, "latest_schema": json.dumps(version(moment, "v"))}
+    altered = CommitMetadata(operation_type=WriteOperation.ALTER_SCHEMA, extra_metadata=extra)
+    instant_files.add(table, moment, last.action, altered)
+    schemas = tmp_path / "t" / ".hoodie" / ".schema"
+    schemas.mkdir(exist_ok=True)
     history = {"schemas": [version(moment, "v"), version("0", "w")]}
-    (meta / ".schema" / f"{moment}.schemacommit").write_text(json.dumps(history))
+    (schemas / f"{moment}.schemacommit").write_text(json.dumps(history))
     table = table.reload()
     assert values(table) == {"a": "a1", "b": "b1", "c": "c1"}
     return table

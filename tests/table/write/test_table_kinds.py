@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import instant_files
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -29,6 +30,7 @@ from skep_table.services.log_compact import compact_logs
 from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
 from skep_table.table_config import TableType
+from skep_table.timeline.metadata import CommitMetadata
 from skep_table.write.local import LocalWriter
 
 SCHEMA = pa.schema([("id", pa.string()), ("part", pa.int32()), ("ts", pa.int64()), ("v", pa.int64())])
@@ -329,8 +331,7 @@ def test_the_operation_is_a_meta_column_to_who_declares_it(make: Make, kind: Tab
         rows(("a", 1, 1, 1)).append_column("_hoodie_operation", pa.array(["I"]))
     )
     folder = table.storage.root
-    for commit in Path(folder, ".hoodie").glob("*commit"):
-        as_hudi_states_it(commit)
+    as_hudi_states_it(table)
     assert "_hoodie_operation" not in read(HudiTable.open(folder), ReadRequest()).schema.names
     for answer in (
         read(HudiTable.open(folder, options_given), ReadRequest()),
@@ -346,8 +347,7 @@ def test_a_delete_leaves_the_operations_of_other_rows(make: Make, kind: TableTyp
     options_given = {"hoodie__allow__operation__metadata__field": "true"}
     changes = rows(("a", 1, 1, 1), ("b", 1, 1, 1)).append_column("_hoodie_operation", pa.array(["I", "U"]))
     writer(table, **options_given).insert(changes)
-    for commit in Path(table.storage.root, ".hoodie").glob("*commit"):
-        as_hudi_states_it(commit)
+    as_hudi_states_it(table)
     table = table.reload()
     assert writer(table, **options_given).delete(rows(("a", 1, 2, 0)).select(["id", "part"])).deleted == 1
     (row,) = read(table.reload(), ReadRequest()).to_arrow().to_pylist()
@@ -368,12 +368,14 @@ def test_rows_of_logs_have_their_operation(make: Make) -> None:
     }
 
 
-def as_hudi_states_it(commit: Path) -> None:
-    content = json.loads(commit.read_bytes())
-    schema = json.loads(content["extraMetadata"]["schema"])
-    schema["fields"] = [field for field in schema["fields"] if field["name"] != "_hoodie_operation"]
-    content["extraMetadata"]["schema"] = json.dumps(schema)
-    commit.write_text(json.dumps(content))
+def as_hudi_states_it(table: HudiTable) -> None:
+    def without_operation(metadata: CommitMetadata) -> CommitMetadata:
+        schema = json.loads(metadata.schema_json or "")
+        schema["fields"] = [field for field in schema["fields"] if field["name"] != "_hoodie_operation"]
+        return instant_files.with_extra(metadata, schema=json.dumps(schema))
+
+    (only,) = table.reload().timeline.data().completed()
+    instant_files.rewrite(table, only, without_operation)
 
 
 # -- commits of nothing ------------------------------------------------------------------------------------------------
