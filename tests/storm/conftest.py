@@ -36,7 +36,7 @@ script = _load("storm_writer", HERE / "storm_writer.py")
 _load("storm_proxy", HERE / "proxy.py")
 
 
-SERVICES = -1  # among the writers' numbers: the process that runs the table's services
+SERVICES, HUDI = -1, 9  # among the writers' numbers: the process that runs the table's services, and JVM Hudi's
 
 
 @dataclass
@@ -55,6 +55,8 @@ class Storm:
     services: bool = False
     spark: list[int] = field(default_factory=list)
     """The writers that are Spark sessions."""
+    hudi: str = ""
+    """The release of JVM Hudi that writes beside the others for as long as they do."""
     options: dict[str, object] = field(default_factory=dict)
     properties: dict[str, str] = field(default_factory=dict)
     version: int = 6
@@ -82,7 +84,7 @@ class Storm:
 
     @property
     def stop(self) -> Path:
-        """The file that ends the services."""
+        """The file that ends the services and Hudi."""
         return self.folder / "stop"
 
     def start(self, writer: int) -> None:
@@ -99,7 +101,9 @@ class Storm:
             "lock": self.lock,
             "options": self.options,
             "spark": writer in self.spark,
-            "stop": str(self.stop) if writer == SERVICES else "",
+            "services": writer == SERVICES,
+            "hudi": self.hudi if writer == HUDI else "",
+            "stop": str(self.stop),
         }
         command = [sys.executable, str(HERE / "storm_writer.py"), json.dumps(job)]
         with (self.folder / f"{writer}.{life}.log").open("wb") as log:
@@ -124,6 +128,9 @@ class Storm:
         print(f"storm with seed {self.seed}, {self.writers} x {self.commits}")
         deadline = time.monotonic() + seconds
         try:
+            if self.hudi:
+                self.start(HUDI)
+                self._wait_for_hudi()
             for writer in range(self.writers):
                 self.start(writer)
             if self.services:
@@ -131,7 +138,7 @@ class Storm:
             while running := [w for w, process in self.processes.items() if process.poll() is None]:
                 assert time.monotonic() < deadline, f"still running: {running}"
                 time.sleep(0.05)
-                if running == [SERVICES]:
+                if {*running} <= {SERVICES, HUDI}:
                     self.stop.touch()
                 elif trouble is not None:
                     trouble(self)
@@ -144,6 +151,13 @@ class Storm:
                     process.kill()
                     process.wait()
         return self.settle()
+
+    def _wait_for_hudi(self) -> None:
+        """A JVM takes its time to start and for its first write: the others would be done before."""
+        while self.processes[HUDI].poll() is None and not any(
+            "acknowledged" in line for line in totals.journal_lines(self.folder)
+        ):
+            time.sleep(0.1)
 
     def conflicts(self) -> list[str]:
         """The errors of writes that lost against another one."""

@@ -3,7 +3,8 @@
 Each commit is one batch, by an id that the commit records. What is about to be written is noted before it is, and the
 id again when the write has been acknowledged. A batch that conflicts is tried again until it is committed.
 
-Instead of writing, one process may run the table's services, over and over until the file `stop` is there.
+Instead of writing, one process may run the table's services, over and over until the file `stop` is there. Another one
+may let JVM Hudi write until then; what Hudi refuses ends it.
 """
 
 from __future__ import annotations
@@ -23,9 +24,11 @@ from skep_table.lock import Lock
 from skep_table.options import Options
 from skep_table.services.automatic import maintain
 from skep_table.table import HudiTable
+from skep_table.write.idempotency import BATCH_ID
 from skep_table.write.local import LocalWriter
 
 SCHEMA = pa.schema([("id", pa.string()), ("part", pa.string()), ("ts", pa.int64()), ("batch", pa.string())])
+DDL = {"id": "string", "part": "string", "ts": "bigint", "batch": "string"}
 TRIES = 200
 
 
@@ -109,6 +112,62 @@ def run_services(table: HudiTable, setting: dict[str, Any], stop: Path, note: An
         time.sleep(0.05)
 
 
+class HudiWriter:
+    """JVM Hudi on a merge-on-read table with buckets, through the lock file. The services are left to skep."""
+
+    def __init__(self, release: str, table: HudiTable, options: dict[str, str]) -> None:
+        from benchmarks.peers.jvm import Jvm
+
+        self._hudi, self._table = Jvm(release), table
+        self._options = {
+            "hoodie.table.name": "storm",
+            "hoodie.datasource.write.table.type": "MERGE_ON_READ",
+            "hoodie.datasource.write.recordkey.field": "id",
+            "hoodie.datasource.write.partitionpath.field": "part",
+            "hoodie.datasource.write.precombine.field": "ts",
+            "hoodie.write.table.version": str(table.config.version),
+            "hoodie.write.lock.provider": "org.apache.hudi.client.transaction.lock.FileSystemBasedLockProvider",
+            "hoodie.write.lock.client.wait_time_ms_between_retry": "200",
+            "hoodie.write.lock.client.num_retries": "500",
+            "hoodie.cleaner.policy.failed.writes": "LAZY",
+            "hoodie.metadata.enable": "false",
+            "hoodie.embed.timeline.server": "false",
+            "hoodie.compact.inline": "false",
+            "hoodie.clean.automatic": "false",
+            "hoodie.archive.automatic": "false",
+            "hoodie.upsert.shuffle.parallelism": "2",
+            "hoodie.datasource.write.commitmeta.key.prefix": BATCH_ID,
+            **options,
+        }
+
+    def __enter__(self) -> HudiWriter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._hudi.stop()
+
+    def write(self, batch: str, operation: str, rows: list[dict[str, Any]]) -> str:
+        """The time at which its instant was requested."""
+        ddl = ", ".join(f"{name} {DDL[name]}" for name in rows[0])
+        options = {**self._options, BATCH_ID: batch}
+        self._hudi.write(self._table.storage.root, rows, ddl, options, operation=operation)
+        done = self._table.reload()
+        for instant in reversed(done.timeline.data().completed().instants):
+            if done.commit_metadata(instant).extra_metadata.get(BATCH_ID) == batch:
+                return instant.requested_time
+        raise AssertionError(f"Hudi wrote batch {batch}, and it is not on the timeline")
+
+
+def run_hudi(job: dict[str, Any], table: HudiTable, options: dict[str, str], note: Any) -> None:
+    """Batches one after the other. Hudi is not asked again for what it refused: a conflict would be a failure."""
+    with HudiWriter(job["hudi"], table, options) as hudi:
+        for batch, operation, rows in batches(job["writer"], job["life"], job["seed"], 100_000):
+            note(batch=batch, operation=operation, rows=rows)
+            note(batch=batch, acknowledged=hudi.write(batch, operation, rows))
+            if Path(job["stop"]).exists():
+                return
+
+
 def writer_of(job: dict[str, Any], table: HudiTable, setting: dict[str, Any]) -> Any:
     """Frames of Arrow are written by threads, those of Spark by Spark."""
     if not job["spark"]:
@@ -120,7 +179,7 @@ def writer_of(job: dict[str, Any], table: HudiTable, setting: dict[str, Any]) ->
     spark = make_spark({"JAVA_HOME": str(find_java().home)}, master="local[1]", conf=conf)
 
     def frame(rows: list[dict[str, Any]], schema: pa.Schema) -> Any:
-        columns = ", ".join(f"{field.name} {'bigint' if field.name == 'ts' else 'string'}" for field in schema)
+        columns = ", ".join(f"{name} {DDL[name]}" for name in schema.names)
         return spark.createDataFrame([tuple(row.get(name) for name in schema.names) for row in rows], columns)
 
     return SparkWriter(table.with_context(**setting), spark), frame
@@ -142,14 +201,17 @@ def main() -> None:
             "hoodie.client.heartbeat.tolerable.misses": 4,
             "hoodie.write.num.retries.on.conflict.failures": 3,
             "hoodie.parquet.compression.codec": "uncompressed",
-            **(SERVICES if job["stop"] else {}),
+            **(SERVICES if job["services"] else {}),
             **job["options"],
         }
     )
     table = HudiTable.open(job["table"], job["storage_options"])
+    if job["hudi"]:
+        run_hudi(job, table, dict(options), note)
+        return
     lock = make_lock(job["lock"], table)
     setting = {"lock": lock, "options": table.options.with_values(options)}
-    if job["stop"]:
+    if job["services"]:
         run_services(table, setting, Path(job["stop"]), note)
         return
     writer, frame = writer_of(job, table, setting)
