@@ -169,7 +169,7 @@ class Shared:
             self.late(writer=writer)
         removed, back = self.to_delete(6)
         self.ours("delete", removed, writer=writer)
-        self.ours("upsert", back or source.new(2), writer=writer)
+        self.ours("upsert", back or source.again(2), writer=writer)
         source.columns = source.columns.with_(added=("string", word))
         self.ours("upsert", source.mixed(10, 4), writer=writer)
 
