@@ -59,10 +59,11 @@ def activate(table: HudiTable, instants: Iterable[Instant], content: bytes) -> N
 
 
 def timed(what: str, do: Callable[[], object]) -> None:
-    began = time.perf_counter()
+    began, busy = time.perf_counter(), time.process_time()
     do()
-    seconds, peak = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
-    print(f"  {what:<60} {seconds * 1000:>10.1f} ms   peak {peak} MB", flush=True)
+    seconds, busy = time.perf_counter() - began, time.process_time() - busy
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
+    print(f"  {what:<60} {seconds * 1000:>10.1f} ms   processor {busy * 1000:>10.1f} ms   peak {peak} MB", flush=True)
 
 
 def with_archived(folder: Path, count: int) -> None:
@@ -98,7 +99,13 @@ def with_active(folder: Path, count: int) -> None:
     def snapshot() -> None:
         read(HudiTable.open(str(folder)), ReadRequest()).to_arrow()
 
-    timed(f"snapshot read with {count} active commits", snapshot)
+    def upsert() -> None:
+        changed = pa.table([[1], [2]], schema=SCHEMA)
+        LocalWriter(HudiTable.open(str(folder), {"hoodie.archive.automatic": "false"})).upsert(changed)
+
+    timed(f"table opened, {count} active commits", lambda: HudiTable.open(str(folder)))
+    timed("snapshot read", snapshot)
+    timed("upsert of one row", upsert)
     timed(f"archiving {count} active commits", lambda: archive(HudiTable.open(str(folder))))
     timed("snapshot read after that", snapshot)
 
