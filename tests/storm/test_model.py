@@ -25,6 +25,7 @@ from skep_table.commit.create import TableSpec, create_table
 from skep_table.commit.markers import create_marker
 from skep_table.commit.transaction import Transaction
 from skep_table.errors import AlreadyExistsError, SkepError, StorageError
+from skep_table.format import known_versions
 from skep_table.locks.storage import StorageLock
 from skep_table.names import Marker, MarkerType
 from skep_table.options import Options
@@ -263,9 +264,9 @@ class Lake(RuleBasedStateMachine):
         self.acknowledged: list[str] = []
         self.writers: dict[int, Writer] = {}
 
-    @initialize()
-    def make(self) -> None:
-        spec = TableSpec(name="t", schema=pa.schema([("id", pa.string())]), record_key=("id",))
+    @initialize(version=st.sampled_from(known_versions()))
+    def make(self, version: int) -> None:
+        spec = TableSpec(name="t", schema=pa.schema([("id", pa.string())]), record_key=("id",), version=version)
         self.table = create_table(self.files, spec)
 
     def setting(self) -> dict[str, Any]:
@@ -377,7 +378,7 @@ class Lake(RuleBasedStateMachine):
 
 
 TestLake = Lake.TestCase
-TestLake.settings = settings(max_examples=25, stateful_step_count=25, deadline=None)
+TestLake.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
 
 
 @pytest.mark.slow

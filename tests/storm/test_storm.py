@@ -20,6 +20,7 @@ FEW = {"writers": 3, "commits": 4}
 BUCKETS = {"hoodie.index.type": "BUCKET", "hoodie.bucket.index.num.buckets": "2"}
 types = pytest.mark.parametrize("type", ["cow", "mor"])
 versions = pytest.mark.parametrize("version", [8, 9])
+oldest_and_newest = pytest.mark.parametrize("version", [6, 9])
 NON_BLOCKING = {"hoodie.write.concurrency.mode": "non_blocking_concurrency_control"}
 locks = pytest.mark.parametrize("kind", ["storage", "filesystem"])
 
@@ -37,8 +38,9 @@ def kills(lives: int) -> Callable[[Any], None]:
 
 
 @pytest.mark.engine("storm")
-def test_a_few_writers_one_of_them_killed(storm: MakeStorm) -> None:
-    made = storm({"kind": "storage"}, **FEW)
+@oldest_and_newest
+def test_a_few_writers_one_of_them_killed(version: int, storm: MakeStorm) -> None:
+    made = storm({"kind": "storage"}, version=version, **FEW)
     killed: list[int] = []
 
     def trouble(storm: Any) -> None:
@@ -52,9 +54,9 @@ def test_a_few_writers_one_of_them_killed(storm: MakeStorm) -> None:
 
 
 @pytest.mark.engine("storm")
-@types
-def test_a_few_writers_of_a_table_of_buckets(type: str, storm: MakeStorm) -> None:
-    made = storm({"kind": "storage"}, type=type, properties=BUCKETS, **FEW)
+@pytest.mark.parametrize(("type", "version"), [("cow", 6), ("mor", 9)])
+def test_a_few_writers_of_a_table_of_buckets(type: str, version: int, storm: MakeStorm) -> None:
+    made = storm({"kind": "storage"}, type=type, version=version, properties=BUCKETS, **FEW)
     found = made.run(seconds=120)
     assert found["acknowledged"] == found["committed"] == made.writers * made.commits
     one_group_a_bucket(made.table)
@@ -103,12 +105,14 @@ def one_group_a_bucket(table: Any) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 class TestStorm:
+    @oldest_and_newest
     @types
-    def test_buckets(self, type: str, storm: MakeStorm) -> None:
+    def test_buckets(self, type: str, version: int, storm: MakeStorm) -> None:
         """Killed at any time; compactions and cleans run beside the writers."""
         made = storm(
             {"kind": "storage"},
             type=type,
+            version=version,
             properties=BUCKETS,
             options={"hoodie.clustering.inline": "false"},
             writers=4,
@@ -157,10 +161,11 @@ class TestStorm:
         assert found["committed"] >= made.writers * made.commits
         no_conflict(made)
 
+    @oldest_and_newest
     @types
     @locks
-    def test_stopped_for_longer_than_the_lease(self, kind: str, type: str, storm: MakeStorm) -> None:
-        made = storm({"kind": kind, "beat": 0.2}, type=type, writers=4, commits=15)
+    def test_stopped_for_longer_than_the_lease(self, kind: str, type: str, version: int, storm: MakeStorm) -> None:
+        made = storm({"kind": kind, "beat": 0.2}, type=type, version=version, writers=4, commits=15)
         pauses: list[int] = []
 
         def pause(writer: int) -> None:
@@ -170,10 +175,11 @@ class TestStorm:
         made.run(lambda storm: now_and_then(storm, 0.1 if len(pauses) < 15 else 0, pause))
         assert pauses
 
+    @oldest_and_newest
     @types
-    def test_services_beside_the_writers(self, type: str, storm: MakeStorm) -> None:
+    def test_services_beside_the_writers(self, type: str, version: int, storm: MakeStorm) -> None:
         """Compaction, clustering and clean, again and again; now and then their process is killed, too."""
-        made = storm({"kind": "storage"}, type=type, writers=4, commits=15, services=True)
+        made = storm({"kind": "storage"}, type=type, version=version, writers=4, commits=15, services=True)
 
         def trouble(storm: Any) -> None:
             if storm.dice.random() < 0.005 and storm.lives[-1] < 4:

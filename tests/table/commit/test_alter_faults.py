@@ -24,7 +24,7 @@ from skep_table.table import HudiTable
 from skep_table.table_config import TableType
 from skep_table.write.local import LocalWriter
 
-pytestmark = pytest.mark.parametrize("table_version", [6, pytest.param(9, marks=pytest.mark.slow)], indirect=True)
+pytestmark = pytest.mark.parametrize("table_version", [6, 9], indirect=True)
 
 SCHEMA = pa.schema([("id", pa.string()), ("n", pa.int32()), ("old", pa.string()), ("ts", pa.int64())])
 FIRST: list[ColumnChange] = [RenameColumn("old", "new"), ChangeType("n", LongType())]

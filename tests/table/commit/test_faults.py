@@ -23,7 +23,7 @@ from skep_table.table import HudiTable
 from skep_table.table_config import TableType
 from skep_table.write.local import LocalWriter
 
-pytestmark = pytest.mark.parametrize("table_version", [6, pytest.param(9, marks=pytest.mark.slow)], indirect=True)
+pytestmark = pytest.mark.parametrize("table_version", [6, 9], indirect=True)
 
 Snapshot = dict[str, tuple[str, int]]
 ONE_THREAD = {"runner": ThreadRunner(1)}  # calls in the same order every time
@@ -194,7 +194,7 @@ def test_a_rollback_that_fails_or_dies_is_finished_by_the_next_writer(
     stats = table.reload().commit_metadata(last).stats
     table.storage.delete(table.layout.path(last))
     for stat in stats:
-        kind = "APPEND" if stat.is_log else "MERGE"
+        kind = table.format.logs.marker_type.value if stat.is_log else "MERGE"
         marker = dead / ".hoodie/.temp" / last.requested_time / f"{stat.path}.marker.{kind}"
         marker.parent.mkdir(parents=True, exist_ok=True)
         marker.touch()

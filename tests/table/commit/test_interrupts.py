@@ -107,6 +107,7 @@ def cases() -> list[Any]:
     ]
 
 
+@pytest.mark.parametrize("table_version", [6, pytest.param(9, marks=pytest.mark.slow)], indirect=True)
 @pytest.mark.parametrize(("kind", "number", "after"), cases())
 @pytest.mark.usefixtures("handled")
 def test_at_any_call(
