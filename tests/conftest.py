@@ -13,6 +13,7 @@ import importlib.util
 import os
 import shutil
 import sys
+import tempfile
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -30,8 +31,7 @@ hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "skep")
 
 # The Java of Spark sessions, also of those in processes that tests start: many short-lived JVMs and little data, where
 # the optimising compiler and a parallel collector take more than they give back (40 % of the writer tests' CPU).
-os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
-os.environ.setdefault("SPARK_LAUNCHER_OPTS", os.environ["SPARK_SUBMIT_OPTS"])
+os.environ.setdefault("SPARK_LAUNCHER_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 
 def memory_folder() -> str | None:
@@ -53,6 +53,10 @@ if "PYTEST_DEBUG_TEMPROOT" not in os.environ and (found := memory_folder()):
     os.environ["PYTEST_DEBUG_TEMPROOT"] = found  # workers and processes that tests start inherit it
 
 TESTS = Path(__file__).parent
+
+# Every session makes the folder of its warehouse, by default in the working directory.
+WAREHOUSE = Path(os.environ.get("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())) / "spark-warehouse"
+os.environ.setdefault("SPARK_SUBMIT_OPTS", f"{os.environ['SPARK_LAUNCHER_OPTS']} -Dspark.sql.warehouse.dir={WAREHOUSE}")
 
 
 def load_helper(name: str, path: Path) -> ModuleType:
@@ -100,6 +104,21 @@ def _no_option_was_warned_of() -> None:
     from skep_table import options
 
     options._warned.clear()
+
+
+LITTER = ("skep-warehouse", "spark-warehouse", "metastore_db", "derby.log")
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_left_in_the_working_directory() -> Iterator[None]:
+    """What a test leaves there by a default that it did not change."""
+
+    def there() -> set[str]:
+        return {name for name in LITTER if (TESTS.parent / name).exists()}
+
+    before = there()
+    yield
+    assert not (left := there() - before), f"left in {TESTS.parent} by this test, or one beside it: {sorted(left)}"
 
 
 @pytest.fixture(autouse=True)

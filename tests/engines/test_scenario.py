@@ -96,7 +96,7 @@ def test_a_jvm_writer_calls_back_and_presto_sees_its_commits(engine: Engine, lak
         jvm = Jvm("0.15.0")
     except PeerMissing as missing:
         pytest.skip(str(missing))
-    with jvm, service("--metastore", engine.metastore, "--allow", str(tmp_path / "lake")) as address:
+    with jvm, service("-m", engine.metastore, "-w", str(tmp_path), "--allow", str(tmp_path / "lake")) as address:
         options["hoodie.write.commit.callback.http.url"] = f"{address}/callback"
         jvm.write(path, rows(range(4), 1), schema, options, operation="insert")
         until(sums, [("p0", 2, 4.0), ("p1", 2, 6.0)])

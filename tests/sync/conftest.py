@@ -17,6 +17,11 @@ from skep_table.write.local import LocalWriter
 Write = Callable[..., HudiTable]
 
 
+@pytest.fixture(autouse=True)
+def _no_settings_of_this_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "no-settings"))
+
+
 @pytest.fixture
 def golden_copy(golden: Path, tmp_path: Path) -> Callable[..., HudiTable]:
     """A golden table of one's own."""
