@@ -6,7 +6,7 @@ next one is. Columns that nobody asked for are skipped: the cursors move, nothin
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import numpy as np
@@ -74,16 +74,18 @@ def decode_records(
 
 def decode_values(
     schema: Schema | StructType,
-    values: Sequence[bytes],
+    values: pa.Array,
     *,
     columns: Collection[str] | None = None,
     path: str | None = None,
     offset: int = 0,
 ) -> pa.RecordBatch:
-    """As `decode_records`, for records that lie apart from each other."""
-    lengths = np.fromiter(map(len, values), np.int64, len(values))
-    starts = np.cumsum(lengths) - lengths
-    return decode_records(schema, b"".join(values), starts, lengths, columns=columns, path=path, offset=offset)
+    """As `decode_records`, for records that are the values of a binary array without nulls."""
+    values = values.cast(pa.large_binary())
+    offsets = np.frombuffer(values.buffers()[1], np.int64, len(values) + 1, values.offset * 8)
+    data = values.buffers()[2] or b""
+    starts, lengths = offsets[:-1], np.diff(offsets)
+    return decode_records(schema, data, starts, lengths, columns=columns, path=path, offset=offset)
 
 
 def decode_batches(

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping
 from enum import IntEnum
 from typing import Final
 
+import numpy as np
+
 DATA_BLOCK: Final = b"DATABLK*"
 META_BLOCK: Final = b"METABLKc"
 ROOT_INDEX: Final = b"IDXROOT2"
@@ -21,8 +23,11 @@ BLOCK_HEADER: Final = struct.Struct(">8siiqBii")
 INDEX_ENTRY: Final = struct.Struct(">qi")  # offset, on-disk size; the key follows
 KEY_VALUE: Final = struct.Struct(">ii")  # key length, value length
 ROW_LENGTH: Final = struct.Struct(">H")
+# The head of each entry in a data block; the row follows.
+ENTRY_HEAD: Final = np.dtype([("key_length", ">i4"), ("value_length", ">i4"), ("row_length", ">u2")])
 # What HBase has behind the row of a key: no family, the latest timestamp, type Put.
 KEY_TAIL: Final = b"\x00" + b"\x7f" + b"\xff" * 7 + b"\x04"
+MVCC: Final = b"\x00"  # the version behind each value, a Hadoop vlong
 
 TRAILER_BYTES: Final = 4096
 BYTES_PER_CHECKSUM: Final = 16384

@@ -5,11 +5,16 @@ from __future__ import annotations
 import struct
 import zlib
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
-from typing import Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from skep_table.errors import CorruptFileError, UnsupportedError
 from skep_table.hfile import layout
@@ -19,6 +24,11 @@ from skep_table.storage import Storage
 # No writer makes blocks near this; a damaged length must not ask for more.
 _MAX_BLOCK_BYTES = 1 << 30
 _MAX_INDEX_LEVELS = 16
+
+# Blocks are read together, by one request, as far as few bytes lie between them.
+_RUN_BYTES: Final = 1 << 22
+_GAP_BYTES: Final = 1 << 17
+_ENTRIES: Final = pa.schema([pa.field("key", pa.large_binary(), False), pa.field("value", pa.large_binary(), False)])
 
 T = TypeVar("T")
 
@@ -83,7 +93,7 @@ class HFile:
         self._meta_index_at = after
         self._meta_count = self._int(trailer, TrailerField.META_INDEX_COUNT)
         self.info = self._file_info(self._int(trailer, TrailerField.FILE_INFO_OFFSET))
-        self._cached = lru_cache(maxsize=4)(self._entries)
+        self._cached = lru_cache(maxsize=2)(self._entries)
 
     @classmethod
     def open(cls, storage: Storage, path: str, size_bytes: int | None = None) -> HFile:
@@ -96,42 +106,53 @@ class HFile:
         text = self.info.get("schema")
         return None if text is None else text.decode("utf-8", "replace")
 
-    def scan(self) -> Iterator[tuple[bytes, bytes]]:
-        """All entries in key order, block by block. CorruptFileError when their number is not the file's."""
+    def scan(self) -> Iterator[pa.RecordBatch]:
+        """All entries in key order, in batches of some megabytes, with columns `key` and `value`; at least one batch,
+        which may be empty. CorruptFileError when their number is not the file's.
+        """
         seen = 0
-        last: bytes | None = None
-        for ref in self._blocks:
-            for key, value in self._entries(ref):
-                if last is not None and key < last:
-                    raise self._corrupt("keys out of order", ref.offset, key)
-                last = key
-                seen += 1
-                yield key, value
+        last = pa.array([], pa.large_binary())
+        for run in self._runs(range(len(self._blocks))):
+            entries = self._entries(run)
+            keys = pa.concat_arrays([last, entries.column("key")])
+            if pc.any(pc.less(keys[1:], keys[:-1])).as_py():
+                raise self._corrupt("keys out of order", self._blocks[run[0]].offset, None)
+            last = keys[-1:]
+            seen += entries.num_rows
+            yield entries
         if seen != self.num_entries:
             raise self._corrupt(f"{self.num_entries} entries announced", 0, seen)
+        if not self._blocks:
+            yield _one([])
 
-    def get(self, keys: Iterable[bytes]) -> dict[bytes, bytes]:
-        """The entries of the keys that are there. Reads each block that may hold one of them once."""
-        found: dict[bytes, bytes] = {}
-        wanted: dict[int, set[bytes]] = {}
-        for key in keys:
-            position = bisect_right(self._first_keys, key) - 1
-            if position >= 0:
-                wanted.setdefault(position, set()).add(key)
-        for position in sorted(wanted):
-            entries = self._cached(self._blocks[position])
-            found.update((key, value) for key, value in entries if key in wanted[position])
-        return found
+    def get(self, keys: pa.Array) -> pa.RecordBatch:
+        """The entries of the keys (binary or text) that are there, in key order, with columns `key` and `value`.
 
-    def scan_prefix(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """The entries whose keys begin with `prefix`, in key order."""
-        position = max(0, bisect_right(self._first_keys, prefix) - 1)
-        for ref in self._blocks[position:]:
-            if ref.first_key > prefix and not ref.first_key.startswith(prefix):
-                return
-            for key, value in self._cached(ref):
-                if key.startswith(prefix):
-                    yield key, value
+        Each block that may hold one of the keys is read once.
+        """
+        wanted = pc.unique(keys.cast(pa.large_binary()))
+        # Each key's block is the last one that begins at it or before it.
+        count = len(self._first_keys)
+        order = pc.sort_indices(pa.concat_arrays([pa.array(self._first_keys, pa.large_binary()), wanted])).to_numpy()
+        of_block = order < count
+        block = (np.cumsum(of_block) - 1)[~of_block]
+        wanted = wanted.take(pa.array(order[~of_block].astype(np.int64) - count))
+        found = []
+        for run in self._runs(np.unique(block[block >= 0]).tolist()):
+            first, last = np.searchsorted(block, (run[0], run[-1] + 1)).tolist()
+            entries = self._cached(tuple(run))
+            found.append(entries.filter(pc.is_in(entries.column("key"), value_set=wanted[first:last])))
+        return _one(found)
+
+    def scan_prefix(self, prefix: bytes) -> pa.RecordBatch:
+        """The entries whose keys begin with `prefix`, in key order, with columns `key` and `value`."""
+        first = max(0, bisect_right(self._first_keys, prefix) - 1)
+        last = bisect_right(self._first_keys, prefix, lo=first, key=lambda key: key[: len(prefix)])
+        found = []
+        for run in self._runs(range(first, last)):
+            entries = self._cached(tuple(run))
+            found.append(entries.filter(pc.starts_with(entries.column("key"), prefix)))
+        return _one(found)
 
     def meta_block(self, name: str) -> bytes | None:
         """The payload of a meta block (`bloomFilter` is base64 text), None when the file has none of that name."""
@@ -180,10 +201,14 @@ class HFile:
 
         return self._guard(offset, parse)
 
-    def _block(self, offset: int, *kinds: bytes, size: int | None = None) -> tuple[bytes, int]:
-        """The uncompressed payload of the block at `offset`, and where the next block begins."""
+    def _block(self, offset: int, *kinds: bytes, head: bytes | None = None) -> tuple[bytes, int]:
+        """The uncompressed payload of the block at `offset`, and where the next block begins.
+
+        `head` is what was read of the block's bytes already.
+        """
         header_bytes = layout.BLOCK_HEADER.size
-        head = self._source[offset : offset + (size or header_bytes)]
+        if head is None:
+            head = self._source[offset : offset + header_bytes]
         if len(head) < header_bytes:
             raise self._corrupt("a block header is cut", offset, len(head))
         magic, on_disk, plain, _, checksum, per_checksum, guarded = layout.BLOCK_HEADER.unpack_from(head)
@@ -232,12 +257,38 @@ class HFile:
                 raise self._corrupt("a block with a wrong checksum", offset, f"{found:08x}", f"{expected:08x}")
 
     def _index_block(self, parent: _BlockRef) -> list[_BlockRef]:
-        payload, _ = self._block(parent.offset, layout.LEAF_INDEX, layout.MIDDLE_INDEX, size=parent.size)
+        head = self._source[parent.offset : parent.offset + parent.size]
+        payload, _ = self._block(parent.offset, layout.LEAF_INDEX, layout.MIDDLE_INDEX, head=head)
         return self._guard(parent.offset, lambda: _inner_entries(payload))
 
-    def _entries(self, ref: _BlockRef) -> list[tuple[bytes, bytes]]:
-        payload, _ = self._block(ref.offset, layout.DATA_BLOCK, size=ref.size)
-        return self._guard(ref.offset, lambda: _key_values(payload))
+    def _runs(self, numbers: Iterable[int]) -> Iterator[list[int]]:
+        """The blocks of these numbers (ascending) in parts to be read together."""
+        run: list[int] = []
+        for number in numbers:
+            ref = self._blocks[number]
+            if run:
+                before, first = self._blocks[run[-1]], self._blocks[run[0]]
+                gap = ref.offset - (before.offset + before.size)
+                if not 0 <= gap <= _GAP_BYTES or ref.offset + ref.size - first.offset > _RUN_BYTES:
+                    yield run
+                    run = []
+            run.append(number)
+        if run:
+            yield run
+
+    def _entries(self, run: Sequence[int]) -> pa.RecordBatch:
+        """The entries of the blocks of a run."""
+        refs = [self._blocks[number] for number in run]
+        start = refs[0].offset
+        data = self._source[start : refs[-1].offset + refs[-1].size]
+        payloads, bounds, base = [], [], 0
+        for ref in refs:
+            head = data[ref.offset - start : ref.offset - start + ref.size]
+            payload, _ = self._block(ref.offset, layout.DATA_BLOCK, head=head)
+            bounds.append(base + self._guard(ref.offset, lambda: _entry_bounds(payload)))  # noqa: B023 - called at once
+            payloads.append(payload)
+            base += len(payload)
+        return _key_values(b"".join(payloads), np.concatenate(bounds))
 
     def _guard(self, offset: int, parse: Callable[[], T]) -> T:
         try:
@@ -310,17 +361,65 @@ def _meta_entries(data: bytes, count: int) -> list[tuple[bytes, int]]:
     return entries
 
 
-def _key_values(data: bytes) -> list[tuple[bytes, bytes]]:
-    entries: list[tuple[bytes, bytes]] = []
+def _entry_bounds(data: bytes) -> npt.NDArray[np.int64]:
+    """Of each entry of a data block: where its key begins and ends, and where its value does."""
+    raw = np.frombuffer(data, np.uint8)
+    size = layout.ENTRY_HEAD.itemsize
+    start = _linked(raw) if len(raw) > size else None
+    if start is None:
+        start = _one_by_one(data)
+    heads = _heads(raw, start)
+    bounds = np.empty((len(start), 4), np.int64)
+    bounds[:, 0] = start + size
+    bounds[:, 1] = bounds[:, 0] + heads["row_length"]
+    bounds[:, 2] = start + layout.KEY_VALUE.size + heads["key_length"]
+    bounds[:, 3] = bounds[:, 2] + heads["value_length"]
+    return bounds
+
+
+def _linked(raw: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64] | None:
+    """The beginnings of a block's entries: all places where the lengths of key and row agree, if each ends where the
+    next one begins. None if they don't: some other bytes look alike, or the entries have an unusual form.
+    """
+    start = np.flatnonzero((raw[:-10] | raw[1:-9]) == 0)
+    heads = _heads(raw, start)
+    like = heads["key_length"] == heads["row_length"].astype(np.int32) + (layout.ROW_LENGTH.size + len(layout.KEY_TAIL))
+    start, heads = start[like], heads[like]
+    mvcc = start + layout.KEY_VALUE.size + heads["key_length"] + heads["value_length"]
+    if len(start) == 0 or start[0] or mvcc[-1] != len(raw) - 1 or (mvcc[:-1] + 1 != start[1:]).any():
+        return None
+    return start if not raw[mvcc].any() and (heads["value_length"] >= 0).all() else None
+
+
+def _one_by_one(data: bytes) -> npt.NDArray[np.int64]:
+    """The beginnings of a block's entries, each found from the one before."""
+    starts: list[int] = []
     at, end = 0, len(data)
     while at < end:
+        starts.append(at)
         key_length, value_length = layout.KEY_VALUE.unpack_from(data, at)
-        start = at + layout.KEY_VALUE.size
-        (row,) = layout.ROW_LENGTH.unpack_from(data, start)
-        value_at = start + key_length
-        at = value_at + value_length
+        (row,) = layout.ROW_LENGTH.unpack_from(data, at + layout.KEY_VALUE.size)
+        at += layout.KEY_VALUE.size + key_length + value_length
         if key_length < layout.ROW_LENGTH.size + row or value_length < 0 or at >= end:
-            raise Cut(start, "an entry of impossible size")
-        entries.append((data[start + 2 : start + 2 + row], data[value_at:at]))
+            raise Cut(starts[-1], "an entry of impossible size")
         _, at = layout.read_vlong(data, at)  # the mvcc version
-    return entries
+    return np.array(starts, np.int64)
+
+
+def _heads(raw: npt.NDArray[np.uint8], start: npt.NDArray[np.int64]) -> npt.NDArray[np.void]:
+    size = layout.ENTRY_HEAD.itemsize
+    return raw[start[:, None] + np.arange(size)].view(layout.ENTRY_HEAD)[:, 0]
+
+
+def _key_values(data: bytes, bounds: npt.NDArray[np.int64]) -> pa.RecordBatch:
+    # One array of all that lies between the bounds: a key, what follows it, a value, what lies up to the next key.
+    count = len(bounds)
+    pieces = pa.Array.from_buffers(
+        pa.large_binary(), max(4 * count - 1, 0), [None, pa.py_buffer(np.ascontiguousarray(bounds)), pa.py_buffer(data)]
+    )
+    every = np.arange(count) * 4
+    return pa.RecordBatch.from_arrays([pieces.take(pa.array(every)), pieces.take(pa.array(every + 2))], schema=_ENTRIES)
+
+
+def _one(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return pa.concat_batches(batches) if batches else pa.RecordBatch.from_pylist([], schema=_ENTRIES)

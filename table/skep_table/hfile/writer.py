@@ -4,52 +4,97 @@ from __future__ import annotations
 
 import gzip
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from skep_table.hfile import layout
 from skep_table.hfile.layout import Checksum, Codec, TrailerField
 
-_BLOCK_BYTES = 64 * 1024
+_BLOCK_BYTES: Final = 64 * 1024
+_GZIP_LEVEL: Final = 3  # the highest takes several times as long and saves few of the bytes
+_MAX_KEY_BYTES: Final = 0x7FFF  # Java reads the length as a signed number
 
 
 def format_hfile(
-    entries: Iterable[tuple[bytes, bytes]],
+    keys: pa.Array,
+    values: pa.Array,
     info: Mapping[str, bytes] | None = None,
     *,
     codec: Codec = Codec.GZ,
     block_bytes: int = _BLOCK_BYTES,
 ) -> bytes:
-    """The bytes of an HFile with `entries` (key, value), which must ascend by key without duplicates (ValueError)."""
-    return _Printer(codec, block_bytes).print(entries, dict(info or {}))
+    """The bytes of an HFile with these keys and values (binary or text), one each without nulls.
+
+    ValueError unless the keys ascend by their bytes without duplicates, or for a key of more than 32,767 bytes.
+    """
+    if codec not in (Codec.GZ, Codec.NONE):
+        raise ValueError(f"codec {codec.name}: GZ or NONE")
+    if len(keys) != len(values) or keys.null_count or values.null_count:
+        raise ValueError(f"{len(keys)} keys and {len(values)} values: as many of each, and no nulls")
+    keys, values = keys.cast(pa.large_binary()), values.cast(pa.large_binary())
+    _check_order(keys)
+    return _Printer(codec).print(keys, _Entries(keys, values, block_bytes), dict(info or {}))
+
+
+def _check_order(keys: pa.Array) -> None:
+    descends = pc.greater_equal(keys[:-1], keys[1:])
+    if pc.any(descends).as_py():
+        at = descends.index(True).as_py()
+        raise ValueError(f"keys must ascend: {keys[at + 1].as_py()!r} after {keys[at].as_py()!r}")
+    longest = pc.max(pc.binary_length(keys)).as_py() or 0
+    if longest > _MAX_KEY_BYTES:
+        raise ValueError(f"a key of {longest} bytes: at most {_MAX_KEY_BYTES}")
+
+
+class _Entries:
+    """The entries, cut into blocks of at least `block_bytes`; the entries of a block are joined by one kernel."""
+
+    def __init__(self, keys: pa.Array, values: pa.Array, block_bytes: int) -> None:
+        self._keys, self._values, self._block_bytes = keys, values, block_bytes
+        sizes = pc.add(pc.binary_length(keys), pc.binary_length(values)).to_numpy(zero_copy_only=False)
+        each = layout.KEY_VALUE.size + layout.ROW_LENGTH.size + len(layout.KEY_TAIL) + len(layout.MVCC)
+        self._ends = np.cumsum(sizes + each)
+
+    def blocks(self) -> Iterator[tuple[bytes, bytes]]:
+        """First key and payload of each block."""
+        first = 0
+        while first < len(self._keys):
+            start = int(self._ends[first - 1]) if first else 0
+            last = min(int(np.searchsorted(self._ends, start + self._block_bytes)) + 1, len(self._keys))
+            yield self._keys[first].as_py(), self._payload(first, last, int(self._ends[last - 1]) - start)
+            first = last
+
+    def _payload(self, first: int, last: int, size: int) -> bytes:
+        keys, values = self._keys[first:last], self._values[first:last]
+        rows = pc.binary_length(keys).to_numpy(zero_copy_only=False)
+        heads = np.empty(len(keys), layout.ENTRY_HEAD)
+        heads["key_length"] = rows + (layout.ROW_LENGTH.size + len(layout.KEY_TAIL))
+        heads["value_length"] = pc.binary_length(values).to_numpy(zero_copy_only=False)
+        heads["row_length"] = rows
+        head = pa.FixedSizeBinaryArray.from_buffers(
+            pa.binary(heads.itemsize), len(heads), [None, pa.py_buffer(heads)]
+        ).cast(pa.large_binary())
+        tail, mvcc, nothing = (pa.scalar(b, pa.large_binary()) for b in (layout.KEY_TAIL, layout.MVCC, b""))
+        joined = pc.binary_join_element_wise(head, keys, tail, values, mvcc, nothing)
+        return joined.buffers()[2][:size].to_pybytes()
 
 
 class _Printer:
-    def __init__(self, codec: Codec, block_bytes: int) -> None:
-        if codec not in (Codec.GZ, Codec.NONE):
-            raise ValueError(f"codec {codec.name}: GZ or NONE")
-        self._codec, self._block_bytes = codec, block_bytes
+    def __init__(self, codec: Codec) -> None:
+        self._codec = codec
         self._out = bytearray()
         self._index: list[tuple[int, int, bytes]] = []
         self._plain_bytes = 0
 
-    def print(self, entries: Iterable[tuple[bytes, bytes]], info: dict[str, bytes]) -> bytes:
-        count = 0
-        last: bytes | None = None
-        block = bytearray()
-        first = b""
-        for key, value in entries:
-            if last is not None and key <= last:
-                raise ValueError(f"keys must ascend: {key!r} after {last!r}")
-            if not block:
-                first = key
-            full = _full_key(key)
-            block += layout.KEY_VALUE.pack(len(full), len(value)) + full + value + b"\x00"
-            last = key
-            count += 1
-            if len(block) >= self._block_bytes:
-                self._data_block(first, block)
-        if block:
-            self._data_block(first, block)
+    def print(self, keys: pa.Array, entries: _Entries, info: dict[str, bytes]) -> bytes:
+        for first, payload in entries.blocks():
+            offset = len(self._out)
+            previous = self._index[-1][0] if self._index else -1
+            self._index.append((offset, self._add(layout.DATA_BLOCK, payload, previous), first))
         index_at = len(self._out)
         index = b"".join(
             layout.INDEX_ENTRY.pack(offset, size) + layout.format_vlong(len(_full_key(key))) + _full_key(key)
@@ -58,19 +103,13 @@ class _Printer:
         self._add(layout.ROOT_INDEX, index)
         self._add(layout.ROOT_INDEX, b"")  # no meta blocks
         info_at = len(self._out)
-        self._add(layout.FILE_INFO, _file_info(info, last))
-        self._trailer(index_at, info_at, len(index), count)
+        self._add(layout.FILE_INFO, _file_info(info, keys[-1].as_py() if len(keys) else None))
+        self._trailer(index_at, info_at, len(index), len(keys))
         return bytes(self._out)
-
-    def _data_block(self, first: bytes, block: bytearray) -> None:
-        offset = len(self._out)
-        previous = self._index[-1][0] if self._index else -1
-        self._index.append((offset, self._add(layout.DATA_BLOCK, bytes(block), previous), first))
-        block.clear()
 
     def _add(self, magic: bytes, payload: bytes, previous: int = -1) -> int:
         """Appends a block; its size on disk."""
-        stored = gzip.compress(payload, mtime=0) if self._codec is Codec.GZ else payload
+        stored = gzip.compress(payload, _GZIP_LEVEL, mtime=0) if self._codec is Codec.GZ else payload
         guarded = layout.BLOCK_HEADER.size + len(stored)
         checksums = bytes(4 * -(-guarded // layout.BYTES_PER_CHECKSUM))
         self._out += layout.BLOCK_HEADER.pack(

@@ -148,7 +148,7 @@ class LogBlock:
             case BlockType.PARQUET_DATA:
                 yield from self._parquet_batches(columns)
             case BlockType.HFILE_DATA:
-                yield self._hfile_rows(columns)
+                yield from self._hfile_batches(columns)
             case _:
                 raise UnsupportedError(
                     f"{self._place}: a {self.type.name} block has no rows of the table",
@@ -231,18 +231,20 @@ class LogBlock:
             ) from error
         yield from table.to_batches() or [pa.RecordBatch.from_pylist([], schema=target)]
 
-    def _hfile_rows(self, columns: Collection[str] | None) -> pa.RecordBatch:
+    def _hfile_batches(self, columns: Collection[str] | None) -> Iterator[pa.RecordBatch]:
         """The rows in the order of their keys. Their own key column is blank: the HFile's key stands for it."""
         content = self.content().to_pybytes()
-        entries = list(HFile(content, self.path, self.content_offset).scan()) if content else []
-        values = [value for _, value in entries]
-        rows = decode_values(self._record(), values, columns=columns, path=self.path, offset=self.content_offset)
-        at = rows.schema.get_field_index(RECORD_KEY)
-        if at < 0:
-            return rows
-        held = rows.column(at)
-        keys = pa.array([key for key, _ in entries], pa.binary()).cast(pa.string())
-        return rows.set_column(at, rows.schema.field(at), pc.if_else(pc.equal(held, "").fill_null(True), keys, held))
+        nothing = pa.RecordBatch.from_pydict({"key": pa.array([], pa.binary()), "value": pa.array([], pa.binary())})
+        entries = HFile(content, self.path, self.content_offset).scan() if content else iter([nothing])
+        for part in entries:
+            value = part.column("value")
+            rows = decode_values(self._record(), value, columns=columns, path=self.path, offset=self.content_offset)
+            at = rows.schema.get_field_index(RECORD_KEY)
+            if at >= 0:
+                held, keys = rows.column(at), part.column("key").cast(pa.string())
+                named = pc.if_else(pc.equal(held, "").fill_null(True), keys, held)
+                rows = rows.set_column(at, rows.schema.field(at), named)
+            yield rows
 
     # -- errors --------------------------------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -17,6 +18,8 @@ from skep_table.logfile import BlockRule, BlockType, LogBlock, read_blocks, vali
 from skep_table.metadata_table.schema import metadata_record
 from skep_table.storage import Storage
 from skep_table.view import FileSlice
+
+Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,17 +42,15 @@ class GroupReader:
         """The id of the file group."""
         return self._slice.file_id
 
-    def entries(self, keys: Iterable[str] | None = None, *, column: str) -> Iterator[Entries]:
+    def entries(self, keys: pa.Array | None = None, *, column: str) -> Iterator[Entries]:
         """Oldest first; `keys` None means all. Of the records, only `column` is decoded."""
-        wanted = None if keys is None else sorted(key.encode() for key in keys)
         for source in self._opened():
-            yield source.entries(wanted, column)
+            yield from source.entries(keys, column)
 
-    def prefix_entries(self, prefixes: Iterable[str], *, column: str) -> Iterator[Entries]:
-        """As `entries`, for all keys that begin with one of the prefixes."""
-        starts = sorted(prefix.encode() for prefix in prefixes)
+    def prefix_entries(self, prefix: str, *, column: str) -> Iterator[Entries]:
+        """As `entries`, for all keys that begin with the prefix."""
         for source in self._opened():
-            yield source.prefix_entries(starts, column)
+            yield from source.prefix_entries(prefix, column)
 
     def _opened(self) -> list[_Source]:
         if self._sources is None:
@@ -92,32 +93,30 @@ class _HFileSource:
         except SchemaError as error:
             raise FormatError(f"{path}: {error.message}", path=path, expected="HoodieMetadataRecord") from error
 
-    def entries(self, wanted: list[bytes] | None, column: str) -> Entries:
-        found = self._file.scan() if wanted is None else sorted(self._file.get(wanted).items())
-        return self._decoded(list(found), column)
+    def entries(self, wanted: pa.Array | None, column: str) -> Iterator[Entries]:
+        for found in self._file.scan() if wanted is None else [self._file.get(wanted)]:
+            yield self._decoded(found, column)
 
-    def prefix_entries(self, starts: list[bytes], column: str) -> Entries:
-        found = dict(entry for start in starts for entry in self._file.scan_prefix(start))
-        return self._decoded(sorted(found.items()), column)
+    def prefix_entries(self, prefix: str, column: str) -> Iterator[Entries]:
+        yield self._decoded(self._file.scan_prefix(prefix.encode()), column)
 
-    def _decoded(self, found: list[tuple[bytes, bytes]], column: str) -> Entries:
+    def _decoded(self, found: pa.RecordBatch, column: str) -> Entries:
         try:
-            keys = pa.array([key for key, _ in found], pa.binary()).cast(pa.string())
+            keys = found.column("key").cast(pa.string())
         except pa.ArrowInvalid as error:
             raise CorruptFileError(f"{self._path}: a key that is not UTF-8", path=self._path) from error
-        records = decode_values(self._record, [value for _, value in found], columns={column}, path=self._path)
-        return Entries(keys, records)
+        return Entries(keys, decode_values(self._record, found.column("value"), columns={column}, path=self._path))
 
 
 class _DeleteSource:
     def __init__(self, deletes: pa.Table) -> None:
         self._keys = deletes.column("record_key").combine_chunks().drop_null()
 
-    def entries(self, wanted: list[bytes] | None, column: str) -> Entries:  # noqa: ARG002 - deletes have no columns
-        return Entries(self._keys, None)
+    def entries(self, wanted: pa.Array | None, column: str) -> Iterator[Entries]:  # noqa: ARG002 - has no columns
+        yield Entries(self._keys, None)
 
-    def prefix_entries(self, starts: list[bytes], column: str) -> Entries:  # noqa: ARG002
-        return Entries(self._keys, None)
+    def prefix_entries(self, prefix: str, column: str) -> Iterator[Entries]:  # noqa: ARG002
+        yield Entries(self._keys, None)
 
 
 _Source = _HFileSource | _DeleteSource
@@ -125,7 +124,7 @@ _Source = _HFileSource | _DeleteSource
 
 def latest(entries: Iterable[Entries], column: str) -> tuple[pa.Array, pa.Array]:
     """The newest record of each key as (keys, `column` of the records), deleted keys left out."""
-    return _gathered(entries, column, lambda records: [True] * len(records))
+    return _gathered(entries, column, lambda records: np.ones(len(records), np.bool_))
 
 
 def since_reset(entries: Iterable[Entries], column: str, resets: Sequence[str]) -> tuple[pa.Array, pa.Array]:
@@ -133,40 +132,42 @@ def since_reset(entries: Iterable[Entries], column: str, resets: Sequence[str]) 
     or that came after the key was deleted.
     """
 
-    def begins_again(records: pa.Array) -> list[bool]:
+    def begins_again(records: pa.Array) -> Mask:
         found = np.zeros(len(records), np.bool_)
         for name in resets:
             if records.type.get_field_index(name) >= 0:  # not all releases know all of them
                 found |= pc.struct_field(records, name).fill_null(False).to_numpy(zero_copy_only=False)
-        return found.tolist()
+        return found
 
     return _gathered(entries, column, begins_again)
 
 
 def _gathered(
-    entries: Iterable[Entries], column: str, begins_again: Callable[[pa.Array], list[bool]]
+    entries: Iterable[Entries], column: str, begins_again: Callable[[pa.Array], Mask]
 ) -> tuple[pa.Array, pa.Array]:
-    places: dict[str, list[tuple[int, int]]] = {}
+    keys: list[pa.Array] = []
     parts: list[pa.Array] = []
+    deletes: list[Mask] = []
+    resets: list[Mask] = []
     for source in entries:
+        keys.append(source.keys.cast(pa.large_string()))
+        deletes.append(np.full(len(source.keys), source.records is None))
         if source.records is None:
-            for key in source.keys.to_pylist():
-                places.pop(key, None)
-            continue
-        values = source.records.column(column)
-        number = len(parts)
-        parts.append(values)
-        for row, (key, again) in enumerate(zip(source.keys.to_pylist(), begins_again(values), strict=True)):
-            if again or key not in places:
-                places[key] = [(number, row)]
-            else:
-                places[key].append((number, row))
+            resets.append(deletes[-1])
+        else:
+            parts.append(source.records.column(column))
+            resets.append(begins_again(parts[-1]))
     if not parts:
         return pa.array([], pa.string()), pa.nulls(0)
-    firsts = np.cumsum([0, *(len(part) for part in parts)])
-    rows = pa.array([int(firsts[number]) + row for found in places.values() for number, row in found], pa.int64())
-    keys = pa.array([key for key, found in places.items() for _ in found], pa.string())
-    return keys, pa.concat_arrays(_same_type(parts)).take(rows)
+    texts = pa.concat_arrays(keys)
+    key = texts.dictionary_encode().indices.to_numpy()
+    deleted, reset = np.concatenate(deletes), np.flatnonzero(np.concatenate(resets))
+    # The row from which on a key's records count. Of several such rows the last is assigned last, and remains.
+    since = np.zeros(int(key.max(initial=-1)) + 1, np.int64)
+    since[key[reset]] = reset
+    counts = ~deleted & (np.arange(len(key)) >= since[key])
+    keys_there = texts.filter(pa.array(counts)).cast(pa.string())
+    return keys_there, pa.concat_arrays(_same_type(parts)).filter(pa.array(counts[~deleted]))
 
 
 def _same_type(parts: list[pa.Array]) -> list[pa.Array]:

@@ -192,7 +192,7 @@ class MetadataTable:
         if RECORD_INDEX not in self.indexes:
             return None
         column = "recordIndexMetadata"
-        wanted = pc.unique(keys).drop_null().cast(pa.string()).to_pylist()
+        wanted = pc.unique(keys).drop_null().cast(pa.string())
         # A partitioned index knows a key once for each partition of the data table.
         found = [file_ids(*latest(_entries_in(groups, wanted, column), column)) for groups in self._record_groups()]
         return pa.concat_tables(found)
@@ -203,7 +203,7 @@ class MetadataTable:
         groups = self._group_readers(partition)
         if keys is None:
             return [entries for group in groups for entries in group.entries(column=column)]
-        return _entries_in(groups, keys, column)
+        return _entries_in(groups, pa.array(keys, pa.string()), column)
 
     def _record_groups(self) -> Iterable[list[GroupReader]]:
         """The groups that a key may be in, one of each list: those of the whole table, or of each data partition."""
@@ -214,7 +214,7 @@ class MetadataTable:
 
     def _by_prefix(self, partition: str, prefix: str, column: str) -> list[Entries]:
         groups = self._group_readers(partition)
-        return [entries for group in groups for entries in group.prefix_entries([prefix], column=column)]
+        return [entries for group in groups for entries in group.prefix_entries(prefix, column=column)]
 
     def _group_readers(self, partition: str) -> list[GroupReader]:
         """By file id, as keys are spread over them."""
@@ -256,15 +256,13 @@ class MetadataTable:
         return counts
 
 
-def _entries_in(groups: Sequence[GroupReader], keys: Sequence[str], column: str) -> list[Entries]:
+def _entries_in(groups: Sequence[GroupReader], keys: pa.Array, column: str) -> list[Entries]:
     """What the groups hold for keys that are spread over them."""
-    if not keys:
-        return []
-    number = spelling.group_numbers(pa.array(keys, pa.string()), len(groups))
+    number = spelling.group_numbers(keys, len(groups))
     return [
         entries
         for at in np.unique(number).tolist()
-        for entries in groups[at].entries([keys[i] for i in np.flatnonzero(number == at).tolist()], column=column)
+        for entries in groups[at].entries(keys.filter(pa.array(number == at)), column=column)
     ]
 
 

@@ -188,9 +188,10 @@ def _load(table: HudiTable) -> dict[FileGroupId, _Entry]:
     index: dict[FileGroupId, _Entry] = {}
     for file in table.storage.list_prefix(_INDEX_FOLDER):
         if not file.name.startswith(".") and file.name.endswith(".hfile"):
-            for key, value in HFile.open(table.storage, file.path, file.size_bytes).scan():
-                partition, _, file_id = key.decode().rpartition(";fileid=")
-                index[FileGroupId(partition.removeprefix("part="), file_id)] = _source(value, file.path)
+            for entries in HFile.open(table.storage, file.path, file.size_bytes).scan():
+                for key, value in zip(*(column.to_pylist() for column in entries.columns), strict=True):
+                    partition, _, file_id = key.decode().rpartition(";fileid=")
+                    index[FileGroupId(partition.removeprefix("part="), file_id)] = _source(value, file.path)
     return index
 
 

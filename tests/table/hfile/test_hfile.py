@@ -3,14 +3,25 @@
 import itertools
 import random
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from skep_table.errors import CorruptFileError, FormatError, UnsupportedError
-from skep_table.hfile import HFile, StorageSource, format_hfile, layout
+from skep_table.hfile import HFile, StorageSource, format_hfile, layout, reader
 from skep_table.hfile.layout import Codec
 from skep_table.storage import LocalStorage
+
+
+def written(entries, info=None, **options):
+    keys, values = ([pair[at] for pair in entries] for at in (0, 1))
+    return format_hfile(pa.array(keys, pa.binary()), pa.array(values, pa.binary()), info, **options)
+
+
+def pairs(*batches):
+    return [pair for batch in batches for pair in zip(*(column.to_pylist() for column in batch.columns), strict=True)]
+
 
 entries_of = st.dictionaries(st.binary(max_size=200), st.binary(max_size=300), max_size=60).map(
     lambda pairs: sorted(pairs.items())
@@ -19,18 +30,18 @@ entries_of = st.dictionaries(st.binary(max_size=200), st.binary(max_size=300), m
 
 @given(entries_of, st.sampled_from([Codec.GZ, Codec.NONE]), st.integers(1, 2000))
 def test_entries_come_back_as_they_were(entries, codec, block_bytes):
-    file = HFile(format_hfile(entries, {"schema": b"{}"}, codec=codec, block_bytes=block_bytes), "f.hfile")
-    assert list(file.scan()) == entries
+    file = HFile(written(entries, {"schema": b"{}"}, codec=codec, block_bytes=block_bytes), "f.hfile")
+    assert pairs(*file.scan()) == entries
     assert file.num_entries == len(entries)
     assert file.schema_text == "{}"
-    assert file.get([key for key, _ in entries]) == dict(entries)
-    assert file.get([b"\xff" * 201]) == {}
+    assert pairs(file.get(pa.array([key for key, _ in reversed(entries)], pa.binary()))) == entries
+    assert pairs(file.get(pa.array([b"\xff" * 201, b"\xff" * 201]))) == []
 
 
 @given(entries_of, st.binary(max_size=2))
 def test_a_prefix_finds_its_keys_only(entries, prefix):
-    file = HFile(format_hfile(entries, block_bytes=50), "f.hfile")
-    assert list(file.scan_prefix(prefix)) == [(key, value) for key, value in entries if key.startswith(prefix)]
+    file = HFile(written(entries, block_bytes=50), "f.hfile")
+    assert pairs(file.scan_prefix(prefix)) == [(key, value) for key, value in entries if key.startswith(prefix)]
 
 
 @given(st.integers(0, 2**63 - 1))
@@ -51,7 +62,37 @@ def test_index_keys_are_read_in_either_spelling_of_their_length(length, tail):
 
 def test_keys_must_ascend():
     with pytest.raises(ValueError, match="ascend"):
-        format_hfile([(b"b", b""), (b"a", b"")])
+        written([(b"b", b""), (b"a", b"")])
+    with pytest.raises(ValueError, match="ascend"):
+        written([("\U00010000".encode(), b""), ("\uffff".encode(), b"")])
+    with pytest.raises(ValueError, match="ascend"):
+        written([(b"a", b""), (b"b", b""), (b"b", b"")])
+
+
+def test_keys_longer_than_java_reads_are_refused():
+    assert pairs(*HFile(written([(b"k" * 32_767, b"v")]), "f.hfile").scan()) == [(b"k" * 32_767, b"v")]
+    with pytest.raises(ValueError, match="32768"):
+        written([(b"k" * 32_768, b"v")])
+
+
+def test_keys_and_values_come_in_pairs():
+    for keys, values in ((["a"], []), ([None], ["x"]), (["a"], [None])):
+        with pytest.raises(ValueError, match="nulls"):
+            format_hfile(pa.array(keys, pa.string()), pa.array(values, pa.string()))
+
+
+@pytest.mark.parametrize("mvcc", [b"\x00", b"\x07", b"\x8f\x99"])
+def test_entries_are_found_whatever_lies_between_them(mvcc):
+    """Values with the form of entries, and versions behind the values, which HBase itself may write."""
+    inner = written([(b"a", b"1"), (b"b", b"2")], codec=Codec.NONE)
+    entries = [(b"x", b""), (b"y", inner), (b"z", b"\x00" * 50)]
+    block = b"".join(
+        layout.KEY_VALUE.pack(12 + len(key), len(value)) + layout.ROW_LENGTH.pack(len(key)) + key + layout.KEY_TAIL
+        + value + mvcc
+        for key, value in entries
+    )  # fmt: skip
+    bounds = reader._entry_bounds(block)
+    assert [(block[a:b], block[c:d]) for a, b, c, d in bounds.tolist()] == entries
 
 
 @pytest.fixture(scope="module")
@@ -65,10 +106,11 @@ def test_files_that_hudi_wrote_are_read_whole(real_files):
     for path in real_files:
         storage = LocalStorage(str(path.parent))
         file = HFile(StorageSource(storage, path.name), path.name)
-        entries = list(file.scan())
+        entries = pairs(*file.scan())
         assert len(entries) == file.num_entries
         assert [key for key, _ in entries] == sorted(key for key, _ in entries)
-        assert all(file.get([key]) == {key: value} for key, value in entries)
+        assert all(pairs(file.get(pa.array([key]))) == [(key, value)] for key, value in entries[:50])
+        assert pairs(file.get(pa.array([key for key, _ in entries[::2]], pa.binary()))) == entries[::2]
 
 
 def test_a_cut_file_is_an_error(real_files):
@@ -85,7 +127,7 @@ def test_flipped_bits_are_noticed_or_do_not_matter(real_files):
     guarded = [path for path in real_files if not (".bootstrap" in str(path) and "1.1.1" in str(path))]
     for path in guarded[:8]:
         data = path.read_bytes()
-        right = list(HFile(data, path.name).scan())
+        right = pairs(*HFile(data, path.name).scan())
         for position in itertools.chain(range(40), (chance.randrange(len(data)) for _ in range(150))):
             assert entries_or_error(flipped(data, position, chance.randrange(8)), path.name) in (right, None)
 
@@ -97,6 +139,6 @@ def flipped(data: bytes, position: int, bit: int) -> bytes:
 def entries_or_error(data: bytes, name: str):
     """None for an error that names the file; any other error fails the test."""
     try:
-        return list(HFile(data, name).scan())
+        return pairs(*HFile(data, name).scan())
     except (CorruptFileError, UnsupportedError) as error:
         return None if name in error.message else error

@@ -298,7 +298,7 @@ class TestHFileBlocks:
         blank = pa.table({"_hoodie_record_key": [""] * len(listed), "n": [n for _, n in listed]})
         data, offsets = encode_records(self.SCHEMA, blank)
         values = [data.to_pybytes()[start:end] for start, end in pairwise(offsets.tolist())]
-        content = format_hfile(zip((key.encode() for key, _ in listed), values, strict=True))
+        content = format_hfile(pa.array([key for key, _ in listed], pa.string()), pa.array(values, pa.binary()))
         headers = {HeaderKey.INSTANT_TIME: "1", HeaderKey.SCHEMA: avro_text(self.SCHEMA)}
         (found,) = parsed(format_block(BlockType.HFILE_DATA, headers, content if rows else b""))
         return found

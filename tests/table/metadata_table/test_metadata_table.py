@@ -18,7 +18,7 @@ from skep_table.errors import CorruptFileError, FormatError, SkepError
 from skep_table.hfile import format_hfile
 from skep_table.logfile import read_blocks
 from skep_table.metadata_table import FOLDER, MetadataTable, java_hashes
-from skep_table.metadata_table.entries import Entries, latest
+from skep_table.metadata_table.entries import Entries, latest, since_reset
 from skep_table.metadata_table.files import COLUMN, merged_files
 from skep_table.metadata_table.keys import column_key, file_key, group_numbers, partition_key, path_key
 from skep_table.metadata_table.values import statistics, unwrap
@@ -91,6 +91,21 @@ def as_entries(source: Any) -> Entries:
     return Entries(pa.array(list(source), pa.string()), pa.RecordBatch.from_arrays([pa.array(maps, MAPS)], [COLUMN]))
 
 
+RESETTABLE = pa.struct([("n", pa.int64()), ("again", pa.bool_())])
+KEYS = st.sampled_from(["a", "b", "c", "ü"])
+HISTORIES = st.lists(
+    st.one_of(
+        st.dictionaries(KEYS, st.tuples(st.integers(0, 99), st.none() | st.booleans()), max_size=4),
+        st.sets(KEYS, min_size=1),
+    ),
+    max_size=6,
+)
+
+
+def numbers(records: pa.Array) -> list[int]:
+    return [] if pa.types.is_null(records.type) else pc.struct_field(records, "n").to_pylist()
+
+
 class TestMerging:
     @given(SOURCES)
     def test_files_are_added_taken_away_and_grow(self, sources: list[Any]) -> None:
@@ -118,6 +133,30 @@ class TestMerging:
         removed = Entries(pa.array(["a", "x"]), None)
         keys, found = latest([records(a=1, b=2), removed, records(b=3, c=4)], "v")
         assert dict(zip(keys.to_pylist(), found.to_pylist(), strict=True)) == {"b": 3, "c": 4}
+
+    @given(HISTORIES)
+    def test_records_count_from_a_reset_or_delete_on(self, history: list[Any]) -> None:
+        newest: dict[str, int] = {}
+        since: dict[str, list[int]] = {}
+        sources = []
+        for source in history:
+            if isinstance(source, set):
+                sources.append(Entries(pa.array(sorted(source), pa.string()), None))
+                for key in source:
+                    newest.pop(key, None)
+                    since.pop(key, None)
+                continue
+            records = [{"n": number, "again": again} for number, again in source.values()]
+            batch = pa.RecordBatch.from_arrays([pa.array(records, RESETTABLE)], ["v"])
+            sources.append(Entries(pa.array(list(source), pa.string()), batch))
+            for key, (number, again) in source.items():
+                newest[key] = number
+                since[key] = [number] if again else [*since.get(key, []), number]
+        keys, found = latest(sources, "v")
+        assert dict(zip(keys.to_pylist(), numbers(found), strict=True)) == newest
+        keys, found = since_reset(sources, "v", ("again", "unknown"))
+        rows = list(zip(keys.to_pylist(), numbers(found), strict=True))
+        assert {key: [n for k, n in rows if k == key] for key, _ in rows} == since
 
     def test_records_of_two_releases_have_the_members_of_both(self) -> None:
         old = pa.RecordBatch.from_arrays([pa.array([{"x": 1}])], ["v"])
@@ -390,7 +429,9 @@ class TestDamage:
         (base,) = (copy / FOLDER / "files").glob("*.hfile")
         (log,) = list((copy / FOLDER / "files").glob(".*.log.2_*"))
         (block,) = list(read_blocks(pa.OSFile(str(log)), log.name))
-        base.write_bytes(format_hfile([(b"\xff\xfe", b"\x00")], {"schema": block.schema_text.encode()}))
+        base.write_bytes(
+            format_hfile(pa.array([b"\xff\xfe"]), pa.array([b"\x00"]), {"schema": block.schema_text.encode()})
+        )
         metadata = MetadataTable.open(HudiTable.open(copy))
         assert metadata is not None
         for number in range(16):
