@@ -35,13 +35,17 @@ def statistics(entries: Iterable[Entries], kind: pa.DataType) -> pa.Table:
     alive = pc.invert(pc.struct_field(found, "isDeleted").fill_null(True))
     keys, found = keys.filter(alive), found.filter(alive)
     member = {field.name: pc.struct_field(found, field.name) for field in found.type}
+    lowest, highest = unwrap(member["minValue"], kind), unwrap(member["maxValue"], kind)
+    values, nulls = member["valueCount"], member["nullCount"]
+    # Hudi counts all values as null, too, where a footer has no bounds: those of a long text, or of NaN.
+    uncertain = pc.and_(pc.and_(pc.is_null(lowest), pc.equal(nulls, values)), pc.greater(nulls, 0)).fill_null(False)
     rows = pa.table(
         {
             "file_name": member["fileName"],
-            "min_value": unwrap(member["minValue"], kind),
-            "max_value": unwrap(member["maxValue"], kind),
-            "value_count": member["valueCount"],
-            "null_count": member["nullCount"],
+            "min_value": lowest,
+            "max_value": highest,
+            "value_count": values,
+            "null_count": pc.if_else(uncertain, pa.scalar(None, pa.int64()), nulls),
         }
     )
     if pc.count_distinct(keys).as_py() == len(keys):
@@ -64,6 +68,8 @@ def unwrap(wrapped: pa.StructArray, kind: pa.DataType) -> pa.Array:
             continue
         values = _as(pc.struct_field(member, "value"), kind)
         if values is not None:
+            if pa.types.is_floating(kind):  # NaN is no bound: some engines order it behind all numbers
+                values = pc.if_else(pc.is_nan(values), pa.scalar(None, kind), values)
             result = pc.coalesce(result, values)
     return result
 
