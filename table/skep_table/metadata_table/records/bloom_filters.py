@@ -1,0 +1,35 @@
+"""Records of the partition `bloom_filters`: the filters of base files' footers (format guide 7.4 and 16.6)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import pyarrow as pa
+
+from skep_table.bloom import BloomFilter, BloomKind
+from skep_table.instant_time import InstantTime
+from skep_table.metadata_table.keys import file_key, path_key
+from skep_table.metadata_table.records.build import record_type, update
+from skep_table.metadata_table.records.update import PartitionUpdate
+
+BLOOM_FILTERS: Final = "bloom_filters"
+MEMBER: Final = "BloomFilterMetadata"
+_KIND: Final = 4
+
+File = tuple[str, str]  # partition path, file name
+
+
+def bloom_filters_update(
+    written: Mapping[File, BloomFilter], deleted: Sequence[File], instant: InstantTime, release: str
+) -> PartitionUpdate:
+    """The filters of base files that were written, and marks for those that were deleted."""
+    kind = record_type("HoodieMetadataBloomFilter", release)
+    filters = [(bloom.type_code or BloomKind.SIMPLE.value, bloom.to_text().encode()) for bloom in written.values()]
+    records = [
+        *({"type": code, "bloomFilter": text, "isDeleted": False} for code, text in filters),
+        *({"type": "", "bloomFilter": b"", "isDeleted": True} for _ in deleted),
+    ]
+    keys = pa.array([path_key(path) + file_key(name) for path, name in (*written, *deleted)], pa.string())
+    timed = pa.array([{**record, "timestamp": str(instant)} for record in records], kind)
+    return update(BLOOM_FILTERS, MEMBER, _KIND, keys, timed)

@@ -1,0 +1,38 @@
+"""What all modules of this package share: updates with ascending keys, records in the types of one Hudi release."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from skep_table.avro import parse_record
+from skep_table.avro.types import arrow_of
+from skep_table.avro_schemas import schema_of
+from skep_table.metadata_table.records.update import PartitionUpdate
+
+
+@lru_cache(maxsize=16)
+def record_type(name: str, release: str) -> pa.StructType:
+    """The Arrow type of one of Hudi's records as a release has it."""
+    return arrow_of(parse_record(schema_of(name, release)))
+
+
+def update(
+    partition: str, member: str, kind: int, keys: pa.Array, records: pa.Array, deletes: pa.Array | None = None
+) -> PartitionUpdate:
+    """Puts with `records` as the given member of HoodieMetadataRecord, whose `type` is `kind`. Of a key that is put and
+    deleted only the put remains. ValueError for two puts of one key.
+    """
+    order = pc.sort_indices(keys)  # by their bytes, as in an HFile
+    keys = keys.take(order)
+    twice = pc.equal(keys[1:], keys[:-1])
+    if pc.any(twice).as_py():
+        raise ValueError(f"two records of key {keys[twice.index(True).as_py()].as_py()!r} in {partition}")
+    kinds = pa.array(np.full(len(keys), kind, np.int32))
+    record = pa.StructArray.from_arrays([kinds, records.take(order)], ["type", member])
+    removed = pa.array([], pa.string()) if deletes is None else pc.unique(deletes)
+    removed = removed.filter(pc.invert(pc.is_in(removed, value_set=keys)))
+    return PartitionUpdate(partition, pa.table({"key": keys, "record": record}), removed.take(pc.sort_indices(removed)))

@@ -1,0 +1,206 @@
+"""Records of column and partition statistics (format guide 7.4, 16.6 and 16.7).
+
+Two versions of them differ in how values are wrapped: from Hudi 1.1 on by their primitive types, with the column's type
+beside them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from decimal import Context
+from typing import Any, Final
+
+import pyarrow as pa
+
+from skep_table.metadata_table.keys import column_key, file_key, path_key
+from skep_table.metadata_table.records.build import record_type, update
+from skep_table.metadata_table.records.summaries import Columns, ColumnSummary
+from skep_table.metadata_table.records.update import PartitionUpdate
+from skep_table.schema.types import (
+    META_FIELDS,
+    BinaryType,
+    BooleanType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FixedType,
+    FloatType,
+    IntType,
+    LongType,
+    Schema,
+    StringType,
+    TimestampType,
+    TimeType,
+    UuidType,
+)
+
+COLUMN_STATS: Final = "column_stats"
+PARTITION_STATS: Final = "partition_stats"
+MEMBER: Final = "ColumnStatsMetadata"
+_KIND: Final = 3
+_KIND_OF_PARTITIONS: Final = 6
+_WRAPPED_DECIMAL: Final = (30, 15)  # precision and scale of all decimals in the older version
+_EXACT: Final = Context(prec=80)
+_UNKNOWN: Final = -1
+_VALUE_TYPE: Final = "valueType"
+
+File = tuple[str, str]  # partition path, file name
+
+
+def indexable(schema: Schema, names: Collection[str] | None, release: str, *, at_most: int | None = None) -> Columns:
+    """Which columns have statistics: those of `names` that can have, or without names all such columns, the meta
+    columns and the first `at_most` others.
+    """
+    typed = _is_typed(release)
+    if names is not None:
+        found = {name: schema[name].type for name in names if name in schema}
+        return {name: kind for name, kind in found.items() if _wrapper(kind, typed=typed) is not None}
+    able = {field.name: field.type for field in schema.fields if _wrapper(field.type, typed=typed) is not None}
+    others = [name for name in able if name not in META_FIELDS][:at_most]
+    return {name: kind for name, kind in able.items() if name in META_FIELDS or name in others}
+
+
+def column_stats_update(
+    written: Mapping[File, Sequence[ColumnSummary]], deleted: Sequence[File], columns: Collection[str], release: str
+) -> PartitionUpdate:
+    """The summaries of files that were written; of files that were deleted those of `columns` end."""
+    puts = {
+        column_key(each.column) + path_key(path) + file_key(name): _record(name, each, release)
+        for (path, name), summaries in written.items()
+        for each in summaries
+    }
+    ends = {
+        column_key(column) + path_key(path) + file_key(name): _end(name, column)
+        for path, name in deleted
+        for column in columns
+    }
+    return _update(COLUMN_STATS, _KIND, puts, ends, release)
+
+
+def partition_stats_update(
+    written: Mapping[str, Iterable[ColumnSummary]],
+    deleted: Sequence[str],
+    columns: Collection[str],
+    release: str,
+    *,
+    tight: bool = True,
+) -> PartitionUpdate:
+    """The merged summaries of partitions; of partitions that were deleted those of `columns` end.
+
+    `tight`: they are those of all files of the partition, and replace what is there; else they widen it.
+    """
+    puts = {
+        column_key(each.column) + path_key(path): {**_record(path, each, release), "isTightBound": tight}
+        for path, summaries in written.items()
+        for each in summaries
+    }
+    ends = {column_key(column) + path_key(path): _end(path, column) for path in deleted for column in columns}
+    return _update(PARTITION_STATS, _KIND_OF_PARTITIONS, puts, ends, release)
+
+
+def _update(
+    partition: str, kind: int, puts: dict[str, dict[str, Any]], ends: dict[str, dict[str, Any]], release: str
+) -> PartitionUpdate:
+    """Ends are records with a mark in the older version, and deleted keys in the newer one."""
+    deletes = list(ends) if _is_typed(release) else []
+    records = puts if deletes else {**ends, **puts}
+    values = pa.array(list(records.values()), record_type("HoodieMetadataColumnStats", release))
+    return update(partition, MEMBER, kind, pa.array(list(records), pa.string()), values, pa.array(deletes, pa.string()))
+
+
+def _record(name: str, summary: ColumnSummary, release: str) -> dict[str, Any]:
+    typed = _is_typed(release)
+    return {
+        "fileName": name,
+        "columnName": summary.column,
+        "minValue": _wrapped(summary.kind, summary.low, typed=typed),
+        "maxValue": _wrapped(summary.kind, summary.high, typed=typed),
+        "valueCount": summary.values,
+        "nullCount": summary.nulls,
+        "totalSize": summary.stored_bytes,
+        "totalUncompressedSize": summary.plain_bytes,
+        "isDeleted": False,
+        "isTightBound": False,
+        _VALUE_TYPE: _type_stated(summary.kind),
+    }
+
+
+def _end(name: str, column: str) -> dict[str, Any]:
+    counts = ("valueCount", "nullCount", "totalSize", "totalUncompressedSize")
+    return {
+        "fileName": name,
+        "columnName": column,
+        **dict.fromkeys(counts, _UNKNOWN),
+        "isDeleted": True,
+        "isTightBound": False,
+    }
+
+
+def _is_typed(release: str) -> bool:
+    return record_type("HoodieMetadataColumnStats", release).get_field_index(_VALUE_TYPE) >= 0
+
+
+def _wrapped(kind: DataType | None, value: Any, *, typed: bool) -> dict[str, Any] | None:
+    wrapper = None if kind is None or value is None else _wrapper(kind, typed=typed)
+    if wrapper is None:
+        return None
+    if typed and isinstance(kind, DecimalType):
+        unscaled = int(_EXACT.scaleb(value, kind.scale))
+        size = (unscaled if unscaled >= 0 else ~unscaled).bit_length() // 8 + 1
+        value = unscaled.to_bytes(size, "big", signed=True)
+    return {wrapper: {"value": value}}
+
+
+def _wrapper(kind: DataType, *, typed: bool) -> str | None:
+    """The record that holds a value of this type; None for types without statistics."""
+    match kind:
+        case BooleanType():
+            return "BooleanWrapper"
+        case IntType() | TimeType(unit="ms"):
+            return "IntWrapper"
+        case LongType() | TimeType() | TimestampType():
+            return "LongWrapper"
+        case FloatType():
+            return "FloatWrapper"
+        case DoubleType():
+            return "DoubleWrapper"
+        case StringType() | UuidType():
+            return "StringWrapper"
+        case DateType():
+            return "IntWrapper" if typed else "DateWrapper"
+        case BinaryType() | FixedType():
+            return "BytesWrapper"
+        case DecimalType():
+            if typed:
+                return "BytesWrapper"
+            digits, scale = _WRAPPED_DECIMAL
+            return "DecimalWrapper" if kind.scale <= scale and kind.precision - kind.scale <= digits - scale else None
+    return None
+
+
+def _type_stated(kind: DataType | None) -> dict[str, Any]:
+    match kind:
+        case None:
+            return {"typeOrdinal": 1}
+        case DecimalType():
+            return {"typeOrdinal": 10, "additionalInfo": f"{kind.precision},{kind.scale}"}
+        case TimeType():
+            return {"typeOrdinal": 13 if kind.unit == "ms" else 14}
+        case TimestampType():
+            return {"typeOrdinal": (15 if kind.utc else 18) + (kind.unit == "us")}
+    return {"typeOrdinal": _ORDINALS[type(kind)]}
+
+
+_ORDINALS: Final[Mapping[type, int]] = {
+    BooleanType: 2,
+    IntType: 3,
+    LongType: 4,
+    FloatType: 5,
+    DoubleType: 6,
+    StringType: 7,
+    BinaryType: 8,
+    FixedType: 9,
+    UuidType: 11,
+    DateType: 12,
+}
