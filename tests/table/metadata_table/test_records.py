@@ -25,6 +25,7 @@ from skep_table.metadata_table.entries import Entries, latest
 from skep_table.metadata_table.records.bloom_filters import bloom_filters_update
 from skep_table.metadata_table.records.column_stats import column_stats_update, indexable, partition_stats_update
 from skep_table.metadata_table.records.record_index import record_index_update
+from skep_table.metadata_table.records.secondary_index import secondary_index_update, secondary_keys, sharded_parts
 from skep_table.metadata_table.records.summaries import (
     ColumnSummary,
     merged,
@@ -221,6 +222,36 @@ class TestRecordIndex:
         none = pa.array([], pa.string())
         update = record_index_update(none, none, none, 5, "0.15.0", deletes=pa.array(["a"]))
         assert (len(update.puts), update.deletes.to_pylist()) == (0, ["a"])
+
+
+SPECIAL = st.text(st.sampled_from("a$\\\0ü\n\U00010000"), max_size=6)
+
+
+class TestSecondaryIndex:
+    @pytest.mark.parametrize(
+        ("value", "key", "expected"),
+        [
+            ("user_id", "record_123", "user_id$record_123"), (None, "record_123", "\0$record_123"), ("", "", "$"),
+            ("a$b", "c\\d", "a\\$b$c\\\\d"), ("\0", "k", "\\\0$k"),
+        ],
+    )  # fmt: skip
+    def test_keys_are_those_of_hudi(self, value: str | None, key: str, expected: str) -> None:
+        assert secondary_keys(pa.array([value], pa.string()), pa.array([key])).to_pylist() == [expected]
+
+    @given(st.lists(st.tuples(st.none() | SPECIAL, SPECIAL), min_size=1))
+    def test_the_group_is_chosen_by_the_value_alone(self, pairs: list[tuple[str | None, str]]) -> None:
+        values, keys = (pa.array(column, pa.string()) for column in zip(*pairs, strict=True))
+        blank = pa.array([""] * len(pairs))
+        assert sharded_parts(secondary_keys(values, keys)).equals(secondary_keys(values, blank))
+
+    @pytest.mark.parametrize("release", ["1.0.2", "1.1.1"])
+    def test_a_changed_value_moves_its_record_key(self, release: str) -> None:
+        old, new = pa.array(["a", "b", None]), pa.array(["a", "c", "d"])
+        keys = pa.array(["1", "2", "3"])
+        update = secondary_index_update("secondary_index_x", (new, keys), (old, keys), release)
+        assert update.puts["key"].to_pylist() == ["a$1", "c$2", "d$3"]
+        assert update.deletes.to_pylist() == ["\0$3", "b$2"]
+        assert update.puts["record"].to_pylist() == [{"type": 7, "SecondaryIndexMetadata": {"isDeleted": False}}] * 3
 
 
 class TestEnds:

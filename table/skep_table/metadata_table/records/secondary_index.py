@@ -1,0 +1,40 @@
+"""Records of a secondary index: the record keys that a value has (format guide 16.8). All of it is in the key."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from skep_table.metadata_table.records.build import record_type, update
+from skep_table.metadata_table.records.update import PartitionUpdate
+
+MEMBER: Final = "SecondaryIndexMetadata"
+_KIND: Final = 7
+_SEPARATOR: Final = "$"
+_NULL: Final = "\0"
+_SPECIAL: Final = r"([\\$\x00])"
+
+
+def secondary_index_update(
+    partition: str, added: tuple[pa.Array, pa.Array], removed: tuple[pa.Array, pa.Array], release: str
+) -> PartitionUpdate:
+    """`added` and `removed`: values of the column as text, which may be null, and the record keys that have them."""
+    keys = secondary_keys(*added)
+    kind = record_type("HoodieSecondaryIndexInfo", release)
+    records = pa.StructArray.from_arrays([pa.array(np.zeros(len(keys), np.bool_))], fields=list(kind))
+    return update(partition, MEMBER, _KIND, keys, records, secondary_keys(*removed))
+
+
+def secondary_keys(values: pa.Array, record_keys: pa.Array) -> pa.Array:
+    """A key for each value and record key, as Hudi 1.1 has them: 1.0 has no form for null."""
+    escaped = (pc.replace_substring_regex(texts, _SPECIAL, r"\\\1") for texts in (values, record_keys))
+    value, key = escaped
+    return pc.binary_join_element_wise(value.fill_null(_NULL), key, _SEPARATOR)
+
+
+def sharded_parts(keys: pa.Array) -> pa.Array:
+    """What the file group of a key is chosen by, from Hudi 1.1 on: the value with the separator behind it."""
+    return pc.replace_substring_regex(keys, r"(?s)^((?:[^\\$]|\\.)*\$).*$", r"\1")
