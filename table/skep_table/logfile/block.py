@@ -241,7 +241,11 @@ class LogBlock:
             rows = decode_values(self._record(), value, columns=columns, path=self.path, offset=self.content_offset)
             at = rows.schema.get_field_index(RECORD_KEY)
             if at >= 0:
-                held, keys = rows.column(at), part.column("key").cast(pa.string())
+                held = rows.column(at)
+                try:
+                    keys = part.column("key").cast(pa.string())
+                except pa.ArrowInvalid as error:
+                    raise self._corrupt("a key that is not UTF-8", str(error), "text") from error
                 named = pc.if_else(pc.equal(held, "").fill_null(True), keys, held)
                 rows = rows.set_column(at, rows.schema.field(at), named)
             yield rows

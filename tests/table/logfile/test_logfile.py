@@ -309,6 +309,14 @@ class TestHFileBlocks:
         assert found.records(["_hoodie_record_key"]).to_pydict() == {"_hoodie_record_key": ["a", "b"]}
         assert found.records(["n"]).to_pydict() == {"n": [2, 1]}
 
+    def test_a_key_that_is_no_text_is_corrupt(self) -> None:
+        data, _ = encode_records(self.SCHEMA, pa.table({"_hoodie_record_key": [""], "n": [1]}))
+        content = format_hfile(pa.array([b"\xff"]), pa.array([data.to_pybytes()]))
+        headers = {HeaderKey.INSTANT_TIME: "1", HeaderKey.SCHEMA: avro_text(self.SCHEMA)}
+        (found,) = parsed(format_block(BlockType.HFILE_DATA, headers, content))
+        with pytest.raises(CorruptFileError, match="UTF-8"):
+            found.records()
+
     def test_a_block_without_content_has_no_rows(self) -> None:
         assert self.block().records().num_rows == 0
 
