@@ -86,7 +86,7 @@ REQUEST: Final = _step(
 )
 CLAIM: Final = _step(
     *("claim", (_S.NEW,), _S.INFLIGHT, "service"),
-    "heartbeat, inflight file, open sign with the executor's claim",
+    "heartbeat, open sign with the executor's claim, inflight file",
     locked=True,
 )
 TAKE_OVER: Final = _step(

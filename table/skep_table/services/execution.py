@@ -22,7 +22,7 @@ from skep_table.commit.pending import PendingCommit
 from skep_table.commit.rollback import roll_back
 from skep_table.commit.states import CLAIM, DISCARD, GIVE_BACK, TAKE_OVER, YIELD, CommitKind, CommitState
 from skep_table.commit.writable import check_version, drop_metadata_table
-from skep_table.errors import CommitConflictError, SkepError, storage_failure
+from skep_table.errors import AlreadyExistsError, CommitConflictError, SkepError, storage_failure
 from skep_table.services.rewriting import Rewritten
 from skep_table.table import HudiTable
 from skep_table.timeline.instant import Instant, State
@@ -98,8 +98,13 @@ class Execution(PendingCommit):
     @transition(CLAIM)
     def _claim(self) -> None:
         self._announce()
+        try:
+            self._open()
+        except AlreadyExistsError:  # of an executor that died before its inflight file
+            DataFiles().abort(self.table, self.instant)
+            self._open()
+        # An inflight file without a claim looks like one of Hudi's.
         self.instant = transition_to_inflight(self.table, self.instant)
-        self._open()
 
     @transition(TAKE_OVER)
     def _take_over(self) -> None:
