@@ -77,6 +77,7 @@ def _change(began: HudiTable, to: int) -> HudiTable | None:
         check_pending(table)
         if next(slices_with_logs(table), None) is not None:
             return None
+        check_old_logs(table, route.target)
         if route.moves:
             with table.context.events.step("version.copy"):
                 _copy(table, route)

@@ -92,24 +92,27 @@ def slices_with_logs(table: HudiTable) -> Iterator[FileSlice]:
 
 
 def check_old_logs(table: HudiTable, target: TableFormat) -> None:
-    """UnsupportedError where older slices have log files that only completion times assign, and storage keeps none.
+    """UnsupportedError where older slices have log files that only completion times assign, and these get lost: storage
+    keeps no times of files, or a log file began before the slice that it lies over.
 
-    Hudi 1.x takes the modification time of the completed file for the completion time in timeline layout 1.
+    Hudi 1.x takes the modification time of the completed file for the completion time in timeline layout 1; without
+    completion times a log file lies over the last base file before its requested time (`view/slicing.py`).
     """
-    assigned = format_of(table.config).logs.of_delta_commit and not target.logs.of_delta_commit
-    if not table.config.is_mor or not assigned or isinstance(table.storage, TimedStorage):
+    if not table.config.is_mor or not format_of(table.config).logs.of_delta_commit or target.logs.of_delta_commit:
         return
+    keeps_times = isinstance(table.storage, TimedStorage)
+    why = "it began before that slice" if keeps_times else f"storage {table.storage.root} keeps no times of files"
     view = table.view(metadata=False)
     for partition in view.partitions():
         for slice_ in view.all_slices(partition):
-            if slice_.log_files:
-                raise UnsupportedError(
-                    f"table {table.config.name}: older file slices have log files, such as {slice_.log_files[0].path},"
-                    f" and storage {table.storage.root} can't keep the completion times by which Hudi 1.x would assign"
-                    " them to slices",
-                    hint="delete older slices first: skep clean TABLE --option"
-                    " hoodie.cleaner.policy=KEEP_LATEST_FILE_VERSIONS"
-                    " --option hoodie.cleaner.fileversions.retained=1",
-                    table=table.config.name,
-                    path=slice_.log_files[0].path,
-                )
+            for log in slice_.log_files:
+                if not keeps_times or log.name.instant_time.is_before(slice_.base_instant):
+                    raise UnsupportedError(
+                        f"table {table.config.name}: a file slice has log file {log.path}, which only completion times"
+                        f" assign to it, and version {target.version} would lose them: {why}",
+                        hint="compact, then delete older slices: skep compact TABLE; skep clean TABLE --option"
+                        " hoodie.cleaner.policy=KEEP_LATEST_FILE_VERSIONS"
+                        " --option hoodie.cleaner.fileversions.retained=1",
+                        table=table.config.name,
+                        path=log.path,
+                    )

@@ -85,15 +85,21 @@ def _committed_bases(
 
 def _logs_by_base_instant(
     logs: Iterable[LogFile],
-    _bases: Mapping[InstantTime, BaseFile],
+    bases: Mapping[InstantTime, BaseFile],
     compaction: InstantTime | None,
     states: InstantStates,
 ) -> dict[InstantTime, list[LogFile]]:
+    """A log file belongs to the slice that its name states. One between the times of base files is named by its delta
+    commit: the table had a newer version, and the file lies over the base file before it."""
+    starts = sorted(bases)
     assigned: dict[InstantTime, list[LogFile]] = defaultdict(list)
     for log in logs:
         instant = log.name.instant_time
-        if instant == compaction or states.is_committed(instant):
+        if instant == compaction:
             assigned[instant].append(log)
+        elif states.is_committed(instant):
+            place = bisect.bisect_right(starts, instant)
+            assigned[starts[place - 1] if place else instant].append(log)
     return assigned
 
 

@@ -13,8 +13,9 @@ from layout_1_names import name_as_in_layout_1
 from skep_table.errors import CommitConflictError, SkepError, TableVersionError, UnsupportedError
 from skep_table.instant_time import CompletionTime, InstantTime
 from skep_table.services.archive import archive
-from skep_table.services.clean import execute_clean, schedule_clean
+from skep_table.services.clean import clean, execute_clean, schedule_clean
 from skep_table.services.cluster import execute_pending_clusterings, schedule_clustering
+from skep_table.services.compact import compact, schedule_compaction
 from skep_table.services.fsck import fsck
 from skep_table.services.rollback import roll_back_instant
 from skep_table.storage import LocalStorage, StorageFlags
@@ -143,6 +144,54 @@ def test_copied_tables_get_times_that_slice_their_files(tables: Tables, tmp_path
     assert tables.rows() == rows
     view = upgraded.view()
     assert [len(slice_.log_files) for slice_ in view.all_slices("a")] == [0, 1, 1]
+
+
+@pytest.mark.parametrize("before", [8, 9])
+def test_time_travel_to_before_a_change_shows_the_same(tables: Tables, before: int) -> None:
+    """Log files of versions 8 and 9 are named by their delta commit; version 6 names them by their slice."""
+    tables.create(before, MOR)
+    times = [tables.upsert(ts, "a/1", f"b/{ts % 2}") for ts in range(1, 4)]
+    tables.to(6)
+    tables.to(before)
+    times += [tables.upsert(ts, "a/1", f"b/{ts % 2}") for ts in range(4, 6)]
+    expected = [tables.rows(as_of=time) for time in times]
+    assert len({str(rows) for rows in expected}) == len(times)
+    for version in (6, 8, 9, 6):
+        tables.to(version)
+        assert [tables.rows(as_of=time) for time in times] == expected, f"version {version}"
+        for file in tables.folder.rglob("*commit"):
+            file.touch()  # as in a copy of the table
+        assert [tables.rows(as_of=time) for time in times] == expected, f"version {version}, copied"
+
+
+def test_log_files_that_began_before_their_slice_have_no_place_in_version_6(tables: Tables) -> None:
+    tables.create(9, MOR)
+    tables.upsert(1, "a/1")
+    began: list[object] = []
+    every = {"hoodie.compact.inline.max.delta.commits": 1}
+
+    class Meanwhile(LocalStorage):
+        def open_write(self, path: str):  # type: ignore[no-untyped-def]
+            if not began and ".log." in path:
+                began.append(path)
+                assert schedule_compaction(tables.opened(options=every)) is not None
+            return super().open_write(path)
+
+    tables.upsert(2, "a/1")
+    LocalWriter(tables.opened(Meanwhile(str(tables.folder)))).upsert(tables.frame(3, "a/1"))
+    assert began
+    rows = tables.rows()
+    with pytest.raises(UnsupportedError, match="it began before that slice"):
+        tables.to(6)
+    assert tables.opened().config.version == 9
+    compact(tables.opened(options=every))
+    clean(
+        tables.opened(
+            options={"hoodie.cleaner.policy": "KEEP_LATEST_FILE_VERSIONS", "hoodie.cleaner.fileversions.retained": 1}
+        )
+    )
+    tables.to(6)
+    assert tables.rows() == rows
 
 
 def test_a_planned_clustering_moves_with_the_timeline(tables: Tables) -> None:

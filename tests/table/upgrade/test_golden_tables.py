@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from skep_table.errors import VersionChangeError
+from skep_table.errors import InputError, VersionChangeError
 from skep_table.query import ReadRequest, read
 from skep_table.schema.types import ALL_META_FIELDS
 from skep_table.upgrade import plan_version_change
@@ -36,10 +38,20 @@ ELSEWHERE: Final = "cow_bootstrap_metadata_only"
 NOT_WRITTEN: Final = {"cow_cdc", "cow_auto_keys", "cow_custom_keygen", "cow_timestamp_keygen_date_string"}
 
 
+def travelled(tables: Tables, ignored: set[str]) -> dict[str, Counter[str]]:
+    """The rows as of the commits of which no file was cleaned."""
+    found = {}
+    for instant in tables.opened().timeline.data().completed():
+        with suppress(InputError):
+            found[str(instant.requested_time)] = tables.rows(without=ignored, as_of=instant.requested_time)
+    return found
+
+
 def through(tables: Tables, release: str, case: str) -> None:
-    """Through all versions, with the same rows; then on with a write."""
+    """Through all versions, with the same rows, those of the past too; then on with a write."""
     ignored = BY_RELEASE.get(case, set())
     before = tables.rows(without=ignored)
+    past = travelled(tables, ignored)
     for version in WAYS[release]:
         if REFUSED.get(case) in (version, tables.opened().config.version):
             with pytest.raises(VersionChangeError, match="COMPLEX"):
@@ -48,6 +60,7 @@ def through(tables: Tables, release: str, case: str) -> None:
         tables.to(version)
         assert tables.opened().config.version == version
         assert tables.rows(without=ignored) == before, f"{case} as version {version}"
+        assert {time: tables.rows(without=ignored, as_of=time) for time in past} == past, f"{case} as version {version}"
         assert plan_version_change(tables.opened(), version).steps == ()
         if case not in NOT_WRITTEN:
             table = tables.opened()
