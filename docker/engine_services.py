@@ -48,6 +48,8 @@ class Service:
 
     name: str
     profiles: tuple[str, ...]
+    hudi: str = ""
+    """The release of Hudi on its class path, where it is not that of pom.xml."""
     main: str
     arguments: tuple[str, ...] = ()
     settings: str
@@ -219,7 +221,7 @@ class Parts:
 def parts_of(service: Service) -> Parts:
     """Fetched where they are not there yet. ServiceMissing names what is not available."""
     with _alone():
-        artifacts = [path for profile in service.profiles for path in _artifacts(profile)]
+        artifacts = [path for profile in service.profiles for path in _artifacts(profile, service.hudi)]
         jars = [path for path in artifacts if path.suffix == ".jar"]
         tarball = next((path for path in artifacts if path.name.endswith(".tar.gz")), None)
         home = _unpacked(tarball, service) if tarball is not None else None
@@ -232,9 +234,9 @@ def parts_of(service: Service) -> Parts:
         return Parts(tuple(jars), home)
 
 
-def _artifacts(profile: str) -> list[Path]:
+def _artifacts(profile: str, hudi: str = "") -> list[Path]:
     """The class path of a profile of pom.xml: files in Maven's local repository, remembered by the pom's content."""
-    kept = cache() / f"{profile}-{hashlib.sha256(POM.read_bytes()).hexdigest()[:12]}.classpath"
+    kept = cache() / f"{profile}{hudi}-{hashlib.sha256(POM.read_bytes()).hexdigest()[:12]}.classpath"
     if kept.exists():
         found = [Path(line) for line in kept.read_text().splitlines()]
         if all(path.exists() for path in found):
@@ -245,6 +247,7 @@ def _artifacts(profile: str) -> list[Path]:
         out = Path(scratch, "classpath")
         goal = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:build-classpath"
         flags = [f"-Dmdep.outputFile={out}", "-Dmdep.includeScope=runtime", "-Dmdep.pathSeparator=|"]
+        flags += [f"-Dhudi.version={hudi}"] if hudi else []
         # -C: a checksum that does not fit ends the build.
         command = ["mvn", "-q", "-B", "-C", "-f", str(POM), f"-P{profile}", goal, *flags]
         done = subprocess.run(command, capture_output=True, text=True, timeout=1200, check=False)

@@ -104,15 +104,18 @@ def start_engine(
     if isinstance(launcher, ContainerLauncher) and kind == "spark":
         running = launcher.start_image(name, ready, {"METASTORE": metastore})
     elif kind == "spark":
-        running = _spark_thrift(processes, scratch, metastore, ready)
+        running = start_spark_thrift(processes, scratch, metastore, ready)
     else:
         running = launcher.start(SERVICES[name], ready, {"METASTORE": metastore, "WAREHOUSE": warehouse})
     return running, open_engine(running.port)
 
 
-def _spark_thrift(processes: ProcessLauncher, scratch: Path, metastore: str, ready: Callable[[int], object]) -> Running:
+def start_spark_thrift(
+    processes: ProcessLauncher, scratch: Path, metastore: str, ready: Callable[[int], object], *, hudi: str = "0.15.0"
+) -> Running:
+    """With the bundle of a release of Hudi."""
     try:
-        jar = bundle("0.15.0")
+        jar = bundle(hudi)
     except PeerMissing as missing:
         raise ServiceMissing(str(missing)) from missing
     folder = new_folder(scratch, SPARK_THRIFT)
