@@ -104,11 +104,13 @@ class Files:
         """Of instant files, on the timeline or in the archive: by (number of the time, action and state)."""
 
     def _order(self) -> Times:
-        """Times of requests and completions, those of the archive too → their number in order."""
+        """Times of requests and completions, of instants rolled back or archived, too → their number in order."""
         found = {time for name in self._names for time in re.findall(r"\d{17}", name)}
-        found |= {
-            row[name] for rows in self._rows.values() for row in rows for name in ("instantTime", "completionTime")
-        }
+        contents = [(self._table / TIMELINE / name).read_bytes() for name in self._names]
+        for row in (row for rows in self._rows.values() for row in rows):
+            found |= {row["instantTime"], row["completionTime"]}
+            contents += [row["metadata"], row["plan"] or b""]
+        found |= {time.decode() for content in contents for time in re.findall(rb"20\d{15}", content)}
         return {time: f"<{number:02}>" for number, time in enumerate(sorted(found))}
 
     def properties(self) -> dict[str, str]:
@@ -232,7 +234,7 @@ class Files:
             return json.dumps(json.loads(text), sort_keys=True)
         text = TOKEN.sub("_<token>", FILE_ID.sub("<file>", text))
         text = re.sub(r"(file:)?/\S*?/(ours|theirs)/t", "<table>", text)
-        return re.sub(r"\d{17}", lambda found: self._times.get(found[0], "<time>"), text)
+        return re.sub(r"\d{17}", lambda found: self._times[found[0]], text)
 
 
 PLANNED = {"clean": "clean", "commit": "compaction", "deltacommit": "logcompaction", "replacecommit": "clustering"}

@@ -7,23 +7,29 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from peer_arrow import arrow_table
 from peer_rows import Columns, Row, Source, decimal, integer, word
 
 import skep
 from benchmarks.peers.jvm import Jvm
+from skep_table.merge.rows import DELETED, PARTIAL
 from skep_table.options import Options
+from skep_table.query import ReadRequest, read
 from skep_table.services.archive import archive
 from skep_table.services.clean import clean
 from skep_table.services.cluster import execute_pending_clusterings, schedule_clustering
 from skep_table.services.compact import execute_pending_compactions, schedule_compaction
 from skep_table.services.log_compact import compact_logs
+from skep_table.services.restore import restore
 from skep_table.services.rollback import roll_back_instant
 from skep_table.services.savepoint import create_savepoint, delete_savepoint
 from skep_table.table import HudiTable
+from skep_table.write.local import LocalWriter
 
 COW, MOR = "COPY_ON_WRITE", "MERGE_ON_READ"
 STATIONS = ("before the clean", "archived once", "archived twice")
+PARTS, RESTORED = "with parts", "restored"
 
 # Without lists: 1.0.2 can't rewrite those that its own bulk_insert wrote.
 COLUMNS = Columns({"n": ("int", integer(32)), "amount": ("decimal(10,2)", decimal(10, 2)), "note": ("string", word)})
@@ -82,6 +88,9 @@ class Kept:
     def write(self, operation: str, rows: list[Row], source: Source, **more: str) -> None:
         raise NotImplementedError
 
+    def update_parts(self, rows: list[Row], source: Source, columns: tuple[str, ...]) -> None:
+        raise NotImplementedError
+
     def compact(self) -> None:
         raise NotImplementedError
 
@@ -104,6 +113,9 @@ class Kept:
         raise NotImplementedError
 
     def roll_back(self) -> None:
+        raise NotImplementedError
+
+    def restore(self) -> None:
         raise NotImplementedError
 
     @property
@@ -130,6 +142,19 @@ class Ours(Kept):
 
     def _open(self, **options: str) -> HudiTable:
         return self.hudi.with_context(options=Options(options))
+
+    def update_parts(self, rows: list[Row], source: Source, columns: tuple[str, ...]) -> None:
+        new = {row["id"]: row for row in arrow_table(rows, source.ddl()).select(["id", *columns]).to_pylist()}
+
+        def changed(table: HudiTable) -> pa.Table:
+            stored = read(table, ReadRequest()).to_arrow()
+            kept = [row | new[row["id"]] for row in stored.to_pylist() if row["id"] in new]
+            made = pa.Table.from_pylist(kept, stored.schema)
+            for name, text in ((DELETED, False), (PARTIAL, True)):
+                made = made.append_column(name, pa.array([text] * len(kept)))
+            return made
+
+        LocalWriter(self._open()).change(changed, columns)
 
     def compact(self) -> None:
         assert schedule_compaction(self._open()) is not None
@@ -158,6 +183,9 @@ class Ours(Kept):
     def roll_back(self) -> None:
         roll_back_instant(self._open(), self.newest())
 
+    def restore(self) -> None:
+        assert restore(self._open(), next(iter(self.hudi.savepoints())))
+
 
 @dataclass
 class Theirs(Kept):
@@ -175,6 +203,15 @@ class Theirs(Kept):
     def _call(self, procedure: str, arguments: str, **settings: str) -> None:
         given = {key: value for key, value in self.options.items() if "datasource" not in key} | settings
         self.jvm.sql(f"call {procedure}(path => '{self.path}', {arguments})", given)
+
+    def update_parts(self, rows: list[Row], source: Source, columns: tuple[str, ...]) -> None:
+        self.jvm.request("view", name="parts_rows", rows=rows, schema=source.ddl())
+        self.jvm.sql("DROP TABLE IF EXISTS parts")
+        self.jvm.sql(f"CREATE TABLE parts USING hudi LOCATION '{self.path}'")
+        sets = ", ".join(f"{name} = s.{name}" for name in columns)
+        settings = {key: value for key, value in self.options.items() if "datasource" not in key}
+        text = f"MERGE INTO parts AS t USING parts_rows AS s ON t.id = s.id WHEN MATCHED THEN UPDATE SET {sets}"
+        self.jvm.sql(text, settings)
 
     def compact(self) -> None:
         self._call("run_compaction", "op => 'schedule'", **EVERY_LOG)
@@ -202,6 +239,9 @@ class Theirs(Kept):
     def roll_back(self) -> None:
         self._service(["rollback", self.newest()])
 
+    def restore(self) -> None:
+        self._service(["restoreToSavepoint"])
+
 
 def life(table: Kept, kind: str) -> None:
     """The history, with a copy of the table at each of STATIONS."""
@@ -212,8 +252,7 @@ def life(table: Kept, kind: str) -> None:
 
     first = fresh("north", 6) + fresh("south", 6)
     table.write("bulk_insert", first, source)
-    for row in first:
-        source.born[row["id"]] = row
+    source.born.update({row["id"]: row for row in first})
     table.write("upsert", source.again(8), source)
     table.write("delete", source.forget(source.again(2)), source)
     if kind == MOR:
@@ -243,3 +282,29 @@ def life(table: Kept, kind: str) -> None:
     table.clean()
     table.archive()
     table.station(STATIONS[2])
+
+
+def life_with_parts(table: Kept) -> None:
+    """Updates of some columns only, in a merge-on-read table, then a copy of it."""
+    source = Source("parts", COLUMNS)
+    first = [{**row, "part": "north"} for row in source.new(6)]
+    source.born.update({row["id"]: row for row in first})
+    table.write("insert", first, source)
+    table.update_parts(source.again(3), source, ("ts", "n"))
+    table.update_parts(source.again(3), source, ("ts", "note"))
+    table.station(PARTS)
+
+
+def life_restored(table: Kept) -> None:
+    """A restore to a savepoint, over an upsert and an overwrite of the whole table, then a copy of it."""
+    source = Source("restored", COLUMNS)
+    first = [{**row, "part": "north"} for row in source.new(6)]
+    source.born.update({row["id"]: row for row in first})
+    table.write("insert", first, source)
+    table.write("upsert", source.again(3), source)
+    table.save()
+    table.write("upsert", source.again(3), source)
+    table.write("insert_overwrite_table", [{**row, "part": "south"} for row in source.new(3)], source)
+    table.station(f"before {RESTORED}")
+    table.restore()
+    table.station(RESTORED)
