@@ -93,7 +93,7 @@ class HFile:
         self._meta_index_at = after
         self._meta_count = self._int(trailer, TrailerField.META_INDEX_COUNT)
         self.info = self._file_info(self._int(trailer, TrailerField.FILE_INFO_OFFSET))
-        self._cached = lru_cache(maxsize=2)(self._entries)
+        self._cached = lru_cache(maxsize=4)(lambda number: self._entries([number]))
 
     @classmethod
     def open(cls, storage: Storage, path: str, size_bytes: int | None = None) -> HFile:
@@ -140,7 +140,7 @@ class HFile:
         found = []
         for run in self._runs(np.unique(block[block >= 0]).tolist()):
             first, last = np.searchsorted(block, (run[0], run[-1] + 1)).tolist()
-            entries = self._cached(tuple(run))
+            entries = self._cached(run[0]) if len(run) == 1 else self._entries(run)
             found.append(entries.filter(pc.is_in(entries.column("key"), value_set=wanted[first:last])))
         return _one(found)
 
@@ -150,7 +150,7 @@ class HFile:
         last = bisect_right(self._first_keys, prefix, lo=first, key=lambda key: key[: len(prefix)])
         found = []
         for run in self._runs(range(first, last)):
-            entries = self._cached(tuple(run))
+            entries = self._cached(run[0]) if len(run) == 1 else self._entries(run)
             found.append(entries.filter(pc.starts_with(entries.column("key"), prefix)))
         return _one(found)
 

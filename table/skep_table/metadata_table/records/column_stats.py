@@ -66,13 +66,13 @@ def column_stats_update(
 ) -> PartitionUpdate:
     """The summaries of files that were written; of files that were deleted those of `columns` end."""
     puts = {
-        column_key(each.column) + path_key(path) + file_key(name): _record(name, each, release)
-        for (path, name), summaries in written.items()
+        column_key(each.column) + place: _record(name, each, release)
+        for place, name, summaries in ((_place(file), file[1], summaries) for file, summaries in written.items())
         for each in summaries
     }
     ends = {
-        column_key(column) + path_key(path) + file_key(name): _end(name, column)
-        for path, name in deleted
+        column_key(column) + place: _end(name, column)
+        for place, name in ((_place(file), file[1]) for file in deleted)
         for column in columns
     }
     return _update(COLUMN_STATS, _KIND, puts, ends, release)
@@ -97,6 +97,11 @@ def partition_stats_update(
     }
     ends = {column_key(column) + path_key(path): _end(path, column) for path in deleted for column in columns}
     return _update(PARTITION_STATS, _KIND_OF_PARTITIONS, puts, ends, release)
+
+
+def _place(file: File) -> str:
+    path, name = file
+    return path_key(path) + file_key(name)
 
 
 def _update(
