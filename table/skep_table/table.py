@@ -40,7 +40,8 @@ METADATA_ENABLE = option(
     "hoodie.metadata.enable",
     boolean,
     False,
-    "Writes keep no metadata table: true is a warning. Reads list files by a table's metadata table unless it is false",
+    "Writes keep the table's metadata table: its listing of files, without indexes; otherwise they drop it. Reads list"
+    " files by it unless this is false",
 )
 _CACHED_COMMITS: Final = 256
 # Of all cached commits together: a stream may write thousands of files in every commit.

@@ -230,15 +230,14 @@ def test_what_is_not_built_is_an_error() -> None:
                 Options({option.key: "true"}).check()
 
 
-def test_a_metadata_table_is_not_written(tmp_path: Path, unwarned: None) -> None:
+def test_a_metadata_table_is_kept_by_writes_with_the_option(tmp_path: Path) -> None:
     table = new_table(tmp_path / "t")
     given: dict[str, object] = {METADATA_ENABLE.key: "true"}
-    with pytest.warns(
-        IneffectiveOptionWarning, match=r"hoodie\.metadata\.enable=true .* does not write metadata tables"
-    ):
-        writer(table, given).insert(frame(1))
-    writer(table, given).insert(frame(2))  # warned of once
+    writer(table, given).insert(frame(1))
+    writer(table, given).insert(frame(2))
+    assert HudiTable.open(table.storage).metadata_table() is not None
     writer(table, {METADATA_ENABLE.key: "false"}).insert(frame(3))
+    assert HudiTable.open(table.storage).metadata_table() is None
 
 
 def test_reads_use_a_metadata_table_unless_it_is_switched_off(golden: Path) -> None:

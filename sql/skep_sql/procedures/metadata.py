@@ -19,7 +19,7 @@ from skep_sql.procedures.contract import (
     Rows,
     columns,
 )
-from skep_table.commit.writable import drop_metadata_table
+from skep_table.commit.metadata_table import drop_metadata_table
 from skep_table.errors import InputError
 from skep_table.metadata_table import MetadataTable
 from skep_table.slices.bootstrap import source_of

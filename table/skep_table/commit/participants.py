@@ -12,8 +12,10 @@ from typing import Protocol
 from skep_table.commit.data_files import delete_files, delete_new_partitions, files_of_instant, sync_written
 from skep_table.commit.index_entries import IndexEntries
 from skep_table.commit.markers import close_markers, delete_markers, marker_files, parse_markers
+from skep_table.commit.metadata_table import abort_in_metadata_table, drop_unkept, record_in_metadata_table
 from skep_table.commit.schema_history import SchemaHistory
-from skep_table.commit.writable import drop_metadata_table
+from skep_table.metadata_table.records.files import files_of_commit
+from skep_table.metadata_write import has_metadata_table
 from skep_table.names import BaseFileName, marker_folder
 from skep_table.table import HudiTable
 from skep_table.timeline.instant import Action, Instant
@@ -48,24 +50,24 @@ class Participant(Protocol):
 
 
 class MetadataTableParticipant:
-    """Hudi's metadata table. skep writes none yet, so one that another writer has added is dropped under the lock.
+    """Hudi's metadata table, where the options ask for one. Without that, one that another writer made is dropped.
 
-    A metadata table that is kept writes its delta commit of the same instant time in `commit`, and rolls it back in
-    `abort`, where it finds it on the metadata table's own timeline.
+    It has a delta commit of the same time as the write. Its readers ignore that until the write completes, and it is
+    found on the metadata table's own timeline when it has to be undone.
     """
 
     def prepare(self, table: HudiTable, instant: Instant, metadata: CommitMetadata) -> None:
-        """Nothing: there is none to prepare."""
+        """Nothing: the entries of the files are few."""
 
-    def commit(self, table: HudiTable, instant: Instant, metadata: CommitMetadata) -> None:  # noqa: ARG002
-        """Drops it where another writer made one since the commit began: its listing would miss this commit.
-
-        MetadataTableError where the options forbid that.
-        """
-        drop_metadata_table(table)
+    def commit(self, table: HudiTable, instant: Instant, metadata: CommitMetadata) -> None:
+        """Adds the files to the metadata table, or drops it: MetadataTableError where the options forbid that."""
+        table = drop_unkept(table)
+        if has_metadata_table(table.config):
+            record_in_metadata_table(table, instant.requested_time, [files_of_commit(metadata)])
 
     def abort(self, table: HudiTable, instant: Instant) -> None:
-        """Nothing: a dropped metadata table holds no entries of the instant."""
+        """Deletes the delta commit of this time from the metadata table."""
+        abort_in_metadata_table(table, instant.requested_time)
 
 
 def table_participants(table: HudiTable) -> tuple[Participant, ...]:  # noqa: ARG001 - one day, its settings decide

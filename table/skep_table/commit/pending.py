@@ -43,8 +43,8 @@ from skep_table.commit.states import (
     REVERT,
     CommitState,
 )
-from skep_table.commit.writable import has_metadata_table
 from skep_table.errors import AlreadyExistsError, LeaseLostError, SkepError, StorageError
+from skep_table.metadata_write import has_metadata_table
 from skep_table.table import HudiTable
 from skep_table.timeline.instant import Action, Instant
 from skep_table.timeline.metadata import CommitMetadata

@@ -11,6 +11,7 @@ import logging
 from skep_table.commit.instants import timeline_clock
 from skep_table.commit.markers import delete_markers
 from skep_table.commit.rollback import carry_out, pending_rollback_plan, request_rollback
+from skep_table.metadata_write import delete_metadata_table, has_metadata_table
 from skep_table.table import HudiTable
 from skep_table.timeline.instant import Action, Instant, State
 from skep_table.timeline.plans import RestoreMetadata, RestorePlan, RollbackMetadata, RollbackPlan
@@ -30,6 +31,9 @@ def finish_restore(table: HudiTable, restore: Instant) -> RestoreMetadata | None
         return None
     if restore.state is State.REQUESTED:
         transition_to_inflight(table, restore)
+    if has_metadata_table(table.config):  # the next write makes it again
+        delete_metadata_table(table.storage)
+        table = table.reload()
     times = [info.commit_time for info in plan.instants_to_rollback]
     rollbacks_done: dict[str, list[RollbackMetadata]] = {}
     for rollback in table.timeline.pending().of(Action.ROLLBACK):

@@ -15,6 +15,7 @@ from skep_table.commit.completed_once import complete_once
 from skep_table.commit.data_files import delete_files
 from skep_table.commit.instants import request_plan
 from skep_table.commit.markers import close_markers, delete_markers
+from skep_table.commit.metadata_table import record_rollback
 from skep_table.commit.participants import table_participants
 from skep_table.commit.rollback_plan import plan_rollback
 from skep_table.errors import AlreadyExistsError, FormatError
@@ -120,6 +121,7 @@ def carry_out(table: HudiTable, rollback: Instant, plan: RollbackPlan) -> Rollba
 
 def _complete(table: HudiTable, rollback: Instant, plan: RollbackPlan) -> RollbackMetadata:
     metadata = carry_out(table, rollback, plan)
+    record_rollback(table, rollback, metadata)
     complete_once(table, rollback, metadata)
     (target,) = metadata.commits_rollback
     delete_markers(table.storage, target)

@@ -13,6 +13,7 @@ from skep_table.commit.data_files import delete_files, delete_new_partitions, fi
 from skep_table.commit.instants import after_others_have_read, request_write
 from skep_table.commit.machine import transition
 from skep_table.commit.markers import close_markers, delete_markers, open_markers
+from skep_table.commit.metadata_table import create_missing, drop_unkept
 from skep_table.commit.non_blocking import check_concurrency
 from skep_table.commit.options import Concurrency
 from skep_table.commit.participants import Participant
@@ -22,8 +23,9 @@ from skep_table.commit.recovery import roll_back_failed
 from skep_table.commit.rollback import roll_back, rollbacks_of
 from skep_table.commit.schemas import with_merged_schema
 from skep_table.commit.states import REMOVE, REQUEST, RETRY, ROLL_BACK, START, CommitKind, CommitState
-from skep_table.commit.writable import check_version, check_writable, drop_metadata_table
+from skep_table.commit.writable import check_version, check_writable
 from skep_table.errors import CommitConflictError, InputError, SkepError
+from skep_table.metadata_write import has_metadata_table
 from skep_table.names import FileGroupId
 from skep_table.table import HudiTable
 from skep_table.timeline.instant import Action, Instant
@@ -141,7 +143,7 @@ class Transaction(PendingCommit):
         check_writable(fresh.config, fresh.storage.root)
         check_concurrency(fresh, action)
         # first the rollback, then the instant time: see format guide 2.4
-        self.table = roll_back_failed(drop_metadata_table(fresh))
+        self.table = create_missing(roll_back_failed(drop_unkept(fresh)))
         self.table.context.lock.ensure_held()
         content = replaces or RequestedReplaceMetadata() if action is Action.REPLACE_COMMIT else None
         self.instant = request_write(self.table, action, content, self._heartbeat.announce)
@@ -206,7 +208,7 @@ class Transaction(PendingCommit):
         upgraded = fresh.format != self.table.format
         if not files or upgraded or not self._is_pending(fresh) or isinstance(error, InputError):
             self._remove(fresh, files)
-        elif fresh.format.chooses_times_under_lock:
+        elif fresh.format.chooses_times_under_lock or has_metadata_table(fresh.config):
             with self._exclusive(self._patience(error)) as (locked, _):
                 undo = self._roll_back if self._is_pending(locked) else self._remove
                 undo(locked, files)

@@ -1,31 +1,13 @@
-"""Whether a table can be written:
-
-its kind, and its version, which may not change during a write. Its metadata table, which skep does not maintain, is
-dropped.
-"""
+"""Whether a table can be written: its kind, and its version, which may not change during a write."""
 
 from __future__ import annotations
 
-import logging
-
-from skep_table.commit.options import METADATA_TABLE_POLICY, Concurrency, MetadataTablePolicy
-from skep_table.errors import MetadataTableError, TableVersionError, UnsupportedError
-from skep_table.names import META_FOLDER, BaseFormat
-from skep_table.options import warn_ineffective
-from skep_table.storage import Storage
-from skep_table.table import METADATA_ENABLE, HudiTable
-from skep_table.table_config import (
-    METADATA_PARTITIONS,
-    METADATA_PARTITIONS_INFLIGHT,
-    TableConfig,
-    update_table_config,
-)
+from skep_table.commit.metadata_table import drop_unkept
+from skep_table.errors import TableVersionError, UnsupportedError
+from skep_table.names import BaseFormat
+from skep_table.table import HudiTable
+from skep_table.table_config import TableConfig
 from skep_table.timeline.write import remove_stages
-
-METADATA_FOLDER = f"{META_FOLDER}/metadata"
-_INDEX_DEFINITIONS = f"{META_FOLDER}/.index_defs/index.json"
-
-log = logging.getLogger("skep.commit")
 
 
 def check_version(began: HudiTable, now: HudiTable) -> None:
@@ -68,51 +50,5 @@ def take_lock_over(table: HudiTable) -> HudiTable:
 
 
 def prepared(table: HudiTable) -> HudiTable:
-    """A snapshot under the lock of a table that may be changed: its metadata table is dropped."""
-    return drop_metadata_table(take_lock_over(table))
-
-
-def has_metadata_table(config: TableConfig) -> bool:
-    """Whether the table has a metadata table, or one that is being built."""
-    return bool(config.raw.get(METADATA_PARTITIONS) or config.raw.get(METADATA_PARTITIONS_INFLIGHT))
-
-
-def drop_metadata_table(table: HudiTable) -> HudiTable:
-    """Drops the metadata table as Hudi does before a write that does not maintain it: its listing would be outdated.
-
-    Called with the lock held. Returns the snapshot after it. MetadataTableError when the options forbid it.
-    """
-    options = table.options
-    if options.value(METADATA_ENABLE):
-        warn_ineffective(
-            f"option {METADATA_ENABLE.key}=true has no effect on writes: skep does not write metadata tables yet. The"
-            " table is written without one, one that it has is dropped, and readers list its files in the storage"
-        )
-    if not has_metadata_table(table.config):
-        return table
-    name = table.config.name
-    if Concurrency.of(options).is_shared:
-        raise MetadataTableError(
-            f"table {name} has a metadata table, and other writers may be keeping it",
-            hint="run all writers with hoodie.metadata.enable=false",
-            table=name,
-            found=table.config.metadata_partitions,
-        )
-    if options.value(METADATA_TABLE_POLICY) is MetadataTablePolicy.REFUSE:
-        raise MetadataTableError(
-            f"table {name} has a metadata table, which this write would have to drop",
-            hint=f"{METADATA_TABLE_POLICY.key}={MetadataTablePolicy.DROP.value} allows it",
-            table=name,
-            found=table.config.metadata_partitions,
-        )
-    delete_metadata_table(table.storage)
-    log.warning("table %s: its metadata table is dropped; a Hudi writer with metadata enabled rebuilds it", name)
-    table.context.events.emit("write.metadata_table_dropped", table=name, partitions=table.config.metadata_partitions)
-    return table.reload()
-
-
-def delete_metadata_table(storage: Storage) -> None:
-    """First the properties that make readers trust it, then the files (format guide 7.1)."""
-    update_table_config(storage, {METADATA_PARTITIONS: None, METADATA_PARTITIONS_INFLIGHT: None})
-    storage.delete_folder(METADATA_FOLDER)
-    storage.delete(_INDEX_DEFINITIONS)
+    """A snapshot under the lock of a table that may be changed: a metadata table that is not kept is dropped."""
+    return drop_unkept(take_lock_over(table))

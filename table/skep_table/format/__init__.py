@@ -5,6 +5,7 @@ concept; a new version is a new object in `table_format`.
 """
 
 from skep_table.format.logs import LogNaming
+from skep_table.format.metadata import MetadataRules
 from skep_table.format.reading import ReadRules
 from skep_table.format.table_format import (
     DEFAULT,
@@ -19,6 +20,7 @@ __all__ = [
     "DEFAULT",
     "LogNaming",
     "MergeSource",
+    "MetadataRules",
     "ReadRules",
     "TableFormat",
     "format_of",

@@ -8,6 +8,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 from skep_table.format.logs import LogNaming
+from skep_table.format.metadata import RULES_OF_0_15, RULES_OF_1_0, RULES_OF_1_1, MetadataRules
 from skep_table.format.reading import ReadRules
 from skep_table.names import MarkerType
 from skep_table.storage import Storage
@@ -57,6 +58,7 @@ class TableFormat:
     prefixes_single_keys: bool
     chooses_times_under_lock: bool
     reads: ReadRules
+    metadata: MetadataRules
     _layout: Callable[[TableConfig], TimelineLayout]
     _archive: Callable[[Storage, str], Archive]
     _archive_writer: Callable[[ArchiveSetting], ArchiveWriter]
@@ -140,6 +142,7 @@ _VERSION_6: Final = TableFormat(
     prefixes_single_keys=False,
     chooses_times_under_lock=False,
     reads=_READS_OF_0_15,
+    metadata=RULES_OF_0_15,
     _layout=_layout_1,
     _archive=ArchivedLog,
     _archive_writer=_log_writer,
@@ -154,6 +157,7 @@ _VERSION_8: Final = TableFormat(
     prefixes_single_keys=False,
     chooses_times_under_lock=True,
     reads=_READS_OF_1_0,
+    metadata=RULES_OF_1_0,
     _layout=_layout_2_of_1_0,
     _archive=LsmArchive,
     _archive_writer=_history_writer,
@@ -168,6 +172,7 @@ _VERSION_9: Final = TableFormat(
     prefixes_single_keys=True,
     chooses_times_under_lock=True,
     reads=_READS_OF_1_1,
+    metadata=RULES_OF_1_1,
     _layout=_layout_2,
     _archive=LsmArchive,
     _archive_writer=_history_writer,

@@ -25,7 +25,7 @@ from skep_table.metadata_table.values import statistics
 from skep_table.names import META_FOLDER, join
 from skep_table.storage import FileStatus, FolderStorage, Storage
 from skep_table.table_config import TableConfig
-from skep_table.timeline.instant import DATA_ACTIONS, Action
+from skep_table.timeline.instant import Action, Instant
 from skep_table.timeline.timeline import Timeline
 from skep_table.view import FileView, FolderFilter
 
@@ -92,16 +92,22 @@ class MetadataTable:
         """Whether every completed write of the data table has its delta commit here.
 
         Writers complete it here first, so that a missing one means a write that did not keep the metadata table.
-        Writes before the oldest delta commit here are covered by the initialisation and count as present; where there
-        is nothing but the initialisation, none does.
+        What was there when the partition `files` was made counts as present: its delta commit has the time of the last
+        action before it, or an artificial time and a completion time.
         """
         own = self._own.timeline
-        times = {i.requested_time for i in own.completed() if not i.requested_time.startswith(_FIRST_INSTANTS)}
-        written = [i.requested_time for i in self._data.timeline.completed() if i.action in DATA_ACTIONS]
-        if not times:
-            return not written
-        since = min(times)
-        return all(time in times or time.is_at_or_before(since) or own.is_archived(time) for time in written)
+        times = {instant.requested_time for instant in own.completed()}
+        first = [each for each in own.completed() if each.requested_time.startswith(_FIRST_INSTANTS)]
+        made = first[0].completion_time if first else None
+        since = BEFORE_ALL if first or not times else min(times)
+
+        def is_covered(write: Instant) -> bool:
+            time, done = write.requested_time, write.completion_time
+            if time in times or time.is_at_or_before(since) or own.is_archived(time):
+                return True
+            return made is not None and done is not None and done.is_at_or_before(made)
+
+        return all(map(is_covered, self._data.timeline.data().completed()))
 
     # -- files ---------------------------------------------------------------------------------------------------------
 
@@ -127,8 +133,12 @@ class MetadataTable:
                 self._looked_up[partition_path] = _statuses(partition_path, rows)
             return self._looked_up[partition_path]
 
+    def all_files(self) -> pa.Table:
+        """All of the partition `files` as `key`, `name`, `size`, sorted; the list of partitions is among it."""
+        return merged_files(self._lookup(FILES, None, FILES_COLUMN))
+
     def _read_all(self) -> dict[str, list[FileStatus]]:
-        rows = merged_files(self._lookup(FILES, None, FILES_COLUMN))
+        rows = self.all_files()
         keys = rows.column("key").combine_chunks()
         bounds = np.flatnonzero(np.concatenate([[True], pc.not_equal(keys[1:], keys[:-1]).to_numpy(False), [True]]))
         found = {}

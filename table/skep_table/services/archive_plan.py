@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from skep_table.errors import OptionError
-from skep_table.instant_time import InstantTime
+from skep_table.errors import NotATableError, OptionError
+from skep_table.instant_time import BEFORE_ALL, InstantTime
+from skep_table.metadata_write import has_metadata_table, last_compaction, open_own
 from skep_table.options import Options
 from skep_table.services.clean_plan import Retention
 from skep_table.services.compact_options import COMPACT_DELTA_COMMITS
@@ -77,7 +78,9 @@ def plan_archive(table: HudiTable) -> ArchivePlan:
             why = f"files that {unclean.requested_time} replaced are not cleaned yet"
         if len(chosen) < len(commits) - least:
             held_back = why
+    uncompacted = _first_uncompacted(table)
     services = _services(table.timeline, most, least)
+    services = [each for each in services if uncompacted is None or each.requested_time.is_before(uncompacted)]
     return ArchivePlan(tuple(sorted((*chosen, *services), key=lambda instant: instant.sort_key)), held_back)
 
 
@@ -100,7 +103,24 @@ def _bound(table: HudiTable, options: Options) -> tuple[InstantTime | None, str 
         bounds.append((earliest, f"the next clean goes on from {earliest}"))
     if table.config.is_mor and (oldest := _oldest_to_compact(timeline, options.value(COMPACT_DELTA_COMMITS))):
         bounds.append((oldest, f"the next compaction is planned by the delta commits since {oldest}"))
+    if (kept := _first_uncompacted(table)) is not None:
+        bounds.append((kept, "its files are not compacted in the metadata table yet"))
     return min(bounds, default=(None, None), key=lambda bound: bound[0] or "")
+
+
+def _first_uncompacted(table: HudiTable) -> InstantTime | None:
+    """The first instant whose entries in the metadata table no compaction has merged: readers take them for those of a
+    failed write once it is not on the active timeline. Before all others where nothing was compacted yet."""
+    if not has_metadata_table(table.config):
+        return None
+    try:
+        last = last_compaction(open_own(table))
+    except NotATableError:
+        return None
+    if last is None:
+        return BEFORE_ALL
+    later = (i.requested_time for i in table.timeline.completed() if i.latest_time.is_at_or_after(last.requested_time))
+    return min(later, default=None)
 
 
 def _oldest_to_compact(timeline: Timeline, delta_commits: int) -> InstantTime | None:

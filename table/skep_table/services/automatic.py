@@ -28,10 +28,12 @@ from skep_table.services.done import (
     compacted,
     expired,
     logs_compacted,
+    metadata_compacted,
     put_off,
     scheduled,
 )
 from skep_table.services.log_compact import compact_logs, execute_pending_log_compactions
+from skep_table.services.metadata_services import is_metadata_table_due, maintain_metadata_table
 from skep_table.services.options import ASYNC_ARCHIVE, ASYNC_CLEAN, AUTO_ARCHIVE, AUTO_CLEAN
 from skep_table.services.ttl import TTL_INLINE, expire_partitions, expires
 from skep_table.table import HudiTable
@@ -87,6 +89,8 @@ def after_commit(table: HudiTable) -> Iterator[Step]:
         yield Step("ttl", partial(_expire, table))
     if options.value(AUTO_CLEAN) and is_clean_due(table):
         yield Step("clean", partial(_clean, table), options.value(ASYNC_CLEAN))
+    if is_metadata_table_due(table):
+        yield Step("metadata", partial(_maintain_metadata_table, table))
     if options.value(AUTO_ARCHIVE) and is_archive_due(table.timeline, options):
         yield Step("archive", partial(_archive, table), options.value(ASYNC_ARCHIVE))
 
@@ -111,6 +115,8 @@ def maintain(table: HudiTable) -> Iterator[Step]:
     if expires(table.options):
         yield Step("ttl", partial(_expire, table))
     yield Step("clean", partial(_clean, table))
+    if is_metadata_table_due(table):
+        yield Step("metadata", partial(_maintain_metadata_table, table))
     yield Step("archive", partial(_archive, table))
 
 
@@ -208,6 +214,11 @@ def _expire(table: HudiTable) -> list[Done]:
 
 def _clean(table: HudiTable) -> list[Done]:
     return [cleaned(each) for each in clean(table)]
+
+
+def _maintain_metadata_table(table: HudiTable) -> list[Done]:
+    instant = maintain_metadata_table(table)
+    return [] if instant is None else [metadata_compacted(instant)]
 
 
 def _archive(table: HudiTable) -> list[Done]:

@@ -16,12 +16,15 @@ from typing import Final
 
 from skep_table.commit.completed_once import complete_once
 from skep_table.commit.instants import request_plan
+from skep_table.commit.metadata_table import record_in_metadata_table
 from skep_table.commit.options import Concurrency, FailedWritesPolicy
 from skep_table.commit.recovery import roll_back_failed
 from skep_table.commit.writable import prepared
 from skep_table.errors import AlreadyExistsError
 from skep_table.format import format_of
 from skep_table.instant_time import BEFORE_ALL, InstantTime
+from skep_table.metadata_table.records.files import files_of_clean
+from skep_table.metadata_write import has_metadata_table
 from skep_table.names import PARTITION_METAFILE, join
 from skep_table.options import Options
 from skep_table.services.clean_plan import Retention, earliest_to_retain, files_to_delete
@@ -29,7 +32,7 @@ from skep_table.services.options import CLEAN_COMMITS, INCREMENTAL_CLEAN, KEEP_M
 from skep_table.services.retention import last_clean, protected_files
 from skep_table.storage import Storage
 from skep_table.table import HudiTable
-from skep_table.table_config import load_table_config
+from skep_table.table_config import TableConfig, load_table_config
 from skep_table.timeline.instant import Action, Instant, State
 from skep_table.timeline.plans import (
     ActionInstant,
@@ -208,7 +211,7 @@ def _execute(
     """`exclusive` holds the lock while the timeline changes."""
     start = table.context.clock.monotonic()
     with exclusive():
-        if not _has_its_version(table):
+        if _settings_now(table) is None:
             return None
         plan = table.requested_plan(CleanerPlan, instant)
         if plan is None:
@@ -227,8 +230,11 @@ def _execute(
     metadata = _metadata(instant, plan, planned, emptied, table.context.clock.monotonic() - start)
     try:
         with exclusive():
-            if not _has_its_version(table):
+            config = _settings_now(table)
+            if config is None:
                 return None
+            if has_metadata_table(config):
+                _record(table.reload(), instant, metadata)
             done = complete_once(table, instant, metadata)
     except AlreadyExistsError:
         return None
@@ -237,13 +243,20 @@ def _execute(
     return Cleaned(done, metadata, tuple(path for paths in planned.values() for path in paths))
 
 
-def _has_its_version(table: HudiTable) -> bool:
-    """Whether the snapshot's timeline is still that of the table."""
+def _settings_now(table: HudiTable) -> TableConfig | None:
+    """The table's settings; None where the snapshot's timeline is not that of the table any more."""
     now = load_table_config(table.storage)
     if format_of(now) is table.format:
-        return True
+        return now
     log.info("table %s has version %s by now: this clean is left to others", now.name, now.version)
-    return False
+    return None
+
+
+def _record(table: HudiTable, instant: Instant, metadata: CleanMetadata) -> None:
+    """Takes the deleted files out of the metadata table, unless another executor has completed the clean."""
+    pending = table.timeline.pending().of(Action.CLEAN)
+    if any(each.requested_time == instant.requested_time for each in pending):
+        record_in_metadata_table(table, instant.requested_time, [files_of_clean(metadata)])
 
 
 def _path_of(partition: str, file: CleanFileInfo) -> str:

@@ -76,6 +76,11 @@ def cleaned(found: Cleaned) -> Done:
     return Done("clean", found.instant.requested_time, "completed", f"{_count(len(found.deleted), 'file')} deleted")
 
 
+def metadata_compacted(instant: Instant) -> Done:
+    """A completed compaction of the metadata table."""
+    return Done("metadata", instant.requested_time, "completed", "the metadata table compacted")
+
+
 def archived(found: ArchivePlan) -> Done:
     """Instants that were archived."""
     return Done("archive", None, "completed", f"{_count(len(found.instants), 'instant')} archived")

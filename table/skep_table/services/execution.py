@@ -17,11 +17,12 @@ from skep_table.commit.heartbeat import ActiveWriters, HeartbeatLimits, delete_h
 from skep_table.commit.instants import after_others_have_read
 from skep_table.commit.machine import transition
 from skep_table.commit.markers import claimed_by, marker_files, open_markers
+from skep_table.commit.metadata_table import drop_unkept
 from skep_table.commit.participants import DataFiles
 from skep_table.commit.pending import PendingCommit
 from skep_table.commit.rollback import roll_back
 from skep_table.commit.states import CLAIM, DISCARD, GIVE_BACK, TAKE_OVER, YIELD, CommitKind, CommitState
-from skep_table.commit.writable import check_version, drop_metadata_table
+from skep_table.commit.writable import check_version
 from skep_table.errors import AlreadyExistsError, CommitConflictError, SkepError, storage_failure
 from skep_table.services.rewriting import Rewritten
 from skep_table.table import HudiTable
@@ -56,7 +57,7 @@ class Execution(PendingCommit):
         try:
             with execution._exclusive() as (fresh, _):
                 check_version(table, fresh)
-                execution.table = fresh = drop_metadata_table(fresh)
+                execution.table = fresh = drop_unkept(fresh)
                 instant = pending_instant(fresh, planned)
                 if instant is None:
                     execution._release()

@@ -8,6 +8,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Final
 
+from skep_table.commit.metadata_table import drop_metadata_table
 from skep_table.commit.recovery import roll_back_failed
 from skep_table.commit.writable import check_version, prepared
 from skep_table.errors import AlreadyExistsError, CommitConflictError
@@ -69,7 +70,7 @@ def upgrade_to(table: HudiTable, version: int) -> HudiTable:
 def _change(began: HudiTable, to: int) -> HudiTable | None:
     """The change under the lock; None where writers have added log files since the compaction."""
     with began.context.locked():
-        table = prepared(began)
+        table = drop_metadata_table(prepared(began))
         check_version(began, table)
         table = roll_back_failed(table)
         route = route_to(table, to)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from skep_table.commit.changes import is_clustering
-from skep_table.commit.writable import has_metadata_table
+from skep_table.metadata_write import has_metadata_table
 from skep_table.table import HudiTable
 from skep_table.timeline.instant import Action
 from skep_table.timeline.timeline import WRITE_ACTIONS

@@ -22,13 +22,14 @@ from skep_table.logfile import BlockType, HeaderKey, avro_block, delete_block, f
 from skep_table.logfile.options import DataBlockFormat
 from skep_table.merge import last_of_each
 from skep_table.merge.rows import Mask, as_mask, deleted, in_delete_block, ordering_columns
+from skep_table.metafile import ensure_partition
 from skep_table.names import LogFileName, Marker, join
 from skep_table.schema.avro import avro_text
 from skep_table.schema.types import ALL_META_FIELDS, IS_DELETED, OPERATION, PARTITION_PATH, RECORD_KEY
 from skep_table.timeline.metadata import WriteOperation, WriteStat
 from skep_table.write.attempt import attempt_of
 from skep_table.write.candidates import LogTail
-from skep_table.write.context import WriteContext, ensure_partition
+from skep_table.write.context import WriteContext
 from skep_table.write.files import MetaColumns
 from skep_table.write.positions import BasePlaces
 from skep_table.write.profile import Bucket

@@ -6,16 +6,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from skep_table.basefile import BaseFileOptions
-from skep_table.errors import AlreadyExistsError
 from skep_table.format import TableFormat
 from skep_table.instant_time import InstantTime
 from skep_table.keys.dropped import DroppedColumns
 from skep_table.keys.stored import StoredKeys
 from skep_table.logfile.options import LogFileOptions
 from skep_table.merge import MergeRule
-from skep_table.names import PARTITION_METAFILE, Marker, join
+from skep_table.names import Marker
 from skep_table.options import Options
-from skep_table.properties import format_properties
 from skep_table.schema.types import Schema
 from skep_table.slices.options import SPILL_FOLDER
 from skep_table.storage import Storage
@@ -95,16 +93,3 @@ class WriteContext:
     def appends(self) -> bool:
         """Whether rows are added to those of a base file without comparing keys."""
         return self.operation in (WriteOperation.INSERT, WriteOperation.BULK_INSERT) and self.keeps_equal_keys
-
-
-def ensure_partition(storage: Storage, partition_path: str, instant_time: InstantTime) -> None:
-    """Writes the partition metafile with the first data file of a partition; an existing one is never touched."""
-    path = join(partition_path, PARTITION_METAFILE)
-    if storage.exists(path):
-        return
-    depth = len(partition_path.split("/")) if partition_path else 0
-    text = format_properties({"commitTime": instant_time, "partitionDepth": str(depth)}, ["partition metadata"])
-    try:
-        storage.create_exclusive(path, text, durable=False)
-    except AlreadyExistsError:
-        return  # another task was first

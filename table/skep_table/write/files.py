@@ -16,13 +16,14 @@ from skep_table.basefile import BaseFileWriter
 from skep_table.basefile.encoding import ENCODED_TEXT, constant
 from skep_table.commit.markers import can_be_listed, create_marker, ensure_open, list_ahead
 from skep_table.errors import LeaseLostError
+from skep_table.metafile import ensure_partition
 from skep_table.names import BaseFileName, Marker, MarkerType, join
 from skep_table.schema.arrow import to_arrow
 from skep_table.schema.types import COMMIT_SEQNO, COMMIT_TIME, FILE_NAME, PARTITION_PATH, RECORD_KEY
 from skep_table.timeline.metadata import WriteStat
 from skep_table.write.attempt import attempt_of
 from skep_table.write.candidates import CandidateFile
-from skep_table.write.context import Announced, WriteContext, ensure_partition
+from skep_table.write.context import Announced, WriteContext
 from skep_table.write.profile import Bucket
 from skep_table.write.written import WrittenKeys
 

@@ -16,7 +16,6 @@ from skep_table.commit.create import TableSpec, create_table
 from skep_table.commit.heartbeat import heartbeat_path
 from skep_table.commit.markers import create_marker, list_ahead, list_markers
 from skep_table.commit.transaction import Transaction
-from skep_table.commit.writable import has_metadata_table
 from skep_table.errors import (
     CommitConflictError,
     InputError,
@@ -33,6 +32,7 @@ from skep_table.errors import (
 from skep_table.events import Event, Events
 from skep_table.instant_time import InstantTime
 from skep_table.lock import InProcessLock
+from skep_table.metadata_write import has_metadata_table
 from skep_table.names import Marker, MarkerType
 from skep_table.options import Options
 from skep_table.storage import LocalStorage

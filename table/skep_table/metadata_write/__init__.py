@@ -1,0 +1,32 @@
+"""Writing the metadata table in step with the data table: made, changed with each action, compacted, dropped.
+
+For the holder of the data table's lock, but for `roll_back_delta_commit` (format guide 7 and 16).
+"""
+
+from skep_table.metadata_write.compact import (
+    compact_metadata_table,
+    delta_commits_to_compact,
+    last_compaction,
+    unused_time,
+)
+from skep_table.metadata_write.create import create_metadata_table
+from skep_table.metadata_write.delta_commit import write_delta_commit
+from skep_table.metadata_write.drop import delete_metadata_table, drop_indexes
+from skep_table.metadata_write.options import COMPACT_DELTA_COMMITS
+from skep_table.metadata_write.own import has_metadata_table, open_own
+from skep_table.metadata_write.rollback import roll_back_delta_commit
+
+__all__ = [
+    "COMPACT_DELTA_COMMITS",
+    "compact_metadata_table",
+    "create_metadata_table",
+    "delete_metadata_table",
+    "delta_commits_to_compact",
+    "drop_indexes",
+    "has_metadata_table",
+    "last_compaction",
+    "open_own",
+    "roll_back_delta_commit",
+    "unused_time",
+    "write_delta_commit",
+]

@@ -1,0 +1,124 @@
+"""Compaction of the metadata table: the changes since its last base file are merged into a new one (format guide 16.4).
+
+It is planned, carried out and completed under one hold of the lock. What a crash leaves of it has changed nothing that
+readers see, and is deleted before the next delta commit (`unfinished.py`).
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from skep_table.clock import Clock
+from skep_table.instant_time import DIGITS, InstantTime
+from skep_table.metadata_table import MetadataTable
+from skep_table.metadata_table.records.files import FILES, files_merged
+from skep_table.metadata_write.create import base_path
+from skep_table.metadata_write.options import COMPACT_DELTA_COMMITS
+from skep_table.metadata_write.own import open_own
+from skep_table.metadata_write.records import hfile_of, record_schema
+from skep_table.metadata_write.unfinished import without_unfinished
+from skep_table.table import HudiTable
+from skep_table.timeline.instant import Action, Instant, State
+from skep_table.timeline.metadata import CommitMetadata, WriteOperation, WriteStat
+from skep_table.timeline.plans import CompactionOperation, CompactionPlan
+from skep_table.timeline.write import complete, create_requested, transition_to_inflight
+
+_SUFFIX: Final = "001"
+
+log = logging.getLogger("skep.services")
+
+
+def compact_metadata_table(table: HudiTable, clock: Clock) -> Instant | None:
+    """Compacts the metadata table of `table`, a snapshot under the lock, where it is due and may be.
+
+    Actions of the data table that are pending and have completed here may still be rolled back: they go first.
+    """
+    own = without_unfinished(open_own(table))
+    time = _due_at(table, own)
+    if time is None:
+        return None
+    (slice_,) = own.view(metadata=False).slices(FILES)
+    update = files_merged(MetadataTable(table, own).all_files())
+    operation = CompactionOperation(
+        base_instant_time=slice_.base_instant,
+        delta_file_paths=tuple(str(each.name) for each in slice_.log_files),
+        data_file_path=str(slice_.base_file.name) if slice_.base_file else None,
+        file_id=slice_.file_id,
+        partition_path=FILES,
+        metrics={},
+    )
+    instant = Instant(time, Action.COMPACTION, State.REQUESTED)
+    create_requested(own, instant, CompactionPlan(operations=(operation,)))
+    instant = transition_to_inflight(own, instant)
+    schema = record_schema(own.format.metadata.release)
+    data, path = hfile_of(update.puts, schema), base_path(slice_.file_id, time)
+    own.storage.create_exclusive(path, data)
+    stat = WriteStat(
+        file_id=slice_.file_id,
+        path=path,
+        partition_path=FILES,
+        prev_commit=slice_.base_instant,
+        num_writes=len(update.puts),
+        total_write_bytes=len(data),
+        file_size_in_bytes=len(data),
+        total_log_files_compacted=len(slice_.log_files),
+        total_log_size_compacted=sum(each.size_bytes for each in slice_.log_files),
+    )
+    metadata = CommitMetadata(
+        partition_to_write_stats={FILES: (stat,)},
+        operation_type=WriteOperation.COMPACT,
+        compacted=True,
+        extra_metadata={"schema": schema.text},
+    )
+    done = complete(own, instant, metadata, clock, alone=True)
+    log.info("table %s: its metadata table is compacted at %s", table.config.name, time)
+    table.context.events.emit("metadata_table.compacted", table=table.config.name, instant=time)
+    return done
+
+
+def last_compaction(own: HudiTable) -> Instant | None:
+    """The last completed compaction of a metadata table: there, all other writes are delta commits."""
+    return own.timeline.completed().of(Action.COMMIT).last()
+
+
+def delta_commits_to_compact(own: HudiTable) -> list[InstantTime]:
+    """The completed delta commits since the last compaction."""
+    last = last_compaction(own)
+    completed = own.timeline.completed().of(Action.DELTA_COMMIT)
+    return [i.requested_time for i in completed if last is None or i.latest_time.is_after(last.requested_time)]
+
+
+def unused_time(table: HudiTable, own: HudiTable, suffix: str) -> InstantTime | None:
+    """A time for what the metadata table does on its own; no action of the data table has it, or ever will.
+
+    That is the time of the last delta commit with a suffix, or one at which, or right before which, an action of the
+    data table has completed: no other is ever requested there. None where there is none yet.
+    """
+    if table.format.metadata.appends_suffixes:
+        times = [each.requested_time for each in own.timeline.completed().of(Action.DELTA_COMMIT)]
+        last = max((time for time in times if len(time) == DIGITS), default=None)
+        return None if last is None else InstantTime(last + suffix)
+    latest = [each.latest_time for each in table.timeline.completed()]
+    if not latest:
+        return None
+    time = max(latest)
+    while own.timeline.contains(time) or table.timeline.contains(time):
+        time = time.plus_milliseconds(-1)
+    return time
+
+
+def _due_at(table: HudiTable, own: HudiTable) -> InstantTime | None:
+    """The time of a compaction now; None while too few delta commits, or what is pending, speak against it."""
+    if len(delta_commits_to_compact(own)) < table.options.value(COMPACT_DELTA_COMMITS):
+        return None
+    time = unused_time(table, own, _SUFFIX)
+    if time is None or own.timeline.contains(time):
+        return None
+    for pending in table.timeline.pending():
+        if own.timeline.contains(pending.requested_time):
+            return None
+        if table.format.metadata.appends_suffixes and pending.requested_time.is_before(time):
+            return None
+    # A delta commit that completes at this time or later would belong on top of the compaction.
+    return time if all(each.latest_time.is_before(time) for each in own.timeline.data()) else None

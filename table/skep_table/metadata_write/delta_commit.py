@@ -1,0 +1,122 @@
+"""A delta commit of the metadata table: what one action on the data table changes (format guide 16.3)."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+
+from skep_table.clock import Clock
+from skep_table.errors import FormatError
+from skep_table.instant_time import InstantTime
+from skep_table.logfile import BlockType, HeaderKey
+from skep_table.logfile.writer import delete_content, format_block
+from skep_table.metadata_table import group_numbers
+from skep_table.metadata_table.records import PartitionUpdate
+from skep_table.metadata_write.records import RecordSchema, hfile_of, record_schema
+from skep_table.metadata_write.rollback import roll_back_delta_commit
+from skep_table.metadata_write.unfinished import without_unfinished
+from skep_table.names import join
+from skep_table.table import HudiTable
+from skep_table.timeline.instant import Action, Instant, State
+from skep_table.timeline.metadata import CommitMetadata, WriteOperation, WriteStat
+from skep_table.timeline.write import complete, create_requested, transition_to_inflight
+from skep_table.view import FileSlice
+
+
+@dataclass(frozen=True)
+class _Append:
+    """A log file to write. `planned` is what the inflight file states of it, `stat` what the completed one does."""
+
+    planned: WriteStat
+    stat: WriteStat
+    data: bytes
+
+
+def write_delta_commit(own: HudiTable, time: InstantTime, updates: Sequence[PartitionUpdate], clock: Clock) -> None:
+    """Writes and completes the delta commit `time` of the metadata table `own`; an earlier attempt at it is undone.
+
+    Readers ignore it until the action of the same time on the data table completes.
+    """
+    own = without_unfinished(own)
+    if own.timeline.contains(time):
+        roll_back_delta_commit(own, time)
+        own = own.reload()
+    schema = record_schema(own.format.metadata.release)
+    appends = [append for update in updates for append in _appends(own, time, update, schema)]
+    instant = create_requested(own, Instant(time, Action.DELTA_COMMIT, State.REQUESTED))
+    instant = transition_to_inflight(own, instant, _metadata([append.planned for append in appends]))
+    for append in appends:
+        own.storage.create_exclusive(append.stat.path, append.data)
+    done = replace(_metadata([append.stat for append in appends]), extra_metadata={"schema": schema.text})
+    complete(own, instant, done, clock, alone=True)
+
+
+def _metadata(stats: Sequence[WriteStat]) -> CommitMetadata:
+    by_partition: dict[str, list[WriteStat]] = defaultdict(list)
+    for stat in stats:
+        by_partition[stat.partition_path].append(stat)
+    return CommitMetadata(
+        partition_to_write_stats={partition: tuple(found) for partition, found in by_partition.items()},
+        operation_type=WriteOperation.UPSERT_PREPPED,
+    )
+
+
+def _appends(own: HudiTable, time: InstantTime, update: PartitionUpdate, schema: RecordSchema) -> Iterator[_Append]:
+    """One log file for each file group that has one of the keys."""
+    slices = sorted(own.view(metadata=False).slices(update.partition), key=lambda slice_: slice_.file_id)
+    if not slices:
+        raise FormatError(
+            f"{own.storage.root}: no files in partition {update.partition}, which the table's settings name",
+            path=join(own.storage.root, update.partition),
+            expected="at least one file group",
+        )
+    put_to = group_numbers(update.puts["key"].combine_chunks(), len(slices))
+    deleted_from = group_numbers(update.deletes, len(slices))
+    for number in np.union1d(put_to, deleted_from).tolist():
+        puts = update.puts.filter(pa.array(put_to == number))
+        deletes = update.deletes.filter(pa.array(deleted_from == number))
+        yield _append(own, time, slices[number], puts, deletes, schema)
+
+
+def _append(
+    own: HudiTable, time: InstantTime, slice_: FileSlice, puts: pa.Table, deletes: pa.Array, schema: RecordSchema
+) -> _Append:
+    headers = {HeaderKey.INSTANT_TIME: str(time), HeaderKey.SCHEMA: schema.file_text}
+    data = format_block(BlockType.HFILE_DATA, headers, hfile_of(puts, schema)) if len(puts) else b""
+    if len(deletes):
+        data += format_block(BlockType.DELETE, headers, delete_content(_entries(deletes, slice_.partition_path)))
+    logs = own.format.logs
+    mine = [log.name for log in slice_.log_files if not logs.of_delta_commit or log.name.instant_time == time]
+    last = max((name.version for name in mine), default=0)
+    name = logs.new_file(slice_.file_id, slice_.base_instant, time, last, logs.write_token(0, 0, time))
+    base = slice_.base_file if not logs.of_delta_commit else None
+    planned = WriteStat(
+        file_id=slice_.file_id,
+        path="",
+        partition_path=slice_.partition_path,
+        prev_commit=slice_.base_instant,
+        num_update_writes=len(puts),
+    )
+    stat = replace(
+        planned,
+        path=join(slice_.partition_path, str(name)),
+        prev_commit=name.instant_time,
+        num_writes=len(puts),
+        num_deletes=len(deletes),
+        total_write_bytes=len(data),
+        file_size_in_bytes=len(data),
+        log_version=name.version,
+        log_offset=0,
+        base_file=str(base.name) if base else "",
+        log_files=(*map(str, mine), str(name)),
+    )
+    return _Append(planned, stat, data)
+
+
+def _entries(keys: pa.Array, partition: str) -> pa.Table:
+    partitions = pa.array([partition] * len(keys), pa.string())
+    return pa.table({"record_key": keys, "partition_path": partitions, "ordering_value": pa.nulls(len(keys))})

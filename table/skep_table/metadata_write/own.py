@@ -1,0 +1,22 @@
+"""The metadata table as a table of its own, in the context of its data table."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from skep_table.lock import NoLock
+from skep_table.metadata_table import FOLDER
+from skep_table.storage import FolderStorage
+from skep_table.table import HudiTable
+from skep_table.table_config import METADATA_PARTITIONS, METADATA_PARTITIONS_INFLIGHT, TableConfig
+
+
+def has_metadata_table(config: TableConfig) -> bool:
+    """Whether the table has a metadata table, or one that is being built."""
+    return bool(config.raw.get(METADATA_PARTITIONS) or config.raw.get(METADATA_PARTITIONS_INFLIGHT))
+
+
+def open_own(table: HudiTable) -> HudiTable:
+    """A snapshot of the metadata table. The data table's lock is that of both. NotATableError where it is missing."""
+    storage = FolderStorage(table.storage, FOLDER)
+    return HudiTable.in_context(replace(table.context, storage=storage, lock=NoLock()))

@@ -1,0 +1,49 @@
+"""Updates as HFiles, whose values are records in the schema of one Hudi release (format guide 7.4 and 7.5)."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final
+
+import pyarrow as pa
+
+from skep_table.avro import encode_records, parse_record
+from skep_table.avro_schemas import schema_of
+from skep_table.hfile import format_hfile
+from skep_table.schema.types import META_FIELDS, StructType
+
+_RECORD: Final = "HoodieMetadataRecord"
+
+
+@dataclass(frozen=True)
+class RecordSchema:
+    """The schema of a release: `text` as commits state it, `file_text` as files do, with Hudi's meta columns."""
+
+    text: str
+    file_text: str
+    type: StructType
+
+
+@lru_cache(maxsize=8)
+def record_schema(release: str) -> RecordSchema:
+    """The schema of the records of a release."""
+    record = schema_of(_RECORD, release)
+    meta: list[Any] = [{"name": name, "type": ["null", "string"], "doc": "", "default": None} for name in META_FIELDS]
+    file_text = _json({**record, "fields": [*meta, *record["fields"]]})
+    return RecordSchema(_json(record), file_text, parse_record(file_text))
+
+
+def _json(schema: dict[str, Any]) -> str:
+    return json.dumps(schema, separators=(",", ":"))
+
+
+def hfile_of(puts: pa.Table, schema: RecordSchema) -> bytes:
+    """The puts of an update as an HFile; they ascend by their keys."""
+    record = puts["record"].combine_chunks()
+    members = dict(zip((field.name for field in record.type), record.flatten(), strict=True))
+    rows = pa.table({"key": pa.array([""] * len(puts), pa.string()), **members})  # the key is the HFile's
+    data, offsets = encode_records(schema.type, rows)
+    values = pa.Array.from_buffers(pa.large_binary(), len(rows), [None, pa.py_buffer(offsets), data])
+    return format_hfile(puts["key"].combine_chunks(), values, {"schema": schema.file_text.encode()})

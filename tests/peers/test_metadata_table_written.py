@@ -1,0 +1,99 @@
+"""The metadata table that skep writes: JVM Hudi lists files by it, keeps it, and skep goes on from there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from peer_shared import MERGE_ON_READ, META, SHAPES, Shape, Shared, peers
+
+from benchmarks.peers.jvm import Jvm
+from benchmarks.peers.spelling import difference
+from skep_table.metadata_write import open_own
+from skep_table.names import PARTITION_METAFILE
+from skep_table.services.automatic import maintain
+from skep_table.services.compact import compact
+from skep_table.services.rollback import roll_back_instant
+from skep_table.table import HudiTable
+from skep_table.timeline.instant import Action
+from skep_table.write.local import LocalWriter
+
+ASKED = (("0.15.0", 6), ("1.2.0", 6), ("1.2.0", 9), ("1.1.1", 9), ("1.0.2", 8))
+KEPT = {"hoodie.metadata.enable": "true"}
+OF_HUDI = {
+    "metadata__enable": "true",
+    "metadata__index__column__stats__enable": "false",
+    "metadata__index__partition__stats__enable": "false",
+}
+KINDS = (SHAPES[0], SHAPES[2], MERGE_ON_READ[0])
+
+
+class Kept:
+    """A table whose metadata table both keep."""
+
+    def __init__(self, path: Path, shape: Shape) -> None:
+        self.shared = Shared.make(path, shape)
+
+    @property
+    def table(self) -> HudiTable:
+        return HudiTable.open(str(self.shared.path), KEPT)
+
+    def ours(self, operation: str, rows: list[dict[str, object]]) -> None:
+        self.shared.ours(operation, rows, writer=LocalWriter(self.table))
+
+    def check(self, hudi: Jvm) -> None:
+        """Listed by metadata or by storage, these are the same files and rows."""
+        assert_listed(self.table)
+        expected, path = self.shared.expected(), self.shared.path
+        for enabled in ("true", "false"):
+            found = difference(hudi.read(path, {"hoodie.metadata.enable": enabled}).rows, expected, without=META)
+            assert not found, f"metadata {enabled}: {found}"
+        assert not difference(self.shared.read(), expected, without=META)
+
+
+def assert_listed(table: HudiTable) -> None:
+    metadata, view = table.metadata_table(), table.view(metadata=False)
+    assert metadata is not None, "it is not kept"
+    assert metadata.partitions() == view.partitions()
+    for partition in view.partitions():
+        there = {f.path: f.size_bytes for f in view.listing.files(partition) if PARTITION_METAFILE not in f.name}
+        assert {file.path: file.size_bytes for file in metadata.files(partition)} == there
+
+
+@pytest.mark.parametrize("shape", KINDS, ids=str)
+@peers(ASKED)
+def test_hudi_reads_and_keeps_it(
+    shape: Shape, release: str, table_version: int, jvm: Callable[[str], Jvm], tmp_path: Path
+) -> None:
+    kept = Kept(tmp_path / "t", replace(shape, name=f"{shape.name}_metadata"))
+    source, hudi = kept.shared.source, jvm(release)
+    kept.ours("insert", source.new(20))
+    kept.ours("upsert", source.mixed(8, 4))
+    kept.ours("delete", source.again(3))
+    kept.check(hudi)
+    kept.shared.theirs(hudi, "upsert", source.mixed(8, 4), **OF_HUDI)
+    kept.check(hudi)
+    for _ in range(10):
+        kept.ours("upsert", source.mixed(3, 1))
+    if shape.type.value == "MERGE_ON_READ":
+        compact(kept.table)
+    for step in maintain(kept.table):
+        step.run()
+    assert open_own(kept.table).timeline.completed().of(Action.COMMIT).instants, "no compaction"
+    kept.ours("upsert", source.mixed(3, 1))
+    kept.check(hudi)
+    kept.shared.theirs(hudi, "upsert", source.mixed(8, 4), **OF_HUDI)
+    kept.check(hudi)
+    before = dict(kept.shared.rows)
+    kept.ours("insert", source.new(5))
+    last = kept.table.timeline.data().completed().last()
+    assert last is not None
+    roll_back_instant(kept.table, last.requested_time)
+    kept.shared.rows = before
+    kept.check(hudi)
+    kept.shared.theirs(hudi, "upsert", source.mixed(8, 4), **OF_HUDI)
+    kept.check(hudi)
+    kept.ours("upsert", source.mixed(3, 1))
+    kept.check(hudi)
