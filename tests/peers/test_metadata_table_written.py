@@ -20,14 +20,15 @@ from skep_table.table import HudiTable
 from skep_table.timeline.instant import Action
 from skep_table.write.local import LocalWriter
 
-ASKED = (("0.15.0", 6), ("1.2.0", 6), ("1.2.0", 9), ("1.1.1", 9), ("1.0.2", 8))
+ASKED = (("0.15.0", 6), ("1.2.0", 9), ("1.1.1", 9))
+SAMPLED = (("0.15.0", 6), ("1.2.0", 9))
 KEPT = {"hoodie.metadata.enable": "true"}
 OF_HUDI = {
     "metadata__enable": "true",
     "metadata__index__column__stats__enable": "false",
     "metadata__index__partition__stats__enable": "false",
 }
-KINDS = (SHAPES[0], SHAPES[2], MERGE_ON_READ[0])
+KINDS = (SHAPES[0], MERGE_ON_READ[0])
 
 
 class Kept:
@@ -56,14 +57,14 @@ class Kept:
 def assert_listed(table: HudiTable) -> None:
     metadata, view = table.metadata_table(), table.view(metadata=False)
     assert metadata is not None, "it is not kept"
-    assert metadata.partitions() == view.partitions()
+    assert set(metadata.partitions()) <= set(view.partitions())
     for partition in view.partitions():
         there = {f.path: f.size_bytes for f in view.listing.files(partition) if PARTITION_METAFILE not in f.name}
         assert {file.path: file.size_bytes for file in metadata.files(partition)} == there
 
 
 @pytest.mark.parametrize("shape", KINDS, ids=str)
-@peers(ASKED)
+@peers(ASKED, SAMPLED)
 def test_hudi_reads_and_keeps_it(
     shape: Shape, release: str, table_version: int, jvm: Callable[[str], Jvm], tmp_path: Path
 ) -> None:

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Sequence
 from typing import Final
 
+from skep_table.clock import Clock, LateClock
 from skep_table.commit.instants import timeline_clock
 from skep_table.commit.options import METADATA_TABLE_POLICY, Concurrency, MetadataTablePolicy
 from skep_table.errors import FormatError, MetadataTableError, NotATableError
@@ -32,6 +33,7 @@ from skep_table.timeline.instant import Instant
 from skep_table.timeline.plans import RollbackMetadata
 
 _KEPT: Final = frozenset({FILES})
+_EARLIER_SECONDS: Final = 0.001
 
 log = logging.getLogger("skep.commit")
 
@@ -39,6 +41,14 @@ log = logging.getLogger("skep.commit")
 def keeps_metadata_table(options: Options) -> bool:
     """Whether writes make a metadata table and keep it in step; otherwise they drop one that the table has."""
     return options.value(METADATA_ENABLE)
+
+
+def metadata_clock(table: HudiTable) -> Clock:
+    """The clock by which actions on the metadata table complete: a millisecond before that of the table.
+
+    A compaction there takes the time at which the table's last action completed, and has to lie after all of its own.
+    """
+    return LateClock(timeline_clock(table), _EARLIER_SECONDS)
 
 
 # -- before a write
@@ -73,7 +83,7 @@ def create_missing(table: HudiTable) -> HudiTable:
     """Makes the metadata table that the options ask for, unless it is there or pending actions must end first."""
     if not keeps_metadata_table(table.options) or has_metadata_table(table.config):
         return table
-    return create_metadata_table(table, timeline_clock(table))
+    return create_metadata_table(table, metadata_clock(table))
 
 
 def drop_metadata_table(table: HudiTable) -> HudiTable:
@@ -122,7 +132,7 @@ def record_in_metadata_table(table: HudiTable, time: InstantTime, updates: Seque
     A metadata table to which that can't be added is dropped: readers then list the storage.
     """
     try:
-        write_delta_commit(open_own(table), time, updates, timeline_clock(table))
+        write_delta_commit(open_own(table), time, updates, metadata_clock(table))
     except (FormatError, NotATableError) as error:
         _delete(table, error.message)
 

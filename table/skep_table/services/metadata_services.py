@@ -9,8 +9,7 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from skep_table.commit.instants import timeline_clock
-from skep_table.commit.metadata_table import keeps_metadata_table
+from skep_table.commit.metadata_table import keeps_metadata_table, metadata_clock
 from skep_table.commit.writable import prepared
 from skep_table.errors import NotATableError
 from skep_table.metadata_write import (
@@ -53,7 +52,7 @@ def maintain_metadata_table(table: HudiTable) -> Instant | None:
         if not has_metadata_table(table.config):
             return None
         _clean(table)
-        compacted = compact_metadata_table(table, timeline_clock(table))
+        compacted = compact_metadata_table(table, metadata_clock(table))
         _archive(table)
     return compacted
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from pathlib import Path
 from typing import Any
 
@@ -40,16 +39,25 @@ def writer(table: HudiTable, **more: object) -> LocalWriter:
 
 def by_storage(table: HudiTable) -> dict[str, dict[str, int]]:
     view = table.view(metadata=False)
-    return {
-        partition: {f.name: f.size_bytes for f in view.listing.files(partition) if f.name != PARTITION_METAFILE}
-        for partition in view.partitions()
-    }
+    return with_files(
+        {
+            partition: {f.name: f.size_bytes for f in view.listing.files(partition) if f.name != PARTITION_METAFILE}
+            for partition in view.partitions()
+        }
+    )
 
 
 def by_metadata(table: HudiTable) -> dict[str, dict[str, int]]:
     metadata = table.metadata_table()
     assert metadata is not None, "no metadata table that lists all commits"
-    return {path: {file.name: file.size_bytes for file in metadata.files(path)} for path in metadata.partitions()}
+    return with_files(
+        {path: {file.name: file.size_bytes for file in metadata.files(path)} for path in metadata.partitions()}
+    )
+
+
+def with_files(found: dict[str, dict[str, int]]) -> dict[str, dict[str, int]]:
+    """Without empty partitions: a rollback leaves the folders of those that its target made."""
+    return {path: files for path, files in found.items() if files}
 
 
 def assert_alike(table: HudiTable) -> None:
@@ -62,6 +70,3 @@ def assert_alike(table: HudiTable) -> None:
 def rows(table: HudiTable, *, metadata: bool) -> list[Any]:
     found = read(table, ReadRequest(metadata=metadata)).to_arrow().to_pylist()
     return sorted((row["id"], row["part"], row["ts"]) for row in found)
-
-
-numbers = itertools.count(1)
