@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-_NO_METADATA: Final = "skep writes no metadata table yet"
+_NO_METADATA: Final = "a write with hoodie.metadata.enable=true makes a metadata table"
 _NO_STATISTICS: Final = "column statistics of a metadata table are used by reads, not shown"
 _AUDIT: Final = "the audit of storage locks is Hudi's own; skep's commands show a lock and its history: skep lock"
 _FSCK: Final = "skep does not repair tables; skep fsck shows what is wrong with one"

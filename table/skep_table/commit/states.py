@@ -109,7 +109,7 @@ CHECK: Final = _step(
 )
 PUBLISH: Final = _step(
     *("publish", (_S.CHECKED,), _S.READY, "write service"),
-    "participants commit: the open sign and files of losing task attempts are deleted, a metadata table is dropped",
+    "participants commit: the open sign and files of losing task attempts are deleted, the metadata table is updated",
     locked=True,
 )
 COMPLETE: Final = _step(

@@ -13,7 +13,7 @@ from skep_table.commit.data_files import delete_files, delete_new_partitions, fi
 from skep_table.commit.instants import after_others_have_read, request_write
 from skep_table.commit.machine import transition
 from skep_table.commit.markers import close_markers, delete_markers, open_markers
-from skep_table.commit.metadata_table import create_missing, drop_unkept
+from skep_table.commit.metadata_table import abort_in_metadata_table, create_missing, drop_unkept
 from skep_table.commit.non_blocking import check_concurrency
 from skep_table.commit.options import Concurrency
 from skep_table.commit.participants import Participant
@@ -238,9 +238,12 @@ class Transaction(PendingCommit):
             time = self.instant.requested_time
             log.info("table %s: no rollback of %s on the timeline: %s", fresh.config.name, time, problem)
             delete_files(fresh.context, files)
+            rollbacks = list(rollbacks_of(self.table.reload(), time))
+            for each in (self.instant, *rollbacks):
+                abort_in_metadata_table(fresh, each.requested_time)
             delete_pending(self.table, self.instant)
             delete_markers(fresh.storage, time)
-            for rollback in rollbacks_of(self.table.reload(), time):
+            for rollback in rollbacks:
                 delete_pending(self.table, rollback)
         delete_new_partitions(fresh.storage, files, self.instant.requested_time)
 

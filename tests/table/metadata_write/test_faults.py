@@ -18,7 +18,7 @@ from faulty_storage import FaultyStorage
 from metadata_listings import KEPT, assert_alike, frame, new_table, reopened, rows
 from sleepy_clock import SleepyClock
 
-from skep_table.errors import SkepError
+from skep_table.errors import SkepError, StorageError
 from skep_table.metadata_table import MetadataTable
 from skep_table.runner import ThreadRunner
 from skep_table.services.clean import clean, execute_pending_cleans
@@ -27,6 +27,7 @@ from skep_table.services.metadata_services import maintain_metadata_table
 from skep_table.services.restore import restore
 from skep_table.services.rollback import roll_back_instant
 from skep_table.services.savepoint import create_savepoint
+from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
 from skep_table.table_config import TableType
 from skep_table.write.local import LocalWriter
@@ -146,3 +147,37 @@ def test_killed_at_a_call(subject: Subject, after: bool, step: int, tmp_path: Pa
         LocalWriter(late.reload()).upsert(frame(("z", "p", 9)))
         assert_alike(now)
         assert_no_lie(HudiTable.open(str(work)))
+
+
+class FullDisk(LocalStorage):
+    """From the call `at` on that makes a file, there is no room."""
+
+    def __init__(self, root: str, at: int) -> None:
+        super().__init__(root)
+        self.at, self.calls = at, 0
+
+    def create_exclusive(self, path: str, data: bytes, *, durable: bool = True) -> None:
+        self.calls += 1
+        if self.calls >= self.at:
+            raise StorageError(f"no room for {path}", call="create_exclusive", path=path)
+        super().create_exclusive(path, data, durable=durable)
+
+
+def test_a_full_disk_leaves_no_entries_of_a_write(tmp_path: Path) -> None:
+    first, work = tmp_path / "first", tmp_path / "work"
+    prepared(first, Subject("full", COW, upsert))
+    before = rows(HudiTable.open(str(first)), metadata=False)
+    for at in range(1, 40):
+        shutil.copytree(first, work)
+        storage = FullDisk(str(work), at)
+        with suppress(SkepError):
+            upsert(HudiTable.open(storage, KEPT).with_context(runner=ThreadRunner(1)))
+        now = HudiTable.open(str(work))
+        assert_no_lie(now)
+        if storage.calls < at:
+            break
+        assert rows(now, metadata=True) == before
+        upsert(reopened(now))
+        assert_alike(now)
+        shutil.rmtree(work)
+    assert 10 < storage.calls < 40

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from metadata_listings import assert_alike, by_metadata, frame, new_table, reopened, rows, writer
+from metadata_listings import KEPT, assert_alike, by_metadata, by_storage, frame, new_table, reopened, rows, writer
 from sleepy_clock import SleepyClock
 
 from skep_table.commit.metadata_table import drop_metadata_table
@@ -30,6 +31,7 @@ from skep_table.upgrade import change_version
 from skep_table.write.local import LocalWriter
 
 pytestmark = pytest.mark.parametrize("table_version", [6, 8, 9], indirect=True)
+FILE_VERSIONS = "hoodie.cleaner.fileversions.retained"
 COW, MOR = TableType.COPY_ON_WRITE, TableType.MERGE_ON_READ
 
 
@@ -239,3 +241,25 @@ def test_dropping_it(table: HudiTable) -> None:
     drop_metadata_table(reopened(table))
     assert not table.storage.exists(".hoodie/metadata")
     assert reopened(table).metadata_table() is None
+
+
+@pytest.mark.parametrize("case", ["cow_column_stats", "cow_record_index"])
+def test_indexes_of_hudi_are_dropped_and_its_listing_is_kept(
+    case: str, golden: Path, table_version: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    release = {6: "0.15.0", 8: "1.0.2", 9: "1.1.1"}[table_version]
+    shutil.copytree(golden / release / case / "table", tmp_path / "t")
+    theirs = HudiTable.open(str(tmp_path / "t"), KEPT)
+    indexes = set(theirs.config.metadata_partitions) - {"files"}
+    assert indexes
+    before = by_metadata(theirs)
+    with caplog.at_level("WARNING"):
+        archive(theirs)
+    assert all(name in caplog.text for name in indexes)
+    now = HudiTable.open(str(tmp_path / "t"), KEPT)
+    assert now.config.metadata_partitions == ("files",)
+    assert {path.name for path in (tmp_path / "t/.hoodie/metadata").iterdir()} == {".hoodie", "files"}
+    assert not (tmp_path / "t/.hoodie/.index_defs/index.json").exists()
+    assert by_metadata(now) == before
+    clean(now.with_options({"hoodie.cleaner.policy": "KEEP_LATEST_FILE_VERSIONS", FILE_VERSIONS: "1"}))
+    assert by_metadata(HudiTable.open(now.storage)) == by_storage(now.reload())
