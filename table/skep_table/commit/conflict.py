@@ -270,13 +270,14 @@ def _refuse_replaced_partitions(candidate: CommitCandidate) -> None:
             raise conflict(candidate.table, other, groups, f"and this write changed {len(both)} partitions as a whole")
 
 
-def refuse_early(began: HudiTable, instant: Instant, profile: CommitMetadata) -> None:
+def refuse_early(began: HudiTable, instant: Instant, profile: CommitMetadata | None) -> None:
     """Early conflict detection, where the options enable it: CommitConflictError when the write is certain to lose.
 
     Each write records the file groups that it is going to change in its inflight file, and compares after that: of two,
     at least the later one sees the other. What Hudi's writers do not record beforehand is found by their markers.
+    A write without a profile makes new file groups only, and can't lose.
     """
-    if not began.options.value(EARLY_DETECTION):
+    if not began.options.value(EARLY_DETECTION) or profile is None:
         return
     groups = groups_of(profile)
     if not groups:

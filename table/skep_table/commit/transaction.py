@@ -101,7 +101,7 @@ class Transaction(PendingCommit):
         """
         self._heartbeat.ensure_alive()
         self._start(profile)
-        if profile is not None and not Concurrency.of(self.table.options).is_non_blocking:
+        if not Concurrency.of(self.table.options).is_non_blocking:
             refuse_early(self.table, self.instant, profile)
 
     def complete(
