@@ -62,6 +62,7 @@ def combine(old: pa.Table, new: pa.Table, rule: MergeRule, stage: MergeStep) -> 
     keep = old_deleted | new_deleted
     columns = {name: winner.column(name) for name in winner.schema.names}
     may_fill = pa.array(~keep)
+    fills = pa.array(~keep if stage.late_fills else ~keep & wins)
     for name in new.schema.names:
         if is_helper(name):
             continue
@@ -69,7 +70,9 @@ def combine(old: pa.Table, new: pa.Table, rule: MergeRule, stage: MergeStep) -> 
             if stage.newer_meta:
                 columns[name] = pc.if_else(pa.array(old_deleted | new_deleted), columns[name], new.column(name))
             continue
-        lacking = pc.and_(_lacks(winner, name, rule, stage.fill), may_fill)
+        lacking = pc.or_(
+            pc.and_(_lacks(winner, name, rule, stage.fill), fills), pc.and_(_absent(winner, name), may_fill)
+        )
         columns[name] = pc.if_else(lacking, loser.column(name), winner.column(name))
         if HAS + name in columns:
             # What a row lacks behind a delete is null: an older row below both may not fill it any more.
@@ -129,22 +132,23 @@ def _partial(rows: pa.Table) -> bool:
 
 
 def _lacks(rows: pa.Table, name: str, rule: MergeRule, fill: Fill) -> pa.ChunkedArray:
-    """Which rows have not got the column, in the sense of the rule or of a partial update."""
+    """Which rows have not got the column, in the sense of the rule."""
     column = rows.column(name)
-    lacking: pa.ChunkedArray | None = None
     if fill is Fill.NULLS:
-        lacking = pc.is_null(column)
-    elif fill is Fill.DEFAULTS:
+        return pc.is_null(column)
+    if fill is Fill.DEFAULTS:
         default = dict(rule.defaults).get(name)
-        lacking = pc.is_null(column) if default is None else _equals(column, default)
-    elif fill is Fill.UNAVAILABLE and rule.unavailable is not None and _is_text(column.type):
-        lacking = _equals(column, rule.unavailable)
+        return pc.is_null(column) if default is None else _equals(column, default)
+    if fill is Fill.UNAVAILABLE and rule.unavailable is not None and _is_text(column.type):
+        return _equals(column, rule.unavailable)
+    return pa.chunked_array([pa.repeat(False, rows.num_rows)])
+
+
+def _absent(rows: pa.Table, name: str) -> pa.ChunkedArray:
+    """Which rows are of a partial update without the column."""
     if HAS + name in rows.schema.names:
-        absent = pc.invert(rows.column(HAS + name))
-        lacking = absent if lacking is None else pc.or_(lacking, absent)
-    if lacking is None:
-        return pa.chunked_array([pa.repeat(False, rows.num_rows)])
-    return lacking
+        return pc.invert(rows.column(HAS + name))
+    return pa.chunked_array([pa.repeat(False, rows.num_rows)])
 
 
 def _is_text(kind: pa.DataType) -> bool:

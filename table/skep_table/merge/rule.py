@@ -51,11 +51,12 @@ class MergeStep:
     deletes; of two rows the newer wins. `first_wins`: of two rows with equal ordering values the older wins, marked as
     a delete or not.
     `unordered_delete_stays`: a delete without an ordering value stays below later deletes that have one, and so removes
-    what is in the base file whatever its order.
+    what is in the base file whatever its order. `late_fills`: a newer row that loses fills what the older one lacks.
     """
 
     by_ordering: bool = False
     fill: Fill = Fill.NOTHING
+    late_fills: bool = True
     delete_wins: bool = False
     block_wins: bool = False
     after_delete_newer: bool = False
@@ -163,7 +164,7 @@ def _payload_rule(config: TableConfig) -> MergeRule:
         case "AWSDmsAvroPayload":
             return MergeRule(ordering, log, _LATEST, delete_field="Op", delete_marker="D")
         case "PostgresDebeziumAvroPayload":
-            base = MergeStep(by_ordering=True, fill=Fill.UNAVAILABLE, block_wins=True)
+            base = MergeStep(by_ordering=True, fill=Fill.UNAVAILABLE, late_fills=False, block_wins=True)
             rule = _change_stream(ordering or ("_event_lsn",), _LOG_OF_0_15, base)
             # Hudi before 1.1 loses a value to a later row of the same batch that came without it.
             return replace(rule, batch=replace(_LOG_OF_0_15, fill=Fill.UNAVAILABLE))
@@ -217,7 +218,7 @@ def _log_stage_of_1_0(payload: str, *, by_ordering: bool) -> MergeStep:
         case "AWSDmsAvroPayload":
             return replace(stage, rows_newer=True)
         case "PostgresDebeziumAvroPayload":
-            return replace(stage, fill=Fill.UNAVAILABLE)
+            return replace(stage, fill=Fill.UNAVAILABLE, late_fills=False)
     return stage
 
 

@@ -343,6 +343,7 @@ class TestChangeStreamsOfVersion6:
         assert self.postgres((1, "c", "base"), (2, "u", self.UNAVAILABLE)) == ["base"]
         assert self.postgres((1, "c", "base"), (2, "u", "sent"), (3, "u", self.UNAVAILABLE)) == ["base"]
         assert self.postgres((5, "c", "base"), (2, "u", "late")) == ["base"]
+        assert self.postgres((5, "c", self.UNAVAILABLE), (2, "u", "late")) == [self.UNAVAILABLE]
 
     def test_nor_does_it_hide_a_value_of_the_same_batch(self):
         rule = COW_BY_CLASS_IN_1_0["PostgresDebeziumAvroPayload"]
