@@ -68,11 +68,13 @@ for _name in ("sync", "create_exclusive", "replace_atomic", "rename", "delete", 
 
 @pytest.fixture
 def handled() -> Iterator[None]:
-    """As in a program that asked for it."""
-    before = signal.getsignal(signal.SIGTERM)
+    """As in a program that asked for it. Where a shell began the tests in the background, they ignore SIGINT."""
+    before = {number: signal.getsignal(number) for number in ENDS}
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     exit_on_sigterm()
     yield
-    signal.signal(signal.SIGTERM, before)
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 def content(folder: Path) -> list[tuple[str, int]]:
