@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -24,7 +25,28 @@ from source_tree import (
 
 PAGE = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
 MAY_IMPORT = {names_in(row[0])[0]: set(names_in(row[2])) for row in table_rows(PAGE, "## Packages")}
+# Modules whose names are not those of the distributions in pyproject.toml, or that these bring along.
+FROM = {
+    "TCLIService": "pyhive", "anyio": "starlette", "botocore": "boto3", "google_crc32c": "google-crc32c",
+    "confluent_kafka": "confluent-kafka", "hdfs_native": "hdfs-native", "prometheus_client": "prometheus-client",
+    "prompt_toolkit": "prompt-toolkit", "py4j": "pyspark", "thriftpy2": "happybase", "tomllib": "tomli",
+}  # fmt: skip
 ORDER = [name for row in table_rows(PAGE, "## Code map of `skep_table`") for name in names_in(row[0])]
+
+
+def test_what_is_imported_at_run_time_is_a_declared_dependency() -> None:
+    """Executors, too, have only what pyproject.toml names."""
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8").partition("[dependency-groups]")[0]
+    declared = set(re.findall(r'"([A-Za-z0-9-]+)[^"]*"', text))
+    undeclared = {
+        f"{name} imports {root}"
+        for package in FOLDERS
+        for name, path in modules(package).items()
+        for imported in imports(name, path, for_types=False)
+        if (root := imported.split(".")[0]) and root not in sys.stdlib_module_names and root not in FOLDERS
+        if FROM.get(root, root) not in declared
+    }
+    assert not undeclared
 
 
 @pytest.mark.parametrize("package", FOLDERS)

@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from typing_extensions import Self
 
 from skep_table.runner import Runner, ThreadRunner
 from skep_table.write.candidates import CandidateFiles
@@ -23,6 +22,9 @@ from skep_table.write.indexes.global_tagging import Relocation
 from skep_table.write.keyed import partition_codes
 from skep_table.write.profile import pack
 from skep_table.write.tags import NOT_HELD, Located, Positions, positions_joined, unread
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 Hits = tuple[npt.NDArray[np.int64], FileNumbers, Positions | None]
 """Rows, the numbers of the files that hold their keys, and their positions there where the index looks for them.
