@@ -142,6 +142,8 @@ def test_services_are_run(lake: Lake, table: str) -> None:
     for wrong in ("op => 'rubbish'", "predicate => 'id = 1'", "partition_regex_pattern => 'x'"):
         with pytest.raises(SkepError):
             rows(lake, f"run_clustering(table => '{table}', {wrong})")
+    # What a clustering replaced is deleted once no retained commit is as old.
+    lake.sql(f"delete from {table} where id = 1")
     (cleaned,) = rows(lake, f"run_clean(table => '{table}', retain_commits => 1)")
     assert cleaned["total_files_deleted"] > 0
     (shown,) = rows(lake, f"show_cleans(table => '{table}')")
