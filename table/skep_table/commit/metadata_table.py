@@ -15,8 +15,9 @@ from skep_table.commit.options import METADATA_TABLE_POLICY, Concurrency, Metada
 from skep_table.errors import FormatError, MetadataTableError, NotATableError
 from skep_table.instant_time import InstantTime
 from skep_table.metadata_table import MetadataTable
+from skep_table.metadata_table.partitions import FILES
 from skep_table.metadata_table.records import PartitionUpdate
-from skep_table.metadata_table.records.files import FILES, files_of_rollback
+from skep_table.metadata_table.records.files import files_of_rollback
 from skep_table.metadata_write import (
     create_metadata_table,
     delete_metadata_table,

@@ -19,7 +19,7 @@ class MetadataRules:
     `release`: the Hudi release whose record schema they have. `properties`: their settings that no other version has
     alike. `appends_suffixes`: what a metadata table does on its own has the time of an action on the
     data table, with three more digits; otherwise it has a time of its own, and what makes its partitions has
-    the first times there are. `first_when_quiet`: one is made only while nothing is pending on the data table.
+    the first times there are.
     """
 
     release: str

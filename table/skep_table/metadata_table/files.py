@@ -12,8 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from skep_table.metadata_table.entries import Entries
-
-COLUMN = "filesystemMetadata"
+from skep_table.metadata_table.partitions import FILES_MEMBER
 
 
 def merged_files(entries: Iterable[Entries]) -> pa.Table:
@@ -24,7 +23,7 @@ def merged_files(entries: Iterable[Entries]) -> pa.Table:
             whole = pa.table({"key": source.keys})
             tables.append(_numbered(whole, number, name=None, size=0, deleted=True))
             continue
-        maps = source.records.column(COLUMN)
+        maps = source.records.column(FILES_MEMBER)
         owners, names, infos = _entries_of(maps)
         sizes, deleted = infos.flatten()
         rows = pa.table({"key": source.keys.take(owners), "name": names, "size": sizes, "deleted": deleted})

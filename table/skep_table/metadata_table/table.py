@@ -18,8 +18,18 @@ from skep_table.errors import FormatError
 from skep_table.instant_time import BEFORE_ALL, InstantTime
 from skep_table.metadata_table import keys as spelling
 from skep_table.metadata_table.entries import Entries, GroupReader, latest
-from skep_table.metadata_table.files import COLUMN as FILES_COLUMN
 from skep_table.metadata_table.files import merged_files
+from skep_table.metadata_table.partitions import (
+    BLOOM_FILTERS,
+    BLOOM_MEMBER,
+    COLUMN_STATS,
+    FILES,
+    FILES_MEMBER,
+    PARTITION_STATS,
+    RECORD_INDEX,
+    RECORD_INDEX_MEMBER,
+    STATS_MEMBER,
+)
 from skep_table.metadata_table.record_index import file_ids
 from skep_table.metadata_table.values import statistics
 from skep_table.names import META_FOLDER, join
@@ -30,11 +40,6 @@ from skep_table.timeline.timeline import Timeline
 from skep_table.view import FileView, FolderFilter
 
 FOLDER: Final = f"{META_FOLDER}/metadata"
-FILES: Final = "files"
-COLUMN_STATS: Final = "column_stats"
-BLOOM_FILTERS: Final = "bloom_filters"
-RECORD_INDEX: Final = "record_index"
-PARTITION_STATS: Final = "partition_stats"
 
 _FIRST_INSTANTS: Final = "00000000000000"  # what initialises a partition has an artificial time
 _INSTANT_DIGITS: Final = 17
@@ -113,7 +118,7 @@ class MetadataTable:
 
     def partitions(self, within: FolderFilter | None = None) -> list[str]:  # noqa: ARG002 - one look-up has all
         """The data table's partition paths, sorted."""
-        found = merged_files(self._lookup(FILES, [spelling.ALL_PARTITIONS], FILES_COLUMN))
+        found = merged_files(self._lookup(FILES, [spelling.ALL_PARTITIONS], FILES_MEMBER))
         names = found.column("name").to_pylist()
         return sorted("" if name == spelling.NON_PARTITIONED else name for name in names)
 
@@ -129,13 +134,13 @@ class MetadataTable:
                 return self._all.get(partition_path, [])
             if partition_path not in self._looked_up:
                 key = spelling.partition_key(partition_path)
-                rows = merged_files(self._lookup(FILES, [key], FILES_COLUMN))
+                rows = merged_files(self._lookup(FILES, [key], FILES_MEMBER))
                 self._looked_up[partition_path] = _statuses(partition_path, rows)
             return self._looked_up[partition_path]
 
     def all_files(self) -> pa.Table:
         """All of the partition `files` as `key`, `name`, `size`, sorted; the list of partitions is among it."""
-        return merged_files(self._lookup(FILES, None, FILES_COLUMN))
+        return merged_files(self._lookup(FILES, None, FILES_MEMBER))
 
     def _read_all(self) -> dict[str, list[FileStatus]]:
         rows = self.all_files()
@@ -163,10 +168,10 @@ class MetadataTable:
             return None
         prefix = spelling.column_key(column)
         if files is None:
-            entries = self._by_prefix(COLUMN_STATS, prefix, "ColumnStatsMetadata")
+            entries = self._by_prefix(COLUMN_STATS, prefix, STATS_MEMBER)
         else:
             keys = [prefix + spelling.path_key(path) + spelling.file_key(name) for path, name in files]
-            entries = self._lookup(COLUMN_STATS, keys, "ColumnStatsMetadata")
+            entries = self._lookup(COLUMN_STATS, keys, STATS_MEMBER)
         return statistics(entries, kind)
 
     def partition_stats(
@@ -177,16 +182,16 @@ class MetadataTable:
             return None
         prefix = spelling.column_key(column)
         if partitions is None:
-            return statistics(self._by_prefix(PARTITION_STATS, prefix, "ColumnStatsMetadata"), kind)
+            return statistics(self._by_prefix(PARTITION_STATS, prefix, STATS_MEMBER), kind)
         keys = [prefix + spelling.path_key(path) for path in partitions]
-        return statistics(self._lookup(PARTITION_STATS, keys, "ColumnStatsMetadata"), kind)
+        return statistics(self._lookup(PARTITION_STATS, keys, STATS_MEMBER), kind)
 
     def bloom(self, files: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], BloomFilter] | None:
         """The bloom filters of base files, by partition path and file name; None when the table keeps none."""
         if BLOOM_FILTERS not in self.indexes:
             return None
         by_key = {spelling.path_key(path) + spelling.file_key(name): (path, name) for path, name in files}
-        keys, found = latest(self._lookup(BLOOM_FILTERS, list(by_key), "BloomFilterMetadata"), "BloomFilterMetadata")
+        keys, found = latest(self._lookup(BLOOM_FILTERS, list(by_key), BLOOM_MEMBER), BLOOM_MEMBER)
         filters = {}
         for key, record in zip(keys.to_pylist(), found.to_pylist(), strict=True):
             if record is not None and not record["isDeleted"]:
@@ -201,7 +206,7 @@ class MetadataTable:
         """
         if RECORD_INDEX not in self.indexes:
             return None
-        column = "recordIndexMetadata"
+        column = RECORD_INDEX_MEMBER
         wanted = pc.unique(keys).drop_null().cast(pa.string())
         # A partitioned index knows a key once for each partition of the data table.
         found = [file_ids(*latest(_entries_in(groups, wanted, column), column)) for groups in self._record_groups()]

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from skep_table.metadata_table.entries import Entries, since_reset
+from skep_table.metadata_table.partitions import STATS_MEMBER
 from skep_table.schema.evolve import widened_float
 
 _WRAPPED: Final = pa.struct([("LongWrapper", pa.struct([("value", pa.int64())]))])
@@ -29,7 +30,7 @@ def statistics(entries: Iterable[Entries], kind: pa.DataType) -> pa.Table:
     Records of one file add up: a log file that a later commit appended to has one for each. A partition's are replaced
     by one that is marked as the tight bound.
     """
-    keys, found = since_reset(entries, "ColumnStatsMetadata", ("isDeleted", "isTightBound"))
+    keys, found = since_reset(entries, STATS_MEMBER, ("isDeleted", "isTightBound"))
     if pa.types.is_null(found.type):
         found = pa.array([], _EMPTY)
     alive = pc.invert(pc.struct_field(found, "isDeleted").fill_null(True))

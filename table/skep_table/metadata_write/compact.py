@@ -7,20 +7,22 @@ readers see, and is deleted before the next delta commit (`unfinished.py`).
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import Final
 
 from skep_table.clock import Clock
 from skep_table.instant_time import DIGITS, InstantTime
 from skep_table.metadata_table import MetadataTable
-from skep_table.metadata_table.records.files import FILES, files_merged
-from skep_table.metadata_write.create import base_path
+from skep_table.metadata_table.partitions import FILES
+from skep_table.metadata_table.records.files import files_merged
+from skep_table.metadata_write.base_file import write_base
 from skep_table.metadata_write.options import COMPACT_DELTA_COMMITS
 from skep_table.metadata_write.own import open_own
-from skep_table.metadata_write.records import hfile_of, record_schema
+from skep_table.metadata_write.records import record_schema
 from skep_table.metadata_write.unfinished import without_unfinished
 from skep_table.table import HudiTable
 from skep_table.timeline.instant import Action, Instant, State
-from skep_table.timeline.metadata import CommitMetadata, WriteOperation, WriteStat
+from skep_table.timeline.metadata import CommitMetadata, WriteOperation
 from skep_table.timeline.plans import CompactionOperation, CompactionPlan
 from skep_table.timeline.write import complete, create_requested, transition_to_inflight
 
@@ -52,16 +54,9 @@ def compact_metadata_table(table: HudiTable, clock: Clock) -> Instant | None:
     create_requested(own, instant, CompactionPlan(operations=(operation,)))
     instant = transition_to_inflight(own, instant)
     schema = record_schema(own.format.metadata.release)
-    data, path = hfile_of(update.puts, schema), base_path(slice_.file_id, time)
-    own.storage.create_exclusive(path, data)
-    stat = WriteStat(
-        file_id=slice_.file_id,
-        path=path,
-        partition_path=FILES,
+    stat = replace(
+        write_base(own, slice_.file_id, time, update.puts, schema),
         prev_commit=slice_.base_instant,
-        num_writes=len(update.puts),
-        total_write_bytes=len(data),
-        file_size_in_bytes=len(data),
         total_log_files_compacted=len(slice_.log_files),
         total_log_size_compacted=sum(each.size_bytes for each in slice_.log_files),
     )

@@ -6,6 +6,7 @@ Readers look at it once the data table's settings name it, which is the last ste
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import Final
 
 import pyarrow as pa
@@ -15,10 +16,13 @@ from skep_table.instant_time import InstantTime
 from skep_table.logfile import BlockType, HeaderKey
 from skep_table.logfile.writer import delete_content, format_block
 from skep_table.metadata_table import FOLDER
+from skep_table.metadata_table.partitions import FILES
 from skep_table.metadata_table.records import PartitionUpdate
-from skep_table.metadata_table.records.files import FILES, files_listed
+from skep_table.metadata_table.records.files import files_listed
+from skep_table.metadata_write.base_file import FIRST_TOKEN, write_base
+from skep_table.metadata_write.delta_commit import delete_entries
 from skep_table.metadata_write.own import open_own
-from skep_table.metadata_write.records import hfile_of, record_schema
+from skep_table.metadata_write.records import record_schema
 from skep_table.metafile import ensure_partition
 from skep_table.names import BaseFileName, BaseFormat, LogFileName, join
 from skep_table.properties import format_properties
@@ -33,12 +37,11 @@ from skep_table.table_config import (
     with_checksum,
 )
 from skep_table.timeline.instant import Action, Instant, State
-from skep_table.timeline.metadata import CommitMetadata, WriteOperation, WriteStat
+from skep_table.timeline.metadata import CommitMetadata, WriteOperation
 from skep_table.timeline.write import complete, create_requested, transition_to_inflight
 from skep_table.view.slicing import InstantStates
 
 _FILE_ID: Final = "files-0000-0"
-_FIRST_TOKEN: Final = "0-0-0"  # Hudi's token of the log files that begin a file group
 
 log = logging.getLogger("skep.commit")
 
@@ -115,31 +118,15 @@ def _fill(own: HudiTable, time: InstantTime, update: PartitionUpdate, clock: Clo
     instant = transition_to_inflight(own, instant, CommitMetadata(operation_type=WriteOperation.BULK_INSERT))
     ensure_partition(own.storage, FILES, time)
     # An empty list of deletes: a file group of Hudi begins with a log file.
-    none = pa.table({name: pa.array([], pa.string()) for name in ("record_key", "partition_path", "ordering_value")})
-    first_log = LogFileName(_FILE_ID, time, 1, _FIRST_TOKEN)
+    none = delete_entries(pa.array([], pa.string()), FILES)
+    first_log = LogFileName(_FILE_ID, time, 1, FIRST_TOKEN)
     begin = format_block(BlockType.DELETE, {HeaderKey.INSTANT_TIME: str(time)}, delete_content(none))
     own.storage.create_exclusive(join(FILES, str(first_log)), begin)
-    path = base_path(_FILE_ID, time)
     schema = record_schema(own.format.metadata.release)
-    data = hfile_of(update.puts, schema)
-    own.storage.create_exclusive(path, data)
-    stat = WriteStat(
-        file_id=_FILE_ID,
-        path=path,
-        partition_path=FILES,
-        num_writes=len(update.puts),
-        num_inserts=len(update.puts),
-        total_write_bytes=len(data),
-        file_size_in_bytes=len(data),
-    )
+    stat = replace(write_base(own, _FILE_ID, time, update.puts, schema), num_inserts=len(update.puts))
     done = CommitMetadata(
         partition_to_write_stats={FILES: (stat,)},
         operation_type=WriteOperation.BULK_INSERT,
         extra_metadata={"schema": schema.text},
     )
     complete(own, instant, done, clock, alone=True)
-
-
-def base_path(file_id: str, time: InstantTime) -> str:
-    """The base file of a slice of a file group in `files`, relative to the metadata table."""
-    return join(FILES, str(BaseFileName(file_id, _FIRST_TOKEN, time, BaseFormat.HFILE)))

@@ -88,7 +88,7 @@ def _append(
     headers = {HeaderKey.INSTANT_TIME: str(time), HeaderKey.SCHEMA: schema.file_text}
     data = format_block(BlockType.HFILE_DATA, headers, hfile_of(puts, schema)) if len(puts) else b""
     if len(deletes):
-        data += format_block(BlockType.DELETE, headers, delete_content(_entries(deletes, slice_.partition_path)))
+        data += format_block(BlockType.DELETE, headers, delete_content(delete_entries(deletes, slice_.partition_path)))
     logs = own.format.logs
     mine = [log.name for log in slice_.log_files if not logs.of_delta_commit or log.name.instant_time == time]
     last = max((name.version for name in mine), default=0)
@@ -117,6 +117,7 @@ def _append(
     return _Append(planned, stat, data)
 
 
-def _entries(keys: pa.Array, partition: str) -> pa.Table:
+def delete_entries(keys: pa.Array, partition: str) -> pa.Table:
+    """The entries of a delete block for keys of a partition of the metadata table."""
     partitions = pa.array([partition] * len(keys), pa.string())
     return pa.table({"record_key": keys, "partition_path": partitions, "ordering_value": pa.nulls(len(keys))})

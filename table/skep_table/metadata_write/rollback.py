@@ -7,11 +7,13 @@ though, so that deleting is the same to readers, needs no lock, and may be repea
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 
 from skep_table.errors import FormatError
 from skep_table.instant_time import InstantTime
 from skep_table.logfile import BlockType, HeaderKey, read_blocks
-from skep_table.names import META_FOLDER, LogFileName
+from skep_table.metadata_write.own import files_by_partition
+from skep_table.names import LogFileName
 from skep_table.storage import FileStatus, Storage
 from skep_table.table import HudiTable
 from skep_table.timeline.instant import Action, Instant, State
@@ -33,14 +35,11 @@ def roll_back_delta_commit(own: HudiTable, time: InstantTime) -> None:
 
 
 def _log_files(own: HudiTable, time: InstantTime) -> Iterator[str]:
-    for partition in own.storage.list_folder("").folders:
-        for file in own.storage.list_prefix(partition) if partition != META_FOLDER else ():
-            name = LogFileName.parse(file.name)
-            if name is None:
-                continue
-            of_commit = own.format.logs.of_delta_commit
-            if name.instant_time == time if of_commit else _is_of(own.storage, file, time):
-                yield file.path
+    of_commit = own.format.logs.of_delta_commit
+    for file in chain.from_iterable(files_by_partition(own)):
+        name = LogFileName.parse(file.name)
+        if name and (name.instant_time == time if of_commit else _is_of(own.storage, file, time)):
+            yield file.path
 
 
 def _is_of(storage: Storage, file: FileStatus, time: InstantTime) -> bool:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from skep_table.errors import FormatError
 from skep_table.metadata_table import FOLDER
-from skep_table.names import META_FOLDER, BaseFileName, LogFileName
+from skep_table.metadata_write.own import files_by_partition
+from skep_table.names import BaseFileName, LogFileName
 from skep_table.table import HudiTable
 from skep_table.timeline.instant import Action
 from skep_table.timeline.write import delete_pending
@@ -21,10 +22,7 @@ def without_unfinished(own: HudiTable) -> HudiTable:
     pending = own.timeline.pending().of(Action.COMPACTION).instants
     for compaction in pending:
         time = compaction.requested_time
-        for partition in own.storage.list_folder("").folders:
-            if partition == META_FOLDER:
-                continue
-            files = own.storage.list_prefix(partition)
+        for files in files_by_partition(own):
             logs = [name for file in files if (name := LogFileName.parse(file.name)) and name.instant_time == time]
             if logs and not own.format.logs.of_delta_commit:
                 raise FormatError(

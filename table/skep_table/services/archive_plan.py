@@ -65,11 +65,12 @@ def plan_archive(table: HudiTable) -> ArchivePlan:
     check_archive_options(options)
     most, least = options.value(KEEP_MAX_COMMITS), options.value(KEEP_MIN_COMMITS)
     commits = table.timeline.data().completed().instants
+    uncompacted = _first_uncompacted(table)
     chosen: tuple[Instant, ...] = ()
     held_back = None
     if len(commits) > most:
         chosen = commits[: len(commits) - least]
-        bound, why = _bound(table, options)
+        bound, why = _bound(table, options, uncompacted)
         if bound is not None:
             chosen = tuple(commit for commit in chosen if commit.requested_time.is_before(bound))
         unclean = _first_unclean(table, chosen)
@@ -78,13 +79,14 @@ def plan_archive(table: HudiTable) -> ArchivePlan:
             why = f"files that {unclean.requested_time} replaced are not cleaned yet"
         if len(chosen) < len(commits) - least:
             held_back = why
-    uncompacted = _first_uncompacted(table)
     services = _services(table.timeline, most, least)
     services = [each for each in services if uncompacted is None or each.requested_time.is_before(uncompacted)]
     return ArchivePlan(tuple(sorted((*chosen, *services), key=lambda instant: instant.sort_key)), held_back)
 
 
-def _bound(table: HudiTable, options: Options) -> tuple[InstantTime | None, str | None]:
+def _bound(
+    table: HudiTable, options: Options, uncompacted: InstantTime | None
+) -> tuple[InstantTime | None, str | None]:
     """The time that no archived commit may reach, with the reason."""
     timeline = table.timeline
     bounds: list[tuple[InstantTime, str]] = []
@@ -103,8 +105,8 @@ def _bound(table: HudiTable, options: Options) -> tuple[InstantTime | None, str 
         bounds.append((earliest, f"the next clean goes on from {earliest}"))
     if table.config.is_mor and (oldest := _oldest_to_compact(timeline, options.value(COMPACT_DELTA_COMMITS))):
         bounds.append((oldest, f"the next compaction is planned by the delta commits since {oldest}"))
-    if (kept := _first_uncompacted(table)) is not None:
-        bounds.append((kept, "its files are not compacted in the metadata table yet"))
+    if uncompacted is not None:
+        bounds.append((uncompacted, "its files are not compacted in the metadata table yet"))
     return min(bounds, default=(None, None), key=lambda bound: bound[0] or "")
 
 

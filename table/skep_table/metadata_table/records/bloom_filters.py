@@ -10,11 +10,10 @@ import pyarrow as pa
 from skep_table.bloom import BloomFilter, BloomKind
 from skep_table.instant_time import InstantTime
 from skep_table.metadata_table.keys import file_key, path_key
+from skep_table.metadata_table.partitions import BLOOM_FILTERS, BLOOM_MEMBER
 from skep_table.metadata_table.records.build import record_type, update
 from skep_table.metadata_table.records.update import PartitionUpdate
 
-BLOOM_FILTERS: Final = "bloom_filters"
-MEMBER: Final = "BloomFilterMetadata"
 _KIND: Final = 4
 
 File = tuple[str, str]  # partition path, file name
@@ -32,4 +31,4 @@ def bloom_filters_update(
     ]
     keys = pa.array([path_key(path) + file_key(name) for path, name in (*written, *deleted)], pa.string())
     timed = pa.array([{**record, "timestamp": str(instant)} for record in records], kind)
-    return update(BLOOM_FILTERS, MEMBER, _KIND, keys, timed)
+    return update(BLOOM_FILTERS, BLOOM_MEMBER, _KIND, keys, timed)

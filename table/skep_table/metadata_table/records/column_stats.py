@@ -13,6 +13,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from skep_table.metadata_table.keys import column_key, file_key, path_key
+from skep_table.metadata_table.partitions import COLUMN_STATS, PARTITION_STATS, STATS_MEMBER
 from skep_table.metadata_table.records.build import record_type, update
 from skep_table.metadata_table.records.summaries import Columns, ColumnSummary
 from skep_table.metadata_table.records.update import PartitionUpdate
@@ -35,9 +36,6 @@ from skep_table.schema.types import (
     UuidType,
 )
 
-COLUMN_STATS: Final = "column_stats"
-PARTITION_STATS: Final = "partition_stats"
-MEMBER: Final = "ColumnStatsMetadata"
 _KIND: Final = 3
 _KIND_OF_PARTITIONS: Final = 6
 _WRAPPED_DECIMAL: Final = (30, 15)  # precision and scale of all decimals in the older version
@@ -111,7 +109,9 @@ def _update(
     deletes = list(ends) if _is_typed(release) else []
     records = puts if deletes else {**ends, **puts}
     values = pa.array(list(records.values()), record_type("HoodieMetadataColumnStats", release))
-    return update(partition, MEMBER, kind, pa.array(list(records), pa.string()), values, pa.array(deletes, pa.string()))
+    return update(
+        partition, STATS_MEMBER, kind, pa.array(list(records), pa.string()), values, pa.array(deletes, pa.string())
+    )
 
 
 def _record(name: str, summary: ColumnSummary, release: str) -> dict[str, Any]:

@@ -12,13 +12,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skep_table.metadata_table.files import COLUMN
 from skep_table.metadata_table.keys import ALL_PARTITIONS, partition_key
+from skep_table.metadata_table.partitions import FILES, FILES_MEMBER
 from skep_table.metadata_table.records.update import PartitionUpdate
 from skep_table.timeline.metadata import CommitMetadata
 from skep_table.timeline.plans import CleanMetadata, RollbackMetadata
 
-FILES: Final = "files"
 _PARTITION_LIST: Final = 1  # the record's type: the names in its map are partitions
 _FILE_LIST: Final = 2
 _INFO: Final = pa.struct([pa.field("size", pa.int64()), pa.field("isDeleted", pa.bool_())])
@@ -94,8 +93,7 @@ def _update(
     listed = [(ALL_PARTITIONS, partition_key(path), 0, False) for path in added]
     columns = zip(*rows, *removed, *listed, strict=True) if rows or removed or listed else [()] * len(_ROWS)
     arrays = [pa.array(column, kind) for column, kind in zip(columns, _ROWS.types, strict=True)]
-    lists_partitions = [ALL_PARTITIONS] if listed or not removed else []
-    return _grouped(pa.table(arrays, _ROWS), [*lists_partitions, *map(partition_key, keys)])
+    return _grouped(pa.table(arrays, _ROWS), [ALL_PARTITIONS, *map(partition_key, keys)])
 
 
 def _grouped(rows: pa.Table, keys: Iterable[str]) -> PartitionUpdate:
@@ -111,5 +109,5 @@ def _grouped(rows: pa.Table, keys: Iterable[str]) -> PartitionUpdate:
     )
     maps = pa.MapArray.from_arrays(offsets, rows["name"].combine_chunks(), infos)
     kinds = pc.if_else(pc.equal(given, ALL_PARTITIONS), _PARTITION_LIST, _FILE_LIST).cast(pa.int32())
-    record = pa.StructArray.from_arrays([kinds, maps], ["type", COLUMN])
+    record = pa.StructArray.from_arrays([kinds, maps], ["type", FILES_MEMBER])
     return PartitionUpdate(FILES, pa.table({"key": given, "record": record}))

@@ -9,11 +9,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from skep_table.metadata_table.partitions import RECORD_INDEX, RECORD_INDEX_MEMBER
 from skep_table.metadata_table.records.build import record_type, update
 from skep_table.metadata_table.records.update import PartitionUpdate
 
-RECORD_INDEX: Final = "record_index"
-MEMBER: Final = "recordIndexMetadata"
 _KIND: Final = 5
 _AS_UUID: Final = 0
 _AS_TEXT: Final = 1
@@ -49,7 +48,7 @@ def record_index_update(
     }
     arrays = [members[field.name] if field.name in members else pa.nulls(count, field.type) for field in kind]
     records = pa.StructArray.from_arrays(arrays, fields=list(kind))
-    return update(RECORD_INDEX, MEMBER, _KIND, keys, records, deletes)
+    return update(RECORD_INDEX, RECORD_INDEX_MEMBER, _KIND, keys, records, deletes)
 
 
 def _packed(file_ids: pa.Array) -> dict[str, pa.Array]:

@@ -8,10 +8,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from skep_table.metadata_table.partitions import SECONDARY_INDEX_MEMBER
 from skep_table.metadata_table.records.build import record_type, update
 from skep_table.metadata_table.records.update import PartitionUpdate
 
-MEMBER: Final = "SecondaryIndexMetadata"
 _KIND: Final = 7
 _SEPARATOR: Final = "$"
 _NULL: Final = "\0"
@@ -25,7 +25,7 @@ def secondary_index_update(
     keys = secondary_keys(*added)
     kind = record_type("HoodieSecondaryIndexInfo", release)
     records = pa.StructArray.from_arrays([pa.array(np.zeros(len(keys), np.bool_))], fields=list(kind))
-    return update(partition, MEMBER, _KIND, keys, records, secondary_keys(*removed))
+    return update(partition, SECONDARY_INDEX_MEMBER, _KIND, keys, records, secondary_keys(*removed))
 
 
 def secondary_keys(values: pa.Array, record_keys: pa.Array) -> pa.Array:

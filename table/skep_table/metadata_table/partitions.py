@@ -1,0 +1,17 @@
+"""The partitions of the metadata table, and the members of HoodieMetadataRecord that they use (guide 7.2, 7.4)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+FILES: Final = "files"
+COLUMN_STATS: Final = "column_stats"
+PARTITION_STATS: Final = "partition_stats"
+BLOOM_FILTERS: Final = "bloom_filters"
+RECORD_INDEX: Final = "record_index"
+
+FILES_MEMBER: Final = "filesystemMetadata"
+STATS_MEMBER: Final = "ColumnStatsMetadata"
+BLOOM_MEMBER: Final = "BloomFilterMetadata"
+RECORD_INDEX_MEMBER: Final = "recordIndexMetadata"
+SECONDARY_INDEX_MEMBER: Final = "SecondaryIndexMetadata"
