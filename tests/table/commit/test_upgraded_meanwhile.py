@@ -116,16 +116,18 @@ def unharmed(table: HudiTable, rows: Rows) -> None:
     assert {name.removesuffix(".parquet").rpartition("_")[2] for name in files} <= completed
 
 
-def upgrade_before_completion(table: HudiTable, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The next write finds the table upgraded when it is about to complete."""
-    complete = Transaction.complete
+def upgrade_before_completion(
+    table: HudiTable, monkeypatch: pytest.MonkeyPatch, of: type[Transaction | Execution] = Transaction
+) -> None:
+    """The next write, or service, finds the table upgraded when it is about to complete."""
+    complete = of.complete
 
     def upgraded(*given: Any, **more: Any) -> Any:
-        monkeypatch.setattr(Transaction, "complete", complete)
+        monkeypatch.setattr(of, "complete", complete)
         upgrade(table)
         return complete(*given, **more)
 
-    monkeypatch.setattr(Transaction, "complete", upgraded)
+    monkeypatch.setattr(of, "complete", upgraded)
 
 
 class TestWriters:
@@ -188,14 +190,7 @@ class TestWriters:
 
 class TestServices:
     def test_a_clustering_that_runs(self, table: HudiTable, rows: Rows, monkeypatch: pytest.MonkeyPatch) -> None:
-        complete = Execution.complete
-
-        def upgraded(*given: Any, **more: Any) -> Any:
-            monkeypatch.setattr(Execution, "complete", complete)
-            upgrade(table)
-            return complete(*given, **more)
-
-        monkeypatch.setattr(Execution, "complete", upgraded)
+        upgrade_before_completion(table, monkeypatch, Execution)
         assert schedule_clustering(table) is not None
         with pytest.raises(TableVersionError):
             execute_pending_clusterings(table.reload())

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from golden_metadata import opened
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,8 +20,9 @@ from skep_table.hfile import format_hfile
 from skep_table.logfile import read_blocks
 from skep_table.metadata_table import FOLDER, MetadataTable, java_hashes
 from skep_table.metadata_table.entries import Entries, latest, since_reset
-from skep_table.metadata_table.files import COLUMN, merged_files
+from skep_table.metadata_table.files import merged_files
 from skep_table.metadata_table.keys import column_key, file_key, group_numbers, partition_key, path_key
+from skep_table.metadata_table.partitions import FILES_MEMBER
 from skep_table.metadata_table.values import statistics, unwrap
 from skep_table.names import PARTITION_METAFILE
 from skep_table.schema.arrow import to_arrow
@@ -88,7 +90,9 @@ def as_entries(source: Any) -> Entries:
         else [(name, {"size": size or 0, "isDeleted": size is None}) for name, size in files.items()]
         for files in source.values()
     ]
-    return Entries(pa.array(list(source), pa.string()), pa.RecordBatch.from_arrays([pa.array(maps, MAPS)], [COLUMN]))
+    return Entries(
+        pa.array(list(source), pa.string()), pa.RecordBatch.from_arrays([pa.array(maps, MAPS)], [FILES_MEMBER])
+    )
 
 
 RESETTABLE = pa.struct([("n", pa.int64()), ("again", pa.bool_())])
@@ -167,18 +171,6 @@ class TestMerging:
 
 
 # -- whole tables ------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(params=["0.15.0", "1.0.2", "1.1.1"])
-def release(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
-def opened(golden: Path, release: str, case: str) -> tuple[HudiTable, MetadataTable]:
-    table = HudiTable.open(golden / release / case / "table")
-    metadata = MetadataTable.open(table)
-    assert metadata is not None
-    return table, metadata
 
 
 def base_files(table: HudiTable) -> Iterator[tuple[str, str, str, pa.Table]]:

@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from golden_metadata import RELEASES, opened
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -57,7 +58,6 @@ from skep_table.schema.types import (
 )
 from skep_table.table import HudiTable
 
-RELEASES = ["0.15.0", "1.0.2", "1.1.1"]
 STATS = "ColumnStatsMetadata"
 # The case named after column statistics names its columns, in the others Hudi picked them.
 WITH_STATISTICS = [
@@ -65,18 +65,6 @@ WITH_STATISTICS = [
     for case in ("cow_column_stats", "cow_upsert_mdt", "cow_record_index")
     for release in ("1.0.2", "1.1.1")
 ]
-
-
-@pytest.fixture(params=RELEASES)
-def release(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
-def opened(golden: Path, release: str, case: str) -> tuple[HudiTable, MetadataTable]:
-    table = HudiTable.open(golden / release / case / "table")
-    metadata = MetadataTable.open(table)
-    assert metadata is not None
-    return table, metadata
 
 
 def kept(metadata: MetadataTable, partition: str, member: str) -> dict[str, Any]:

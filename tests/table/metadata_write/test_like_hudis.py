@@ -14,7 +14,8 @@ from skep_table.avro import decode_values, parse_record
 from skep_table.hfile import HFile
 from skep_table.logfile import BlockType, HeaderKey, LogBlock, read_blocks
 from skep_table.metadata_table import FOLDER
-from skep_table.metadata_table.records.files import FILES, files_of_clean, files_of_commit
+from skep_table.metadata_table.partitions import FILES
+from skep_table.metadata_table.records.files import files_of_clean, files_of_commit
 from skep_table.metadata_write import create_metadata_table, open_own
 from skep_table.metadata_write.records import hfile_of, record_schema
 from skep_table.names import LogFileName
