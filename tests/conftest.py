@@ -9,6 +9,7 @@ On CI (the variable CI is set) a skip is a failure: a machine that lacks what a 
 
 from __future__ import annotations
 
+import atexit
 import importlib.util
 import os
 import shutil
@@ -54,9 +55,13 @@ if "PYTEST_DEBUG_TEMPROOT" not in os.environ and (found := memory_folder()):
 
 TESTS = Path(__file__).parent
 
-# Every session makes the folder of its warehouse, by default in the working directory.
-WAREHOUSE = Path(os.environ.get("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())) / "spark-warehouse"
-os.environ.setdefault("SPARK_SUBMIT_OPTS", f"{os.environ['SPARK_LAUNCHER_OPTS']} -Dspark.sql.warehouse.dir={WAREHOUSE}")
+
+# Every session makes the folder of its warehouse, by default in the working directory. Each run has one of its own: it
+# must not meet tables of an earlier one.
+if "SPARK_SUBMIT_OPTS" not in os.environ:
+    warehouse = tempfile.mkdtemp(prefix="spark-warehouse-", dir=os.environ.get("PYTEST_DEBUG_TEMPROOT"))
+    os.environ["SPARK_SUBMIT_OPTS"] = f"{os.environ['SPARK_LAUNCHER_OPTS']} -Dspark.sql.warehouse.dir={warehouse}"
+    atexit.register(shutil.rmtree, warehouse, ignore_errors=True)
 
 
 def load_helper(name: str, path: Path) -> ModuleType:

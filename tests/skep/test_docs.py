@@ -63,6 +63,7 @@ def test_the_examples_of_a_page_run(page: Path, tmp_path: Path, request: pytest.
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
         "XDG_CONFIG_HOME": str(tmp_path / "no-settings"),
         "HOME": str(tmp_path),
+        "SPARK_SUBMIT_OPTS": f"{os.environ['SPARK_LAUNCHER_OPTS']} -Dspark.sql.warehouse.dir={tmp_path}/tables",
     }
     if page.stem != "metastore":
         of_all = ALL_TABLES.search(page.read_text(encoding="utf-8"))
