@@ -17,6 +17,7 @@ from sqlglot.errors import SqlglotError
 
 from skep_table.errors import EnvironmentMissingError, OptionError, UnsupportedError, ValidationError
 from skep_table.options import Option, Options
+from skep_table.preview import Preview
 from skep_table.query import ReadRequest
 from skep_table.query.read import read
 from skep_table.query.sql import SqlDialect, parse_reason
@@ -25,7 +26,6 @@ from skep_table.table import HudiTable
 from skep_table.timeline.instant import Instant
 from skep_table.timeline.metadata import CommitMetadata
 from skep_table.write.options import EQUALITY, INEQUALITY, SINGLE_VALUE, VALIDATORS
-from skep_table.write.preview import Preview
 
 GROUP: Final = "skep.validators"
 _PLACEHOLDER: Final = "<TABLE_NAME>"

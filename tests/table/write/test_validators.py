@@ -28,12 +28,19 @@ SAME, OTHER, SINGLE = (
 PREFIX = "hoodie.precommit.validators"
 
 
+@pytest.fixture(params=["false", "true"], ids=["listed", "metadata"])
+def metadata(request: pytest.FixtureRequest) -> str:
+    """hoodie.metadata.enable: a metadata table knows nothing yet of the files that are about to be committed."""
+    return str(request.param)
+
+
 @pytest.fixture(params=[TableType.COPY_ON_WRITE, TableType.MERGE_ON_READ], ids=["cow", "mor"])
-def table(request: pytest.FixtureRequest, tmp_path: Path) -> HudiTable:
+def table(request: pytest.FixtureRequest, metadata: str, tmp_path: Path) -> HudiTable:
     spec = TableSpec(
         name="t", schema=rows(("a", 1)).schema, record_key=("id",), partition_by=("part",), type=request.param
     )
-    made = create_table(LocalStorage(str(tmp_path / "t")), spec)
+    options = Options({"hoodie.metadata.enable": metadata})
+    made = create_table(LocalStorage(str(tmp_path / "t")), spec, options)
     LocalWriter(made).insert(rows(("a", 1), ("b", 2)))
     return made
 
@@ -53,7 +60,7 @@ def content(table: HudiTable) -> dict[str, int | None]:
 
 
 def writer(table: HudiTable, **options: Any) -> LocalWriter:
-    return LocalWriter(table.with_context(options=Options(options)))
+    return LocalWriter(table.with_context(options=table.options.with_values(options)))
 
 
 def same(query: str) -> dict[str, str]:

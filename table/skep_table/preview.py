@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import replace
 
 from skep_table.instant_time import InstantTime
@@ -39,8 +41,17 @@ class Preview(HudiTable):
         return self._before.commit_metadata(instant)
 
     def view(self, *, as_of: InstantTime | None = None, metadata: bool = True) -> FileView:
-        listing = _Listed(self._listing(metadata), self._instant.requested_time, self._metadata)
+        listing = _Listed(self._before.view(metadata=metadata).listing, self._is_own, self._metadata)
         return FileView(listing, lambda: self._instant_states(as_of))
+
+    def metadata_table(self) -> None:
+        """None: its indexes know nothing of the instant. Its listing serves those of the files before."""
+
+    def _is_own(self, file: FileStatus) -> bool:
+        """Whether it is a data file of the instant. A log file that is named by its slice may be of any commit."""
+        base, log_file = BaseFileName.parse(file.name), LogFileName.parse(file.name)
+        name = log_file if base is None and self.format.logs.of_delta_commit else base
+        return name is not None and name.instant_time == self._instant.requested_time
 
 
 def _with(timeline: Timeline, done: Instant) -> Timeline:
@@ -50,19 +61,21 @@ def _with(timeline: Timeline, done: Instant) -> Timeline:
 
 
 class _Listed:
-    """A listing without the files of an instant that its commit metadata does not name."""
+    """A listing whose files of one instant are those that its commit metadata names: a metadata table lists none of
+    them yet, and storage those of all attempts of its tasks."""
 
-    def __init__(self, listing: Listing, time: InstantTime, metadata: CommitMetadata) -> None:
+    def __init__(self, listing: Listing, is_own: Callable[[FileStatus], bool], metadata: CommitMetadata) -> None:
         self._listing = listing
-        self._time = time
-        self._named = {stat.path for stat in metadata.stats}
+        self._is_own = is_own
+        self._named: dict[str, list[FileStatus]] = defaultdict(list)
+        for stat in metadata.stats:
+            if stat.path:
+                self._named[stat.partition_path].append(FileStatus(stat.path, stat.file_size_in_bytes, 0))
 
     def partitions(self, within: FolderFilter | None = None) -> list[str]:
-        return self._listing.partitions(within)
+        return sorted({*self._listing.partitions(within), *self._named})
 
     def files(self, partition_path: str) -> list[FileStatus]:
-        return [file for file in self._listing.files(partition_path) if self._is_seen(file)]
-
-    def _is_seen(self, file: FileStatus) -> bool:
-        name = BaseFileName.parse(file.name) or LogFileName.parse(file.name)
-        return name is None or name.instant_time != self._time or file.path in self._named
+        found = {file.path: file for file in self._listing.files(partition_path) if not self._is_own(file)}
+        found |= {file.path: file for file in self._named.get(partition_path, ())}
+        return [found[path] for path in sorted(found)]
