@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from skep.rows import Rows
 from skep.schemas import type_of
+from skep.services.metadata import MetadataMethods
 from skep.services.methods import ServiceMethods
 from skep.services.runner import Services
 from skep.specs import Text, texts
@@ -55,7 +56,7 @@ class Commit:
     partitions: tuple[str, ...]
 
 
-class Table(ServiceMethods):
+class Table(ServiceMethods, MetadataMethods):
     """A Hudi table. `Lake.table` and `Lake.create_table` hand these out; `skep.open` does for a path."""
 
     def __init__(

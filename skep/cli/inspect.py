@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,6 +12,9 @@ from skep.cli.output import FAILED, Output, OutputOption, print_rows, reported
 from skep.cli.read import NoMetadata, Settings
 from skep.cli.scope import MetastoreOption, WarehouseOption, settings_of
 from skep.cli.tables import TableTarget, located, opened_table, read_only_table
+
+if TYPE_CHECKING:
+    from skep.table import Table
 
 _INSTANT_COLUMNS = ("requested_time", "completion_time", "action", "state")
 _DETAIL_COLUMNS = ("operation", "partitions", "files", "rows_written", "rows_deleted", "bytes_written")
@@ -162,6 +165,9 @@ def properties(
 
 def fsck(
     table: TableTarget,
+    metadata: Annotated[
+        bool, typer.Option("--metadata", help="Also its metadata table, as skep metadata validate.")
+    ] = False,
     option: Settings = None,
     metastore: MetastoreOption = None,
     warehouse: WarehouseOption = None,
@@ -176,10 +182,27 @@ def fsck(
         from skep_table.services.fsck import fsck as check
 
         findings = check(found.hudi)
+        differences = _metadata_differences(found) if metadata else []
     rows = [
         {"problem": each.problem.value, "path": each.path, "instant": each.instant, "detail": each.detail}
         for each in findings
     ]
-    print_rows(rows, output, _FSCK_COLUMNS)
-    if findings:
+    print_rows([*rows, *differences], output, _FSCK_COLUMNS)
+    if findings or differences:
         raise typer.Exit(FAILED)
+
+
+def _metadata_differences(table: Table) -> list[dict[str, Any]]:
+    """Differences of the metadata table, where there is one, as rows of a check of files."""
+    if not table.hudi.config.metadata_partitions:
+        return []
+    return [
+        {
+            "problem": each.problem.value,
+            "path": "/".join(part for part in (each.path, each.subject) if part),
+            "instant": None,
+            "detail": f"{each.partition} of the metadata table: {each.detail}"
+            f" (found {each.found or 'nothing'}, expected {each.expected or 'nothing'})",
+        }
+        for each in table.validate_metadata().differences
+    ]

@@ -34,6 +34,7 @@ COMMANDS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
             *("compact", "cluster", "expire", "maintain", "clean", "archive"),
             *("rollback", "savepoint", "restore"),
         ),
+        "metadata": ("metadata",),
         "versions": ("upgrade", "downgrade"),
     },
     "Metastore": {

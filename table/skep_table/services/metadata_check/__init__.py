@@ -1,0 +1,10 @@
+"""Compares a table's metadata table with the table's files. Changes nothing.
+
+Each partition of the metadata table is compared with what the data files hold, as Hudi's HoodieMetadataTableValidator
+does: one module for each kind of partition.
+"""
+
+from skep_table.services.metadata_check.check import check_metadata_table
+from skep_table.services.metadata_check.findings import Difference, MetadataCheck, PartitionCheck, Problem
+
+__all__ = ["Difference", "MetadataCheck", "PartitionCheck", "Problem", "check_metadata_table"]

@@ -1,0 +1,86 @@
+"""The whole comparison: one check for each partition of the metadata table, repeated where others commit meanwhile."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection
+from typing import Final
+
+from skep_table.errors import FormatError, InputError, NotATableError
+from skep_table.metadata_table import FOLDER, MetadataTable
+from skep_table.metadata_table.partitions import FILES
+from skep_table.services.metadata_check.findings import Findings, MetadataCheck, PartitionCheck, Problem
+from skep_table.services.metadata_check.listing import check_listing
+from skep_table.table import HudiTable
+
+_ATTEMPTS: Final = 3
+
+log = logging.getLogger("skep.services")
+
+_Check = Callable[[HudiTable, MetadataTable, Findings], None]
+_CHECKS: Final[dict[str, _Check]] = {FILES: check_listing}
+
+
+def check_metadata_table(table: HudiTable, partitions: Collection[str] | None = None) -> MetadataCheck:
+    """Compares the metadata table of `table` with its files; `partitions` names those of the metadata table, None: all.
+
+    Takes no lock. Where differences are found and another action has completed meanwhile, it is repeated: what that
+    deleted or added may be all there is to them. InputError where the table has no such metadata partition.
+    """
+    for attempt in range(1, _ATTEMPTS + 1):
+        found = _checked(table, partitions)
+        now = table.reload()
+        if not found.differences or now.timeline.instants == table.timeline.instants:
+            break
+        log.info("table %s changed while its metadata table was checked: attempt %d", table.config.name, attempt)
+        table = now
+    return found
+
+
+def _checked(table: HudiTable, wanted: Collection[str] | None) -> MetadataCheck:
+    known = table.config.metadata_partitions
+    if not known:
+        raise InputError(f"table {table.config.name} has no metadata table", table=table.config.name)
+    strange = sorted(set(wanted or ()) - set(known))
+    if strange:
+        raise InputError(
+            f"table {table.config.name}: its metadata table has no partition {strange[0]}",
+            table=table.config.name,
+            found=strange[0],
+            expected=", ".join(known),
+        )
+    chosen = [name for name in known if wanted is None or name in wanted]
+    last = max((each.requested_time for each in table.timeline.completed()), default=None)
+    metadata = _opened(table)
+    if isinstance(metadata, PartitionCheck):
+        return MetadataCheck(table.config.name, last, (metadata,))
+    done = tuple(_one(table, metadata, name) for name in chosen if name in _CHECKS)
+    return MetadataCheck(table.config.name, last, done, tuple(name for name in chosen if name not in _CHECKS))
+
+
+def _opened(table: HudiTable) -> MetadataTable | PartitionCheck:
+    """The metadata table, or the reason why no reader can use it."""
+    findings = Findings(FILES)
+    try:
+        metadata = MetadataTable.open(table)
+    except NotATableError:
+        detail = "the table's settings name a metadata table, and there is none"
+        findings.add(Problem.MISSING, "", FOLDER, detail)
+        return findings.done()
+    if metadata is None:
+        detail = "the table's settings name indexes without the partition files, which readers begin with"
+        findings.add(Problem.MISSING, "", FILES, detail)
+        return findings.done()
+    return metadata
+
+
+def _one(table: HudiTable, metadata: MetadataTable, name: str) -> PartitionCheck:
+    findings = Findings(name)
+    if name == FILES and not metadata.is_current():
+        detail = "it lacks a completed write: skep lists the storage instead, other readers do not see that write"
+        findings.add(Problem.MISSING, "", FILES, detail)
+    try:
+        _CHECKS[name](table, metadata, findings)
+    except FormatError as error:
+        findings.add(Problem.DAMAGED, "", str(error.fields.get("path", FOLDER)), error.message)
+    return findings.done()

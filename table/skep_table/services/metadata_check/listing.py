@@ -1,0 +1,153 @@
+"""The partition `files` against a listing of the storage: files, sizes, and the file slices that queries read.
+
+Files of writes that are going on or have failed are no difference, whichever side has them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+
+from skep_table.errors import FormatError
+from skep_table.instant_time import InstantTime
+from skep_table.logfile import BlockType, read_blocks
+from skep_table.metadata_table import MetadataTable
+from skep_table.names import BaseFileName, LogFileName, join
+from skep_table.services.metadata_check.findings import Findings, Problem
+from skep_table.storage import FileStatus
+from skep_table.table import HudiTable
+from skep_table.timeline.instant import Action
+from skep_table.timeline.plans import CleanerPlan
+from skep_table.view.slicing import InstantStates, file_groups
+
+
+def check_listing(table: HudiTable, metadata: MetadataTable, findings: Findings) -> None:
+    """Compares all partitions of the table."""
+    stored = table.view(metadata=False)
+    named = _Named(table)
+    there, listed = set(stored.partitions()), set(metadata.partitions())
+    for path in sorted(there | listed):
+        files = stored.listing.files(path) if path in there else []
+        stated = metadata.files(path)
+        unfinished = _check_files(named, path, _sizes(files), _sizes(stated), findings)
+        files, stated = ([each for each in found if each.name not in unfinished] for found in (files, stated))
+        if path in listed and path not in there and not stated:
+            findings.add(Problem.STALE, path, path, "the metadata table has the partition, and it has no folder")
+        if path not in listed and any(named.is_data(each.name) for each in files):
+            findings.add(Problem.MISSING, path, path, "the metadata table lacks the partition", expected=path)
+        if path not in listed:
+            stated = []
+        _check_slices(path, _slices(path, files, stored.states), _slices(path, stated, stored.states), findings)
+
+
+def _sizes(files: Iterable[FileStatus]) -> dict[str, int]:
+    return {each.name: each.size_bytes for each in files}
+
+
+def _check_files(
+    named: _Named, path: str, files: Mapping[str, int], sizes: Mapping[str, int], findings: Findings
+) -> set[str]:
+    """Compares the files of a partition. Returns those that writes left behind, or are about to."""
+    unfinished: set[str] = set()
+    for name in sorted({*files, *sizes}):
+        there, stated = files.get(name), sizes.get(name)
+        if stated is None and not named.is_data(name):
+            continue
+        findings.checked += 1
+        if stated is None and there is not None:
+            if named.is_committed(path, name, there, 0):
+                findings.add(Problem.MISSING, path, name, "a committed file that is not listed", expected=there)
+            else:
+                unfinished.add(name)
+        elif there is None:
+            if name in named.being_cleaned.get(path, ()):
+                unfinished.add(name)
+                findings.add(Problem.UNFINISHED, path, name, "a clean is deleting it", found=stated)
+            else:
+                findings.add(Problem.SURPLUS, path, name, "listed, and there is no such file", found=stated)
+        elif stated is not None and there != stated and not named.only_grew(path, name, there, stated):
+            findings.add(Problem.DIFFERS, path, name, "another size in bytes", found=stated, expected=there)
+    return unfinished
+
+
+def _slices(path: str, files: Iterable[FileStatus], states: InstantStates) -> dict[str, tuple[str, ...]]:
+    """The files of the latest slice of each file group that queries read."""
+    latest = (group.latest for group in file_groups(path, files, states) if group.replaced_by is None)
+    return {each.file_id: each.file_names for each in latest if each is not None}
+
+
+def _check_slices(
+    path: str, expected: Mapping[str, tuple[str, ...]], found: Mapping[str, tuple[str, ...]], findings: Findings
+) -> None:
+    for file_id in sorted(expected.keys() | found.keys()):
+        ours, theirs = expected.get(file_id), found.get(file_id)
+        if ours != theirs:
+            problem = Problem.MISSING if theirs is None else Problem.SURPLUS if ours is None else Problem.DIFFERS
+            findings.add(problem, path, file_id, "the latest file slice", found=_text(theirs), expected=_text(ours))
+
+
+def _text(names: tuple[str, ...] | None) -> str | None:
+    return None if names is None else ", ".join(names)
+
+
+class _Named:
+    """Which files of the table belong to completed actions."""
+
+    def __init__(self, table: HudiTable) -> None:
+        self._table = table
+        self._states = table.view(metadata=False).states
+        self._written: dict[InstantTime, frozenset[str] | None] = {}
+
+    @staticmethod
+    def is_data(name: str) -> bool:
+        """Whether it is a base, log or CDC file by its name."""
+        return BaseFileName.parse(name) is not None or LogFileName.parse(name) is not None
+
+    @cached_property
+    def being_cleaned(self) -> Mapping[str, frozenset[str]]:
+        """The names of the files that pending cleans delete, by partition path."""
+        found: dict[str, frozenset[str]] = {}
+        for instant in self._table.timeline.pending().of(Action.CLEAN):
+            plan = self._table.requested_plan(CleanerPlan, instant)
+            infos = (plan.file_paths_to_be_deleted_per_partition or {}) if plan else {}
+            for path, files in infos.items():
+                names = {(each.file_path or "").rpartition("/")[2] for each in files}
+                found[path] = found.get(path, frozenset()) | names
+        return found
+
+    def is_committed(self, path: str, name: str, size: int, start: int) -> bool:
+        """Whether a completed action has written the file, or a part of it that begins at `start`."""
+        log = LogFileName.parse(name)
+        base = BaseFileName.parse(name)
+        time = log.instant_time if log else base.instant_time if base else None
+        if log is not None and not log.cdc and not self._states.logs.of_delta_commit:
+            return self._has_block(join(path, name), size, start)
+        if time is None or not self._states.is_committed(time):
+            return False
+        written = self._files_of(time)  # a task attempt that lost may have left a file of its own
+        return written is None or join(path, name) in written
+
+    def only_grew(self, path: str, name: str, size: int, stated: int) -> bool:
+        """Whether a log file is longer than stated, by what a write that has not completed has appended."""
+        return LogFileName.parse(name) is not None and size > stated and not self.is_committed(path, name, size, stated)
+
+    def _has_block(self, file: str, size: int, start: int) -> bool:
+        counts = self._table.timeline.is_completed_or_archived
+        try:
+            with self._table.storage.open_input(file) as opened:
+                blocks = list(read_blocks(opened, file, size))
+        except FormatError:
+            return True  # fsck names what is wrong with it
+        kept = (block for block in blocks if block.offset >= start and block.type is not BlockType.CORRUPT)
+        return any(counts(block.instant_time) for block in kept)
+
+    def _files_of(self, time: InstantTime) -> frozenset[str] | None:
+        """The paths that a write has recorded; None where that is archived."""
+        if time not in self._written:
+            found = [each for each in self._table.timeline.data().completed() if each.requested_time == time]
+            self._written[time] = None
+            if found:
+                stats = self._table.commit_metadata(found[0]).stats
+                changes = (path for stat in stats for path in (stat.cdc_stats or {}))
+                self._written[time] = frozenset({*(stat.path for stat in stats), *changes})
+        return self._written[time]

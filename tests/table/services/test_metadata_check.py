@@ -1,0 +1,198 @@
+"""The comparison of metadata tables with the files: sound ones have no differences, every damage is found."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from metadata_listings import frame, new_table, reopened, writer
+
+from skep_table.clock import SYSTEM_CLOCK
+from skep_table.errors import InputError
+from skep_table.instant_time import InstantTime
+from skep_table.metadata_table import FOLDER
+from skep_table.metadata_table.partitions import FILES
+from skep_table.metadata_table.records import PartitionUpdate
+from skep_table.metadata_table.records.files import files_of_clean, files_of_commit
+from skep_table.metadata_write import open_own, write_delta_commit
+from skep_table.services.clean import clean, schedule_clean
+from skep_table.services.cluster import cluster
+from skep_table.services.compact import compact, schedule_compaction
+from skep_table.services.metadata_check import MetadataCheck, Problem, check_metadata_table
+from skep_table.services.rollback import roll_back_instant
+from skep_table.table import HudiTable
+from skep_table.table_config import METADATA_PARTITIONS, TableType, update_table_config
+from skep_table.timeline.metadata import CommitMetadata, WriteStat
+from skep_table.timeline.plans import CleanMetadata, CleanPartitionMetadata
+
+COW, MOR = TableType.COPY_ON_WRITE, TableType.MERGE_ON_READ
+RETAIN_ONE = {"hoodie.cleaner.commits.retained": "1"}
+versions = pytest.mark.parametrize("table_version", [6, 8, 9], indirect=True)
+
+
+@pytest.fixture(params=[COW, MOR], ids=lambda kind: kind.value.lower())
+def table(request: pytest.FixtureRequest, tmp_path: Path) -> HudiTable:
+    """Two writes to two partitions, one to a third."""
+    made = new_table(tmp_path / "t", request.param)
+    writer(made).insert(frame(("a", "p", 1), ("b", "q", 1)))
+    writer(made).upsert(frame(("a", "p", 2), ("c", "r", 2)))
+    return made
+
+
+def check(table: HudiTable) -> MetadataCheck:
+    return check_metadata_table(reopened(table))
+
+
+def differences(table: HudiTable) -> list[tuple[Problem, str, str, str]]:
+    return [(each.problem, each.partition, each.path, each.subject) for each in check(table).differences]
+
+
+def last_time(table: HudiTable) -> InstantTime:
+    last = reopened(table).timeline.data().completed().last()
+    assert last is not None
+    return last.requested_time
+
+
+def damage(table: HudiTable, *updates: PartitionUpdate) -> None:
+    """A delta commit that no action of the table made, right before the last one."""
+    now = reopened(table)
+    write_delta_commit(open_own(now), last_time(now).plus_milliseconds(-1), updates, SYSTEM_CLOCK)
+
+
+def first_base(table: HudiTable, partition: str = "q") -> tuple[str, str]:
+    """File id and name of a base file of the first write."""
+    (slice_,) = reopened(table).view(metadata=False).slices(partition)
+    assert slice_.base_file is not None
+    return slice_.file_id, str(slice_.base_file.name)
+
+
+def no_longer_listed(path: str, name: str) -> PartitionUpdate:
+    cleaned = CleanPartitionMetadata(partition_path=path, policy="KEEP_LATEST_COMMITS", delete_path_patterns=(name,))
+    return files_of_clean(
+        CleanMetadata(
+            start_clean_time=InstantTime("20260101000000000"),
+            time_taken_in_millis=0,
+            total_files_deleted=1,
+            earliest_commit_to_retain=InstantTime(""),
+            partition_metadata={path: cleaned},
+        )
+    )
+
+
+def listed_also(path: str, name: str, size: int) -> PartitionUpdate:
+    stat = WriteStat(file_id="x", path=f"{path}/{name}", partition_path=path, file_size_in_bytes=size)
+    return files_of_commit(CommitMetadata(partition_to_write_stats={path: (stat,)}))
+
+
+@versions
+class TestListing:
+    def test_all_actions_leave_no_difference(self, table: HudiTable) -> None:
+        steps: list[Callable[[], object]] = [
+            lambda: writer(table).insert_overwrite(frame(("d", "r", 3))),
+            lambda: clean(reopened(table, **RETAIN_ONE)),
+            lambda: cluster(reopened(table)),
+            lambda: writer(table).delete_partitions(["r"]),
+            lambda: writer(table).upsert(frame(("a", "p", 4))),
+            lambda: roll_back_instant(reopened(table), last_time(table)),
+            lambda: clean(reopened(table, **RETAIN_ONE)),
+        ]
+        if table.config.is_mor:
+            steps.insert(3, lambda: compact(reopened(table, **{"hoodie.compact.inline.max.delta.commits": "1"})))
+        for step in steps:
+            step()
+            found = check(table)
+            assert found.differences == ()
+            assert [each.partition for each in found.partitions] == [FILES]
+            assert found.partitions[0].checked > 2
+
+    def test_a_file_that_is_not_listed(self, table: HudiTable) -> None:
+        file_id, name = first_base(table)
+        damage(table, no_longer_listed("q", name))
+        assert differences(table) == [(Problem.MISSING, FILES, "q", name), (Problem.MISSING, FILES, "q", file_id)]
+
+    def test_a_listed_file_that_is_not_there(self, table: HudiTable) -> None:
+        _, name = first_base(table)
+        damage(table, listed_also("q", name.replace(name[:8], "00000000"), 9))
+        assert {(problem, path) for problem, _, path, _ in differences(table)} == {(Problem.SURPLUS, "q")}
+
+    def test_a_file_that_was_deleted(self, table: HudiTable) -> None:
+        file_id, name = first_base(table)
+        Path(table.storage.root, "q", name).unlink()
+        assert differences(table) == [(Problem.SURPLUS, FILES, "q", name), (Problem.SURPLUS, FILES, "q", file_id)]
+
+    def test_another_size(self, table: HudiTable) -> None:
+        _, name = first_base(table)
+        damage(table, listed_also("q", name, 10**9))
+        (found,) = check(table).differences
+        assert (found.problem, found.subject, found.found) == (Problem.DIFFERS, name, str(10**9))
+        assert found.expected == str(Path(table.storage.root, "q", name).stat().st_size)
+
+    def test_a_write_that_the_metadata_table_lacks(self, table: HudiTable) -> None:
+        time = last_time(table)
+        for file in Path(table.storage.root, FOLDER, ".hoodie").rglob(f"{time}*.deltacommit*"):
+            file.unlink()
+        found = differences(table)
+        assert found[0] == (Problem.MISSING, FILES, "", FILES)
+        assert {path for _, _, path, _ in found[1:]} == {"p", "r"}
+
+    def test_files_of_writes_that_failed_are_none(self, table: HudiTable) -> None:
+        """The last write is pending again, as if it had died before its completion."""
+        for file in Path(table.storage.root, ".hoodie").rglob(f"{last_time(table)}*.*commit"):
+            if "metadata" not in file.relative_to(table.storage.root).parts and "inflight" not in file.name:
+                file.unlink()
+        found = check(table)
+        assert found.differences == ()
+
+    def test_files_that_a_pending_clean_deletes_are_none(self, table: HudiTable) -> None:
+        writer(table).insert_overwrite(frame(("d", "q", 3)))
+        writer(table).upsert(frame(("d", "q", 4)))
+        assert schedule_clean(reopened(table, **RETAIN_ONE)) is not None
+        oldest = min(Path(table.storage.root, "q").glob("*.parquet"), key=lambda path: path.name.split("_")[-1])
+        oldest.unlink()
+        found = check(table)
+        assert found.differences == ()
+        assert [(each.problem, each.subject) for each in found.notes] == [(Problem.UNFINISHED, oldest.name)]
+
+    def test_a_second_file_of_a_task_that_was_tried_again_is_none(self, table: HudiTable) -> None:
+        _, name = first_base(table)
+        file = Path(table.storage.root, "q", name)
+        file_id, token, rest = name.split("_")
+        shutil.copy(file, file.with_name(f"{file_id}_9{token}_{rest}"))
+        assert differences(table) == []
+
+    def test_what_awaits_a_compaction_is_listed(self, tmp_path: Path, table_version: int) -> None:
+        table = new_table(tmp_path / "mor", MOR)
+        writer(table).insert(frame(("a", "p", 1)))
+        writer(table).upsert(frame(("a", "p", 2)))
+        schedule_compaction(reopened(table, **{"hoodie.compact.inline.max.delta.commits": "1"}))
+        writer(table).upsert(frame(("a", "p", 3)))
+        assert check(table).differences == ()
+
+    def test_its_folder_is_missing(self, table: HudiTable) -> None:
+        shutil.rmtree(Path(table.storage.root, FOLDER))
+        assert differences(table) == [(Problem.MISSING, FILES, "", FOLDER)]
+
+    def test_a_damaged_file(self, table: HudiTable) -> None:
+        base = next(Path(table.storage.root, FOLDER, FILES).glob("*.hfile"))
+        base.write_bytes(base.read_bytes()[:-9])
+        (found,) = check(table).differences
+        assert (found.problem, Path(found.subject).name) == (Problem.DAMAGED, base.name)
+
+
+def test_a_table_without_one_is_refused(table: HudiTable) -> None:
+    with pytest.raises(InputError, match="no partition column_stats"):
+        check_metadata_table(reopened(table), ["column_stats"])
+    update_table_config(table.storage, {METADATA_PARTITIONS: None})
+    with pytest.raises(InputError, match="has no metadata table"):
+        check(table)
+
+
+@pytest.mark.parametrize("release", ["0.15.0", "1.0.2", "1.1.1"])
+@pytest.mark.parametrize("case", ["cow_upsert_mdt", "cow_record_index", "cow_column_stats"])
+def test_hudis_own_have_no_differences(golden: Path, release: str, case: str) -> None:
+    table = HudiTable.open(golden / release / case / "table")
+    found = check_metadata_table(table)
+    assert found.differences == ()
+    assert all(each.checked > 3 for each in found.partitions)
