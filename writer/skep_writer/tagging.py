@@ -4,7 +4,7 @@
 
 The shuffles move keys one way and numbers the other; the driver sees counts only. Numbers of files go back to the
 payloads by a join: broadcast while they are few, else the payloads are shuffled once more. An index that needs no file
-tags the payloads where they are.
+tags the payloads where they are; one with shards gets the keys by shard, before the shuffle by file.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import pickle
 import zlib
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -24,7 +25,17 @@ from skep_table.write.candidates import CandidateFiles
 from skep_table.write.hashing import key_hashes
 from skep_table.write.indexes.contract import Candidates, KeyLookUp
 from skep_table.write.indexes.global_tagging import tagged_counts
-from skep_table.write.indexes.tagging import Found, Hits, Tagging, hits_of, joined, resolved, share
+from skep_table.write.indexes.tagging import (
+    Found,
+    Hits,
+    Tagging,
+    hits_of,
+    in_shards,
+    joined,
+    parts_by_number,
+    resolved,
+    share,
+)
 from skep_table.write.profile import pack as pack_tasks
 from skep_table.write.tags import NEW_KEY, Located
 from skep_writer.edge import Batches, map_frame, pack, slots, unpack
@@ -96,20 +107,50 @@ def tag(
 def _hits(payloads: DataFrame, tagging: Tagging, rows: int, runner: Runner, parallelism: int) -> DataFrame:
     """A frame of _HITS: one row for each payload, with its rows that are in a file."""
     files, look_up = tagging.files, tagging.look_up
-    weights = [file.size_bytes for of_path in files.values() for file in of_path]
-    tasks = pack_tasks(weights, 2 * parallelism) or [[]]
-    # Without ranges each key goes to every task that has files of its partition.
-    copies = min(len(tasks), max((len(of_path) for of_path in _groups(tagging)), default=0))
-    if rows * _KEY_BYTES * (copies - 1) > len(weights) * _FOOTER_BYTES:
-        look_up = look_up.with_ranges(runner)
-    numbers = slots(len(tasks))
-    slot_of = np.full(len(weights), numbers[0], np.int32)
-    for task, positions in enumerate(tasks):
-        slot_of[positions] = numbers[task]
-    asked = map_frame(payloads, Ask(look_up, slot_of, numbers), _ASKED)
-    by_file = asked.repartition(len(tasks), "slot").select("id", "share")
-    confirmed = map_frame(by_file, Confirm(look_up), _HITS)
-    return map_frame(confirmed.repartition(len(tasks), "id").sortWithinPartitions("id"), Merge(), _HITS)
+    by_file = _Tasks.of([file.size_bytes for of_path in files.values() for file in of_path], parallelism)
+    if look_up.shard_bytes:
+        by_shard = _Tasks.of(look_up.shard_bytes, parallelism)
+        shards = map_frame(payloads, Ask(look_up, by_shard), _ASKED).repartition(len(by_shard.slots), "slot")
+        asked = map_frame(shards.select("id", "share"), LookIntoShards(look_up, by_file), _ASKED)
+    else:
+        # Without ranges each key goes to every task that has files of its partition.
+        copies = min(len(by_file.slots), max((len(of_path) for of_path in _groups(tagging)), default=0))
+        if rows * _KEY_BYTES * (copies - 1) > len(by_file.slot_of) * _FOOTER_BYTES:
+            look_up = look_up.with_ranges(runner)
+        asked = map_frame(payloads, Ask(look_up, by_file), _ASKED)
+    shares = asked.repartition(len(by_file.slots), "slot").select("id", "share")
+    confirmed = map_frame(shares, Confirm(look_up), _HITS)
+    return map_frame(confirmed.repartition(len(by_file.slots), "id").sortWithinPartitions("id"), Merge(), _HITS)
+
+
+@dataclass(frozen=True)
+class _Tasks:
+    """The slots of tasks, and for each number, of a file or shard, that of the task which reads it."""
+
+    slots: Sequence[int]
+    slot_of: np.ndarray[Any, np.dtype[np.int32]]
+
+    @classmethod
+    def of(cls, sizes: Sequence[int], parallelism: int) -> _Tasks:
+        """Balanced by the sizes of what is read."""
+        tasks = pack_tasks(sizes, 2 * parallelism) or [[]]
+        numbers = slots(len(tasks))
+        slot_of = np.full(len(sizes), numbers[0], np.int32)
+        for task, positions in enumerate(tasks):
+            slot_of[positions] = numbers[task]
+        return cls(numbers, slot_of)
+
+    def of_payload(self, id_: int) -> int:
+        """The task that passes on what is known about a payload."""
+        return self.slots[id_ % len(self.slots)]
+
+    def shares(self, candidates: Candidates) -> Iterator[tuple[int, Candidates]]:
+        """The candidates of each task."""
+        spans: dict[int, list[tuple[int, int, int]]] = {}
+        for span in candidates.spans:
+            spans.setdefault(int(self.slot_of[span[0]]), []).append(span)
+        for slot, of_slot in spans.items():
+            yield slot, share(candidates, of_slot)
 
 
 def _groups(tagging: Tagging) -> list[Any]:
@@ -173,12 +214,11 @@ class Tag:
 
 
 class Ask:
-    """Of each payload the keys that files may hold, for the tasks of these files; and what is known without a file."""
+    """Of each payload the keys that files, or shards, may hold, for their tasks; and what is known without any."""
 
-    def __init__(self, look_up: KeyLookUp, slot_of: np.ndarray[Any, np.dtype[np.int32]], slots: Sequence[int]) -> None:
+    def __init__(self, look_up: KeyLookUp, tasks: _Tasks) -> None:
         self._look_up = look_up
-        self._slot_of = slot_of
-        self._slots = slots
+        self._tasks = tasks
 
     def __call__(self, batches: Batches) -> Iterator[pa.Table]:
         for batch in batches:
@@ -187,13 +227,34 @@ class Ask:
                 found = self._look_up.candidates(unpack(payload).select(self._look_up.columns))
                 known = np.flatnonzero(found.numbers != NEW_KEY)
                 hits = zlib.crc32(payload.as_buffer()), (known, found.numbers[known], None)
-                yield row_of(_ASKED, slot=self._slots[id_ % len(self._slots)], id=id_, share=pickle.dumps(hits))
-                spans: dict[int, list[tuple[int, int, int]]] = {}
-                for span in found.candidates.spans:
-                    spans.setdefault(int(self._slot_of[span[0]]), []).append(span)
-                for slot, of_slot in spans.items():
-                    part = share(found.candidates, of_slot)
-                    yield row_of(_ASKED, slot=slot, id=id_, share=pickle.dumps(part))
+                yield _asked_row(self._tasks.of_payload(id_), id_, hits)
+                for slot, part in self._tasks.shares(found.candidates):
+                    yield _asked_row(slot, id_, part)
+
+
+class LookIntoShards:
+    """All keys for the shards of a task: each is looked into once. What is not sure goes on to the tasks of files."""
+
+    def __init__(self, look_up: KeyLookUp, tasks: _Tasks) -> None:
+        self._look_up = look_up
+        self._tasks = tasks
+
+    def __call__(self, batches: Batches) -> Iterator[pa.Table]:
+        ids: list[int] = []
+        shares: list[Candidates] = []
+        for batch in batches:
+            for id_, value in zip(batch.column(0).to_pylist(), batch.column(1), strict=True):
+                found = pickle.loads(value.as_buffer())
+                if isinstance(found, Candidates):
+                    ids.append(id_)
+                    shares.append(found)
+                else:
+                    yield _asked_row(self._tasks.of_payload(id_), id_, found)
+        for at, hits, unsure in in_shards(self._look_up, shares):
+            if len(hits[0]):
+                yield _asked_row(self._tasks.of_payload(ids[at]), ids[at], (None, hits))
+            for slot, part in self._tasks.shares(unsure):
+                yield _asked_row(slot, ids[at], part)
 
 
 class Confirm:
@@ -214,10 +275,7 @@ class Confirm:
                 else:
                     checksum, hits = found
                     yield _hits_row(id_, checksum, hits)
-        parts: dict[int, list[tuple[int, int, int]]] = {}
-        for at, candidates in enumerate(shares):
-            for number, low, high in candidates.spans:
-                parts.setdefault(number, []).append((at, low, high))
+        parts = parts_by_number(shares)
 
         def confirm(number: int) -> list[tuple[int, Hits]]:
             keys = [shares[at].keys.slice(low, high - low) for at, low, high in parts[number]]
@@ -295,6 +353,10 @@ def _payloads(batches: Batches) -> Iterator[tuple[int, pa.Table]]:
     for batch in batches:
         for id_, value in zip(batch.column(0).to_pylist(), batch.column(1), strict=True):
             yield id_, unpack(value)
+
+
+def _asked_row(slot: int, id_: int, found: Candidates | tuple[int | None, Hits]) -> pa.Table:
+    return row_of(_ASKED, slot=slot, id=id_, share=pickle.dumps(found))
 
 
 def _hits_row(id_: int, checksum: int | None, hits: Hits) -> pa.Table:

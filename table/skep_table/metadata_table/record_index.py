@@ -2,16 +2,44 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from skep_table.escaping import unescape
+from skep_table.metadata_table.keys import group_set
+from skep_table.view import FileSlice
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+_OF_TABLE: Final = "record-index"
 _UUID_ENCODING: Final = 0
 _HEX: Final = np.frombuffer(b"0123456789abcdef", np.uint8)
 _DASHES: Final = (8, 13, 18, 23)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordIndexGroup:
+    """A file group of the record index, with the bytes of its files.
+
+    `partition` is the data partition whose keys it has: a partitioned index has groups for each, another one None.
+    """
+
+    partition: str | None
+    size_bytes: int
+
+    @classmethod
+    def of(cls, slice_: FileSlice) -> Self:
+        """What the newest slice of the group shows; guide 16.5 has the form of file ids."""
+        size = slice_.base_file.size_bytes if slice_.base_file else 0
+        shared = group_set(slice_.file_id)
+        partition = None if shared == _OF_TABLE else unescape(shared.removeprefix(f"{_OF_TABLE}-"))
+        return cls(partition, size + sum(log.size_bytes for log in slice_.log_files))
 
 
 def file_ids(keys: pa.Array, records: Any) -> pa.Table:

@@ -30,7 +30,7 @@ from skep_table.metadata_table.partitions import (
     RECORD_INDEX_MEMBER,
     STATS_MEMBER,
 )
-from skep_table.metadata_table.record_index import file_ids
+from skep_table.metadata_table.record_index import RecordIndexGroup, file_ids
 from skep_table.metadata_table.values import statistics
 from skep_table.names import META_FOLDER, join
 from skep_table.storage import FileStatus, FolderStorage, Storage
@@ -85,6 +85,9 @@ class MetadataTable:
         self._groups: dict[str, list[GroupReader]] = {}
         self._looked_up: dict[str, list[FileStatus]] = {}
         self._all: dict[str, list[FileStatus]] | None = None
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return MetadataTable, (self._data, self._own)
 
     @classmethod
     def open(cls, data: OpenedTable) -> MetadataTable | None:
@@ -211,6 +214,19 @@ class MetadataTable:
         # A partitioned index knows a key once for each partition of the data table.
         found = [file_ids(*latest(_entries_in(groups, wanted, column), column)) for groups in self._record_groups()]
         return pa.concat_tables(found)
+
+    def record_index_groups(self) -> tuple[RecordIndexGroup, ...]:
+        """The file groups of the record index; none where the table keeps none, or where it has no groups yet."""
+        if RECORD_INDEX not in self.indexes:
+            return ()
+        slices = sorted(self._view.slices(RECORD_INDEX), key=lambda slice_: slice_.file_id)
+        return tuple(RecordIndexGroup.of(slice_) for slice_ in slices)
+
+    def record_index_in(self, group: int, keys: pa.Array) -> pa.Table:
+        """As `record_index`, by one file group alone: its number in `record_index_groups`."""
+        column = RECORD_INDEX_MEMBER
+        reader = self._group_readers(RECORD_INDEX)[group]
+        return file_ids(*latest(reader.entries(keys, column=column), column))
 
     # -- reading -------------------------------------------------------------------------------------------------------
 

@@ -34,7 +34,7 @@ class AmbiguousKeys(str, Enum):
 
 
 class IndexType(str, Enum):
-    """How keys are looked up: in footers and key columns of base files, except by the last three."""
+    """How keys are looked up: the first four do so in footers and key columns of base files."""
 
     BLOOM = "BLOOM"
     GLOBAL_BLOOM = "GLOBAL_BLOOM"
@@ -43,6 +43,9 @@ class IndexType(str, Enum):
     BUCKET = "BUCKET"
     INMEMORY = "INMEMORY"
     HBASE = "HBASE"
+    RECORD_INDEX = "RECORD_INDEX"
+    GLOBAL_RECORD_LEVEL_INDEX = "GLOBAL_RECORD_LEVEL_INDEX"
+    RECORD_LEVEL_INDEX = "RECORD_LEVEL_INDEX"
 
 
 def _index_type(text: str) -> IndexType:
@@ -179,6 +182,13 @@ HBASE_MOVES = option(
     boolean,
     False,
     "The same for HBASE, where rows stay by default",
+    only=("upsert", "delete"),
+)
+RECORD_INDEX_MOVES = option(
+    "hoodie.record.index.update.partition.path",
+    boolean,
+    False,
+    "The same for RECORD_INDEX and GLOBAL_RECORD_LEVEL_INDEX, where rows stay by default",
     only=("upsert", "delete"),
 )
 HBASE_GATEWAY = option("skep.hbase.thrift", str, "", "HBASE: host:port of HBase's Thrift gateway")

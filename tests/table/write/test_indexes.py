@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from own_record_index import KEPT, with_record_index
 
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.errors import DuplicateKeyError, OptionError, TableMismatchError, UnsupportedError
@@ -22,15 +23,23 @@ from skep_table.query.read import read
 from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
 from skep_table.table_config import TableConfig, TableType
-from skep_table.write.indexes import Index, registry
+from skep_table.write.candidates import CandidateFiles
+from skep_table.write.indexes import Index, KeyLookUp, registry
 from skep_table.write.indexes.bloom_lookup import BloomIndex
+from skep_table.write.indexes.record_index import RecordIndex, RecordIndexLookUp
 from skep_table.write.local import LocalWriter
+from skep_table.write.options import RECORD_INDEX_MOVES
 
 SCHEMA = pa.schema([("id", pa.string()), ("part", pa.string()), ("ts", pa.int64()), ("v", pa.int64())])
 Make = Callable[..., HudiTable]
 Content = list[tuple[str, str, int | None]]
-pytestmark = pytest.mark.filterwarnings("ignore::skep_table.write.indexes.memory.InMemoryWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::skep_table.write.indexes.memory.InMemoryWarning"),
+    pytest.mark.filterwarnings("ignore::skep_table.write.indexes.record_index.RecordIndexWarning"),
+    pytest.mark.filterwarnings("ignore:option hoodie.record.index.update.partition.path:UserWarning"),
+]
 MOVES = "hoodie.bloom.index.update.partition.path"
+RECORD_MOVES = "hoodie.record.index.update.partition.path"
 
 
 @pytest.fixture(params=[TableType.COPY_ON_WRITE, TableType.MERGE_ON_READ], ids=["cow", "mor"])
@@ -253,6 +262,51 @@ class TestGlobalSimple(GlobalContract):
     moves: ClassVar[str] = "hoodie.simple.index.update.partition.path"
 
 
+class Indexed(RecordIndex):
+    """The record index, made of the rows that the table has before each look-up."""
+
+    def look_up(self, table: HudiTable, files: CandidateFiles) -> KeyLookUp:
+        if any(files.values()):
+            table = with_record_index(table, partitioned=not self.is_global)
+        found = super().look_up(table, files)
+        assert isinstance(found, RecordIndexLookUp) is any(files.values())
+        return found
+
+
+class TestRecordIndexThatIsMissing(GlobalContract):
+    """Keys are looked up in the base files, with a warning."""
+
+    options: ClassVar[dict[str, Any]] = {"hoodie.index.type": "RECORD_INDEX", **KEPT, RECORD_MOVES: True}
+    moves: ClassVar[str] = RECORD_MOVES
+
+
+class TestPartitionedRecordIndexThatIsMissing(LocalContract):
+    options: ClassVar[dict[str, Any]] = {"hoodie.index.type": "RECORD_LEVEL_INDEX", **KEPT}
+
+
+class TestRecordIndex(GlobalContract):
+    options: ClassVar[dict[str, Any]] = {"hoodie.index.class": "indexed", **KEPT, RECORD_MOVES: True}
+    moves: ClassVar[str] = RECORD_MOVES
+
+    @pytest.fixture(autouse=True)
+    def plugged_in(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        plug_in(monkeypatch, lambda _config, options: Indexed(True, options.value(RECORD_INDEX_MOVES)))
+
+
+class TestPartitionedRecordIndex(LocalContract):
+    options: ClassVar[dict[str, Any]] = {"hoodie.index.class": "indexed", **KEPT}
+
+    @pytest.fixture(autouse=True)
+    def plugged_in(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        plug_in(monkeypatch, lambda _config, _options: Indexed(False, False))
+
+
+def plug_in(monkeypatch: pytest.MonkeyPatch, factory: Callable[[TableConfig, Options], Index]) -> None:
+    entry = EntryPoint("indexed", f"{__name__}:Indexed", registry.GROUP)
+    monkeypatch.setattr(EntryPoint, "load", lambda _self: factory)
+    monkeypatch.setattr(registry, "entry_points", lambda group, name: [entry])
+
+
 class TestInMemory(GlobalContract):
     options: ClassVar[dict[str, Any]] = {"hoodie.index.type": "INMEMORY"}
 
@@ -337,7 +391,7 @@ def test_an_index_of_ones_own(make: Make, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_indexes_that_are_not_there_are_refused_by_name(make: Make) -> None:
-    for name in ("RECORD_INDEX", "FLINK_STATE"):
+    for name in ("RADIX_SPLINE", "FLINK_STATE"):
         with pytest.raises(OptionError, match=r"hoodie\.index\.type"):
             LocalWriter(make().with_context(options=Options({"hoodie.index.type": name}))).upsert(rows())
 

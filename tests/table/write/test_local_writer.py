@@ -265,8 +265,8 @@ def test_hooks_are_called_and_can_not_undo_the_commit(make: Make) -> None:
 def test_what_is_no_frame_is_refused(make: Make) -> None:
     with pytest.raises(InputError, match=r"builtins\.list"):
         LocalWriter(make()).insert([1, 2])
-    with pytest.raises(OptionError, match="RECORD_INDEX"):
-        Options({"hoodie.index.type": "RECORD_INDEX"}).value(
+    with pytest.raises(OptionError, match="FLINK_STATE"):
+        Options({"hoodie.index.type": "FLINK_STATE"}).value(
             __import__("skep_table.write.options").write.options.INDEX_TYPE
         )
 

@@ -9,9 +9,12 @@ the files that may hold it; `confirm` runs once per candidate file, on any threa
 anyway; for keys of which the index knows the file alone, they are looked up when the log is written. How further
 indexes map to this:
 
-* An index that stores the file group of each key (HBase, Hudi's record index) returns file numbers from `candidates`
-  and no candidate files, and gets new keys by `on_written`. A secondary index maps a column's values to record keys,
-  and then is one of these.
+* An index that stores the file group of each key elsewhere (HBase) returns file numbers from `candidates` and no
+  candidate files, and gets new keys by `on_written`. A secondary index maps a column's values to record keys, and then
+  is one of these.
+* An index that spreads its keys over shards (Hudi's record index: the file groups of its partition of the metadata
+  table) names the shard of each key in `candidates`, and returns file numbers from `in_shard`, which one task calls
+  for all keys of a shard. New keys get into the metadata table with the commit.
 * An index that computes the group from the key (buckets, consistent hashing) returns file numbers too, and sets
   `places_new_keys` and `names`. Consistent hashing reads its ranges of hashes in `look_up`, once per attempt.
 * An index that knows ranges or filters only (Bloom, column statistics, expression indexes) returns candidate files, and
@@ -21,7 +24,7 @@ indexes map to this:
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -71,6 +74,14 @@ class Candidates:
             return NO_CANDIDATES
         return cls(pa.concat_arrays(keys), np.concatenate(rows), tuple(spans))
 
+    def of_keys(self, low: int, high: int) -> Candidates:
+        """Those of the keys of rows from `low` to before `high`, whose rows are counted from `low` on."""
+        kept = (self.rows >= low) & (self.rows < high)
+        place = np.concatenate([[0], np.cumsum(kept)])
+        spans = ((number, int(place[first]), int(place[last])) for number, first, last in self.spans)
+        found = tuple(span for span in spans if span[2] > span[1])
+        return Candidates(self.keys.filter(pa.array(kept)), self.rows[kept] - low, found) if found else NO_CANDIDATES
+
 
 NO_CANDIDATES = Candidates(pa.array([], pa.string()), np.zeros(0, np.int64), ())
 
@@ -95,6 +106,11 @@ class KeyLookUp(ABC):
     positions: bool = False
     """Whether `confirm` finds the rows that have the keys."""
 
+    @property
+    def shard_bytes(self) -> Sequence[int]:
+        """The size of each shard of an index that has any: then the spans of `candidates` are of shards."""
+        return ()
+
     def with_ranges(self, runner: Runner) -> KeyLookUp:
         """The same, having read what makes `candidates` return fewer files: each footer once, by tasks of `runner`.
 
@@ -106,6 +122,10 @@ class KeyLookUp(ABC):
     @abstractmethod
     def candidates(self, keyed: pa.Table) -> LookedUp:
         """What the index knows about each row of `columns`, for rows of any partitions; keys may repeat."""
+
+    def in_shard(self, number: int, keys: pa.Array) -> LookedUp:
+        """What the index knows about keys of one shard, with candidate files for those that it is not sure of."""
+        raise NotImplementedError(f"{type(self).__name__} has no shards")
 
     def confirm(self, number: int, keys: pa.Array) -> Positions:
         """For each key its position in the file of a number, or NOT_HELD. Reads the file's key column, at most once."""

@@ -21,7 +21,15 @@ GROUP: Final = "skep.indexes"
 _BUCKET_RANGES: Final = f"{META_FOLDER}/.bucket_index"
 _CONSISTENT_HASHING: Final = "consistent_hashing_metadata"
 _RECORDED: Final[tuple[Option[Any], ...]] = (INDEX_TYPE, BUCKETS, BUCKET_FIELDS)
-_NEEDS_KEYS: Final = {IndexType.GLOBAL_BLOOM, IndexType.GLOBAL_SIMPLE, IndexType.INMEMORY, IndexType.HBASE}
+_NEEDS_KEYS: Final = {
+    IndexType.GLOBAL_BLOOM,
+    IndexType.GLOBAL_SIMPLE,
+    IndexType.INMEMORY,
+    IndexType.HBASE,
+    IndexType.RECORD_INDEX,
+    IndexType.GLOBAL_RECORD_LEVEL_INDEX,
+    IndexType.RECORD_LEVEL_INDEX,
+}
 
 
 class IndexFactory(Protocol):
@@ -62,6 +70,10 @@ def index_of(config: TableConfig, options: Options) -> Index:
             from skep_table.write.indexes.hbase import HbaseIndex
 
             return HbaseIndex.of(options)
+        case IndexType.RECORD_INDEX | IndexType.GLOBAL_RECORD_LEVEL_INDEX | IndexType.RECORD_LEVEL_INDEX:
+            from skep_table.write.indexes.record_index import RecordIndex
+
+            return RecordIndex.of(kind, config, options)
 
 
 def refuse_consistent_hashing(table: HudiTable) -> None:

@@ -1,13 +1,15 @@
 """Tagging the rows of a write: candidates of all rows, confirmed file by file, each file by one task.
 
+An index with shards names the shard of each key first; each shard is looked into by one task, too.
+
 `locate` does it for rows that this process holds, with the tasks of a runner; `skep_writer/tagging.py` does the same by
 Spark's shuffle. Whatever the number of tasks, each candidate file is read once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -17,11 +19,11 @@ import pyarrow as pa
 
 from skep_table.runner import Runner, ThreadRunner
 from skep_table.write.candidates import CandidateFiles
-from skep_table.write.indexes.contract import Candidates, FileNumbers, KeyLookUp, Span
+from skep_table.write.indexes.contract import Candidates, FileNumbers, KeyLookUp, LookedUp, Span
 from skep_table.write.indexes.global_tagging import Relocation
 from skep_table.write.keyed import partition_codes
 from skep_table.write.profile import pack
-from skep_table.write.tags import NOT_HELD, Located, Positions, positions_joined, unread
+from skep_table.write.tags import NEW_KEY, NOT_HELD, Located, Positions, positions_joined, unread
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -81,18 +83,63 @@ def locate(tagging: Tagging, keyed: pa.Table, runner: Runner) -> Found:
     """Finds the keys of the combined rows."""
     look_up = tagging.look_up
     found = look_up.candidates(keyed.select(look_up.columns))
-    candidates = found.candidates
-    if not candidates.spans:
+    sizes = look_up.shard_bytes
+    if sizes and found.candidates.spans:
+        tasks = _shares(found.candidates, sizes.__getitem__, runner)
+        known = [each for part in runner.map(partial(_in_shards, look_up), tasks) for each in part]
+        numbers, _ = resolved(found.numbers, [hits for hits, _ in known])
+        found = LookedUp(numbers, Candidates.joined(unsure for _, unsure in known))
+    if not found.candidates.spans:
         return Found(found.numbers)
-    most = _TASKS if isinstance(runner, ThreadRunner) else min(_TASKS, max(1, _SENT_BYTES // candidates.keys.nbytes))
-    shares = pack(weights(tagging.files, candidates.spans), most)
-    tasks = [share(candidates, [candidates.spans[at] for at in positions]) for positions in shares]
+    tasks = _shares(found.candidates, lambda number: tagging.files.numbered(number)[1].size_bytes, runner)
     return resolved(found.numbers, list(runner.map(partial(confirm_all, look_up), tasks)))
 
 
-def weights(files: CandidateFiles, spans: Iterable[Span]) -> list[int]:
-    """What confirming the keys of each span costs, to balance tasks by."""
-    return [files.numbered(number)[1].size_bytes + (high - low) * _KEY_WEIGHT for number, low, high in spans]
+def _shares(candidates: Candidates, size_of: Callable[[int], int], runner: Runner) -> list[Candidates]:
+    """The candidates of each task. All spans of one number are among those of one task."""
+    most = _TASKS if isinstance(runner, ThreadRunner) else min(_TASKS, max(1, _SENT_BYTES // candidates.keys.nbytes))
+    spans = _by_number(candidates.spans)
+    weights = [size_of(number) + sum(high - low for _, low, high in of) * _KEY_WEIGHT for number, of in spans.items()]
+    of_numbers = list(spans.values())
+    return [share(candidates, [span for at in task for span in of_numbers[at]]) for task in pack(weights, most)]
+
+
+def _by_number(spans: Iterable[Span]) -> dict[int, list[Span]]:
+    found: dict[int, list[Span]] = {}
+    for span in spans:
+        found.setdefault(span[0], []).append(span)
+    return found
+
+
+def _in_shards(look_up: KeyLookUp, candidates: Candidates) -> list[tuple[Hits, Candidates]]:
+    return [(hits, unsure) for _, hits, unsure in in_shards(look_up, [candidates])]
+
+
+def in_shards(look_up: KeyLookUp, shares: Sequence[Candidates]) -> Iterator[tuple[int, Hits, Candidates]]:
+    """What an index with shards knows about the keys of several shares; each shard is looked into once.
+
+    By share: its position, the hits among its rows, and candidate files for the rows of which the index is not sure.
+    """
+    for number, parts in sorted(parts_by_number(shares).items()):
+        keys = pa.concat_arrays([shares[at].keys.slice(low, high - low) for at, low, high in parts])
+        found = look_up.in_shard(number, keys)
+        start = 0
+        for at, low, high in parts:
+            end = start + high - low
+            rows, numbers = shares[at].rows[low:high], found.numbers[start:end]
+            known = numbers != NEW_KEY
+            unsure = found.candidates.of_keys(start, end)
+            yield at, (rows[known], numbers[known], None), replace(unsure, rows=rows[unsure.rows])
+            start = end
+
+
+def parts_by_number(shares: Sequence[Candidates]) -> dict[int, list[tuple[int, int, int]]]:
+    """For each number among the spans of several shares: the share's position, and the bounds in its keys."""
+    parts: dict[int, list[tuple[int, int, int]]] = {}
+    for at, candidates in enumerate(shares):
+        for number, low, high in candidates.spans:
+            parts.setdefault(number, []).append((at, low, high))
+    return parts
 
 
 def share(candidates: Candidates, spans: Sequence[Span]) -> Candidates:
@@ -120,10 +167,14 @@ def share(candidates: Candidates, spans: Sequence[Span]) -> Candidates:
 
 def confirm_all(look_up: KeyLookUp, candidates: Candidates) -> Hits:
     """One after the other, so that one key column is in memory at a time."""
-    rows = candidates.rows
-    return joined(
-        hits_of(look_up, number, look_up.confirm(number, candidates.keys.slice(low, high - low)), rows[low:high])
-        for number, low, high in candidates.spans
+    return joined(_confirmed(look_up, candidates, number, of) for number, of in _by_number(candidates.spans).items())
+
+
+def _confirmed(look_up: KeyLookUp, candidates: Candidates, number: int, spans: Sequence[Span]) -> Hits:
+    keys = [candidates.keys.slice(low, high - low) for _, low, high in spans]
+    rows = np.concatenate([candidates.rows[low:high] for _, low, high in spans])
+    return hits_of(
+        look_up, number, look_up.confirm(number, keys[0] if len(keys) == 1 else pa.concat_arrays(keys)), rows
     )
 
 
