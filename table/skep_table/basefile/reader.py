@@ -33,6 +33,11 @@ class OpenBaseFile:
         footer, self._metadata = opened_footer(self._source, self._path)
         return footer
 
+    @property
+    def metadata(self) -> pq.FileMetaData | None:
+        """The Parquet metadata that `footer` has read; None before that, and of other formats."""
+        return self._metadata
+
     def rows(
         self,
         *,

@@ -27,6 +27,11 @@ class MetadataRules:
     appends_suffixes: bool
 
     @property
+    def defines_indexes(self) -> bool:
+        """Whether files of the table state what its indexes hold; otherwise only the records do."""
+        return not self.appends_suffixes
+
+    @property
     def first_when_quiet(self) -> bool:
         """Whether one is made only while nothing is pending: its times would come after those of pending actions."""
         return self.appends_suffixes

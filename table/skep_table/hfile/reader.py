@@ -154,6 +154,16 @@ class HFile:
             found.append(entries.filter(pc.starts_with(entries.column("key"), prefix)))
         return _one(found)
 
+    def has_prefix(self, prefix: bytes) -> bool:
+        """Whether any key begins with `prefix`; at most one block is read."""
+        after = bisect_right(self._first_keys, prefix)
+        if after < len(self._blocks) and self._first_keys[after].startswith(prefix):
+            return True
+        if not after:
+            return False
+        keys = self._cached(after - 1).column("key")
+        return bool(pc.any(pc.starts_with(keys, prefix)).as_py())
+
     def meta_block(self, name: str) -> bytes | None:
         """The payload of a meta block (`bloomFilter` is base64 text), None when the file has none of that name."""
         if not self._meta_count:

@@ -52,6 +52,10 @@ class GroupReader:
         for source in self._opened():
             yield from source.prefix_entries(prefix, column)
 
+    def has_prefix(self, prefix: str) -> bool:
+        """Whether any record has a key that begins with the prefix; marks of deleted ones count as records."""
+        return any(isinstance(source, _HFileSource) and source.has_prefix(prefix) for source in self._opened())
+
     def _opened(self) -> list[_Source]:
         if self._sources is None:
             self._sources = list(self._open())
@@ -99,6 +103,9 @@ class _HFileSource:
 
     def prefix_entries(self, prefix: str, column: str) -> Iterator[Entries]:
         yield self._decoded(self._file.scan_prefix(prefix.encode()), column)
+
+    def has_prefix(self, prefix: str) -> bool:
+        return self._file.has_prefix(prefix.encode())
 
     def _decoded(self, found: pa.RecordBatch, column: str) -> Entries:
         try:

@@ -177,6 +177,13 @@ class MetadataTable:
             entries = self._lookup(COLUMN_STATS, keys, STATS_MEMBER)
         return statistics(entries, kind)
 
+    def has_statistics(self, column: str) -> bool:
+        """Whether the column statistics have a record of a data column, even one that ends them."""
+        prefix = spelling.column_key(column)
+        return COLUMN_STATS in self.indexes and any(
+            group.has_prefix(prefix) for group in self._group_readers(COLUMN_STATS)
+        )
+
     def partition_stats(
         self, column: str, kind: pa.DataType, partitions: Sequence[str] | None = None
     ) -> pa.Table | None:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection
-from typing import Final
 
+from skep_table.errors import FormatError
 from skep_table.metadata_table import FOLDER
+from skep_table.metadata_write.definitions import INDEX_DEFINITIONS, definitions_of, definitions_path, write_definitions
 from skep_table.names import META_FOLDER
 from skep_table.storage import Storage
 from skep_table.table import HudiTable
 from skep_table.table_config import METADATA_PARTITIONS, METADATA_PARTITIONS_INFLIGHT, update_table_config
 from skep_table.timeline.instant import Action
 from skep_table.timeline.write import delete_pending
-
-INDEX_DEFINITIONS: Final = f"{META_FOLDER}/.index_defs/index.json"
 
 
 def delete_metadata_table(storage: Storage) -> None:
@@ -34,17 +32,10 @@ def drop_indexes(table: HudiTable, kept: Collection[str]) -> None:
     for name in table.storage.list_folder(FOLDER).folders:
         if name not in kept and name != META_FOLDER:
             table.storage.delete_folder(f"{FOLDER}/{name}")
-    _drop_definitions(table.storage, kept)
-
-
-def _drop_definitions(storage: Storage, kept: Collection[str]) -> None:
+    path = definitions_path(table)
     try:
-        stated = json.loads(storage.read(INDEX_DEFINITIONS))
-    except (FileNotFoundError, ValueError):
-        storage.delete(INDEX_DEFINITIONS)
+        defined = definitions_of(table)
+    except FormatError:
+        table.storage.delete(path)
         return
-    left = {name: definition for name, definition in stated.get("indexDefinitions", {}).items() if name in kept}
-    if left:
-        storage.replace_atomic(INDEX_DEFINITIONS, json.dumps({**stated, "indexDefinitions": left}).encode())
-    else:
-        storage.delete(INDEX_DEFINITIONS)
+    write_definitions(table.storage, {name: each for name, each in defined.items() if name in kept}, path)

@@ -18,7 +18,10 @@ from skep_table.metadata_table.records.build import record_type, update
 from skep_table.metadata_table.records.summaries import Columns, ColumnSummary
 from skep_table.metadata_table.records.update import PartitionUpdate
 from skep_table.schema.types import (
+    COMMIT_TIME,
     META_FIELDS,
+    PARTITION_PATH,
+    RECORD_KEY,
     BinaryType,
     BooleanType,
     DataType,
@@ -31,10 +34,14 @@ from skep_table.schema.types import (
     LongType,
     Schema,
     StringType,
+    StructType,
     TimestampType,
     TimeType,
     UuidType,
 )
+
+ALWAYS_INDEXED: Final = (COMMIT_TIME, PARTITION_PATH, RECORD_KEY)
+"""The meta columns that an index of Hudi 1.x has whatever its options are."""
 
 _KIND: Final = 3
 _KIND_OF_PARTITIONS: Final = 6
@@ -47,16 +54,27 @@ File = tuple[str, str]  # partition path, file name
 
 
 def indexable(schema: Schema, names: Collection[str] | None, release: str, *, at_most: int | None = None) -> Columns:
-    """Which columns have statistics: those of `names` that can have, or without names all such columns, the meta
-    columns and the first `at_most` others.
+    """Which columns have statistics: those of `names` that can have, members of structs by dotted name, or without
+    names all such columns, the meta columns and the first `at_most` others.
     """
     typed = _is_typed(release)
     if names is not None:
-        found = {name: schema[name].type for name in names if name in schema}
+        found = {name: kind for name in names if (kind := _type_of(schema, name)) is not None}
         return {name: kind for name, kind in found.items() if _wrapper(kind, typed=typed) is not None}
     able = {field.name: field.type for field in schema.fields if _wrapper(field.type, typed=typed) is not None}
     others = [name for name in able if name not in META_FIELDS][:at_most]
     return {name: kind for name, kind in able.items() if name in META_FIELDS or name in others}
+
+
+def _type_of(schema: Schema, name: str) -> DataType | None:
+    if name in schema:
+        return schema[name].type
+    head, *members = name.split(".")
+    kind: DataType | None = schema[head].type if head in schema else None
+    for member in members:
+        kinds = {each.name: each.type for each in kind.fields} if isinstance(kind, StructType) else {}
+        kind = kinds.get(member)
+    return kind
 
 
 def column_stats_update(

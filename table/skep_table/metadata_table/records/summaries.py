@@ -61,15 +61,31 @@ class ColumnSummary:
     plain_bytes: int = 0
 
 
-def summaries_of_base_file(metadata: pq.FileMetaData, columns: Columns, read: ReadColumns) -> list[ColumnSummary]:
-    """Of those columns that the file has. `read` is called for the columns whose bounds the footer lacks."""
+def summaries_of_base_file(
+    metadata: pq.FileMetaData,
+    columns: Columns,
+    read: ReadColumns,
+    *,
+    schema: pa.Schema | None = None,
+    by_value: Callable[[str], bool] = lambda _column: False,
+) -> list[ColumnSummary]:
+    """Of those columns that the file has. `read` is called for the columns whose bounds the footer lacks, and those
+    `by_value`, for which its bounds do not hold. `schema` is the file's in Arrow's form, where it is known.
+    """
+    held = metadata.schema.to_arrow_schema() if schema is None else schema
     chunks = _chunks(metadata)
-    found = {name: _of_footer(metadata, chunks[name], name, kind) for name, kind in columns.items() if name in chunks}
+    types = {
+        name: kind for name in columns if (kind := _type_in(held, name)) is not None and not pa.types.is_nested(kind)
+    }
+    found = {
+        name: None if by_value(name) else _of_footer(metadata, chunks.get(name, -1), name, columns[name], kind)
+        for name, kind in types.items()
+    }
     lacking = [name for name, summary in found.items() if summary is None]
     if lacking:
         rows = read(lacking)
         for name in lacking:
-            stored, plain = _sizes(metadata, chunks[name])
+            stored, plain = _sizes(metadata, chunks.get(name, -1))
             summary = summary_of(name, columns[name], rows.column(name))
             found[name] = replace(summary, stored_bytes=stored, plain_bytes=plain)
     return [summary for summary in found.values() if summary is not None]
@@ -172,10 +188,12 @@ def _is_nan(value: Any) -> bool:
 
 
 def _chunks(metadata: pq.FileMetaData) -> dict[str, int]:
-    """The numbers of the columns that are not repeated, by dotted name."""
-    schema = metadata.schema
-    columns = ((number, schema.column(number)) for number in range(metadata.num_columns))
-    return {column.path: number for number, column in columns if column.max_repetition_level == 0}
+    """The numbers of the columns, by dotted name; none in a file without row groups."""
+    # Not by `metadata.schema`: the two would refer to each other, and stay in memory until a garbage collection.
+    if not metadata.num_row_groups:
+        return {}
+    group = metadata.row_group(0)
+    return {group.column(number).path_in_schema: number for number in range(metadata.num_columns)}
 
 
 def _sizes(metadata: pq.FileMetaData, number: int) -> tuple[int, int]:
@@ -184,9 +202,11 @@ def _sizes(metadata: pq.FileMetaData, number: int) -> tuple[int, int]:
     return sum(chunk.total_compressed_size for chunk in chunks), sum(chunk.total_uncompressed_size for chunk in chunks)
 
 
-def _of_footer(metadata: pq.FileMetaData, number: int, name: str, kind: DataType) -> ColumnSummary | None:
+def _of_footer(
+    metadata: pq.FileMetaData, number: int, name: str, kind: DataType, held: pa.DataType
+) -> ColumnSummary | None:
     """None where the footer does not have it all, in the column's type."""
-    if _type_in(metadata.schema.to_arrow_schema(), name) != arrow_type(kind):
+    if held != arrow_type(kind):
         return None
     is_float = isinstance(kind, (FloatType, DoubleType))
     if is_float and not (metadata.created_by or "").startswith(_MINDS_NAN):

@@ -1,0 +1,174 @@
+"""Definitions of indexes, which tables from version 8 on keep beside the metadata table (format guide 16.8).
+
+They decide which columns an index has and how its keys are spread, whatever the options of a writer are.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from skep_table.errors import FormatError, NotATableError
+from skep_table.metadata_table import MetadataTable
+from skep_table.metadata_table.partitions import COLUMN_STATS, RECORD_INDEX
+from skep_table.metadata_table.records.column_stats import ALWAYS_INDEXED, indexable
+from skep_table.metadata_table.records.summaries import Columns
+from skep_table.metadata_write.options import COLUMN_STATS_COLUMNS, COLUMN_STATS_MOST_COLUMNS
+from skep_table.names import META_FOLDER
+from skep_table.slices.history import in_files
+from skep_table.storage import Storage
+from skep_table.table import HudiTable
+
+INDEX_DEFINITIONS: Final = f"{META_FOLDER}/.index_defs/index.json"
+INDEX_DEFINITIONS_PROPERTY: Final = "hoodie.table.index.defs.path"
+IS_PARTITIONED: Final = "isPartitioned"
+
+_DEFINITIONS: Final = "indexDefinitions"
+
+
+@dataclass(frozen=True)
+class IndexDefinition:
+    """One index, by the names of Hudi. `version` is None in table version 8, where no definition states one."""
+
+    name: str
+    index_type: str
+    function: str
+    source_fields: tuple[str, ...]
+    options: Mapping[str, str] = field(default_factory=dict)
+    version: str | None = None
+
+
+def read_definitions(storage: Storage, path: str = INDEX_DEFINITIONS) -> Mapping[str, IndexDefinition]:
+    """The definitions by metadata partition; none where there is no such file. FormatError for a damaged one."""
+    document = _document(storage, path)
+    return {name: _parsed(name, stated, path) for name, stated in document.get(_DEFINITIONS, {}).items()}
+
+
+def write_definitions(
+    storage: Storage, definitions: Mapping[str, IndexDefinition], path: str = INDEX_DEFINITIONS
+) -> None:
+    """Replaces the definitions in one step; without any the file is deleted. Members that only others know stay.
+
+    For the holder of the table's lock. FormatError where the file that is there is damaged.
+    """
+    if not definitions:
+        storage.delete(path)
+        return
+    document = _document(storage, path)
+    before = document.get(_DEFINITIONS, {})
+    stated = {name: {**before.get(name, {}), **_printed(each)} for name, each in definitions.items()}
+    storage.replace_atomic(path, json.dumps({**document, _DEFINITIONS: stated}, indent=2).encode())
+
+
+def definitions_path(table: HudiTable) -> str:
+    """Where the table's definitions are, relative to the table."""
+    return table.config.raw.get(INDEX_DEFINITIONS_PROPERTY) or INDEX_DEFINITIONS
+
+
+def definitions_of(table: HudiTable) -> Mapping[str, IndexDefinition]:
+    """The definitions of a table, where its settings name them. FormatError for a damaged file."""
+    return read_definitions(table.storage, definitions_path(table))
+
+
+def is_partitioned_record_index(table: HudiTable) -> bool:
+    """Whether the record index has file groups of its own for each partition of the table."""
+    defined = definitions_of(table).get(RECORD_INDEX)
+    return defined is not None and defined.options.get(IS_PARTITIONED, "false").strip().lower() == "true"
+
+
+def stats_columns(table: HudiTable) -> Columns:
+    """The columns that column statistics have, with the types of the table's: those of the definition, where there is
+    one, else those that records are there of, else those that the options name for a new index.
+
+    A column of the definition that the table has no more is left out, and so are those that no file holds.
+    SchemaError where the table has no columns yet.
+    """
+    schema, release = in_files(table, table.stored_schema()), table.format.metadata.release
+    defined = definitions_of(table).get(COLUMN_STATS)
+    if defined is not None:
+        return indexable(schema, defined.source_fields, release)
+    kept = _kept_statistics(table)
+    if kept is not None:
+        able = indexable(schema, None, release)
+        return {name: kind for name, kind in able.items() if kept.has_statistics(name)}
+    return indexable(schema, new_stats_columns(table), release)
+
+
+def new_stats_columns(table: HudiTable) -> Sequence[str]:
+    """The names of the columns that the options give new column statistics. SchemaError as `stats_columns`."""
+    schema, release = table.stored_schema(), table.format.metadata.release
+    named = table.options.value(COLUMN_STATS_COLUMNS)
+    if not table.format.metadata.defines_indexes:
+        return tuple(indexable(in_files(table, schema), named or None, release))
+    most = None if named else table.options.value(COLUMN_STATS_MOST_COLUMNS)
+    data = tuple(indexable(schema, named or None, release))[:most]
+    meta = ALWAYS_INDEXED if table.config.populate_meta_fields else ()
+    return tuple(dict.fromkeys((*meta, *data)))
+
+
+def _kept_statistics(table: HudiTable) -> MetadataTable | None:
+    """The metadata table where it has column statistics, current or not."""
+    if COLUMN_STATS not in table.config.metadata_partitions:
+        return None
+    try:
+        return MetadataTable.open(table)
+    except NotATableError:
+        return None
+
+
+def _document(storage: Storage, path: str) -> dict[str, Any]:
+    try:
+        data = storage.read(path)
+    except FileNotFoundError:
+        return {}
+    try:
+        document = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise _damaged(storage, path, "JSON") from error
+    if not isinstance(document, dict) or not isinstance(document.get(_DEFINITIONS, {}), dict):
+        raise _damaged(storage, path, f"an object {_DEFINITIONS}")
+    return document
+
+
+def _parsed(name: str, stated: Any, path: str) -> IndexDefinition:
+    try:
+        return IndexDefinition(
+            _text(stated.get("indexName") or name),
+            _text(stated.get("indexType") or ""),
+            _text(stated.get("indexFunction") or ""),
+            tuple(map(_text, stated.get("sourceFields") or ())),
+            {_text(key): _text(value) for key, value in (stated.get("indexOptions") or {}).items()},
+            None if stated.get("version") is None else _text(stated["version"]),
+        )
+    except (AttributeError, TypeError) as error:
+        raise FormatError(
+            f"{path}: the definition of index {name} can't be read",
+            path=path,
+            index=name,
+            found=repr(stated)[:200],
+            expected="indexName, indexType, indexFunction, sourceFields, indexOptions and version",
+        ) from error
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is no text")
+    return value
+
+
+def _printed(definition: IndexDefinition) -> dict[str, Any]:
+    version = {} if definition.version is None else {"version": definition.version}
+    return {
+        "indexName": definition.name,
+        "indexType": definition.index_type,
+        "indexFunction": definition.function,
+        "sourceFields": list(definition.source_fields),
+        "indexOptions": dict(definition.options),
+        **version,
+    }
+
+
+def _damaged(storage: Storage, path: str, expected: str) -> FormatError:
+    return FormatError(f"{storage.root}/{path}: the definitions of indexes can't be read", path=path, expected=expected)

@@ -1,0 +1,239 @@
+"""What the indexes of the metadata table record of data files: summaries of their columns, and Bloom filters.
+
+A reader takes a column without a record, beside others of the same file, to have nothing but nulls. So a file has
+right summaries of all columns that it holds, or none at all: readers then look into the file.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import chain
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from skep_table.basefile.calendars import LegacyCalendar
+from skep_table.basefile.footer import BaseFileFooter
+from skep_table.basefile.reader import OpenBaseFile, open_base
+from skep_table.bloom import BloomFilter
+from skep_table.errors import SchemaError, UnsupportedError
+from skep_table.instant_time import InstantTime
+from skep_table.logfile import BlockRule, LogBlock, read_blocks, valid_blocks
+from skep_table.merge import Fill, MergeRule
+from skep_table.metadata_table.records.summaries import (
+    Columns,
+    ColumnSummary,
+    merged,
+    summaries_of_base_file,
+    summaries_of_rows,
+    summaries_without_rows,
+)
+from skep_table.names import BaseFileName, LogFileName
+from skep_table.query.ahead import in_order
+from skep_table.schema.arrow import arrow_type
+from skep_table.schema.evolve import SourceNames, project
+from skep_table.schema.types import NO_DEFAULT, DateType, Field, Schema, StructType, TimestampType
+from skep_table.slices.bootstrap import METADATA_BOOTSTRAP
+from skep_table.slices.history import in_files, names_in_file, schema_history
+from skep_table.storage import FileStatus
+from skep_table.table import HudiTable
+
+log = logging.getLogger("skep.commit")
+
+
+@dataclass(frozen=True)
+class FileFacts:
+    """Of one file. Without `summaries` its columns are not known; `bloom` is None where it has no filter."""
+
+    partition_path: str
+    name: str
+    summaries: Sequence[ColumnSummary]
+    bloom: BloomFilter | None
+
+
+def facts_of_files(
+    table: HudiTable, files: Iterable[tuple[str, FileStatus]], columns: Columns, *, blooms: bool
+) -> Iterator[FileFacts]:
+    """The facts of data files, given as partition path and file, in their order; a few are read ahead.
+
+    `columns` as `stats_columns` has them. What is in a log file counts whether its instant has completed or not.
+    Raises what opening a file does, CorruptFileError naming a damaged one.
+    """
+    reader = _Reader(table, columns, blooms)
+    yield from in_order(files, reader.read, table.context.threads.threads)
+
+
+class _DoubtError(Exception):
+    """What readers find in a column of a file is not sure."""
+
+
+@dataclass(frozen=True)
+class _Reader:
+    table: HudiTable
+    columns: Columns
+    blooms: bool
+
+    def read(self, file: tuple[str, FileStatus]) -> Iterator[FileFacts]:
+        partition, status = file
+        base, log_file = BaseFileName.parse(status.name), LogFileName.parse(status.name)
+        summaries: Sequence[ColumnSummary] = ()
+        bloom = None
+        if base is not None and (self.columns or self.blooms):
+            with open_base(self.table.storage, status.path, status.size_bytes or None) as opened:
+                footer = opened.footer()
+                bloom = footer.bloom if self.blooms else None
+                summaries = self._unless_in_doubt(status, lambda: self._of_base(opened, footer, base.instant_time))
+        elif log_file is not None and not log_file.cdc:
+            summaries = self._unless_in_doubt(status, lambda: self._of_log(status.path))
+        yield FileFacts(partition, status.name, summaries, bloom)
+
+    def _unless_in_doubt(
+        self, file: FileStatus, summaries: Callable[[], Sequence[ColumnSummary]]
+    ) -> Sequence[ColumnSummary]:
+        if not self.columns:
+            return ()
+        try:
+            return summaries()
+        except (_DoubtError, SchemaError, UnsupportedError) as doubt:
+            log.debug("%s has no column statistics: %s", file.path, doubt)
+            return ()
+
+    # -- base files
+
+    def _of_base(self, opened: OpenBaseFile, footer: BaseFileFooter, instant: InstantTime) -> Sequence[ColumnSummary]:
+        if instant == METADATA_BOOTSTRAP:
+            raise _DoubtError("its data columns lie elsewhere")
+        names = self._names_at(instant)
+        paths = self._paths(names, footer.arrow_schema, instant)
+        own = {path: self.columns[column] for column, path in paths.items()}
+        column_of = {path: column for column, path in paths.items()}
+
+        def read(wanted: Sequence[str]) -> pa.Table:
+            rows = pa.Table.from_batches(self._rows(opened, [column_of[path] for path in wanted], names))
+            return self._members(rows, map(column_of.__getitem__, wanted)).rename_columns(list(wanted))
+
+        if opened.metadata is None:
+            every = (self._of_values(rows, paths) for rows in self._rows(opened, paths, names))
+            return merged(chain.from_iterable(every))
+        calendar = LegacyCalendar.of(opened.metadata, footer.path)
+        dated = {path for path, kind in own.items() if calendar and isinstance(kind, (DateType, TimestampType))}
+        found = summaries_of_base_file(
+            opened.metadata, own, read, schema=footer.arrow_schema, by_value=dated.__contains__
+        )
+        return [replace(summary, column=column_of[summary.column]) for summary in found]
+
+    def _rows(self, opened: OpenBaseFile, columns: Iterable[str], names: SourceNames) -> Iterator[pa.RecordBatch]:
+        tops = dict.fromkeys(self._chain(column)[0].name for column in columns)
+        return opened.rows(schema=self._schema.select(tuple(tops)), names=names)
+
+    # -- log files
+
+    def _of_log(self, path: str) -> Sequence[ColumnSummary]:
+        if self._mixes_rows:
+            raise _DoubtError("its rows take over values of others")
+        with self.table.storage.open_input(path) as source:
+            blocks = valid_blocks(read_blocks(source, path), BlockRule(lambda _instant: True))
+            found: list[ColumnSummary] = []
+            for block in (each for each in blocks if each.type.has_records):
+                for rows in self._log_rows(block):
+                    found = merged([*found, *self._of_values(rows, self.columns)])
+        return found or summaries_without_rows(self.columns)
+
+    def _log_rows(self, block: LogBlock) -> Iterator[pa.RecordBatch]:
+        if block.is_partial:
+            raise _DoubtError("its rows have some of the columns only")
+        names = self._names_at(block.instant_time)
+        tops = {names.get(name, name) for name in self._schema.names()}
+        for batch in block.batches({name for name in tops if name is not None}):
+            self._paths(names, batch.schema, block.instant_time)
+            yield project(batch, self._schema, names)
+
+    # -- columns
+
+    def _of_values(self, rows: pa.RecordBatch, columns: Iterable[str]) -> list[ColumnSummary]:
+        wanted = {column: self.columns[column] for column in columns}
+        return summaries_of_rows(self._members(rows, wanted), wanted)
+
+    def _members(self, rows: pa.RecordBatch | pa.Table, columns: Iterable[str]) -> pa.Table:
+        """The columns by their own names, members of structs out of these."""
+        found = {}
+        for column in columns:
+            top, *below = (field.name for field in self._chain(column))
+            found[column] = pc.struct_field(rows.column(top), below) if below else rows.column(top)
+        return pa.table(found)
+
+    def _paths(self, names: SourceNames, held: pa.Schema, instant: InstantTime) -> dict[str, str]:
+        """Where a file or block has the columns, by dotted path; without those that it has not, which read as nulls."""
+        paths = {}
+        for column, kind in self.columns.items():
+            found = pa.struct(list(held))
+            place, path = "", []
+            for field in self._chain(column):
+                place = f"{place}.{field.name}" if place else field.name
+                if not pa.types.is_struct(found):
+                    raise _DoubtError(f"column {column} is {found} there")
+                name = names.get(place, field.name)
+                at = -1 if name is None else found.get_field_index(name)
+                if at < 0:
+                    self._check_absent(column, field, instant)
+                    break
+                found = found.field(at).type
+                path.append(name)
+            else:
+                # Engines differ in whether 1.87 is read as that, or as 1.8700000047683716.
+                widened = pa.types.is_float32(found) and pa.types.is_float64(arrow_type(kind))
+                if pa.types.is_nested(found) or widened:
+                    raise _DoubtError(f"column {column} is {found} there")
+                paths[column] = ".".join(map(str, path))
+        return paths
+
+    def _check_absent(self, column: str, field: Field, instant: InstantTime) -> None:
+        """A column that is not in a file must read as nulls: it has no default, and the file is not by newer names."""
+        if not field.nullable or field.default not in (NO_DEFAULT, None):
+            raise _DoubtError(f"column {column} is not there, and is not null")
+        if not self.table.timeline.is_completed_or_archived(instant):
+            raise _DoubtError(f"column {column} is not there, and {instant} may have changed the columns")
+
+    def _chain(self, column: str) -> Sequence[Field]:
+        return self._chains[column]
+
+    @cached_property
+    def _chains(self) -> Mapping[str, Sequence[Field]]:
+        """The fields from the top down to each column."""
+        return {column: _fields_to(self._whole, column) for column in self.columns}
+
+    @cached_property
+    def _schema(self) -> Schema:
+        """The top-level columns that are wanted, or contain what is."""
+        return self._whole.select(tuple(dict.fromkeys(fields[0].name for fields in self._chains.values())))
+
+    @cached_property
+    def _whole(self) -> Schema:
+        return in_files(self.table, self.table.stored_schema())
+
+    @cached_property
+    def _mixes_rows(self) -> bool:
+        """Whether a merged row may have values of several rows: bounds of one file then don't hold for it."""
+        rule = MergeRule.of(self.table.config, self.table.options)
+        stages = (rule.log, rule.base, rule.of_batch.log)
+        return rule.merger is not None or any(stage.fill is not Fill.NOTHING for stage in stages)
+
+    def _names_at(self, instant: InstantTime) -> SourceNames:
+        history = schema_history(self.table)
+        return names_in_file(history, instant) if history else {}
+
+
+def _fields_to(schema: Schema, column: str) -> Sequence[Field]:
+    if column in schema:
+        return (schema[column],)
+    head, *members = column.split(".")
+    fields = [schema[head]]
+    for member in members:
+        kind: Any = fields[-1].type
+        below = {field.name: field for field in kind.fields} if isinstance(kind, StructType) else {}
+        fields.append(below[member])
+    return fields
