@@ -8,9 +8,11 @@ from typing import Final
 
 from skep_table.errors import FormatError, InputError, NotATableError
 from skep_table.metadata_table import FOLDER, MetadataTable
-from skep_table.metadata_table.partitions import FILES
+from skep_table.metadata_table.partitions import BLOOM_FILTERS, FILES, RECORD_INDEX
+from skep_table.services.metadata_check.blooms import check_bloom_filters
 from skep_table.services.metadata_check.findings import Findings, MetadataCheck, PartitionCheck, Problem
 from skep_table.services.metadata_check.listing import check_listing
+from skep_table.services.metadata_check.record_index import check_record_index
 from skep_table.table import HudiTable
 
 _ATTEMPTS: Final = 3
@@ -18,7 +20,11 @@ _ATTEMPTS: Final = 3
 log = logging.getLogger("skep.services")
 
 _Check = Callable[[HudiTable, MetadataTable, Findings], None]
-_CHECKS: Final[dict[str, _Check]] = {FILES: check_listing}
+_CHECKS: Final[dict[str, _Check]] = {
+    FILES: check_listing,
+    BLOOM_FILTERS: check_bloom_filters,
+    RECORD_INDEX: check_record_index,
+}
 
 
 def check_metadata_table(table: HudiTable, partitions: Collection[str] | None = None) -> MetadataCheck:

@@ -112,6 +112,11 @@ class Findings:
         held = None if expected is None else str(expected)
         kept.append(Difference(problem, self.partition, path, subject, stated, held, detail))
 
+    @property
+    def room(self) -> int:
+        """So many further differences are kept."""
+        return max(0, MOST_FINDINGS - len(self._differences))
+
     def done(self) -> PartitionCheck:
         """What was gathered."""
         return PartitionCheck(self.partition, self.checked, tuple(self._differences), tuple(self._notes), self.omitted)

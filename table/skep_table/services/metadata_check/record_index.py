@@ -1,0 +1,193 @@
+"""The record index against the keys of the merged slices: missing, stale and moved keys, keys in several places.
+
+The table's keys go to a temporary file, in parts as the index spreads them over its file groups. Each part is then
+compared with its file group, so that no more than one of them is in memory.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from skep_table.escaping import unescape
+from skep_table.metadata_table import MetadataTable, group_numbers
+from skep_table.metadata_table.entries import GroupReader, latest
+from skep_table.metadata_table.keys import group_set
+from skep_table.metadata_table.partitions import RECORD_INDEX, RECORD_INDEX_MEMBER
+from skep_table.metadata_table.record_index import file_ids
+from skep_table.services.metadata_check.findings import Findings, Problem
+from skep_table.services.metadata_check.groups import groups_of
+from skep_table.services.metadata_check.slices import keys_of_slices, latest_slices
+from skep_table.slices.options import SPILL_FOLDER
+from skep_table.slices.spill import Place, SpillFile
+from skep_table.table import HudiTable
+from skep_table.view import FileSlice
+
+_OF_TABLE: Final = "record-index"
+_SLICES_AT_ONCE: Final = 8
+_NO_SLICE: Final = -1
+
+
+def check_record_index(table: HudiTable, metadata: MetadataTable, findings: Findings) -> None:
+    """Compares all file groups of the index, one after the other."""
+    sets = _sets(metadata)
+    with closing(SpillFile(table.options.value(SPILL_FOLDER))) as file:
+        spool = _Spool(file, sets)
+        slices: list[FileSlice] = []
+        waiting = latest_slices(table)
+        while portion := list(itertools.islice(waiting, _SLICES_AT_ONCE)):
+            for slice_, keys in zip(portion, keys_of_slices(table, portion), strict=True):
+                findings.checked += len(keys)
+                if not spool.add(slice_.partition_path, len(slices), keys) and len(keys):
+                    detail = "the index has no file groups of the partition"
+                    findings.add(
+                        Problem.MISSING, slice_.partition_path, slice_.file_id, detail, expected=f"{len(keys)} keys"
+                    )
+                slices.append(slice_)
+        places = _Places.of(slices)
+        for partition, groups in sets.items():
+            for number, group in enumerate(groups):
+                held = spool.part(partition, number)
+                _check_group(held, _Group(group, number, len(groups), partition), places, findings)
+
+
+def _sets(metadata: MetadataTable) -> dict[str | None, list[GroupReader]]:
+    """The file groups over which keys are spread: of the whole table as None, else by partition path."""
+    sets: dict[str | None, list[GroupReader]] = {}
+    for group in groups_of(metadata, RECORD_INDEX):
+        shared = group_set(group.file_id)
+        partition = None if shared == _OF_TABLE else unescape(shared.removeprefix(f"{_OF_TABLE}-"))
+        sets.setdefault(partition, []).append(group)
+    return sets
+
+
+@dataclass
+class _Spool:
+    """Keys with the number of their slice, on disk by file group of the index."""
+
+    file: SpillFile
+    sets: dict[str | None, list[GroupReader]]
+    places: dict[tuple[str | None, int], list[Place]] = field(default_factory=dict)
+
+    def add(self, partition_path: str, number: int, keys: pa.Array) -> bool:
+        """Whether the index has file groups for the partition."""
+        partition = None if None in self.sets else partition_path
+        groups = self.sets.get(partition)
+        if groups is None:
+            return False
+        group = group_numbers(keys, len(groups))
+        order = np.argsort(group, kind="stable")
+        sorted_keys = keys.take(pa.array(order))
+        bounds = np.searchsorted(group[order], np.arange(len(groups) + 1))
+        for at in np.unique(group).tolist():
+            part = sorted_keys.slice(bounds[at], bounds[at + 1] - bounds[at])
+            rows = pa.record_batch({"key": part, "slice": pa.array(np.full(len(part), number, np.int64))})
+            self.places.setdefault((partition, at), []).append(self.file.append(rows))
+        return True
+
+    def part(self, partition: str | None, group: int) -> pa.Table:
+        """The table's keys that belong into a file group."""
+        schema = pa.schema([("key", pa.string()), ("slice", pa.int64())])
+        batches = map(self.file.read, self.places.get((partition, group), ()))
+        return pa.Table.from_batches(batches, schema).combine_chunks()
+
+
+@dataclass(frozen=True)
+class _Group:
+    reader: GroupReader
+    number: int
+    of: int
+    partition: str | None
+
+
+@dataclass(frozen=True)
+class _Places:
+    """The table's slices by their numbers, and their partition paths and file ids as texts to be looked up."""
+
+    slices: Sequence[FileSlice]
+    texts: pa.Array
+
+    @classmethod
+    def of(cls, slices: Sequence[FileSlice]) -> _Places:
+        texts = [_place(slice_.partition_path, slice_.file_id) for slice_ in slices]
+        return cls(slices, pa.array(texts, pa.string()))
+
+    def numbers(self, partitions: pa.Array, ids: pa.Array) -> npt.NDArray[np.int64]:
+        """The number of the slice that each entry names; `_NO_SLICE` where the table has no such file group."""
+        named = pc.binary_join_element_wise(partitions, ids, "\0")
+        return pc.index_in(named, value_set=self.texts).fill_null(_NO_SLICE).cast(pa.int64()).to_numpy()
+
+
+def _place(partition_path: str, file_id: str) -> str:
+    return f"{partition_path}\0{file_id}"
+
+
+def _check_group(held: pa.Table, group: _Group, places: _Places, findings: Findings) -> None:
+    entries = file_ids(*latest(group.reader.entries(column=RECORD_INDEX_MEMBER), RECORD_INDEX_MEMBER)).combine_chunks()
+    entries = _without_strays(entries, group, findings)
+    known = entries["record_key"].combine_chunks()
+    paths, ids = entries["partition_path"].combine_chunks(), entries["file_id"].combine_chunks()
+    keys, slices = held["key"].combine_chunks(), held["slice"].to_numpy()
+    at = pc.index_in(keys, value_set=known)
+    missing = pc.is_null(at).to_numpy(zero_copy_only=False)
+    for key, number in _some(keys, slices, missing, findings):
+        slice_ = places.slices[number]
+        detail = "a key of the table that the index lacks"
+        findings.add(Problem.MISSING, slice_.partition_path, key, detail, expected=slice_.file_id)
+    twice = _twice(keys)
+    stated = places.numbers(paths, ids)
+    named = np.full(len(keys), _NO_SLICE)
+    named[~missing] = stated[at.drop_null().to_numpy()]
+    moved = ~missing & (named != slices)
+    for key, number in _some(keys, slices, moved & ~twice, findings):
+        slice_, entry = places.slices[number], pc.index(known, key).as_py()
+        found = f"{paths[entry].as_py()} {ids[entry].as_py()}"
+        detail = "the key is in another file group"
+        expected = f"{slice_.partition_path} {slice_.file_id}"
+        findings.add(Problem.DIFFERS, slice_.partition_path, key, detail, found=found, expected=expected)
+    for key, number in _some(keys, slices, moved & twice, findings):
+        slice_ = places.slices[number]
+        detail = "the table has the key in several file groups, of which the index can name one"
+        findings.add(Problem.DOUBLE, slice_.partition_path, key, detail, expected=slice_.file_id)
+    surplus = pc.invert(pc.is_in(known, value_set=keys)).to_numpy(zero_copy_only=False)
+    for key, entry in _some(known, np.arange(len(known)), surplus, findings):
+        detail = "the table has no such key" if stated[entry] != _NO_SLICE else "of a file group that is no longer read"
+        findings.add(Problem.SURPLUS, paths[entry].as_py() or "", key, detail, found=ids[entry].as_py())
+
+
+def _without_strays(entries: pa.Table, group: _Group, findings: Findings) -> pa.Table:
+    """Entries in a file group in which nobody looks for their key are named and left out."""
+    keys = entries["record_key"].combine_chunks()
+    numbers = group_numbers(keys, group.of)
+    strays = numbers != group.number
+    for key, number in _some(keys, numbers, strays, findings):
+        detail = "the entry is in a file group of the index where no look-up finds it"
+        expected = f"file group {number} of {group.of}"
+        findings.add(Problem.DIFFERS, group.partition or "", key, detail, found=group.reader.file_id, expected=expected)
+    return entries.filter(pa.array(~strays)).combine_chunks()
+
+
+def _twice(keys: pa.Array) -> npt.NDArray[np.bool_]:
+    """Which keys occur more than once."""
+    codes = keys.dictionary_encode().indices.to_numpy()
+    counts = np.bincount(codes, minlength=1)
+    return np.asarray(counts[codes] > 1)
+
+
+def _some(
+    keys: pa.Array, numbers: npt.NDArray[np.int64], chosen: npt.NDArray[np.bool_], findings: Findings
+) -> Iterator[tuple[str, int]]:
+    """As many of the chosen keys as the findings have room for, with their numbers; the others are counted."""
+    positions = np.flatnonzero(chosen)
+    room = findings.room
+    findings.omitted += max(0, len(positions) - room)
+    positions = positions[:room]
+    yield from zip(keys.take(pa.array(positions)).to_pylist(), numbers[positions].tolist(), strict=True)
