@@ -376,9 +376,13 @@ class HudiTable:
             return None  # its folder was deleted, and the settings still name it
         return opened if opened is not None and opened.is_current() else None
 
+    def metadata_to_read(self) -> MetadataTable | None:
+        """The metadata table that reads use: none where the option hoodie.metadata.enable is false."""
+        wanted = self.options.value(METADATA_ENABLE) or not self.options.is_set(METADATA_ENABLE)
+        return self.metadata_table() if wanted else None
+
     def _listing(self, metadata: bool) -> Listing:
-        wanted = metadata and (self.options.value(METADATA_ENABLE) or not self.options.is_set(METADATA_ENABLE))
-        listed = self.metadata_table() if wanted else None
+        listed = self.metadata_to_read() if metadata else None
         return StorageListing(self._listings) if listed is None else listed
 
     def _completed_commits(self, at: InstantTime | None) -> Iterator[Instant]:

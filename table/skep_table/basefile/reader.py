@@ -68,6 +68,14 @@ class OpenBaseFile:
         for batch in batches:
             yield batch if schema is None else project(batch, schema, names or {}, encoded=bool(encoded))
 
+    def row_groups(self, filter: pc.Expression | None, schema: Schema) -> tuple[int, int]:
+        """How many row groups `rows` reads with this filter and schema, and how many there are; none of an ORC file."""
+        if self._path.endswith("." + BaseFormat.ORC.extension):
+            return 0, 0
+        with damage_named(self._path):
+            file = pq.ParquetFile(self._source)
+            return len(_groups_to_read(self._source, file, self._path, filter, schema)), file.num_row_groups
+
     def _encoded(self, among: Collection[str]) -> Sequence[str]:
         if not among:
             return ()
@@ -122,9 +130,7 @@ def _parquet_batches(
             source, metadata=metadata, read_dictionary=encoded, coerce_int96_timestamp_unit="us", pre_buffer=True
         )
         calendar = LegacyCalendar.of(file.metadata, path)
-        # statistics are in the file's calendar, too
-        prunes = filter is not None and calendar is None and (target is None or _same_types(file.schema_arrow, target))
-        groups = _groups_left(source, filter) if prunes else range(file.num_row_groups)
+        groups = _groups_to_read(source, file, path, filter, target)
         columns = wanted
         if wanted is not None:
             present = set(file.schema_arrow.names)
@@ -138,6 +144,16 @@ def _parquet_batches(
         if not seen:
             schema = file.schema_arrow.remove_metadata()
             yield _empty(schema if columns is None else pa.schema([schema.field(name) for name in columns]))
+
+
+def _groups_to_read(
+    source: pa.NativeFile, file: pq.ParquetFile, path: str, filter: pc.Expression | None, target: Schema | None
+) -> Sequence[int]:
+    every = range(file.num_row_groups)
+    # statistics are in the file's calendar, too
+    if filter is None or LegacyCalendar.of(file.metadata, path) is not None:
+        return every
+    return _groups_left(source, filter) if target is None or _same_types(file.schema_arrow, target) else every
 
 
 def _same_types(held: pa.Schema, target: Schema) -> bool:

@@ -146,10 +146,8 @@ class HFile:
 
     def scan_prefix(self, prefix: bytes) -> pa.RecordBatch:
         """The entries whose keys begin with `prefix`, in key order, with columns `key` and `value`."""
-        first = max(0, bisect_right(self._first_keys, prefix) - 1)
-        last = bisect_right(self._first_keys, prefix, lo=first, key=lambda key: key[: len(prefix)])
         found = []
-        for run in self._runs(range(first, last)):
+        for run in self._runs(self._blocks_of_prefix(prefix)):
             entries = self._cached(run[0]) if len(run) == 1 else self._entries(run)
             found.append(entries.filter(pc.starts_with(entries.column("key"), prefix)))
         return _one(found)
@@ -163,6 +161,14 @@ class HFile:
             return False
         keys = self._cached(after - 1).column("key")
         return bool(pc.any(pc.starts_with(keys, prefix)).as_py())
+
+    def most_bytes_of_prefix(self, prefix: bytes) -> int:
+        """At most so many bytes, as they are stored, have the entries whose keys begin with `prefix`. Reads nothing."""
+        return sum(self._blocks[number].size for number in self._blocks_of_prefix(prefix))
+
+    def _blocks_of_prefix(self, prefix: bytes) -> range:
+        first = max(0, bisect_right(self._first_keys, prefix) - 1)
+        return range(first, bisect_right(self._first_keys, prefix, lo=first, key=lambda key: key[: len(prefix)]))
 
     def meta_block(self, name: str) -> bytes | None:
         """The payload of a meta block (`bloomFilter` is base64 text), None when the file has none of that name."""

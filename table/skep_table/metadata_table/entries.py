@@ -56,6 +56,11 @@ class GroupReader:
         """Whether any record has a key that begins with the prefix; marks of deleted ones count as records."""
         return any(isinstance(source, _HFileSource) and source.has_prefix(prefix) for source in self._opened())
 
+    def most_bytes_of_prefix(self, prefix: str) -> int:
+        """At most so many bytes, as they are stored, would be read for `prefix_entries`."""
+        files = (source for source in self._opened() if isinstance(source, _HFileSource))
+        return sum(source.most_bytes_of_prefix(prefix) for source in files)
+
     def _opened(self) -> list[_Source]:
         if self._sources is None:
             self._sources = list(self._open())
@@ -106,6 +111,9 @@ class _HFileSource:
 
     def has_prefix(self, prefix: str) -> bool:
         return self._file.has_prefix(prefix.encode())
+
+    def most_bytes_of_prefix(self, prefix: str) -> int:
+        return self._file.most_bytes_of_prefix(prefix.encode())
 
     def _decoded(self, found: pa.RecordBatch, column: str) -> Entries:
         try:

@@ -10,6 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from skep_table.escaping import escape
+
 ALL_PARTITIONS: Final = "__all_partitions__"
 NON_PARTITIONED: Final = "."
 _SEED: Final = 0xFFFFFFFFDABADABA  # Java's int 0xdabadaba, widened with its sign
@@ -48,6 +50,11 @@ def group_set(file_id: str) -> str:
     A partitioned record index has `record-index-<data partition>-0000-0`, its own groups for each data partition.
     """
     return file_id.rsplit("-", 2)[0]
+
+
+def partitioned_set(partition: str, data_partition: str) -> str:
+    """The `group_set` of a data partition in a partitioned index: its path is escaped, dashes too."""
+    return f"{partition.replace('_', '-')}-{escape(data_partition).replace('-', '%2D')}"
 
 
 def group_numbers(keys: pa.Array, groups: int) -> npt.NDArray[np.int64]:

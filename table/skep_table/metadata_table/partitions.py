@@ -9,6 +9,8 @@ COLUMN_STATS: Final = "column_stats"
 PARTITION_STATS: Final = "partition_stats"
 BLOOM_FILTERS: Final = "bloom_filters"
 RECORD_INDEX: Final = "record_index"
+SECONDARY_INDEX_PREFIX: Final = "secondary_index_"
+EXPRESSION_INDEX_PREFIX: Final = "expr_index_"
 
 FILES_MEMBER: Final = "filesystemMetadata"
 STATS_MEMBER: Final = "ColumnStatsMetadata"

@@ -5,8 +5,9 @@ It is a merge-on-read table of its own below `.hoodie/metadata`, with HFiles for
 
 from __future__ import annotations
 
+import functools
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Protocol
 
 import numpy as np
@@ -17,6 +18,12 @@ from skep_table.bloom import BloomFilter
 from skep_table.errors import FormatError
 from skep_table.instant_time import BEFORE_ALL, InstantTime
 from skep_table.metadata_table import keys as spelling
+from skep_table.metadata_table.definitions import (
+    INDEX_DEFINITIONS,
+    INDEX_DEFINITIONS_PROPERTY,
+    IndexDefinition,
+    read_definitions,
+)
 from skep_table.metadata_table.entries import Entries, GroupReader, latest
 from skep_table.metadata_table.files import merged_files
 from skep_table.metadata_table.partitions import (
@@ -28,10 +35,13 @@ from skep_table.metadata_table.partitions import (
     PARTITION_STATS,
     RECORD_INDEX,
     RECORD_INDEX_MEMBER,
+    SECONDARY_INDEX_MEMBER,
+    SECONDARY_INDEX_PREFIX,
     STATS_MEMBER,
 )
 from skep_table.metadata_table.record_index import RecordIndexGroup, file_ids
-from skep_table.metadata_table.values import statistics
+from skep_table.metadata_table.records.secondary_index import record_keys_behind, secondary_prefixes
+from skep_table.metadata_table.values import statistics, statistics_in_order
 from skep_table.names import META_FOLDER, join
 from skep_table.storage import FileStatus, FolderStorage, Storage
 from skep_table.table_config import TableConfig
@@ -42,6 +52,7 @@ from skep_table.view import FileView, FolderFilter
 FOLDER: Final = f"{META_FOLDER}/metadata"
 
 _FIRST_INSTANTS: Final = "00000000000000"  # what initialises a partition has an artificial time
+_BY_VALUE: Final = "V2"  # the version of a secondary index whose groups are chosen by the value alone
 _INSTANT_DIGITS: Final = 17
 _SINGLE_LOOKUPS: Final = 16  # so many partitions are looked up one by one; then all are read in one go
 
@@ -116,6 +127,29 @@ class MetadataTable:
             return made is not None and done is not None and done.is_at_or_before(made)
 
         return all(map(is_covered, self._data.timeline.data().completed()))
+
+    @functools.cached_property
+    def is_of_snapshot(self) -> bool:
+        """Whether all records are those of the data table's snapshot: none is merged with those of later actions.
+
+        Log blocks of later actions do not count for the snapshot, but a compaction mixes them into base files. Only
+        records that narrow what is known, or move it, have to be of the snapshot: listings and statistics of
+        files leave out nothing that an earlier snapshot has.
+        """
+        own, counts = self._own.timeline, self._counts()
+        done = own.completed()
+        times = {each.requested_time for each in done}
+        later = {each.requested_time for each in done.of(Action.DELTA_COMMIT) if not counts(each.requested_time)}
+        first = min(times, default=BEFORE_ALL)
+        last = max((each.requested_time for each in self._data.timeline), default=BEFORE_ALL)
+        if InstantTime(first[:_INSTANT_DIGITS]).is_after(last):
+            return False  # made, or archived, since then
+        services = (time for time in times - later if not self._data.timeline.contains(time))
+        return not later or all(time.is_before(min(later)) for time in services)
+
+    def has_delta_commit(self, time: InstantTime) -> bool:
+        """Whether the action of the data table at `time` has a completed delta commit of its own here."""
+        return any(each.requested_time == time for each in self._own.timeline.completed())
 
     # -- files ---------------------------------------------------------------------------------------------------------
 
@@ -196,6 +230,22 @@ class MetadataTable:
         keys = [prefix + spelling.path_key(path) for path in partitions]
         return statistics(self._lookup(PARTITION_STATS, keys, STATS_MEMBER), kind)
 
+    def statistics_of_files(self, column: str, kind: pa.DataType, files: Sequence[tuple[str, str]]) -> pa.Table | None:
+        """As `column_stats`, a row for each of `files` in their order; nulls for one that has no statistics."""
+        if COLUMN_STATS not in self.indexes:
+            return None
+        prefix = spelling.column_key(column)
+        keys = [prefix + spelling.path_key(path) + spelling.file_key(name) for path, name in files]
+        return statistics_in_order(self._lookup(COLUMN_STATS, keys, STATS_MEMBER), kind, keys)
+
+    def statistics_of_partitions(self, column: str, kind: pa.DataType, partitions: Sequence[str]) -> pa.Table | None:
+        """As `partition_stats`, a row for each of `partitions` in their order; nulls for one without statistics."""
+        if PARTITION_STATS not in self.indexes:
+            return None
+        prefix = spelling.column_key(column)
+        keys = [prefix + spelling.path_key(path) for path in partitions]
+        return statistics_in_order(self._lookup(PARTITION_STATS, keys, STATS_MEMBER), kind, keys)
+
     def bloom(self, files: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], BloomFilter] | None:
         """The bloom filters of base files, by partition path and file name; None when the table keeps none."""
         if BLOOM_FILTERS not in self.indexes:
@@ -209,18 +259,69 @@ class MetadataTable:
                 filters[path, name] = BloomFilter.parse(record["bloomFilter"], record["type"], path=join(path, name))
         return filters
 
-    def record_index(self, keys: pa.Array | pa.ChunkedArray) -> pa.Table | None:
+    def record_index(
+        self, keys: pa.Array | pa.ChunkedArray, partitions: Sequence[str] | None = None
+    ) -> pa.Table | None:
         """Where record keys lie: `record_key`, `partition_path`, `file_id`, `instant_ms`, for those that are there.
 
-        None when the table keeps no record index.
+        `partitions`: of an index that is partitioned, only what it has of these data partitions is read. None when the
+        table keeps no record index, or it has nothing of one of them.
         """
         if RECORD_INDEX not in self.indexes:
             return None
         column = RECORD_INDEX_MEMBER
         wanted = pc.unique(keys).drop_null().cast(pa.string())
+        sets = self._record_groups()
+        if partitions is not None and self.has_partitioned_record_index:
+            names = [spelling.partitioned_set(RECORD_INDEX, path) for path in partitions]
+            if not all(name in sets for name in names):
+                return None
+            sets = {name: sets[name] for name in names}
         # A partitioned index knows a key once for each partition of the data table.
-        found = [file_ids(*latest(_entries_in(groups, wanted, column), column)) for groups in self._record_groups()]
-        return pa.concat_tables(found)
+        found = [file_ids(*latest(_entries_in(groups, wanted, column), column)) for groups in sets.values()]
+        return pa.concat_tables(found) if found else file_ids(wanted[:0], pa.nulls(0))
+
+    @property
+    def has_partitioned_record_index(self) -> bool:
+        """Whether the record index has groups of its own for each partition of the data table."""
+        return RECORD_INDEX in self.indexes and set(self._record_groups()) != {RECORD_INDEX.replace("_", "-")}
+
+    @functools.cached_property
+    def definitions(self) -> Mapping[str, IndexDefinition]:
+        """The definitions of indexes by metadata partition; version 6 has none. FormatError for a damaged file."""
+        stated = self._data.config.raw.get(INDEX_DEFINITIONS_PROPERTY) or INDEX_DEFINITIONS
+        return read_definitions(self._data.storage, stated)
+
+    def secondary_indexes(self) -> Mapping[str, str]:
+        """The metadata partitions of secondary indexes, by the data column that each is of."""
+        found = {name: self.definitions.get(name) for name in self.indexes if name.startswith(SECONDARY_INDEX_PREFIX)}
+        return {each.source_fields[0]: name for name, each in found.items() if each and len(each.source_fields) == 1}
+
+    def record_keys_of(self, partition: str, values: pa.Array, most_bytes: int) -> pa.Array | None:
+        """The record keys that have one of the values, as text without nulls, by a secondary index.
+
+        None where more than `most_bytes` of files would be read.
+        """
+        prefixes = secondary_prefixes(pc.unique(values))
+        groups = self._group_readers(partition)
+        definition = self.definitions[partition]
+        # From the second version on a value is in one group; before, its record keys are spread over all.
+        by_value = definition.version == _BY_VALUE
+        numbers = spelling.group_numbers(prefixes, len(groups))
+        asked = [
+            (prefix, [groups[number]] if by_value else groups)
+            for prefix, number in zip(prefixes.to_pylist(), numbers.tolist(), strict=True)
+        ]
+        if sum(group.most_bytes_of_prefix(prefix) for prefix, among in asked for group in among) > most_bytes:
+            return None
+        found = [pa.array([], pa.string())]
+        for prefix, among in asked:
+            entries = [each for group in among for each in group.prefix_entries(prefix, column=SECONDARY_INDEX_MEMBER)]
+            keys, records = latest(entries, SECONDARY_INDEX_MEMBER)
+            if len(keys):
+                deleted = pc.struct_field(records, "isDeleted").fill_null(False)
+                found.append(record_keys_behind(prefix, keys.filter(pc.invert(deleted))))
+        return pa.concat_arrays(found)
 
     def record_index_groups(self) -> tuple[RecordIndexGroup, ...]:
         """The file groups of the record index; none where the table keeps none, or where it has no groups yet."""
@@ -243,12 +344,12 @@ class MetadataTable:
             return [entries for group in groups for entries in group.entries(column=column)]
         return _entries_in(groups, pa.array(keys, pa.string()), column)
 
-    def _record_groups(self) -> Iterable[list[GroupReader]]:
+    def _record_groups(self) -> dict[str, list[GroupReader]]:
         """The groups that a key may be in, one of each list: those of the whole table, or of each data partition."""
         sets: dict[str, list[GroupReader]] = {}
         for group in self._group_readers(RECORD_INDEX):
             sets.setdefault(spelling.group_set(group.file_id), []).append(group)
-        return sets.values()
+        return sets
 
     def _by_prefix(self, partition: str, prefix: str, column: str) -> list[Entries]:
         groups = self._group_readers(partition)

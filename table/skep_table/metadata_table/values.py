@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from decimal import Context, Decimal
 from typing import Any, Final
 
@@ -20,6 +20,9 @@ _EMPTY: Final = pa.struct(
         ("valueCount", pa.int64()), ("nullCount", pa.int64()), ("isDeleted", pa.bool_()),
     ]
 )  # fmt: skip
+_TOGETHER: Final = {
+    "file_name": "first", "min_value": "min", "max_value": "max", "value_count": "sum", "null_count": "sum"
+}  # fmt: skip
 _STRICT: Final = pc.ScalarAggregateOptions(skip_nulls=False)
 
 
@@ -30,6 +33,21 @@ def statistics(entries: Iterable[Entries], kind: pa.DataType) -> pa.Table:
     Records of one file add up: a log file that a later commit appended to has one for each. A partition's are replaced
     by one that is marked as the tight bound.
     """
+    return statistics_by_key(entries, kind).drop_columns(["key"])
+
+
+def statistics_in_order(entries: Iterable[Entries], kind: pa.DataType, keys: Sequence[str]) -> pa.Table:
+    """As `statistics`, a row for each of `keys` in their order, of nulls for one that has no records.
+
+    A file name alone is no key: bucketed tables have the same names in several partitions.
+    """
+    rows = statistics_by_key(entries, kind)
+    at = pc.index_in(pa.array(keys, pa.string()), value_set=rows["key"].combine_chunks())
+    return rows.drop_columns(["key"]).take(at)
+
+
+def statistics_by_key(entries: Iterable[Entries], kind: pa.DataType) -> pa.Table:
+    """As `statistics`, with the `key` of the records as the last column."""
     keys, found = since_reset(entries, STATS_MEMBER, ("isDeleted", "isTightBound"))
     if pa.types.is_null(found.type):
         found = pa.array([], _EMPTY)
@@ -47,14 +65,15 @@ def statistics(entries: Iterable[Entries], kind: pa.DataType) -> pa.Table:
             "max_value": highest,
             "value_count": values,
             "null_count": pc.if_else(uncertain, pa.scalar(None, pa.int64()), nulls),
+            "key": keys,
         }
     )
     if pc.count_distinct(keys).as_py() == len(keys):
         return rows
-    together = ("first", "min", "max", "sum", "sum")
-    how = [(name, function, _STRICT) for name, function in zip(rows.column_names, together, strict=True)]
-    grouped = rows.append_column("key", keys).group_by("key", use_threads=False).aggregate(how)
-    return pa.table([grouped[f"{name}_{function}"] for name, function, _ in how], schema=rows.schema)
+    how = [(name, function, _STRICT) for name, function in _TOGETHER.items()]
+    grouped = rows.group_by("key", use_threads=False).aggregate(how)
+    merged = [grouped[f"{name}_{function}"] for name, function in _TOGETHER.items()]
+    return pa.table([*merged, grouped["key"]], schema=rows.schema)
 
 
 def unwrap(wrapped: pa.StructArray, kind: pa.DataType) -> pa.Array:

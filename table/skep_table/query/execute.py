@@ -6,13 +6,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from skep_table.basefile import read_footer
+from skep_table.basefile.reader import open_base
 from skep_table.logfile import read_blocks
 from skep_table.query.plan import ReadTask, Scan
 from skep_table.schema.exact import cast_exactly
 from skep_table.schema.types import COMMIT_TIME, RECORD_KEY
 from skep_table.slices import read_slice
+from skep_table.slices.bootstrap import METADATA_BOOTSTRAP
 from skep_table.view import FileSlice
 
 
@@ -20,8 +23,6 @@ def run(task: ReadTask) -> Iterator[pa.RecordBatch]:
     """The rows of one slice that belong to the answer, in batches of its schema."""
     scan = task.scan
     constants = scan.constants(task.slice)
-    from_file = scan.typed_as_in_files - constants.keys()
-    pushed = scan.predicate.weakened(from_file) if scan.predicate is not None else None
     completed = task.complete is not None and _has_partial_updates(scan, task.slice)
     batches = read_slice(
         scan.table,
@@ -30,7 +31,7 @@ def run(task: ReadTask) -> Iterator[pa.RecordBatch]:
         schema=scan.file_schema,
         as_of=scan.as_of,
         commit_times=None if completed or scan.commits_after_merge else scan.commit_times,
-        filter=None if pushed is None else pushed.expression,
+        filter=_pushed(scan, constants),
         options=scan.options,
         history=scan.history,
     )
@@ -57,6 +58,27 @@ def count(task: ReadTask) -> int:
     if scan.predicate is None and scan.commit_times is None and not found.log_files and found.base_file is not None:
         return read_footer(scan.table.storage, found.base_file.path).num_rows
     return sum(batch.num_rows for batch in run(task))
+
+
+def row_groups(task: ReadTask) -> tuple[int, int]:
+    """How many row groups of a slice's base file are read, and how many it has. Reads the footer."""
+    scan, base = task.scan, task.slice.base_file
+    if base is None:
+        return 0, 0
+    constants = scan.constants(task.slice)
+    # Log records may change any row, and a file of another schema may have other columns by the same names.
+    may_prune = not task.slice.log_files and not scan.history and base.name.instant_time != METADATA_BOOTSTRAP
+    filter = _pushed(scan, constants) if may_prune else None
+    schema = scan.file_schema.select(_columns_of_files(scan, constants))
+    with open_base(scan.table.storage, base.path, base.known_size) as file:
+        return file.row_groups(filter, schema)
+
+
+def _pushed(scan: Scan, constants: dict[str, pa.Scalar]) -> pc.Expression | None:
+    """What row groups of files can be left out by: conditions on columns that have the same type there."""
+    from_file = scan.typed_as_in_files - constants.keys()
+    pushed = scan.predicate.weakened(from_file) if scan.predicate is not None else None
+    return None if pushed is None else pushed.expression
 
 
 def _columns_of_files(scan: Scan, constants: dict[str, pa.Scalar]) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from skep_table.errors import InputError, SkepError, UnsupportedError
 from skep_table.instant_time import InstantTime
+from skep_table.metadata_table import MetadataTable
 from skep_table.options import Options
 from skep_table.query.cleaned import check_not_cleaned, files_deleted, is_outdated
 from skep_table.query.incremental import (
@@ -20,17 +21,18 @@ from skep_table.query.incremental import (
     path_matches,
     view_of_changes,
 )
+from skep_table.query.indexes import metadata_of_snapshot, places_of, prune_by_partition_statistics
 from skep_table.query.options import QueryType
 from skep_table.query.partitions import PartitionValues, partition_values
 from skep_table.query.predicate import Predicate
 from skep_table.query.pruning import (
     prune_by_buckets,
     prune_by_keys,
-    prune_by_record_index,
     prune_by_statistics,
     record_keys,
 )
 from skep_table.query.request import ReadRequest, instant_text
+from skep_table.query.steps import Steps
 from skep_table.schema.arrow import from_arrow_type, to_arrow
 from skep_table.schema.history import SchemaVersion
 from skep_table.schema.policy import OPERATION_FIELD
@@ -105,8 +107,10 @@ class ReadTask:
     complete: FileSlice | None = None
 
 
-def plan(table: HudiTable, request: ReadRequest) -> list[ReadTask]:
+def plan(table: HudiTable, request: ReadRequest, steps: Steps | None = None) -> list[ReadTask]:
     """The file slices that can hold rows of the answer, partition by partition. CDC has its own plan (cdc.py).
+
+    `steps` collects what each step left; the whole table is listed for it.
 
     A table that was cleaned since it was opened is planned as it is now: its files may have been deleted.
     StorageError where it is cleaned faster than planned, or has got other columns.
@@ -114,7 +118,7 @@ def plan(table: HudiTable, request: ReadRequest) -> list[ReadTask]:
     now = table
     for _ in range(_ATTEMPTS):
         try:
-            tasks = _plan(now, request)
+            tasks = _plan(now, request, steps)
         except (SkepError, FileNotFoundError):
             if not is_outdated(now, _moment(now, request)):
                 raise
@@ -145,7 +149,7 @@ def _check_columns(then: HudiTable, now: HudiTable, request: ReadRequest) -> Non
         raise files_deleted(then, "since then the table has got other columns")
 
 
-def _plan(table: HudiTable, request: ReadRequest) -> list[ReadTask]:
+def _plan(table: HudiTable, request: ReadRequest, steps: Steps | None) -> list[ReadTask]:
     scan = scan_of(table, request)
     if request.query is QueryType.INCREMENTAL:
         instants = instants_between(table, request)
@@ -153,12 +157,12 @@ def _plan(table: HudiTable, request: ReadRequest) -> list[ReadTask]:
         view = view_of_changes(table, instants, request)
         if isinstance(view.listing, WrittenFiles):
             scan = replace(scan, as_of=scan.commit_times.last if scan.commit_times else None)
-            return _with_complete_slices(scan, _slices(scan, view, request), request)
+            return _with_complete_slices(scan, _slices(scan, view, request, steps), request)
         # The whole table as it is now is read. Hudi 0.15 leaves out the log blocks of other commits all the same.
         scan = replace(scan, commits_after_merge=table.format.reads.filters_commits_after_merge)
     else:
         view = table.view(as_of=scan.as_of, metadata=request.metadata)
-    return [ReadTask(scan, found) for found in _slices(scan, view, request)]
+    return [ReadTask(scan, found) for found in _slices(scan, view, request, steps)]
 
 
 def _with_complete_slices(scan: Scan, slices: list[FileSlice], request: ReadRequest) -> list[ReadTask]:
@@ -245,32 +249,89 @@ def _columns(schema: Schema, request: ReadRequest) -> tuple[str, ...]:
     return request.columns
 
 
-def _slices(scan: Scan, view: FileView, request: ReadRequest) -> list[FileSlice]:
-    names = scan.partitions.select(view.partitions(scan.partitions.folder_filter(scan.predicate)), scan.predicate)
-    slices = [found for name in names for found in view.slices(name)]
+def _slices(scan: Scan, view: FileView, request: ReadRequest, steps: Steps | None) -> list[FileSlice]:
+    if steps is not None:
+        steps.begin({path: _of_request(scan, view.slices(path), request) for path in view.partitions()})
+    metadata = _indexes(scan, request)
+    places = None
+    if metadata is not None and scan.predicate is not None:
+        places = places_of(scan.table, metadata, scan.predicate, scan.partitions)
+    if places is None:
+        names = _partitions(scan, view, metadata, steps)
+    else:
+        names = scan.partitions.select(places.partitions, scan.predicate)
+        if steps is not None:
+            steps.left_groups(places.by, {group for group in places.groups if group.partition_path in names})
+    slices = _of_request(scan, [found for name in names for found in view.slices(name)], request)
+    if isinstance(view.listing, WrittenFiles):
+        check_not_cleaned_away(scan.table, slices, request)
+    if places is not None:
+        return [found for found in slices if found.group in places.groups]
+    return slices if scan.predicate is None else _pruned(scan, scan.predicate, slices, request, steps)
+
+
+def _of_request(scan: Scan, slices: list[FileSlice], request: ReadRequest) -> list[FileSlice]:
     if request.query is QueryType.READ_OPTIMIZED:
         slices = [replace(found, log_files=()) for found in slices if found.base_file is not None]
     if request.path_glob is not None:
         slices = [found for found in slices if path_matches(found, scan.table.storage.root, request.path_glob)]
-    if isinstance(view.listing, WrittenFiles):
-        check_not_cleaned_away(scan.table, slices, request)
-    return slices if scan.predicate is None else _pruned(scan, scan.predicate, slices, request)
+    return slices
 
 
-def _pruned(scan: Scan, predicate: Predicate, slices: list[FileSlice], request: ReadRequest) -> list[FileSlice]:
+def _indexes(scan: Scan, request: ReadRequest) -> MetadataTable | None:
+    """The metadata table where its indexes serve the filter of the query."""
+    if scan.predicate is None or not _uses_metadata(request):
+        return None
+    return metadata_of_snapshot(scan.table, request.query, scan.as_of)
+
+
+def _uses_metadata(request: ReadRequest) -> bool:
+    return request.metadata and request.data_skipping
+
+
+def _partitions(scan: Scan, view: FileView, metadata: MetadataTable | None, steps: Steps | None) -> list[str]:
+    """The partitions in which a row can match, by their paths and by their statistics."""
+    names = scan.partitions.select(view.partitions(scan.partitions.folder_filter(scan.predicate)), scan.predicate)
+    if steps is not None:
+        steps.left_partitions("by partition paths", names)
+    conditions = _conditions_on_files(scan)
+    if metadata is None or conditions is None or not scan.table.config.partition_fields:
+        return names
+    names = prune_by_partition_statistics(scan.table, metadata, names, conditions)
+    if steps is not None:
+        steps.left_partitions("by partition statistics", names)
+    return names
+
+
+def _conditions_on_files(scan: Scan) -> Predicate | None:
+    """What statistics can exclude: conditions on columns that files have, by the names that they have in all of them.
+
+    Statistics are kept by name, also those of files that have another column by this name.
+    """
+    if scan.predicate is None or scan.history:
+        return None
+    return scan.predicate.weakened(scan.typed_as_in_files - scan.partitions.names)
+
+
+def _pruned(
+    scan: Scan, predicate: Predicate, slices: list[FileSlice], request: ReadRequest, steps: Steps | None
+) -> list[FileSlice]:
     """The slices in which a row can match, by statistics and by record keys."""
     table = scan.table
-    metadata = table.metadata_table() if request.metadata and request.data_skipping else None
-    from_file = predicate.weakened(scan.typed_as_in_files - scan.partitions.names)
-    # statistics are kept by name, also those of files that have another column by this name
-    if from_file is not None and request.query is not QueryType.INCREMENTAL and not scan.history:
-        slices = prune_by_statistics(metadata, slices, from_file, table.config)
-    slices = prune_by_buckets(slices, predicate, table.config, {**table.options, **request.options})
+    metadata = table.metadata_to_read() if _uses_metadata(request) else None
+    conditions = _conditions_on_files(scan)
+    if metadata is not None and conditions is not None and request.query is not QueryType.INCREMENTAL:
+        slices = prune_by_statistics(metadata, slices, conditions, table.config)
+        if steps is not None:
+            steps.left_slices("by column statistics", slices)
+    in_buckets = prune_by_buckets(slices, predicate, table.config, {**table.options, **request.options})
+    if steps is not None and len(in_buckets) < len(slices):
+        steps.left_slices("by buckets", in_buckets)
+    slices = in_buckets
     keys = record_keys(predicate, table.config)
     if keys is None:
         return slices
-    if request.query is QueryType.SNAPSHOT and scan.as_of is None:
-        indexed = prune_by_record_index(metadata, slices, keys)
-        if indexed is not None:
-            return indexed
-    return prune_by_keys(table.storage, slices, keys, metadata)
+    slices = prune_by_keys(table.storage, slices, keys, metadata)
+    if steps is not None:
+        steps.left_slices("by key ranges and bloom filters", slices)
+    return slices

@@ -28,20 +28,7 @@ from skep_table.view import FileSlice
 MOST_KEYS: Final = 10_000
 _BEYOND_PLAIN_ORDER: Final = r"[\x{d800}-\x{10ffff}]"
 _PLAIN_KEY: Final = frozenset({"SIMPLE", "NON_PARTITION", "TIMESTAMP", "CUSTOM"})
-
-
-def prune_by_record_index(
-    metadata: MetadataTable | None, slices: Sequence[FileSlice], keys: pa.Array
-) -> list[FileSlice] | None:
-    """The slices of the file groups in which the record index has one of the keys; None where there is no such index.
-
-    The index knows where rows are now: it serves no query of the past.
-    """
-    found = metadata.record_index(keys) if metadata is not None else None
-    if found is None:
-        return None
-    places = set(zip(found["partition_path"].to_pylist(), found["file_id"].to_pylist(), strict=True))
-    return [slice_ for slice_ in slices if slice_.group in places]
+_KNOWN_KEYS: Final = _PLAIN_KEY | {"COMPLEX", "GLOBAL_DELETE", None}
 
 
 def prune_by_statistics(
@@ -74,13 +61,11 @@ def _bounds(
     metadata: MetadataTable, column: Column, files: Sequence[tuple[int, str, str]], count: int
 ) -> Bounds | None:
     """Statistics of a column by slice: over all its files, unknown where one of them has none."""
-    stats = metadata.column_stats(".".join(column.path), column.type, [(path, name) for _, path, name in files])
-    if stats is None:
+    rows = metadata.statistics_of_files(".".join(column.path), column.type, [(path, name) for _, path, name in files])
+    if rows is None:
         return None
-    names = pa.array([name for _, _, name in files], pa.string())
-    rows = stats.take(pc.index_in(names, value_set=stats["file_name"].combine_chunks()))
     if pa.types.is_string(column.type):
-        rows = _in_byte_order(rows)
+        rows = in_byte_order(rows)
     rows = rows.append_column("slice", pa.array([at for at, _, _ in files], pa.int64()))
     strict = pc.ScalarAggregateOptions(skip_nulls=False)
     merged = rows.group_by("slice").aggregate(
@@ -99,7 +84,7 @@ def _bounds(
 _AGGREGATED: Final = ("min_value_min", "max_value_max", "null_count_sum", "value_count_sum")
 
 
-def _in_byte_order(stats: pa.Table) -> pa.Table:
+def in_byte_order(stats: pa.Table) -> pa.Table:
     """Statistics of text without those that may come from another order than that of the bytes (UTF-16 units)."""
     odd = pc.or_(
         pc.match_substring_regex(stats["min_value"], _BEYOND_PLAIN_ORDER).fill_null(False),
@@ -166,11 +151,13 @@ def _in_plain_order(*texts: str) -> bool:
 
 
 def record_keys(predicate: Predicate, config: TableConfig) -> pa.Array | None:
-    """The record keys that rows can only have where the filter holds; None when it doesn't bind them to a few."""
+    """The record keys that rows can only have where the filter holds; None when it doesn't bind them to a few, or a
+    generator that Hudi does not have spells them.
+    """
     stated = predicate.equal_values((RECORD_KEY,))
     if stated is not None:
         return stated.cast(pa.string()) if len(stated) <= MOST_KEYS else None
-    fields = config.record_key_fields
+    fields = config.record_key_fields if config.key_generator in _KNOWN_KEYS else ()
     bound = (predicate.equal_values(tuple(field.split("."))) for field in fields)
     columns = [text for values in bound if values is not None and (text := _key_text(values)) is not None]
     if not fields or len(columns) < len(fields) or _product_size(columns) > MOST_KEYS:

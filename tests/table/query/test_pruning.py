@@ -11,8 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 from pyarrow.compute import field
 
-from skep_table.errors import InputError, PredicateError
+from skep_table.errors import InputError, PredicateError, UnsupportedError
+from skep_table.metadata_table import MetadataTable
 from skep_table.query import ReadRequest, execute, plan, read
+from skep_table.query.explain import explain
 from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
 
@@ -85,6 +87,107 @@ def test_column_statistics(counting: Counting, version: str) -> None:
     assert rows.sort_by("order_id").equals(expected.sort_by("order_id"))
     assert len(files) < len(all_files)
     assert opened(storage, where=where, data_skipping=False)[0].num_rows == rows.num_rows
+
+
+def left(table: HudiTable, where: str, **request: Any) -> dict[str, int]:
+    """How many file slices each step of a read leaves."""
+    return {step.by: step.slices for step in explain(table, ReadRequest(where=where, **request)).steps}
+
+
+@pytest.mark.parametrize("version", ["1.0.2", "1.1.1"])
+def test_whole_partitions_are_left_out_by_their_statistics(counting: Counting, version: str) -> None:
+    table = HudiTable.open(counting(version, "cow_column_stats"))
+    rows = read(table).to_arrow()
+    highest = rows.group_by("city").aggregate([("order_id", "max"), ("qty", "max")]).sort_by("order_id_max").to_pylist()
+    beyond, within = highest[0]["order_id_max"], highest[1]["order_id_max"]
+    where = f"order_id > '{beyond}' AND order_id <= '{within}'"
+    slices = left(table, where)
+    assert slices["by partition statistics"] < slices["by partition paths"] == slices["in the table"] == 3
+    expected = rows.filter((field("order_id") > beyond) & (field("order_id") <= within))
+    assert read(table, ReadRequest(where=where)).count() == expected.num_rows > 0
+    most = max(each["qty_max"] for each in highest)
+    assert left(table, f"qty > {most}")["by partition statistics"] == 0
+    assert left(table, f"qty = {most}")["by partition statistics"] == 1
+
+
+@pytest.mark.parametrize("version", ["1.0.2", "1.1.1"])
+def test_statistics_of_partitions_serve_snapshots_of_the_present(counting: Counting, version: str) -> None:
+    table = HudiTable.open(counting(version, "cow_column_stats"))
+    first, *_, last = [instant.requested_time for instant in table.timeline.data().completed()]
+    where = "qty > 1000000000"
+    assert "by partition statistics" in left(table, where)
+    assert "by partition statistics" in left(table, where, as_of=last)
+    assert "by partition statistics" not in left(table, where, as_of=first)
+    assert "by partition statistics" not in left(table, where, query="incremental", since="000")
+    assert "by partition statistics" not in left(table, where, data_skipping=False)
+    assert "by partition statistics" not in left(table, where, metadata=False)
+    assert "by partition statistics" not in left(table.with_options({"hoodie.metadata.enable": "false"}), where)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_record_index_serves_snapshots_of_the_present(counting: Counting, version: str) -> None:
+    table = HudiTable.open(counting(version, "cow_record_index"))
+    first, *_, last = [instant.requested_time for instant in table.timeline.data().completed()]
+    where = f"order_id = '{read(table).to_arrow()['order_id'][0].as_py()}'"
+    assert left(table, where)["by the record index"] == 1
+    assert left(table, where, as_of=last)["by the record index"] == 1
+    assert "by the record index" not in left(table, where, as_of=first)
+    assert "by the record index" not in left(table, where, query="incremental", since="000")
+    assert "by the record index" not in left(table, where, data_skipping=False)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_with_the_record_index_no_other_partition_is_listed(
+    counting: Counting, version: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = HudiTable.open(counting(version, "cow_record_index"))
+    row = read(table).to_arrow().slice(0, 1).to_pylist()[0]
+    asked: list[str] = []
+    files, partitions = MetadataTable.files, MetadataTable.partitions
+
+    def spied(self: MetadataTable, path: str) -> Any:
+        asked.append(path)
+        return files(self, path)
+
+    def listed(self: MetadataTable, within: Any = None) -> Any:
+        asked.append("all")
+        return partitions(self, within)
+
+    monkeypatch.setattr(MetadataTable, "files", spied)
+    monkeypatch.setattr(MetadataTable, "partitions", listed)
+    table = HudiTable.open(table.storage)
+    assert read(table, ReadRequest(where=f"order_id = '{row['order_id']}'")).to_arrow().to_pylist() == [row]
+    assert asked == [row["_hoodie_partition_path"]]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_record_index_of_many_keys(counting: Counting, version: str) -> None:
+    table = HudiTable.open(counting(version, "cow_record_index"))
+    everything = read(table).to_arrow()
+    keys = [*everything["order_id"].to_pylist()[::3], "none", "ord-000578"]
+    listed = ", ".join(f"'{key}'" for key in keys)
+    found = read(table, ReadRequest(where=f"order_id IN ({listed}) AND qty IS NOT NULL")).to_arrow()
+    expected = everything.filter(field("order_id").isin(keys) & field("qty").is_valid())
+    assert found.sort_by("order_id").equals(expected.sort_by("order_id"))
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_what_explains_a_read(counting: Counting, version: str) -> None:
+    table = HudiTable.open(counting(version, "cow_bloom_index"))
+    key = read(table).to_arrow()["order_id"][0].as_py()
+    text = str(explain(table, ReadRequest(where=f"order_id = '{key}'", metadata=False)))
+    assert text.splitlines() == [
+        f"cow_bloom_index: snapshot where order_id = '{key}'",
+        " file slices   partitions",
+        "           3            3  in the table",
+        "           3            3  by partition paths",
+        "           1            1  by key ranges and bloom filters",
+        "row groups: 1 of 1 are read, by footers",
+    ]
+    found = explain(table, ReadRequest(where="ts > 9000000000000"))
+    assert (found.row_groups, found.row_groups_read) == (3, 0)
+    with pytest.raises(UnsupportedError, match="cdc"):
+        explain(table, ReadRequest(query="cdc"))  # type: ignore[arg-type]
 
 
 def test_logs_are_never_left_out_by_keys_of_their_base_file(counting: Counting) -> None:

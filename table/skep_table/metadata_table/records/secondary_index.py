@@ -35,6 +35,17 @@ def secondary_keys(values: pa.Array, record_keys: pa.Array) -> pa.Array:
     return pc.binary_join_element_wise(value.fill_null(_NULL), key, _SEPARATOR)
 
 
+def secondary_prefixes(values: pa.Array) -> pa.Array:
+    """How all keys of a value begin: with the value and the separator, which no value has in it unescaped."""
+    return secondary_keys(values, pa.array([""] * len(values), pa.string()))
+
+
+def record_keys_behind(prefix: str, keys: pa.Array) -> pa.Array:
+    """The record keys in those keys that begin with a value's prefix."""
+    behind = pc.utf8_slice_codeunits(keys.filter(pc.starts_with(keys, prefix)), len(prefix))
+    return pc.replace_substring_regex(behind, r"(?s)\\(.)", r"\1")
+
+
 def sharded_parts(keys: pa.Array) -> pa.Array:
     """What the file group of a key is chosen by, from Hudi 1.1 on: the value with the separator behind it."""
     return pc.replace_substring_regex(keys, r"(?s)^((?:[^\\$]|\\.)*\$).*$", r"\1")
