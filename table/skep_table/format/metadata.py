@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from skep_table.instant_time import InstantTime
+from skep_table.instant_time import DIGITS, InstantTime
 
 _NO_INSTANT: Final = "00000000000000"
 _FIRST_SUFFIX: Final = 10
+_SUFFIX_DIGITS: Final = 3
+_WITH_SUFFIX: Final = (len(_NO_INSTANT) + _SUFFIX_DIGITS, DIGITS + _SUFFIX_DIGITS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,12 +21,15 @@ class MetadataRules:
     `release`: the Hudi release whose record schema they have. `properties`: their settings that no other version has
     alike. `appends_suffixes`: what a metadata table does on its own has the time of an action on the
     data table, with three more digits; otherwise it has a time of its own, and what makes its partitions has
-    the first times there are.
+    the first times there are. `column_stats_version` is what the definition of column statistics states; that of
+    a record index is V1 then. `partitions_record_index`: the record index may have groups for each partition.
     """
 
     release: str
     properties: Mapping[str, str]
     appends_suffixes: bool
+    column_stats_version: str | None = None
+    partitions_record_index: bool = False
 
     @property
     def defines_indexes(self) -> bool:
@@ -32,9 +37,20 @@ class MetadataRules:
         return not self.appends_suffixes
 
     @property
+    def has_partition_stats(self) -> bool:
+        """Whether there are statistics of whole partitions."""
+        return not self.appends_suffixes
+
+    @property
     def first_when_quiet(self) -> bool:
         """Whether one is made only while nothing is pending: its times would come after those of pending actions."""
         return self.appends_suffixes
+
+    def is_first(self, time: InstantTime) -> bool:
+        """Whether a delta commit of this time makes a partition."""
+        if not self.appends_suffixes:
+            return time.startswith(_NO_INSTANT)
+        return len(time) in _WITH_SUFFIX and int(time[-_SUFFIX_DIGITS:]) >= _FIRST_SUFFIX
 
     def first_instant(self, last: InstantTime | None, number: int = 0) -> InstantTime:
         """The time of the delta commit that makes the partition `number`, after `last` completed on the data table."""
@@ -72,4 +88,10 @@ RULES_OF_0_15: Final = MetadataRules(
     appends_suffixes=True,
 )
 RULES_OF_1_0: Final = MetadataRules(release="1.0.2", properties=_properties_of_1x(8), appends_suffixes=False)
-RULES_OF_1_1: Final = MetadataRules(release="1.1.1", properties=_properties_of_1x(9), appends_suffixes=False)
+RULES_OF_1_1: Final = MetadataRules(
+    release="1.1.1",
+    properties=_properties_of_1x(9),
+    appends_suffixes=False,
+    column_stats_version="V2",
+    partitions_record_index=True,
+)

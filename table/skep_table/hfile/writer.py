@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import gzip
+import io
 import struct
 from collections.abc import Iterator, Mapping
-from typing import Final
+from typing import Final, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -31,13 +32,71 @@ def format_hfile(
 
     ValueError unless the keys ascend by their bytes without duplicates, or for a key of more than 32,767 bytes.
     """
-    if codec not in (Codec.GZ, Codec.NONE):
-        raise ValueError(f"codec {codec.name}: GZ or NONE")
-    if len(keys) != len(values) or keys.null_count or values.null_count:
-        raise ValueError(f"{len(keys)} keys and {len(values)} values: as many of each, and no nulls")
-    keys, values = keys.cast(pa.large_binary()), values.cast(pa.large_binary())
-    _check_order(keys)
-    return _Printer(codec).print(keys, _Entries(keys, values, block_bytes), dict(info or {}))
+    out = io.BytesIO()
+    writer = HFileWriter(out, info, codec=codec, block_bytes=block_bytes)
+    writer.add(keys, values)
+    writer.close()
+    return out.getvalue()
+
+
+class HFileWriter:
+    """Writes an HFile piece by piece: of the entries, those of one block wait in memory. `close` ends the file."""
+
+    def __init__(
+        self,
+        sink: Sink,
+        info: Mapping[str, bytes] | None = None,
+        *,
+        codec: Codec = Codec.GZ,
+        block_bytes: int = _BLOCK_BYTES,
+    ) -> None:
+        if codec not in (Codec.GZ, Codec.NONE):
+            raise ValueError(f"codec {codec.name}: GZ or NONE")
+        self._blocks = _Blocks(sink, codec)
+        self._info = dict(info or {})
+        self._block_bytes = block_bytes
+        self._keys, self._values = (pa.array([], pa.large_binary()) for _ in range(2))
+        self._last: pa.Array | None = None
+        self.entries = 0
+
+    @property
+    def size_bytes(self) -> int:
+        """The bytes written so far."""
+        return self._blocks.end
+
+    def add(self, keys: pa.Array, values: pa.Array) -> None:
+        """The next entries. ValueError as `format_hfile`."""
+        if len(keys) != len(values) or keys.null_count or values.null_count:
+            raise ValueError(f"{len(keys)} keys and {len(values)} values: as many of each, and no nulls")
+        if not len(keys):
+            return
+        keys, values = keys.cast(pa.large_binary()), values.cast(pa.large_binary())
+        _check_order(keys if self._last is None else pa.concat_arrays([self._last, keys]))
+        self._last = keys[-1:]
+        self.entries += len(keys)
+        self._flush(pa.concat_arrays([self._keys, keys]), pa.concat_arrays([self._values, values]), ends=False)
+
+    def close(self) -> None:
+        """Writes what is behind the entries. The sink stays open."""
+        self._flush(self._keys, self._values, ends=True)
+        self._blocks.close(self._info, self.entries, self._last)
+
+    def _flush(self, keys: pa.Array, values: pa.Array, *, ends: bool) -> None:
+        """Writes whole blocks; the rest waits for more entries, unless the file ends."""
+        entries = _Entries(keys, values, self._block_bytes)
+        done = 0
+        for first, last, size in entries.bounds():
+            if size < self._block_bytes and not ends:
+                break
+            self._blocks.add_entries(keys[first].as_py(), entries.payload(first, last, size))
+            done = last
+        self._keys, self._values = keys[done:], values[done:]
+
+
+class Sink(Protocol):
+    """What bytes are written to."""
+
+    def write(self, data: bytes, /) -> object: ...
 
 
 def _check_order(keys: pa.Array) -> None:
@@ -59,16 +118,16 @@ class _Entries:
         each = layout.KEY_VALUE.size + layout.ROW_LENGTH.size + len(layout.KEY_TAIL) + len(layout.MVCC)
         self._ends = np.cumsum(sizes + each)
 
-    def blocks(self) -> Iterator[tuple[bytes, bytes]]:
-        """First key and payload of each block."""
+    def bounds(self) -> Iterator[tuple[int, int, int]]:
+        """The first entry of each block, the one behind its last, and the bytes of its payload."""
         first = 0
         while first < len(self._keys):
             start = int(self._ends[first - 1]) if first else 0
             last = min(int(np.searchsorted(self._ends, start + self._block_bytes)) + 1, len(self._keys))
-            yield self._keys[first].as_py(), self._payload(first, last, int(self._ends[last - 1]) - start)
+            yield first, last, int(self._ends[last - 1]) - start
             first = last
 
-    def _payload(self, first: int, last: int, size: int) -> bytes:
+    def payload(self, first: int, last: int, size: int) -> bytes:
         keys, values = self._keys[first:last], self._values[first:last]
         rows = pc.binary_length(keys).to_numpy(zero_copy_only=False)
         heads = np.empty(len(keys), layout.ENTRY_HEAD)
@@ -83,36 +142,40 @@ class _Entries:
         return joined.buffers()[2][:size].to_pybytes()
 
 
-class _Printer:
-    def __init__(self, codec: Codec) -> None:
-        self._codec = codec
-        self._out = bytearray()
+class _Blocks:
+    """The blocks of a file, one after another, and the index over those with entries."""
+
+    def __init__(self, sink: Sink, codec: Codec) -> None:
+        self._sink, self._codec = sink, codec
         self._index: list[tuple[int, int, bytes]] = []
         self._plain_bytes = 0
+        self.end = 0
 
-    def print(self, keys: pa.Array, entries: _Entries, info: dict[str, bytes]) -> bytes:
-        for first, payload in entries.blocks():
-            offset = len(self._out)
-            previous = self._index[-1][0] if self._index else -1
-            self._index.append((offset, self._add(layout.DATA_BLOCK, payload, previous), first))
-        index_at = len(self._out)
+    def add_entries(self, first: bytes, payload: bytes) -> None:
+        """A block of entries, of which the first has the key `first`."""
+        offset = self.end
+        previous = self._index[-1][0] if self._index else -1
+        self._index.append((offset, self._add(layout.DATA_BLOCK, payload, previous), first))
+
+    def close(self, info: dict[str, bytes], entries: int, last: pa.Array | None) -> None:
+        """The index, the file info and the trailer. `last` has the last key."""
+        index_at = self.end
         index = b"".join(
             layout.INDEX_ENTRY.pack(offset, size) + layout.format_vlong(len(_full_key(key))) + _full_key(key)
             for offset, size, key in self._index
         )
         self._add(layout.ROOT_INDEX, index)
         self._add(layout.ROOT_INDEX, b"")  # no meta blocks
-        info_at = len(self._out)
-        self._add(layout.FILE_INFO, _file_info(info, keys[-1].as_py() if len(keys) else None))
-        self._trailer(index_at, info_at, len(index), len(keys))
-        return bytes(self._out)
+        info_at = self.end
+        self._add(layout.FILE_INFO, _file_info(info, None if last is None else last[0].as_py()))
+        self._trailer(index_at, info_at, len(index), entries)
 
     def _add(self, magic: bytes, payload: bytes, previous: int = -1) -> int:
         """Appends a block; its size on disk."""
         stored = gzip.compress(payload, _GZIP_LEVEL, mtime=0) if self._codec is Codec.GZ else payload
         guarded = layout.BLOCK_HEADER.size + len(stored)
         checksums = bytes(4 * -(-guarded // layout.BYTES_PER_CHECKSUM))
-        self._out += layout.BLOCK_HEADER.pack(
+        header = layout.BLOCK_HEADER.pack(
             magic,
             len(stored) + len(checksums),
             len(payload),
@@ -121,9 +184,13 @@ class _Printer:
             layout.BYTES_PER_CHECKSUM,
             guarded,
         )
-        self._out += stored + checksums
+        self._write(header + stored + checksums)
         self._plain_bytes += layout.BLOCK_HEADER.size + len(payload)
         return guarded + len(checksums)
+
+    def _write(self, data: bytes) -> None:
+        self._sink.write(data)
+        self.end += len(data)
 
     def _trailer(self, index_at: int, info_at: int, index_bytes: int, count: int) -> None:
         fields: dict[int, int | bytes] = {
@@ -142,7 +209,7 @@ class _Printer:
         }
         message = layout.format_message(fields)
         head = layout.TRAILER + layout.format_varint(len(message)) + message
-        self._out += head.ljust(layout.TRAILER_BYTES - 4, b"\x00") + struct.pack(">I", 3 << 24 | 3)
+        self._write(head.ljust(layout.TRAILER_BYTES - 4, b"\x00") + struct.pack(">I", 3 << 24 | 3))
 
 
 def _full_key(key: bytes) -> bytes:

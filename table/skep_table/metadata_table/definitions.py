@@ -15,7 +15,7 @@ INDEX_DEFINITIONS: Final = f"{META_FOLDER}/.index_defs/index.json"
 """Where the definitions are, relative to the table, unless its settings have another place."""
 INDEX_DEFINITIONS_PROPERTY: Final = "hoodie.table.index.defs.path"
 
-_DEFINITIONS: Final = "indexDefinitions"
+DEFINITIONS: Final = "indexDefinitions"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,23 +32,50 @@ class IndexDefinition:
 
 def read_definitions(storage: Storage, path: str = INDEX_DEFINITIONS) -> Mapping[str, IndexDefinition]:
     """The definitions by metadata partition; none where there is no such file. FormatError for a damaged one."""
+    stated = definitions_document(storage, path).get(DEFINITIONS, {})
+    return {name: _parsed(name, each, path) for name, each in stated.items()}
+
+
+def definitions_document(storage: Storage, path: str) -> dict[str, Any]:
+    """The file as it is, with what only others know in it; empty where there is none. FormatError as above."""
     try:
         data = storage.read(path)
     except FileNotFoundError:
         return {}
     try:
-        stated = json.loads(data)[_DEFINITIONS]
-        return {name: _definition(name, each) for name, each in stated.items()}
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise FormatError(f"{path}: not the definitions of indexes: {error!r}", path=path) from error
+        document = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise _damaged(storage, path, "JSON") from error
+    if not isinstance(document, dict) or not isinstance(document.get(DEFINITIONS, {}), dict):
+        raise _damaged(storage, path, f"an object {DEFINITIONS}")
+    return document
 
 
-def _definition(name: str, stated: Mapping[str, Any]) -> IndexDefinition:
-    return IndexDefinition(
-        stated.get("indexName") or name,
-        stated.get("indexType") or "",
-        stated.get("indexFunction") or "",
-        tuple(stated.get("sourceFields") or ()),
-        dict(stated.get("indexOptions") or {}),
-        stated.get("version"),
-    )
+def _parsed(name: str, stated: Any, path: str) -> IndexDefinition:
+    try:
+        return IndexDefinition(
+            _text(stated.get("indexName") or name),
+            _text(stated.get("indexType") or ""),
+            _text(stated.get("indexFunction") or ""),
+            tuple(map(_text, stated.get("sourceFields") or ())),
+            {_text(key): _text(value) for key, value in (stated.get("indexOptions") or {}).items()},
+            None if stated.get("version") is None else _text(stated["version"]),
+        )
+    except (AttributeError, TypeError) as error:
+        raise FormatError(
+            f"{path}: the definition of index {name} can't be read",
+            path=path,
+            index=name,
+            found=repr(stated)[:200],
+            expected="indexName, indexType, indexFunction, sourceFields, indexOptions and version",
+        ) from error
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is no text")
+    return value
+
+
+def _damaged(storage: Storage, path: str, expected: str) -> FormatError:
+    return FormatError(f"{storage.root}/{path}: the definitions of indexes can't be read", path=path, expected=expected)

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from skep_table.escaping import escape
+from skep_table.metadata_table.partitions import RECORD_INDEX
 
 ALL_PARTITIONS: Final = "__all_partitions__"
 NON_PARTITIONED: Final = "."
@@ -52,9 +53,22 @@ def group_set(file_id: str) -> str:
     return file_id.rsplit("-", 2)[0]
 
 
+def first_of(group_set: str) -> str:
+    """The id of the first file group of a set."""
+    return f"{group_set}-0000-0"
+
+
 def partitioned_set(partition: str, data_partition: str) -> str:
     """The `group_set` of a data partition in a partitioned index: its path is escaped, dashes too."""
-    return f"{partition.replace('_', '-')}-{escape(data_partition).replace('-', '%2D')}"
+    text = escape(data_partition)
+    for character in "-_.":  # at which names of files are cut
+        text = text.replace(character, f"%{ord(character):02X}")
+    return f"{partition.replace('_', '-')}-{text}"
+
+
+def record_index_groups(partition_path: str) -> str:
+    """The `group_set` that a partitioned record index has for a partition of the table."""
+    return partitioned_set(RECORD_INDEX, partition_path)
 
 
 def group_numbers(keys: pa.Array, groups: int) -> npt.NDArray[np.int64]:

@@ -47,7 +47,7 @@ from skep_table.storage import FileStatus, FolderStorage, Storage
 from skep_table.table_config import TableConfig
 from skep_table.timeline.instant import Action, Instant
 from skep_table.timeline.timeline import Timeline
-from skep_table.view import FileView, FolderFilter
+from skep_table.view import FileSlice, FileView, FolderFilter
 
 FOLDER: Final = f"{META_FOLDER}/metadata"
 
@@ -335,6 +335,10 @@ class MetadataTable:
         column = RECORD_INDEX_MEMBER
         reader = self._group_readers(RECORD_INDEX)[group]
         return file_ids(*latest(reader.entries(keys, column=column), column))
+
+    def group(self, slice_: FileSlice) -> GroupReader:
+        """What a file group holds by one slice of it."""
+        return GroupReader(self._own.storage, slice_, self._counts())
 
     # -- reading -------------------------------------------------------------------------------------------------------
 

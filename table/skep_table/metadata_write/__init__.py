@@ -9,15 +9,16 @@ from skep_table.metadata_write.compact import (
     last_compaction,
     unused_time,
 )
-from skep_table.metadata_write.create import create_metadata_table
+from skep_table.metadata_write.create import add_partitions, create_metadata_table
 from skep_table.metadata_write.delta_commit import write_delta_commit
 from skep_table.metadata_write.drop import delete_metadata_table, drop_indexes
-from skep_table.metadata_write.options import COMPACT_DELTA_COMMITS
+from skep_table.metadata_write.options import COMPACT_DELTA_COMMITS, partitions_of_options
 from skep_table.metadata_write.own import has_metadata_table, open_own
 from skep_table.metadata_write.rollback import roll_back_delta_commit
 
 __all__ = [
     "COMPACT_DELTA_COMMITS",
+    "add_partitions",
     "compact_metadata_table",
     "create_metadata_table",
     "delete_metadata_table",
@@ -26,6 +27,7 @@ __all__ = [
     "has_metadata_table",
     "last_compaction",
     "open_own",
+    "partitions_of_options",
     "roll_back_delta_commit",
     "unused_time",
     "write_delta_commit",

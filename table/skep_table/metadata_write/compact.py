@@ -7,24 +7,28 @@ readers see, and is deleted before the next delta commit (`unfinished.py`).
 from __future__ import annotations
 
 import logging
+from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
 from skep_table.clock import Clock
 from skep_table.instant_time import DIGITS, InstantTime
 from skep_table.metadata_table import MetadataTable
-from skep_table.metadata_table.partitions import FILES
-from skep_table.metadata_table.records.files import files_merged
+from skep_table.metadata_table.entries import GroupReader
 from skep_table.metadata_write.base_file import write_base
+from skep_table.metadata_write.merge import MERGED, member_of, merged_puts
 from skep_table.metadata_write.options import COMPACT_DELTA_COMMITS
 from skep_table.metadata_write.own import open_own
 from skep_table.metadata_write.records import record_schema
 from skep_table.metadata_write.unfinished import without_unfinished
+from skep_table.names import LogFileName
 from skep_table.table import HudiTable
 from skep_table.timeline.instant import Action, Instant, State
-from skep_table.timeline.metadata import CommitMetadata, WriteOperation
+from skep_table.timeline.metadata import CommitMetadata, WriteOperation, WriteStat
 from skep_table.timeline.plans import CompactionOperation, CompactionPlan
 from skep_table.timeline.write import complete, create_requested, transition_to_inflight
+from skep_table.view import FileSlice
 
 _SUFFIX: Final = "001"
 
@@ -40,36 +44,70 @@ def compact_metadata_table(table: HudiTable, clock: Clock) -> Instant | None:
     time = _due_at(table, own)
     if time is None:
         return None
-    (slice_,) = own.view(metadata=False).slices(FILES)
-    update = files_merged(MetadataTable(table, own).all_files())
-    operation = CompactionOperation(
-        base_instant_time=slice_.base_instant,
-        delta_file_paths=tuple(str(each.name) for each in slice_.log_files),
-        data_file_path=str(slice_.base_file.name) if slice_.base_file else None,
-        file_id=slice_.file_id,
-        partition_path=FILES,
-        metrics={},
-    )
+    slices = list(_changed_slices(table, own))
     instant = Instant(time, Action.COMPACTION, State.REQUESTED)
-    create_requested(own, instant, CompactionPlan(operations=(operation,)))
+    create_requested(own, instant, CompactionPlan(operations=tuple(map(_operation, slices))))
     instant = transition_to_inflight(own, instant)
-    schema = record_schema(own.format.metadata.release)
-    stat = replace(
-        write_base(own, slice_.file_id, time, update.puts, schema),
-        prev_commit=slice_.base_instant,
-        total_log_files_compacted=len(slice_.log_files),
-        total_log_size_compacted=sum(each.size_bytes for each in slice_.log_files),
-    )
+    metadata_table = MetadataTable(table, own)
+    stats: dict[str, list[WriteStat]] = defaultdict(list)
+    for slice_ in slices:
+        stat = _compacted(own, slice_, metadata_table.group(slice_), time)
+        if stat is not None:
+            stats[slice_.partition_path].append(stat)
+    own.storage.sync([stat.path for of_partition in stats.values() for stat in of_partition])
     metadata = CommitMetadata(
-        partition_to_write_stats={FILES: (stat,)},
+        partition_to_write_stats={partition: tuple(found) for partition, found in stats.items()},
         operation_type=WriteOperation.COMPACT,
         compacted=True,
-        extra_metadata={"schema": schema.text},
+        extra_metadata={"schema": record_schema(own.format.metadata.release).text},
     )
     done = complete(own, instant, metadata, clock, alone=True)
     log.info("table %s: its metadata table is compacted at %s", table.config.name, time)
     table.context.events.emit("metadata_table.compacted", table=table.config.name, instant=time)
     return done
+
+
+def _changed_slices(table: HudiTable, own: HudiTable) -> Iterator[FileSlice]:
+    """Those with log files besides the empty one that a file group begins with."""
+    view = own.view(metadata=False)
+    for partition in table.config.metadata_partitions:
+        if partition not in MERGED:
+            continue
+        for slice_ in view.slices(partition):
+            if not all(_begins_group(own, slice_, log.name) for log in slice_.log_files):
+                yield slice_
+
+
+def _begins_group(own: HudiTable, slice_: FileSlice, name: LogFileName) -> bool:
+    """Whether it is the empty log file with which a file group begins."""
+    is_first = own.format.metadata.is_first
+    if own.format.logs.of_delta_commit:
+        return is_first(name.instant_time)
+    return name.version == 1 and is_first(slice_.base_instant)
+
+
+def _operation(slice_: FileSlice) -> CompactionOperation:
+    return CompactionOperation(
+        base_instant_time=slice_.base_instant,
+        delta_file_paths=tuple(str(each.name) for each in slice_.log_files),
+        data_file_path=str(slice_.base_file.name) if slice_.base_file else None,
+        file_id=slice_.file_id,
+        partition_path=slice_.partition_path,
+        metrics={},
+    )
+
+
+def _compacted(own: HudiTable, slice_: FileSlice, group: GroupReader, time: InstantTime) -> WriteStat | None:
+    """The stat of the new base file; None where no record is left: the slice then stays as it is."""
+    partition, release = slice_.partition_path, own.format.metadata.release
+    puts = merged_puts(partition, group.entries(column=member_of(partition)), release)
+    stat = write_base(own, partition, slice_.file_id, time, puts, record_schema(release))
+    return stat and replace(
+        stat,
+        prev_commit=slice_.base_instant,
+        total_log_files_compacted=len(slice_.log_files),
+        total_log_size_compacted=sum(each.size_bytes for each in slice_.log_files),
+    )
 
 
 def last_compaction(own: HudiTable) -> Instant | None:

@@ -1,26 +1,35 @@
-"""Making a metadata table: its settings, the file groups of `files`, and the delta commit that fills it (guide 16.2).
+"""Making a metadata table, or more partitions of one: settings, file groups, a delta commit that fills each of them.
 
-Readers look at it once the data table's settings name it, which is the last step.
+Readers look at a partition once the data table's settings name it, which is the last step of each (format guide 16.2).
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection
 from dataclasses import replace
+from itertools import count
 from typing import Final
 
-import pyarrow as pa
-
 from skep_table.clock import Clock
+from skep_table.errors import SchemaError
 from skep_table.instant_time import InstantTime
-from skep_table.logfile import BlockType, HeaderKey
-from skep_table.logfile.writer import delete_content, format_block
 from skep_table.metadata_table import FOLDER
-from skep_table.metadata_table.partitions import FILES
-from skep_table.metadata_table.records import PartitionUpdate
-from skep_table.metadata_table.records.files import files_listed
+from skep_table.metadata_table.definitions import INDEX_DEFINITIONS_PROPERTY, IndexDefinition
+from skep_table.metadata_table.partitions import COLUMN_STATS, FILES, PARTITION_STATS, RECORD_INDEX
+from skep_table.metadata_table.records.summaries import Columns
 from skep_table.metadata_write.base_file import FIRST_TOKEN, write_base
-from skep_table.metadata_write.delta_commit import delete_entries
+from skep_table.metadata_write.contents import Contents, Pieces, Sizes, Wanted, contents_of
+from skep_table.metadata_write.definitions import (
+    IS_PARTITIONED,
+    definitions_of,
+    definitions_path,
+    is_partitioned_record_index,
+    stats_columns,
+    write_definitions,
+)
+from skep_table.metadata_write.delta_commit import first_block
+from skep_table.metadata_write.options import is_partitioned_by_options
 from skep_table.metadata_write.own import open_own
 from skep_table.metadata_write.records import record_schema
 from skep_table.metafile import ensure_partition
@@ -37,35 +46,119 @@ from skep_table.table_config import (
     with_checksum,
 )
 from skep_table.timeline.instant import Action, Instant, State
-from skep_table.timeline.metadata import CommitMetadata, WriteOperation
-from skep_table.timeline.write import complete, create_requested, transition_to_inflight
+from skep_table.timeline.metadata import CommitMetadata, WriteOperation, WriteStat
+from skep_table.timeline.write import complete, create_requested, delete_pending, transition_to_inflight
 from skep_table.view.slicing import InstantStates
 
-_FILE_ID: Final = "files-0000-0"
+_OF_COLUMNS: Final = frozenset({COLUMN_STATS, PARTITION_STATS})
 
 log = logging.getLogger("skep.commit")
 
 
-def create_metadata_table(table: HudiTable, clock: Clock) -> HudiTable:
-    """The snapshot with a metadata table of all committed files; the same one where it has to wait for pending actions.
+def create_metadata_table(table: HudiTable, clock: Clock, partitions: Collection[str] = (FILES,)) -> HudiTable:
+    """The snapshot with a metadata table of all committed files, which has `partitions` beside those that it had.
 
-    What an earlier attempt left is deleted.
+    The same snapshot where it has to wait for pending actions; statistics wait until the table has columns, a
+    partitioned record index until it has files. What an earlier attempt left is deleted; an index that is defined is
+    made as it is defined. MetadataTableError for a key that a record index would have two places for: nothing is made
+    then.
     """
     pending = [each for each in table.timeline.pending() if each.action is not Action.INDEXING]
     if table.format.metadata.first_when_quiet and pending:
         first, name = pending[0], table.config.name
         log.info("table %s: %s %s is pending, no metadata table before", name, first.action.value, first.requested_time)
         return table
-    update = files_listed(_committed_files(table))
-    table.storage.delete_folder(FOLDER)
-    _create_settings(table)
-    own = open_own(table)
-    last = max((each.requested_time for each in table.timeline.completed()), default=None)
-    _fill(own, table.format.metadata.first_instant(last), update, clock)
-    update_table_config(table.storage, {METADATA_PARTITIONS: FILES, METADATA_PARTITIONS_INFLIGHT: ""})
-    log.info("table %s: its metadata table is made, with %d partitions", table.config.name, len(update.puts) - 1)
-    table.context.events.emit("metadata_table.created", table=table.config.name)
+    files = _committed_files(table)
+    exists = FILES in table.config.metadata_partitions and table.storage.exists(f"{FOLDER}/{PROPERTIES_PATH}")
+    kept = frozenset(table.config.metadata_partitions) if exists else frozenset()
+    wanted = _wanted(table, frozenset((FILES, *partitions)) - kept, files)
+    if not wanted.partitions:
+        return table
+    with contents_of(table, files, wanted) as contents:
+        if not exists:
+            table.storage.delete_folder(FOLDER)
+            _create_settings(table)
+        _delete_indexing(table)
+        made = set(kept)
+        for each in contents:
+            own = _without_leftovers(open_own(table), each.partition)
+            _fill(own, _time_for(table, own), each, clock)
+            made.add(each.partition)
+            _announce(table, each.partition, made, wanted)
+    names = ", ".join(each.partition for each in contents)
+    log.info("table %s: its metadata table has %s now, of %d partitions", table.config.name, names, len(files))
+    table.context.events.emit("metadata_table.created", table=table.config.name, partitions=sorted(wanted.partitions))
     return table.reload()
+
+
+def add_partitions(table: HudiTable, names: Collection[str], clock: Clock) -> HudiTable:
+    """The snapshot whose metadata table has these indexes, too; a metadata table is made where there is none.
+
+    Waits and raises as `create_metadata_table`.
+    """
+    return create_metadata_table(table, clock, names)
+
+
+def _wanted(table: HudiTable, partitions: frozenset[str], files: Sizes) -> Wanted:
+    columns: Columns = {}
+    if not partitions.isdisjoint(_OF_COLUMNS):
+        try:
+            columns = stats_columns(table)
+        except SchemaError:
+            log.info("table %s has no columns yet, and no statistics of them", table.config.name)
+    if not columns:
+        partitions -= _OF_COLUMNS
+    partitioned = False
+    if RECORD_INDEX in partitions:
+        defined = RECORD_INDEX in definitions_of(table)
+        partitioned = is_partitioned_record_index(table) if defined else is_partitioned_by_options(table)
+        if partitioned and not any(files.values()):
+            partitions -= {RECORD_INDEX}
+    return Wanted(partitions, columns, partitioned)
+
+
+def _delete_indexing(table: HudiTable) -> None:
+    """Deletes what indexers of Hudi are about to do: their partitions are made here, or not wanted."""
+    for instant in table.timeline.pending().of(Action.INDEXING):
+        delete_pending(table, instant)
+
+
+def _time_for(table: HudiTable, own: HudiTable) -> InstantTime:
+    last = max((each.requested_time for each in table.timeline.completed()), default=None)
+    times = (table.format.metadata.first_instant(last, number) for number in count())
+    return next(time for time in times if not own.timeline.contains(time))
+
+
+def _without_leftovers(own: HudiTable, partition: str) -> HudiTable:
+    """The metadata table without a partition that its settings do not name, and the commits that were to fill one."""
+    own.storage.delete_folder(partition)
+    pending = own.timeline.pending().of(Action.DELTA_COMMIT)
+    first = [each for each in pending if own.format.metadata.is_first(each.requested_time)]
+    for instant in first:
+        delete_pending(own, instant)
+    return own.reload() if first else own
+
+
+def _announce(table: HudiTable, partition: str, made: Collection[str], wanted: Wanted) -> None:
+    """Defines an index, and has the settings name it."""
+    properties: dict[str, str | None] = {METADATA_PARTITIONS: ",".join(sorted(made)), METADATA_PARTITIONS_INFLIGHT: ""}
+    path, definition = definitions_path(table), _definition(table, partition, wanted)
+    defined = definitions_of(table)
+    if definition is not None:
+        write_definitions(table.storage, {partition: definition, **defined}, path)
+        properties[INDEX_DEFINITIONS_PROPERTY] = path
+    update_table_config(table.storage, properties)
+
+
+def _definition(table: HudiTable, partition: str, wanted: Wanted) -> IndexDefinition | None:
+    rules = table.format.metadata
+    if partition == COLUMN_STATS and rules.defines_indexes:
+        version = rules.column_stats_version
+        return IndexDefinition(partition, partition, partition, tuple(wanted.columns), {}, version)
+    if partition == RECORD_INDEX and rules.partitions_record_index:
+        options = {IS_PARTITIONED: str(wanted.partitioned).lower()}
+        return IndexDefinition(partition, partition, "", (), options, "V1")
+    return None
 
 
 def _committed_files(table: HudiTable) -> dict[str, dict[str, int]]:
@@ -113,19 +206,25 @@ def _create_settings(table: HudiTable) -> None:
         storage.create_exclusive(placeholder, b"")
 
 
-def _fill(own: HudiTable, time: InstantTime, update: PartitionUpdate, clock: Clock) -> None:
+def _fill(own: HudiTable, time: InstantTime, contents: Contents, clock: Clock) -> None:
+    """The delta commit that makes a partition: its file groups, and their base files where they have records."""
+    name, schema = contents.partition, record_schema(own.format.metadata.release)
     instant = create_requested(own, Instant(time, Action.DELTA_COMMIT, State.REQUESTED))
     instant = transition_to_inflight(own, instant, CommitMetadata(operation_type=WriteOperation.BULK_INSERT))
-    ensure_partition(own.storage, FILES, time)
-    # An empty list of deletes: a file group of Hudi begins with a log file.
-    none = delete_entries(pa.array([], pa.string()), FILES)
-    first_log = LogFileName(_FILE_ID, time, 1, FIRST_TOKEN)
-    begin = format_block(BlockType.DELETE, {HeaderKey.INSTANT_TIME: str(time)}, delete_content(none))
-    own.storage.create_exclusive(join(FILES, str(first_log)), begin)
-    schema = record_schema(own.format.metadata.release)
-    stat = replace(write_base(own, _FILE_ID, time, update.puts, schema), num_inserts=len(update.puts))
+    ensure_partition(own.storage, name, time)
+    first = first_block(time, name)
+    logs = [join(name, str(LogFileName(file_id, time, 1, FIRST_TOKEN))) for file_id in contents.groups]
+    for path in logs:
+        own.storage.create_exclusive(path, first, durable=False)
+
+    def write(group: tuple[str, Pieces]) -> WriteStat | None:
+        file_id, pieces = group
+        return write_base(own, name, file_id, time, pieces(), schema)
+
+    written = [stat for stat in own.context.threads.map(write, contents.groups.items()) if stat is not None]
+    own.storage.sync([*logs, *(stat.path for stat in written)])
     done = CommitMetadata(
-        partition_to_write_stats={FILES: (stat,)},
+        partition_to_write_stats={name: tuple(replace(stat, num_inserts=stat.num_writes) for stat in written)},
         operation_type=WriteOperation.BULK_INSERT,
         extra_metadata={"schema": schema.text},
     )

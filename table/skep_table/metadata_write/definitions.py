@@ -7,43 +7,27 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final
 
-from skep_table.errors import FormatError, NotATableError
+from skep_table.errors import NotATableError
 from skep_table.metadata_table import MetadataTable
+from skep_table.metadata_table.definitions import (
+    DEFINITIONS,
+    INDEX_DEFINITIONS,
+    INDEX_DEFINITIONS_PROPERTY,
+    IndexDefinition,
+    definitions_document,
+    read_definitions,
+)
 from skep_table.metadata_table.partitions import COLUMN_STATS, RECORD_INDEX
 from skep_table.metadata_table.records.column_stats import ALWAYS_INDEXED, indexable
 from skep_table.metadata_table.records.summaries import Columns
 from skep_table.metadata_write.options import COLUMN_STATS_COLUMNS, COLUMN_STATS_MOST_COLUMNS
-from skep_table.names import META_FOLDER
 from skep_table.slices.history import in_files
 from skep_table.storage import Storage
 from skep_table.table import HudiTable
 
-INDEX_DEFINITIONS: Final = f"{META_FOLDER}/.index_defs/index.json"
-INDEX_DEFINITIONS_PROPERTY: Final = "hoodie.table.index.defs.path"
 IS_PARTITIONED: Final = "isPartitioned"
-
-_DEFINITIONS: Final = "indexDefinitions"
-
-
-@dataclass(frozen=True)
-class IndexDefinition:
-    """One index, by the names of Hudi. `version` is None in table version 8, where no definition states one."""
-
-    name: str
-    index_type: str
-    function: str
-    source_fields: tuple[str, ...]
-    options: Mapping[str, str] = field(default_factory=dict)
-    version: str | None = None
-
-
-def read_definitions(storage: Storage, path: str = INDEX_DEFINITIONS) -> Mapping[str, IndexDefinition]:
-    """The definitions by metadata partition; none where there is no such file. FormatError for a damaged one."""
-    document = _document(storage, path)
-    return {name: _parsed(name, stated, path) for name, stated in document.get(_DEFINITIONS, {}).items()}
 
 
 def write_definitions(
@@ -56,10 +40,10 @@ def write_definitions(
     if not definitions:
         storage.delete(path)
         return
-    document = _document(storage, path)
-    before = document.get(_DEFINITIONS, {})
+    document = definitions_document(storage, path)
+    before = document.get(DEFINITIONS, {})
     stated = {name: {**before.get(name, {}), **_printed(each)} for name, each in definitions.items()}
-    storage.replace_atomic(path, json.dumps({**document, _DEFINITIONS: stated}, indent=2).encode())
+    storage.replace_atomic(path, json.dumps({**document, DEFINITIONS: stated}, indent=2).encode())
 
 
 def definitions_path(table: HudiTable) -> str:
@@ -118,46 +102,6 @@ def _kept_statistics(table: HudiTable) -> MetadataTable | None:
         return None
 
 
-def _document(storage: Storage, path: str) -> dict[str, Any]:
-    try:
-        data = storage.read(path)
-    except FileNotFoundError:
-        return {}
-    try:
-        document = json.loads(data)
-    except (ValueError, RecursionError) as error:
-        raise _damaged(storage, path, "JSON") from error
-    if not isinstance(document, dict) or not isinstance(document.get(_DEFINITIONS, {}), dict):
-        raise _damaged(storage, path, f"an object {_DEFINITIONS}")
-    return document
-
-
-def _parsed(name: str, stated: Any, path: str) -> IndexDefinition:
-    try:
-        return IndexDefinition(
-            _text(stated.get("indexName") or name),
-            _text(stated.get("indexType") or ""),
-            _text(stated.get("indexFunction") or ""),
-            tuple(map(_text, stated.get("sourceFields") or ())),
-            {_text(key): _text(value) for key, value in (stated.get("indexOptions") or {}).items()},
-            None if stated.get("version") is None else _text(stated["version"]),
-        )
-    except (AttributeError, TypeError) as error:
-        raise FormatError(
-            f"{path}: the definition of index {name} can't be read",
-            path=path,
-            index=name,
-            found=repr(stated)[:200],
-            expected="indexName, indexType, indexFunction, sourceFields, indexOptions and version",
-        ) from error
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"{value!r} is no text")
-    return value
-
-
 def _printed(definition: IndexDefinition) -> dict[str, Any]:
     version = {} if definition.version is None else {"version": definition.version}
     return {
@@ -168,7 +112,3 @@ def _printed(definition: IndexDefinition) -> dict[str, Any]:
         "indexOptions": dict(definition.options),
         **version,
     }
-
-
-def _damaged(storage: Storage, path: str, expected: str) -> FormatError:
-    return FormatError(f"{storage.root}/{path}: the definitions of indexes can't be read", path=path, expected=expected)

@@ -15,11 +15,13 @@ from skep_table.instant_time import InstantTime
 from skep_table.logfile import BlockType, HeaderKey
 from skep_table.logfile.writer import delete_content, format_block
 from skep_table.metadata_table import group_numbers
+from skep_table.metadata_table.keys import first_of, group_set
 from skep_table.metadata_table.records import PartitionUpdate
+from skep_table.metadata_write.base_file import FIRST_TOKEN
 from skep_table.metadata_write.records import RecordSchema, hfile_of, record_schema
 from skep_table.metadata_write.rollback import roll_back_delta_commit
 from skep_table.metadata_write.unfinished import without_unfinished
-from skep_table.names import join
+from skep_table.names import LogFileName, join
 from skep_table.table import HudiTable
 from skep_table.timeline.instant import Action, Instant, State
 from skep_table.timeline.metadata import CommitMetadata, WriteOperation, WriteStat
@@ -74,12 +76,44 @@ def _appends(own: HudiTable, time: InstantTime, update: PartitionUpdate, schema:
             path=join(own.storage.root, update.partition),
             expected="at least one file group",
         )
+    if update.group_set is not None:
+        slices = [slice_ for slice_ in slices if group_set(slice_.file_id) == update.group_set]
+        if not slices and len(update.puts):
+            slices = [FileSlice(update.partition, first_of(update.group_set), time)]
+            yield _begin(time, slices[0])
+    if not slices:
+        return  # deletes of keys that are not there
     put_to = group_numbers(update.puts["key"].combine_chunks(), len(slices))
     deleted_from = group_numbers(update.deletes, len(slices))
     for number in np.union1d(put_to, deleted_from).tolist():
         puts = update.puts.filter(pa.array(put_to == number))
         deletes = update.deletes.filter(pa.array(deleted_from == number))
         yield _append(own, time, slices[number], puts, deletes, schema)
+
+
+def _begin(time: InstantTime, slice_: FileSlice) -> _Append:
+    """The log file with which a file group of Hudi begins: an empty list of deletes."""
+    data = first_block(time, slice_.partition_path)
+    name = LogFileName(slice_.file_id, time, 1, FIRST_TOKEN)
+    stat = WriteStat(
+        file_id=slice_.file_id,
+        path=join(slice_.partition_path, str(name)),
+        partition_path=slice_.partition_path,
+        prev_commit=time,
+        total_write_bytes=len(data),
+        file_size_in_bytes=len(data),
+        log_version=name.version,
+        log_offset=0,
+        base_file="",
+        log_files=(str(name),),
+    )
+    return _Append(replace(stat, path="", log_version=None, log_files=None), stat, data)
+
+
+def first_block(time: InstantTime, partition: str) -> bytes:
+    """The content of the log file with which each file group begins."""
+    none = delete_entries(pa.array([], pa.string()), partition)
+    return format_block(BlockType.DELETE, {HeaderKey.INSTANT_TIME: str(time)}, delete_content(none))
 
 
 def _append(

@@ -6,7 +6,8 @@ from collections.abc import Collection
 
 from skep_table.errors import FormatError
 from skep_table.metadata_table import FOLDER
-from skep_table.metadata_write.definitions import INDEX_DEFINITIONS, definitions_of, definitions_path, write_definitions
+from skep_table.metadata_table.definitions import INDEX_DEFINITIONS
+from skep_table.metadata_write.definitions import definitions_of, definitions_path, write_definitions
 from skep_table.names import META_FOLDER
 from skep_table.storage import Storage
 from skep_table.table import HudiTable

@@ -67,6 +67,18 @@ def facts_of_files(
     yield from in_order(files, reader.read, table.context.threads.threads)
 
 
+def with_absent(columns: Columns, facts: FileFacts) -> Sequence[ColumnSummary] | None:
+    """The summaries of a file, with those of `columns` that it has not: they are null in all its rows. None where
+    its columns are not known.
+    """
+    if columns and not facts.summaries:
+        return None
+    rows = max((each.values for each in facts.summaries), default=0)
+    there = {each.column for each in facts.summaries}
+    absent = (ColumnSummary(name, None, None, None, rows, rows) for name in columns if name not in there)
+    return [*facts.summaries, *absent]
+
+
 class _DoubtError(Exception):
     """What readers find in a column of a file is not sure."""
 

@@ -1,8 +1,14 @@
-"""Options of the metadata table."""
+"""Options of the metadata table, by Hudi's names in its releases from 0.15 to 1.2."""
 
 from __future__ import annotations
 
-from skep_table.options import at_least, comma_list, option
+from skep_table.errors import OptionError
+from skep_table.metadata_table.partitions import BLOOM_FILTERS, COLUMN_STATS, FILES, PARTITION_STATS, RECORD_INDEX
+from skep_table.options import Status, at_least, boolean, comma_list, option
+from skep_table.table import HudiTable
+
+_NO_NAMES: tuple[str, ...] = ()
+_ONE_RECORD_BYTES = 48
 
 COMPACT_DELTA_COMMITS = option(
     "hoodie.metadata.compact.max.delta.commits",
@@ -10,8 +16,15 @@ COMPACT_DELTA_COMMITS = option(
     10,
     "The metadata table is compacted after so many of its delta commits",
 )
-_NO_NAMES: tuple[str, ...] = ()
 
+# -- column statistics
+
+COLUMN_STATS_ENABLE = option(
+    "hoodie.metadata.index.column.stats.enable",
+    boolean,
+    False,
+    "Writes that keep a metadata table make column statistics in it, and with them those of partitions",
+)
 COLUMN_STATS_COLUMNS = option(
     "hoodie.metadata.index.column.stats.column.list",
     comma_list,
@@ -24,3 +37,237 @@ COLUMN_STATS_MOST_COLUMNS = option(
     32,
     "So many columns a new index of column statistics has where none are named, from table version 8 on",
 )
+COLUMN_STATS_GROUPS = option(
+    "hoodie.metadata.index.column.stats.file.group.count",
+    at_least(1),
+    2,
+    "The file groups of a new index of column statistics",
+)
+PARTITION_STATS_ENABLE = option(
+    "hoodie.metadata.index.partition.stats.enable",
+    boolean,
+    True,
+    "With column statistics, those of whole partitions are made too, in partitioned tables from version 8 on",
+)
+PARTITION_STATS_GROUPS = option(
+    "hoodie.metadata.index.partition.stats.file.group.count",
+    at_least(1),
+    1,
+    "The file groups of a new index of partition statistics",
+)
+
+# -- Bloom filters
+
+BLOOM_FILTERS_ENABLE = option(
+    "hoodie.metadata.index.bloom.filter.enable",
+    boolean,
+    False,
+    "Writes that keep a metadata table collect the Bloom filters of base files in it",
+)
+BLOOM_FILTER_GROUPS = option(
+    "hoodie.metadata.index.bloom.filter.file.group.count",
+    at_least(1),
+    4,
+    "The file groups of a new index of Bloom filters",
+)
+BLOOM_FILTER_COLUMNS = option(
+    "hoodie.metadata.index.bloom.filter.column.list",
+    comma_list,
+    _NO_NAMES,
+    "The columns of Bloom filters: those of base files are of the record key, the only one accepted here",
+)
+
+# -- the record index
+
+RECORD_INDEX_ENABLE = option(
+    "hoodie.metadata.global.record.level.index.enable",
+    boolean,
+    False,
+    "Writes that keep a metadata table keep the place of each record key in it",
+    "hoodie.metadata.record.index.enable",
+)
+PARTITIONED_RECORD_INDEX_ENABLE = option(
+    "hoodie.metadata.record.level.index.enable",
+    boolean,
+    False,
+    "As the global record index, with a key once in each partition of the table; from table version 9 on",
+)
+LEAST_RECORD_GROUPS = option(
+    "hoodie.metadata.global.record.level.index.min.filegroup.count",
+    at_least(1),
+    10,
+    "A new global record index has at least so many file groups",
+    "hoodie.metadata.record.index.min.filegroup.count",
+)
+MOST_RECORD_GROUPS = option(
+    "hoodie.metadata.global.record.level.index.max.filegroup.count",
+    at_least(1),
+    10_000,
+    "A new global record index has at most so many file groups",
+    "hoodie.metadata.record.index.max.filegroup.count",
+)
+LEAST_RECORD_GROUPS_OF_PARTITION = option(
+    "hoodie.metadata.record.level.index.min.filegroup.count",
+    at_least(1),
+    1,
+    "A new partitioned record index has at least so many file groups for each partition",
+)
+MOST_RECORD_GROUPS_OF_PARTITION = option(
+    "hoodie.metadata.record.level.index.max.filegroup.count",
+    at_least(1),
+    10,
+    "A new partitioned record index has at most so many file groups for each partition",
+)
+
+
+def _factor(text: str) -> float:
+    number = float(text)
+    if not 0 < number < float("inf"):
+        raise ValueError("a number above 0")
+    return number
+
+
+RECORD_GROWTH = option(
+    "hoodie.metadata.record.level.index.growth.factor",
+    _factor,
+    2.0,
+    "A new record index has file groups for so many times the records that the table has",
+    "hoodie.metadata.record.index.growth.factor",
+)
+RECORD_GROUP_BYTES = option(
+    "hoodie.metadata.record.level.index.max.filegroup.size",
+    at_least(_ONE_RECORD_BYTES),
+    1 << 30,
+    "A new record index has so many file groups that none of them exceeds this size in bytes",
+    "hoodie.metadata.record.index.max.filegroup.size",
+)
+
+# -- what changes nothing here
+
+_THREADS = "the work runs on threads"
+_SERVICES = "skep keeps of its timeline and files what its readers need"
+_MEMORY = "memory is bounded by hoodie.memory.merge.max.size"
+for _key, (_anyway, _doc) in {
+    "hoodie.metadata.index.async": ("false", "indexes are made by the write that finds them missing"),
+    "hoodie.metadata.index.check.timeout.seconds": ("", "indexes are made by the write that finds them missing"),
+    "hoodie.metadata.auto.initialize": ("true", "a new metadata table lists the files that are there"),
+    "hoodie.metadata.auto.delete.partitions": ("false", "an index that is there is kept, whatever the options"),
+    "hoodie.metadata.index.drop": ("", "skep metadata drops an index"),
+    "hoodie.metadata.populate.meta.fields": ("false", "records of the metadata table have no meta columns"),
+    "hoodie.metadata.metrics.enable": ("false", "events have what is measured"),
+    "hoodie.metadata.dir.filter.regex": ("", "partitions are the folders with a partition metafile"),
+    "hoodie.assume.date.partitioning": ("false", "partitions are the folders with a partition metafile"),
+    "hoodie.metadata.clean.async": ("false", _SERVICES),
+    "hoodie.metadata.cleaner.commits.retained": ("", _SERVICES),
+    "hoodie.metadata.cleaner.parallelism": ("", _THREADS),
+    "hoodie.metadata.keep.min.commits": ("", _SERVICES),
+    "hoodie.metadata.keep.max.commits": ("", _SERVICES),
+    "hoodie.metadata.log.compaction.enable": ("false", "the metadata table is compacted as a whole"),
+    "hoodie.metadata.log.compaction.blocks.threshold": ("", "the metadata table is compacted as a whole"),
+    "hoodie.metadata.max.deltacommits.when_pending": ("", "writes never fail for a compaction that waits"),
+    "hoodie.metadata.max.logfile.size": ("", "each delta commit has log files of its own"),
+    "hoodie.metadata.max.init.parallelism": ("", _THREADS),
+    "hoodie.metadata.insert.parallelism": ("", _THREADS),
+    "hoodie.metadata.max.reader.memory": ("", _MEMORY),
+    "hoodie.metadata.max.reader.buffer.size": ("", _MEMORY),
+    "hoodie.metadata.spillable.map.path": ("", "hoodie.memory.spillable.map.path is for all temporary files"),
+    "hoodie.metadata.enable.full.scan.log.files": ("", "look-ups read what they need"),
+    "hoodie.metadata.optimized.log.blocks.scan.enable": ("", "look-ups read what they need"),
+    "hoodie.metadata.file.cache.max.size.mb": ("", "look-ups read what they need"),
+    "hoodie.metadata.bloom.filter.enable": ("false", "files of the metadata table have no Bloom filters"),
+    "hoodie.metadata.bloom.filter.num.entries": ("", "files of the metadata table have no Bloom filters"),
+    "hoodie.metadata.bloom.filter.fpp": ("", "files of the metadata table have no Bloom filters"),
+    "hoodie.metadata.bloom.filter.type": ("", "files of the metadata table have no Bloom filters"),
+    "hoodie.metadata.bloom.filter.dynamic.max.entries": ("", "files of the metadata table have no Bloom filters"),
+    "hoodie.metadata.index.bloom.filter.parallelism": ("", _THREADS),
+    "hoodie.metadata.index.column.stats.parallelism": ("", _THREADS),
+    "hoodie.metadata.index.column.stats.processing.mode.override": ("", "it is for readers of Spark"),
+    "hoodie.metadata.index.column.stats.inMemory.projection.threshold": ("", "it is for readers of Spark"),
+    "hoodie.metadata.index.partition.stats.parallelism": ("", _THREADS),
+    "hoodie.metadata.record.index.max.parallelism": ("", _THREADS),
+    "hoodie.metadata.record.index.create.parallelism": ("", _THREADS),
+    "hoodie.metadata.record.level.index.max.parallelism": ("", _THREADS),
+    "hoodie.metadata.global.record.level.index.max.parallelism": ("", _THREADS),
+    "hoodie.metadata.record.level.index.defer.init": ("", "an index is made once the table has files"),
+    "hoodie.metadata.record.index.enable.validation.on.initialization": ("false", "its keys are always checked"),
+    "hoodie.metadata.record.preparation.parallelism": ("", _THREADS),
+    "hoodie.metadata.streaming.write.enabled": ("false", "entries are written once the data files are"),
+    "hoodie.metadata.streaming.write.datatable.write.statuses.coalesce.divisor": (
+        "",
+        "entries are written once the data files are",
+    ),
+    "hoodie.metadata.index.functional.enable": ("false", "indexes over expressions are not kept"),
+    "hoodie.metadata.index.functional.file.group.count": ("", "indexes over expressions are not kept"),
+    "hoodie.metadata.index.functional.parallelism": ("", "indexes over expressions are not kept"),
+    "hoodie.metadata.index.expression.enable": ("false", "indexes over expressions are not kept"),
+    "hoodie.metadata.index.expression.file.group.count": ("", "indexes over expressions are not kept"),
+    "hoodie.metadata.index.expression.parallelism": ("", "indexes over expressions are not kept"),
+    "hoodie.metadata.index.secondary.enable": ("false", "secondary indexes are not kept"),
+    "hoodie.metadata.index.secondary.parallelism": ("", "secondary indexes are not kept"),
+    "hoodie.metadata.index.secondary.column": ("", "secondary indexes are not kept"),
+    "hoodie.metadata.range.repartition.target.size.in.mb": ("", _THREADS),
+}.items():
+    option(_key, str, _anyway, _doc, status=Status.NO_EFFECT)
+
+
+def partitions_of_options(table: HudiTable) -> frozenset[str]:
+    """The partitions that a metadata table is to have by the options. OptionError where the table can't have one."""
+    options, rules = table.options, table.format.metadata
+    wanted = {FILES}
+    if options.value(COLUMN_STATS_ENABLE):
+        wanted.add(COLUMN_STATS)
+        if rules.has_partition_stats and table.config.partition_fields and options.value(PARTITION_STATS_ENABLE):
+            wanted.add(PARTITION_STATS)
+    if options.value(BLOOM_FILTERS_ENABLE):
+        wanted.add(BLOOM_FILTERS)
+        _check_bloom_columns(table)
+    if is_partitioned_by_options(table) or options.value(RECORD_INDEX_ENABLE):
+        wanted.add(RECORD_INDEX)
+        _check_meta_columns(table)
+    return frozenset(wanted)
+
+
+def is_partitioned_by_options(table: HudiTable) -> bool:
+    """Whether a new record index has file groups of its own for each partition of the table. OptionError where it
+    can't have."""
+    option_ = PARTITIONED_RECORD_INDEX_ENABLE
+    if not table.options.value(option_):
+        return False
+    found: str | None = None
+    if not table.format.metadata.partitions_record_index:
+        found = f"of version {table.config.version}, and Hudi has partitioned record indexes from version 9 on"
+    elif not table.config.partition_fields:
+        found = "not partitioned"
+    elif table.options.value(RECORD_INDEX_ENABLE):
+        found = f"to have one record index, and {RECORD_INDEX_ENABLE.key} is set too"
+    if found is not None:
+        raise OptionError(
+            f"option {option_.key}: table {table.config.name} is {found}",
+            hint=f"{RECORD_INDEX_ENABLE.key} alone makes a global one",
+            option=option_.key,
+            table=table.config.name,
+        )
+    return True
+
+
+def _check_meta_columns(table: HudiTable) -> None:
+    if not table.config.populate_meta_fields:
+        option_ = PARTITIONED_RECORD_INDEX_ENABLE if is_partitioned_by_options(table) else RECORD_INDEX_ENABLE
+        raise OptionError(
+            f"option {option_.key}: table {table.config.name} does not keep its record keys"
+            " (hoodie.populate.meta.fields=false), and a record index is made of these",
+            option=option_.key,
+            table=table.config.name,
+        )
+
+
+def _check_bloom_columns(table: HudiTable) -> None:
+    keys = {*table.config.record_key_fields, "_hoodie_record_key"}
+    others = [name for name in table.options.value(BLOOM_FILTER_COLUMNS) if name not in keys]
+    if others:
+        raise OptionError(
+            f"option {BLOOM_FILTER_COLUMNS.key}: table {table.config.name} has Bloom filters of its record key only",
+            option=BLOOM_FILTER_COLUMNS.key,
+            found=", ".join(others),
+            expected=", ".join(table.config.record_key_fields),
+        )

@@ -41,9 +41,19 @@ def _json(schema: dict[str, Any]) -> str:
 
 def hfile_of(puts: pa.Table, schema: RecordSchema) -> bytes:
     """The puts of an update as an HFile; they ascend by their keys."""
+    return format_hfile(*entries_of(puts, schema), file_info(schema))
+
+
+def entries_of(puts: pa.Table, schema: RecordSchema) -> tuple[pa.Array, pa.Array]:
+    """The puts of an update as keys and values of an HFile."""
     record = puts["record"].combine_chunks()
     members = dict(zip((field.name for field in record.type), record.flatten(), strict=True))
     rows = pa.table({"key": pa.array([""] * len(puts), pa.string()), **members})  # the key is the HFile's
     data, offsets = encode_records(schema.type, rows)
     values = pa.Array.from_buffers(pa.large_binary(), len(rows), [None, pa.py_buffer(offsets), data])
-    return format_hfile(puts["key"].combine_chunks(), values, {"schema": schema.file_text.encode()})
+    return puts["key"].combine_chunks(), values
+
+
+def file_info(schema: RecordSchema) -> dict[str, bytes]:
+    """What an HFile states of its values."""
+    return {"schema": schema.file_text.encode()}

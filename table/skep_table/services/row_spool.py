@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from skep_table.keys.text import column_of
-from skep_table.slices.spill import Place, SpillFile
+from skep_table.slices.spill import Place, SpillFile, rows_at
 
 _CHUNK_ROWS: Final = 65_536
 
@@ -67,7 +67,7 @@ class RowSpool:
         starts = np.cumsum([0, *(batch.num_rows for batch in batches)])
         chunk = self._rows_a_chunk()
         for at in range(0, self.rows, chunk):
-            yield from _taken(batches, starts, order[at : at + chunk]).to_batches(max_chunksize=_CHUNK_ROWS)
+            yield from rows_at(batches, starts, order[at : at + chunk]).to_batches(max_chunksize=_CHUNK_ROWS)
 
     def _rows_a_chunk(self) -> int:
         """So many that few batches are touched again for the next ones, and a share of the memory holds them."""
@@ -77,20 +77,3 @@ class RowSpool:
         if self._places:
             return self._file.mapped(self._places)
         return pa.Table.from_batches(self._held).combine_chunks().to_batches()
-
-
-def _taken(batches: Sequence[pa.RecordBatch], starts: npt.NDArray[np.int64], wanted: npt.NDArray[np.int64]) -> pa.Table:
-    """Rows by their position in all batches together. Each batch is read once."""
-    if len(batches) == 1:
-        return pa.Table.from_batches([batches[0].take(pa.array(wanted))])
-    numbers = np.searchsorted(starts, wanted, side="right") - 1
-    by_batch = np.argsort(numbers, kind="stable")
-    bounds = np.searchsorted(numbers[by_batch], np.arange(len(batches) + 1))
-    parts = [
-        batch.take(pa.array(wanted[by_batch[low:high]] - starts[number]))
-        for number, batch in enumerate(batches)
-        if (low := bounds[number]) < (high := bounds[number + 1])
-    ]
-    back = np.empty(len(wanted), np.int64)
-    back[by_batch] = np.arange(len(wanted))
-    return pa.Table.from_batches(parts).combine_chunks().take(pa.array(back))

@@ -120,6 +120,25 @@ class SpillFile:
                 file.close()
 
 
+def rows_at(
+    batches: Sequence[pa.RecordBatch], starts: npt.NDArray[np.int64], wanted: npt.NDArray[np.int64]
+) -> pa.Table:
+    """Rows by their position in all batches together. Each batch is read once."""
+    if len(batches) == 1:
+        return pa.Table.from_batches([batches[0].take(pa.array(wanted))])
+    numbers = np.searchsorted(starts, wanted, side="right") - 1
+    by_batch = np.argsort(numbers, kind="stable")
+    bounds = np.searchsorted(numbers[by_batch], np.arange(len(batches) + 1))
+    parts = [
+        batch.take(pa.array(wanted[by_batch[low:high]] - starts[number]))
+        for number, batch in enumerate(batches)
+        if (low := bounds[number]) < (high := bounds[number + 1])
+    ]
+    back = np.empty(len(wanted), np.int64)
+    back[by_batch] = np.arange(len(wanted))
+    return pa.Table.from_batches(parts).combine_chunks().take(pa.array(back))
+
+
 class Spill:
     """A context manager: its temporary file, in `folder` or the system's temporary folder, is deleted in the end.
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from typing import Final, Protocol
 
-from skep_table.instant_time import BEFORE_ALL, CompletionTime, InstantTime
+from skep_table.instant_time import BEFORE_ALL, DIGITS, CompletionTime, InstantTime
 from skep_table.names import META_FOLDER
 from skep_table.storage import FileStatus, Storage
 from skep_table.table_config import TimelineZone
@@ -288,3 +288,15 @@ def format_instant_time(moment: datetime, zone: TimelineZone) -> InstantTime:
     """The 17 digits of a moment in the table's time zone."""
     local = moment.astimezone(timezone.utc) if zone is TimelineZone.UTC else moment.astimezone()
     return InstantTime(f"{local:%Y%m%d%H%M%S}{local.microsecond // 1000:03d}")
+
+
+def milliseconds_of(time: InstantTime, zone: TimelineZone) -> int:
+    """An instant time as milliseconds since 1970, as Hudi's record index has it. One of seconds counts as the last
+    millisecond of its second, and one that is no date (of a bootstrap) as the number that it is.
+    """
+    try:
+        moment = datetime.strptime(time[:DIGITS].ljust(DIGITS, "9") + "000", "%Y%m%d%H%M%S%f")
+    except ValueError:
+        return int(time)
+    moment = moment.replace(tzinfo=timezone.utc) if zone is TimelineZone.UTC else moment
+    return int(moment.timestamp() * 1000)

@@ -11,14 +11,12 @@ from golden_metadata import RELEASES, opened
 from metadata_listings import new_table, reopened, writer
 
 from skep_table.errors import FormatError
+from skep_table.metadata_table.definitions import INDEX_DEFINITIONS, IndexDefinition, read_definitions
 from skep_table.metadata_table.entries import latest
 from skep_table.metadata_write.definitions import (
-    INDEX_DEFINITIONS,
-    IndexDefinition,
     definitions_of,
     is_partitioned_record_index,
     new_stats_columns,
-    read_definitions,
     stats_columns,
     write_definitions,
 )

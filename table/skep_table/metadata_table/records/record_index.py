@@ -27,15 +27,15 @@ def record_index_update(
     keys: pa.Array,
     partition_paths: pa.Array,
     file_ids: pa.Array,
-    instant_ms: int,
+    instant_ms: int | pa.Array,
     release: str,
     *,
     deletes: pa.Array | None = None,
 ) -> PartitionUpdate:
     """Puts for `keys`, each with its partition path and file id; `deletes`: the keys that are no longer anywhere.
 
-    `instant_ms`: the time of the commit in milliseconds, by the time zone of the timeline. A key that moved
-    to another place is put only. ValueError for a key that is put twice.
+    `instant_ms`: the time of the commit in milliseconds, by the time zone of the timeline, or one for each key. A key
+    that moved to another place is put only. ValueError for a key that is put twice.
     """
     kind = record_type("HoodieRecordIndexInfo", release)
     coded = file_ids.dictionary_encode()
@@ -44,7 +44,7 @@ def record_index_update(
     members = {
         **ids,
         "partitionName": partition_paths,
-        "instantTime": pa.array(np.full(count, instant_ms, np.int64)),
+        "instantTime": pa.array(np.full(count, instant_ms, np.int64)) if isinstance(instant_ms, int) else instant_ms,
     }
     arrays = [members[field.name] if field.name in members else pa.nulls(count, field.type) for field in kind]
     records = pa.StructArray.from_arrays(arrays, fields=list(kind))

@@ -1,0 +1,294 @@
+"""What the partitions of a new metadata table hold, worked out from the table's files: spooled by file group.
+
+Files are read once, a few at a time, for all partitions that record something of files; merged slices once for the
+record index.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from itertools import groupby, islice
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from skep_table.errors import MetadataTableError
+from skep_table.instant_time import BEFORE_ALL
+from skep_table.metadata_table import group_numbers
+from skep_table.metadata_table.keys import record_index_groups
+from skep_table.metadata_table.partitions import BLOOM_FILTERS, COLUMN_STATS, FILES, PARTITION_STATS, RECORD_INDEX
+from skep_table.metadata_table.records import PartitionUpdate
+from skep_table.metadata_table.records.bloom_filters import bloom_filters_update
+from skep_table.metadata_table.records.column_stats import column_stats_update, partition_stats_update
+from skep_table.metadata_table.records.files import files_listed
+from skep_table.metadata_table.records.record_index import record_index_update
+from skep_table.metadata_table.records.summaries import Columns, ColumnSummary, merged
+from skep_table.metadata_write.file_facts import FileFacts, facts_of_files, with_absent
+from skep_table.metadata_write.groups import GROUP_SETS, RecordGroups, group_count, group_id
+from skep_table.metadata_write.key_changes import slice_keys
+from skep_table.metadata_write.spool import KEY, GroupSpool
+from skep_table.names import FileGroupId, join
+from skep_table.query.ahead import in_order
+from skep_table.slices.options import SPILL_FOLDER
+from skep_table.storage import FileStatus
+from skep_table.table import HudiTable
+from skep_table.timeline.timeline import milliseconds_of
+from skep_table.view import FileSlice
+
+Sizes = Mapping[str, Mapping[str, int]]
+"""Sizes of files by partition path and file name."""
+Pieces = Callable[[], Iterator[pa.Table]]
+"""The puts of one file group, piece by piece, ascending by their keys."""
+
+_FILES_AT_ONCE: Final = 256
+_SUMMARIES_AT_ONCE: Final = 8192
+_PLACE: Final = "place"
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What a new partition holds: the ids of its file groups, and the puts of each."""
+
+    partition: str
+    groups: Mapping[str, Pieces]
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is to be made: the partitions, the columns of statistics, and whether the record index is partitioned."""
+
+    partitions: Collection[str]
+    columns: Columns = field(default_factory=dict)
+    partitioned: bool = False
+
+    @property
+    def of_files(self) -> bool:
+        """Whether data files are read one by one."""
+        return not {COLUMN_STATS, PARTITION_STATS, BLOOM_FILTERS}.isdisjoint(self.partitions)
+
+
+@contextmanager
+def contents_of(table: HudiTable, files: Sizes, wanted: Wanted) -> Iterator[list[Contents]]:
+    """What the wanted partitions hold, in the order in which Hudi makes them, from the committed `files` of a snapshot.
+
+    Temporary files last as long as the context. MetadataTableError for a key that lies in two file groups, where the
+    record index has one place for it.
+    """
+    with ExitStack() as stack:
+        spools = {name: stack.enter_context(_spool(table)) for name in wanted.partitions}
+        found: dict[str, Contents] = {}
+        if FILES in wanted.partitions:
+            update = files_listed(files)
+            found[FILES] = Contents(FILES, {group_id(GROUP_SETS[FILES], 0): lambda: iter([update.puts])})
+        if wanted.of_files:
+            found |= _Facts(table, wanted, spools).read(files)
+        if RECORD_INDEX in wanted.partitions:
+            found[RECORD_INDEX] = _Keys(table, wanted.partitioned, spools[RECORD_INDEX], stack).read(sorted(files))
+        yield [found[name] for name in GROUP_SETS if name in found]
+
+
+def _spool(table: HudiTable) -> GroupSpool:
+    return GroupSpool(table.options.value(SPILL_FOLDER))
+
+
+def _steps(table: HudiTable, name: str, total: int) -> Callable[[int], None]:
+    """Reports how many of `total` are done."""
+    return lambda done: table.context.events.progress(name, done, total, table=table.config.name)
+
+
+# -- what is recorded of files -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Facts:
+    table: HudiTable
+    wanted: Wanted
+    spools: Mapping[str, GroupSpool]
+
+    def read(self, files: Sizes) -> dict[str, Contents]:
+        """The contents of all partitions that record something of files."""
+        report, done = _steps(self.table, "metadata_table.files", sum(map(len, files.values()))), 0
+        blooms = BLOOM_FILTERS in self.wanted.partitions
+        facts = facts_of_files(self.table, _statuses(files), self.wanted.columns, blooms=blooms)
+        for path, of_partition in groupby(facts, lambda each: each.partition_path):
+            whole = _PartitionSummary(self.wanted.columns, self._latest(path))
+            while some := list(islice(of_partition, _FILES_AT_ONCE)):
+                for update in self._updates(some):
+                    self._add(update)
+                whole.add(some)
+                done += len(some)
+                report(done)
+            found = whole.summaries if PARTITION_STATS in self.wanted.partitions else None
+            if found is not None:
+                self._add(partition_stats_update({path: found}, (), (), self._release))
+        return {name: self._contents(name) for name in self.wanted.partitions if name not in (FILES, RECORD_INDEX)}
+
+    @property
+    def _release(self) -> str:
+        return self.table.format.metadata.release
+
+    def _latest(self, path: str) -> frozenset[str]:
+        """The files that a snapshot query reads."""
+        if PARTITION_STATS not in self.wanted.partitions:
+            return frozenset()
+        slices = self.table.view(metadata=False).slices(path)
+        return frozenset(name for slice_ in slices for name in slice_.file_names)
+
+    def _updates(self, some: Sequence[FileFacts]) -> Iterator[PartitionUpdate]:
+        if COLUMN_STATS in self.wanted.partitions:
+            written = {(each.partition_path, each.name): each.summaries for each in some}
+            yield column_stats_update(written, (), (), self._release)
+        if BLOOM_FILTERS in self.wanted.partitions:
+            last = self.table.timeline.completed().instants
+            filters = {(each.partition_path, each.name): each.bloom for each in some if each.bloom is not None}
+            time = last[-1].requested_time if last else BEFORE_ALL
+            yield bloom_filters_update(filters, (), time, self._release)
+
+    def _add(self, update: PartitionUpdate) -> None:
+        number = group_numbers(update.puts[KEY].combine_chunks(), self._count(update.partition))
+        for at in np.unique(number).tolist():
+            self.spools[update.partition].add(at, update.puts.filter(pa.array(number == at)))
+
+    def _count(self, name: str) -> int:
+        return group_count(name, self.table.options)
+
+    def _contents(self, name: str) -> Contents:
+        spool = self.spools[name]
+        numbers = range(self._count(name))
+        return Contents(name, {group_id(GROUP_SETS[name], at): partial(spool.ascending, at) for at in numbers})
+
+
+class _PartitionSummary:
+    """The merged summaries of the files of a partition that are read."""
+
+    def __init__(self, columns: Columns, files: Collection[str]) -> None:
+        self._columns, self._files = columns, files
+        self._found: list[ColumnSummary] = []
+        self._known = bool(files)
+
+    @property
+    def summaries(self) -> Sequence[ColumnSummary] | None:
+        """None where those of a file are not known: readers then look into the partition."""
+        return self._found if self._known else None
+
+    def add(self, facts: Iterable[FileFacts]) -> None:
+        """Counts those of the files in, if they are read."""
+        for each in facts:
+            if not self._known or each.name not in self._files:
+                continue
+            summaries = with_absent(self._columns, each)
+            self._known = summaries is not None
+            self._found = merged([*self._found, *(summaries or ())])
+
+
+def _statuses(files: Sizes) -> Iterator[tuple[str, FileStatus]]:
+    for path in sorted(files):
+        for name, size in sorted(files[path].items()):
+            yield path, FileStatus(join(path, name), size, 0)
+
+
+# -- the record index --------------------------------------------------------------------------------------------------
+
+
+_Group = tuple[str, int]
+"""A set of file groups among which keys are spread, and a number."""
+
+
+class _Keys:
+    """The keys of all merged slices, spread over the file groups of the index.
+
+    How many groups there are depends on how many keys: they are spread again where there are more than the fewest
+    groups are for.
+    """
+
+    def __init__(self, table: HudiTable, partitioned: bool, spool: GroupSpool, stack: ExitStack) -> None:
+        self._table, self._partitioned = table, partitioned
+        self._spool, self._stack = spool, stack
+        self._sizes = RecordGroups.of(table.options, partitioned=partitioned)
+        self._slices: list[FileSlice] = []
+
+    def read(self, partitions: Iterable[str]) -> Contents:
+        """MetadataTableError for a key that lies in two file groups, where the index has one place for it."""
+        view = self._table.view(metadata=False)
+        self._slices = [slice_ for path in partitions for slice_ in view.slices(path)]
+        report = _steps(self._table, "metadata_table.keys", len(self._slices))
+        for place, keys in enumerate(in_order(self._slices, self._keys_of, self._table.context.threads.threads)):
+            rows = pa.table([keys, pa.array(np.full(len(keys), place, np.int32))], [KEY, _PLACE])
+            _spread(rows, self._spool, self._set_of(self._slices[place]), self._sizes.least)
+            report(place + 1)
+        sets = dict.fromkeys(map(self._set_of, self._slices)) if self._partitioned else [GROUP_SETS[RECORD_INDEX]]
+        groups = {}
+        for name in sets:
+            spool, count = self._settled(name)
+            for number in range(count):
+                self._check_unique(spool, (name, number))
+                groups[group_id(name, number)] = partial(self._pieces, spool, (name, number))
+        return Contents(RECORD_INDEX, groups)
+
+    def _set_of(self, slice_: FileSlice) -> str:
+        return record_index_groups(slice_.partition_path) if self._partitioned else GROUP_SETS[RECORD_INDEX]
+
+    def _keys_of(self, slice_: FileSlice) -> Iterator[pa.Array]:
+        yield pc.unique(slice_keys(self._table, slice_))
+
+    def _settled(self, name: str) -> tuple[GroupSpool, int]:
+        """The spool with the keys of a set by as many groups as they take, and that number."""
+        least = self._sizes.least
+        count = self._sizes.count(sum(self._spool.count((name, number)) for number in range(least)))
+        if count == least:
+            return self._spool, count
+        spool = self._stack.enter_context(_spool(self._table))
+        for number in range(least):
+            for batch in self._spool.batches((name, number)):
+                _spread(pa.Table.from_batches([batch]), spool, name, count)
+        return spool, count
+
+    def _check_unique(self, spool: GroupSpool, group: _Group) -> None:
+        rows = pa.Table.from_batches(spool.batches(group)) if spool.count(group) else None
+        if rows is None or pc.count_distinct(rows[KEY]).as_py() == len(rows):
+            return
+        counts = pc.value_counts(rows[KEY])
+        key = counts.filter(pc.greater(counts.field("counts"), 1))[0]["values"]
+        places = rows.filter(pc.equal(rows[KEY], key))[_PLACE].to_pylist()
+        first, second = (self._slices[place].group for place in places[:2])
+        raise two_places(self._table, key.as_py(), first, second)
+
+    def _pieces(self, spool: GroupSpool, group: _Group) -> Iterator[pa.Table]:
+        paths, ids, times = self._columns
+        for rows in spool.ascending(group):
+            keys, place = rows[KEY].combine_chunks(), rows[_PLACE].combine_chunks()
+            release = self._table.format.metadata.release
+            yield record_index_update(keys, paths.take(place), ids.take(place), times.take(place), release).puts
+
+    @cached_property
+    def _columns(self) -> tuple[pa.Array, pa.Array, pa.Array]:
+        """Partition path, file id and time of each slice."""
+        zone = self._table.config.timezone
+        return (
+            pa.array([each.partition_path for each in self._slices], pa.string()),
+            pa.array([each.file_id for each in self._slices], pa.string()),
+            pa.array([milliseconds_of(each.base_instant, zone) for each in self._slices], pa.int64()),
+        )
+
+
+def _spread(rows: pa.Table, spool: GroupSpool, group_set: str, groups: int) -> None:
+    number = group_numbers(rows[KEY].combine_chunks(), groups)
+    for at in np.unique(number).tolist():
+        spool.add((group_set, at), rows.filter(pa.array(number == at)))
+
+
+def two_places(table: HudiTable, key: str, *groups: FileGroupId) -> MetadataTableError:
+    """The error about a key that lies in two file groups."""
+    shown = " and ".join(join(group.partition_path, group.file_id) for group in groups)
+    return MetadataTableError(
+        f"table {table.config.name}: key {key!r} lies in two file groups, {shown}, and a record index has one place"
+        " for each key",
+        hint="an upsert with a global index writes each key to one place; without it the table can't have the index",
+        table=table.config.name,
+        found=shown,
+    )

@@ -1,0 +1,220 @@
+"""What a file group of the metadata table holds once all of its changes are merged: the puts of its next base file.
+
+Marks of deleted files, and deleted keys, are no longer among them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from skep_table.errors import MetadataTableError
+from skep_table.metadata_table.entries import Entries, latest, since_reset
+from skep_table.metadata_table.files import merged_files
+from skep_table.metadata_table.partitions import (
+    BLOOM_FILTERS,
+    BLOOM_MEMBER,
+    COLUMN_STATS,
+    FILES,
+    FILES_MEMBER,
+    PARTITION_STATS,
+    RECORD_INDEX,
+    RECORD_INDEX_MEMBER,
+    STATS_MEMBER,
+)
+from skep_table.metadata_table.records.build import record_type
+from skep_table.metadata_table.records.files import files_merged
+
+_PIECE_ROWS: Final = 65_536
+_DELETED: Final = "isDeleted"
+_TIGHT: Final = "isTightBound"
+_DECIMAL: Final = 10  # the ordinal of decimals among the types that records state
+_HIGHEST_TEXT: Final = "\U0010ffff" * 8
+_ENDS: Final[Mapping[str, tuple[Any, Any]]] = {
+    "StringWrapper": ("", _HIGHEST_TEXT),
+    "FloatWrapper": (-math.inf, math.nan),
+    "DoubleWrapper": (-math.inf, math.nan),
+}
+"""Bounds that hold for all values, of the types of which Parquet writers leave bounds out."""
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """Records of one partition: their `type`, member, and the name of its record."""
+
+    number: int
+    member: str
+    record: str
+
+
+_KINDS: Final[Mapping[str, _Kind]] = {
+    COLUMN_STATS: _Kind(3, STATS_MEMBER, "HoodieMetadataColumnStats"),
+    PARTITION_STATS: _Kind(6, STATS_MEMBER, "HoodieMetadataColumnStats"),
+    BLOOM_FILTERS: _Kind(4, BLOOM_MEMBER, "HoodieMetadataBloomFilter"),
+    RECORD_INDEX: _Kind(5, RECORD_INDEX_MEMBER, "HoodieRecordIndexInfo"),
+}
+MERGED: Final = frozenset({FILES, *_KINDS})
+"""The partitions whose records are known."""
+
+
+def member_of(partition: str) -> str:
+    """The member of HoodieMetadataRecord that the records of a partition have."""
+    return FILES_MEMBER if partition == FILES else _KINDS[partition].member
+
+
+def merged_puts(partition: str, entries: Iterable[Entries], release: str) -> Iterator[pa.Table]:
+    """The records of a file group, oldest first, as puts piece by piece, ascending by their keys.
+
+    MetadataTableError for statistics of one file that can't be merged.
+    """
+    if partition == FILES:
+        yield files_merged(merged_files(list(entries))).puts
+        return
+    kind = _KINDS[partition]
+    if kind.member == STATS_MEMBER:
+        keys, records = _statistics(entries, partition)
+    else:
+        keys, records = latest(entries, kind.member)
+    if not len(keys):
+        return
+    keys, records = _alive(keys, records)
+    records = _as(records, record_type(kind.record, release))
+    order = pc.sort_indices(keys)  # by their bytes, as in an HFile
+    for at in range(0, len(keys), _PIECE_ROWS):
+        some = order[at : at + _PIECE_ROWS]
+        kinds = pa.array(np.full(len(some), kind.number, np.int32))
+        record = pa.StructArray.from_arrays([kinds, records.take(some)], ["type", kind.member])
+        yield pa.table({"key": keys.take(some), "record": record})
+
+
+def _alive(keys: pa.Array, records: Any) -> tuple[pa.Array, Any]:
+    """Without marks that a file or partition was deleted."""
+    there = records.is_valid()
+    if records.type.get_field_index(_DELETED) >= 0:
+        there = pc.and_(there, pc.invert(pc.struct_field(records, _DELETED).fill_null(False)))
+    return keys.filter(there), records.filter(there)
+
+
+def _as(records: Any, target: pa.StructType) -> Any:
+    """The same records as a release has them: it may know more members than the one that wrote them."""
+    if records.type == target:
+        return records
+    members = dict(zip((field.name for field in records.type), records.flatten(), strict=True))
+    arrays = [
+        _as_member(members[field.name], field.type) if field.name in members else pa.nulls(len(records), field.type)
+        for field in target
+    ]
+    return pa.StructArray.from_arrays(arrays, fields=list(target))
+
+
+def _as_member(values: Any, target: pa.DataType) -> Any:
+    if values.type == target or not pa.types.is_struct(target):
+        return values
+    members = dict(zip((field.name for field in values.type), values.flatten(), strict=True))
+    arrays = [
+        _as_member(members[field.name], field.type) if field.name in members else pa.nulls(len(values), field.type)
+        for field in target
+    ]
+    return pa.StructArray.from_arrays(arrays, fields=list(target), mask=values.is_null())
+
+
+# -- statistics --------------------------------------------------------------------------------------------------------
+
+
+def _statistics(entries: Iterable[Entries], partition: str) -> tuple[pa.Array, Any]:
+    """One record for each key: those since the last one that replaces all before it, added up."""
+    keys, found = since_reset(entries, STATS_MEMBER, (_DELETED, _TIGHT))
+    if not len(keys):
+        return keys, found
+    code = keys.dictionary_encode().indices.to_numpy()
+    several = np.bincount(code)[code] > 1
+    if not several.any():
+        return keys, found
+    single = pa.array(~several)
+    order = np.flatnonzero(several)[np.argsort(code[several], kind="stable")]
+    rows = zip(keys.take(pa.array(order)).to_pylist(), found.take(pa.array(order)).to_pylist(), strict=True)
+    # Those of few keys: a partition that was widened, a log file that two commits wrote to.
+    sums = {key: _sum([record for _, record in same], partition) for key, same in groupby(rows, lambda row: row[0])}
+    there = [key for key, record in sums.items() if record is not None]
+    added = pa.array([sums[key] for key in there], found.type)
+    return (
+        pa.concat_arrays([keys.filter(single), pa.array(there, pa.string())]),
+        pa.concat_arrays([found.filter(single), added]),
+    )
+
+
+def _sum(records: list[dict[str, Any]], partition: str) -> dict[str, Any] | None:
+    """The records of one key, oldest first, as one; None where only marks of a deletion are left."""
+    alive = [record for record in records if not record[_DELETED]]
+    if not alive:
+        return None
+    total = dict(alive[-1])
+    for name in ("valueCount", "nullCount", "totalSize", "totalUncompressedSize"):
+        total[name] = sum(record[name] or 0 for record in alive)
+    total[_TIGHT] = len(alive) == 1 and bool(alive[0].get(_TIGHT))
+    stated = [record for record in alive if _wrapper(record) is not None]
+    if stated:
+        total |= _bounds(stated, partition, open_ended=any(_lacks_bounds(record) for record in alive))
+    return total
+
+
+def _lacks_bounds(record: Mapping[str, Any]) -> bool:
+    """Whether all values count as null: Hudi states that too where a footer has no bounds."""
+    return _wrapper(record) is None and (record["valueCount"] or 0) > 0
+
+
+def _wrapper(record: Mapping[str, Any]) -> str | None:
+    """Which of the wrappers a bound is in."""
+    bound = record["minValue"] or record["maxValue"]
+    return None if bound is None else next((name for name, value in bound.items() if value is not None), None)
+
+
+def _bounds(records: list[dict[str, Any]], partition: str, *, open_ended: bool) -> dict[str, Any]:
+    """`open_ended`: others that are counted in may have any values."""
+    wrappers = {_wrapper(record) for record in records}
+    if len(wrappers) > 1:
+        column, name = records[-1]["columnName"], records[-1]["fileName"]
+        raise MetadataTableError(
+            f"{partition}: the statistics of column {column} of {name} are of several types",
+            hint="skep metadata rebuild makes the metadata table again",
+            column=column,
+            found=sorted(map(str, wrappers)),
+        )
+    (wrapper,) = wrappers
+    assert wrapper is not None
+    lows, highs = (
+        [record[name][wrapper] for record in records if record[name] is not None] for name in ("minValue", "maxValue")
+    )
+    if open_ended and wrapper in _ENDS:
+        low, high = ({"value": end} for end in _ENDS[wrapper])
+    else:
+        order = _order_of(records[-1])
+        low, high = min(lows, key=order), max(highs, key=order)
+    members = dict.fromkeys(records[-1]["minValue"])
+    stated = next((record["valueType"] for record in reversed(records) if record.get("valueType")), None)
+    typed = {} if stated is None else {"valueType": stated}
+    return {"minValue": {**members, wrapper: low}, "maxValue": {**members, wrapper: high}, **typed}
+
+
+def _order_of(record: Mapping[str, Any]) -> Any:
+    """How the values of a column are ordered: NaN above all numbers, decimals by the numbers that their bytes are."""
+    stated = record.get("valueType") or {}
+    if stated.get("typeOrdinal") == _DECIMAL:
+        return lambda wrapped: int.from_bytes(wrapped["value"], "big", signed=True)
+
+    def order(wrapped: Mapping[str, Any]) -> Any:
+        value = wrapped["value"]
+        if isinstance(value, float):
+            return math.isnan(value), 0.0 if math.isnan(value) else value
+        if isinstance(value, str):
+            return value.encode()
+        return value
+
+    return order
