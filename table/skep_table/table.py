@@ -40,8 +40,8 @@ METADATA_ENABLE = option(
     "hoodie.metadata.enable",
     boolean,
     False,
-    "Writes keep the table's metadata table: its listing of files, without indexes; otherwise they drop it. Reads list"
-    " files by it unless this is false",
+    "Writes make a metadata table and keep it; without this they keep one that is there, and with false they drop it."
+    " Reads list files by it unless this is false",
 )
 _CACHED_COMMITS: Final = 256
 # Of all cached commits together: a stream may write thousands of files in every commit.
@@ -97,7 +97,7 @@ class HudiTable:
         storage = (
             open_storage(path_or_storage, given) if isinstance(path_or_storage, (str, os.PathLike)) else path_or_storage
         )
-        return cls.in_context(TableContext(storage, given))
+        return HudiTable.in_context(TableContext(storage, given))
 
     @classmethod
     def in_context(cls, context: TableContext) -> HudiTable:

@@ -230,11 +230,11 @@ def test_what_is_not_built_is_an_error() -> None:
                 Options({option.key: "true"}).check()
 
 
-def test_a_metadata_table_is_kept_by_writes_with_the_option(tmp_path: Path) -> None:
+def test_a_metadata_table_is_made_by_the_option_and_kept_without_it(tmp_path: Path) -> None:
     table = new_table(tmp_path / "t")
     given: dict[str, object] = {METADATA_ENABLE.key: "true"}
     writer(table, given).insert(frame(1))
-    writer(table, given).insert(frame(2))
+    writer(table, {}).insert(frame(2))
     assert HudiTable.open(table.storage).metadata_table() is not None
     writer(table, {METADATA_ENABLE.key: "false"}).insert(frame(3))
     assert HudiTable.open(table.storage).metadata_table() is None

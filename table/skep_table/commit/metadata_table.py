@@ -6,16 +6,17 @@ All of this is for the holder of the table's lock, except `abort_in_metadata_tab
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 from skep_table.clock import Clock, LateClock
+from skep_table.commit.changes import groups_of
 from skep_table.commit.instants import timeline_clock
 from skep_table.commit.options import METADATA_TABLE_POLICY, Concurrency, MetadataTablePolicy
-from skep_table.errors import FormatError, MetadataTableError, NotATableError
+from skep_table.errors import FormatError, MetadataTableError, NotATableError, SkepError
 from skep_table.instant_time import InstantTime
 from skep_table.metadata_table import MetadataTable
-from skep_table.metadata_table.partitions import FILES
+from skep_table.metadata_table.partitions import BLOOM_FILTERS, COLUMN_STATS, FILES, PARTITION_STATS, RECORD_INDEX
 from skep_table.metadata_table.records import PartitionUpdate
 from skep_table.metadata_table.records.files import files_of_rollback
 from skep_table.metadata_write import (
@@ -24,24 +25,29 @@ from skep_table.metadata_write import (
     drop_indexes,
     has_metadata_table,
     open_own,
+    partitions_of_options,
     roll_back_delta_commit,
+    secondary_indexes,
+    updates_of_rollback,
     write_delta_commit,
 )
 from skep_table.options import Options
 from skep_table.table import METADATA_ENABLE, HudiTable
 from skep_table.table_config import METADATA_PARTITIONS_INFLIGHT
-from skep_table.timeline.instant import Instant
+from skep_table.timeline.instant import Action, Instant
+from skep_table.timeline.metadata import CommitMetadata, WriteOperation
 from skep_table.timeline.plans import RollbackMetadata
 
-_KEPT: Final = frozenset({FILES})
+_MAINTAINED: Final = frozenset({FILES, COLUMN_STATS, PARTITION_STATS, BLOOM_FILTERS, RECORD_INDEX})
+_SAME_ROWS: Final = frozenset({WriteOperation.COMPACT, WriteOperation.LOG_COMPACT})
 _EARLIER_SECONDS: Final = 0.001
 
 log = logging.getLogger("skep.commit")
 
 
 def keeps_metadata_table(options: Options) -> bool:
-    """Whether writes make a metadata table and keep it in step; otherwise they drop one that the table has."""
-    return options.value(METADATA_ENABLE)
+    """Whether writes keep a metadata table that is there in step; otherwise they drop it."""
+    return options.value(METADATA_ENABLE) or not options.is_set(METADATA_ENABLE)
 
 
 def metadata_clock(table: HudiTable) -> Clock:
@@ -68,23 +74,63 @@ def drop_unkept(table: HudiTable) -> HudiTable:
         return drop_metadata_table(table)
     if table.metadata_table() is None:
         return _delete(table, "it does not list all commits, and is made again")
-    inflight = table.config.raw.get(METADATA_PARTITIONS_INFLIGHT, "").split(",")
-    unkept = sorted({*table.config.metadata_partitions, *filter(None, inflight)} - _KEPT)
+    unkept = sorted(_built_or_building(table) - _maintained(table))
     if not unkept:
         return table
-    names = ", ".join(unkept)
-    _check_may_drop(table, f"the indexes {names} in its metadata table")
-    drop_indexes(table, _KEPT)
-    log.warning("table %s: the indexes %s are dropped, skep keeps only the listing of files", table.config.name, names)
-    table.context.events.emit("write.indexes_dropped", table=table.config.name, indexes=unkept)
-    return table.reload()
+    _check_may_drop(table, f"the indexes {', '.join(unkept)} in its metadata table")
+    return _drop_indexes(table, unkept, "skep does not keep them in step")
 
 
-def create_missing(table: HudiTable) -> HudiTable:
-    """Makes the metadata table that the options ask for, unless it is there or pending actions must end first."""
-    if not keeps_metadata_table(table.options) or has_metadata_table(table.config):
+def kept_partitions(table: HudiTable) -> frozenset[str]:
+    """The partitions that a metadata table of this table is to have: those that it has, and those of the options."""
+    wanted = frozenset(partitions_of_options(table)) if table.options.value(METADATA_ENABLE) else frozenset()
+    if not has_metadata_table(table.config) or not keeps_metadata_table(table.options):
+        return wanted
+    return wanted | (frozenset(table.config.metadata_partitions) & _maintained(table))
+
+
+def create_missing(table: HudiTable, kept: Collection[str]) -> HudiTable:
+    """Makes those of the partitions `kept` that are missing, unless pending actions must end first."""
+    wanted = _maintained(table) & set(kept)
+    if wanted <= set(table.config.metadata_partitions):
         return table
-    return create_metadata_table(table, metadata_clock(table))
+    return create_metadata_table(table, metadata_clock(table), wanted)
+
+
+def create_again(table: HudiTable, kept: Collection[str]) -> HudiTable:
+    """As `create_missing`, after an action that had to drop them, and that is complete whether they can be made or
+    not."""
+    try:
+        return create_missing(table, kept)
+    except SkepError as error:
+        log.warning("table %s: its metadata table is not made again: %s", table.config.name, error.message)
+        return table.reload()
+
+
+def _built_or_building(table: HudiTable) -> set[str]:
+    building = table.config.raw.get(METADATA_PARTITIONS_INFLIGHT, "").split(",")
+    return {*table.config.metadata_partitions, *filter(None, building)}
+
+
+def _maintained(table: HudiTable) -> frozenset[str]:
+    """The partitions that writes can keep in step.
+
+    Keys of the record index are read from the column that has them, and secondary indexes lead to it.
+    """
+    lacking = set() if table.config.populate_meta_fields else {RECORD_INDEX}
+    if not table.format.metadata.has_partition_stats:
+        lacking.add(PARTITION_STATS)
+    if RECORD_INDEX in lacking or RECORD_INDEX not in table.config.metadata_partitions:
+        return _MAINTAINED - lacking
+    return (_MAINTAINED - lacking) | {index.partition for index in secondary_indexes(table)}
+
+
+def _drop_indexes(table: HudiTable, dropped: Collection[str], why: str) -> HudiTable:
+    drop_indexes(table, _built_or_building(table) - set(dropped))
+    name, names = table.config.name, sorted(dropped)
+    log.warning("table %s: the indexes %s of its metadata table are dropped; %s", name, ", ".join(names), why)
+    table.context.events.emit("write.indexes_dropped", table=name, indexes=names)
+    return table.reload()
 
 
 def drop_metadata_table(table: HudiTable) -> HudiTable:
@@ -127,6 +173,29 @@ def _check_may_drop(table: HudiTable, what: str) -> None:
 # -- with an action
 
 
+def drop_overtaken(table: HudiTable, instant: Instant, metadata: CommitMetadata) -> HudiTable:
+    """Drops indexes in which the entries of this write would be applied before those of writes that completed first.
+
+    Readers of Hudi apply entries in the order in which writes were requested, where log files are named by these
+    times. What a write with a later time has recorded of the same partitions or keys, without having seen this one,
+    would count. That is right of one that brings no rows.
+    """
+    if not table.format.logs.of_delta_commit or metadata.operation_type in _SAME_ROWS:
+        return table
+    later = [i for i in table.timeline.completed().data() if i.requested_time.is_after(instant.requested_time)]
+    if not later:
+        return table
+    theirs = [table.commit_metadata(each) for each in later]
+    dropped = set()
+    if any(set(metadata.partitions) & set(each.partitions) for each in theirs):
+        dropped.add(PARTITION_STATS)
+    mine = groups_of(metadata)
+    if any(mine & groups_of(each) for each in theirs):
+        dropped.add(RECORD_INDEX)
+    dropped &= set(table.config.metadata_partitions)
+    return _drop_indexes(table, dropped, "a write that was requested later completed first") if dropped else table
+
+
 def record_in_metadata_table(table: HudiTable, time: InstantTime, updates: Sequence[PartitionUpdate]) -> None:
     """Writes what the action `time` changes into the metadata table, before the action completes.
 
@@ -136,6 +205,25 @@ def record_in_metadata_table(table: HudiTable, time: InstantTime, updates: Seque
         write_delta_commit(open_own(table), time, updates, metadata_clock(table))
     except (FormatError, NotATableError) as error:
         _delete(table, error.message)
+
+
+def drop_merged(table: HudiTable, time: InstantTime) -> HudiTable:
+    """Drops the indexes that the entries of a write can't be taken out of any more, before it is rolled back.
+
+    A compaction has merged them, or the index was made after the write.
+    """
+    dropped = set(table.config.metadata_partitions) - {FILES}
+    if not dropped:
+        return table
+    try:
+        own = open_own(table)
+    except NotATableError:
+        return table
+    if own.timeline.contains(time) and not own.timeline.completed().of(Action.COMMIT).after(time):
+        return table
+    if not own.timeline.contains(time) and table.timeline.pending().contains(time):
+        return table  # it has not come so far
+    return _drop_indexes(table, dropped, f"they hold entries of {time}, which is rolled back")
 
 
 def record_rollback(table: HudiTable, rollback: Instant, metadata: RollbackMetadata) -> None:
@@ -154,7 +242,7 @@ def record_rollback(table: HudiTable, rollback: Instant, metadata: RollbackMetad
     listed = {path: {file.name for file in known.files(path)} for path in metadata.partition_metadata}
     update = files_of_rollback(metadata, listed)
     if update is not None:
-        record_in_metadata_table(table, rollback.requested_time, [update])
+        record_in_metadata_table(table, rollback.requested_time, [update, *updates_of_rollback(table, metadata)])
 
 
 def abort_in_metadata_table(table: HudiTable, time: InstantTime) -> None:

@@ -12,10 +12,15 @@ from typing import Protocol
 from skep_table.commit.data_files import delete_files, delete_new_partitions, files_of_instant, sync_written
 from skep_table.commit.index_entries import IndexEntries
 from skep_table.commit.markers import close_markers, delete_markers, marker_files, parse_markers
-from skep_table.commit.metadata_table import abort_in_metadata_table, drop_unkept, record_in_metadata_table
+from skep_table.commit.metadata_table import (
+    abort_in_metadata_table,
+    drop_overtaken,
+    drop_unkept,
+    keeps_metadata_table,
+    record_in_metadata_table,
+)
 from skep_table.commit.schema_history import SchemaHistory
-from skep_table.metadata_table.records.files import files_of_commit
-from skep_table.metadata_write import has_metadata_table
+from skep_table.metadata_write import Prepared, has_metadata_table, prepare_updates, updates_of_commit
 from skep_table.names import BaseFileName, marker_folder
 from skep_table.table import HudiTable
 from skep_table.timeline.instant import Action, Instant
@@ -50,20 +55,31 @@ class Participant(Protocol):
 
 
 class MetadataTableParticipant:
-    """Hudi's metadata table, where the options ask for one. Without that, one that another writer made is dropped.
+    """Hudi's metadata table, where the table has one that is kept. One that is not is dropped.
 
     It has a delta commit of the same time as the write. Its readers ignore that until the write completes, and it is
     found on the metadata table's own timeline when it has to be undone.
     """
 
+    def __init__(self) -> None:
+        self._prepared = Prepared()
+
     def prepare(self, table: HudiTable, instant: Instant, metadata: CommitMetadata) -> None:
-        """Nothing: the entries of the files are few."""
+        """Reads what the entries of the indexes need: bounds and keys of the written files."""
+        if has_metadata_table(table.config) and keeps_metadata_table(table.options):
+            self._prepared = prepare_updates(table, instant, metadata, self._prepared)
 
     def commit(self, table: HudiTable, instant: Instant, metadata: CommitMetadata) -> None:
-        """Adds the files to the metadata table, or drops it: MetadataTableError where the options forbid that."""
+        """Adds files and index entries to the metadata table, or drops it.
+
+        MetadataTableError where the options forbid that, and where a key would lie in two file groups of which a record
+        index can state one.
+        """
         table = drop_unkept(table)
         if has_metadata_table(table.config):
-            record_in_metadata_table(table, instant.requested_time, [files_of_commit(metadata)])
+            table = drop_overtaken(table, instant, metadata)
+            updates = updates_of_commit(table, instant, metadata, self._prepared)
+            record_in_metadata_table(table, instant.requested_time, updates)
 
     def abort(self, table: HudiTable, instant: Instant) -> None:
         """Deletes the delta commit of this time from the metadata table."""

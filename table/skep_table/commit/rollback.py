@@ -15,7 +15,7 @@ from skep_table.commit.completed_once import complete_once
 from skep_table.commit.data_files import delete_files
 from skep_table.commit.instants import request_plan
 from skep_table.commit.markers import close_markers, delete_markers
-from skep_table.commit.metadata_table import record_rollback
+from skep_table.commit.metadata_table import drop_merged, record_rollback
 from skep_table.commit.participants import table_participants
 from skep_table.commit.rollback_plan import plan_rollback
 from skep_table.errors import AlreadyExistsError, FormatError
@@ -96,6 +96,7 @@ def carry_out(table: HudiTable, rollback: Instant, plan: RollbackPlan) -> Rollba
     assert info is not None
     if rollback.state is State.REQUESTED:
         transition_to_inflight(table, rollback)
+    table = drop_merged(table, InstantTime(info.commit_time))
     _make_pending(table, info)
     files = [_path_of(request, uri) for request in plan.rollback_requests for uri in request.files_to_be_deleted]
     deleted = delete_files(table.context, files)
@@ -121,7 +122,7 @@ def carry_out(table: HudiTable, rollback: Instant, plan: RollbackPlan) -> Rollba
 
 def _complete(table: HudiTable, rollback: Instant, plan: RollbackPlan) -> RollbackMetadata:
     metadata = carry_out(table, rollback, plan)
-    record_rollback(table, rollback, metadata)
+    record_rollback(table.reload(), rollback, metadata)  # some of its indexes may be dropped by now
     complete_once(table, rollback, metadata)
     (target,) = metadata.commits_rollback
     delete_markers(table.storage, target)

@@ -53,11 +53,6 @@ def group_set(file_id: str) -> str:
     return file_id.rsplit("-", 2)[0]
 
 
-def first_of(group_set: str) -> str:
-    """The id of the first file group of a set."""
-    return f"{group_set}-0000-0"
-
-
 def partitioned_set(partition: str, data_partition: str) -> str:
     """The `group_set` of a data partition in a partitioned index: its path is escaped, dashes too."""
     text = escape(data_partition)
@@ -69,6 +64,11 @@ def partitioned_set(partition: str, data_partition: str) -> str:
 def record_index_groups(partition_path: str) -> str:
     """The `group_set` that a partitioned record index has for a partition of the table."""
     return partitioned_set(RECORD_INDEX, partition_path)
+
+
+def first_of(group_set: str) -> str:
+    """The id of the first file group of a set."""
+    return f"{group_set}-0000-0"
 
 
 def group_numbers(keys: pa.Array, groups: int) -> npt.NDArray[np.int64]:

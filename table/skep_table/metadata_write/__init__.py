@@ -10,14 +10,23 @@ from skep_table.metadata_write.compact import (
     unused_time,
 )
 from skep_table.metadata_write.create import add_partitions, create_metadata_table
+from skep_table.metadata_write.definitions import secondary_indexes
 from skep_table.metadata_write.delta_commit import write_delta_commit
 from skep_table.metadata_write.drop import delete_metadata_table, drop_indexes
 from skep_table.metadata_write.options import COMPACT_DELTA_COMMITS, partitions_of_options
 from skep_table.metadata_write.own import has_metadata_table, open_own
 from skep_table.metadata_write.rollback import roll_back_delta_commit
+from skep_table.metadata_write.updates import (
+    Prepared,
+    prepare_updates,
+    updates_of_clean,
+    updates_of_commit,
+    updates_of_rollback,
+)
 
 __all__ = [
     "COMPACT_DELTA_COMMITS",
+    "Prepared",
     "add_partitions",
     "compact_metadata_table",
     "create_metadata_table",
@@ -28,7 +37,12 @@ __all__ = [
     "last_compaction",
     "open_own",
     "partitions_of_options",
+    "prepare_updates",
     "roll_back_delta_commit",
+    "secondary_indexes",
     "unused_time",
+    "updates_of_clean",
+    "updates_of_commit",
+    "updates_of_rollback",
     "write_delta_commit",
 ]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from skep_table.errors import NotATableError
@@ -19,15 +20,19 @@ from skep_table.metadata_table.definitions import (
     definitions_document,
     read_definitions,
 )
-from skep_table.metadata_table.partitions import COLUMN_STATS, RECORD_INDEX
+from skep_table.metadata_table.partitions import COLUMN_STATS, RECORD_INDEX, SECONDARY_INDEX_PREFIX
 from skep_table.metadata_table.records.column_stats import ALWAYS_INDEXED, indexable
 from skep_table.metadata_table.records.summaries import Columns
 from skep_table.metadata_write.options import COLUMN_STATS_COLUMNS, COLUMN_STATS_MOST_COLUMNS
+from skep_table.schema.types import IntType, LongType, StringType
 from skep_table.slices.history import in_files
 from skep_table.storage import Storage
 from skep_table.table import HudiTable
 
 IS_PARTITIONED: Final = "isPartitioned"
+
+_SPELLED_ALIKE: Final = (StringType, IntType, LongType)
+_SHARDED_BY_VALUE: Final = "V2"
 
 
 def write_definitions(
@@ -76,7 +81,9 @@ def stats_columns(table: HudiTable) -> Columns:
     kept = _kept_statistics(table)
     if kept is not None:
         able = indexable(schema, None, release)
-        return {name: kind for name, kind in able.items() if kept.has_statistics(name)}
+        found = {name: kind for name, kind in able.items() if kept.has_statistics(name)}
+        if found:  # an index that was made before the first write has no records yet
+            return found
     return indexable(schema, new_stats_columns(table), release)
 
 
@@ -90,6 +97,34 @@ def new_stats_columns(table: HudiTable) -> Sequence[str]:
     data = tuple(indexable(schema, named or None, release))[:most]
     meta = ALWAYS_INDEXED if table.config.populate_meta_fields else ()
     return tuple(dict.fromkeys((*meta, *data)))
+
+
+@dataclass(frozen=True)
+class SecondaryIndex:
+    """A secondary index of one column. `by_value`: all keys of a value are in one file group."""
+
+    partition: str
+    column: str
+    by_value: bool
+
+
+def secondary_indexes(table: HudiTable) -> Sequence[SecondaryIndex]:
+    """Those secondary indexes that the table has and whose entries can be written: of a column of texts or integers.
+
+    Other values have no text that is the same in all releases.
+    """
+    names = [name for name in table.config.metadata_partitions if name.startswith(SECONDARY_INDEX_PREFIX)]
+    if not names:
+        return ()
+    defined, schema, found = definitions_of(table), table.stored_schema(), []
+    for name in names:
+        definition = defined.get(name)
+        if definition is None or len(definition.source_fields) != 1:
+            continue
+        (column,) = definition.source_fields
+        if column in schema and isinstance(schema[column].type, _SPELLED_ALIKE):
+            found.append(SecondaryIndex(name, column, definition.version == _SHARDED_BY_VALUE))
+    return found
 
 
 def _kept_statistics(table: HudiTable) -> MetadataTable | None:

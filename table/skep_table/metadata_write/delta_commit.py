@@ -14,7 +14,6 @@ from skep_table.errors import FormatError
 from skep_table.instant_time import InstantTime
 from skep_table.logfile import BlockType, HeaderKey
 from skep_table.logfile.writer import delete_content, format_block
-from skep_table.metadata_table import group_numbers
 from skep_table.metadata_table.keys import first_of, group_set
 from skep_table.metadata_table.records import PartitionUpdate
 from skep_table.metadata_write.base_file import FIRST_TOKEN
@@ -83,8 +82,8 @@ def _appends(own: HudiTable, time: InstantTime, update: PartitionUpdate, schema:
             yield _begin(time, slices[0])
     if not slices:
         return  # deletes of keys that are not there
-    put_to = group_numbers(update.puts["key"].combine_chunks(), len(slices))
-    deleted_from = group_numbers(update.deletes, len(slices))
+    put_to = update.groups_of(update.puts["key"].combine_chunks(), len(slices))
+    deleted_from = update.groups_of(update.deletes, len(slices))
     for number in np.union1d(put_to, deleted_from).tolist():
         puts = update.puts.filter(pa.array(put_to == number))
         deletes = update.deletes.filter(pa.array(deleted_from == number))

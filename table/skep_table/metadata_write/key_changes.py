@@ -1,19 +1,22 @@
 """Which record keys a commit brings into file groups, and takes out of them, by their merged slices before and after.
 
+So are the entries of secondary indexes, which have a value of a column and the record key that has it.
+
 What the stats of a commit count is taken only where it proves that the keys of a base file stayed (format guide 16.5).
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from skep_table.metadata_table.records.secondary_index import secondary_keys
 from skep_table.names import FileGroupId
 from skep_table.schema.types import RECORD_KEY
 from skep_table.slices.read import read_slice
@@ -30,13 +33,17 @@ Files = tuple[str, ...]
 
 @dataclass(frozen=True)
 class GroupChange:
-    """The keys that came into a file group and went out of it, between the slices of these files."""
+    """What came into a file group and went out of it, between the slices of these files.
+
+    `added` and `removed` are record keys; `entries` has what is added and removed of secondary indexes, by column.
+    """
 
     group: FileGroupId
     before: Files
     after: Files
     added: pa.Array
     removed: pa.Array
+    entries: Mapping[str, tuple[pa.Array, pa.Array]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -57,17 +64,22 @@ class KeyChanges:
 
 
 def key_changes(
-    before: HudiTable, after: HudiTable, metadata: CommitMetadata, known: Mapping[FileGroupId, GroupChange]
+    before: HudiTable,
+    after: HudiTable,
+    metadata: CommitMetadata,
+    columns: Sequence[str],
+    known: Mapping[FileGroupId, GroupChange],
 ) -> dict[FileGroupId, GroupChange]:
     """The changes of each file group that a commit wrote or replaced; without those in which all keys stay.
 
-    `after` is the table with the commit. What is `known` of slices with the same files is not read again.
+    `after` is the table with the commit, `columns` are those of secondary indexes. What is `known` of slices with the
+    same files is not read again.
     """
     if metadata.operation_type in _SAME_KEYS:
         return {}
-    slices = list(_changed_slices(before.view(), after.view(), metadata))
-    fresh = [each for each in slices if not _is_known(known, *each)]
-    done = before.context.threads.map(partial(_compared, before, after), fresh)
+    slices = list(_changed_slices(before.view(), after.view(), metadata, values_count=bool(columns)))
+    fresh = [each for each in slices if not _is_known(known, columns, *each)]
+    done = before.context.threads.map(partial(_compared, before, after, columns), fresh)
     found = {each.group: each for each in done}
     found |= {group: known[group] for group, *_ in slices if group not in found}
     return found
@@ -75,19 +87,36 @@ def key_changes(
 
 def slice_keys(table: HudiTable, slice_: FileSlice | None) -> pa.Array:
     """The record keys of the rows of a slice; none without one."""
-    if slice_ is None:
+    return _keys(_rows(table, slice_, ()))
+
+
+def secondary_entries(rows: pa.Table | None, column: str) -> pa.Array:
+    """The keys of a secondary index for rows of a table, with their record keys. A column that they lack is null."""
+    if rows is None or column not in rows.column_names:
         return _NO_KEYS
-    batches = read_slice(table, slice_, columns=[RECORD_KEY])
-    keys = pa.chunked_array([batch.column(RECORD_KEY) for batch in batches], pa.string())
-    return keys.combine_chunks()
+    values = rows[column].cast(pa.string()).combine_chunks()
+    return secondary_keys(values, _keys(rows))
+
+
+def _rows(table: HudiTable, slice_: FileSlice | None, columns: Sequence[str]) -> pa.Table | None:
+    """The record keys of a slice, and those of the columns that the table has."""
+    if slice_ is None:
+        return None
+    there = [name for name in columns if name in table.schema()] if columns else []
+    batches = list(read_slice(table, slice_, columns=[RECORD_KEY, *there]))
+    return pa.Table.from_batches(batches) if batches else None
+
+
+def _keys(rows: pa.Table | None) -> pa.Array:
+    return _NO_KEYS if rows is None else rows[RECORD_KEY].cast(pa.string()).combine_chunks()
 
 
 def _changed_slices(
-    before: FileView, after: FileView, metadata: CommitMetadata
+    before: FileView, after: FileView, metadata: CommitMetadata, *, values_count: bool
 ) -> Iterator[tuple[FileGroupId, FileSlice | None, FileSlice | None]]:
     groups: dict[str, set[str]] = defaultdict(set)
     for partition, stats in metadata.partition_to_write_stats.items():
-        groups[partition] |= {stat.file_id for stat in stats if stat.path and not _keeps_keys(stat)}
+        groups[partition] |= {stat.file_id for stat in stats if stat.path and (values_count or not _keeps_keys(stat))}
     for partition, replaced in (metadata.partition_to_replace_file_ids or {}).items():
         groups[partition].update(replaced)
     for partition, file_ids in groups.items():
@@ -105,10 +134,16 @@ def _keeps_keys(stat: WriteStat) -> bool:
 
 
 def _is_known(
-    known: Mapping[FileGroupId, GroupChange], group: FileGroupId, old: FileSlice | None, new: FileSlice | None
+    known: Mapping[FileGroupId, GroupChange],
+    columns: Sequence[str],
+    group: FileGroupId,
+    old: FileSlice | None,
+    new: FileSlice | None,
 ) -> bool:
     change = known.get(group)
-    return change is not None and (change.before, change.after) == (_files(old), _files(new))
+    if change is None or set(columns) != set(change.entries):
+        return False
+    return (change.before, change.after) == (_files(old), _files(new))
 
 
 def _files(slice_: FileSlice | None) -> Files:
@@ -116,11 +151,19 @@ def _files(slice_: FileSlice | None) -> Files:
 
 
 def _compared(
-    before: HudiTable, after: HudiTable, changed: tuple[FileGroupId, FileSlice | None, FileSlice | None]
+    before: HudiTable,
+    after: HudiTable,
+    columns: Sequence[str],
+    changed: tuple[FileGroupId, FileSlice | None, FileSlice | None],
 ) -> GroupChange:
     group, old, new = changed
-    were, are = slice_keys(before, old), slice_keys(after, new)
-    return GroupChange(group, _files(old), _files(new), _without(are, were), _without(were, are))
+    were, are = _rows(before, old, columns), _rows(after, new, columns)
+    added, removed = (_keys(rows) for rows in (are, were))
+    entries = {}
+    for name in columns:
+        comes, goes = (secondary_entries(rows, name) for rows in (are, were))
+        entries[name] = _without(comes, goes), _without(goes, comes)
+    return GroupChange(group, _files(old), _files(new), _without(added, removed), _without(removed, added), entries)
 
 
 def _without(keys: pa.Array, others: pa.Array) -> pa.Array:

@@ -87,7 +87,7 @@ def _lost(table: HudiTable, route: Route) -> list[PlannedStep]:
         found.append(f"readers and writers with Hudi before {release}, those in Hive, Presto and Trino among them")
     if has_metadata_table(table.config):
         partitions = ", ".join(table.config.metadata_partitions)
-        found.append(f"the metadata table ({partitions}): a Hudi writer with metadata enabled rebuilds it")
+        found.append(f"the metadata table ({partitions}): it is made again")
     if table.layout.has_completion_times and not route.layout.has_completion_times:
         found.append("completion times: ranges of incremental queries are of requested times")
         if table.config.is_mor:

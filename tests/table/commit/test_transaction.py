@@ -277,10 +277,18 @@ def with_metadata_table(table: HudiTable) -> None:
     assert has_metadata_table(table.reload().config)
 
 
-def test_a_metadata_table_is_dropped_before_the_write(table: HudiTable, rows: Rows) -> None:
+def test_a_metadata_table_that_is_damaged_is_made_again(table: HudiTable, rows: Rows) -> None:
+    with_metadata_table(table)
+    assert table.reload().metadata_table() is None
+    LocalWriter(table).insert(rows(["a"]))
+    assert table.reload().metadata_table() is not None
+
+
+def test_a_metadata_table_is_dropped_before_the_write_where_it_is_not_to_be_kept(table: HudiTable, rows: Rows) -> None:
     with_metadata_table(table)
     heard: list[Event] = []
-    LocalWriter(table.with_context(events=Events(heard.append))).insert(rows(["a"]))
+    unkept = {"hoodie.metadata.enable": "false"}
+    LocalWriter(table.with_context(events=Events(heard.append)).with_options(unkept)).insert(rows(["a"]))
     assert not has_metadata_table(table.reload().config)
     assert not (folder_of(table) / ".hoodie/metadata").exists()
     assert "write.metadata_table_dropped" in [event.name for event in heard]
@@ -298,8 +306,9 @@ def test_or_the_write_is_refused_by_option(
 ) -> None:
     with_metadata_table(table)
     before = files_of(folder_of(table))
+    unkept = {"hoodie.metadata.enable": "false"}
     with pytest.raises(MetadataTableError, match="metadata table"):
-        LocalWriter(table.with_context(options=Options(options))).insert(rows(["a"]))
+        LocalWriter(table.with_context(options=Options({**options, **unkept}))).insert(rows(["a"]))
     assert files_of(folder_of(table)) == before
 
 

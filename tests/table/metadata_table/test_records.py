@@ -236,7 +236,8 @@ class TestSecondaryIndex:
     def test_a_changed_value_moves_its_record_key(self, release: str) -> None:
         old, new = pa.array(["a", "b", None]), pa.array(["a", "c", "d"])
         keys = pa.array(["1", "2", "3"])
-        update = secondary_index_update("secondary_index_x", (new, keys), (old, keys), release)
+        added, removed = (secondary_keys(values, keys) for values in (new, old))
+        update = secondary_index_update("secondary_index_x", added, removed, release, by_value=release == "1.1.1")
         assert update.puts["key"].to_pylist() == ["a$1", "c$2", "d$3"]
         assert update.deletes.to_pylist() == ["\0$3", "b$2"]
         assert update.puts["record"].to_pylist() == [{"type": 7, "SecondaryIndexMetadata": {"isDeleted": False}}] * 3

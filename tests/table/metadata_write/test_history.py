@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from metadata_listings import KEPT, assert_alike, by_metadata, by_storage, frame, new_table, reopened, rows, writer
+from metadata_listings import assert_alike, by_metadata, by_storage, frame, new_table, reopened, rows, writer
 from sleepy_clock import SleepyClock
 
 from skep_table.commit.metadata_table import drop_metadata_table
@@ -25,7 +25,7 @@ from skep_table.services.rollback import roll_back_instant
 from skep_table.services.savepoint import create_savepoint, delete_savepoint
 from skep_table.services.ttl import expire_partitions
 from skep_table.table import HudiTable
-from skep_table.table_config import TableType
+from skep_table.table_config import TableType, update_table_config
 from skep_table.timeline.instant import Action
 from skep_table.upgrade import change_version
 from skep_table.write.local import LocalWriter
@@ -99,7 +99,7 @@ def test_rollbacks_and_restores(table: HudiTable) -> None:
     writer(table).upsert(frame(("a", "p", 4)))
     assert_alike(table)
     restore(reopened(table), kept)
-    assert reopened(table).metadata_table() is None, "the next write makes it again"
+    assert_alike(table)
     assert rows(reopened(table), metadata=True) == [("a", "p", 1), ("b", "q", 1)]
     writer(table).upsert(frame(("a", "p", 5)))
     assert_alike(table)
@@ -180,6 +180,8 @@ def test_a_table_that_was_written_without(table: HudiTable) -> None:
     writer(table).upsert(frame(("c", "p", 1)))
     assert_alike(table)
     LocalWriter(HudiTable.open(table.storage)).upsert(frame(("d", "p", 1)))
+    assert_alike(table)
+    writer(table, **{"hoodie.metadata.enable": "false"}).upsert(frame(("d", "p", 2)))
     assert HudiTable.open(table.storage).metadata_table() is None
     writer(table).upsert(frame(("e", "p", 1)))
     assert_alike(table)
@@ -221,7 +223,7 @@ def test_partitions_that_expire(table: HudiTable) -> None:
 def test_a_change_of_version(table: HudiTable, table_version: int) -> None:
     writer(table).insert(frame(("a", "p", 1), ("b", "q", 1)))
     change_version(reopened(table), 9 if table_version == 6 else 6)
-    assert reopened(table).metadata_table() is None
+    assert_alike(table)
     writer(table).upsert(frame(("a", "p", 2)))
     assert_alike(table)
 
@@ -231,8 +233,10 @@ def test_shared_tables_keep_it(table: HudiTable) -> None:
     writer(table, **shared).insert(frame(("a", "p", 1)))
     writer(table, **shared).upsert(frame(("a", "p", 2)))
     assert_alike(table)
+    LocalWriter(HudiTable.open(table.storage, shared)).upsert(frame(("a", "p", 3)))
+    assert_alike(table)
     with pytest.raises(MetadataTableError, match="other writers"):
-        LocalWriter(HudiTable.open(table.storage, shared)).upsert(frame(("a", "p", 3)))
+        writer(table, **shared, **{"hoodie.metadata.enable": "false"}).upsert(frame(("a", "p", 4)))
     assert_alike(table)
 
 
@@ -244,22 +248,37 @@ def test_dropping_it(table: HudiTable) -> None:
 
 
 @pytest.mark.parametrize("case", ["cow_column_stats", "cow_record_index"])
-def test_indexes_of_hudi_are_dropped_and_its_listing_is_kept(
+def test_indexes_of_hudi_are_kept(
     case: str, golden: Path, table_version: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     release = {6: "0.15.0", 8: "1.0.2", 9: "1.1.1"}[table_version]
     shutil.copytree(golden / release / case / "table", tmp_path / "t")
-    theirs = HudiTable.open(str(tmp_path / "t"), KEPT)
-    indexes = set(theirs.config.metadata_partitions) - {"files"}
-    assert indexes
-    before = by_metadata(theirs)
+    theirs = HudiTable.open(str(tmp_path / "t"))
+    partitions, listed = theirs.config.metadata_partitions, by_metadata(theirs)
+    assert len(partitions) > 1
     with caplog.at_level("WARNING"):
         archive(theirs)
-    assert all(name in caplog.text for name in indexes)
-    now = HudiTable.open(str(tmp_path / "t"), KEPT)
-    assert now.config.metadata_partitions == ("files",)
-    assert {path.name for path in (tmp_path / "t/.hoodie/metadata").iterdir()} == {".hoodie", "files"}
-    assert not (tmp_path / "t/.hoodie/.index_defs/index.json").exists()
-    assert by_metadata(now) == before
+    assert not caplog.records
+    now = theirs.reload()
+    assert by_metadata(now) == listed
     clean(now.with_options({"hoodie.cleaner.policy": "KEEP_LATEST_FILE_VERSIONS", FILE_VERSIONS: "1"}))
-    assert by_metadata(HudiTable.open(now.storage)) == by_storage(now.reload())
+    now = now.reload()
+    assert by_metadata(now) == by_storage(now)
+    assert now.config.metadata_partitions == partitions
+
+
+def test_indexes_that_are_not_kept_are_dropped(
+    golden: Path, table_version: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    release = {6: "0.15.0", 8: "1.0.2", 9: "1.1.1"}[table_version]
+    shutil.copytree(golden / release / "cow_record_index" / "table", tmp_path / "t")
+    theirs = HudiTable.open(str(tmp_path / "t"))
+    before = by_metadata(theirs)
+    of_keys = {"hoodie.table.metadata.partitions": ",".join([*theirs.config.metadata_partitions, "secondary_index_x"])}
+    update_table_config(theirs.storage, of_keys)
+    with caplog.at_level("WARNING"):
+        archive(theirs.reload())
+    assert "secondary_index_x" in caplog.text
+    now = theirs.reload()
+    assert now.config.metadata_partitions == theirs.config.metadata_partitions
+    assert by_metadata(now) == before

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -19,13 +20,13 @@ _SPECIAL: Final = r"([\\$\x00])"
 
 
 def secondary_index_update(
-    partition: str, added: tuple[pa.Array, pa.Array], removed: tuple[pa.Array, pa.Array], release: str
+    partition: str, added: pa.Array, removed: pa.Array, release: str, *, by_value: bool
 ) -> PartitionUpdate:
-    """`added` and `removed`: values of the column as text, which may be null, and the record keys that have them."""
-    keys = secondary_keys(*added)
+    """`added` and `removed`: keys of the index (`secondary_keys`). `by_value`: all keys of a value are in one group."""
     kind = record_type("HoodieSecondaryIndexInfo", release)
-    records = pa.StructArray.from_arrays([pa.array(np.zeros(len(keys), np.bool_))], fields=list(kind))
-    return update(partition, SECONDARY_INDEX_MEMBER, _KIND, keys, records, secondary_keys(*removed))
+    records = pa.StructArray.from_arrays([pa.array(np.zeros(len(added), np.bool_))], fields=list(kind))
+    changes = update(partition, SECONDARY_INDEX_MEMBER, _KIND, added, records, removed)
+    return replace(changes, sharded_by=sharded_parts if by_value else None)
 
 
 def secondary_keys(values: pa.Array, record_keys: pa.Array) -> pa.Array:

@@ -1,0 +1,253 @@
+"""After each action of a history, every index of the metadata table is what one made from the files would be."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Collection, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from metadata_listings import assert_alike, frame, new_table
+from sleepy_clock import SleepyClock
+
+from skep_table.commit.metadata_table import create_missing
+from skep_table.errors import MetadataTableError
+from skep_table.metadata_table.partitions import BLOOM_FILTERS, COLUMN_STATS, FILES, PARTITION_STATS, RECORD_INDEX
+from skep_table.metadata_write import delete_metadata_table
+from skep_table.query import ReadRequest, read
+from skep_table.schema.arrow import arrow_type
+from skep_table.services.automatic import maintain
+from skep_table.services.clean import clean
+from skep_table.services.cluster import cluster
+from skep_table.services.compact import compact, execute_pending_compactions, schedule_compaction
+from skep_table.services.log_compact import compact_logs
+from skep_table.services.metadata_check import check_metadata_table
+from skep_table.services.metadata_services import maintain_metadata_table
+from skep_table.services.restore import restore
+from skep_table.services.rollback import roll_back_instant
+from skep_table.services.savepoint import create_savepoint
+from skep_table.services.ttl import expire_partitions
+from skep_table.storage import LocalStorage
+from skep_table.table import HudiTable
+from skep_table.table_config import TableType
+from skep_table.upgrade import change_version
+from skep_table.write.local import LocalWriter
+
+pytestmark = pytest.mark.parametrize("table_version", [6, 8, 9], indirect=True)
+COW, MOR = TableType.COPY_ON_WRITE, TableType.MERGE_ON_READ
+ALL = {
+    "hoodie.metadata.enable": "true",
+    "hoodie.metadata.index.column.stats.enable": "true",
+    "hoodie.metadata.index.bloom.filter.enable": "true",
+    "hoodie.metadata.record.index.enable": "true",
+    "hoodie.metadata.record.index.min.filegroup.count": "3",
+}
+NO_OPTIONS: dict[str, str] = {}
+EVERY_KEY = [*"abcdefghijk", "ä", "key with $ and \\"]
+
+
+@pytest.fixture(params=[COW, MOR], ids=lambda kind: kind.value.lower())
+def table(request: pytest.FixtureRequest, tmp_path: Path) -> HudiTable:
+    made = new_table(tmp_path / "t", request.param)
+    writer(made, **ALL).insert(frame(("a", "p", 1), ("b", "q", 1), ("c", "q", 2)))
+    return made
+
+
+def reopened(table: HudiTable, **more: object) -> HudiTable:
+    """With no option of the metadata table: a table that has one keeps it."""
+    return HudiTable.open(table.storage, more)
+
+
+def writer(table: HudiTable, **more: object) -> LocalWriter:
+    return LocalWriter(reopened(table, **more))
+
+
+def last_write(table: HudiTable) -> Any:
+    last = reopened(table).timeline.data().completed().last()
+    assert last is not None
+    return last.requested_time
+
+
+def indexes(table: HudiTable) -> dict[str, Any]:
+    """What the indexes state of the files and keys that are there, and of keys that are not."""
+    now = HudiTable.open(table.storage)
+    metadata = now.metadata_table()
+    assert metadata is not None
+    files = list(latest_files(now))
+    schema = now.stored_schema().with_meta()
+    kinds = {name: arrow_type(schema[name].type) for name in ("id", "part", "ts", "_hoodie_record_key")}
+    found: dict[str, Any] = {}
+    for name, kind in kinds.items():
+        stats = metadata.column_stats(name, kind, files)
+        assert stats is not None
+        found[f"{COLUMN_STATS} {name}"] = sorted_rows(stats)
+        if PARTITION_STATS in metadata.indexes:
+            parts = metadata.partition_stats(name, kind, sorted({path for path, _ in files}))
+            assert parts is not None
+            found[f"{PARTITION_STATS} {name}"] = sorted_rows(parts)
+    blooms = metadata.bloom([file for file in files if not file[1].startswith(".")])
+    assert blooms is not None
+    found[BLOOM_FILTERS] = {file: bloom.to_text() for file, bloom in blooms.items()}
+
+    places = metadata.record_index(pa.array(EVERY_KEY))
+    assert places is not None
+    found[RECORD_INDEX] = sorted(
+        (row["record_key"], row["partition_path"], row["file_id"]) for row in places.to_pylist()
+    )
+    return found
+
+
+def sorted_rows(stats: Any) -> list[tuple[Any, ...]]:
+    return sorted(tuple(row.values()) for row in stats.to_pylist())
+
+
+def latest_files(table: HudiTable) -> Iterator[tuple[str, str]]:
+    view = table.view(metadata=False)
+    for partition in view.partitions():
+        for slice_ in view.slices(partition):
+            yield from ((partition, name) for name in slice_.file_names)
+
+
+def assert_kept(table: HudiTable, without: Collection[str] = ()) -> None:
+    """All indexes are there, and state what those of a copy do whose metadata table is made from its files.
+
+    Statistics of partitions may be wider. In version 6 no metadata table is made while something is pending.
+    """
+    assert_alike(table)
+    now = HudiTable.open(table.storage)
+    expected = {FILES, COLUMN_STATS, BLOOM_FILTERS, RECORD_INDEX, PARTITION_STATS} - set(without)
+    if now.config.version == 6:
+        expected.discard(PARTITION_STATS)
+    assert set(now.config.metadata_partitions) == expected
+    found = check_metadata_table(now)
+    assert not found.differences, found.differences
+    kept = indexes(table)
+    rows = read(now, ReadRequest(metadata=False)).to_arrow().to_pylist()
+    assert {key for key, *_ in kept[RECORD_INDEX]} == {row["id"] for row in rows}
+    if now.config.version == 6 and now.timeline.pending().instants:
+        return
+    copy = Path(f"{table.storage.root}.copy")
+    shutil.rmtree(copy, ignore_errors=True)
+    shutil.copytree(table.storage.root, copy)
+    again = HudiTable.open(LocalStorage(str(copy))).with_context(clock=table.context.clock)
+    delete_metadata_table(again.storage)
+    create_missing(again.reload(), expected)
+    for name, entries in indexes(again).items():
+        if not name.startswith(PARTITION_STATS):
+            assert kept[name] == entries, name
+
+
+def test_writes_of_all_kinds(table: HudiTable) -> None:
+    write: list[Callable[[], object]] = [
+        lambda: writer(table).bulk_insert(frame(("d", "p", 1), ("e", "r", 1))),
+        lambda: writer(table).insert(frame(("f", "p", 1), ("ä", "ü/é", 1))),
+        lambda: writer(table).upsert(frame(("a", "p", 2), ("g", "r", 1))),
+        lambda: writer(table).upsert(frame(("a", "p", 1))),
+        lambda: writer(table).delete(frame(("b", "q", 2), ("g", "r", 2))),
+        lambda: writer(table, **{"hoodie.index.type": "GLOBAL_SIMPLE"}).upsert(frame(("a", "q", 5), ("h", "r", 5))),
+        lambda: writer(table).insert_overwrite(frame(("i", "p", 3))),
+        lambda: writer(table).delete_partitions(["r"]),
+        lambda: clean(reopened(table, **{"hoodie.cleaner.commits.retained": "1"})),
+        lambda: writer(table).insert_overwrite_table(frame(("j", "p", 4), ("key with $ and \\", "q", 4))),
+        lambda: clean(reopened(table, **{"hoodie.cleaner.commits.retained": "1"})),
+        lambda: writer(table).upsert(frame(("j", "p", 5), ("k", "q", 5))),
+    ]
+    for each in write:
+        each()
+        assert_kept(table)
+
+
+def test_services(table: HudiTable) -> None:
+    options = {"hoodie.cleaner.commits.retained": "1", "hoodie.log.compaction.blocks.threshold": "2"}
+    for number in range(3):
+        writer(table).upsert(frame(*((key, "pq"[at % 2], number) for at, key in enumerate("defg"))))
+    writer(table).delete(frame(("d", "p", 9)))
+    assert_kept(table)
+    if table.config.is_mor:
+        assert compact_logs(reopened(table, **options))
+        assert_kept(table)
+        assert compact(reopened(table))
+        assert_kept(table)
+    assert cluster(reopened(table, **{"hoodie.clustering.plan.strategy.sort.columns": "id"}))
+    assert_kept(table)
+    writer(table).upsert(frame(("a", "p", 9)))
+    assert clean(reopened(table, **options))
+    assert_kept(table)
+    if table.config.is_mor:
+        schedule_compaction(reopened(table))
+        writer(table).upsert(frame(("a", "p", 10)))
+        assert_kept(table)
+        execute_pending_compactions(reopened(table))
+        assert_kept(table)
+
+
+def test_rollbacks_and_restores(table: HudiTable) -> None:
+    kept = last_write(table)
+    create_savepoint(reopened(table), kept)
+    assert_kept(table)
+    for number in (2, 3):
+        new, more = "hi"[number - 2], "ef"[number - 2]
+        writer(table).upsert(frame(("a", "p", number), (new, f"new{number}", number), (more, "q", number)))
+    writer(table).delete(frame(("a", "p", 9)))
+    roll_back_instant(reopened(table), last_write(table))
+    assert_kept(table)
+    maintain_metadata_table(reopened(table, **{"hoodie.metadata.compact.max.delta.commits": "1"}))
+    assert_kept(table)
+    roll_back_instant(reopened(table), last_write(table))
+    assert_kept(table)
+    restore(reopened(table), kept)
+    assert_kept(table)
+    writer(table).upsert(frame(("a", "p", 5)))
+    assert_kept(table)
+
+
+def test_services_of_its_own(table: HudiTable) -> None:
+    options = {
+        "hoodie.keep.max.commits": "6",
+        "hoodie.keep.min.commits": "3",
+        "hoodie.cleaner.commits.retained": "2",
+        "hoodie.metadata.compact.max.delta.commits": "4",
+        "hoodie.compact.inline.max.delta.commits": "2",
+    }
+    for number in range(20):
+        writer(table).upsert(frame(("a", "p", number), ("bcdef"[number % 5], "q", number)))
+        if number % 6 == 4:
+            writer(table).delete(frame(("bcdef"[number % 5], "q", number)))
+        for step in maintain(reopened(table, **options)):
+            step.run()
+        if number % 5 == 4:
+            assert_kept(table)
+
+
+def test_partitions_that_expire(table: HudiTable) -> None:
+    clock = SleepyClock()
+    clock.slept += 3 * 24 * 3600
+    late = reopened(table, **{"hoodie.partition.ttl.strategy.days.retain": "2"}).with_context(clock=clock)
+    LocalWriter(late).insert(frame(("d", "q", 2)))
+    assert expire_partitions(late.reload())
+    assert_kept(late)
+    clean(late.reload().with_options({"hoodie.cleaner.policy": "KEEP_LATEST_FILE_VERSIONS"}))
+    assert_kept(late)
+
+
+def test_a_change_of_version(table: HudiTable, table_version: int) -> None:
+    change_version(reopened(table), 9 if table_version == 6 else 6)
+    assert_kept(table, {PARTITION_STATS})
+    writer(table).upsert(frame(("a", "p", 2)))
+    assert_kept(table, {PARTITION_STATS})
+
+
+def test_false_drops_all_of_it(table: HudiTable) -> None:
+    writer(table, **{"hoodie.metadata.enable": "false"}).upsert(frame(("a", "p", 2)))
+    assert HudiTable.open(table.storage).config.metadata_partitions == ()
+    assert not table.storage.exists(".hoodie/metadata")
+
+
+def test_a_key_in_two_file_groups_is_refused(table: HudiTable) -> None:
+    before = indexes(table)
+    with pytest.raises(MetadataTableError, match="'a' would lie in two file groups"):
+        writer(table).insert(frame(("a", "q", 3)))
+    assert indexes(table) == before
+    assert_kept(table)
