@@ -1,5 +1,6 @@
 """HFiles (format guide 7.5): what is printed is read back, Hudi's own files are read whole, damage is noticed."""
 
+import io
 import itertools
 import random
 
@@ -9,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skep_table.errors import CorruptFileError, FormatError, UnsupportedError
-from skep_table.hfile import HFile, StorageSource, format_hfile, layout, reader
+from skep_table.hfile import HFile, HFileWriter, StorageSource, format_hfile, layout, reader
 from skep_table.hfile.layout import Codec
 from skep_table.storage import LocalStorage
 
@@ -42,6 +43,31 @@ def test_entries_come_back_as_they_were(entries, codec, block_bytes):
 def test_a_prefix_finds_its_keys_only(entries, prefix):
     file = HFile(written(entries, block_bytes=50), "f.hfile")
     assert pairs(file.scan_prefix(prefix)) == [(key, value) for key, value in entries if key.startswith(prefix)]
+
+
+@given(entries_of, st.integers(1, 2000), st.integers(1, 7))
+def test_a_file_that_is_written_piece_by_piece_is_the_same(entries, block_bytes, piece):
+    sink = io.BytesIO()
+    writer = HFileWriter(sink, {"schema": b"{}"}, block_bytes=block_bytes)
+    for at in range(0, len(entries), piece):
+        keys, values = ([pair[number] for pair in entries[at : at + piece]] for number in (0, 1))
+        writer.add(pa.array(keys, pa.binary()), pa.array(values, pa.binary()))
+    writer.close()
+    assert sink.getvalue() == written(entries, {"schema": b"{}"}, block_bytes=block_bytes)
+    assert (writer.entries, writer.size_bytes) == (len(entries), len(sink.getvalue()))
+
+
+def test_pieces_ascend_too():
+    writer = HFileWriter(io.BytesIO())
+    writer.add(pa.array([b"b"]), pa.array([b""]))
+    with pytest.raises(ValueError, match="ascend"):
+        writer.add(pa.array([b"a"]), pa.array([b""]))
+
+
+@given(entries_of, st.binary(max_size=2))
+def test_whether_there_is_a_prefix(entries, prefix):
+    file = HFile(written(entries, block_bytes=50), "f.hfile")
+    assert file.has_prefix(prefix) == any(key.startswith(prefix) for key, _ in entries)
 
 
 @given(st.integers(0, 2**63 - 1))
