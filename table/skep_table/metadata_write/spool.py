@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 _HELD_BYTES: Final = 32 << 20
-_CHUNK_BYTES: Final = 16 << 20
+_CHUNK_BYTES: Final = 2 << 20
 
 KEY: Final = "key"
 

@@ -1,0 +1,65 @@
+"""Indexes of many keys and files take memory by the file group, not by the table."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from metadata_listings import KEPT
+
+from skep_table.commit.create import TableSpec, create_table
+from skep_table.metadata_table.partitions import BLOOM_FILTERS, COLUMN_STATS, RECORD_INDEX
+from skep_table.storage import LocalStorage
+from skep_table.table import HudiTable
+from skep_table.table_config import TableType
+from skep_table.write.local import LocalWriter
+
+KEYS, PARTITIONS = 4_000_000, 16
+SCHEMA = pa.schema([("id", pa.string()), ("part", pa.string()), ("n", pa.int64())])
+
+BUILD = """
+import sys
+from pathlib import Path
+from skep_table.clock import SYSTEM_CLOCK
+from skep_table.metadata_write import add_partitions
+from skep_table.table import HudiTable
+
+def peak():
+    return int(Path('/proc/self/status').read_text().partition('VmHWM:')[2].split()[0])
+
+options = {'hoodie.metadata.enable': 'true', 'hoodie.memory.spillable.map.path': sys.argv[2]}
+table = HudiTable.open(sys.argv[1], options)
+before = peak()
+add_partitions(table, sys.argv[3].split(','), SYSTEM_CLOCK)
+print(peak() - before)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_an_index_of_many_keys_is_made_in_little_memory(tmp_path: Path) -> None:
+    """The keys alone take 160 MB, and their records several times that. Pages of the temporary file count as memory,
+    though the system may drop them.
+    """
+    spec = TableSpec(name="t", schema=SCHEMA, record_key=("id",), partition_by=("part",), type=TableType.COPY_ON_WRITE)
+    table = create_table(LocalStorage(str(tmp_path / "t")), spec)
+    for number in range(PARTITIONS):
+        keys = [f"{number}-a-record-key-of-some-length-{at:08d}" for at in range(KEYS // PARTITIONS)]
+        rows = pa.table({"id": keys, "part": [f"p{number}"] * len(keys), "n": range(len(keys))}, schema=SCHEMA)
+        LocalWriter(table.reload()).bulk_insert(rows)
+    names = ",".join((RECORD_INDEX, COLUMN_STATS, BLOOM_FILTERS))
+    command = [sys.executable, "-c", BUILD, str(tmp_path / "t"), str(tmp_path / "spill"), names]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    assert ran.returncode == 0, ran.stderr[-2000:]
+    made = HudiTable.open(str(tmp_path / "t"), KEPT)
+    metadata = made.metadata_table()
+    assert metadata is not None
+    wanted = [f"{number}-a-record-key-of-some-length-{at:08d}" for number in range(PARTITIONS) for at in (0, 77_777)]
+    found = metadata.record_index(pa.array(wanted))
+    assert found is not None
+    assert sorted(found["record_key"].to_pylist()) == sorted(wanted)
+    peak = int(ran.stdout.split()[-1]) * 1024
+    assert 50 << 20 < peak < 900 << 20
