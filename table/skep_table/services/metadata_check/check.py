@@ -8,11 +8,12 @@ from typing import Final
 
 from skep_table.errors import FormatError, InputError, NotATableError
 from skep_table.metadata_table import FOLDER, MetadataTable
-from skep_table.metadata_table.partitions import BLOOM_FILTERS, FILES, RECORD_INDEX
+from skep_table.metadata_table.partitions import BLOOM_FILTERS, COLUMN_STATS, FILES, PARTITION_STATS, RECORD_INDEX
 from skep_table.services.metadata_check.blooms import check_bloom_filters
 from skep_table.services.metadata_check.findings import Findings, MetadataCheck, PartitionCheck, Problem
 from skep_table.services.metadata_check.listing import check_listing
 from skep_table.services.metadata_check.record_index import check_record_index
+from skep_table.services.metadata_check.statistics import check_column_stats, check_partition_stats
 from skep_table.table import HudiTable
 
 _ATTEMPTS: Final = 3
@@ -24,6 +25,8 @@ _CHECKS: Final[dict[str, _Check]] = {
     FILES: check_listing,
     BLOOM_FILTERS: check_bloom_filters,
     RECORD_INDEX: check_record_index,
+    COLUMN_STATS: check_column_stats,
+    PARTITION_STATS: check_partition_stats,
 }
 
 

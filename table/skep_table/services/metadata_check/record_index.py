@@ -17,10 +17,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skep_table.escaping import unescape
 from skep_table.metadata_table import MetadataTable, group_numbers
 from skep_table.metadata_table.entries import GroupReader, latest
-from skep_table.metadata_table.keys import group_set
 from skep_table.metadata_table.partitions import RECORD_INDEX, RECORD_INDEX_MEMBER
 from skep_table.metadata_table.record_index import file_ids
 from skep_table.services.metadata_check.findings import Findings, Problem
@@ -31,7 +29,6 @@ from skep_table.slices.spill import Place, SpillFile
 from skep_table.table import HudiTable
 from skep_table.view import FileSlice
 
-_OF_TABLE: Final = "record-index"
 _SLICES_AT_ONCE: Final = 8
 _NO_SLICE: Final = -1
 
@@ -62,10 +59,8 @@ def check_record_index(table: HudiTable, metadata: MetadataTable, findings: Find
 def _sets(metadata: MetadataTable) -> dict[str | None, list[GroupReader]]:
     """The file groups over which keys are spread: of the whole table as None, else by partition path."""
     sets: dict[str | None, list[GroupReader]] = {}
-    for group in groups_of(metadata, RECORD_INDEX):
-        shared = group_set(group.file_id)
-        partition = None if shared == _OF_TABLE else unescape(shared.removeprefix(f"{_OF_TABLE}-"))
-        sets.setdefault(partition, []).append(group)
+    for group, shown in zip(groups_of(metadata, RECORD_INDEX), metadata.record_index_groups(), strict=True):
+        sets.setdefault(shown.partition, []).append(group)
     return sets
 
 

@@ -1,0 +1,155 @@
+"""The partitions `column_stats` and `partition_stats` against what the files hold, some files at a time."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from skep_table.metadata_table import MetadataTable
+from skep_table.metadata_table.entries import latest
+from skep_table.metadata_table.keys import ALL_PARTITIONS
+from skep_table.metadata_table.partitions import COLUMN_STATS, PARTITION_STATS, STATS_MEMBER
+from skep_table.metadata_table.records.summaries import Columns, ColumnSummary, merged, summaries_of_rows
+from skep_table.metadata_write.definitions import stats_columns
+from skep_table.metadata_write.file_facts import FileFacts, facts_of_files
+from skep_table.schema.arrow import arrow_type
+from skep_table.services.metadata_check.bounds import Described, check_bounds
+from skep_table.services.metadata_check.findings import Findings, Problem
+from skep_table.services.metadata_check.groups import groups_of
+from skep_table.services.metadata_check.slices import latest_slices
+from skep_table.slices.read import read_slice
+from skep_table.storage import FileStatus
+from skep_table.table import HudiTable
+from skep_table.view import FileSlice
+
+_FILES_AT_ONCE: Final = 256
+_PARTITIONS_AT_ONCE: Final = 64
+
+_File = tuple[str, FileStatus]
+
+
+def check_column_stats(table: HudiTable, metadata: MetadataTable, findings: Findings) -> None:
+    """Compares those of the files of the latest slices. Records of files that are no longer listed are a note."""
+    columns = stats_columns(table)
+    for files in _portions(file for slice_ in latest_slices(table) for file in _files(slice_)):
+        found = list(_described(facts_of_files(table, files, columns, blooms=False), findings))
+        names = [(each.path, each.name) for each in found]
+        stated = {
+            column: stats
+            for column, kind in columns.items()
+            if (stats := metadata.column_stats(column, arrow_type(kind), names)) is not None
+        }
+        check_bounds(found, columns, stated, findings)
+    listed = metadata.all_files()
+    is_file = pc.not_equal(listed["key"], ALL_PARTITIONS)
+    _note_stale(metadata, COLUMN_STATS, listed["name"].filter(is_file), findings)
+
+
+def check_partition_stats(table: HudiTable, metadata: MetadataTable, findings: Findings) -> None:
+    """Compares those of all partitions with the rows in their latest slices."""
+    columns = stats_columns(table)
+    by_partition = itertools.groupby(latest_slices(table), key=lambda slice_: slice_.partition_path)
+    partitions = ((path, list(slices)) for path, slices in by_partition)
+    while portion := list(itertools.islice(partitions, _PARTITIONS_AT_ONCE)):
+        slices = dict(portion)
+        paths = list(slices)
+        stated = {
+            column: stats
+            for column, kind in columns.items()
+            if (stats := metadata.partition_stats(column, arrow_type(kind), paths)) is not None
+        }
+        described = []
+        for path in paths:
+            one = _partition(table, path, slices[path], columns, stated, findings)
+            if one is not None:
+                described.append(one)
+        check_bounds(described, columns, stated, findings)
+    _note_stale(metadata, PARTITION_STATS, pa.array(metadata.partitions(), pa.string()), findings)
+
+
+def _partition(
+    table: HudiTable,
+    path: str,
+    slices: Sequence[FileSlice],
+    columns: Columns,
+    stated: dict[str, pa.Table],
+    findings: Findings,
+) -> Described | None:
+    """By the facts of its files, or by merged rows, where these hold more than is stated and logs may replace rows."""
+    files = (file for slice_ in slices for file in _files(slice_))
+    unsure = Findings(findings.partition)
+    found = list(_described(facts_of_files(table, files, columns, blooms=False), unsure))
+    whole = _together(path, (each.of(column) for each in found for column in columns))
+    has_logs = any(slice_.log_files for slice_ in slices)
+    if unsure.done().notes or (has_logs and _differs(whole, columns, stated)):
+        if not all(each in table.stored_schema().with_meta() for each in columns):
+            findings.add(Problem.LOOSE, path, path, "not compared: it has statistics of members of structs")
+            return None
+        return _by_rows(table, path, slices, columns)
+    return whole
+
+
+def _differs(described: Described, columns: Columns, stated: dict[str, pa.Table]) -> bool:
+    tried = Findings(PARTITION_STATS)
+    check_bounds([described], columns, stated, tried)
+    return bool(tried.done().differences)
+
+
+def _by_rows(table: HudiTable, path: str, slices: Sequence[FileSlice], columns: Columns) -> Described:
+    def of(slice_: FileSlice) -> list[ColumnSummary]:
+        found: list[ColumnSummary] = []
+        for rows in read_slice(table, slice_, columns=list(columns)):
+            found = merged([*found, *summaries_of_rows(pa.Table.from_batches([rows]), columns)])
+        return found
+
+    return _together(path, itertools.chain.from_iterable(table.context.threads.map(of, slices)))
+
+
+def _together(path: str, summaries: Iterable[ColumnSummary]) -> Described:
+    return Described(path, path, {each.column: each for each in merged(summaries)})
+
+
+def _described(facts: Iterable[FileFacts], findings: Findings) -> Iterator[Described]:
+    """Files whose facts are sure."""
+    for each in facts:
+        if each.summaries:
+            yield Described(each.partition_path, each.name, {summary.column: summary for summary in each.summaries})
+        else:
+            findings.add(Problem.LOOSE, each.partition_path, each.name, "not compared: what readers find is not sure")
+
+
+def _files(slice_: FileSlice) -> Iterator[_File]:
+    if slice_.base_file is not None:
+        yield slice_.partition_path, FileStatus(slice_.base_file.path, slice_.base_file.size_bytes, 0)
+    for log in slice_.log_files:
+        yield slice_.partition_path, FileStatus(log.path, log.size_bytes, 0)
+
+
+def _portions(files: Iterable[_File]) -> Iterator[list[_File]]:
+    """Some files at a time, of which no two have the same name: statistics come by name."""
+    portion: dict[str, _File] = {}
+    for file in files:
+        if file[1].name in portion or len(portion) >= _FILES_AT_ONCE:
+            yield list(portion.values())
+            portion = {}
+        portion[file[1].name] = file
+    if portion:
+        yield list(portion.values())
+
+
+def _note_stale(metadata: MetadataTable, partition: str, live: pa.Array | pa.ChunkedArray, findings: Findings) -> None:
+    """Names whose records stay although nothing has that name: no query asks for them. Hudi 0.15 leaves such records
+    of files that it cleans."""
+    stale: Collection[str] = set()
+    for group in groups_of(metadata, partition):
+        _, records = latest(group.entries(column=STATS_MEMBER), STATS_MEMBER)
+        if len(records):
+            alive = pc.invert(pc.struct_field(records, "isDeleted").fill_null(False))
+            names = pc.struct_field(records, "fileName").filter(alive)
+            stale = {*stale, *pc.unique(names.filter(pc.invert(pc.is_in(names, value_set=live)))).to_pylist()}
+    for name in sorted(stale):
+        findings.add(Problem.STALE, "", name, "statistics of what is no longer listed")
