@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 
 from skep.lake import Lake
@@ -240,6 +243,89 @@ def test_required_arguments_have_no_default() -> None:
         assert any({key for key, (needed, _) in each.items() if needed} | more >= set(required) for each in theirs), (
             name
         )
+
+
+@pytest.fixture(params=["0.15.0", "1.1.1"])
+def indexed(request: pytest.FixtureRequest, lake: Lake, database: str, golden: Path, tmp_path: Path) -> str:
+    """A table of Hudi's, whose metadata table has column statistics."""
+    shutil.copytree(golden / request.param / "cow_column_stats" / "table", tmp_path / "indexed")
+    lake.sql(f"CREATE TABLE {database}.indexed USING hudi LOCATION '{tmp_path / 'indexed'}'")
+    return f"{database}.indexed"
+
+
+def test_a_metadata_table_is_shown(lake: Lake, indexed: str) -> None:
+    hudi = lake.table(indexed).hudi
+    slices = {path: hudi.view(metadata=False).slices(path) for path in hudi.view(metadata=False).partitions()}
+    stats = {row["stat_key"]: row["stat_value"] for row in rows(lake, f"show_metadata_table_stats('{indexed}')")}
+    assert stats["files.baseFileCount"] == "1"
+    assert int(stats["column_stats.totalLogFileSizeInBytes"]) > 0
+    assert stats["partitionCount"] == str(len(slices))
+    assert stats["lastCompactionTimestamp"] == "none"
+    found = rows(lake, f"show_metadata_table_column_stats(table => '{indexed}', targetColumns => 'ts,qty')")
+    assert {row["column_name"] for row in found} == {"ts", "qty"}
+    bases = [each.base_file for found in slices.values() for each in found if each.base_file]
+    files = {str(base.name): base.path for base in bases}
+    rows_of = {name: pq.read_table(f"{hudi.storage.root}/{path}", partitioning=None) for name, path in files.items()}
+    expected = {name: pc.min_max(held["ts"]) for name, held in rows_of.items()}
+    bounds = {row["file_name"]: (row["min_value"], row["max_value"]) for row in found if row["column_name"] == "ts"}
+    for name, known in expected.items():
+        assert bounds[name] == (str(known["min"]), str(known["max"]))
+    first = next(iter(slices))
+    one = rows(lake, f"show_metadata_table_column_stats(table => '{indexed}', partition => '{first}')")
+    latest = {name for name, path in files.items() if path.startswith(f"{first}/")}
+    assert latest == {row["file_name"] for row in one} & files.keys()
+    overlaps = rows(lake, f"show_metadata_column_stats_overlap(table => '{indexed}', targetColumns => 'ts')")
+    assert {row["Partition path"] for row in overlaps} == slices.keys()
+    for row in overlaps:
+        count = len(slices[row["Partition path"]])
+        assert row["Total file number"] == count
+        assert 1 <= row["50% overlap"] <= row["99% overlap"] <= row["Maximum file overlap"] <= count
+        assert row["Total value number"] >= 1
+
+
+def test_a_metadata_table_is_validated(lake: Lake, indexed: str) -> None:
+    assert rows(lake, f"validate_metadata_table_files(table => '{indexed}')") == []
+    every = rows(lake, f"validate_metadata_table_files(table => '{indexed}', verbose => true)")
+    assert every
+    assert not any("hoodie_partition_metadata" in row["file_name"] for row in every)
+    assert all(row["is_present_in_fs"] and row["fs_size"] == row["metadata_size"] for row in every)
+    lost = every[0]
+    Path(lake.table(indexed).path.removeprefix("file:"), lost["partition"], lost["file_name"]).unlink()
+    (found,) = rows(lake, f"validate_metadata_table_files('{indexed}')")
+    assert found == {**lost, "is_present_in_fs": False, "fs_size": 0}
+
+
+def test_a_metadata_table_is_made_and_dropped(lake: Lake, indexed: str) -> None:
+    with pytest.raises(InputError, match="has a metadata table"):
+        rows(lake, f"create_metadata_table('{indexed}')")
+    (opened,) = rows(lake, f"init_metadata_table(table => '{indexed}', read_only => true)")
+    assert opened["result"].startswith("Opened Metadata Table in ")
+    (dropped,) = rows(lake, f"delete_metadata_table('{indexed}')")
+    assert dropped["result"].startswith("Deleted Metadata Table at ")
+    assert lake.table(indexed).hudi.config.metadata_partitions == ()
+    with pytest.raises(InputError, match="no metadata table"):
+        rows(lake, f"init_metadata_table('{indexed}')")
+    (made,) = rows(lake, f"create_metadata_table(table => '{indexed}')")
+    assert re.fullmatch(r"Created Metadata Table in \S+/\.hoodie/metadata \(duration=[\d.]+secs\)", made["result"])
+    assert rows(lake, f"validate_metadata_table_files('{indexed}')") == []
+    shutil.rmtree(Path(lake.table(indexed).path.removeprefix("file:"), ".hoodie", "metadata"))
+    (again,) = rows(lake, f"init_metadata_table('{indexed}')")
+    assert again["result"].startswith("Initialized Metadata Table in ")
+    assert rows(lake, f"validate_metadata_table_files('{indexed}')") == []
+
+
+@pytest.mark.parametrize(
+    ("bounds", "files"),
+    [
+        ([(1, 5), (3, 7), (7, 8)], {1: 1, 3: 2, 5: 2, 7: 2, 8: 1}),
+        ([(1, 1)], {1: 1}),
+        ([(1, 9), (1, 9), (1, 9)], {1: 3, 9: 3}),
+    ],
+)
+def test_ranges_that_overlap_are_counted_as_hudi_does(bounds: list[tuple[int, int]], files: dict[int, int]) -> None:
+    from skep_sql.procedures.metadata import _files_by_value
+
+    assert _files_by_value(bounds) == files
 
 
 def test_table_functions_show_timeline_and_files(lake: Lake, table: str) -> None:

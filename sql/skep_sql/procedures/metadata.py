@@ -1,13 +1,15 @@
-"""Procedures about a table's metadata table, which skep reads and drops, and its bootstrap index."""
+"""Procedures about a table's metadata table, and its bootstrap index."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from skep_sql.procedures.contract import (
     BOOL,
+    DOUBLE,
     FILTER,
+    INT,
     LIMIT,
     LONG,
     PATH,
@@ -19,9 +21,13 @@ from skep_sql.procedures.contract import (
     Rows,
     columns,
 )
-from skep_table.commit.metadata_table import drop_metadata_table
 from skep_table.errors import InputError
-from skep_table.metadata_table import MetadataTable
+from skep_table.metadata_table import FOLDER, MetadataTable
+from skep_table.metadata_table.partitions import COLUMN_STATS
+from skep_table.metadata_write.definitions import stats_columns
+from skep_table.schema.arrow import arrow_type
+from skep_table.services.metadata_admin import drop_metadata, rebuild_metadata_table, show_metadata_table
+from skep_table.services.metadata_check import compare_files
 from skep_table.slices.bootstrap import source_of
 from skep_table.table import HudiTable
 
@@ -46,28 +52,132 @@ def _show_files(context: Context) -> Rows:
 
 
 def _validate(context: Context) -> Rows:
-    """Files that the metadata table and the storage do not have alike; all of them where `verbose` is true."""
+    """Files that the metadata table and the storage do not have alike; all data files where `verbose` is true.
+
+    Files of writes that failed or are going on are none, as skep's own check has it.
+    """
     table = context.target.hudi
-    metadata, listing = _metadata(table), table.view(metadata=False).listing
-    rows: list[list[object]] = []
-    for path in sorted({*metadata.partitions(), *listing.partitions()}):
-        stated = {file.path.rpartition("/")[2]: file.size_bytes for file in metadata.files(path)}
-        there = {file.path.rpartition("/")[2]: file.size_bytes for file in listing.files(path)}
-        for name in sorted({*stated, *there}):
-            if context["verbose"] or stated.get(name) != there.get(name):
-                sizes = there.get(name, 0), stated.get(name, 0)
-                rows.append([path, name, name in there, name in stated, *sizes])
-    return rows
+    return [
+        [each.path, each.name, each.stored is not None, each.stated is not None, each.stored or 0, each.stated or 0]
+        for each in compare_files(table, _metadata(table))
+        if context["verbose"] or (each.problem is not None and not each.problem.is_note)
+    ]
+
+
+def _stats(context: Context) -> Rows:
+    """Sizes and counts of the files of each partition, by Hudi's names, whatever metrics are switched on."""
+    table = context.target.hudi
+    summary = show_metadata_table(table)
+    found: list[list[object]] = []
+    for each in summary.partitions:
+        sizes = each.base_bytes, each.log_bytes, each.base_files, each.log_files
+        found += [[f"{each.name}.{key}", str(value)] for key, value in zip(_STAT_KEYS, sizes, strict=True)]
+    found.append(["partitionCount", str(len(_metadata(table).partitions()))])
+    found.append(["lastCompactionTimestamp", summary.last_compaction or "none"])
+    return found
+
+
+def _column_stats(context: Context) -> Rows:
+    """The statistics of the listed files, a row for each file and column; bounds as text, null where none is known."""
+    return [
+        [name, column, _text(low), _text(high), nulls] for _, column, name, low, high, nulls in _statistics(context)
+    ]
+
+
+def _overlap(context: Context) -> Rows:
+    """How many of a partition's latest base files a look-up of one value of a column opens, over all their bounds."""
+    view = context.target.hudi.view()
+    slices = {path: view.slices(path) for path in view.partitions()}
+    latest = {path: {str(each.base_file.name) for each in found if each.base_file} for path, found in slices.items()}
+    bounds: dict[tuple[str, str], list[tuple[Any, Any]]] = {}
+    for path, column, name, low, high, _ in _statistics(context):
+        if name in latest.get(path, ()) and low is not None and high is not None:
+            bounds.setdefault((path, column), []).append((low, high))
+    rows = []
+    for (path, column), found in bounds.items():
+        counts = sorted(_files_by_value(found).values())
+        at = [counts[int(percent / 100 * (len(counts) - 1))] for percent in _PERCENTS]
+        rows.append([path, column, sum(counts) / len(counts), max(counts), len(slices[path]), *at, len(counts)])
+    return sorted(rows, key=lambda row: (row[1], row[2], row[0]))
+
+
+def _files_by_value(bounds: Iterable[tuple[Any, Any]]) -> dict[Any, int]:
+    """In how many ranges each bound lies."""
+    points = sorted((value, is_end) for low, high in bounds for value, is_end in ((low, False), (high, True)))
+    open_ranges = 0
+    found: dict[Any, int] = {}
+    for value, is_end in points:
+        if is_end:
+            found.setdefault(value, open_ranges)
+            open_ranges -= 1
+        else:
+            open_ranges += 1
+            found[value] = open_ranges
+    return found
+
+
+def _statistics(context: Context) -> Iterator[tuple[str, str, str, Any, Any, Any]]:
+    """Partition path, column, file name, least and largest value, number of nulls, as far as the arguments name them.
+
+    InputError where the metadata table has no column statistics.
+    """
+    table = context.target.hudi
+    metadata = _metadata(table)
+    if COLUMN_STATS not in metadata.indexes:
+        raise InputError(f"table {table.config.name} has no column statistics", table=table.config.name)
+    known = stats_columns(table)
+    wanted = [name.strip() for name in str(context["targetColumns"] or "").split(",") if name.strip()]
+    columns = {name: known[name] for name in (wanted or known) if name in known}
+    starts = tuple(part for part in str(context["partition"] or "").split(",") if part) or ("",)
+    for path in metadata.partitions():
+        if not path.startswith(starts):
+            continue
+        files = [(path, file.path.rpartition("/")[2]) for file in metadata.files(path)]
+        for column, kind in columns.items():
+            stats = metadata.column_stats(column, arrow_type(kind), files)
+            for row in stats.to_pylist() if stats is not None else ():
+                yield path, column, row["file_name"], row["min_value"], row["max_value"], row["null_count"]
+
+
+def _text(value: object) -> str | None:
+    return None if value is None else str(value)
+
+
+def _create(context: Context) -> Rows:
+    target: Any = context.target
+    table = target.hudi
+    if table.config.metadata_partitions:
+        raise InputError(f"table {table.config.name} has a metadata table", table=table.config.name)
+    return [[f"Created Metadata Table in {table.storage.uri(FOLDER)} (duration={_rebuilt(context, target)}secs)"]]
+
+
+def _init(context: Context) -> Rows:
+    """Makes a metadata table again that readers can't use; one that they can stays as it is."""
+    target: Any = context.target
+    table = target.hudi
+    if not table.config.metadata_partitions:
+        raise InputError(f"table {table.config.name} has no metadata table", table=table.config.name)
+    seconds = 0.0
+    if not context["read_only"] and table.metadata_table() is None:
+        seconds = _rebuilt(context, target)
+    action = "Opened" if context["read_only"] else "Initialized"
+    return [[f"{action} Metadata Table in {table.storage.uri(FOLDER)} (duration={seconds}sec)"]]
+
+
+def _rebuilt(context: Context, target: Any) -> float:
+    """How long it took, in seconds."""
+    table = target.services().on(target.hudi.with_options(context.settings.hoodie))
+    clock = table.context.clock
+    start = clock.monotonic()
+    rebuild_metadata_table(table)
+    return round(clock.monotonic() - start, 3)
 
 
 def _delete(context: Context) -> Rows:
     target: Any = context.target
     table = target.services().on(target.hudi)
-    if not table.config.metadata_partitions:
-        raise InputError(f"table {table.config.name} has no metadata table", table=table.config.name)
-    with table.context.locked():
-        drop_metadata_table(table.reload())
-    return [[f"Deleted Metadata Table at '{table.storage.uri('.hoodie/metadata')}'"]]
+    drop_metadata(table)
+    return [[f"Deleted Metadata Table at '{table.storage.uri(FOLDER)}'"]]
 
 
 def _bootstrap_partitions(context: Context) -> Rows:
@@ -104,6 +214,9 @@ def _sources(table: HudiTable) -> list[list[str]]:
     return rows
 
 
+_STAT_KEYS: Final = ("totalBaseFileSizeInBytes", "totalLogFileSizeInBytes", "baseFileCount", "logFileCount")
+_PERCENTS: Final = (50, 75, 95, 99)
+_OF_COLUMNS: Final = (Argument("partition", str, ""), Argument("targetColumns", str, ""))
 _MAPPING: Final = columns(TEXT, "partition file_id source_base_path source_partition source_file")
 
 PROCEDURES: Final[Mapping[str, Procedure]] = {
@@ -122,6 +235,27 @@ PROCEDURES: Final[Mapping[str, Procedure]] = {
         ),
         _validate,
     ),
+    "show_metadata_table_stats": Procedure((TABLE, PATH, FILTER), columns(TEXT, "stat_key stat_value"), _stats),
+    "show_metadata_table_column_stats": Procedure(
+        (TABLE, PATH, *_OF_COLUMNS, FILTER),
+        (*columns(TEXT, "file_name column_name min_value max_value"), *columns(LONG, "null_number")),
+        _column_stats,
+    ),
+    "show_metadata_column_stats_overlap": Procedure(
+        (TABLE, PATH, *_OF_COLUMNS, FILTER),
+        (
+            ("Partition path", TEXT),
+            ("Field name", TEXT),
+            ("Average overlap", DOUBLE),
+            ("Maximum file overlap", INT),
+            ("Total file number", INT),
+            *((f"{percent}% overlap", INT) for percent in _PERCENTS),
+            ("Total value number", INT),
+        ),
+        _overlap,
+    ),
+    "create_metadata_table": Procedure((TABLE,), columns(TEXT, "result"), _create),
+    "init_metadata_table": Procedure((TABLE, Argument("read_only", bool, False)), columns(TEXT, "result"), _init),
     "delete_metadata_table": Procedure((TABLE,), columns(TEXT, "result"), _delete),
     "show_bootstrap_partitions": Procedure(
         (TABLE, PATH, FILTER), columns(TEXT, "indexed_partitions"), _bootstrap_partitions

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-_NO_METADATA: Final = "a write with hoodie.metadata.enable=true makes a metadata table"
-_NO_STATISTICS: Final = "column statistics of a metadata table are used by reads, not shown"
 _AUDIT: Final = "the audit of storage locks is Hudi's own; skep's commands show a lock and its history: skep lock"
 _FSCK: Final = "skep does not repair tables; skep fsck shows what is wrong with one"
 
@@ -15,11 +13,6 @@ REFUSED: Final[Mapping[str, str]] = {
     "set_audit_lock": _AUDIT,
     "show_audit_lock_status": _AUDIT,
     "validate_audit_lock": _AUDIT,
-    "create_metadata_table": _NO_METADATA,
-    "init_metadata_table": _NO_METADATA,
-    "show_metadata_table_stats": "no metrics are kept of a metadata table",
-    "show_metadata_column_stats_overlap": _NO_STATISTICS,
-    "show_metadata_table_column_stats": _NO_STATISTICS,
     "hdfs_parquet_import": "skep write reads Parquet files into a table",
     "run_bootstrap": "bootstrapped tables are read and written, not made",
     "partition_bucket_index_manager": "the number of buckets is the same in all partitions",

@@ -5,7 +5,8 @@ Files of writes that are going on or have failed are no difference, whichever si
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import cached_property
 
 from skep_table.errors import FormatError
@@ -21,6 +22,30 @@ from skep_table.timeline.plans import CleanerPlan
 from skep_table.view.slicing import InstantStates, file_groups
 
 
+@dataclass(frozen=True, slots=True)
+class ListedFile:
+    """A data file as it is in storage and as the metadata table has it: sizes in bytes, None where it is not there.
+
+    `problem` None: they agree, as far as that matters; `detail` explains it.
+    """
+
+    path: str
+    name: str
+    stored: int | None
+    stated: int | None
+    problem: Problem | None = None
+    detail: str = ""
+
+
+def compare_files(table: HudiTable, metadata: MetadataTable) -> Iterator[ListedFile]:
+    """All data files of the table, and all that the metadata table lists, by partition path and name."""
+    stored, named = table.view(metadata=False), _Named(table)
+    there = set(stored.partitions())
+    for path in sorted(there.union(metadata.partitions())):
+        files = stored.listing.files(path) if path in there else []
+        yield from _compared(named, path, _sizes(files), _sizes(metadata.files(path)))
+
+
 def check_listing(table: HudiTable, metadata: MetadataTable, findings: Findings) -> None:
     """Compares all partitions of the table."""
     stored = table.view(metadata=False)
@@ -29,11 +54,17 @@ def check_listing(table: HudiTable, metadata: MetadataTable, findings: Findings)
     for path in sorted(there | listed):
         files = stored.listing.files(path) if path in there else []
         stated = metadata.files(path)
-        unfinished = _check_files(named, path, _sizes(files), _sizes(stated), findings)
+        unfinished = set()
+        for each in _compared(named, path, _sizes(files), _sizes(stated)):
+            findings.checked += 1
+            if each.problem is Problem.UNFINISHED:
+                unfinished.add(each.name)
+            if each.problem is not None and (each.problem is not Problem.UNFINISHED or each.stated is not None):
+                findings.add(each.problem, path, each.name, each.detail, found=each.stated, expected=each.stored)
         files, stated = ([each for each in found if each.name not in unfinished] for found in (files, stated))
         if path in listed and path not in there and not stated:
             findings.add(Problem.STALE, path, path, "the metadata table has the partition, and it has no folder")
-        if path not in listed and any(named.is_data(each.name) for each in files):
+        if path not in listed and any(_is_data(each.name) for each in files):
             findings.add(Problem.MISSING, path, path, "the metadata table lacks the partition", expected=path)
         if path not in listed:
             stated = []
@@ -44,30 +75,32 @@ def _sizes(files: Iterable[FileStatus]) -> dict[str, int]:
     return {each.name: each.size_bytes for each in files}
 
 
-def _check_files(
-    named: _Named, path: str, files: Mapping[str, int], sizes: Mapping[str, int], findings: Findings
-) -> set[str]:
-    """Compares the files of a partition. Returns those that writes left behind, or are about to."""
-    unfinished: set[str] = set()
+def _compared(named: _Named, path: str, files: Mapping[str, int], sizes: Mapping[str, int]) -> Iterator[ListedFile]:
     for name in sorted({*files, *sizes}):
-        there, stated = files.get(name), sizes.get(name)
-        if stated is None and not named.is_data(name):
+        stored, stated = files.get(name), sizes.get(name)
+        if stated is None and not _is_data(name):
             continue
-        findings.checked += 1
-        if stated is None and there is not None:
-            if named.is_committed(path, name, there, 0):
-                findings.add(Problem.MISSING, path, name, "a committed file that is not listed", expected=there)
-            else:
-                unfinished.add(name)
-        elif there is None:
-            if name in named.being_cleaned.get(path, ()):
-                unfinished.add(name)
-                findings.add(Problem.UNFINISHED, path, name, "a clean is deleting it", found=stated)
-            else:
-                findings.add(Problem.SURPLUS, path, name, "listed, and there is no such file", found=stated)
-        elif stated is not None and there != stated and not named.only_grew(path, name, there, stated):
-            findings.add(Problem.DIFFERS, path, name, "another size in bytes", found=stated, expected=there)
-    return unfinished
+        problem, detail = _problem(named, path, name, stored, stated)
+        yield ListedFile(path, name, stored, stated, problem, detail)
+
+
+def _problem(named: _Named, path: str, name: str, stored: int | None, stated: int | None) -> tuple[Problem | None, str]:
+    if stored is None:
+        if name in named.being_cleaned.get(path, ()):
+            return Problem.UNFINISHED, "a clean is deleting it"
+        return Problem.SURPLUS, "listed, and there is no such file"
+    if stated is None:
+        if named.is_committed(path, name, stored, 0):
+            return Problem.MISSING, "a committed file that is not listed"
+        return Problem.UNFINISHED, "of a write that failed or is going on"
+    if stored == stated or named.only_grew(path, name, stored, stated):
+        return None, ""
+    return Problem.DIFFERS, "another size in bytes"
+
+
+def _is_data(name: str) -> bool:
+    """Whether it is a base, log or CDC file by its name."""
+    return BaseFileName.parse(name) is not None or LogFileName.parse(name) is not None
 
 
 def _slices(path: str, files: Iterable[FileStatus], states: InstantStates) -> dict[str, tuple[str, ...]]:
@@ -97,11 +130,6 @@ class _Named:
         self._table = table
         self._states = table.view(metadata=False).states
         self._written: dict[InstantTime, frozenset[str] | None] = {}
-
-    @staticmethod
-    def is_data(name: str) -> bool:
-        """Whether it is a base, log or CDC file by its name."""
-        return BaseFileName.parse(name) is not None or LogFileName.parse(name) is not None
 
     @cached_property
     def being_cleaned(self) -> Mapping[str, frozenset[str]]:
