@@ -28,7 +28,7 @@ _Mask = npt.NDArray[np.bool_]
 class Described:
     """A file or partition, with the summaries of its columns by name; a column that is not in it has only nulls.
 
-    `path` is the partition path, `name` by which its statistics are found in a table of them.
+    `path` is the partition path; the `name` of a partition is its path.
     """
 
     path: str
@@ -44,10 +44,9 @@ class Described:
 def check_bounds(
     described: Sequence[Described], columns: Columns, stated: Mapping[str, pa.Table], findings: Findings
 ) -> None:
-    """Compares what is stated of files or partitions, by column as `MetadataTable.column_stats` returns it."""
-    names = pa.array([each.name for each in described], pa.string())
-    places = {column: pc.index_in(names, value_set=_one(stated[column]["file_name"])) for column in columns}
-    known = {column: pc.is_valid(at).to_numpy(zero_copy_only=False) for column, at in places.items()}
+    """Compares what is stated of files or partitions, by column and in their order, as
+    `MetadataTable.statistics_of_files` returns it."""
+    known = {column: _mask(pc.is_valid(_one(stated[column]["value_count"]))) for column in columns}
     any_known = np.zeros(len(described), np.bool_)
     for mask in known.values():
         any_known |= mask
@@ -56,15 +55,12 @@ def check_bounds(
         findings.add(Problem.LOOSE, described[each].path, described[each].name, detail)
     for column, kind in columns.items():
         expected = _expected(described, column, arrow_type(kind))
-        rows = stated[column].take(places[column])
         findings.checked += int(known[column].sum())
-        for mask, problem, detail in _problems(expected, rows, known[column], any_known):
+        for mask, problem, detail in _problems(expected, stated[column], known[column], any_known):
             for at in np.flatnonzero(mask).tolist():
-                one = described[at]
-                found = _text(rows, at) if known[column][at] else None
-                findings.add(
-                    problem, one.path, f"{one.name} {column}", detail, found=found, expected=_text(expected, at)
-                )
+                one, subject = described[at], f"{described[at].name} {column}"
+                found = _text(stated[column], at) if known[column][at] else None
+                findings.add(problem, one.path, subject, detail, found=found, expected=_text(expected, at))
 
 
 def _expected(described: Sequence[Described], column: str, kind: pa.DataType) -> pa.Table:

@@ -27,7 +27,6 @@ from skep_table.table import HudiTable
 from skep_table.view import FileSlice
 
 _FILES_AT_ONCE: Final = 256
-_PARTITIONS_AT_ONCE: Final = 64
 
 _File = tuple[str, FileStatus]
 
@@ -35,13 +34,14 @@ _File = tuple[str, FileStatus]
 def check_column_stats(table: HudiTable, metadata: MetadataTable, findings: Findings) -> None:
     """Compares those of the files of the latest slices. Records of files that are no longer listed are a note."""
     columns = stats_columns(table)
-    for files in _portions(file for slice_ in latest_slices(table) for file in _files(slice_)):
+    every = (file for slice_ in latest_slices(table) for file in _files(slice_))
+    while files := list(itertools.islice(every, _FILES_AT_ONCE)):
         found = list(_described(facts_of_files(table, files, columns, blooms=False), findings))
         names = [(each.path, each.name) for each in found]
         stated = {
             column: stats
             for column, kind in columns.items()
-            if (stats := metadata.column_stats(column, arrow_type(kind), names)) is not None
+            if (stats := metadata.statistics_of_files(column, arrow_type(kind), names)) is not None
         }
         check_bounds(found, columns, stated, findings)
     listed = metadata.all_files()
@@ -52,22 +52,15 @@ def check_column_stats(table: HudiTable, metadata: MetadataTable, findings: Find
 def check_partition_stats(table: HudiTable, metadata: MetadataTable, findings: Findings) -> None:
     """Compares those of all partitions with the rows in their latest slices."""
     columns = stats_columns(table)
-    by_partition = itertools.groupby(latest_slices(table), key=lambda slice_: slice_.partition_path)
-    partitions = ((path, list(slices)) for path, slices in by_partition)
-    while portion := list(itertools.islice(partitions, _PARTITIONS_AT_ONCE)):
-        slices = dict(portion)
-        paths = list(slices)
+    for path, slices in itertools.groupby(latest_slices(table), key=lambda slice_: slice_.partition_path):
         stated = {
             column: stats
             for column, kind in columns.items()
-            if (stats := metadata.partition_stats(column, arrow_type(kind), paths)) is not None
+            if (stats := metadata.statistics_of_partitions(column, arrow_type(kind), [path])) is not None
         }
-        described = []
-        for path in paths:
-            one = _partition(table, path, slices[path], columns, stated, findings)
-            if one is not None:
-                described.append(one)
-        check_bounds(described, columns, stated, findings)
+        described = _partition(table, path, list(slices), columns, stated, findings)
+        if described is not None:
+            check_bounds([described], columns, stated, findings)
     _note_stale(metadata, PARTITION_STATS, pa.array(metadata.partitions(), pa.string()), findings)
 
 
@@ -85,12 +78,13 @@ def _partition(
     found = list(_described(facts_of_files(table, files, columns, blooms=False), unsure))
     whole = _together(path, (each.of(column) for each in found for column in columns))
     has_logs = any(slice_.log_files for slice_ in slices)
-    if unsure.done().notes or (has_logs and _differs(whole, columns, stated)):
-        if not all(each in table.stored_schema().with_meta() for each in columns):
-            findings.add(Problem.LOOSE, path, path, "not compared: it has statistics of members of structs")
-            return None
+    if not (unsure.done().notes or (has_logs and _differs(whole, columns, stated))):
+        return whole
+    known = table.stored_schema().with_meta()
+    if all(each in known for each in columns):
         return _by_rows(table, path, slices, columns)
-    return whole
+    findings.add(Problem.LOOSE, path, path, "not compared: it has statistics of members of structs")
+    return None
 
 
 def _differs(described: Described, columns: Columns, stated: dict[str, pa.Table]) -> bool:
@@ -127,18 +121,6 @@ def _files(slice_: FileSlice) -> Iterator[_File]:
         yield slice_.partition_path, FileStatus(slice_.base_file.path, slice_.base_file.size_bytes, 0)
     for log in slice_.log_files:
         yield slice_.partition_path, FileStatus(log.path, log.size_bytes, 0)
-
-
-def _portions(files: Iterable[_File]) -> Iterator[list[_File]]:
-    """Some files at a time, of which no two have the same name: statistics come by name."""
-    portion: dict[str, _File] = {}
-    for file in files:
-        if file[1].name in portion or len(portion) >= _FILES_AT_ONCE:
-            yield list(portion.values())
-            portion = {}
-        portion[file[1].name] = file
-    if portion:
-        yield list(portion.values())
 
 
 def _note_stale(metadata: MetadataTable, partition: str, live: pa.Array | pa.ChunkedArray, findings: Findings) -> None:
