@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import uuid
 from collections.abc import Callable
@@ -37,6 +38,7 @@ from skep_table.metadata_table.records.bloom_filters import bloom_filters_update
 from skep_table.metadata_table.records.column_stats import column_stats_update, partition_stats_update
 from skep_table.metadata_table.records.files import files_of_clean, files_of_commit
 from skep_table.metadata_table.records.record_index import record_index_update
+from skep_table.metadata_table.records.secondary_index import secondary_index_update
 from skep_table.metadata_table.records.summaries import ColumnSummary, summaries_of_rows, summary_of
 from skep_table.metadata_table.values import statistics
 from skep_table.metadata_write import open_own, write_delta_commit
@@ -327,6 +329,80 @@ def test_a_partitioned_record_index(golden: Path, tmp_path: Path) -> None:
     assert {each.path for each in found if each.problem is Problem.MISSING} == set(others)
     assert {each.path for each in found if each.problem is Problem.SURPLUS} == set(others)
     assert {each.problem for each in found} == {Problem.MISSING, Problem.SURPLUS}
+
+
+INDEX = "secondary_index_by_city"
+
+
+@pytest.mark.parametrize("version", ["V1", "V2"])
+class TestSecondaryIndex:
+    """An index made by hand, of three file groups (V1) or of one (V2)."""
+
+    @pytest.fixture
+    def table(self, golden: Path, tmp_path: Path, version: str) -> HudiTable:
+        table = copied(golden, tmp_path / "t", "1.1.1", "cow_record_index")
+        folder = tmp_path / "t" / FOLDER
+        first = next((folder / "files").glob(".*.log.1_0-0-0"))
+        (folder / INDEX).mkdir()
+        shutil.copy(folder / "files" / ".hoodie_partition_metadata", folder / INDEX)
+        for number in range(3 if version == "V1" else 1):
+            name = first.name.replace("files-0000-0", f"secondary-index-by-city-{number:04d}-0")
+            shutil.copy(first, folder / INDEX / name)
+        self.define(table, version)
+        damage(table, *self.updates(rows_of(table)))
+        return table
+
+    def define(self, table: HudiTable, version: str) -> None:
+        path = Path(table.storage.root, ".hoodie", ".index_defs", "index.json")
+        stated = json.loads(path.read_text())
+        stated["indexDefinitions"][INDEX] = {
+            "indexName": INDEX, "indexType": "secondary_index", "indexFunction": "identity", "sourceFields": ["city"],
+            "indexOptions": {}, "version": version,
+        }  # fmt: skip
+        path.write_text(json.dumps(stated))
+        names = ",".join(dict.fromkeys([*table.config.metadata_partitions, INDEX]))
+        update_table_config(table.storage, {METADATA_PARTITIONS: names})
+
+    def updates(self, rows: list[tuple[str, str]], *, removed: bool = False) -> list[PartitionUpdate]:
+        """Entries of the record keys and values `rows`."""
+        keys, values = (pa.array(column, pa.string()) for column in zip(*rows, strict=True))
+        nothing = pa.array([], pa.string()), pa.array([], pa.string())
+        pairs = (nothing, (values, keys)) if removed else ((values, keys), nothing)
+        return [secondary_index_update(INDEX, *pairs, "1.1.1")]
+
+    def test_of_the_tables_rows(self, table: HudiTable, version: str) -> None:
+        (found,) = check(table).partitions[-1:]
+        assert (found.partition, found.checked) == (INDEX, len(rows_of(table)))
+        assert (found.differences, found.notes) == ((), ())
+
+    def test_missing_rows_and_others(self, table: HudiTable, version: str) -> None:
+        ((key, city), *_) = rows_of(table)
+        damage(table, *self.updates([(key, city)], removed=True), suffix=9999)
+        damage(table, *self.updates([("nobody", "nowhere")]), suffix=99999)
+        found = {(each.problem, each.subject) for each in found_in(table, INDEX)}
+        assert found == {(Problem.MISSING, f"{city}${key}"), (Problem.SURPLUS, "nowhere$nobody")}
+
+    def test_entries_where_no_look_up_finds_them(self, table: HudiTable, version: str) -> None:
+        """Spread as a whole, where the definition spreads them by their values. In one file group that is the same."""
+        self.define(table, "V2")
+        problems = {each.problem for each in found_in(table, INDEX)}
+        assert problems == ({Problem.DIFFERS, Problem.MISSING} if version == "V1" else set())
+
+    def test_of_another_type_is_not_compared(self, table: HudiTable, version: str) -> None:
+        path = Path(table.storage.root, ".hoodie", ".index_defs", "index.json")
+        path.write_text(path.read_text().replace('["city"]', '["amount"]'))
+        assert check(table).skipped == (INDEX,)
+
+
+def rows_of(table: HudiTable) -> list[tuple[str, str]]:
+    """Record key and city of each row."""
+    return [
+        (row["_hoodie_record_key"], row["city"])
+        for path in table.view(metadata=False).partitions()
+        for slice_ in table.view(metadata=False).slices(path)
+        for batch in read_slice(table, slice_, columns=["_hoodie_record_key", "city"])
+        for row in batch.to_pylist()
+    ]
 
 
 @pytest.mark.parametrize("release", RELEASES)

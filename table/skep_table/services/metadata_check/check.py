@@ -8,11 +8,19 @@ from typing import Final
 
 from skep_table.errors import FormatError, InputError, NotATableError
 from skep_table.metadata_table import FOLDER, MetadataTable
-from skep_table.metadata_table.partitions import BLOOM_FILTERS, COLUMN_STATS, FILES, PARTITION_STATS, RECORD_INDEX
+from skep_table.metadata_table.partitions import (
+    BLOOM_FILTERS,
+    COLUMN_STATS,
+    FILES,
+    PARTITION_STATS,
+    RECORD_INDEX,
+    SECONDARY_INDEX_PREFIX,
+)
 from skep_table.services.metadata_check.blooms import check_bloom_filters
 from skep_table.services.metadata_check.findings import Findings, MetadataCheck, PartitionCheck, Problem
 from skep_table.services.metadata_check.listing import check_listing
 from skep_table.services.metadata_check.record_index import check_record_index
+from skep_table.services.metadata_check.secondary_index import check_secondary_index, is_comparable
 from skep_table.services.metadata_check.statistics import check_column_stats, check_partition_stats
 from skep_table.table import HudiTable
 
@@ -63,8 +71,16 @@ def _checked(table: HudiTable, wanted: Collection[str] | None) -> MetadataCheck:
     metadata = _opened(table)
     if isinstance(metadata, PartitionCheck):
         return MetadataCheck(table.config.name, last, (metadata,))
-    done = tuple(_one(table, metadata, name) for name in chosen if name in _CHECKS)
-    return MetadataCheck(table.config.name, last, done, tuple(name for name in chosen if name not in _CHECKS))
+    checks = {name: _check_of(table, metadata, name) for name in chosen}
+    done = tuple(_one(table, metadata, name, check) for name, check in checks.items() if check is not None)
+    return MetadataCheck(table.config.name, last, done, tuple(name for name in chosen if checks[name] is None))
+
+
+def _check_of(table: HudiTable, metadata: MetadataTable, name: str) -> _Check | None:
+    """None for a partition whose contents can't be computed here."""
+    if name.startswith(SECONDARY_INDEX_PREFIX):
+        return check_secondary_index if is_comparable(table, metadata, name) else None
+    return _CHECKS.get(name)
 
 
 def _opened(table: HudiTable) -> MetadataTable | PartitionCheck:
@@ -83,13 +99,13 @@ def _opened(table: HudiTable) -> MetadataTable | PartitionCheck:
     return metadata
 
 
-def _one(table: HudiTable, metadata: MetadataTable, name: str) -> PartitionCheck:
+def _one(table: HudiTable, metadata: MetadataTable, name: str, check: _Check) -> PartitionCheck:
     findings = Findings(name)
     if name == FILES and not metadata.is_current():
         detail = "it lacks a completed write: skep lists the storage instead, other readers do not see that write"
         findings.add(Problem.MISSING, "", FILES, detail)
     try:
-        _CHECKS[name](table, metadata, findings)
+        check(table, metadata, findings)
     except FormatError as error:
         findings.add(Problem.DAMAGED, "", str(error.fields.get("path", FOLDER)), error.message)
     return findings.done()

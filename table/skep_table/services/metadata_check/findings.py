@@ -6,6 +6,10 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
 from skep_table.instant_time import InstantTime
 
 MOST_FINDINGS: Final = 1000  # of each partition of the metadata table; further ones are counted
@@ -112,10 +116,14 @@ class Findings:
         held = None if expected is None else str(expected)
         kept.append(Difference(problem, self.partition, path, subject, stated, held, detail))
 
-    @property
-    def room(self) -> int:
-        """So many further differences are kept."""
-        return max(0, MOST_FINDINGS - len(self._differences))
+    def some(
+        self, keys: pa.Array, numbers: npt.NDArray[np.int64], chosen: npt.NDArray[np.bool_]
+    ) -> list[tuple[str, int]]:
+        """As many of the chosen keys as there is room for, each with its number; the others are counted."""
+        positions = np.flatnonzero(chosen)
+        kept = positions[: max(0, MOST_FINDINGS - len(self._differences))]
+        self.omitted += len(positions) - len(kept)
+        return list(zip(keys.take(pa.array(kept)).to_pylist(), numbers[kept].tolist(), strict=True))
 
     def done(self) -> PartitionCheck:
         """What was gathered."""

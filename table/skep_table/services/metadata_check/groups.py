@@ -18,10 +18,10 @@ from skep_table.metadata_table.partitions import (
     RECORD_INDEX,
     RECORD_INDEX_MEMBER,
     SECONDARY_INDEX_MEMBER,
+    SECONDARY_INDEX_PREFIX,
     STATS_MEMBER,
 )
 
-SECONDARY_PREFIX: Final = "secondary_index_"
 _MEMBERS: Final = {FILES: FILES_MEMBER, BLOOM_FILTERS: BLOOM_MEMBER, RECORD_INDEX: RECORD_INDEX_MEMBER}
 _DELETED: Final = "isDeleted"
 
@@ -33,7 +33,7 @@ def groups_of(metadata: MetadataTable, partition: str) -> Sequence[GroupReader]:
 
 def member_of(partition: str) -> str:
     """The member of the records that a partition uses; of expression indexes that of statistics."""
-    if partition.startswith(SECONDARY_PREFIX):
+    if partition.startswith(SECONDARY_INDEX_PREFIX):
         return SECONDARY_INDEX_MEMBER
     return _MEMBERS.get(partition, STATS_MEMBER)
 

@@ -6,10 +6,9 @@ compared with its file group, so that no more than one of them is in memory.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -23,13 +22,13 @@ from skep_table.metadata_table.partitions import RECORD_INDEX, RECORD_INDEX_MEMB
 from skep_table.metadata_table.record_index import file_ids
 from skep_table.services.metadata_check.findings import Findings, Problem
 from skep_table.services.metadata_check.groups import groups_of
-from skep_table.services.metadata_check.slices import keys_of_slices, latest_slices
+from skep_table.services.metadata_check.key_spool import KeySpool
+from skep_table.services.metadata_check.slices import keyed_slices
 from skep_table.slices.options import SPILL_FOLDER
-from skep_table.slices.spill import Place, SpillFile
+from skep_table.slices.spill import SpillFile
 from skep_table.table import HudiTable
 from skep_table.view import FileSlice
 
-_SLICES_AT_ONCE: Final = 8
 _NO_SLICE: Final = -1
 
 
@@ -37,18 +36,18 @@ def check_record_index(table: HudiTable, metadata: MetadataTable, findings: Find
     """Compares all file groups of the index, one after the other."""
     sets = _sets(metadata)
     with closing(SpillFile(table.options.value(SPILL_FOLDER))) as file:
-        spool = _Spool(file, sets)
+        spool = KeySpool(file)
         slices: list[FileSlice] = []
-        waiting = latest_slices(table)
-        while portion := list(itertools.islice(waiting, _SLICES_AT_ONCE)):
-            for slice_, keys in zip(portion, keys_of_slices(table, portion), strict=True):
-                findings.checked += len(keys)
-                if not spool.add(slice_.partition_path, len(slices), keys) and len(keys):
-                    detail = "the index has no file groups of the partition"
-                    findings.add(
-                        Problem.MISSING, slice_.partition_path, slice_.file_id, detail, expected=f"{len(keys)} keys"
-                    )
-                slices.append(slice_)
+        for each in keyed_slices(table):
+            path, keys = each.slice.partition_path, each.keys
+            findings.checked += len(keys)
+            partition = None if None in sets else path
+            if partition in sets:
+                spool.add(partition, group_numbers(keys, len(sets[partition])), keys, len(slices))
+            elif len(keys):
+                detail = "the index has no file groups of the partition"
+                findings.add(Problem.MISSING, path, each.slice.file_id, detail, expected=f"{len(keys)} keys")
+            slices.append(each.slice)
         places = _Places.of(slices)
         for partition, groups in sets.items():
             for number, group in enumerate(groups):
@@ -62,37 +61,6 @@ def _sets(metadata: MetadataTable) -> dict[str | None, list[GroupReader]]:
     for group, shown in zip(groups_of(metadata, RECORD_INDEX), metadata.record_index_groups(), strict=True):
         sets.setdefault(shown.partition, []).append(group)
     return sets
-
-
-@dataclass
-class _Spool:
-    """Keys with the number of their slice, on disk by file group of the index."""
-
-    file: SpillFile
-    sets: dict[str | None, list[GroupReader]]
-    places: dict[tuple[str | None, int], list[Place]] = field(default_factory=dict)
-
-    def add(self, partition_path: str, number: int, keys: pa.Array) -> bool:
-        """Whether the index has file groups for the partition."""
-        partition = None if None in self.sets else partition_path
-        groups = self.sets.get(partition)
-        if groups is None:
-            return False
-        group = group_numbers(keys, len(groups))
-        order = np.argsort(group, kind="stable")
-        sorted_keys = keys.take(pa.array(order))
-        bounds = np.searchsorted(group[order], np.arange(len(groups) + 1))
-        for at in np.unique(group).tolist():
-            part = sorted_keys.slice(bounds[at], bounds[at + 1] - bounds[at])
-            rows = pa.record_batch({"key": part, "slice": pa.array(np.full(len(part), number, np.int64))})
-            self.places.setdefault((partition, at), []).append(self.file.append(rows))
-        return True
-
-    def part(self, partition: str | None, group: int) -> pa.Table:
-        """The table's keys that belong into a file group."""
-        schema = pa.schema([("key", pa.string()), ("slice", pa.int64())])
-        batches = map(self.file.read, self.places.get((partition, group), ()))
-        return pa.Table.from_batches(batches, schema).combine_chunks()
 
 
 @dataclass(frozen=True)
@@ -133,7 +101,7 @@ def _check_group(held: pa.Table, group: _Group, places: _Places, findings: Findi
     keys, slices = held["key"].combine_chunks(), held["slice"].to_numpy()
     at = pc.index_in(keys, value_set=known)
     missing = pc.is_null(at).to_numpy(zero_copy_only=False)
-    for key, number in _some(keys, slices, missing, findings):
+    for key, number in findings.some(keys, slices, missing):
         slice_ = places.slices[number]
         detail = "a key of the table that the index lacks"
         findings.add(Problem.MISSING, slice_.partition_path, key, detail, expected=slice_.file_id)
@@ -142,18 +110,18 @@ def _check_group(held: pa.Table, group: _Group, places: _Places, findings: Findi
     named = np.full(len(keys), _NO_SLICE)
     named[~missing] = stated[at.drop_null().to_numpy()]
     moved = ~missing & (named != slices)
-    for key, number in _some(keys, slices, moved & ~twice, findings):
+    for key, number in findings.some(keys, slices, moved & ~twice):
         slice_, entry = places.slices[number], pc.index(known, key).as_py()
         found = f"{paths[entry].as_py()} {ids[entry].as_py()}"
         detail = "the key is in another file group"
         expected = f"{slice_.partition_path} {slice_.file_id}"
         findings.add(Problem.DIFFERS, slice_.partition_path, key, detail, found=found, expected=expected)
-    for key, number in _some(keys, slices, moved & twice, findings):
+    for key, number in findings.some(keys, slices, moved & twice):
         slice_ = places.slices[number]
         detail = "the table has the key in several file groups, of which the index can name one"
         findings.add(Problem.DOUBLE, slice_.partition_path, key, detail, expected=slice_.file_id)
     surplus = pc.invert(pc.is_in(known, value_set=keys)).to_numpy(zero_copy_only=False)
-    for key, entry in _some(known, np.arange(len(known)), surplus, findings):
+    for key, entry in findings.some(known, np.arange(len(known)), surplus):
         detail = "the table has no such key" if stated[entry] != _NO_SLICE else "of a file group that is no longer read"
         findings.add(Problem.SURPLUS, paths[entry].as_py() or "", key, detail, found=ids[entry].as_py())
 
@@ -163,7 +131,7 @@ def _without_strays(entries: pa.Table, group: _Group, findings: Findings) -> pa.
     keys = entries["record_key"].combine_chunks()
     numbers = group_numbers(keys, group.of)
     strays = numbers != group.number
-    for key, number in _some(keys, numbers, strays, findings):
+    for key, number in findings.some(keys, numbers, strays):
         detail = "the entry is in a file group of the index where no look-up finds it"
         expected = f"file group {number} of {group.of}"
         findings.add(Problem.DIFFERS, group.partition or "", key, detail, found=group.reader.file_id, expected=expected)
@@ -175,14 +143,3 @@ def _twice(keys: pa.Array) -> npt.NDArray[np.bool_]:
     codes = keys.dictionary_encode().indices.to_numpy()
     counts = np.bincount(codes, minlength=1)
     return np.asarray(counts[codes] > 1)
-
-
-def _some(
-    keys: pa.Array, numbers: npt.NDArray[np.int64], chosen: npt.NDArray[np.bool_], findings: Findings
-) -> Iterator[tuple[str, int]]:
-    """As many of the chosen keys as the findings have room for, with their numbers; the others are counted."""
-    positions = np.flatnonzero(chosen)
-    room = findings.room
-    findings.omitted += max(0, len(positions) - room)
-    positions = positions[:room]
-    yield from zip(keys.take(pa.array(positions)).to_pylist(), numbers[positions].tolist(), strict=True)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
 
 import pyarrow as pa
 
@@ -10,6 +13,17 @@ from skep_table.keys.stored import StoredKeys
 from skep_table.slices.read import read_slice
 from skep_table.table import HudiTable
 from skep_table.view import FileSlice
+
+_SLICES_AT_ONCE: Final = 8
+
+
+@dataclass(frozen=True)
+class KeyedSlice:
+    """A slice with the record keys of its merged rows, and the values of the column that was asked for."""
+
+    slice: FileSlice
+    keys: pa.Array
+    values: pa.Array | None = None
 
 
 def latest_slices(table: HudiTable) -> Iterator[FileSlice]:
@@ -19,13 +33,19 @@ def latest_slices(table: HudiTable) -> Iterator[FileSlice]:
         yield from view.slices(path)
 
 
-def keys_of_slices(table: HudiTable, slices: Sequence[FileSlice]) -> list[pa.Array]:
-    """The record keys of the merged rows of each slice."""
+def keyed_slices(table: HudiTable, column: str | None = None) -> Iterator[KeyedSlice]:
+    """The latest slices with their keys; a few are in memory at a time."""
     stored = StoredKeys.of(table.config, table.stored_schema())
-    columns = stored.schema.names()
+    asked = [column] if column is not None else []
+    columns: Sequence[str] = list(dict.fromkeys((*stored.schema.names(), *asked)))
 
-    def keys_of(slice_: FileSlice) -> pa.Array:
-        found = [stored.of_rows(rows).cast(pa.string()) for rows in read_slice(table, slice_, columns=columns)]
-        return pa.concat_arrays(found) if found else pa.array([], pa.string())
+    def read(slice_: FileSlice) -> KeyedSlice:
+        keys, values = [pa.array([], pa.string())], [pa.array([], pa.string())]
+        for rows in read_slice(table, slice_, columns=columns):
+            keys.append(stored.of_rows(rows.select(stored.schema.names())).cast(pa.string()))
+            values += [rows.column(name).cast(pa.string()) for name in asked]
+        return KeyedSlice(slice_, pa.concat_arrays(keys), pa.concat_arrays(values) if asked else None)
 
-    return list(table.context.threads.map(keys_of, slices))
+    waiting = latest_slices(table)
+    while portion := list(itertools.islice(waiting, _SLICES_AT_ONCE)):
+        yield from table.context.threads.map(read, portion)
