@@ -200,6 +200,17 @@ class TestListing:
         writer(table).upsert(frame(("a", "p", 3)))
         assert check(table).differences == ()
 
+    def test_what_others_commit_meanwhile_is_none(self, table: HudiTable) -> None:
+        """A snapshot whose files were cleaned since: the check goes on with a newer one."""
+        before = reopened(table)
+        for ts in (3, 4):
+            writer(table).insert_overwrite(frame(("a", "p", ts), ("b", "q", ts)))
+        cleaned = clean(reopened(table, **RETAIN_ONE))
+        assert any(each.deleted for each in cleaned)
+        found = check_metadata_table(before)
+        assert found.differences == ()
+        assert found.as_of == reopened(table).timeline.completed().instants[-1].requested_time
+
     def test_its_folder_is_missing(self, table: HudiTable) -> None:
         shutil.rmtree(Path(table.storage.root, FOLDER))
         assert differences(table) == [(Problem.MISSING, FILES, "", FOLDER)]
