@@ -127,7 +127,7 @@ def rebuild(
     warehouse: WarehouseOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Make the metadata table again from the table's files, or for the first time."""
+    """Make the metadata table again with its indexes, or for the first time; --option may enable further indexes."""
     with reported(), opened_table(table, option, metastore, warehouse) as found:
         from skep_table.services.metadata_admin import rebuild_metadata_table
 

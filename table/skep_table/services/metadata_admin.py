@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from skep_table.commit.metadata_table import metadata_clock
 from skep_table.commit.writable import check_writable, take_lock_over
-from skep_table.errors import InputError, MetadataTableError, NotATableError
+from skep_table.errors import FormatError, InputError, MetadataTableError, NotATableError
 from skep_table.instant_time import InstantTime
 from skep_table.metadata_table import MetadataTable
+from skep_table.metadata_table.definitions import IndexDefinition
 from skep_table.metadata_table.keys import ALL_PARTITIONS, NON_PARTITIONED
-from skep_table.metadata_table.partitions import FILES
+from skep_table.metadata_table.partitions import COLUMN_STATS, FILES
 from skep_table.metadata_write import (
     create_metadata_table,
     delete_metadata_table,
@@ -21,7 +22,11 @@ from skep_table.metadata_write import (
     has_metadata_table,
     last_compaction,
     open_own,
+    partitions_of_options,
 )
+from skep_table.metadata_write.definitions import definitions_of, definitions_path, stats_columns, write_definitions
+from skep_table.metadata_write.groups import GROUP_SETS
+from skep_table.metadata_write.options import COLUMN_STATS_COLUMNS
 from skep_table.services.metadata_check.groups import count_records, groups_of
 from skep_table.table import HudiTable
 from skep_table.table_config import METADATA_PARTITIONS_INFLIGHT
@@ -140,22 +145,38 @@ def metadata_statistics(table: HudiTable) -> MetadataStatistics:
 
 
 def rebuild_metadata_table(table: HudiTable) -> Rebuilt:
-    """Makes the metadata table again, or for the first time, under the lock.
+    """Makes the metadata table again, or for the first time, under the lock: with the indexes that it has, as they are
+    defined, and those that the options enable.
 
-    MetadataTableError where it has to wait for pending actions; the old one then stays.
+    MetadataTableError where it has to wait for pending actions; the old one then stays. Also for a key that lies in
+    several file groups, where a record index has one place for it: the table then has no metadata table.
     """
     check_writable(table.config, table.storage.root)
     with table.context.locked():
         table = take_lock_over(table)
         _check_quiet(table)
         before = table.config.metadata_partitions
+        names = {*before, *partitions_of_options(table)}.intersection(GROUP_SETS)
+        defined = {name: each for name, each in _definitions(table).items() if name in names}
+        columns = ",".join(stats_columns(table)) if COLUMN_STATS in before and COLUMN_STATS not in defined else ""
         delete_metadata_table(table.storage)
-        made = create_metadata_table(table.reload(), metadata_clock(table))
+        write_definitions(table.storage, defined, definitions_path(table))
+        again = table.reload().with_options({COLUMN_STATS_COLUMNS.key: columns} if columns else {})
+        made = create_metadata_table(again, metadata_clock(table), names)
     kept = made.config.metadata_partitions
     lost = tuple(name for name in before if name not in kept)
     if lost:
         log.warning("table %s: the indexes %s are not made again", table.config.name, ", ".join(lost))
     return Rebuilt(kept, lost)
+
+
+def _definitions(table: HudiTable) -> Mapping[str, IndexDefinition]:
+    """The definitions of indexes; none where their file is damaged: they are made again from the options."""
+    try:
+        return definitions_of(table)
+    except FormatError as error:
+        log.warning("table %s: %s", table.config.name, error.message)
+        return {}
 
 
 def drop_metadata(table: HudiTable, indexes: Sequence[str] | None = None) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from skep_table.context import TableContext
 from skep_table.errors import InputError, MetadataTableError, SkepError
 from skep_table.metadata_table import FOLDER
 from skep_table.metadata_table.partitions import FILES
+from skep_table.metadata_write.definitions import definitions_of, stats_columns
 from skep_table.services.compact import schedule_compaction
 from skep_table.services.metadata_admin import (
     drop_metadata,
@@ -138,6 +139,36 @@ class TestMadeAgain:
             if not storage.hit:
                 return
         raise AssertionError("never came to the end")
+
+
+@pytest.mark.parametrize("release", ["0.15.0", "1.0.2", "1.1.1"])
+@pytest.mark.parametrize("case", ["cow_record_index", "cow_column_stats"])
+def test_the_indexes_of_hudis_are_made_again(golden: Path, release: str, case: str, tmp_path: Path) -> None:
+    shutil.copytree(golden / release / case / "table", tmp_path / "t")
+    before = HudiTable.open(tmp_path / "t")
+    columns, defined = stats_columns(before), definitions_of(before)
+    counts = {each.name: each.records for each in metadata_statistics(before).indexes}
+    found = rebuild_metadata_table(before)
+    after = HudiTable.open(tmp_path / "t")
+    assert (set(found.kept), found.lost) == (set(before.config.metadata_partitions), ())
+    assert set(after.config.metadata_partitions) == set(found.kept)
+    assert (stats_columns(after), definitions_of(after)) == (columns, defined)
+    checked = check_metadata_table(after)
+    assert (checked.differences, checked.notes, checked.skipped) == ((), (), ())
+    assert {each.name: each.records for each in metadata_statistics(after).indexes} == counts
+
+
+def test_indexes_that_options_enable_are_made(tmp_path: Path) -> None:
+    table = new_table(tmp_path / "t", TableType.MERGE_ON_READ)
+    writer(table).insert(frame(("a", "p", 1), ("b", "q", 1)))
+    writer(table).upsert(frame(("a", "p", 2)))
+    options = {f"hoodie.metadata.{name}.enable": "true" for name in ("index.column.stats", "record.index")}
+    assert {"files", "column_stats", "record_index"} <= {*rebuild_metadata_table(reopened(table, **options)).kept}
+    checked = check_metadata_table(HudiTable.open(table.storage))
+    assert (checked.differences, checked.skipped) == ((), ())
+    assert {each.partition: each.checked > 0 for each in checked.partitions} == dict.fromkeys(
+        HudiTable.open(table.storage).config.metadata_partitions, True
+    )
 
 
 def test_version_6_waits_for_what_is_pending(tmp_path: Path) -> None:
