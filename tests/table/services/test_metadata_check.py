@@ -192,6 +192,15 @@ class TestListing:
         shutil.copy(file, file.with_name(f"{file_id}_9{token}_{rest}"))
         assert differences(table) == []
 
+    def test_a_table_without_partitions(self, tmp_path: Path, table_version: int) -> None:
+        table = new_table(tmp_path / "flat", MOR, partition_by=())
+        writer(table).insert(frame(("a", "p", 1)))
+        writer(table).upsert(frame(("a", "p", 2)))
+        assert check(table).differences == ()
+        _, name = first_base(table, "")
+        damage(table, no_longer_listed("", name))
+        assert (Problem.MISSING, FILES, "", name) in differences(table)
+
     def test_what_awaits_a_compaction_is_listed(self, tmp_path: Path, table_version: int) -> None:
         table = new_table(tmp_path / "mor", MOR)
         writer(table).insert(frame(("a", "p", 1)))
