@@ -89,6 +89,7 @@ load_helper("layout_1_names", TESTS / "table" / "upgrade" / "layout_1_names.py")
 load_helper("sleepy_clock", TESTS / "table" / "commit" / "sleepy_clock.py")
 load_helper("metadata_listings", TESTS / "table" / "metadata_write" / "listings.py")
 load_helper("own_record_index", TESTS / "table" / "write" / "own_record_index.py")
+load_helper("indexed_tables", TESTS / "table" / "query" / "indexed_tables.py")
 load_helper("source_tree", TESTS / "house" / "source_tree.py")
 ENGINE_TIMINGS = load_helper("engine_timings", TESTS / "engines" / "timings.py")
 

@@ -294,7 +294,8 @@ class MetadataTable:
 
     def secondary_indexes(self) -> Mapping[str, str]:
         """The metadata partitions of secondary indexes, by the data column that each is of."""
-        found = {name: self.definitions.get(name) for name in self.indexes if name.startswith(SECONDARY_INDEX_PREFIX)}
+        names = sorted(name for name in self.indexes if name.startswith(SECONDARY_INDEX_PREFIX))
+        found = {name: self.definitions.get(name) for name in names}
         return {each.source_fields[0]: name for name, each in found.items() if each and len(each.source_fields) == 1}
 
     def record_keys_of(self, partition: str, values: pa.Array, most_bytes: int) -> pa.Array | None:

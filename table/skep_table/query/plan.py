@@ -11,6 +11,7 @@ import pyarrow as pa
 from skep_table.errors import InputError, SkepError, UnsupportedError
 from skep_table.instant_time import InstantTime
 from skep_table.metadata_table import MetadataTable
+from skep_table.metadata_table.partitions import PARTITION_STATS
 from skep_table.options import Options
 from skep_table.query.cleaned import check_not_cleaned, files_deleted, is_outdated
 from skep_table.query.incremental import (
@@ -295,7 +296,7 @@ def _partitions(scan: Scan, view: FileView, metadata: MetadataTable | None, step
     if steps is not None:
         steps.left_partitions("by partition paths", names)
     conditions = _conditions_on_files(scan)
-    if metadata is None or conditions is None or not scan.table.config.partition_fields:
+    if metadata is None or PARTITION_STATS not in metadata.indexes or conditions is None:
         return names
     names = prune_by_partition_statistics(scan.table, metadata, names, conditions)
     if steps is not None:
