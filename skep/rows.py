@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from skep.spark import SparkHolder
 from skep_table.basefile.footer import share_of_columns
 from skep_table.options import at_least, option
+from skep_table.query.explain import Explanation, explain
 from skep_table.query.options import QueryType
 from skep_table.query.plan import plan
 from skep_table.query.read import read
 from skep_table.query.request import ReadRequest
 from skep_table.query.result import ReadResult
+from skep_table.query.steps import Step, Steps
 from skep_table.table import HudiTable
 
 if TYPE_CHECKING:
@@ -29,16 +32,30 @@ EMBEDDED_BYTES: Final = option(
 
 @dataclass(frozen=True, slots=True)
 class FilesChosen:
-    """Of a read: the file slices that may hold rows of the answer, among those of the table that the query sees."""
+    """Of a read: the file slices that may hold rows of the answer, among those of the table that the query sees.
+
+    `steps` are those of planning: the first has all file slices, the last those that are read.
+    """
 
     table: str
     where: str | None
-    read: int
-    of: int
+    steps: tuple[Step, ...]
+
+    @property
+    def read(self) -> int:
+        """How many file slices are read."""
+        return self.steps[-1].slices
+
+    @property
+    def of(self) -> int:
+        """How many file slices there are."""
+        return self.steps[0].slices
 
     def __str__(self) -> str:
         found = f"{self.table}: {self.read} of {self.of} file slices are read"
-        return found if self.where is None else f"{found}, by {self.where}"
+        head = found if self.where is None else f"{found}, by {self.where}"
+        fewer = [f"  {step.by}: {step.slices}" for before, step in pairwise(self.steps) if step.slices < before.slices]
+        return "\n".join([head, *fewer])
 
 
 class Rows(ReadResult):
@@ -56,9 +73,16 @@ class Rows(ReadResult):
 
     def files_chosen(self) -> FilesChosen:
         """How many file slices the read needs, and how many it would need without its filter. Lists the table."""
-        whole = replace(self._request, where=None)
-        counted = [len(plan(self._table, request)) for request in (self._request, whole)]
-        return FilesChosen(self._table.config.name, self.where, *counted)
+        steps = Steps()
+        plan(self._table, self._request, steps)
+        return FilesChosen(self._table.config.name, self.where, tuple(steps.found))
+
+    def explain(self) -> Explanation:
+        """What the read would open, and by what each part of the table is left out; `print` shows it as a table.
+
+        Lists the table, and opens the footers of the files left. UnsupportedError for CDC queries.
+        """
+        return explain(self._table, self._request)
 
     def bytes_read(self) -> int:
         """About how many bytes of files the read needs. Lists the table.

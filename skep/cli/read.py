@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from skep.cli.output import Output, OutputOption, print_batches, reported
+from skep.cli.output import Output, OutputOption, print_batches, print_rows, reported
 from skep.cli.scope import MetastoreOption, WarehouseOption, settings_of
 from skep.cli.tables import TableTarget, read_only_table_as
+
+if TYPE_CHECKING:
+    from skep_table.query import ReadRequest
+    from skep_table.table import HudiTable
 
 NoMetadata = Annotated[bool, typer.Option("--no-metadata", help="List storage, not the metadata table.")]
 Settings = Annotated[
@@ -39,6 +43,9 @@ def read(
     path_glob: Annotated[
         str | None, typer.Option(metavar="GLOB", help="Incremental: only files whose path below the table matches.")
     ] = None,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Instead of rows: what is read, and by what the rest is left out.")
+    ] = False,
     no_metadata: NoMetadata = False,
     option: Settings = None,
     metastore: MetastoreOption = None,
@@ -75,5 +82,24 @@ def read(
             path_glob=path_glob,
             metadata=False if no_metadata else None,
         )
+        if explain:
+            _print_explanation(opened, request, output)
+            return
         result = read(opened, request)
         print_batches(result.schema, result.to_batches(), output)
+
+
+def _print_explanation(table: HudiTable, request: ReadRequest, output: Output) -> None:
+    from skep_table.query.explain import explain
+
+    found = explain(table, request)
+    if output is Output.TABLE:
+        print(found)
+        return
+    rows: list[dict[str, Any]] = [
+        {"step": step.by, "file_slices": step.slices, "partitions": step.partitions, "logs_only": step.logs_only}
+        for step in found.steps
+    ]
+    groups = {"row_groups": found.row_groups, "row_groups_read": found.row_groups_read}
+    rows[-1].update(groups)
+    print_rows(rows, output, [*rows[-1]])

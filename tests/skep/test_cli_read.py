@@ -50,6 +50,21 @@ def test_jsonl_is_spelt_as_the_golden_answers(run: Any, golden: Path, version: s
     assert list(found[0])[:5] == list(case.expected("snapshot.jsonl")[0])[:5]  # meta columns first
 
 
+def test_what_is_read_and_by_what_the_rest_is_left_out(run: Any) -> None:
+    table = ("1.1.1", "cow_record_index")
+    key = rows_of(run("read", "--columns", "order_id", "--limit", "1", "-o", "jsonl", table=table))[0]["order_id"]
+    where = f"order_id = '{key}'"
+    assert rows_of(run("read", "--where", where, "--explain", "-o", "jsonl", table=table)) == [
+        {"step": "in the table", "file_slices": 3, "partitions": 3, "logs_only": 0,
+         "row_groups": None, "row_groups_read": None},
+        {"step": "by the record index", "file_slices": 1, "partitions": 1, "logs_only": 0,
+         "row_groups": 1, "row_groups_read": 1},
+    ]  # fmt: skip
+    shown = run("read", "--where", where, "--explain", table=table)
+    assert shown.stdout.splitlines()[0] == f"cow_record_index: snapshot where {where}"
+    assert shown.stdout.splitlines()[-1] == "row groups: 1 of 1 are read, by footers"
+
+
 def test_ranges_make_the_query_incremental(run: Any, golden: Path) -> None:
     case = archives.Case(*ORDERS, golden / "/".join(ORDERS))
     query = next(query for query in case.queries if query.kind == "incremental" and "000" not in query.file)
