@@ -153,7 +153,7 @@ def indexed(table: HudiTable, *, partitioned: bool = False) -> HudiTable:
             name = f"secondary_index_{column}"
             update = secondary_index_update(name, (values, by_key["key"].combine_chunks()), none, release)
             updates[name] = [(name.replace("_", "-"), update)]
-    return _with_partitions(table, updates, partitioned=partitioned)
+    return _with_partitions(table, updates)
 
 
 def _rows_of_files(table: HudiTable) -> Iterator[tuple[tuple[str, str], pa.Table]]:
@@ -211,9 +211,7 @@ def _merged_like_hudi(summaries: tuple[ColumnSummary, ...]) -> ColumnSummary:
     return ColumnSummary(summaries[0].column, kind, min(lows, default=None), max(highs, default=None), values, nulls)
 
 
-def _with_partitions(
-    table: HudiTable, updates: Mapping[str, list[tuple[str, PartitionUpdate]]], *, partitioned: bool
-) -> HudiTable:
+def _with_partitions(table: HudiTable, updates: Mapping[str, list[tuple[str, PartitionUpdate]]]) -> HudiTable:
     version = table.config.version
     last = max(each.requested_time for each in table.timeline.completed())
     for number, (partition, sets) in enumerate(updates.items(), 1):
