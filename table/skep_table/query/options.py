@@ -62,7 +62,7 @@ DATA_SKIPPING = option(
     "hoodie.enable.data.skipping",
     boolean,
     True,
-    "leave out files by the column statistics of the metadata table",
+    "leave out partitions and files by the indexes of the metadata table",
 )
 FALL_BACK_TO_FULL_SCAN = option(
     "hoodie.datasource.read.incr.fallback.fulltablescan.enable",

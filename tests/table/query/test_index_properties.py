@@ -13,11 +13,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from counting_storage import CountingStorage
 from golden_metadata import RELEASES
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from indexed_tables import EPOCH, NOTES, PARTS, SCHEMA, TAGS, everything, indexed, rows_of, written
 
+from skep_table.commit.create import TableSpec, create_table
 from skep_table.errors import FormatError
 from skep_table.instant_time import InstantTime
 from skep_table.metadata_table import FOLDER
@@ -39,6 +41,7 @@ from skep_table.query.sql import parse_predicate
 from skep_table.query.steps import Steps
 from skep_table.schema.arrow import from_arrow
 from skep_table.schema.types import StringType
+from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
 from skep_table.table_config import USER_PROVIDED, TableType
 from skep_table.write.local import LocalWriter
@@ -208,6 +211,26 @@ class TestKeysOfSeveralFields:
         predicate = parse_predicate("id = 'k001'", everything(table).schema)
         assert record_keys(predicate, table.config) is not None
         assert record_keys(predicate, config) is None
+
+
+@pytest.mark.parametrize("version", [6, 9])
+def test_a_look_up_takes_the_same_requests_whatever_the_number_of_partitions(tmp_path: Path, version: int) -> None:
+    """The table is opened, one group of the index and one base file are read; data folders are not listed."""
+    asked = []
+    for count in (2, 40):
+        storage = CountingStorage(LocalStorage(str(tmp_path / str(count))))
+        spec = TableSpec(name="t", schema=SCHEMA, record_key=("id",), partition_by=("part",), version=version)
+        options = {"hoodie.metadata.enable": "true"}
+        rows = rows_of(random.Random(0), 0, list(range(80)), 0)
+        parts = pa.array([f"p{number % count}" for number in range(80)])
+        rows = rows.set_column(SCHEMA.get_field_index("part"), "part", parts)
+        LocalWriter(create_table(storage, spec, options)).upsert(rows)
+        indexed(HudiTable.open(LocalStorage(str(tmp_path / str(count)))))
+        storage.calls.clear()
+        assert read(HudiTable.open(storage), ReadRequest(where="id = 'k033'")).to_arrow()["id"].to_pylist() == ["k033"]
+        assert all(path.startswith(".hoodie") for path in storage.calls.paths("list_folder", "list_prefix"))
+        asked.append(storage.calls.counts())
+    assert asked[0] == asked[1]
 
 
 class TestChangesOfASecondaryIndex:
