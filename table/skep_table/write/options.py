@@ -174,6 +174,12 @@ BLOOM_MOVES = option(
     "GLOBAL_BLOOM: a row that arrives for another partition moves there; false leaves it where it is",
     only=("upsert", "delete"),
 )
+BLOOM_BY_METADATA = option(
+    "hoodie.bloom.index.use.metadata",
+    boolean,
+    False,
+    "BLOOM, GLOBAL_BLOOM: key ranges and filters are those of the metadata table, where it has them",
+)
 SIMPLE_MOVES = option(
     "hoodie.simple.index.update.partition.path", boolean, True, "The same for GLOBAL_SIMPLE", only=("upsert", "delete")
 )

@@ -35,7 +35,7 @@ Make = Callable[..., HudiTable]
 Content = list[tuple[str, str, int | None]]
 pytestmark = [
     pytest.mark.filterwarnings("ignore::skep_table.write.indexes.memory.InMemoryWarning"),
-    pytest.mark.filterwarnings("ignore::skep_table.write.indexes.record_index.RecordIndexWarning"),
+    pytest.mark.filterwarnings("ignore::skep_table.write.indexes.bloom_lookup.MetadataIndexWarning"),
     pytest.mark.filterwarnings("ignore:option hoodie.record.index.update.partition.path:UserWarning"),
 ]
 MOVES = "hoodie.bloom.index.update.partition.path"

@@ -27,9 +27,9 @@ from skep_table.table import HudiTable
 from skep_table.table_config import TableType, update_table_config
 from skep_table.write.candidates import CandidateFiles, candidate_files
 from skep_table.write.indexes import KeyLookUp, index_of
-from skep_table.write.indexes.bloom_lookup import BloomLookUp
+from skep_table.write.indexes.bloom_lookup import BloomLookUp, MetadataIndexWarning
 from skep_table.write.indexes.contract import NO_CANDIDATES, Candidates
-from skep_table.write.indexes.record_index import RecordIndex, RecordIndexLookUp, RecordIndexWarning
+from skep_table.write.indexes.record_index import RecordIndex, RecordIndexLookUp
 from skep_table.write.indexes.tagging import Tagging, locate
 from skep_table.write.local import LocalWriter
 
@@ -258,7 +258,7 @@ def test_without_one_of_its_kind_the_base_files_are_looked_into(
     LocalWriter(table).insert(rows(["a"], "p"))
     table = change(table.reload())
     files = all_files(table)
-    with pytest.warns(RecordIndexWarning, match=message):
+    with pytest.warns(MetadataIndexWarning, match=message):
         look_up = index.look_up(table, files)
     found = groups(look_up, files, keyed(["a", "a"], ["p", "q"]))
     assert [group is not None for group in found] == [True, index.is_global]
@@ -271,7 +271,7 @@ def test_an_index_that_misses_a_commit_is_not_used(tmp_path: Path) -> None:
     (last,) = (tmp_path / "t/.hoodie").glob("*.commit")
     shutil.copy(last, last.with_name("20991231235959999.commit"))
     table = table.reload()
-    with pytest.warns(RecordIndexWarning, match="lists all commits"):
+    with pytest.warns(MetadataIndexWarning, match="lists all commits"):
         GLOBAL.look_up(table, all_files(table))
 
 

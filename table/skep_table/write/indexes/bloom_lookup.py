@@ -1,11 +1,13 @@
 """BLOOM, SIMPLE and their global forms: which base file holds a key, by footers and key columns.
 
 Key ranges first (no read beyond the footer), then the bloom filter where it may save reading a file, then the key
-column of the files that are left. Only that last step confirms a key, so a tag is never wrong.
+column of the files that are left. Only that last step confirms a key, so a tag is never wrong. Ranges and filters may
+come from the metadata table's indexes instead: then only files that may hold a key are opened.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -17,7 +19,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from skep_table.basefile import BaseFileFooter, OpenBaseFile, open_base, read_footer
+from skep_table.bloom import BloomFilter
 from skep_table.keys.stored import StoredKeys
+from skep_table.metadata_table import MetadataTable
+from skep_table.metadata_table.partitions import BLOOM_FILTERS
+from skep_table.query.pruning import in_byte_order
 from skep_table.runner import Runner
 from skep_table.schema.types import RECORD_KEY
 from skep_table.storage import Storage
@@ -45,15 +51,24 @@ _PROBED_KEYS: Final = 256
 _FILES_A_TASK: Final = 16
 
 
+class MetadataIndexWarning(UserWarning):
+    """A write looks into the base files for what it is to find in an index of the metadata table, which is missing."""
+
+
 @dataclass(frozen=True)
 class BloomIndex(Index):
-    """Base files are candidates. `moves` is for the global form."""
+    """Base files are candidates. `moves` is for the global form.
+
+    `by_metadata`: key ranges and filters are those of the metadata table, where it has them.
+    """
 
     is_global: bool = False
     moves: bool = True
+    by_metadata: bool = False
 
     def look_up(self, table: HudiTable, files: CandidateFiles) -> BloomLookUp:
-        return BloomLookUp(table, files, self.is_global, positions=names_positions(table))
+        look_up = BloomLookUp(table, files, self.is_global, positions=names_positions(table))
+        return look_up.with_metadata() if self.by_metadata else look_up
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +109,7 @@ class BloomLookUp(KeyLookUp):
     A key whose row is deleted by the logs of its slice does not count as held: of a global index always, since a row
     that moved is deleted in that way; else where a pending compaction is going to leave the row out, after which no
     index of base files would find it in the logs over the compaction. `ranges`, by file number: see `with_ranges`.
+    `filters` is set where the metadata table has those of the files.
     """
 
     confirms: ClassVar[bool] = True
@@ -103,8 +119,30 @@ class BloomLookUp(KeyLookUp):
     is_global: bool = False
     ranges: tuple[KeyRange | None, ...] | None = None
     positions: bool = False
+    filters: MetadataTable | None = None
+
+    def with_metadata(self) -> BloomLookUp:
+        """The same by the metadata table's statistics of the record key, and its filters; warns of what it lacks."""
+        names = [_place(path, file) for path, files in self.files.items() for file in files]
+        if not any(name for _, name in names):
+            return self
+        metadata = self.table.metadata_table()
+        filters = metadata if metadata is not None and BLOOM_FILTERS in metadata.indexes else None
+        stats = metadata.statistics_of_files(RECORD_KEY, pa.string(), names) if metadata is not None else None
+        has_stats = metadata is not None and metadata.has_statistics(RECORD_KEY)
+        if filters is None or not has_stats:
+            lacking = [*([] if filters else ["Bloom filters"]), *([] if has_stats else [f"statistics of {RECORD_KEY}"])]
+            warnings.warn(
+                f"table {self.table.config.name} has no metadata table with {' and '.join(lacking)} that lists all"
+                " commits: the footers of its base files are read",
+                MetadataIndexWarning,
+                stacklevel=2,
+            )
+        return replace(self, filters=filters, ranges=None if stats is None else _ranges_of(stats))
 
     def with_ranges(self, runner: Runner) -> BloomLookUp:
+        if self.ranges is not None:
+            return self
         paths = [file.path for files in self.files.values() for file in files]
         tasks = [paths[at : at + _FILES_A_TASK] for at in range(0, len(paths), _FILES_A_TASK)]
         found = runner.map(partial(_ranges, self.table.storage), tasks)
@@ -138,10 +176,16 @@ class BloomLookUp(KeyLookUp):
 
     def confirm(self, number: int, keys: pa.Array) -> Positions:
         path, file = self.files.numbered(number)
+        known = None if self.filters is None else self.filters.bloom([_place(path, file)])
+        bloom = next(iter(known.values()), None) if known else None
+        if bloom is not None and not _passes(bloom, keys):
+            return np.full(len(keys), NOT_HELD, np.int64)
         with open_base(self.table.storage, file.path, file.known_size) as opened:
-            return self._confirm(path, file, opened, keys)
+            return self._confirm(path, file, opened, keys, filtered=bloom is not None)
 
-    def _confirm(self, path: str, file: CandidateFile, opened: OpenBaseFile, keys: pa.Array) -> Positions:
+    def _confirm(
+        self, path: str, file: CandidateFile, opened: OpenBaseFile, keys: pa.Array, *, filtered: bool
+    ) -> Positions:
         footer = opened.footer()
         found = np.full(len(keys), NOT_HELD, np.int64)
         if not footer.num_rows:
@@ -149,7 +193,7 @@ class BloomLookUp(KeyLookUp):
         within = KeyRange.of(footer).holds(keys)
         rows = np.arange(len(keys)) if within is None else np.flatnonzero(within.to_numpy(zero_copy_only=False))
         wanted = keys if within is None else keys.filter(within)
-        if not len(wanted) or not _filter_passes(wanted, footer):
+        if not len(wanted) or not (filtered or _filter_passes(wanted, footer)):
             return found
         del footer  # its bloom filter takes more memory than a batch of keys
         stored = self._keys(file, opened)
@@ -184,6 +228,20 @@ class BloomLookUp(KeyLookUp):
         return next(each for each in self.table.view().slices(path) if each.file_id == file.file_id)
 
 
+def _place(path: str, file: CandidateFile) -> tuple[str, str]:
+    """Partition path and name of the base file; no name for a slice without one."""
+    return path, file.path.rpartition("/")[2]
+
+
+def _ranges_of(stats: pa.Table) -> tuple[KeyRange | None, ...] | None:
+    """The key ranges that statistics state, by file; None where they state none."""
+    stats = in_byte_order(stats)
+    lows, highs = stats["min_value"].to_pylist(), stats["max_value"].to_pylist()
+    if not any(low is not None and high is not None for low, high in zip(lows, highs, strict=True)):
+        return None
+    return tuple(KeyRange(low, high, has_rows=True) for low, high in zip(lows, highs, strict=True))
+
+
 def _ranges(storage: Storage, paths: Sequence[str]) -> list[KeyRange | None]:
     return [KeyRange.of(read_footer(storage, path)) if path else None for path in paths]
 
@@ -211,9 +269,14 @@ def _filter_passes(wanted: pa.Array, footer: BaseFileFooter) -> bool:
     """False only when the filter rules out every key; it is not tested where reading the keys costs less."""
     if len(wanted) * _FILTER_KEYS_RATIO > footer.num_rows or footer.bloom is None:
         return True
+    return _passes(footer.bloom, wanted)
+
+
+def _passes(bloom: BloomFilter, wanted: pa.Array) -> bool:
+    """Whether the filter may hold one of the keys."""
     # Held keys pass all rounds of a filter, so a few of them are tested first: one that passes decides.
     return any(
-        pc.any(footer.bloom.might_contain(keys)).as_py()
+        pc.any(bloom.might_contain(keys)).as_py()
         for keys in (wanted.slice(0, _PROBED_KEYS), wanted.slice(_PROBED_KEYS))
         if len(keys)
     )

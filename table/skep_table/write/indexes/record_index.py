@@ -26,7 +26,7 @@ from skep_table.table import METADATA_ENABLE, HudiTable
 from skep_table.table_config import TableConfig
 from skep_table.write.candidates import CandidateFiles
 from skep_table.write.held import names_positions
-from skep_table.write.indexes.bloom_lookup import BloomLookUp
+from skep_table.write.indexes.bloom_lookup import BloomLookUp, MetadataIndexWarning
 from skep_table.write.indexes.contract import (
     NO_CANDIDATES,
     Candidates,
@@ -43,10 +43,6 @@ from skep_table.write.tags import NEW_KEY, Positions
 
 _STALE: Final = NEW_KEY - 1
 _BETWEEN: Final = "\0"  # neither partition paths nor file ids have it
-
-
-class RecordIndexWarning(UserWarning):
-    """A write looks keys up in the base files, since the metadata table has no record index of the kind it wants."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +89,7 @@ class RecordIndex(Index):
         scope = "the whole table" if self.is_global else "their partitions"
         warnings.warn(
             f"table {table.config.name} {what}: keys are looked up in the base files of {scope}",
-            RecordIndexWarning,
+            MetadataIndexWarning,
             stacklevel=2,
         )
 

@@ -15,7 +15,7 @@ from skep_table.write.indexes.bloom_lookup import BloomIndex
 from skep_table.write.indexes.bucket import BucketIndex
 from skep_table.write.indexes.contract import Index
 from skep_table.write.indexes.memory import InMemoryIndex
-from skep_table.write.options import BLOOM_MOVES, INDEX_CLASS, INDEX_TYPE, SIMPLE_MOVES, IndexType
+from skep_table.write.options import BLOOM_BY_METADATA, BLOOM_MOVES, INDEX_CLASS, INDEX_TYPE, SIMPLE_MOVES, IndexType
 
 GROUP: Final = "skep.indexes"
 _BUCKET_RANGES: Final = f"{META_FOLDER}/.bucket_index"
@@ -56,10 +56,12 @@ def index_of(config: TableConfig, options: Options) -> Index:
     if plug_in and kind is not IndexType.BUCKET:
         return _plug_in(plug_in)(config, options)
     match kind:
-        case IndexType.BLOOM | IndexType.SIMPLE:
+        case IndexType.SIMPLE:
             return BloomIndex()
+        case IndexType.BLOOM:
+            return BloomIndex(by_metadata=options.value(BLOOM_BY_METADATA))
         case IndexType.GLOBAL_BLOOM:
-            return BloomIndex(is_global=True, moves=options.value(BLOOM_MOVES))
+            return BloomIndex(True, options.value(BLOOM_MOVES), options.value(BLOOM_BY_METADATA))
         case IndexType.GLOBAL_SIMPLE:
             return BloomIndex(is_global=True, moves=options.value(SIMPLE_MOVES))
         case IndexType.BUCKET:
