@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 from counting_storage import Calls, CountingStorage
 from log_positions import blocks_with_positions
+from own_record_index import KEPT, MadeRecordIndex
 from pyspark import cloudpickle
 
 from skep_table.commit.create import TableSpec, create_table
@@ -21,6 +22,7 @@ from skep_table.query import ReadRequest, read
 from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
 from skep_table.table_config import TableType
+from skep_table.write import plan
 from skep_table.write.local import LocalWriter
 from skep_writer import SparkWriter, spark_rows, tagging
 
@@ -56,16 +58,16 @@ def changes(spark: Any, rows: int, *, ts: int = 2, modulo: int = 2 * ROWS) -> An
 
 @pytest.fixture
 def calls_of_tagging(monkeypatch: pytest.MonkeyPatch) -> list[list[tuple[str, str]]]:
-    """(method, path) of each call on a base file while rows are tagged, by write."""
+    """(method, path) of each call on a base file, also of the metadata table, while rows are tagged, by write."""
     cloudpickle.register_pickle_by_value(counting_storage)  # executors don't have the tests
     seen: list[list[tuple[str, str]]] = []
     real = spark_rows.SparkRows.tag
 
     def tag(self: Any, found: Any) -> Any:
-        calls: Calls = found.look_up.table.storage.calls
+        calls: Calls = getattr(found.look_up, "by_files", found.look_up).table.storage.calls
         calls.clear()
         result = real(self, found)
-        seen.append([(call.method, call.path) for call in calls if call.path.endswith(".parquet")])
+        seen.append([(call.method, call.path) for call in calls if call.path.endswith((".parquet", ".hfile"))])
         return result
 
     monkeypatch.setattr(spark_rows.SparkRows, "tag", tag)
@@ -115,6 +117,41 @@ def test_numbers_come_back_to_their_rows_by_a_shuffle_too(
     # of rows that compare the same the one that arrives last stays
     last = {(n * 7919) % 1000: n for n in range(3000)}
     assert {key: row["v"] for key, row in found.items()} == {f"k{key:06d}": n for key, n in last.items()}
+
+
+class Outdated(MadeRecordIndex):
+    """Every tenth entry names a file group that is not there."""
+
+    def entries(self, keys: pa.Table) -> pa.Table:
+        lost = [f"{key}-0" if at % 10 == 0 else key for at, key in enumerate(keys.column("file_id").to_pylist())]
+        return keys.set_column(keys.schema.get_field_index("file_id"), "file_id", pa.array(lost))
+
+
+@pytest.mark.parametrize("is_global", [True, False])
+@pytest.mark.parametrize("kind", [MadeRecordIndex, Outdated])
+def test_a_record_index_is_opened_once_and_base_files_where_it_is_outdated(
+    spark: Any,
+    many_files: Path,
+    tmp_path: Path,
+    calls_of_tagging: list[list[tuple[str, str]]],
+    monkeypatch: pytest.MonkeyPatch,
+    kind: type[MadeRecordIndex],
+    is_global: bool,
+) -> None:
+    monkeypatch.setattr(plan, "index_of", lambda _config, _options: kind(is_global, moves=True))
+    shutil.copytree(many_files, tmp_path / "t")
+    storage = CountingStorage(LocalStorage(str(tmp_path / "t")), Calls(tmp_path / "calls.log"))
+    result = SparkWriter(HudiTable.open(storage, KEPT), spark).upsert(changes(spark, 2 * ROWS))
+    assert (result.updated, result.inserted) == (ROWS, ROWS)
+    (calls,) = calls_of_tagging
+    opened = Counter(path for method, path in calls if method == "open_input")
+    base_files = {path: count for path, count in opened.items() if path.endswith(".parquet")}
+    assert (len(base_files), set(base_files.values())) == ((0, set()) if kind is MadeRecordIndex else (FILES, {1}))
+    index = Counter(path for _, path in calls if "record_index" in path)
+    assert (len(index), max(index.values())) == (3, 6)  # as many ranges as one open file is read by
+    found = read(HudiTable.open(storage), ReadRequest()).to_arrow()
+    assert (len(found), len(set(found["id"].to_pylist()))) == (2 * ROWS, 2 * ROWS)
+    assert set(found["ts"].to_pylist()) == {2}
 
 
 @pytest.mark.parametrize("few", [True, False])

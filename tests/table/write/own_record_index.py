@@ -24,6 +24,9 @@ from skep_table.table_config import METADATA_PARTITIONS, update_table_config
 from skep_table.timeline.instant import Action, Instant, State
 from skep_table.timeline.metadata import CommitMetadata, WriteOperation
 from skep_table.timeline.write import complete, create_requested, transition_to_inflight
+from skep_table.write.candidates import CandidateFiles
+from skep_table.write.indexes import KeyLookUp
+from skep_table.write.indexes.record_index import RecordIndex, RecordIndexLookUp
 
 KEPT = {"hoodie.metadata.enable": "true"}
 # The partition was made before others: its number among them.
@@ -71,6 +74,21 @@ def with_record_index(
     complete(own, instant, CommitMetadata(operation_type=WriteOperation.BULK_INSERT), table.context.clock, alone=True)
     update_table_config(table.storage, {METADATA_PARTITIONS: f"{FILES},{RECORD_INDEX}"})
     return table.reload()
+
+
+class MadeRecordIndex(RecordIndex):
+    """The record index, made of the rows that the table has before each look-up."""
+
+    def look_up(self, table: HudiTable, files: CandidateFiles) -> KeyLookUp:
+        if any(files.values()):
+            table = with_record_index(table, partitioned=not self.is_global, keys=self.entries(live_keys(table)))
+        found = super().look_up(table, files)
+        assert isinstance(found, RecordIndexLookUp) is any(files.values())
+        return found
+
+    def entries(self, keys: pa.Table) -> pa.Table:
+        """What the index has, of the rows that the table has."""
+        return keys
 
 
 def _fill(own: HudiTable, file_id: str, time: str, keys: pa.Table) -> None:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from own_record_index import KEPT, with_record_index
+from own_record_index import KEPT, MadeRecordIndex
 
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.errors import DuplicateKeyError, OptionError, TableMismatchError, UnsupportedError
@@ -23,10 +23,8 @@ from skep_table.query.read import read
 from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
 from skep_table.table_config import TableConfig, TableType
-from skep_table.write.candidates import CandidateFiles
-from skep_table.write.indexes import Index, KeyLookUp, registry
+from skep_table.write.indexes import Index, registry
 from skep_table.write.indexes.bloom_lookup import BloomIndex
-from skep_table.write.indexes.record_index import RecordIndex, RecordIndexLookUp
 from skep_table.write.local import LocalWriter
 from skep_table.write.options import RECORD_INDEX_MOVES
 
@@ -262,17 +260,6 @@ class TestGlobalSimple(GlobalContract):
     moves: ClassVar[str] = "hoodie.simple.index.update.partition.path"
 
 
-class Indexed(RecordIndex):
-    """The record index, made of the rows that the table has before each look-up."""
-
-    def look_up(self, table: HudiTable, files: CandidateFiles) -> KeyLookUp:
-        if any(files.values()):
-            table = with_record_index(table, partitioned=not self.is_global)
-        found = super().look_up(table, files)
-        assert isinstance(found, RecordIndexLookUp) is any(files.values())
-        return found
-
-
 class TestRecordIndexThatIsMissing(GlobalContract):
     """Keys are looked up in the base files, with a warning."""
 
@@ -290,7 +277,7 @@ class TestRecordIndex(GlobalContract):
 
     @pytest.fixture(autouse=True)
     def plugged_in(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        plug_in(monkeypatch, lambda _config, options: Indexed(True, options.value(RECORD_INDEX_MOVES)))
+        plug_in(monkeypatch, lambda _config, options: MadeRecordIndex(True, options.value(RECORD_INDEX_MOVES)))
 
 
 class TestPartitionedRecordIndex(LocalContract):
@@ -298,11 +285,11 @@ class TestPartitionedRecordIndex(LocalContract):
 
     @pytest.fixture(autouse=True)
     def plugged_in(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        plug_in(monkeypatch, lambda _config, _options: Indexed(False, False))
+        plug_in(monkeypatch, lambda _config, _options: MadeRecordIndex(False, False))
 
 
 def plug_in(monkeypatch: pytest.MonkeyPatch, factory: Callable[[TableConfig, Options], Index]) -> None:
-    entry = EntryPoint("indexed", f"{__name__}:Indexed", registry.GROUP)
+    entry = EntryPoint("indexed", f"{__name__}:plug_in", registry.GROUP)
     monkeypatch.setattr(EntryPoint, "load", lambda _self: factory)
     monkeypatch.setattr(registry, "entry_points", lambda group, name: [entry])
 
