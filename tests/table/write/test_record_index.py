@@ -285,7 +285,7 @@ def test_an_empty_table_needs_no_warning(tmp_path: Path) -> None:
 def test_a_write_that_would_drop_the_metadata_table_is_refused(tmp_path: Path, name: str) -> None:
     table = new_table(tmp_path / "t")
     LocalWriter(table).insert(rows(["a"]))
-    without = Options({"hoodie.index.type": name})
+    without = Options({"hoodie.index.type": name, "hoodie.metadata.enable": "false"})
     with pytest.raises(OptionError, match=r"hoodie\.metadata\.enable=true"):
         LocalWriter(table.reload().with_context(options=without)).upsert(rows(["a"]))
     assert table.reload().metadata_table() is not None

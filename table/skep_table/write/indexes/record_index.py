@@ -17,6 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from skep_table.commit.metadata_table import keeps_metadata_table
 from skep_table.errors import OptionError
 from skep_table.metadata_table import MetadataTable, group_numbers
 from skep_table.metadata_table.record_index import RecordIndexGroup
@@ -59,10 +60,10 @@ class RecordIndex(Index):
     @classmethod
     def of(cls, kind: IndexType, config: TableConfig, options: Options) -> RecordIndex:
         """OptionError where the write would drop the metadata table, and the index in it."""
-        if not options.value(METADATA_ENABLE):
+        if not keeps_metadata_table(options):
             raise OptionError(
-                f"table {config.name}: {INDEX_TYPE.key}={kind.value} finds keys by the metadata table, which a write"
-                f" without {METADATA_ENABLE.key}=true drops",
+                f"table {config.name}: {INDEX_TYPE.key}={kind.value} finds keys by the metadata table, which writes"
+                f" without {METADATA_ENABLE.key}=true drop",
                 hint=f"all writers of the table need {METADATA_ENABLE.key}=true",
                 option=METADATA_ENABLE.key,
                 table=config.name,
