@@ -14,6 +14,14 @@ from skep_table.metadata_table import group_numbers
 from skep_table.metadata_table.partitions import FILES, RECORD_INDEX
 from skep_table.metadata_table.records.record_index import record_index_update
 from skep_table.metadata_write import drop_indexes, open_own
+from skep_table.metadata_write.definitions import (
+    INDEX_DEFINITIONS,
+    INDEX_DEFINITIONS_PROPERTY,
+    IS_PARTITIONED,
+    IndexDefinition,
+    definitions_of,
+    write_definitions,
+)
 from skep_table.metadata_write.delta_commit import delete_entries
 from skep_table.metadata_write.records import hfile_of, record_schema
 from skep_table.metafile import ensure_partition
@@ -72,15 +80,19 @@ def with_record_index(
             mine = part.filter(pa.array(of_group == number))
             _fill(own, f"{prefix}{number:04d}-0", time, mine)
     complete(own, instant, CommitMetadata(operation_type=WriteOperation.BULK_INSERT), table.context.clock, alone=True)
+    if partitioned:
+        definition = IndexDefinition(RECORD_INDEX, RECORD_INDEX, "", (), {IS_PARTITIONED: "true"}, "V1")
+        write_definitions(table.storage, {**definitions_of(table), RECORD_INDEX: definition})
+        update_table_config(table.storage, {INDEX_DEFINITIONS_PROPERTY: INDEX_DEFINITIONS})
     update_table_config(table.storage, {METADATA_PARTITIONS: f"{FILES},{RECORD_INDEX}"})
     return table.reload()
 
 
 class MadeRecordIndex(RecordIndex):
-    """The record index, made of the rows that the table has before each look-up."""
+    """The record index, made of the rows that the table has before a look-up that does not find one."""
 
     def look_up(self, table: HudiTable, files: CandidateFiles) -> KeyLookUp:
-        if any(files.values()):
+        if any(files.values()) and RECORD_INDEX not in table.config.metadata_partitions:
             table = with_record_index(table, partitioned=not self.is_global, keys=self.entries(live_keys(table)))
         found = super().look_up(table, files)
         assert isinstance(found, RecordIndexLookUp) is any(files.values())

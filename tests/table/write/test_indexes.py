@@ -280,6 +280,7 @@ class TestRecordIndex(GlobalContract):
         plug_in(monkeypatch, lambda _config, options: MadeRecordIndex(True, options.value(RECORD_INDEX_MOVES)))
 
 
+@pytest.mark.parametrize("table_version", [9], indirect=True)
 class TestPartitionedRecordIndex(LocalContract):
     options: ClassVar[dict[str, Any]] = {"hoodie.index.class": "indexed", **KEPT}
 

@@ -92,8 +92,7 @@ STEPS = st.lists(
 )
 
 
-@pytest.mark.parametrize("version", [6, 8, 9])
-@pytest.mark.parametrize("partitioned", [False, True], ids=["table", "partitions"])
+@pytest.mark.parametrize(("version", "partitioned"), [(6, False), (8, False), (9, False), (9, True)])
 @settings(max_examples=4, deadline=None)
 @given(steps=STEPS, number=st.integers(1, 4))
 def test_it_finds_what_the_base_files_have(
