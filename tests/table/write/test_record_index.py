@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import shutil
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,19 +16,25 @@ from counting_storage import CountingStorage
 from golden_metadata import RELEASES
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from own_record_index import KEPT, live_keys, with_record_index
+from own_record_index import KEPT, MadeRecordIndex, live_keys, with_record_index
 
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.errors import OptionError, UnsupportedError
+from skep_table.errors import InputError, OptionError, UnsupportedError
 from skep_table.names import FileGroupId
 from skep_table.options import Options
+from skep_table.query import ReadRequest, read
 from skep_table.runner import ThreadRunner
+from skep_table.services.cluster import cluster
+from skep_table.services.compact import compact
+from skep_table.services.rollback import roll_back_instant
 from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
 from skep_table.table_config import TableType, update_table_config
+from skep_table.timeline.instant import Action
+from skep_table.write import plan
 from skep_table.write.candidates import CandidateFiles, candidate_files
 from skep_table.write.indexes import KeyLookUp, index_of
-from skep_table.write.indexes.bloom_lookup import BloomLookUp, MetadataIndexWarning
+from skep_table.write.indexes.bloom_lookup import BloomIndex, BloomLookUp, MetadataIndexWarning
 from skep_table.write.indexes.contract import NO_CANDIDATES, Candidates
 from skep_table.write.indexes.record_index import RecordIndex, RecordIndexLookUp
 from skep_table.write.indexes.tagging import Tagging, locate
@@ -130,6 +137,66 @@ def test_it_finds_what_the_base_files_have(
             by_files = BloomLookUp(table, files, is_global=True)
             assert found == groups(by_files, files, keyed(*map(list, zip(*asked, strict=True))))
         shutil.rmtree(folder)
+
+
+ACTIONS = st.lists(
+    st.tuples(
+        st.sampled_from(
+            ["upsert", "upsert", "upsert", "delete", "delete_partitions", "compact", "cluster", "roll back"]
+        ),
+        st.sets(st.sampled_from(range(6)), min_size=1, max_size=4),
+        st.sampled_from(["p", "q-1"]),
+    ),
+    min_size=2,
+    max_size=8,
+)
+
+
+@pytest.mark.parametrize("version", [6, 8, 9])
+@pytest.mark.parametrize("kind", KINDS)
+@settings(max_examples=4, deadline=None)
+@given(actions=ACTIONS, moves=st.booleans())
+def test_tables_end_alike_by_it_and_by_the_base_files(
+    tmp_path_factory: pytest.TempPathFactory, kind: TableType, version: int, actions: list[Any], moves: bool
+) -> None:
+    """After the same history of writes and services, by which rows also move, or stay where they were first."""
+    folder = tmp_path_factory.mktemp("alike")
+    ends = []
+    for name, index in (("index", MadeRecordIndex(True, moves)), ("files", BloomIndex(is_global=True, moves=moves))):
+        table = new_table(folder / name, kind, version=version)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(plan, "index_of", lambda _config, _options, index=index: index)
+            for ts, (action, chosen, part) in enumerate(actions):
+                act(table, action, rows([KEYS[at] for at in sorted(chosen)], part, ts))
+        found = live_rows(table)
+        assert len({key for key, *_ in found}) == len(found)
+        ends.append(found)
+    assert ends[0] == ends[1]
+    shutil.rmtree(folder)
+
+
+def act(table: HudiTable, action: str, batch: pa.Table) -> None:
+    table = table.reload()
+    last = table.timeline.data().completed().last()
+    match action:
+        case "compact":
+            if table.config.is_mor:
+                compact(table)
+        case "cluster":
+            cluster(table)
+        case "roll back":
+            if last is not None and last.action in (Action.COMMIT, Action.DELTA_COMMIT):
+                with suppress(InputError, UnsupportedError):  # as the services have it
+                    roll_back_instant(table, last.requested_time)
+        case "delete_partitions":
+            LocalWriter(table).delete_partitions([batch["part"][0].as_py()])
+        case _:
+            getattr(LocalWriter(table), action)(batch)
+
+
+def live_rows(table: HudiTable) -> list[Any]:
+    found = read(table.reload(), ReadRequest()).to_arrow().to_pylist()
+    return sorted((row["_hoodie_record_key"], row["_hoodie_partition_path"], row["ts"]) for row in found)
 
 
 @pytest.mark.parametrize("release", RELEASES)
