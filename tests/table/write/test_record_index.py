@@ -229,6 +229,30 @@ def test_keys_of_file_groups_that_are_not_there_are_looked_up_in_the_base_files(
     assert [None if group is None else group.partition_path for group in found] == [None, "p", "q", "p", "p"]
 
 
+class WithEntryTooMany(MadeRecordIndex):
+    """It has a key that its file group lacks, as a payload of Hudi's writers may have deleted it in a merge."""
+
+    def entries(self, keys: pa.Table) -> pa.Table:
+        return pa.concat_tables([keys, keys.slice(0, 1).set_column(0, "key", pa.array(["left"]))])
+
+
+@pytest.mark.parametrize("moves", [False, True])
+@pytest.mark.parametrize("part", ["p", "q"])
+@pytest.mark.parametrize("operation", ["upsert", "delete"])
+def test_a_key_that_its_file_group_lacks_is_written(
+    tmp_path: Path, kind: TableType, operation: str, part: str, moves: bool
+) -> None:
+    table = new_table(tmp_path / "t", kind)
+    LocalWriter(table).insert(rows(["a"], "p"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plan, "index_of", lambda _config, _options: WithEntryTooMany(True, moves))
+        getattr(LocalWriter(table.reload()), operation)(rows(["left", "b"], part, 2))
+    expected = [("a", "p", 1)]
+    if operation == "upsert":
+        expected += [("b", part, 2), ("left", part if moves else "p", 2)]
+    assert live_rows(table) == expected
+
+
 def test_an_entry_of_another_partition_is_outdated_in_an_index_of_partitions(tmp_path: Path) -> None:
     table = new_table(tmp_path / "t")
     for part in ("p", "q"):
