@@ -26,7 +26,7 @@ from skep_table.metadata_table.records import PartitionUpdate
 from skep_table.metadata_table.records.bloom_filters import bloom_filters_update
 from skep_table.metadata_table.records.column_stats import column_stats_update, indexable, partition_stats_update
 from skep_table.metadata_table.records.record_index import record_index_update
-from skep_table.metadata_table.records.secondary_index import secondary_index_update, sharded_parts
+from skep_table.metadata_table.records.secondary_index import secondary_index_update, secondary_keys, sharded_parts
 from skep_table.metadata_table.records.summaries import ColumnSummary, summaries_of_rows, summaries_without_rows
 from skep_table.metadata_write import open_own
 from skep_table.metadata_write.records import hfile_of, record_schema
@@ -147,11 +147,12 @@ def indexed(table: HudiTable, *, partitioned: bool = False) -> HudiTable:
             path: [_merged_like_hudi(each) for each in zip(*found, strict=True)] for path, found in of_parts.items()
         }
         updates["partition_stats"] = [("partition-stats", partition_stats_update(merged, [], [], release))]
-        none = (pa.array([], pa.string()), pa.array([], pa.string()))
+        none = pa.array([], pa.string())
         for column in ("tag", "number"):
             values = by_key[column].combine_chunks().cast(pa.string())
             name = f"secondary_index_{column}"
-            update = secondary_index_update(name, (values, by_key["key"].combine_chunks()), none, release)
+            entries = secondary_keys(values, by_key["key"].combine_chunks())
+            update = secondary_index_update(name, entries, none, release, by_value=False)
             updates[name] = [(name.replace("_", "-"), update)]
     return _with_partitions(table, updates)
 

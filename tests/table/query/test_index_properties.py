@@ -245,16 +245,15 @@ class TestChangesOfASecondaryIndex:
         before = metadata.record_keys_of(index, pa.array(["red$1"]), 1 << 20)
         assert before is not None
         moved, added = before[:1], pa.array(["ä$ö\\"])
-        update = secondary_index_update(
-            index, (pa.array(["new", "red$1"]), pa.concat_arrays([moved, added])), (pa.array(["red$1"]), moved),
-            table.format.metadata.release,
-        )  # fmt: skip
-        if version == 8:  # there, groups are chosen as in other partitions
-            now = changed(table, update).metadata_table()
-            assert now is not None
-            found = now.record_keys_of(index, pa.array(["red$1", "new"]), 1 << 20)
-            assert found is not None
-            assert sorted(found.to_pylist()) == sorted([*before.to_pylist(), "ä$ö\\"])
+        comes = secondary_keys(pa.array(["new", "red$1"]), pa.concat_arrays([moved, added]))
+        goes = secondary_keys(pa.array(["red$1"]), moved)
+        release = table.format.metadata.release
+        now = changed(table, secondary_index_update(index, comes, goes, release, by_value=version == 9))
+        later = now.metadata_table()
+        assert later is not None
+        found = later.record_keys_of(index, pa.array(["red$1", "new"]), 1 << 20)
+        assert found is not None
+        assert sorted(found.to_pylist()) == sorted([*before.to_pylist(), "ä$ö\\"])
         rest = metadata.record_keys_of(index, pa.array(["", "\\"]), 1 << 20)
         rows = everything(table)
         assert sorted(rest.to_pylist()) == sorted(

@@ -38,7 +38,7 @@ from skep_table.metadata_table.records.bloom_filters import bloom_filters_update
 from skep_table.metadata_table.records.column_stats import column_stats_update, partition_stats_update
 from skep_table.metadata_table.records.files import files_of_clean, files_of_commit
 from skep_table.metadata_table.records.record_index import record_index_update
-from skep_table.metadata_table.records.secondary_index import secondary_index_update
+from skep_table.metadata_table.records.secondary_index import secondary_index_update, secondary_keys
 from skep_table.metadata_table.records.summaries import ColumnSummary, summaries_of_rows, summary_of
 from skep_table.metadata_table.values import statistics
 from skep_table.metadata_write import open_own, write_delta_commit
@@ -386,9 +386,9 @@ class TestSecondaryIndex:
     def updates(self, rows: list[tuple[str, str]], *, removed: bool = False) -> list[PartitionUpdate]:
         """Entries of the record keys and values `rows`."""
         keys, values = (pa.array(column, pa.string()) for column in zip(*rows, strict=True))
-        nothing = pa.array([], pa.string()), pa.array([], pa.string())
-        pairs = (nothing, (values, keys)) if removed else ((values, keys), nothing)
-        return [secondary_index_update(INDEX, *pairs, "1.1.1")]
+        entries, nothing = secondary_keys(values, keys), pa.array([], pa.string())
+        added_and_removed = (nothing, entries) if removed else (entries, nothing)
+        return [secondary_index_update(INDEX, *added_and_removed, "1.1.1", by_value=False)]
 
     def test_of_the_tables_rows(self, table: HudiTable, version: str) -> None:
         (found,) = check(table).partitions[-1:]
