@@ -207,6 +207,12 @@ def record_in_metadata_table(table: HudiTable, time: InstantTime, updates: Seque
         _delete(table, error.message)
 
 
+def drop_of_columns(table: HudiTable) -> HudiTable:
+    """Drops statistics before columns get other names: their records state the names that columns had."""
+    dropped = {COLUMN_STATS, PARTITION_STATS} & set(table.config.metadata_partitions)
+    return _drop_indexes(table, dropped, "columns change their names or types") if dropped else table
+
+
 def drop_merged(table: HudiTable, time: InstantTime) -> HudiTable:
     """Drops the indexes that the entries of a write can't be taken out of any more, before it is rolled back.
 

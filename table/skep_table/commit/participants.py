@@ -14,6 +14,7 @@ from skep_table.commit.index_entries import IndexEntries
 from skep_table.commit.markers import close_markers, delete_markers, marker_files, parse_markers
 from skep_table.commit.metadata_table import (
     abort_in_metadata_table,
+    drop_of_columns,
     drop_overtaken,
     drop_unkept,
     keeps_metadata_table,
@@ -24,7 +25,7 @@ from skep_table.metadata_write import Prepared, has_metadata_table, prepare_upda
 from skep_table.names import BaseFileName, marker_folder
 from skep_table.table import HudiTable
 from skep_table.timeline.instant import Action, Instant
-from skep_table.timeline.metadata import CommitMetadata
+from skep_table.timeline.metadata import CommitMetadata, WriteOperation
 
 
 class Participant(Protocol):
@@ -78,6 +79,8 @@ class MetadataTableParticipant:
         table = drop_unkept(table)
         if has_metadata_table(table.config):
             table = drop_overtaken(table, instant, metadata)
+            if metadata.operation_type is WriteOperation.ALTER_SCHEMA:
+                table = drop_of_columns(table)
             updates = updates_of_commit(table, instant, metadata, self._prepared)
             record_in_metadata_table(table, instant.requested_time, updates)
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from skep_table.commit.metadata_table import create_again, kept_partitions
 from skep_table.commit.transaction import Transaction
+from skep_table.commit.writable import prepared
 from skep_table.errors import UnsupportedError
 from skep_table.merge import MergeRule
 from skep_table.schema.avro import avro_text
@@ -24,6 +26,7 @@ def commit_changes(table: HudiTable, changes: Sequence[ColumnChange], label: Com
     changed(now.stored_schema(), changes, fixed_columns(now))  # refused before anything is on the timeline
     with Transaction.begin(table, data_action(table)) as transaction:
         table, time = transaction.table, transaction.instant.requested_time
+        kept = kept_partitions(table)
         label.check(table)
         before = table.stored_schema()
         after = changed(before, changes, fixed_columns(table))
@@ -35,7 +38,11 @@ def commit_changes(table: HudiTable, changes: Sequence[ColumnChange], label: Com
             extra[LATEST_SCHEMA] = ids_text(version, whole)
         metadata = CommitMetadata(operation_type=WriteOperation.ALTER_SCHEMA, extra_metadata=extra)
         instant = transaction.complete(metadata, label.check, label.participants)
-        return WriteResult(instant, transaction.committed or metadata, after, table=transaction.after)
+        done = transaction.after
+        if done is not None and not kept <= set(done.config.metadata_partitions):
+            with done.context.locked():
+                done = create_again(prepared(done), kept)
+        return WriteResult(instant, transaction.committed or metadata, after, table=done)
 
 
 def fixed_columns(table: HudiTable) -> FixedColumns:

@@ -18,6 +18,8 @@ from skep_table.metadata_table.partitions import BLOOM_FILTERS, COLUMN_STATS, FI
 from skep_table.metadata_write import delete_metadata_table
 from skep_table.query import ReadRequest, read
 from skep_table.schema.arrow import arrow_type
+from skep_table.schema.change import AddColumn, DropColumn, RenameColumn
+from skep_table.schema.types import LongType
 from skep_table.services.automatic import maintain
 from skep_table.services.clean import clean
 from skep_table.services.cluster import cluster
@@ -251,3 +253,16 @@ def test_a_key_in_two_file_groups_is_refused(table: HudiTable) -> None:
         writer(table).insert(frame(("a", "q", 3)))
     assert indexes(table) == before
     assert_kept(table)
+
+
+def test_columns_that_are_renamed_dropped_and_added_again(table: HudiTable) -> None:
+    """Records of the columns that had these names before leave no row out."""
+    writer(table).alter([AddColumn("more", LongType())])
+    rows = frame(("a", "p", 2), ("d", "q", 2))
+    writer(table).upsert(rows.append_column("more", pa.array([7, 8])))
+    assert_kept(table)
+    for change in (RenameColumn("more", "less"), AddColumn("more", LongType()), DropColumn("less")):
+        writer(table).alter([change])
+        assert_kept(table)
+    found = read(HudiTable.open(table.storage), ReadRequest(where="more is null")).to_arrow()
+    assert len(found) == len(indexes(table)[RECORD_INDEX])
