@@ -7,7 +7,7 @@ tests take some of the calls, the slow ones (--all) every one.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,9 +20,11 @@ from sleepy_clock import SleepyClock
 
 from skep_table.errors import SkepError, StorageError
 from skep_table.metadata_table import MetadataTable
+from skep_table.query import ReadRequest, read
 from skep_table.runner import ThreadRunner
 from skep_table.services.clean import clean, execute_pending_cleans
 from skep_table.services.compact import execute_pending_compactions, schedule_compaction
+from skep_table.services.metadata_check import check_metadata_table
 from skep_table.services.metadata_services import maintain_metadata_table
 from skep_table.services.restore import restore
 from skep_table.services.rollback import roll_back_instant
@@ -34,6 +36,13 @@ from skep_table.write.local import LocalWriter
 
 pytestmark = pytest.mark.parametrize("table_version", [6, 9], indirect=True)
 COW, MOR = TableType.COPY_ON_WRITE, TableType.MERGE_ON_READ
+INDEXED = {
+    **KEPT,
+    "hoodie.metadata.index.column.stats.enable": "true",
+    "hoodie.metadata.index.bloom.filter.enable": "true",
+    "hoodie.metadata.record.index.enable": "true",
+    "hoodie.metadata.record.index.min.filegroup.count": "2",
+}
 Act = Callable[[HudiTable], Any]
 
 
@@ -100,18 +109,18 @@ SUBJECTS = (
 )
 
 
-def prepared(folder: Path, subject: Subject) -> None:
+def prepared(folder: Path, subject: Subject, options: Mapping[str, object] = KEPT) -> None:
     table = new_table(folder, subject.kind)
     for number in range(subject.writes):
-        given = HudiTable.open(table.storage) if subject.without else reopened(table)
+        given = HudiTable.open(table.storage) if subject.without else reopened(table, **options)
         LocalWriter(given).upsert(frame(("a", "p", number), ("b", "q", number), (f"c{number}", "p", number)))
     subject.before(reopened(table))
 
 
-def run(folder: Path, subject: Subject, at: int, *, after: bool) -> FaultyStorage:
+def run(folder: Path, subject: Subject, at: int, *, after: bool, options: Mapping[str, object] = KEPT) -> FaultyStorage:
     storage = FaultyStorage(str(folder), at, dies=True, after=after)
     with suppress(SkepError):
-        table = HudiTable.open(storage, KEPT).with_context(runner=ThreadRunner(1))
+        table = HudiTable.open(storage, options).with_context(runner=ThreadRunner(1))
         subject.act(table)
     return storage
 
@@ -122,23 +131,33 @@ def assert_no_lie(table: HudiTable) -> None:
     if trusted is not None and len(table.timeline.data().completed()):
         table._metadata_table = trusted
         assert rows(table, metadata=True) == rows(table, metadata=False)
+        for condition in ("id = 'a'", "id = 'd'", "ts > 1", "part = 'p' and ts < 7"):
+            found, expected = (
+                read(table, ReadRequest(where=condition, metadata=metadata)).to_arrow().sort_by("id")
+                for metadata in (True, False)
+            )
+            assert found.equals(expected), condition
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("subject", SUBJECTS, ids=lambda subject: subject.name)
 @pytest.mark.parametrize("step", [23, pytest.param(1, marks=pytest.mark.slow)], ids=["some", "every"])
-def test_killed_at_a_call(subject: Subject, after: bool, step: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("options", [KEPT, INDEXED], ids=["files", "indexes"])
+def test_killed_at_a_call(
+    options: Mapping[str, object], subject: Subject, after: bool, step: int, tmp_path: Path
+) -> None:
+    step *= 1 if options is KEPT or step == 1 else 3
     first, work = tmp_path / "first", tmp_path / "work"
-    prepared(first, subject)
+    prepared(first, subject, options)
     before = rows(HudiTable.open(str(first)), metadata=False) if subject.writes else []
     shutil.copytree(first, work)
-    whole = run(work, subject, 1 << 30, after=False)
+    whole = run(work, subject, 1 << 30, after=False, options=options)
     done = rows(HudiTable.open(str(work)), metadata=False)
     calls = len(whole.calls)
     for at in range(1 if step == 1 else 1 + calls % step, calls + 1, step):
         shutil.rmtree(work)
         shutil.copytree(first, work)
-        storage = run(work, subject, at, after=after)
+        storage = run(work, subject, at, after=after, options=options)
         where = f"killed {'after' if after else 'before'} call {at} of {calls}: {storage.calls[at - 1]}"
         now = HudiTable.open(str(work))
         found = rows(now, metadata=True) if len(now.timeline.data().completed()) else []
@@ -146,11 +165,13 @@ def test_killed_at_a_call(subject: Subject, after: bool, step: int, tmp_path: Pa
         assert_no_lie(HudiTable.open(str(work)))
         clock = SleepyClock()
         clock.slept += 3600  # the heartbeat has expired
-        late = HudiTable.open(str(work), KEPT).with_context(clock=clock)
+        late = HudiTable.open(str(work), options).with_context(clock=clock)
         subject.again(late)
         LocalWriter(late.reload()).upsert(frame(("z", "p", 9)))
         assert_alike(now)
         assert_no_lie(HudiTable.open(str(work)))
+        differences = check_metadata_table(HudiTable.open(str(work))).differences
+        assert not differences, (where, differences)
 
 
 class FullDisk(LocalStorage):
