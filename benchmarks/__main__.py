@@ -8,7 +8,7 @@ from functools import partial
 
 from rich.console import Console
 
-from benchmarks import lock, look_up, object_store, read, services, spark_reads, sql, sync, upsert, write
+from benchmarks import index, lock, look_up, object_store, read, services, spark_reads, sql, sync, upsert, write
 from benchmarks.peers.bundle import WRITERS
 
 BENCHMARKS = {
@@ -21,6 +21,7 @@ BENCHMARKS = {
     "services": services.measure,
     "lock": lock.measure,
     "look-up": look_up.measure,
+    "index": index.measure,
     "object-store": object_store.measure,
 }
 
