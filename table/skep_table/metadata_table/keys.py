@@ -54,9 +54,9 @@ def group_set(file_id: str) -> str:
 
 
 def partitioned_set(partition: str, data_partition: str) -> str:
-    """The `group_set` of a data partition in a partitioned index: its path is escaped, dashes too."""
+    """The `group_set` of a data partition in a partitioned index: its path is escaped, dashes and underscores too."""
     text = escape(data_partition)
-    for character in "-_.":  # at which names of files are cut
+    for character in "-_":  # at which names of files are cut
         text = text.replace(character, f"%{ord(character):02X}")
     return f"{partition.replace('_', '-')}-{text}"
 

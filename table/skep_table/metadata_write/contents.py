@@ -20,7 +20,6 @@ import pyarrow.compute as pc
 from skep_table.errors import MetadataTableError
 from skep_table.instant_time import BEFORE_ALL
 from skep_table.metadata_table import group_numbers
-from skep_table.metadata_table.keys import record_index_groups
 from skep_table.metadata_table.partitions import BLOOM_FILTERS, COLUMN_STATS, FILES, PARTITION_STATS, RECORD_INDEX
 from skep_table.metadata_table.records import PartitionUpdate
 from skep_table.metadata_table.records.bloom_filters import bloom_filters_update
@@ -28,6 +27,7 @@ from skep_table.metadata_table.records.column_stats import column_stats_update, 
 from skep_table.metadata_table.records.files import files_listed
 from skep_table.metadata_table.records.record_index import record_index_update
 from skep_table.metadata_table.records.summaries import Columns, ColumnSummary, merged
+from skep_table.metadata_write.definitions import groups_of_partition
 from skep_table.metadata_write.file_facts import FileFacts, facts_of_files, with_absent
 from skep_table.metadata_write.groups import GROUP_SETS, RecordGroups, group_count, group_id
 from skep_table.metadata_write.key_changes import slice_keys
@@ -231,7 +231,9 @@ class _Keys:
         return Contents(RECORD_INDEX, groups)
 
     def _set_of(self, slice_: FileSlice) -> str:
-        return record_index_groups(slice_.partition_path) if self._partitioned else GROUP_SETS[RECORD_INDEX]
+        if not self._partitioned:
+            return GROUP_SETS[RECORD_INDEX]
+        return groups_of_partition(self._table, slice_.partition_path)
 
     def _keys_of(self, slice_: FileSlice) -> Iterator[pa.Array]:
         yield pc.unique(slice_keys(self._table, slice_))

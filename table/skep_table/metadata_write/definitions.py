@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from skep_table.errors import NotATableError
+from skep_table.errors import MetadataTableError, NotATableError
 from skep_table.metadata_table import MetadataTable
 from skep_table.metadata_table.definitions import (
     DEFINITIONS,
@@ -20,6 +20,7 @@ from skep_table.metadata_table.definitions import (
     definitions_document,
     read_definitions,
 )
+from skep_table.metadata_table.keys import record_index_groups
 from skep_table.metadata_table.partitions import COLUMN_STATS, RECORD_INDEX, SECONDARY_INDEX_PREFIX
 from skep_table.metadata_table.records.column_stats import ALWAYS_INDEXED, indexable
 from skep_table.metadata_table.records.summaries import Columns
@@ -65,6 +66,22 @@ def is_partitioned_record_index(table: HudiTable) -> bool:
     """Whether the record index has file groups of its own for each partition of the table."""
     defined = definitions_of(table).get(RECORD_INDEX)
     return defined is not None and defined.options.get(IS_PARTITIONED, "false").strip().lower() == "true"
+
+
+def groups_of_partition(table: HudiTable, partition_path: str) -> str:
+    """The `group_set` that a partitioned record index has for a partition of the table.
+
+    MetadataTableError for a path with a dot: Hudi leaves it as it is, and then takes no file of that name for a log.
+    """
+    if "." not in partition_path:
+        return record_index_groups(partition_path)
+    raise MetadataTableError(
+        f"table {table.config.name}: Hudi reads no partitioned record index of partition {partition_path!r}",
+        hint="a global record index has no names of partitions; drop this one, or choose partition values without dots",
+        table=table.config.name,
+        found=partition_path,
+        expected="a partition path without dots",
+    )
 
 
 def stats_columns(table: HudiTable) -> Columns:

@@ -10,7 +10,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from skep_table.errors import MetadataTableError
-from skep_table.metadata_table.keys import record_index_groups
 from skep_table.metadata_table.partitions import (
     BLOOM_FILTERS,
     COLUMN_STATS,
@@ -24,7 +23,12 @@ from skep_table.metadata_table.records.files import files_of_clean, files_of_com
 from skep_table.metadata_table.records.record_index import record_index_update
 from skep_table.metadata_table.records.secondary_index import secondary_index_update
 from skep_table.metadata_table.records.summaries import Columns, ColumnSummary, merged
-from skep_table.metadata_write.definitions import is_partitioned_record_index, secondary_indexes, stats_columns
+from skep_table.metadata_write.definitions import (
+    groups_of_partition,
+    is_partitioned_record_index,
+    secondary_indexes,
+    stats_columns,
+)
 from skep_table.metadata_write.file_facts import FileFacts, facts_of_files, with_absent
 from skep_table.metadata_write.key_changes import GroupChange, KeyChanges, key_changes, slice_keys
 from skep_table.names import FileGroupId, join
@@ -243,7 +247,7 @@ def _by_group_set(table: HudiTable, changes: KeyChanges) -> Iterator[tuple[str |
     ).unique()
     for path in paths.to_pylist():
         sides = (side.filter(pc.equal(side["partition_path"], path)) for side in (changes.added, changes.removed))
-        yield record_index_groups(path), KeyChanges(*sides)
+        yield groups_of_partition(table, path), KeyChanges(*sides)
 
 
 def _check_once(table: HudiTable, added: pa.Table) -> None:

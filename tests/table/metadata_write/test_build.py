@@ -251,13 +251,26 @@ class TestPartitionedRecordIndex:
     def test_a_key_has_a_place_in_each_partition(self, kind: TableType, tmp_path: Path) -> None:
         table = new_table(tmp_path, kind)
         writer(table).insert(frame(("a", "2024-01-01", 1), ("b", "a/b", 2)))
-        writer(table).insert(frame(("a", "x_y.z", 3)))
+        writer(table).insert(frame(("a", "x_y z", 3)))
         table = made(table, RECORD_INDEX, **{PARTITIONED: "true"})
         assert is_partitioned_record_index(table)
         assert groups(table, RECORD_INDEX) == [
-            "record-index-2024%2D01%2D01-0000-0", "record-index-a%2Fb-0000-0", "record-index-x%5Fy%2Ez-0000-0"
+            "record-index-2024%2D01%2D01-0000-0", "record-index-a%2Fb-0000-0", "record-index-x%5Fy z-0000-0"
         ]  # fmt: skip
         assert places(table) == live_places(table)
+
+    @pytest.mark.parametrize("table_version", [9], indirect=True)
+    def test_partitions_with_dots_are_refused(self, tmp_path: Path) -> None:
+        table = new_table(tmp_path / "t", COW)
+        writer(table).insert(frame(("a", "p", 1)))
+        made(table, RECORD_INDEX, **{PARTITIONED: "true"})
+        with pytest.raises(MetadataTableError, match=r"no partitioned record index of partition 'v1\.0'"):
+            writer(table).insert(frame(("b", "v1.0", 1)))
+        assert rows(reopened(table), metadata=True) == [("a", "p", 1)]
+        other = new_table(tmp_path / "u", COW)
+        writer(other).insert(frame(("a", "v1.0", 1)))
+        with pytest.raises(MetadataTableError, match="dot"):
+            made(other, RECORD_INDEX, **{PARTITIONED: "true"})
 
     @pytest.mark.parametrize("table_version", [6, 8], indirect=True)
     def test_older_versions_refuse_it(self, tmp_path: Path) -> None:
