@@ -6,7 +6,7 @@ All of this is for the holder of the table's lock, except `abort_in_metadata_tab
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from skep_table.clock import Clock, LateClock
@@ -16,7 +16,15 @@ from skep_table.commit.options import METADATA_TABLE_POLICY, Concurrency, Metada
 from skep_table.errors import FormatError, MetadataTableError, NotATableError, SkepError
 from skep_table.instant_time import InstantTime
 from skep_table.metadata_table import MetadataTable
-from skep_table.metadata_table.partitions import BLOOM_FILTERS, COLUMN_STATS, FILES, PARTITION_STATS, RECORD_INDEX
+from skep_table.metadata_table.definitions import IndexDefinition
+from skep_table.metadata_table.partitions import (
+    BLOOM_FILTERS,
+    COLUMN_STATS,
+    FILES,
+    PARTITION_STATS,
+    RECORD_INDEX,
+    SECONDARY_INDEX_PREFIX,
+)
 from skep_table.metadata_table.records import PartitionUpdate
 from skep_table.metadata_table.records.files import files_of_rollback
 from skep_table.metadata_write import (
@@ -31,6 +39,7 @@ from skep_table.metadata_write import (
     updates_of_rollback,
     write_delta_commit,
 )
+from skep_table.metadata_write.definitions import definitions_of
 from skep_table.options import Options
 from skep_table.table import METADATA_ENABLE, HudiTable
 from skep_table.table_config import METADATA_PARTITIONS_INFLIGHT
@@ -81,23 +90,30 @@ def drop_unkept(table: HudiTable) -> HudiTable:
     return _drop_indexes(table, unkept, "skep does not keep them in step")
 
 
-def kept_partitions(table: HudiTable) -> frozenset[str]:
-    """The partitions that a metadata table of this table is to have: those that it has, and those of the options."""
+def kept_partitions(table: HudiTable) -> Mapping[str, IndexDefinition | None]:
+    """The partitions that a metadata table of this table is to have: those that it has, and those of the options.
+
+    Secondary indexes have their definition with them, from which they are made again where they had to be dropped.
+    """
     wanted = frozenset(partitions_of_options(table)) if table.options.value(METADATA_ENABLE) else frozenset()
     if not has_metadata_table(table.config) or not keeps_metadata_table(table.options):
-        return wanted
-    return wanted | (frozenset(table.config.metadata_partitions) & _maintained(table))
+        return dict.fromkeys(wanted)
+    kept = wanted | (frozenset(table.config.metadata_partitions) & _maintained(table))
+    secondary = {name for name in kept if name.startswith(SECONDARY_INDEX_PREFIX)}
+    defined = definitions_of(table) if secondary else {}
+    return {name: defined.get(name) if name in secondary else None for name in kept}
 
 
-def create_missing(table: HudiTable, kept: Collection[str]) -> HudiTable:
+def create_missing(table: HudiTable, kept: Mapping[str, IndexDefinition | None]) -> HudiTable:
     """Makes those of the partitions `kept` that are missing, unless pending actions must end first."""
-    wanted = _maintained(table) & set(kept)
+    definitions = {name: definition for name, definition in kept.items() if definition is not None}
+    wanted = (_maintained(table) & set(kept)) | set(definitions)
     if wanted <= set(table.config.metadata_partitions):
         return table
-    return create_metadata_table(table, metadata_clock(table), wanted)
+    return create_metadata_table(table, metadata_clock(table), wanted, definitions)
 
 
-def create_again(table: HudiTable, kept: Collection[str]) -> HudiTable:
+def create_again(table: HudiTable, kept: Mapping[str, IndexDefinition | None]) -> HudiTable:
     """As `create_missing`, after an action that had to drop them, and that is complete whether they can be made or
     not."""
     try:
@@ -127,10 +143,11 @@ def _maintained(table: HudiTable) -> frozenset[str]:
 
 def _drop_indexes(table: HudiTable, dropped: Collection[str], why: str) -> HudiTable:
     drop_indexes(table, _built_or_building(table) - set(dropped))
-    name, names = table.config.name, sorted(dropped)
+    left = table.reload()
+    name, names = table.config.name, sorted(_built_or_building(table) - _built_or_building(left))
     log.warning("table %s: the indexes %s of its metadata table are dropped; %s", name, ", ".join(names), why)
     table.context.events.emit("write.indexes_dropped", table=name, indexes=names)
-    return table.reload()
+    return left
 
 
 def drop_metadata_table(table: HudiTable) -> HudiTable:

@@ -17,7 +17,7 @@ from skep_table.instant_time import DIGITS, InstantTime
 from skep_table.metadata_table import MetadataTable
 from skep_table.metadata_table.entries import GroupReader
 from skep_table.metadata_write.base_file import write_base
-from skep_table.metadata_write.merge import MERGED, member_of, merged_puts
+from skep_table.metadata_write.merge import member_of, merged_puts
 from skep_table.metadata_write.options import COMPACT_DELTA_COMMITS
 from skep_table.metadata_write.own import open_own
 from skep_table.metadata_write.records import record_schema
@@ -71,7 +71,7 @@ def _changed_slices(table: HudiTable, own: HudiTable) -> Iterator[FileSlice]:
     """Those with log files besides the empty one that a file group begins with."""
     view = own.view(metadata=False)
     for partition in table.config.metadata_partitions:
-        if partition not in MERGED:
+        if member_of(partition) is None:
             continue
         for slice_ in view.slices(partition):
             if not all(_begins_group(own, slice_, log.name) for log in slice_.log_files):
@@ -100,7 +100,9 @@ def _operation(slice_: FileSlice) -> CompactionOperation:
 def _compacted(own: HudiTable, slice_: FileSlice, group: GroupReader, time: InstantTime) -> WriteStat | None:
     """The stat of the new base file; None where no record is left: the slice then stays as it is."""
     partition, release = slice_.partition_path, own.format.metadata.release
-    puts = merged_puts(partition, group.entries(column=member_of(partition)), release)
+    member = member_of(partition)
+    assert member is not None, partition
+    puts = merged_puts(partition, group.entries(column=member), release)
     stat = write_base(own, partition, slice_.file_id, time, puts, record_schema(release))
     return stat and replace(
         stat,

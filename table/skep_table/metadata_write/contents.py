@@ -26,11 +26,12 @@ from skep_table.metadata_table.records.bloom_filters import bloom_filters_update
 from skep_table.metadata_table.records.column_stats import column_stats_update, partition_stats_update
 from skep_table.metadata_table.records.files import files_listed
 from skep_table.metadata_table.records.record_index import record_index_update
+from skep_table.metadata_table.records.secondary_index import secondary_index_update, sharded_parts
 from skep_table.metadata_table.records.summaries import Columns, ColumnSummary, merged
-from skep_table.metadata_write.definitions import groups_of_partition
+from skep_table.metadata_write.definitions import SecondaryIndex, groups_of_partition
 from skep_table.metadata_write.file_facts import FileFacts, facts_of_files, with_absent
-from skep_table.metadata_write.groups import GROUP_SETS, RecordGroups, group_count, group_id
-from skep_table.metadata_write.key_changes import slice_keys
+from skep_table.metadata_write.groups import GROUP_SETS, RecordGroups, group_count, group_id, group_set_of
+from skep_table.metadata_write.key_changes import secondary_entries, slice_keys, slice_rows
 from skep_table.metadata_write.spool import KEY, GroupSpool
 from skep_table.names import FileGroupId, join
 from skep_table.query.ahead import in_order
@@ -48,6 +49,7 @@ Pieces = Callable[[], Iterator[pa.Table]]
 _FILES_AT_ONCE: Final = 256
 _SUMMARIES_AT_ONCE: Final = 8192
 _PLACE: Final = "place"
+_OF_FILES: Final = frozenset({COLUMN_STATS, PARTITION_STATS, BLOOM_FILTERS})
 
 
 @dataclass(frozen=True)
@@ -60,16 +62,20 @@ class Contents:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What is to be made: the partitions, the columns of statistics, and whether the record index is partitioned."""
+    """What is to be made: the partitions, the columns of statistics, and whether the record index is partitioned.
+
+    `secondary` are the secondary indexes among the partitions.
+    """
 
     partitions: Collection[str]
     columns: Columns = field(default_factory=dict)
     partitioned: bool = False
+    secondary: Sequence[SecondaryIndex] = ()
 
     @property
     def of_files(self) -> bool:
         """Whether data files are read one by one."""
-        return not {COLUMN_STATS, PARTITION_STATS, BLOOM_FILTERS}.isdisjoint(self.partitions)
+        return not _OF_FILES.isdisjoint(self.partitions)
 
 
 @contextmanager
@@ -89,7 +95,9 @@ def contents_of(table: HudiTable, files: Sizes, wanted: Wanted) -> Iterator[list
             found |= _Facts(table, wanted, spools).read(files)
         if RECORD_INDEX in wanted.partitions:
             found[RECORD_INDEX] = _Keys(table, wanted.partitioned, spools[RECORD_INDEX], stack).read(sorted(files))
-        yield [found[name] for name in GROUP_SETS if name in found]
+        if wanted.secondary:
+            found |= _Entries(table, wanted.secondary, spools, stack).read(sorted(files))
+        yield [found[name] for name in (*GROUP_SETS, *(each.partition for each in wanted.secondary)) if name in found]
 
 
 def _spool(table: HudiTable) -> GroupSpool:
@@ -126,7 +134,7 @@ class _Facts:
             found = whole.summaries if PARTITION_STATS in self.wanted.partitions else None
             if found is not None:
                 self._add(partition_stats_update({path: found}, (), (), self._release))
-        return {name: self._contents(name) for name in self.wanted.partitions if name not in (FILES, RECORD_INDEX)}
+        return {name: self._contents(name) for name in self.wanted.partitions if name in _OF_FILES}
 
     @property
     def _release(self) -> str:
@@ -199,17 +207,65 @@ _Group = tuple[str, int]
 """A set of file groups among which keys are spread, and a number."""
 
 
-class _Keys:
-    """The keys of all merged slices, spread over the file groups of the index.
+class _Spread:
+    """Keys, each with the number of its slice, spread over the file groups of an index.
 
     How many groups there are depends on how many keys: they are spread again where there are more than the fewest
-    groups are for.
+    groups are for. `sharded_by` returns what the file group of each key is chosen by, where that is not the key.
     """
+
+    def __init__(
+        self,
+        table: HudiTable,
+        spool: GroupSpool,
+        stack: ExitStack,
+        sizes: RecordGroups,
+        sharded_by: Callable[[pa.Array], pa.Array] | None = None,
+    ) -> None:
+        self._table, self._spool, self._stack = table, spool, stack
+        self._sizes, self._sharded_by = sizes, sharded_by
+
+    def add(self, group_set: str, keys: pa.Array, place: int) -> None:
+        """Appends the keys of a slice, whose number is `place`."""
+        rows = pa.table([keys, pa.array(np.full(len(keys), place, np.int32))], [KEY, _PLACE])
+        self._put(rows, self._spool, group_set, self._sizes.least)
+
+    def settled(self, group_set: str) -> tuple[GroupSpool, int]:
+        """The spool with the keys of a set by as many groups as they take, and that number."""
+        least = self._sizes.least
+        count = self._sizes.count(sum(self._spool.count((group_set, number)) for number in range(least)))
+        if count == least:
+            return self._spool, count
+        spool = self._stack.enter_context(_spool(self._table))
+        for number in range(least):
+            for batch in self._spool.batches((group_set, number)):
+                self._put(pa.Table.from_batches([batch]), spool, group_set, count)
+        return spool, count
+
+    def _put(self, rows: pa.Table, spool: GroupSpool, group_set: str, groups: int) -> None:
+        keys = rows[KEY].combine_chunks()
+        number = group_numbers(keys if self._sharded_by is None else self._sharded_by(keys), groups)
+        for at in np.unique(number).tolist():
+            spool.add((group_set, at), rows.filter(pa.array(number == at)))
+
+
+def _check_unique(table: HudiTable, spool: GroupSpool, group: _Group, slices: Sequence[FileSlice]) -> None:
+    rows = pa.Table.from_batches(spool.batches(group)) if spool.count(group) else None
+    if rows is None or pc.count_distinct(rows[KEY]).as_py() == len(rows):
+        return
+    counts = pc.value_counts(rows[KEY])
+    key = counts.filter(pc.greater(counts.field("counts"), 1))[0]["values"]
+    places = rows.filter(pc.equal(rows[KEY], key))[_PLACE].to_pylist()
+    first, second = (slices[place].group for place in places[:2])
+    raise two_places(table, key.as_py(), first, second)
+
+
+class _Keys:
+    """The keys of all merged slices, spread over the file groups of the record index."""
 
     def __init__(self, table: HudiTable, partitioned: bool, spool: GroupSpool, stack: ExitStack) -> None:
         self._table, self._partitioned = table, partitioned
-        self._spool, self._stack = spool, stack
-        self._sizes = RecordGroups.of(table.options, partitioned=partitioned)
+        self._spread = _Spread(table, spool, stack, RecordGroups.of(table.options, partitioned=partitioned))
         self._slices: list[FileSlice] = []
 
     def read(self, partitions: Iterable[str]) -> Contents:
@@ -218,15 +274,14 @@ class _Keys:
         self._slices = [slice_ for path in partitions for slice_ in view.slices(path)]
         report = _steps(self._table, "metadata_table.keys", len(self._slices))
         for place, keys in enumerate(in_order(self._slices, self._keys_of, self._table.context.threads.threads)):
-            rows = pa.table([keys, pa.array(np.full(len(keys), place, np.int32))], [KEY, _PLACE])
-            _spread(rows, self._spool, self._set_of(self._slices[place]), self._sizes.least)
+            self._spread.add(self._set_of(self._slices[place]), keys, place)
             report(place + 1)
         sets = dict.fromkeys(map(self._set_of, self._slices)) if self._partitioned else [GROUP_SETS[RECORD_INDEX]]
         groups = {}
         for name in sets:
-            spool, count = self._settled(name)
+            spool, count = self._spread.settled(name)
             for number in range(count):
-                self._check_unique(spool, (name, number))
+                _check_unique(self._table, spool, (name, number), self._slices)
                 groups[group_id(name, number)] = partial(self._pieces, spool, (name, number))
         return Contents(RECORD_INDEX, groups)
 
@@ -237,28 +292,6 @@ class _Keys:
 
     def _keys_of(self, slice_: FileSlice) -> Iterator[pa.Array]:
         yield pc.unique(slice_keys(self._table, slice_))
-
-    def _settled(self, name: str) -> tuple[GroupSpool, int]:
-        """The spool with the keys of a set by as many groups as they take, and that number."""
-        least = self._sizes.least
-        count = self._sizes.count(sum(self._spool.count((name, number)) for number in range(least)))
-        if count == least:
-            return self._spool, count
-        spool = self._stack.enter_context(_spool(self._table))
-        for number in range(least):
-            for batch in self._spool.batches((name, number)):
-                _spread(pa.Table.from_batches([batch]), spool, name, count)
-        return spool, count
-
-    def _check_unique(self, spool: GroupSpool, group: _Group) -> None:
-        rows = pa.Table.from_batches(spool.batches(group)) if spool.count(group) else None
-        if rows is None or pc.count_distinct(rows[KEY]).as_py() == len(rows):
-            return
-        counts = pc.value_counts(rows[KEY])
-        key = counts.filter(pc.greater(counts.field("counts"), 1))[0]["values"]
-        places = rows.filter(pc.equal(rows[KEY], key))[_PLACE].to_pylist()
-        first, second = (self._slices[place].group for place in places[:2])
-        raise two_places(self._table, key.as_py(), first, second)
 
     def _pieces(self, spool: GroupSpool, group: _Group) -> Iterator[pa.Table]:
         paths, ids, times = self._columns
@@ -278,10 +311,56 @@ class _Keys:
         )
 
 
-def _spread(rows: pa.Table, spool: GroupSpool, group_set: str, groups: int) -> None:
-    number = group_numbers(rows[KEY].combine_chunks(), groups)
-    for at in np.unique(number).tolist():
-        spool.add((group_set, at), rows.filter(pa.array(number == at)))
+# -- secondary indexes -------------------------------------------------------------------------------------------------
+
+
+class _Entries:
+    """The entries of secondary indexes for the rows of all merged slices, which are read once for all of them."""
+
+    def __init__(
+        self, table: HudiTable, indexes: Sequence[SecondaryIndex], spools: Mapping[str, GroupSpool], stack: ExitStack
+    ) -> None:
+        self._table, self._indexes = table, indexes
+        self._columns = sorted({index.column for index in indexes})
+        sizes = RecordGroups.of(table.options, partitioned=False)
+        self._spreads = {
+            index.partition: _Spread(
+                table, spools[index.partition], stack, sizes, sharded_parts if index.by_value else None
+            )
+            for index in indexes
+        }
+
+    def read(self, partitions: Iterable[str]) -> dict[str, Contents]:
+        """MetadataTableError for a key that lies in two file groups with the same value."""
+        view = self._table.view(metadata=False)
+        slices = [slice_ for path in partitions for slice_ in view.slices(path)]
+        report = _steps(self._table, "metadata_table.secondary_indexes", len(slices))
+        for place, entries in enumerate(in_order(slices, self._of_slice, self._table.context.threads.threads)):
+            for index in self._indexes:
+                self._spreads[index.partition].add(group_set_of(index.partition), entries[index.column], place)
+            report(place + 1)
+        return {index.partition: self._contents(index, slices) for index in self._indexes}
+
+    def _of_slice(self, slice_: FileSlice) -> Iterator[dict[str, pa.Array]]:
+        rows = slice_rows(self._table, slice_, self._columns)
+        yield {column: pc.unique(secondary_entries(rows, column)) for column in self._columns}
+
+    def _contents(self, index: SecondaryIndex, slices: Sequence[FileSlice]) -> Contents:
+        name = group_set_of(index.partition)
+        spool, count = self._spreads[index.partition].settled(name)
+        for number in range(count):
+            _check_unique(self._table, spool, (name, number), slices)
+        numbers = range(count)
+        return Contents(
+            index.partition,
+            {group_id(name, number): partial(self._pieces, index, spool, (name, number)) for number in numbers},
+        )
+
+    def _pieces(self, index: SecondaryIndex, spool: GroupSpool, group: _Group) -> Iterator[pa.Table]:
+        none, release = pa.array([], pa.string()), self._table.format.metadata.release
+        for rows in spool.ascending(group):
+            keys = rows[KEY].combine_chunks()
+            yield secondary_index_update(index.partition, keys, none, release, by_value=index.by_value).puts
 
 
 def two_places(table: HudiTable, key: str, *groups: FileGroupId) -> MetadataTableError:

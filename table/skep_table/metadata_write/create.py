@@ -6,7 +6,7 @@ Readers look at a partition once the data table's settings name it, which is the
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
 from typing import Final
@@ -16,15 +16,25 @@ from skep_table.errors import SchemaError
 from skep_table.instant_time import InstantTime
 from skep_table.metadata_table import FOLDER
 from skep_table.metadata_table.definitions import INDEX_DEFINITIONS_PROPERTY, IndexDefinition
-from skep_table.metadata_table.partitions import COLUMN_STATS, FILES, PARTITION_STATS, RECORD_INDEX
+from skep_table.metadata_table.partitions import (
+    COLUMN_STATS,
+    FILES,
+    PARTITION_STATS,
+    RECORD_INDEX,
+    SECONDARY_INDEX_PREFIX,
+)
 from skep_table.metadata_table.records.summaries import Columns
 from skep_table.metadata_write.base_file import FIRST_TOKEN, write_base
 from skep_table.metadata_write.contents import Contents, Pieces, Sizes, Wanted, contents_of
 from skep_table.metadata_write.definitions import (
     IS_PARTITIONED,
+    SECONDARY_INDEX,
+    SecondaryIndex,
+    definition_of_secondary,
     definitions_of,
     definitions_path,
     is_partitioned_record_index,
+    new_secondary_index,
     stats_columns,
     write_definitions,
 )
@@ -50,17 +60,24 @@ from skep_table.timeline.metadata import CommitMetadata, WriteOperation, WriteSt
 from skep_table.timeline.write import complete, create_requested, delete_pending, transition_to_inflight
 from skep_table.view.slicing import InstantStates
 
+NO_DEFINITIONS: Final[Mapping[str, IndexDefinition]] = {}
 _OF_COLUMNS: Final = frozenset({COLUMN_STATS, PARTITION_STATS})
 
 log = logging.getLogger("skep.commit")
 
 
-def create_metadata_table(table: HudiTable, clock: Clock, partitions: Collection[str] = (FILES,)) -> HudiTable:
+def create_metadata_table(
+    table: HudiTable,
+    clock: Clock,
+    partitions: Collection[str] = (FILES,),
+    definitions: Mapping[str, IndexDefinition] = NO_DEFINITIONS,
+) -> HudiTable:
     """The snapshot with a metadata table of all committed files, which has `partitions` beside those that it had.
 
     The same snapshot where it has to wait for pending actions; statistics wait until the table has columns, a
     partitioned record index until it has files. What an earlier attempt left is deleted; an index that is defined is
-    made as it is defined. MetadataTableError for a key that a record index would have two places for: nothing is made
+    made as it is defined. Secondary indexes need a definition, one of `definitions` or the table's, and have the record
+    index made with them. MetadataTableError for a key that a record index would have two places for: nothing is made
     then.
     """
     pending = [each for each in table.timeline.pending() if each.action is not Action.INDEXING]
@@ -71,7 +88,7 @@ def create_metadata_table(table: HudiTable, clock: Clock, partitions: Collection
     files = _committed_files(table)
     exists = FILES in table.config.metadata_partitions and table.storage.exists(f"{FOLDER}/{PROPERTIES_PATH}")
     kept = frozenset(table.config.metadata_partitions) if exists else frozenset()
-    wanted = _wanted(table, frozenset((FILES, *partitions)) - kept, files)
+    wanted = _wanted(table, _with_needed(partitions) - kept, kept, files, definitions)
     if not wanted.partitions:
         return table
     with contents_of(table, files, wanted) as contents:
@@ -91,15 +108,31 @@ def create_metadata_table(table: HudiTable, clock: Clock, partitions: Collection
     return table.reload()
 
 
-def add_partitions(table: HudiTable, names: Collection[str], clock: Clock) -> HudiTable:
+def add_partitions(
+    table: HudiTable,
+    names: Collection[str],
+    clock: Clock,
+    definitions: Mapping[str, IndexDefinition] = NO_DEFINITIONS,
+) -> HudiTable:
     """The snapshot whose metadata table has these indexes, too; a metadata table is made where there is none.
 
     Waits and raises as `create_metadata_table`.
     """
-    return create_metadata_table(table, clock, names)
+    return create_metadata_table(table, clock, names, definitions)
 
 
-def _wanted(table: HudiTable, partitions: frozenset[str], files: Sizes) -> Wanted:
+def _with_needed(partitions: Collection[str]) -> frozenset[str]:
+    secondary = any(name.startswith(SECONDARY_INDEX_PREFIX) for name in partitions)
+    return frozenset((FILES, *partitions, *((RECORD_INDEX,) if secondary else ())))
+
+
+def _wanted(
+    table: HudiTable,
+    partitions: frozenset[str],
+    kept: frozenset[str],
+    files: Sizes,
+    definitions: Mapping[str, IndexDefinition],
+) -> Wanted:
     columns: Columns = {}
     if not partitions.isdisjoint(_OF_COLUMNS):
         try:
@@ -114,7 +147,25 @@ def _wanted(table: HudiTable, partitions: frozenset[str], files: Sizes) -> Wante
         partitioned = is_partitioned_record_index(table) if defined else is_partitioned_by_options(table)
         if partitioned and not any(files.values()):
             partitions -= {RECORD_INDEX}
-    return Wanted(partitions, columns, partitioned)
+    names = sorted(name for name in partitions if name.startswith(SECONDARY_INDEX_PREFIX))
+    whole = RECORD_INDEX in partitions and not partitioned
+    whole = whole or (RECORD_INDEX in kept and not is_partitioned_record_index(table))
+    secondary = _secondary(table, names, definitions) if whole else []
+    partitions = partitions.difference(names).union(each.partition for each in secondary)
+    if len(secondary) < len(names):
+        log.info("table %s can't have all of the indexes %s", table.config.name, ", ".join(names))
+    return Wanted(partitions, columns, partitioned, secondary)
+
+
+def _secondary(
+    table: HudiTable, names: Sequence[str], definitions: Mapping[str, IndexDefinition]
+) -> list[SecondaryIndex]:
+    defined = {**definitions_of(table), **definitions}
+    try:
+        found = [new_secondary_index(table, name, defined[name]) for name in names if name in defined]
+    except SchemaError:
+        return []
+    return [each for each in found if each is not None]
 
 
 def _delete_indexing(table: HudiTable) -> None:
@@ -145,7 +196,9 @@ def _announce(table: HudiTable, partition: str, made: Collection[str], wanted: W
     path, definition = definitions_path(table), _definition(table, partition, wanted)
     defined = definitions_of(table)
     if definition is not None:
-        write_definitions(table.storage, {partition: definition, **defined}, path)
+        # A secondary index is laid out as the definition that is new, whatever the one before stated.
+        stays = defined if definition.index_type != SECONDARY_INDEX else {**defined, partition: definition}
+        write_definitions(table.storage, {partition: definition, **stays}, path)
         properties[INDEX_DEFINITIONS_PROPERTY] = path
     update_table_config(table.storage, properties)
 
@@ -158,7 +211,7 @@ def _definition(table: HudiTable, partition: str, wanted: Wanted) -> IndexDefini
     if partition == RECORD_INDEX and rules.partitions_record_index:
         options = {IS_PARTITIONED: str(wanted.partitioned).lower()}
         return IndexDefinition(partition, partition, "", (), options, "V1")
-    return None
+    return next((definition_of_secondary(each) for each in wanted.secondary if each.partition == partition), None)
 
 
 def _committed_files(table: HudiTable) -> dict[str, dict[str, int]]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from skep_table.errors import MetadataTableError, NotATableError
@@ -25,12 +25,14 @@ from skep_table.metadata_table.partitions import COLUMN_STATS, RECORD_INDEX, SEC
 from skep_table.metadata_table.records.column_stats import ALWAYS_INDEXED, indexable
 from skep_table.metadata_table.records.summaries import Columns
 from skep_table.metadata_write.options import COLUMN_STATS_COLUMNS, COLUMN_STATS_MOST_COLUMNS
-from skep_table.schema.types import IntType, LongType, StringType
+from skep_table.schema.types import IntType, LongType, Schema, StringType
 from skep_table.slices.history import in_files
 from skep_table.storage import Storage
 from skep_table.table import HudiTable
 
 IS_PARTITIONED: Final = "isPartitioned"
+SECONDARY_INDEX: Final = "secondary_index"
+IDENTITY: Final = "identity"
 
 _SPELLED_ALIKE: Final = (StringType, IntType, LongType)
 _SHARDED_BY_VALUE: Final = "V2"
@@ -128,20 +130,44 @@ class SecondaryIndex:
 def secondary_indexes(table: HudiTable) -> Sequence[SecondaryIndex]:
     """Those secondary indexes that the table has and whose entries can be written: of a column of texts or integers.
 
-    Other values have no text that is the same in all releases.
+    Other values have no text that is the same in all releases. None where a record key may be in several partitions:
+    an entry has no place for the partition, and would end with the first of the rows.
     """
     names = [name for name in table.config.metadata_partitions if name.startswith(SECONDARY_INDEX_PREFIX)]
-    if not names:
+    if not names or is_partitioned_record_index(table):
         return ()
     defined, schema, found = definitions_of(table), table.stored_schema(), []
     for name in names:
-        definition = defined.get(name)
-        if definition is None or len(definition.source_fields) != 1:
-            continue
-        (column,) = definition.source_fields
-        if column in schema and isinstance(schema[column].type, _SPELLED_ALIKE):
-            found.append(SecondaryIndex(name, column, definition.version == _SHARDED_BY_VALUE))
+        index = _secondary_index(name, defined.get(name), schema)
+        if index is not None:
+            found.append(index)
     return found
+
+
+def new_secondary_index(table: HudiTable, partition: str, definition: IndexDefinition) -> SecondaryIndex | None:
+    """A secondary index of that definition, in the layout of the table's version; None where it can't be made.
+
+    SchemaError where the table has no columns yet.
+    """
+    if not table.format.metadata.defines_indexes or not table.config.populate_meta_fields:
+        return None
+    version = table.format.metadata.column_stats_version
+    return _secondary_index(partition, replace(definition, version=version), table.stored_schema())
+
+
+def definition_of_secondary(index: SecondaryIndex) -> IndexDefinition:
+    """The definition of a new secondary index."""
+    version = _SHARDED_BY_VALUE if index.by_value else None
+    return IndexDefinition(index.partition, SECONDARY_INDEX, IDENTITY, (index.column,), {}, version)
+
+
+def _secondary_index(partition: str, definition: IndexDefinition | None, schema: Schema) -> SecondaryIndex | None:
+    if definition is None or len(definition.source_fields) != 1:
+        return None
+    (column,) = definition.source_fields
+    if column not in schema or not isinstance(schema[column].type, _SPELLED_ALIKE):
+        return None
+    return SecondaryIndex(partition, column, definition.version == _SHARDED_BY_VALUE)
 
 
 def _kept_statistics(table: HudiTable) -> MetadataTable | None:

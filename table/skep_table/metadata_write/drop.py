@@ -7,6 +7,7 @@ from collections.abc import Collection
 from skep_table.errors import FormatError
 from skep_table.metadata_table import FOLDER
 from skep_table.metadata_table.definitions import INDEX_DEFINITIONS
+from skep_table.metadata_table.partitions import RECORD_INDEX, SECONDARY_INDEX_PREFIX
 from skep_table.metadata_write.definitions import definitions_of, definitions_path, write_definitions
 from skep_table.names import META_FOLDER
 from skep_table.storage import Storage
@@ -24,8 +25,13 @@ def delete_metadata_table(storage: Storage) -> None:
 
 
 def drop_indexes(table: HudiTable, kept: Collection[str]) -> None:
-    """Drops the metadata partitions that are not in `kept`, those that are being built too."""
+    """Drops the metadata partitions that are not in `kept`, those that are being built too.
+
+    Secondary indexes go with the record index: they lead to it, and are kept with its entries.
+    """
     config = table.config
+    if RECORD_INDEX not in kept:
+        kept = {name for name in kept if not name.startswith(SECONDARY_INDEX_PREFIX)}
     for instant in table.timeline.pending().of(Action.INDEXING):
         delete_pending(table, instant)
     left = ",".join(name for name in config.metadata_partitions if name in kept)

@@ -34,9 +34,14 @@ GROUP_SETS: Final[Mapping[str, str]] = {
     BLOOM_FILTERS: "bloom-filters",
     RECORD_INDEX: "record-index",
 }
-"""What the ids of a partition's file groups begin with, before their number."""
+"""What the ids of a partition's file groups begin with, before their number. Secondary indexes: `group_set_of`."""
 
 _RECORD_BYTES: Final = 48  # what Hudi reckons an entry of the record index takes
+
+
+def group_set_of(partition: str) -> str:
+    """What the ids of the file groups of a partition begin with."""
+    return GROUP_SETS.get(partition) or partition.replace("_", "-")
 
 
 def group_id(group_set: str, number: int) -> str:

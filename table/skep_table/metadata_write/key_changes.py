@@ -87,7 +87,7 @@ def key_changes(
 
 def slice_keys(table: HudiTable, slice_: FileSlice | None) -> pa.Array:
     """The record keys of the rows of a slice; none without one."""
-    return _keys(_rows(table, slice_, ()))
+    return _keys(slice_rows(table, slice_, ()))
 
 
 def secondary_entries(rows: pa.Table | None, column: str) -> pa.Array:
@@ -98,8 +98,8 @@ def secondary_entries(rows: pa.Table | None, column: str) -> pa.Array:
     return secondary_keys(values, _keys(rows))
 
 
-def _rows(table: HudiTable, slice_: FileSlice | None, columns: Sequence[str]) -> pa.Table | None:
-    """The record keys of a slice, and those of the columns that the table has."""
+def slice_rows(table: HudiTable, slice_: FileSlice | None, columns: Sequence[str]) -> pa.Table | None:
+    """The record keys of a slice, and those of the columns that the table has; None without rows."""
     if slice_ is None:
         return None
     there = [name for name in columns if name in table.schema()] if columns else []
@@ -157,7 +157,7 @@ def _compared(
     changed: tuple[FileGroupId, FileSlice | None, FileSlice | None],
 ) -> GroupChange:
     group, old, new = changed
-    were, are = _rows(before, old, columns), _rows(after, new, columns)
+    were, are = slice_rows(before, old, columns), slice_rows(after, new, columns)
     added, removed = (_keys(rows) for rows in (are, were))
     entries = {}
     for name in columns:

@@ -27,6 +27,8 @@ from skep_table.metadata_table.partitions import (
     PARTITION_STATS,
     RECORD_INDEX,
     RECORD_INDEX_MEMBER,
+    SECONDARY_INDEX_MEMBER,
+    SECONDARY_INDEX_PREFIX,
     STATS_MEMBER,
 )
 from skep_table.metadata_table.records.build import record_type
@@ -60,13 +62,19 @@ _KINDS: Final[Mapping[str, _Kind]] = {
     BLOOM_FILTERS: _Kind(4, BLOOM_MEMBER, "HoodieMetadataBloomFilter"),
     RECORD_INDEX: _Kind(5, RECORD_INDEX_MEMBER, "HoodieRecordIndexInfo"),
 }
-MERGED: Final = frozenset({FILES, *_KINDS})
-"""The partitions whose records are known."""
+_SECONDARY: Final = _Kind(7, SECONDARY_INDEX_MEMBER, "HoodieSecondaryIndexInfo")
 
 
-def member_of(partition: str) -> str:
-    """The member of HoodieMetadataRecord that the records of a partition have."""
-    return FILES_MEMBER if partition == FILES else _KINDS[partition].member
+def _kind_of(partition: str) -> _Kind | None:
+    return _SECONDARY if partition.startswith(SECONDARY_INDEX_PREFIX) else _KINDS.get(partition)
+
+
+def member_of(partition: str) -> str | None:
+    """The member of HoodieMetadataRecord that the records of a partition have; None where they are not known."""
+    if partition == FILES:
+        return FILES_MEMBER
+    kind = _kind_of(partition)
+    return None if kind is None else kind.member
 
 
 def merged_puts(partition: str, entries: Iterable[Entries], release: str) -> Iterator[pa.Table]:
@@ -77,7 +85,8 @@ def merged_puts(partition: str, entries: Iterable[Entries], release: str) -> Ite
     if partition == FILES:
         yield files_merged(merged_files(list(entries))).puts
         return
-    kind = _KINDS[partition]
+    kind = _kind_of(partition)
+    assert kind is not None, partition
     if kind.member == STATS_MEMBER:
         keys, records = _statistics(entries, partition)
     else:

@@ -13,7 +13,7 @@ from skep_table.instant_time import InstantTime
 from skep_table.metadata_table import MetadataTable
 from skep_table.metadata_table.definitions import IndexDefinition
 from skep_table.metadata_table.keys import ALL_PARTITIONS, NON_PARTITIONED
-from skep_table.metadata_table.partitions import COLUMN_STATS, FILES
+from skep_table.metadata_table.partitions import COLUMN_STATS, FILES, RECORD_INDEX, SECONDARY_INDEX_PREFIX
 from skep_table.metadata_write import (
     create_metadata_table,
     delete_metadata_table,
@@ -23,6 +23,7 @@ from skep_table.metadata_write import (
     last_compaction,
     open_own,
     partitions_of_options,
+    secondary_indexes,
 )
 from skep_table.metadata_write.definitions import definitions_of, definitions_path, stats_columns, write_definitions
 from skep_table.metadata_write.groups import GROUP_SETS
@@ -154,9 +155,10 @@ def rebuild_metadata_table(table: HudiTable) -> Rebuilt:
     check_writable(table.config, table.storage.root)
     with table.context.locked():
         table = take_lock_over(table)
-        _check_quiet(table)
+        check_quiet(table)
         before = table.config.metadata_partitions
-        names = {*before, *partitions_of_options(table)}.intersection(GROUP_SETS)
+        kinds = {*GROUP_SETS, *(index.partition for index in secondary_indexes(table))}
+        names = {*before, *partitions_of_options(table)} & kinds
         defined = {name: each for name, each in _definitions(table).items() if name in names}
         columns = ",".join(stats_columns(table)) if COLUMN_STATS in before and COLUMN_STATS not in defined else ""
         delete_metadata_table(table.storage)
@@ -196,6 +198,9 @@ def drop_metadata(table: HudiTable, indexes: Sequence[str] | None = None) -> tup
         else:
             dropped = tuple(dict.fromkeys(indexes))
             _check_droppable(table, dropped, there)
+            if RECORD_INDEX in dropped:  # secondary indexes lead to it
+                secondary = (name for name in there if name.startswith(SECONDARY_INDEX_PREFIX))
+                dropped = tuple(dict.fromkeys((*dropped, *secondary)))
             drop_indexes(table, [name for name in there if name not in dropped])
     log.info("table %s: %s dropped from its metadata table", table.config.name, ", ".join(dropped))
     table.context.events.emit("metadata_table.dropped", table=table.config.name, partitions=dropped)
@@ -220,7 +225,8 @@ def _check_droppable(table: HudiTable, names: Sequence[str], there: Sequence[str
         )
 
 
-def _check_quiet(table: HudiTable) -> None:
+def check_quiet(table: HudiTable) -> None:
+    """MetadataTableError where something pending keeps a partition of the metadata table from being made."""
     pending = [each for each in table.timeline.pending() if each.action is not Action.INDEXING]
     if table.format.metadata.first_when_quiet and pending:
         first = pending[0]

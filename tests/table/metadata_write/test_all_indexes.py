@@ -12,10 +12,13 @@ import pytest
 from metadata_listings import assert_alike, frame, new_table
 from sleepy_clock import SleepyClock
 
+from skep_table.clock import SYSTEM_CLOCK
 from skep_table.commit.metadata_table import create_missing
 from skep_table.errors import MetadataTableError
+from skep_table.metadata_table.definitions import IndexDefinition
 from skep_table.metadata_table.partitions import BLOOM_FILTERS, COLUMN_STATS, FILES, PARTITION_STATS, RECORD_INDEX
-from skep_table.metadata_write import delete_metadata_table
+from skep_table.metadata_write import add_partitions, delete_metadata_table
+from skep_table.metadata_write.definitions import definitions_of
 from skep_table.query import ReadRequest, read
 from skep_table.schema.arrow import arrow_type
 from skep_table.schema.change import AddColumn, DropColumn, RenameColumn
@@ -25,6 +28,7 @@ from skep_table.services.clean import clean
 from skep_table.services.cluster import cluster
 from skep_table.services.compact import compact, execute_pending_compactions, schedule_compaction
 from skep_table.services.log_compact import compact_logs
+from skep_table.services.metadata_admin import drop_metadata, rebuild_metadata_table
 from skep_table.services.metadata_check import check_metadata_table
 from skep_table.services.metadata_services import maintain_metadata_table
 from skep_table.services.restore import restore
@@ -46,7 +50,12 @@ ALL = {
     "hoodie.metadata.record.index.enable": "true",
     "hoodie.metadata.record.index.min.filegroup.count": "3",
 }
+SECONDARY = {
+    name: IndexDefinition(name, "secondary_index", "identity", (column,))
+    for name, column in {"secondary_index_by_ts": "ts", "secondary_index_part": "part"}.items()
+}
 NO_OPTIONS: dict[str, str] = {}
+PARTITIONS = ["p", "q", "r", "ü/é", "new2", "new3"]
 EVERY_KEY = [*"abcdefghijk", "ä", "key with $ and \\"]
 
 
@@ -54,6 +63,8 @@ EVERY_KEY = [*"abcdefghijk", "ä", "key with $ and \\"]
 def table(request: pytest.FixtureRequest, tmp_path: Path) -> HudiTable:
     made = new_table(tmp_path / "t", request.param)
     writer(made, **ALL).insert(frame(("a", "p", 1), ("b", "q", 1), ("c", "q", 2)))
+    if made.config.version > 6:
+        add_partitions(reopened(made, **ALL), SECONDARY, SYSTEM_CLOCK, SECONDARY)
     return made
 
 
@@ -98,6 +109,11 @@ def indexes(table: HudiTable) -> dict[str, Any]:
     found[RECORD_INDEX] = sorted(
         (row["record_key"], row["partition_path"], row["file_id"]) for row in places.to_pylist()
     )
+    for name, values in {"secondary_index_by_ts": [*map(str, range(25))], "secondary_index_part": PARTITIONS}.items():
+        if name in metadata.indexes:
+            of_values = {value: metadata.record_keys_of(name, pa.array([value]), 1 << 20) for value in values}
+            found[name] = {value: sorted(keys.to_pylist()) for value, keys in of_values.items() if keys is not None}
+            assert set(found[name]) == set(values)
     return found
 
 
@@ -119,15 +135,19 @@ def assert_kept(table: HudiTable, without: Collection[str] = ()) -> None:
     """
     assert_alike(table)
     now = HudiTable.open(table.storage)
-    expected = {FILES, COLUMN_STATS, BLOOM_FILTERS, RECORD_INDEX, PARTITION_STATS} - set(without)
+    expected = {FILES, COLUMN_STATS, BLOOM_FILTERS, RECORD_INDEX, PARTITION_STATS, *SECONDARY} - set(without)
     if now.config.version == 6:
-        expected.discard(PARTITION_STATS)
+        expected -= {PARTITION_STATS, *SECONDARY}
     assert set(now.config.metadata_partitions) == expected
     found = check_metadata_table(now)
     assert not found.differences, found.differences
+    assert not found.skipped
     kept = indexes(table)
     rows = read(now, ReadRequest(metadata=False)).to_arrow().to_pylist()
     assert {key for key, *_ in kept[RECORD_INDEX]} == {row["id"] for row in rows}
+    for name, column in {name: each.source_fields[0] for name, each in SECONDARY.items() if name in expected}.items():
+        keys = {value: sorted(row["id"] for row in rows if str(row[column]) == value) for value in kept[name]}
+        assert kept[name] == keys, name
     if now.config.version == 6 and now.timeline.pending().instants:
         return
     copy = Path(f"{table.storage.root}.copy")
@@ -135,7 +155,7 @@ def assert_kept(table: HudiTable, without: Collection[str] = ()) -> None:
     shutil.copytree(table.storage.root, copy)
     again = HudiTable.open(LocalStorage(str(copy))).with_context(clock=table.context.clock)
     delete_metadata_table(again.storage)
-    create_missing(again.reload(), expected)
+    create_missing(again.reload(), {name: SECONDARY.get(name) for name in expected})
     for name, entries in indexes(again).items():
         if not name.startswith(PARTITION_STATS):
             assert kept[name] == entries, name
@@ -236,9 +256,36 @@ def test_partitions_that_expire(table: HudiTable) -> None:
 
 def test_a_change_of_version(table: HudiTable, table_version: int) -> None:
     change_version(reopened(table), 9 if table_version == 6 else 6)
-    assert_kept(table, {PARTITION_STATS})
+    assert_kept(table, {PARTITION_STATS, *SECONDARY})
     writer(table).upsert(frame(("a", "p", 2)))
-    assert_kept(table, {PARTITION_STATS})
+    assert_kept(table, {PARTITION_STATS, *SECONDARY})
+
+
+def test_a_change_of_version_that_keeps_secondary_indexes(table: HudiTable, table_version: int) -> None:
+    change_version(reopened(table), 8 if table_version == 9 else 9)
+    without = SECONDARY if table_version == 6 else ()
+    assert_kept(table, {*without, PARTITION_STATS} if table_version == 6 else without)
+    writer(table).upsert(frame(("a", "p", 2)))
+    assert_kept(table, {*without, PARTITION_STATS} if table_version == 6 else without)
+
+
+def test_all_is_made_again_as_it_is_defined(table: HudiTable) -> None:
+    before = definitions_of(reopened(table))
+    writer(table).upsert(frame(("a", "p", 2), ("d", "q", 3)))
+    assert not rebuild_metadata_table(reopened(table)).lost
+    assert_kept(table)
+    assert definitions_of(reopened(table)) == before
+
+
+def test_secondary_indexes_go_with_the_record_index(table: HudiTable) -> None:
+    dropped = drop_metadata(reopened(table), [RECORD_INDEX])
+    secondary = set(SECONDARY) if table.config.version > 6 else set()
+    assert set(dropped) == {RECORD_INDEX, *secondary}
+    assert not {RECORD_INDEX, *SECONDARY} & set(reopened(table).config.metadata_partitions)
+    writer(table).upsert(frame(("a", "p", 2)))
+    again = add_partitions(reopened(table, **ALL), SECONDARY, SYSTEM_CLOCK, SECONDARY)
+    assert secondary <= set(again.config.metadata_partitions)
+    assert_kept(table)
 
 
 def test_false_drops_all_of_it(table: HudiTable) -> None:

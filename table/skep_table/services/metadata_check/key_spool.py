@@ -26,6 +26,8 @@ class KeySpool:
 
     def add(self, group_set: str | None, groups: npt.NDArray[np.int64], keys: pa.Array, slice_number: int) -> None:
         """Adds keys of one slice, each with the number of its file group."""
+        if not len(keys):  # all rows of a slice may be deleted
+            return
         order = np.argsort(groups, kind="stable")
         ordered = keys.take(pa.array(order))
         numbers, starts = np.unique(groups[order], return_index=True)
