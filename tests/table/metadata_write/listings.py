@@ -25,8 +25,8 @@ def frame(*rows: tuple[str, str, int]) -> pa.Table:
 
 
 def new_table(folder: Path, kind: TableType, **more: Any) -> HudiTable:
-    spec = {"record_key": ("id",), "partition_by": ("part",), "ordering": "ts", **more}
-    return create_table(LocalStorage(str(folder)), TableSpec(name="t", schema=SCHEMA, type=kind, **spec), KEPT)
+    spec = {"schema": SCHEMA, "record_key": ("id",), "partition_by": ("part",), "ordering": "ts", **more}
+    return create_table(LocalStorage(str(folder)), TableSpec(name="t", type=kind, **spec), KEPT)
 
 
 def reopened(table: HudiTable, **more: object) -> HudiTable:
