@@ -35,6 +35,7 @@ COMMANDS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
             *("rollback", "savepoint", "restore"),
         ),
         "metadata": ("metadata",),
+        "indexes": ("index",),
         "versions": ("upgrade", "downgrade"),
     },
     "Metastore": {

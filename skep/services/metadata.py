@@ -9,6 +9,7 @@ from skep.specs import Text, texts
 from skep_table.table import HudiTable
 
 if TYPE_CHECKING:
+    from skep_table.services.indexing import Index
     from skep_table.services.metadata_admin import MetadataStatistics, MetadataSummary, Rebuilt
     from skep_table.services.metadata_check import MetadataCheck
 
@@ -46,6 +47,32 @@ class MetadataMethods:
         from skep_table.services.metadata_admin import rebuild_metadata_table
 
         return rebuild_metadata_table(self.services().on(self._hudi.with_options(options)))
+
+    def indexes(self) -> list[Index]:
+        """The indexes that the metadata table has, by name; see docs/metadata.md."""
+        from skep_table.services.indexing import indexes_of
+
+        return indexes_of(self._hudi.reload())
+
+    def build_index(
+        self, kind: str, *, name: str | None = None, columns: Text | None = None, **options: object
+    ) -> Index:
+        """Makes an index of a kind: column_stats, partition_stats, bloom_filters, record_index or secondary_index.
+
+        A secondary one is of one column, by whose name it goes where `name` is left out; column statistics are of
+        these columns alone. EntryExistsError where the table has that index.
+        """
+        from skep_table.services.indexing import build_index, index_named, indexes_of
+
+        definition = index_named(kind, name, () if columns is None else texts(columns))
+        made = build_index(self.services().on(self._hudi.with_options(options)), definition)
+        return next(each for each in indexes_of(made) if each.partition == definition.name)
+
+    def drop_index(self, name: str, **options: object) -> tuple[str, ...]:
+        """Drops an index, and with the record index secondary ones; returns the names of what was dropped."""
+        from skep_table.services.indexing import drop_index
+
+        return drop_index(self.services().on(self._hudi.with_options(options)), name)
 
     def drop_metadata(self, *, index: Text | None = None, **options: object) -> tuple[str, ...]:
         """Drops the metadata table, or only indexes of it; returns the names of what was dropped."""

@@ -202,9 +202,9 @@ for _key, (_anyway, _doc) in {
     "hoodie.metadata.index.expression.enable": ("false", "indexes over expressions are not kept"),
     "hoodie.metadata.index.expression.file.group.count": ("", "indexes over expressions are not kept"),
     "hoodie.metadata.index.expression.parallelism": ("", "indexes over expressions are not kept"),
-    "hoodie.metadata.index.secondary.enable": ("false", "secondary indexes are not kept"),
-    "hoodie.metadata.index.secondary.parallelism": ("", "secondary indexes are not kept"),
-    "hoodie.metadata.index.secondary.column": ("", "secondary indexes are not kept"),
+    "hoodie.metadata.index.secondary.enable": ("true", "CREATE INDEX and skep index build make secondary indexes"),
+    "hoodie.metadata.index.secondary.parallelism": ("", _THREADS),
+    "hoodie.metadata.index.secondary.column": ("", "CREATE INDEX and skep index build make secondary indexes"),
     "hoodie.metadata.range.repartition.target.size.in.mb": ("", _THREADS),
 }.items():
     option(_key, str, _anyway, _doc, status=Status.NO_EFFECT)

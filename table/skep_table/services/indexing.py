@@ -79,9 +79,11 @@ def index_named(kind: str, name: str | None = None, columns: Sequence[str] = ())
         found = ", ".join(columns) or "none"
         raise InputError(f"a secondary index is of one column, found {found}", found=found, expected="one column")
     name = name or columns[0].replace(".", "_")
-    if not _NAME.fullmatch(name):
+    if not _NAME.fullmatch(name) or name.lower() in (FILES, *KINDS):
         raise InputError(
-            f"{name!r} is no name of an index", found=name, expected="letters, digits, underscores and dashes"
+            f"{name!r} is no name of an index",
+            found=name,
+            expected="letters, digits, underscores and dashes, and no kind of index",
         )
     return IndexDefinition(_partition(name), SECONDARY_INDEX, IDENTITY, tuple(columns))
 
@@ -145,9 +147,10 @@ def drop_index(table: HudiTable, name: str) -> tuple[str, ...]:
 
 
 def index_of(indexes: Collection[Index], name: str) -> Index | None:
-    """The index of that name, in any case, or of that partition."""
-    wanted = name.lower()
-    return next((each for each in indexes if wanted in (each.name.lower(), each.partition.lower())), None)
+    """The index of that name or partition, in any case where none has it as it is written."""
+    exact = (each for each in indexes if name in (each.partition, each.name))
+    alike = (each for each in indexes if name.lower() in (each.partition.lower(), each.name.lower()))
+    return next(exact, None) or next(alike, None)
 
 
 def _partition(name: str) -> str:

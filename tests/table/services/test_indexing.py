@@ -85,6 +85,7 @@ def test_column_statistics_of_named_columns(table: HudiTable) -> None:
         ("record_index", "mine", (), InputError, "has one index of the kind record_index"),
         ("secondary_index", "two", ("id", "ts"), InputError, "of one column, found id, ts"),
         ("secondary_index", "a/b", ("ts",), InputError, "'a/b' is no name of an index"),
+        ("secondary_index", "record_index", ("ts",), InputError, "'record_index' is no name of an index"),
         ("secondary_index", None, ("nope",), SchemaError, "no column nope"),
         ("secondary_index", None, ("price",), UnsupportedError, "column price is a double"),
         ("record_index", None, ("ts",), SchemaError, "is of its record key"),

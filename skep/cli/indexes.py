@@ -1,0 +1,91 @@
+"""`skep index`: the indexes of a table's metadata table shown, built, dropped."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from skep.cli.output import Output, OutputOption, print_rows, reported
+from skep.cli.scope import MetastoreOption, WarehouseOption
+from skep.cli.tables import ServiceSettings, TableTarget, opened_table
+
+if TYPE_CHECKING:
+    from skep_table.services.indexing import Index
+
+app = typer.Typer(no_args_is_help=True, help="The indexes of a table, which its metadata table has.")
+_COLUMNS = ("name", "kind", "columns", "state")
+
+
+class Kind(str, Enum):
+    """The kinds of indexes, by Hudi's names."""
+
+    COLUMN_STATS = "column_stats"
+    PARTITION_STATS = "partition_stats"
+    BLOOM_FILTERS = "bloom_filters"
+    RECORD_INDEX = "record_index"
+    SECONDARY_INDEX = "secondary_index"
+
+
+def register(parent: typer.Typer) -> None:
+    """Adds the commands of this module."""
+    parent.add_typer(app, name="index")
+
+
+def _row(index: Index, state: str) -> dict[str, object]:
+    return {"name": index.name, "kind": index.kind, "columns": ",".join(index.columns), "state": state}
+
+
+@app.command()
+def show(
+    table: TableTarget,
+    option: ServiceSettings = None,
+    metastore: MetastoreOption = None,
+    warehouse: WarehouseOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """List the indexes with the columns that they are defined of."""
+    with reported(), opened_table(table, option, metastore, warehouse) as found:
+        indexes = found.indexes()
+    print_rows([_row(each, "ready") for each in indexes], output, _COLUMNS)
+
+
+@app.command()
+def build(
+    table: TableTarget,
+    kind: Annotated[Kind, typer.Option("--kind", help="What the index is of; a table has one of each but the last.")],
+    name: Annotated[
+        str | None, typer.Option("--name", metavar="N", help="The name of a secondary index; else its column's.")
+    ] = None,
+    column: Annotated[
+        list[str] | None,
+        typer.Option("--column", metavar="C", help="The column of a secondary index, or of statistics; repeatable."),
+    ] = None,
+    option: ServiceSettings = None,
+    metastore: MetastoreOption = None,
+    warehouse: WarehouseOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Make an index from the table's files, under its lock; writes keep it from then on."""
+    with reported(), opened_table(table, option, metastore, warehouse) as found:
+        before = {each.partition for each in found.indexes()}
+        found.build_index(kind.value, name=name, columns=column or None)
+        made = [each for each in found.indexes() if each.partition not in before]
+    print_rows([_row(each, "made") for each in made], output, _COLUMNS)
+
+
+@app.command()
+def drop(
+    table: TableTarget,
+    name: Annotated[str, typer.Option("--name", metavar="N", help="The index; its kind where there is one of that.")],
+    option: ServiceSettings = None,
+    metastore: MetastoreOption = None,
+    warehouse: WarehouseOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Drop an index; secondary ones go with the record index, to which they lead."""
+    with reported(), opened_table(table, option, metastore, warehouse) as found:
+        there = {each.name: each for each in found.indexes()}
+        dropped = found.drop_index(name)
+    print_rows([_row(there[each], "dropped") for each in dropped], output, _COLUMNS)
