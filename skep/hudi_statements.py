@@ -27,16 +27,19 @@ from skep_sql.session import Session
 from skep_sql.statements import (
     AlterTable,
     Call,
+    CreateIndex,
     CreateTable,
     CreateView,
     Delete,
     Describe,
     Drop,
+    DropIndex,
     Explain,
     Insert,
     Merge,
     Query,
     Refresh,
+    RefreshIndex,
     Show,
     Statement,
     Truncate,
@@ -54,7 +57,7 @@ _PROVIDERS: Final = ("hudi", "org.apache.hudi")
 _SETTINGS: Final = ("hoodie.", "spark.sql.storeAssignmentPolicy", "spark.sql.sources.partitionOverwriteMode")
 _CATALOG_KIND: Final = "spark.sql.catalogImplementation"
 _OF_SESSION: Final = "@session"  # the database, to the binder, of what is Spark's own
-_NAMED: Final = (AlterTable, Delete, Insert, Merge, Refresh, Truncate, Update)
+_NAMED: Final = (AlterTable, CreateIndex, Delete, DropIndex, Insert, Merge, Refresh, RefreshIndex, Truncate, Update)
 _QUOTED: Final = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`(?:[^`]|``)*`|--[^\n]*|/\*.*?\*/"""
 _PARAMETER: Final = re.compile(rf"{_QUOTED}|(?<![:\w]):([A-Za-z_]\w*)|(\?)", re.DOTALL)
 _PART: Final = r"(?:\w+|`[^`]+`)"

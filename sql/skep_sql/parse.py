@@ -16,11 +16,13 @@ from skep_sql.statements import (
     Call,
     ColumnSpec,
     CreateDatabase,
+    CreateIndex,
     CreateTable,
     CreateView,
     Delete,
     Describe,
     Drop,
+    DropIndex,
     Explain,
     Insert,
     Merge,
@@ -30,6 +32,7 @@ from skep_sql.statements import (
     PartitionSpec,
     Query,
     Refresh,
+    RefreshIndex,
     ResetOption,
     SetOption,
     Show,
@@ -98,7 +101,7 @@ def _create(words: Cursor) -> Statement:
     if words.take("DATABASE") or words.take("SCHEMA"):
         return _create_database(words)
     if words.take("INDEX"):
-        return _rest(words, "CREATE INDEX", "the indexes of a table are set by its options: hoodie.index.type")
+        return _create_index(words)
     if words.take("VIEW"):
         return _rest(words, "CREATE VIEW", "CREATE TEMPORARY VIEW names a query for this session")
     words.take("EXTERNAL")
@@ -107,6 +110,30 @@ def _create(words: Cursor) -> Statement:
     if replace:
         return _rest(words, "CREATE OR REPLACE TABLE", "DROP TABLE … PURGE and CREATE TABLE, or INSERT OVERWRITE")
     return _create_table(words)
+
+
+def _create_index(words: Cursor) -> Statement:
+    if_not_exists = words.take("IF", "NOT", "EXISTS")
+    index, table = words.identifier("the name of an index"), _indexed(words)
+    kind = words.identifier("a kind of index").lower() if words.take("USING") else None
+    words.need("(")
+    columns = [_column_path(words)]
+    while words.take(","):
+        columns.append(_column_path(words))
+    words.need(")")
+    options = _properties(words) if words.take("OPTIONS") else {}
+    return CreateIndex(index, table, kind, tuple(columns), options, if_not_exists)
+
+
+def _indexed(words: Cursor) -> Name:
+    """The table of an index."""
+    words.need("ON")
+    words.take("TABLE")
+    return words.name()
+
+
+def _column_path(words: Cursor) -> str:
+    return ".".join(words.path("a column"))
 
 
 def _create_database(words: Cursor) -> Statement:
@@ -219,7 +246,8 @@ def _property_key(words: Cursor) -> str:
 
 def _drop(words: Cursor) -> Statement:
     if words.take("INDEX"):
-        return _rest(words, "DROP INDEX", "the indexes of a table are set by its options: hoodie.index.type")
+        if_exists = words.take("IF", "EXISTS")
+        return DropIndex(words.identifier("the name of an index"), _indexed(words), if_exists)
     kind = {"TABLE": "table", "VIEW": "view", "DATABASE": "database", "SCHEMA": "database"}.get(
         words.take_one("TABLE", "VIEW", "DATABASE", "SCHEMA") or ""
     )
@@ -282,8 +310,9 @@ def _show(words: Cursor) -> Statement:
             name = Name((*words.name("the name of a database").parts, *name.parts), name.line, name.column)
         return Show("columns", name)
     if words.take("INDEXES"):
-        if not words.take_one("IN", "FROM"):
-            raise words.fail("IN or FROM")
+        if not words.take_one("IN", "FROM", "ON"):
+            raise words.fail("IN, FROM or ON")
+        words.take("TABLE")
         return Show("indexes", words.name())
     return _rest(words, "SHOW " + (words.token.text.upper() if words.token else ""))
 
@@ -619,6 +648,8 @@ def _explain(words: Cursor) -> Statement:
 def _refresh(words: Cursor) -> Statement:
     if words.take("TABLE"):
         return Refresh(words.name())
+    if words.take("INDEX"):
+        return RefreshIndex(words.identifier("the name of an index"), _indexed(words))
     return _rest(words, "REFRESH " + (words.token.text.upper() if words.token else ""))
 
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from skep_table.schema.change import ColumnChange
+from skep_table.services.indexing import Index
 from skep_table.table import HudiTable
 from skep_table.timeline.metadata import WriteOperation
 from skep_table.write.result import WriteResult
@@ -82,6 +83,17 @@ class Target(Protocol):
 
     def alter(self, changes: Sequence[ColumnChange], options: Mapping[str, object]) -> WriteResult:
         """One commit that changes columns by their ids, see `TableWriter.alter`."""
+
+    def indexes(self) -> Sequence[Index]:
+        """The indexes of the table's metadata table, by name."""
+
+    def build_index(
+        self, kind: str, *, name: str | None = None, columns: Sequence[str] = (), **options: object
+    ) -> Index:
+        """Makes an index; EntryExistsError where there is one of that name."""
+
+    def drop_index(self, name: str, **options: object) -> tuple[str, ...]:
+        """Drops an index, and those that depend on it. InputError where there is none."""
 
     def sync(self) -> object:
         """Brings the metastore's entry up to the table."""

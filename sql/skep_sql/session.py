@@ -13,6 +13,7 @@ from skep_sql.answer import Answer, answer
 from skep_sql.bind import Bound, Scope, View, bind, look_up
 from skep_sql.change import run_delete, run_update
 from skep_sql.functions import FUNCTIONS
+from skep_sql.indexes import create_index, drop_index, refresh_index
 from skep_sql.insert import run_insert
 from skep_sql.merge import run_merge
 from skep_sql.parse import parse
@@ -24,16 +25,19 @@ from skep_sql.statements import (
     AlterTable,
     Call,
     CreateDatabase,
+    CreateIndex,
     CreateTable,
     CreateView,
     Delete,
     Describe,
     Drop,
+    DropIndex,
     Explain,
     Insert,
     Merge,
     Query,
     Refresh,
+    RefreshIndex,
     ResetOption,
     SetOption,
     Show,
@@ -144,4 +148,7 @@ _EFFECTS: Final[Mapping[type, Callable[[Session, Any], Answer | None]]] = {
     Call: lambda s, x: call(x, s.scope, s.settings),
     Explain: Session._explain,
     Refresh: Session._refresh,
+    CreateIndex: lambda s, x: create_index(x, s.scope, s.settings),
+    DropIndex: lambda s, x: drop_index(x, s.scope, s.settings),
+    RefreshIndex: lambda s, x: refresh_index(x, s.scope),
 }

@@ -16,6 +16,7 @@ from skep_sql.statements import Describe, Show
 from skep_sql.tables import partition_paths
 from skep_sql.types import type_text
 from skep_table.errors import InputError, NoSuchTableError
+from skep_table.metadata_write.definitions import SECONDARY_INDEX
 from skep_table.schema.types import META_FIELDS, Field
 from skep_table.table import HudiTable
 
@@ -173,8 +174,13 @@ def _literal(text: str | None) -> str:
 
 
 def _indexes(statement: Show, scope: Scope) -> Answer:
-    _opened(statement, scope)
-    return answer([("index_name", _TEXT), ("col_name", _TEXT), ("index_type", _TEXT)], [])
+    """As Hudi 1.2: partitions of the metadata table, with the columns of secondary indexes alone."""
+    assert statement.name is not None
+    found = scope.catalog.table(look_up(scope.catalog, statement.name)).indexes()
+    rows = [
+        (each.partition, each.kind, ",".join(each.columns) if each.kind == SECONDARY_INDEX else "") for each in found
+    ]
+    return answer([("index_name", _TEXT), ("index_type", _TEXT), ("col_name", _TEXT)], rows)
 
 
 def describe(statement: Describe, scope: Scope) -> Answer:

@@ -256,6 +256,35 @@ class Refresh:
 
 
 @dataclass(frozen=True, slots=True)
+class CreateIndex:
+    """`kind` None is that of the index's name, else a secondary one. `name` is the table."""
+
+    index: str
+    name: Name
+    kind: str | None = None
+    columns: tuple[str, ...] = ()
+    options: Mapping[str, str] = field(default_factory=dict)
+    if_not_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DropIndex:
+    """`name` is the table."""
+
+    index: str
+    name: Name
+    if_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RefreshIndex:
+    """`name` is the table."""
+
+    index: str
+    name: Name
+
+
+@dataclass(frozen=True, slots=True)
 class Unsupported:
     """A statement that is known and not built, by its name."""
 
@@ -283,5 +312,8 @@ Statement: TypeAlias = (
     | Call
     | Explain
     | Refresh
+    | CreateIndex
+    | DropIndex
+    | RefreshIndex
     | Unsupported
 )
