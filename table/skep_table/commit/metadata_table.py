@@ -23,7 +23,6 @@ from skep_table.metadata_table.partitions import (
     FILES,
     PARTITION_STATS,
     RECORD_INDEX,
-    SECONDARY_INDEX_PREFIX,
 )
 from skep_table.metadata_table.records import PartitionUpdate
 from skep_table.metadata_table.records.files import files_of_rollback
@@ -39,7 +38,7 @@ from skep_table.metadata_write import (
     updates_of_rollback,
     write_delta_commit,
 )
-from skep_table.metadata_write.definitions import definitions_of
+from skep_table.metadata_write.definitions import definitions_of, new_stats_columns
 from skep_table.options import Options
 from skep_table.table import METADATA_ENABLE, HudiTable
 from skep_table.table_config import METADATA_PARTITIONS_INFLIGHT
@@ -93,15 +92,19 @@ def drop_unkept(table: HudiTable) -> HudiTable:
 def kept_partitions(table: HudiTable) -> Mapping[str, IndexDefinition | None]:
     """The partitions that a metadata table of this table is to have: those that it has, and those of the options.
 
-    Secondary indexes have their definition with them, from which they are made again where they had to be dropped.
+    With them are the definitions from which they are made again where they had to be dropped.
     """
     wanted = frozenset(partitions_of_options(table)) if table.options.value(METADATA_ENABLE) else frozenset()
     if not has_metadata_table(table.config) or not keeps_metadata_table(table.options):
         return dict.fromkeys(wanted)
     kept = wanted | (frozenset(table.config.metadata_partitions) & _maintained(table))
-    secondary = {name for name in kept if name.startswith(SECONDARY_INDEX_PREFIX)}
-    defined = definitions_of(table) if secondary else {}
-    return {name: defined.get(name) if name in secondary else None for name in kept}
+    defined = definitions_of(table) if len(kept) > 1 else {}
+    return {name: defined[name] if name in defined and not _is_usual(table, defined[name]) else None for name in kept}
+
+
+def _is_usual(table: HudiTable, definition: IndexDefinition) -> bool:
+    """Whether column statistics are of the columns that they would be made of. These may change their names."""
+    return definition.name == COLUMN_STATS and set(definition.source_fields) == set(new_stats_columns(table))
 
 
 def create_missing(table: HudiTable, kept: Mapping[str, IndexDefinition | None]) -> HudiTable:

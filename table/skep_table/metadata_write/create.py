@@ -33,6 +33,7 @@ from skep_table.metadata_write.definitions import (
     definition_of_secondary,
     definitions_of,
     definitions_path,
+    is_partitioned,
     is_partitioned_record_index,
     new_secondary_index,
     stats_columns,
@@ -76,9 +77,9 @@ def create_metadata_table(
 
     The same snapshot where it has to wait for pending actions; statistics wait until the table has columns, a
     partitioned record index until it has files. What an earlier attempt left is deleted; an index that is defined is
-    made as it is defined. Secondary indexes need a definition, one of `definitions` or the table's, and have the record
-    index made with them. MetadataTableError for a key that a record index would have two places for: nothing is made
-    then.
+    made as it is defined, in the table or else in `definitions`. Secondary indexes need a definition, and have the
+    record index made with them. MetadataTableError for a key that a record index would have two places for: nothing is
+    made then.
     """
     pending = [each for each in table.timeline.pending() if each.action is not Action.INDEXING]
     if table.format.metadata.first_when_quiet and pending:
@@ -136,15 +137,16 @@ def _wanted(
     columns: Columns = {}
     if not partitions.isdisjoint(_OF_COLUMNS):
         try:
-            columns = stats_columns(table)
+            columns = stats_columns(table, definitions.get(COLUMN_STATS))
         except SchemaError:
             log.info("table %s has no columns yet, and no statistics of them", table.config.name)
     if not columns:
         partitions -= _OF_COLUMNS
     partitioned = False
     if RECORD_INDEX in partitions:
-        defined = RECORD_INDEX in definitions_of(table)
-        partitioned = is_partitioned_record_index(table) if defined else is_partitioned_by_options(table)
+        defined = {**definitions, **definitions_of(table)}.get(RECORD_INDEX)
+        partitioned = is_partitioned_by_options(table) if defined is None else is_partitioned(defined)
+        partitioned = partitioned and table.format.metadata.partitions_record_index
         if partitioned and not any(files.values()):
             partitions -= {RECORD_INDEX}
     names = sorted(name for name in partitions if name.startswith(SECONDARY_INDEX_PREFIX))

@@ -67,7 +67,12 @@ def definitions_of(table: HudiTable) -> Mapping[str, IndexDefinition]:
 def is_partitioned_record_index(table: HudiTable) -> bool:
     """Whether the record index has file groups of its own for each partition of the table."""
     defined = definitions_of(table).get(RECORD_INDEX)
-    return defined is not None and defined.options.get(IS_PARTITIONED, "false").strip().lower() == "true"
+    return defined is not None and is_partitioned(defined)
+
+
+def is_partitioned(definition: IndexDefinition) -> bool:
+    """Whether a record index of this definition has file groups of its own for each partition of the table."""
+    return definition.options.get(IS_PARTITIONED, "false").strip().lower() == "true"
 
 
 def groups_of_partition(table: HudiTable, partition_path: str) -> str:
@@ -86,15 +91,16 @@ def groups_of_partition(table: HudiTable, partition_path: str) -> str:
     )
 
 
-def stats_columns(table: HudiTable) -> Columns:
+def stats_columns(table: HudiTable, earlier: IndexDefinition | None = None) -> Columns:
     """The columns that column statistics have, with the types of the table's: those of the definition, where there is
-    one, else those that records are there of, else those that the options name for a new index.
+    one, else those of an `earlier` one, else those that records are there of, else those that the options name for a
+    new index.
 
     A column of the definition that the table has no more is left out, and so are those that no file holds.
     SchemaError where the table has no columns yet.
     """
     schema, release = in_files(table, table.stored_schema()), table.format.metadata.release
-    defined = definitions_of(table).get(COLUMN_STATS)
+    defined = definitions_of(table).get(COLUMN_STATS, earlier)
     if defined is not None:
         return indexable(schema, defined.source_fields, release)
     kept = _kept_statistics(table)

@@ -39,7 +39,7 @@ def commit_changes(table: HudiTable, changes: Sequence[ColumnChange], label: Com
         metadata = CommitMetadata(operation_type=WriteOperation.ALTER_SCHEMA, extra_metadata=extra)
         instant = transaction.complete(metadata, label.check, label.participants)
         done = transaction.after
-        if done is not None and not kept <= set(done.config.metadata_partitions):
+        if done is not None and not set(kept) <= set(done.config.metadata_partitions):
             with done.context.locked():
                 done = create_again(prepared(done), kept)
         return WriteResult(instant, transaction.committed or metadata, after, table=done)

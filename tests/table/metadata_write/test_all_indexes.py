@@ -313,3 +313,23 @@ def test_columns_that_are_renamed_dropped_and_added_again(table: HudiTable) -> N
         assert_kept(table)
     found = read(HudiTable.open(table.storage), ReadRequest(where="more is null")).to_arrow()
     assert len(found) == len(indexes(table)[RECORD_INDEX])
+
+
+def test_definitions_outlive_what_makes_indexes_again(tmp_path: Path, table_version: int) -> None:
+    chosen = {
+        **ALL,
+        "hoodie.metadata.index.column.stats.column.list": "ts",
+        "hoodie.metadata.record.index.enable": "false",
+        "hoodie.metadata.record.level.index.enable": str(table_version == 9).lower(),
+    }
+    table = new_table(tmp_path / "t", COW)
+    for key in "ab":  # a partitioned record index is made once there are files
+        writer(table, **chosen).insert(frame((key, "p", 1)))
+    before = definitions_of(table.reload())
+    kept = last_write(table)
+    create_savepoint(reopened(table), kept)
+    writer(table).upsert(frame(("a", "p", 2)))
+    restore(reopened(table), kept)
+    assert definitions_of(table.reload()) == before
+    assert (RECORD_INDEX in before) == (table_version == 9)
+    assert not check_metadata_table(table.reload()).differences
