@@ -1,0 +1,269 @@
+"""All indexes of a metadata table that skep makes: JVM Hudi reads and tags by them, and both keep them in turns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from peer_rows import Row
+from peer_shared import MERGE_ON_READ, META, SHAPES, Shape, Shared, peer_marks
+
+from benchmarks.peers.jvm import Jvm
+from benchmarks.peers.spelling import difference
+from skep_table.metadata_table.partitions import BLOOM_FILTERS, COLUMN_STATS, FILES, PARTITION_STATS, RECORD_INDEX
+from skep_table.metadata_write.definitions import is_partitioned_record_index
+from skep_table.services.clean import clean
+from skep_table.services.cluster import cluster
+from skep_table.services.compact import compact
+from skep_table.services.metadata_check import check_metadata_table
+from skep_table.services.restore import restore
+from skep_table.services.rollback import roll_back_instant
+from skep_table.services.savepoint import create_savepoint, delete_savepoint
+from skep_table.table import HudiTable
+from skep_table.write.local import LocalWriter
+
+GLOBAL, PARTITIONED = "record.index", "record.level.index"
+MADE = {
+    "hoodie.metadata.enable": "true",
+    "hoodie.metadata.index.column.stats.enable": "true",
+    "hoodie.metadata.index.bloom.filter.enable": "true",
+    "hoodie.metadata.record.index.min.filegroup.count": "3",
+}
+SKIPPING = {
+    "hoodie.metadata.enable": "true",
+    "hoodie.enable.data.skipping": "true",
+    "hoodie.metadata.index.column.stats.enable": "true",
+}
+SORTED = {"hoodie.clustering.plan.strategy.sort.columns": "ts,id"}
+ONE_COMMIT = {"hoodie.cleaner.commits.retained": "1"}
+
+COW, MOR = SHAPES[0], MERGE_ON_READ[0]
+SAMPLED = (("0.15.0", COW, GLOBAL), ("1.0.2", MOR, GLOBAL), ("1.1.1", COW, GLOBAL), ("1.2.0", MOR, GLOBAL))
+CASES = [
+    pytest.param(
+        release,
+        version,
+        shape,
+        kind,
+        id=f"{release}-{shape}-{kind}",
+        marks=peer_marks(release, sampled=(release, shape, kind) in SAMPLED),
+    )
+    for release, version in (("0.15.0", 6), ("1.0.2", 8), ("1.1.1", 9), ("1.2.0", 9))
+    for shape in (COW, MOR)
+    for kind in (GLOBAL, PARTITIONED)
+    if kind == GLOBAL or version == 9
+]
+
+
+class Indexed:
+    """A table with every index that both writers keep, and the rows that must be in it."""
+
+    def __init__(self, path: Path, shape: Shape, hudi: Jvm, record_index: str) -> None:
+        self.shared, self.hudi, self.record_index = Shared.make(path, shape), hudi, record_index
+        self.source = self.shared.source
+        self.index_type = "RECORD_INDEX" if record_index == GLOBAL else "RECORD_LEVEL_INDEX"
+        self.made = {**MADE, f"hoodie.metadata.{record_index}.enable": "true"}
+        self.checks = 0
+        self.is_mor = shape.type.value == "MERGE_ON_READ"
+
+    # -- steps ----------------------------------------------------------------------------------------------------
+
+    def table(self, **options: str) -> HudiTable:
+        return HudiTable.open(str(self.shared.path), options)
+
+    def ours(self, operation: str, rows: list[Row], **options: str) -> None:
+        self.shared.ours(operation, rows, writer=LocalWriter(self.table(**options)))
+
+    def by_index(self, operation: str, rows: list[Row]) -> None:
+        self.ours(operation, rows, **{"hoodie.index.type": self.index_type})
+
+    def theirs(self, operation: str, rows: list[Row], **options: str) -> None:
+        self.shared.theirs(self.hudi, operation, rows, **{**self._of_hudi(), **options})
+
+    def _of_hudi(self) -> dict[str, str]:
+        """Hudi keeps an index only where an option of its writer enables it."""
+        made = {key.removeprefix("hoodie.").replace(".", "__"): value for key, value in self.made.items()}
+        return {**made, "index__type": self.index_type, "archive__automatic": "false"}
+
+    def call(self, *calls: list[Any]) -> None:
+        """Services of Hudi's write client."""
+        options = {f"hoodie.{key.replace('__', '.')}": value for key, value in self._of_hudi().items()}
+        given = {**self.shared.hudi_options(self.hudi.release), **options}
+        given["hoodie.datasource.write.operation"] = "upsert"
+        self.hudi.request("services", path=str(self.shared.path), options=given, calls=list(calls))
+
+    def without(self, partition: str) -> None:
+        """The model of a table that lost what was in a partition."""
+        for rows in (self.shared.rows, self.source.born):
+            for key in [key for key, row in rows.items() if row["part"] == partition]:
+                del rows[key]
+
+    def of(self, partition: str, count: int) -> list[Row]:
+        return [{**row, "part": partition} for row in self._new(partition, count)]
+
+    def _new(self, partition: str, count: int) -> list[Row]:
+        rows = self.source.new(count)
+        for row in rows:
+            self.source.born[row["id"]]["part"] = partition
+        return rows
+
+    def state(self) -> tuple[dict[Any, Row], dict[Any, Row]]:
+        return dict(self.shared.rows), dict(self.source.born)
+
+    def back_to(self, state: tuple[dict[Any, Row], dict[Any, Row]]) -> None:
+        self.shared.rows, self.source.born = dict(state[0]), dict(state[1])
+
+    def last_write(self) -> Any:
+        last = self.table().timeline.data().completed().last()
+        assert last is not None
+        return last.requested_time
+
+    def step(self, name: str, do: Callable[[], object]) -> None:
+        do()
+        self.check(name)
+
+    # -- checks ---------------------------------------------------------------------------------------------------
+
+    def check(self, step: str) -> None:
+        """No index differs from the files, and queries that skip files by indexes find what they must."""
+        now = self.table()
+        expected = {FILES, COLUMN_STATS, BLOOM_FILTERS, RECORD_INDEX}
+        expected |= {PARTITION_STATS} if now.config.version != 6 else set()
+        assert set(now.config.metadata_partitions) == expected, step
+        assert is_partitioned_record_index(now) == (self.record_index == PARTITIONED), step
+        found = check_metadata_table(now)
+        assert not found.differences, f"after {step}: {found.differences}"
+        assert not found.skipped, step
+        rows = self.shared.expected()
+        assert not (wrong := difference(self.shared.read(), rows, without=META)), f"skep after {step}: {wrong}"
+        options = {**SKIPPING, f"hoodie.metadata.{self.record_index}.enable": "true"}
+        self.checks += 1
+        for where, holds in filters(rows)[self.checks % 2 :: 2]:
+            theirs = self.hudi.read(self.shared.path, options, where=where).rows
+            wrong = difference(theirs, [row for row in rows if holds(row)], without=META)
+            assert not wrong, f"Hudi after {step}, where {where}: {wrong}"
+
+    def check_without_indexes(self) -> None:
+        for options in ({"hoodie.metadata.enable": "false"}, {**SKIPPING, "hoodie.enable.data.skipping": "false"}):
+            theirs = self.hudi.read(self.shared.path, options).rows
+            assert not (wrong := difference(theirs, self.shared.expected(), without=META)), f"{options}: {wrong}"
+
+    def known_to_sql(self) -> str:
+        """The name by which Spark's catalog knows the table now."""
+        name = self.shared.shape.name
+        self.hudi.sql(f"DROP TABLE IF EXISTS {name}")
+        self.hudi.sql(f"CREATE TABLE {name} USING hudi LOCATION '{self.shared.path}'")
+        return name
+
+    def check_by_hudi(self) -> None:
+        """Hudi's own comparison of the files listed by the metadata table and by storage."""
+        found = self.hudi.sql(f"CALL validate_metadata_table_files(table => '{self.known_to_sql()}')")
+        assert found.rows == []
+
+
+def filters(rows: list[Row]) -> list[tuple[str, Callable[[Row], bool]]]:
+    """On the record key, a value, and the partition, one of each by itself and together."""
+    some = rows[len(rows) // 2]
+    key, part, moment, n = some["id"], some["part"], some["ts"], some["n"] or 0
+    return [
+        ("true", lambda row: True),
+        (f"id = '{key}'", lambda row: row["id"] == key),
+        (f"id in ('{key}', 'nobody')", lambda row: row["id"] == key),
+        (f"ts >= {moment}", lambda row: row["ts"] >= moment),
+        (f"n < {n} and part = '{part}'", lambda row: row["n"] is not None and row["n"] < n and row["part"] == part),
+        ("note is null", lambda row: row["note"] is None),
+        (f"note = 'red' and id = '{key}'", lambda row: row["note"] == "red" and row["id"] == key),
+    ]
+
+
+@pytest.fixture
+def both(
+    release: str, table_version: int, shape: Shape, kind: str, jvm: Callable[[str], Jvm], tmp_path: Path
+) -> Indexed:
+    """A table with rows and all indexes; it is of `table_version`."""
+    made = Indexed(tmp_path / "t", replace(shape, name=f"{shape.name}_indexed"), jvm(release), kind)
+    made.ours("insert", made.source.new(4), **made.made)
+    made.step("bulk insert", lambda: made.ours("bulk_insert", made.source.new(24), **made.made))
+    return made
+
+
+cases = pytest.mark.parametrize(("release", "table_version", "shape", "kind"), CASES, indirect=["table_version"])
+
+
+@cases
+def test_writes_in_turns(both: Indexed) -> None:
+    source = both.source
+    both.step("their upsert", lambda: both.theirs("upsert", source.mixed(8, 4)))
+    both.step("upsert", lambda: both.by_index("upsert", source.mixed(8, 4)))
+    both.step("delete", lambda: both.by_index("delete", source.forget(source.again(3))))
+    both.step("their delete", lambda: both.theirs("delete", source.forget(source.again(3))))
+    both.step("upsert by Bloom filters", lambda: both.ours("upsert", source.mixed(6, 2)))
+    both.step("clustering", lambda: cluster(both.table(**SORTED)))
+    both.step("their upsert behind it", lambda: both.theirs("upsert", source.mixed(6, 3)))
+    both.check_without_indexes()
+    both.check_by_hudi()
+
+
+@cases
+@pytest.mark.slow
+def test_rollbacks_and_restores_in_turns(both: Indexed) -> None:
+    source, table = both.source, both.table
+    both.step("their insert", lambda: both.theirs("insert", source.new(4)))
+    state, saved = both.state(), both.last_write()
+    create_savepoint(table())
+    both.step("their upsert", lambda: both.theirs("upsert", source.mixed(6, 3)))
+    before = both.state()
+    both.by_index("upsert", source.mixed(6, 3))
+    both.step("rollback", lambda: (roll_back_instant(table(), both.last_write()), both.back_to(before)))
+    both.step("upsert after it", lambda: both.by_index("upsert", source.mixed(6, 3)))
+    both.step("restore", lambda: (restore(table(), saved), delete_savepoint(table(), saved), both.back_to(state)))
+    both.step("their upsert after it", lambda: both.theirs("upsert", source.mixed(6, 3)))
+    before = both.state()
+    both.step("upsert", lambda: both.by_index("upsert", source.mixed(6, 3)))
+    both.step("their rollback", lambda: (both.call(["rollback", both.last_write()]), both.back_to(before)))
+    both.step("upsert after it", lambda: both.by_index("upsert", source.mixed(6, 3)))
+    both.step("their upsert after it", lambda: both.theirs("upsert", source.mixed(6, 3)))
+
+
+@cases
+@pytest.mark.slow
+def test_services_in_turns(both: Indexed) -> None:
+    source, table = both.source, both.table
+    both.step("upsert", lambda: both.by_index("upsert", source.mixed(8, 4)))
+    both.step("their upsert", lambda: both.theirs("upsert", source.mixed(8, 4)))
+    if both.is_mor:
+        both.step("compaction", lambda: compact(table()))
+        both.step("upsert behind it", lambda: both.by_index("upsert", source.mixed(6, 3)))
+        inline = {"compact__inline": "true", "compact__inline__max__delta__commits": "1"}
+        both.step("their upsert and compaction", lambda: both.theirs("upsert", source.mixed(6, 3), **inline))
+    both.step("clustering", lambda: cluster(table(**SORTED)))
+    inline = {"clustering__inline": "true", "clustering__inline__max__commits": "1"}
+    both.step("their upsert and clustering", lambda: both.theirs("upsert", source.mixed(6, 3), **inline))
+    both.step("upsert behind it", lambda: both.by_index("upsert", source.mixed(6, 3)))
+    both.step("clean", lambda: clean(table(**ONE_COMMIT)))
+    cleans = {"clean__automatic": "true", "cleaner__commits__retained": "1"}
+    both.step("their upsert and clean", lambda: both.theirs("upsert", source.mixed(6, 3), **cleans))
+    both.step("the last upsert", lambda: both.by_index("upsert", source.mixed(4, 6)))
+    both.check_by_hudi()
+
+
+@cases
+@pytest.mark.slow
+def test_overwrites_in_turns(both: Indexed) -> None:
+    source, table = both.source, both.table
+    north, south, east = both.shared.shape.partitions
+    both.step("insert overwrite", lambda: (both.without(north), both.ours("insert_overwrite", both.of(north, 5))))
+    both.step("their upsert", lambda: both.theirs("upsert", source.mixed(6, 3)))
+    both.step(
+        "their insert overwrite", lambda: (both.without(south), both.theirs("insert_overwrite", both.of(south, 5)))
+    )
+    both.step("upsert", lambda: both.by_index("upsert", source.mixed(6, 3)))
+    both.step("delete of a partition", lambda: (LocalWriter(table()).delete_partitions([east]), both.without(east)))
+    both.step("their upsert behind it", lambda: both.theirs("upsert", source.mixed(4, 6)))
+    lost = {"datasource__write__partitions__to__delete": north}
+    both.step("their delete of a partition", lambda: (both.theirs("delete_partition", [], **lost), both.without(north)))
+    both.step("the last upsert", lambda: both.by_index("upsert", source.mixed(4, 6)))
+    both.check_by_hudi()
