@@ -182,8 +182,12 @@ class HudiTable:
         """The same snapshot in the context of another one of this table."""
         return self._in(other.context)
 
-    def _in(self, context: TableContext) -> HudiTable:
-        same = HudiTable(context, self.config, self.timeline)._with_contents_of(self)
+    def with_config(self, config: TableConfig) -> HudiTable:
+        """The same snapshot with other settings, which no reload keeps."""
+        return self._in(self.context, config)
+
+    def _in(self, context: TableContext, config: TableConfig | None = None) -> HudiTable:
+        same = HudiTable(context, config or self.config, self.timeline)._with_contents_of(self)
         same._listings, same._states, same._folders = self._listings, self._states, self._folders
         same._properties, same._taken = self._properties, self._taken
         return same

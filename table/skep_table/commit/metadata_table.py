@@ -27,6 +27,8 @@ from skep_table.metadata_table.partitions import (
 from skep_table.metadata_table.records import PartitionUpdate
 from skep_table.metadata_table.records.files import files_of_rollback
 from skep_table.metadata_write import (
+    INDEX_ASYNC,
+    building_partitions,
     create_metadata_table,
     delete_metadata_table,
     drop_indexes,
@@ -36,15 +38,16 @@ from skep_table.metadata_write import (
     roll_back_delta_commit,
     secondary_indexes,
     updates_of_rollback,
+    with_building,
     write_delta_commit,
 )
 from skep_table.metadata_write.definitions import definitions_of, new_stats_columns
+from skep_table.metadata_write.options import is_partitioned_by_options
 from skep_table.options import Options
 from skep_table.table import METADATA_ENABLE, HudiTable
-from skep_table.table_config import METADATA_PARTITIONS_INFLIGHT
 from skep_table.timeline.instant import Action, Instant
 from skep_table.timeline.metadata import CommitMetadata, WriteOperation
-from skep_table.timeline.plans import RollbackMetadata
+from skep_table.timeline.plans import IndexCommitMetadata, RollbackMetadata
 
 _MAINTAINED: Final = frozenset({FILES, COLUMN_STATS, PARTITION_STATS, BLOOM_FILTERS, RECORD_INDEX})
 _SAME_ROWS: Final = frozenset({WriteOperation.COMPACT, WriteOperation.LOG_COMPACT})
@@ -82,7 +85,7 @@ def drop_unkept(table: HudiTable) -> HudiTable:
         return drop_metadata_table(table)
     if table.metadata_table() is None:
         return _delete(table, "it does not list all commits, and is made again")
-    unkept = sorted(_built_or_building(table) - _maintained(table))
+    unkept = sorted((_built_or_building(table) - _maintained(table)) | _without_groups(table))
     if not unkept:
         return table
     _check_may_drop(table, f"the indexes {', '.join(unkept)} in its metadata table")
@@ -111,7 +114,9 @@ def create_missing(table: HudiTable, kept: Mapping[str, IndexDefinition | None])
     """Makes those of the partitions `kept` that are missing, unless pending actions must end first."""
     definitions = {name: definition for name, definition in kept.items() if definition is not None}
     wanted = (_maintained(table) & set(kept)) | set(definitions)
-    if wanted <= set(table.config.metadata_partitions):
+    if table.options.value(INDEX_ASYNC):
+        wanted -= {name for name in wanted if can_be_built_aside(table, name)}
+    if wanted <= _built_or_building(table):
         return table
     return create_metadata_table(table, metadata_clock(table), wanted, definitions)
 
@@ -127,8 +132,27 @@ def create_again(table: HudiTable, kept: Mapping[str, IndexDefinition | None]) -
 
 
 def _built_or_building(table: HudiTable) -> set[str]:
-    building = table.config.raw.get(METADATA_PARTITIONS_INFLIGHT, "").split(",")
-    return {*table.config.metadata_partitions, *filter(None, building)}
+    return {*table.config.metadata_partitions, *building_partitions(table.config)}
+
+
+def can_be_built_aside(table: HudiTable, partition: str) -> bool:
+    """Whether an indexing action can build a partition while writers go on: its file groups are known before."""
+    if partition == RECORD_INDEX:
+        return not is_partitioned_by_options(table)
+    return partition in _MAINTAINED - {FILES}
+
+
+def _without_groups(table: HudiTable) -> frozenset[str]:
+    """The partitions that the settings name as being built, and in which no write finds a file group for its entries.
+
+    An indexer that died leaves them, or one of Hudi that makes its file groups later: what is written until then would
+    be missing there.
+    """
+    building = building_partitions(table.config)
+    if not building:
+        return frozenset()
+    view = open_own(table).view(metadata=False)
+    return frozenset(name for name in building if not view.slices(name))
 
 
 def _maintained(table: HudiTable) -> frozenset[str]:
@@ -212,7 +236,7 @@ def drop_overtaken(table: HudiTable, instant: Instant, metadata: CommitMetadata)
     mine = groups_of(metadata)
     if any(mine & groups_of(each) for each in theirs):
         dropped.add(RECORD_INDEX)
-    dropped &= set(table.config.metadata_partitions)
+    dropped &= _built_or_building(table)
     return _drop_indexes(table, dropped, "a write that was requested later completed first") if dropped else table
 
 
@@ -246,10 +270,22 @@ def drop_merged(table: HudiTable, time: InstantTime) -> HudiTable:
     except NotATableError:
         return table
     if own.timeline.contains(time) and not own.timeline.completed().of(Action.COMMIT).after(time):
-        return table
+        built = dropped & _built_of(table, time)
+        return _drop_indexes(table, built, f"they were built of {time}, which is rolled back") if built else table
     if not own.timeline.contains(time) and table.timeline.pending().contains(time):
         return table  # it has not come so far
     return _drop_indexes(table, dropped, f"they hold entries of {time}, which is rolled back")
+
+
+def _built_of(table: HudiTable, time: InstantTime) -> set[str]:
+    """The indexes whose base files may hold what the write `time` brought, by the indexing that has built them."""
+    built = set()
+    for instant in table.timeline.completed().of(Action.INDEXING):
+        metadata = table.plan(instant)
+        for info in (metadata.index_partition_infos or ()) if isinstance(metadata, IndexCommitMetadata) else ():
+            if info.index_upto_instant is None or time.is_at_or_before(info.index_upto_instant):
+                built.add(info.metadata_partition_path or "")
+    return built
 
 
 def record_rollback(table: HudiTable, rollback: Instant, metadata: RollbackMetadata) -> None:
@@ -268,7 +304,9 @@ def record_rollback(table: HudiTable, rollback: Instant, metadata: RollbackMetad
     listed = {path: {file.name for file in known.files(path)} for path in metadata.partition_metadata}
     update = files_of_rollback(metadata, listed)
     if update is not None:
-        record_in_metadata_table(table, rollback.requested_time, [update, *updates_of_rollback(table, metadata)])
+        record_in_metadata_table(
+            table, rollback.requested_time, [update, *updates_of_rollback(with_building(table), metadata)]
+        )
 
 
 def abort_in_metadata_table(table: HudiTable, time: InstantTime) -> None:

@@ -21,7 +21,13 @@ from skep_table.commit.metadata_table import (
     record_in_metadata_table,
 )
 from skep_table.commit.schema_history import SchemaHistory
-from skep_table.metadata_write import Prepared, has_metadata_table, prepare_updates, updates_of_commit
+from skep_table.metadata_write import (
+    Prepared,
+    has_metadata_table,
+    prepare_updates,
+    updates_of_commit,
+    with_building,
+)
 from skep_table.names import BaseFileName, marker_folder
 from skep_table.table import HudiTable
 from skep_table.timeline.instant import Action, Instant
@@ -68,7 +74,7 @@ class MetadataTableParticipant:
     def prepare(self, table: HudiTable, instant: Instant, metadata: CommitMetadata) -> None:
         """Reads what the entries of the indexes need: bounds and keys of the written files."""
         if has_metadata_table(table.config) and keeps_metadata_table(table.options):
-            self._prepared = prepare_updates(table, instant, metadata, self._prepared)
+            self._prepared = prepare_updates(with_building(table), instant, metadata, self._prepared)
 
     def commit(self, table: HudiTable, instant: Instant, metadata: CommitMetadata) -> None:
         """Adds files and index entries to the metadata table, or drops it.
@@ -81,6 +87,7 @@ class MetadataTableParticipant:
             table = drop_overtaken(table, instant, metadata)
             if metadata.operation_type is WriteOperation.ALTER_SCHEMA:
                 table = drop_of_columns(table)
+            table = with_building(table)
             updates = updates_of_commit(table, instant, metadata, self._prepared)
             record_in_metadata_table(table, instant.requested_time, updates)
 

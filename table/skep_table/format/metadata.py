@@ -10,6 +10,7 @@ from skep_table.instant_time import DIGITS, InstantTime
 
 _NO_INSTANT: Final = "00000000000000"
 _FIRST_SUFFIX: Final = 10
+_INDEX_SUFFIX: Final = 4
 _SUFFIX_DIGITS: Final = 3
 _WITH_SUFFIX: Final = (len(_NO_INSTANT) + _SUFFIX_DIGITS, DIGITS + _SUFFIX_DIGITS)
 
@@ -50,13 +51,22 @@ class MetadataRules:
         """Whether a delta commit of this time makes a partition."""
         if not self.appends_suffixes:
             return time.startswith(_NO_INSTANT)
-        return len(time) in _WITH_SUFFIX and int(time[-_SUFFIX_DIGITS:]) >= _FIRST_SUFFIX
+        if len(time) not in _WITH_SUFFIX:
+            return False
+        suffix = int(time[-_SUFFIX_DIGITS:])
+        return suffix >= _FIRST_SUFFIX or suffix == _INDEX_SUFFIX
 
     def first_instant(self, last: InstantTime | None, number: int = 0) -> InstantTime:
         """The time of the delta commit that makes the partition `number`, after `last` completed on the data table."""
         if self.appends_suffixes:
             return InstantTime(f"{last or _NO_INSTANT}{_FIRST_SUFFIX + number:03d}")
         return InstantTime(f"{number:017d}")
+
+    def indexing_instant(self, until: InstantTime, number: int = 0) -> InstantTime:
+        """The time of the delta commit that begins partitions to be built of what is there until `until`."""
+        if self.appends_suffixes:
+            return InstantTime(f"{until}{_INDEX_SUFFIX:03d}")
+        return self.first_instant(until, number)
 
 
 _STRATEGY_OF_PAYLOADS: Final = "00000000-0000-0000-0000-000000000000"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from skep_table.table_config import METADATA_PARTITIONS, METADATA_PARTITIONS_INFLIGHT, TableConfig
+
 FILES: Final = "files"
 COLUMN_STATS: Final = "column_stats"
 PARTITION_STATS: Final = "partition_stats"
@@ -17,3 +19,12 @@ STATS_MEMBER: Final = "ColumnStatsMetadata"
 BLOOM_MEMBER: Final = "BloomFilterMetadata"
 RECORD_INDEX_MEMBER: Final = "recordIndexMetadata"
 SECONDARY_INDEX_MEMBER: Final = "SecondaryIndexMetadata"
+
+
+def unbuilt_partitions(config: TableConfig) -> tuple[str, ...]:
+    """The partitions that the settings name as being built, and not as ready."""
+    ready, building = (
+        [name.strip() for name in config.raw.get(key, "").split(",") if name.strip()]
+        for key in (METADATA_PARTITIONS, METADATA_PARTITIONS_INFLIGHT)
+    )
+    return tuple(name for name in building if name not in ready)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Final, Protocol
 
 import numpy as np
@@ -38,6 +39,7 @@ from skep_table.metadata_table.partitions import (
     SECONDARY_INDEX_MEMBER,
     SECONDARY_INDEX_PREFIX,
     STATS_MEMBER,
+    unbuilt_partitions,
 )
 from skep_table.metadata_table.record_index import RecordIndexGroup, file_ids
 from skep_table.metadata_table.records.secondary_index import record_keys_behind, secondary_prefixes
@@ -91,6 +93,7 @@ class MetadataTable:
     def __init__(self, data: OpenedTable, own: OpenedTable) -> None:
         self._data, self._own = data, own
         self.indexes = frozenset(data.config.metadata_partitions)
+        self._unbuilt = unbuilt_partitions(data.config)
         self._view = own.view(metadata=False)
         self._lock = threading.RLock()
         self._groups: dict[str, list[GroupReader]] = {}
@@ -370,6 +373,8 @@ class MetadataTable:
                         f"{self._own.storage.root}: no files in partition {partition}, which the table's settings name",
                         path=f"{FOLDER}/{partition}", expected="at least one file group",
                     )  # fmt: skip
+                if partition in self._unbuilt:  # their base files come and go
+                    slices = [replace(slice_, base_file=None) for slice_ in slices]
                 counts = self._counts()
                 self._groups[partition] = [GroupReader(self._own.storage, slice_, counts) for slice_ in slices]
             return self._groups[partition]

@@ -1,20 +1,33 @@
 """Writing the metadata table in step with the data table: made, changed with each action, compacted, dropped.
 
-For the holder of the data table's lock, but for `roll_back_delta_commit` (format guide 7 and 16).
+For the holder of the data table's lock, but for `roll_back_delta_commit` and `write_below` (format guide 7 and 16).
 """
 
+from skep_table.metadata_write.building import (
+    begin_partitions,
+    delete_bases,
+    groups_to_begin,
+    started_groups,
+    write_below,
+)
 from skep_table.metadata_write.compact import (
     compact_metadata_table,
     delta_commits_to_compact,
     last_compaction,
     unused_time,
 )
-from skep_table.metadata_write.create import add_partitions, create_metadata_table
+from skep_table.metadata_write.create import add_partitions, announce, committed_files, create_metadata_table, wanted_of
 from skep_table.metadata_write.definitions import secondary_indexes
 from skep_table.metadata_write.delta_commit import write_delta_commit
 from skep_table.metadata_write.drop import delete_metadata_table, drop_indexes
-from skep_table.metadata_write.options import COMPACT_DELTA_COMMITS, partitions_of_options
-from skep_table.metadata_write.own import has_metadata_table, open_own
+from skep_table.metadata_write.options import COMPACT_DELTA_COMMITS, INDEX_ASYNC, partitions_of_options
+from skep_table.metadata_write.own import (
+    building_partitions,
+    has_metadata_table,
+    open_own,
+    planned_partitions,
+    with_building,
+)
 from skep_table.metadata_write.rollback import roll_back_delta_commit
 from skep_table.metadata_write.updates import (
     Prepared,
@@ -26,23 +39,35 @@ from skep_table.metadata_write.updates import (
 
 __all__ = [
     "COMPACT_DELTA_COMMITS",
+    "INDEX_ASYNC",
     "Prepared",
     "add_partitions",
+    "announce",
+    "begin_partitions",
+    "building_partitions",
+    "committed_files",
     "compact_metadata_table",
     "create_metadata_table",
+    "delete_bases",
     "delete_metadata_table",
     "delta_commits_to_compact",
     "drop_indexes",
+    "groups_to_begin",
     "has_metadata_table",
     "last_compaction",
     "open_own",
     "partitions_of_options",
+    "planned_partitions",
     "prepare_updates",
     "roll_back_delta_commit",
     "secondary_indexes",
+    "started_groups",
     "unused_time",
     "updates_of_clean",
     "updates_of_commit",
     "updates_of_rollback",
+    "wanted_of",
+    "with_building",
+    "write_below",
     "write_delta_commit",
 ]

@@ -19,7 +19,13 @@ FIRST_TOKEN: Final = "0-0-0"  # Hudi's token of the files that begin a file grou
 
 
 def write_base(
-    own: HudiTable, partition: str, file_id: str, time: InstantTime, puts: Iterable[pa.Table], schema: RecordSchema
+    own: HudiTable,
+    partition: str,
+    file_id: str,
+    time: InstantTime,
+    puts: Iterable[pa.Table],
+    schema: RecordSchema,
+    token: str = FIRST_TOKEN,
 ) -> WriteStat | None:
     """Writes the base file of a slice of a file group, and its stat; no file, and None, without records.
 
@@ -29,7 +35,7 @@ def write_base(
     first = next(pieces, None)
     if first is None:
         return None
-    path = join(partition, str(BaseFileName(file_id, FIRST_TOKEN, time, BaseFormat.HFILE)))
+    path = join(partition, str(BaseFileName(file_id, token, time, BaseFormat.HFILE)))
     with own.storage.open_write(path) as sink:
         writer = HFileWriter(sink, file_info(schema))
         for piece in chain([first], pieces):

@@ -19,7 +19,7 @@ from skep_table.metadata_table.entries import GroupReader
 from skep_table.metadata_write.base_file import write_base
 from skep_table.metadata_write.merge import member_of, merged_puts
 from skep_table.metadata_write.options import COMPACT_DELTA_COMMITS
-from skep_table.metadata_write.own import open_own
+from skep_table.metadata_write.own import building_partitions, open_own
 from skep_table.metadata_write.records import record_schema
 from skep_table.metadata_write.unfinished import without_unfinished
 from skep_table.names import LogFileName
@@ -144,7 +144,13 @@ def unused_time(table: HudiTable, own: HudiTable, suffix: str) -> InstantTime | 
 
 
 def _due_at(table: HudiTable, own: HudiTable) -> InstantTime | None:
-    """The time of a compaction now; None while too few delta commits, or what is pending, speak against it."""
+    """The time of a compaction now; None while too few delta commits, or what is pending, speak against it.
+
+    Partitions that are being built have no base to be merged with yet, and their log files must stay readable: the
+    data table archives what a compaction has merged.
+    """
+    if building_partitions(table.config):
+        return None
     if len(delta_commits_to_compact(own)) < table.options.value(COMPACT_DELTA_COMMITS):
         return None
     time = unused_time(table, own, _SUFFIX)

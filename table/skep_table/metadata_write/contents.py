@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import groupby, islice
 from typing import Final
@@ -64,13 +64,15 @@ class Contents:
 class Wanted:
     """What is to be made: the partitions, the columns of statistics, and whether the record index is partitioned.
 
-    `secondary` are the secondary indexes among the partitions.
+    `secondary` are the secondary indexes among the partitions. `groups`: how many file groups partitions have that
+    exist already.
     """
 
     partitions: Collection[str]
     columns: Columns = field(default_factory=dict)
     partitioned: bool = False
     secondary: Sequence[SecondaryIndex] = ()
+    groups: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def of_files(self) -> bool:
@@ -94,7 +96,7 @@ def contents_of(table: HudiTable, files: Sizes, wanted: Wanted) -> Iterator[list
         if wanted.of_files:
             found |= _Facts(table, wanted, spools).read(files)
         if RECORD_INDEX in wanted.partitions:
-            found[RECORD_INDEX] = _Keys(table, wanted.partitioned, spools[RECORD_INDEX], stack).read(sorted(files))
+            found[RECORD_INDEX] = _Keys(table, wanted, spools[RECORD_INDEX], stack).read(sorted(files))
         if wanted.secondary:
             found |= _Entries(table, wanted.secondary, spools, stack).read(sorted(files))
         yield [found[name] for name in (*GROUP_SETS, *(each.partition for each in wanted.secondary)) if name in found]
@@ -163,7 +165,7 @@ class _Facts:
             self.spools[update.partition].add(at, update.puts.filter(pa.array(number == at)))
 
     def _count(self, name: str) -> int:
-        return group_count(name, self.table.options)
+        return self.wanted.groups.get(name) or group_count(name, self.table.options)
 
     def _contents(self, name: str) -> Contents:
         spool = self.spools[name]
@@ -263,9 +265,15 @@ def _check_unique(table: HudiTable, spool: GroupSpool, group: _Group, slices: Se
 class _Keys:
     """The keys of all merged slices, spread over the file groups of the record index."""
 
-    def __init__(self, table: HudiTable, partitioned: bool, spool: GroupSpool, stack: ExitStack) -> None:
-        self._table, self._partitioned = table, partitioned
-        self._spread = _Spread(table, spool, stack, RecordGroups.of(table.options, partitioned=partitioned))
+    def __init__(self, table: HudiTable, wanted: Wanted, spool: GroupSpool, stack: ExitStack) -> None:
+        self._table, self._partitioned = table, wanted.partitioned
+        sizes, existing = (
+            RecordGroups.of(table.options, partitioned=wanted.partitioned),
+            wanted.groups.get(RECORD_INDEX),
+        )
+        if existing is not None:
+            sizes = replace(sizes, least=existing, most=existing)
+        self._spread = _Spread(table, spool, stack, sizes)
         self._slices: list[FileSlice] = []
 
     def read(self, partitions: Iterable[str]) -> Contents:

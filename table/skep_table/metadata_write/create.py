@@ -41,7 +41,7 @@ from skep_table.metadata_write.definitions import (
 )
 from skep_table.metadata_write.delta_commit import first_block
 from skep_table.metadata_write.options import is_partitioned_by_options
-from skep_table.metadata_write.own import open_own
+from skep_table.metadata_write.own import building_partitions, open_own, planned_partitions
 from skep_table.metadata_write.records import record_schema
 from skep_table.metafile import ensure_partition
 from skep_table.names import BaseFileName, BaseFormat, LogFileName, join
@@ -86,23 +86,25 @@ def create_metadata_table(
         first, name = pending[0], table.config.name
         log.info("table %s: %s %s is pending, no metadata table before", name, first.action.value, first.requested_time)
         return table
-    files = _committed_files(table)
+    files = committed_files(table)
     exists = FILES in table.config.metadata_partitions and table.storage.exists(f"{FOLDER}/{PROPERTIES_PATH}")
     kept = frozenset(table.config.metadata_partitions) if exists else frozenset()
-    wanted = _wanted(table, _with_needed(partitions) - kept, kept, files, definitions)
+    building = frozenset(building_partitions(table.config)) if exists else frozenset()
+    wanted = wanted_of(table, _with_needed(partitions) - kept - building, files, kept, definitions)
     if not wanted.partitions:
         return table
     with contents_of(table, files, wanted) as contents:
         if not exists:
             table.storage.delete_folder(FOLDER)
             _create_settings(table)
-        _delete_indexing(table)
+        _delete_indexing(table, building)
         made = set(kept)
         for each in contents:
-            own = _without_leftovers(open_own(table), each.partition)
-            _fill(own, _time_for(table, own), each, clock)
+            own = without_leftovers(open_own(table), each.partition)
+            fill(own, _time_for(table, own), each, clock)
             made.add(each.partition)
-            _announce(table, each.partition, made, wanted)
+            define(table, each.partition, wanted)
+            announce(table, made, building)
     names = ", ".join(each.partition for each in contents)
     log.info("table %s: its metadata table has %s now, of %d partitions", table.config.name, names, len(files))
     table.context.events.emit("metadata_table.created", table=table.config.name, partitions=sorted(wanted.partitions))
@@ -127,13 +129,17 @@ def _with_needed(partitions: Collection[str]) -> frozenset[str]:
     return frozenset((FILES, *partitions, *((RECORD_INDEX,) if secondary else ())))
 
 
-def _wanted(
+def wanted_of(
     table: HudiTable,
     partitions: frozenset[str],
-    kept: frozenset[str],
     files: Sizes,
-    definitions: Mapping[str, IndexDefinition],
+    kept: frozenset[str] = frozenset(),
+    definitions: Mapping[str, IndexDefinition] = NO_DEFINITIONS,
 ) -> Wanted:
+    """Those of the partitions that the table can have now, and how: by their definitions, or by the options.
+
+    `kept` are there already.
+    """
     columns: Columns = {}
     if not partitions.isdisjoint(_OF_COLUMNS):
         try:
@@ -170,10 +176,11 @@ def _secondary(
     return [each for each in found if each is not None]
 
 
-def _delete_indexing(table: HudiTable) -> None:
-    """Deletes what indexers of Hudi are about to do: their partitions are made here, or not wanted."""
+def _delete_indexing(table: HudiTable, building: frozenset[str]) -> None:
+    """Deletes plans of indexing of which no partition is being built: they were dropped, or are made here."""
     for instant in table.timeline.pending().of(Action.INDEXING):
-        delete_pending(table, instant)
+        if building.isdisjoint(planned_partitions(table, instant)):
+            delete_pending(table, instant)
 
 
 def _time_for(table: HudiTable, own: HudiTable) -> InstantTime:
@@ -182,7 +189,7 @@ def _time_for(table: HudiTable, own: HudiTable) -> InstantTime:
     return next(time for time in times if not own.timeline.contains(time))
 
 
-def _without_leftovers(own: HudiTable, partition: str) -> HudiTable:
+def without_leftovers(own: HudiTable, partition: str) -> HudiTable:
     """The metadata table without a partition that its settings do not name, and the commits that were to fill one."""
     own.storage.delete_folder(partition)
     pending = own.timeline.pending().of(Action.DELTA_COMMIT)
@@ -192,17 +199,21 @@ def _without_leftovers(own: HudiTable, partition: str) -> HudiTable:
     return own.reload() if first else own
 
 
-def _announce(table: HudiTable, partition: str, made: Collection[str], wanted: Wanted) -> None:
-    """Defines an index, and has the settings name it."""
-    properties: dict[str, str | None] = {METADATA_PARTITIONS: ",".join(sorted(made)), METADATA_PARTITIONS_INFLIGHT: ""}
+def define(table: HudiTable, partition: str, wanted: Wanted) -> None:
+    """Writes the definition of a partition, where its version has one and there is none yet."""
     path, definition = definitions_path(table), _definition(table, partition, wanted)
-    defined = definitions_of(table)
     if definition is not None:
         # A secondary index is laid out as the definition that is new, whatever the one before stated.
+        defined = definitions_of(table)
         stays = defined if definition.index_type != SECONDARY_INDEX else {**defined, partition: definition}
         write_definitions(table.storage, {partition: definition, **stays}, path)
-        properties[INDEX_DEFINITIONS_PROPERTY] = path
-    update_table_config(table.storage, properties)
+        update_table_config(table.storage, {INDEX_DEFINITIONS_PROPERTY: path})
+
+
+def announce(table: HudiTable, made: Collection[str], building: Collection[str]) -> None:
+    """Has the settings name the partitions that the table has, and those that are being built."""
+    named = {METADATA_PARTITIONS: ",".join(sorted(made)), METADATA_PARTITIONS_INFLIGHT: ",".join(sorted(building))}
+    update_table_config(table.storage, named)
 
 
 def _definition(table: HudiTable, partition: str, wanted: Wanted) -> IndexDefinition | None:
@@ -216,7 +227,7 @@ def _definition(table: HudiTable, partition: str, wanted: Wanted) -> IndexDefini
     return next((definition_of_secondary(each) for each in wanted.secondary if each.partition == partition), None)
 
 
-def _committed_files(table: HudiTable) -> dict[str, dict[str, int]]:
+def committed_files(table: HudiTable) -> dict[str, dict[str, int]]:
     """Names and sizes of the files of committed writes, by partition path; replaced ones too, while they are there."""
     view = table.view(metadata=False)
     return {
@@ -261,11 +272,28 @@ def _create_settings(table: HudiTable) -> None:
         storage.create_exclusive(placeholder, b"")
 
 
-def _fill(own: HudiTable, time: InstantTime, contents: Contents, clock: Clock) -> None:
-    """The delta commit that makes a partition: its file groups, and their base files where they have records."""
+def fill(own: HudiTable, time: InstantTime, contents: Contents, clock: Clock) -> None:
+    """The delta commit that makes a partition: its file groups, and their base files where they have records.
+
+    One that has completed at this time, with another partition, serves this one, too.
+    """
     name, schema = contents.partition, record_schema(own.format.metadata.release)
+    if own.timeline.contains(time):
+        _write_groups(own, time, contents)
+        return
     instant = create_requested(own, Instant(time, Action.DELTA_COMMIT, State.REQUESTED))
     instant = transition_to_inflight(own, instant, CommitMetadata(operation_type=WriteOperation.BULK_INSERT))
+    written = _write_groups(own, time, contents)
+    done = CommitMetadata(
+        partition_to_write_stats={name: tuple(replace(stat, num_inserts=stat.num_writes) for stat in written)},
+        operation_type=WriteOperation.BULK_INSERT,
+        extra_metadata={"schema": schema.text},
+    )
+    complete(own, instant, done, clock, alone=True)
+
+
+def _write_groups(own: HudiTable, time: InstantTime, contents: Contents) -> Sequence[WriteStat]:
+    name, schema = contents.partition, record_schema(own.format.metadata.release)
     ensure_partition(own.storage, name, time)
     first = first_block(time, name)
     logs = [join(name, str(LogFileName(file_id, time, 1, FIRST_TOKEN))) for file_id in contents.groups]
@@ -278,9 +306,4 @@ def _fill(own: HudiTable, time: InstantTime, contents: Contents, clock: Clock) -
 
     written = [stat for stat in own.context.threads.map(write, contents.groups.items()) if stat is not None]
     own.storage.sync([*logs, *(stat.path for stat in written)])
-    done = CommitMetadata(
-        partition_to_write_stats={name: tuple(replace(stat, num_inserts=stat.num_writes) for stat in written)},
-        operation_type=WriteOperation.BULK_INSERT,
-        extra_metadata={"schema": schema.text},
-    )
-    complete(own, instant, done, clock, alone=True)
+    return written

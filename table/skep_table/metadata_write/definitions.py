@@ -21,7 +21,12 @@ from skep_table.metadata_table.definitions import (
     read_definitions,
 )
 from skep_table.metadata_table.keys import record_index_groups
-from skep_table.metadata_table.partitions import COLUMN_STATS, RECORD_INDEX, SECONDARY_INDEX_PREFIX
+from skep_table.metadata_table.partitions import (
+    COLUMN_STATS,
+    RECORD_INDEX,
+    SECONDARY_INDEX_PREFIX,
+    unbuilt_partitions,
+)
 from skep_table.metadata_table.records.column_stats import ALWAYS_INDEXED, indexable
 from skep_table.metadata_table.records.summaries import Columns
 from skep_table.metadata_write.options import COLUMN_STATS_COLUMNS, COLUMN_STATS_MOST_COLUMNS
@@ -29,10 +34,15 @@ from skep_table.schema.types import IntType, LongType, Schema, StringType
 from skep_table.slices.history import in_files
 from skep_table.storage import Storage
 from skep_table.table import HudiTable
+from skep_table.timeline.instant import Action
+from skep_table.timeline.plans import IndexPlan
 
 IS_PARTITIONED: Final = "isPartitioned"
 SECONDARY_INDEX: Final = "secondary_index"
 IDENTITY: Final = "identity"
+
+PLANNED_COLUMNS: Final = "skep.columns"
+"""In the plan of an indexing action: the columns of new statistics, as JSON."""
 
 _SPELLED_ALIKE: Final = (StringType, IntType, LongType)
 _SHARDED_BY_VALUE: Final = "V2"
@@ -103,6 +113,9 @@ def stats_columns(table: HudiTable, earlier: IndexDefinition | None = None) -> C
     defined = definitions_of(table).get(COLUMN_STATS, earlier)
     if defined is not None:
         return indexable(schema, defined.source_fields, release)
+    planned = _planned_columns(table)
+    if planned is not None:
+        return indexable(schema, planned, release)
     kept = _kept_statistics(table)
     if kept is not None:
         able = indexable(schema, None, release)
@@ -174,6 +187,19 @@ def _secondary_index(partition: str, definition: IndexDefinition | None, schema:
     if column not in schema or not isinstance(schema[column].type, _SPELLED_ALIKE):
         return None
     return SecondaryIndex(partition, column, definition.version == _SHARDED_BY_VALUE)
+
+
+def _planned_columns(table: HudiTable) -> Sequence[str] | None:
+    """The columns of statistics that an indexing action is building, where no definition states them."""
+    if COLUMN_STATS not in unbuilt_partitions(table.config):
+        return None
+    for instant in table.timeline.pending().of(Action.INDEXING):
+        plan = table.requested_plan(IndexPlan, instant)
+        for info in (plan.index_partition_infos or ()) if plan is not None else ():
+            named = (info.extra_metadata or {}).get(PLANNED_COLUMNS)
+            if info.metadata_partition_path == COLUMN_STATS and named is not None:
+                return [str(name) for name in json.loads(named)]
+    return None
 
 
 def _kept_statistics(table: HudiTable) -> MetadataTable | None:

@@ -9,6 +9,7 @@ from skep_table.metadata_table import FOLDER
 from skep_table.metadata_table.definitions import INDEX_DEFINITIONS
 from skep_table.metadata_table.partitions import RECORD_INDEX, SECONDARY_INDEX_PREFIX
 from skep_table.metadata_write.definitions import definitions_of, definitions_path, write_definitions
+from skep_table.metadata_write.own import building_partitions, planned_partitions
 from skep_table.names import META_FOLDER
 from skep_table.storage import Storage
 from skep_table.table import HudiTable
@@ -32,10 +33,13 @@ def drop_indexes(table: HudiTable, kept: Collection[str]) -> None:
     config = table.config
     if RECORD_INDEX not in kept:
         kept = {name for name in kept if not name.startswith(SECONDARY_INDEX_PREFIX)}
+    left = [name for name in config.metadata_partitions if name in kept]
+    building = [name for name in building_partitions(config) if name in kept]
+    named = {METADATA_PARTITIONS: ",".join(left), METADATA_PARTITIONS_INFLIGHT: ",".join(building)}
+    update_table_config(table.storage, named)
     for instant in table.timeline.pending().of(Action.INDEXING):
-        delete_pending(table, instant)
-    left = ",".join(name for name in config.metadata_partitions if name in kept)
-    update_table_config(table.storage, {METADATA_PARTITIONS: left, METADATA_PARTITIONS_INFLIGHT: ""})
+        if not set(planned_partitions(table, instant)) & {*left, *building}:
+            delete_pending(table, instant)
     for name in table.storage.list_folder(FOLDER).folders:
         if name not in kept and name != META_FOLDER:
             table.storage.delete_folder(f"{FOLDER}/{name}")

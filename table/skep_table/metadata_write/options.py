@@ -142,14 +142,27 @@ RECORD_GROUP_BYTES = option(
     "hoodie.metadata.record.index.max.filegroup.size",
 )
 
+# -- indexes that are built beside writes
+
+INDEX_ASYNC = option(
+    "hoodie.metadata.index.async",
+    boolean,
+    False,
+    "A write does not make the indexes that are missing: they are built beside other writes, after a commit",
+)
+INDEX_CHECK_TIMEOUT_SECONDS = option(
+    "hoodie.metadata.index.check.timeout.seconds",
+    at_least(1),
+    900,
+    "An index that is built waits so long for writers that began before it, then the plan is left to another attempt",
+)
+
 # -- what changes nothing here
 
 _THREADS = "the work runs on threads"
 _SERVICES = "skep keeps of its timeline and files what its readers need"
 _MEMORY = "memory is bounded by hoodie.memory.merge.max.size"
 for _key, (_anyway, _doc) in {
-    "hoodie.metadata.index.async": ("false", "indexes are made by the write that finds them missing"),
-    "hoodie.metadata.index.check.timeout.seconds": ("", "indexes are made by the write that finds them missing"),
     "hoodie.metadata.auto.initialize": ("true", "a new metadata table lists the files that are there"),
     "hoodie.metadata.auto.delete.partitions": ("false", "an index that is there is kept, whatever the options"),
     "hoodie.metadata.index.drop": ("", "skep metadata drops an index"),

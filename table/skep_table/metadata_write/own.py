@@ -7,15 +7,38 @@ from dataclasses import replace
 
 from skep_table.lock import NoLock
 from skep_table.metadata_table import FOLDER
+from skep_table.metadata_table.partitions import unbuilt_partitions
 from skep_table.names import META_FOLDER
 from skep_table.storage import FileStatus, FolderStorage
 from skep_table.table import HudiTable
 from skep_table.table_config import METADATA_PARTITIONS, METADATA_PARTITIONS_INFLIGHT, TableConfig
+from skep_table.timeline.instant import Instant
+from skep_table.timeline.plans import IndexPlan
 
 
 def has_metadata_table(config: TableConfig) -> bool:
     """Whether the table has a metadata table, or one that is being built."""
     return bool(config.raw.get(METADATA_PARTITIONS) or config.raw.get(METADATA_PARTITIONS_INFLIGHT))
+
+
+def building_partitions(config: TableConfig) -> tuple[str, ...]:
+    """The partitions that an indexing action is building: writers add entries to them as to those that are there."""
+    return tuple(name for name in unbuilt_partitions(config) if name not in config.metadata_partitions)
+
+
+def with_building(table: HudiTable) -> HudiTable:
+    """The snapshot as those take it who write entries: with the partitions that are being built among those it has."""
+    building = building_partitions(table.config)
+    if not building:
+        return table
+    return table.with_config(replace(table.config, metadata_partitions=(*table.config.metadata_partitions, *building)))
+
+
+def planned_partitions(table: HudiTable, indexing: Instant) -> tuple[str, ...]:
+    """The partitions that a pending indexing action is to build; none where its plan is empty or deleted."""
+    plan = table.requested_plan(IndexPlan, indexing)
+    infos = (plan.index_partition_infos or ()) if plan is not None else ()
+    return tuple(each.metadata_partition_path for each in infos if each.metadata_partition_path)
 
 
 def open_own(table: HudiTable) -> HudiTable:

@@ -11,6 +11,7 @@ from functools import partial
 
 from skep_table.commit.writable import check_writable
 from skep_table.errors import CommitConflictError, OptionError
+from skep_table.metadata_write import INDEX_ASYNC
 from skep_table.options import Option, Options
 from skep_table.services import cluster_options, compact_options
 from skep_table.services.archive import archive
@@ -27,11 +28,14 @@ from skep_table.services.done import (
     clustered,
     compacted,
     expired,
+    indexed,
     logs_compacted,
     metadata_compacted,
     put_off,
     scheduled,
 )
+from skep_table.services.index_build import execute_pending_indexing
+from skep_table.services.index_plan import missing_indexes, schedule_index
 from skep_table.services.log_compact import compact_logs, execute_pending_log_compactions
 from skep_table.services.metadata_services import is_metadata_table_due, maintain_metadata_table
 from skep_table.services.options import ASYNC_ARCHIVE, ASYNC_CLEAN, AUTO_ARCHIVE, AUTO_CLEAN
@@ -89,6 +93,8 @@ def after_commit(table: HudiTable) -> Iterator[Step]:
         yield Step("ttl", partial(_expire, table))
     if options.value(AUTO_CLEAN) and is_clean_due(table):
         yield Step("clean", partial(_clean, table), options.value(ASYNC_CLEAN))
+    if options.value(INDEX_ASYNC):
+        yield from _indexing_steps(table, later=True)
     if is_metadata_table_due(table):
         yield Step("metadata", partial(_maintain_metadata_table, table))
     if options.value(AUTO_ARCHIVE) and is_archive_due(table.timeline, options):
@@ -115,6 +121,8 @@ def maintain(table: HudiTable) -> Iterator[Step]:
     if expires(table.options):
         yield Step("ttl", partial(_expire, table))
     yield Step("clean", partial(_clean, table))
+    if table.options.value(INDEX_ASYNC) or pending.of(Action.INDEXING):
+        yield from _indexing_steps(table, later=False)
     if is_metadata_table_due(table):
         yield Step("metadata", partial(_maintain_metadata_table, table))
     yield Step("archive", partial(_archive, table))
@@ -153,6 +161,14 @@ def _clustering_steps(table: HudiTable) -> Iterator[Step]:
         table, cluster_options.CLUSTER_INLINE_COMMITS
     ):
         yield Step("cluster", partial(_schedule_clustering, table))
+
+
+def _indexing_steps(table: HudiTable, *, later: bool) -> Iterator[Step]:
+    missing = missing_indexes(table) if table.options.value(INDEX_ASYNC) else frozenset()
+    if missing:
+        yield Step("index", partial(_schedule_index, table, missing))
+    if missing or table.timeline.pending().of(Action.INDEXING):
+        yield Step("index", partial(_build_indexes, table), later)
 
 
 def is_due_for_compaction(table: HudiTable) -> bool:
@@ -214,6 +230,14 @@ def _expire(table: HudiTable) -> list[Done]:
 
 def _clean(table: HudiTable) -> list[Done]:
     return [cleaned(each) for each in clean(table)]
+
+
+def _schedule_index(table: HudiTable, missing: frozenset[str]) -> list[Done]:
+    return _planned("index", schedule_index(table, missing))
+
+
+def _build_indexes(table: HudiTable) -> list[Done]:
+    return [indexed(each) for each in execute_pending_indexing(table)]
 
 
 def _maintain_metadata_table(table: HudiTable) -> list[Done]:

@@ -23,7 +23,7 @@ from skep_table.commit.writable import prepared
 from skep_table.errors import AlreadyExistsError
 from skep_table.format import format_of
 from skep_table.instant_time import BEFORE_ALL, InstantTime
-from skep_table.metadata_write import has_metadata_table, updates_of_clean
+from skep_table.metadata_write import has_metadata_table, updates_of_clean, with_building
 from skep_table.names import PARTITION_METAFILE, join
 from skep_table.options import Options
 from skep_table.services.clean_plan import Retention, earliest_to_retain, files_to_delete
@@ -255,7 +255,9 @@ def _record(table: HudiTable, instant: Instant, metadata: CleanMetadata) -> None
     """Takes the deleted files out of the metadata table, unless another executor has completed the clean."""
     pending = table.timeline.pending().of(Action.CLEAN)
     if any(each.requested_time == instant.requested_time for each in pending):
-        record_in_metadata_table(table, instant.requested_time, updates_of_clean(table, instant, metadata))
+        record_in_metadata_table(
+            table, instant.requested_time, updates_of_clean(with_building(table), instant, metadata)
+        )
 
 
 def _path_of(partition: str, file: CleanFileInfo) -> str:

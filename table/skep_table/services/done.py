@@ -8,6 +8,7 @@ from skep_table.errors import CommitConflictError, SkepError
 from skep_table.hooks import Committed
 from skep_table.services.archive_plan import ArchivePlan
 from skep_table.services.clean import Cleaned
+from skep_table.services.index_build import Indexed
 from skep_table.services.rewriting import Rewritten
 from skep_table.table import HudiTable
 from skep_table.timeline.instant import Instant
@@ -74,6 +75,11 @@ def expired(found: WriteResult) -> Done:
 def cleaned(found: Cleaned) -> Done:
     """A completed clean."""
     return Done("clean", found.instant.requested_time, "completed", f"{_count(len(found.deleted), 'file')} deleted")
+
+
+def indexed(found: Indexed) -> Done:
+    """A completed indexing of the metadata table."""
+    return Done("index", found.instant.requested_time, "completed", f"{', '.join(found.partitions)} built")
 
 
 def metadata_compacted(instant: Instant) -> Done:

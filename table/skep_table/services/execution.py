@@ -64,7 +64,7 @@ class Execution(PendingCommit):
                     return None
                 execution.instant = instant
                 execution._fit(fresh)
-                _refuse_while_active(fresh, instant)
+                refuse_while_active(fresh, instant)
                 fresh.context.lock.ensure_held()
                 if instant.state is State.INFLIGHT:
                     execution._take_over()
@@ -223,7 +223,8 @@ def delete_unreadable(
             delete_pending(table, instant)
 
 
-def _refuse_while_active(table: HudiTable, instant: Instant) -> None:
+def refuse_while_active(table: HudiTable, instant: Instant) -> None:
+    """CommitConflictError where an executor that may be alive is carrying a plan out."""
     time, limits = instant.requested_time, HeartbeatLimits.of(table.options)
     writers = ActiveWriters(table.storage, limits, table.context.clock)
     if writers.is_active(time) or (

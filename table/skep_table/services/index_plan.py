@@ -1,0 +1,121 @@
+"""Plans of indexing: partitions of the metadata table begin under the lock, and are built later beside writers."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Collection
+from contextlib import suppress
+from dataclasses import replace
+
+from skep_table.basefile import read_footer
+from skep_table.commit.instants import request_plan
+from skep_table.commit.metadata_table import can_be_built_aside, metadata_clock
+from skep_table.commit.writable import check_writable, prepared
+from skep_table.errors import UnsupportedError
+from skep_table.instant_time import InstantTime
+from skep_table.metadata_table.partitions import COLUMN_STATS, FILES, PARTITION_STATS, RECORD_INDEX
+from skep_table.metadata_write import (
+    announce,
+    begin_partitions,
+    building_partitions,
+    create_metadata_table,
+    groups_to_begin,
+    partitions_of_options,
+    wanted_of,
+)
+from skep_table.metadata_write.contents import Wanted
+from skep_table.metadata_write.definitions import PLANNED_COLUMNS
+from skep_table.table import METADATA_ENABLE, HudiTable
+from skep_table.timeline.instant import Action, Instant
+from skep_table.timeline.plans import IndexPartitionInfo, IndexPlan
+
+log = logging.getLogger("skep.services")
+
+
+def missing_indexes(table: HudiTable) -> frozenset[str]:
+    """The indexes that the options enable but the table neither has nor builds, if they can be built beside writes."""
+    if not table.options.value(METADATA_ENABLE):
+        return frozenset()
+    known = {*table.config.metadata_partitions, *building_partitions(table.config)}
+    return frozenset(name for name in partitions_of_options(table) - known if can_be_built_aside(table, name))
+
+
+def schedule_index(table: HudiTable, partitions: Collection[str]) -> Instant | None:
+    """Plans to build these partitions of the metadata table; from now on all writers log to them.
+
+    A metadata table is made first where there is none. None where there is nothing to build, or not yet: a write is to
+    complete before, and all that were requested before it. UnsupportedError for partitions that can't be built beside
+    writers.
+    """
+    check_writable(table.config, table.storage.root)
+    _check_names(table, partitions)
+    records = _records(table) if RECORD_INDEX in partitions else 0
+    with table.context.locked():
+        table = prepared(table)
+        if FILES not in table.config.metadata_partitions:
+            table = create_metadata_table(table, metadata_clock(table))
+        until = _written_until(table)
+        if FILES not in table.config.metadata_partitions or until is None:
+            return None
+        ready, building = table.config.metadata_partitions, building_partitions(table.config)
+        wanted = wanted_of(table, frozenset(partitions) - {*ready, *building}, {})
+        if not wanted.partitions:
+            return None
+        groups = {name: groups_to_begin(table, name, records) for name in wanted.partitions}
+        begin_partitions(table, replace(wanted, groups=groups), until, metadata_clock(table))
+        table.context.lock.ensure_held()
+        instant = request_plan(table, Action.INDEXING, _plan(table, wanted, until))
+        announce(table, ready, {*building, *wanted.partitions})
+    names = ", ".join(sorted(wanted.partitions))
+    log.info("table %s: %s is to build %s", table.config.name, instant.requested_time, names)
+    return instant
+
+
+def _check_names(table: HudiTable, partitions: Collection[str]) -> None:
+    for name in sorted(partitions):
+        if not can_be_built_aside(table, name) or (
+            name == PARTITION_STATS and not table.format.metadata.has_partition_stats
+        ):
+            raise UnsupportedError(
+                f"table {table.config.name}: {name} can't be built beside writers",
+                hint="without hoodie.metadata.index.async it is made at once",
+                table=table.config.name,
+                found=name,
+            )
+
+
+def _written_until(table: HudiTable) -> InstantTime | None:
+    """The last write before which no other is pending; None where there is none."""
+    writes = table.timeline.data()
+    first = min((each.requested_time for each in writes.pending()), default=None)
+    done = writes.completed() if first is None else writes.completed().before(first)
+    last = done.last()
+    return None if last is None else last.requested_time
+
+
+def _plan(table: HudiTable, wanted: Wanted, until: InstantTime) -> IndexPlan:
+    """Where no definition states the columns of statistics, the plan does: writers must all record the same ones."""
+    stated = {PLANNED_COLUMNS: json.dumps(list(wanted.columns))}
+    infos = [
+        IndexPartitionInfo(
+            metadata_partition_path=name,
+            index_upto_instant=until,
+            extra_metadata=stated if name == COLUMN_STATS and not table.format.metadata.defines_indexes else {},
+        )
+        for name in sorted(wanted.partitions)
+    ]
+    return IndexPlan(index_partition_infos=tuple(infos))
+
+
+def _records(table: HudiTable) -> int:
+    """About how many records the table has: those of its base files. The number of file groups depends on it."""
+    view = table.view()
+    files = [s.base_file for path in view.partitions() for s in view.slices(path) if s.base_file is not None]
+
+    def rows(path: str) -> int:
+        with suppress(FileNotFoundError):  # cleaned since
+            return read_footer(table.storage, path).num_rows
+        return 0
+
+    return sum(table.context.threads.map(rows, [file.path for file in files]))
