@@ -270,7 +270,7 @@ def drop_merged(table: HudiTable, time: InstantTime) -> HudiTable:
     except NotATableError:
         return table
     if own.timeline.contains(time) and not own.timeline.completed().of(Action.COMMIT).after(time):
-        built = dropped & _built_of(table, time)
+        built = dropped & (_built_of(table, time) | _made_after(own, time))
         return _drop_indexes(table, built, f"they were built of {time}, which is rolled back") if built else table
     if not own.timeline.contains(time) and table.timeline.pending().contains(time):
         return table  # it has not come so far
@@ -286,6 +286,14 @@ def _built_of(table: HudiTable, time: InstantTime) -> set[str]:
             if info.index_upto_instant is None or time.is_at_or_before(info.index_upto_instant):
                 built.add(info.metadata_partition_path or "")
     return built
+
+
+def _made_after(own: HudiTable, time: InstantTime) -> set[str]:
+    """The partitions that were made of the files when the write `time` had completed."""
+    done = own.timeline.completed()
+    added = max((each.latest_time for each in done if each.requested_time == time), default=time)
+    first = [each for each in done if own.format.metadata.is_first(each.requested_time)]
+    return {name for each in first if each.latest_time.is_after(added) for name in own.commit_metadata(each).partitions}
 
 
 def record_rollback(table: HudiTable, rollback: Instant, metadata: RollbackMetadata) -> None:
