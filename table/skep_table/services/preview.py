@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from skep_table.metadata_write import INDEX_ASYNC
 from skep_table.services.archive_plan import plan_archive
 from skep_table.services.automatic import clusters, is_clustering_due, is_due_for_compaction
 from skep_table.services.clean import plan_clean
@@ -15,6 +16,7 @@ from skep_table.services.compact import check_compactable, pending_compactions
 from skep_table.services.compact_plan import plan_compaction
 from skep_table.services.compact_strategy import chooser
 from skep_table.services.done import Done, planned, scheduled
+from skep_table.services.index_plan import missing_indexes
 from skep_table.services.log_compact import pending_log_compactions
 from skep_table.services.log_compact_plan import plan_log_compaction
 from skep_table.services.ttl import expired_partitions, expires
@@ -37,6 +39,7 @@ def preview_maintenance(table: HudiTable) -> Iterator[Done]:
         yield from preview_expiry(table)
     yield from (scheduled("clean", instant) for instant in table.timeline.pending().of(Action.CLEAN))
     yield from preview_clean(table)
+    yield from preview_indexing(table)
     yield from preview_archive(table)
 
 
@@ -108,6 +111,13 @@ def clean_rows(plan: CleanerPlan) -> list[dict[str, Any]]:
         for partition, files in (plan.file_paths_to_be_deleted_per_partition or {}).items()
         for file in files
     ]
+
+
+def preview_indexing(table: HudiTable) -> list[Done]:
+    """The indexes whose plans wait, and the number of those that would be planned."""
+    waiting = [scheduled("index", instant) for instant in table.timeline.pending().of(Action.INDEXING)]
+    missing = missing_indexes(table) if table.options.value(INDEX_ASYNC) else ()
+    return [*waiting, *(planned("index", len(missing), "partition") if missing else ())]
 
 
 def preview_archive(table: HudiTable) -> list[Done]:

@@ -1,0 +1,176 @@
+"""What happens while an index is built: writes, services, other executors, and kills at each storage call."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from faulty_storage import FaultyStorage
+from indexing_acts import ACTS, assert_built, assert_whole, scheduled, upserts, wanted
+from metadata_listings import KEPT, assert_alike, frame, new_table, reopened, writer
+from sleepy_clock import SleepyClock
+
+from skep_table.commit.heartbeat import heartbeat_path
+from skep_table.errors import CommitConflictError, MetadataTableError, SkepError
+from skep_table.metadata_table.partitions import BLOOM_FILTERS, RECORD_INDEX
+from skep_table.metadata_write import building_partitions
+from skep_table.runner import ThreadRunner
+from skep_table.services.index_build import build_index, execute_pending_indexing
+from skep_table.services.index_plan import schedule_index
+from skep_table.services.metadata_admin import drop_metadata
+from skep_table.storage import LocalStorage
+from skep_table.table import HudiTable
+from skep_table.table_config import TableType
+from skep_table.timeline.instant import Action, Instant, State
+from skep_table.timeline.write import create_requested, delete_pending
+
+pytestmark = pytest.mark.parametrize("table_version", [6, 9], indirect=True)
+COW, MOR = TableType.COPY_ON_WRITE, TableType.MERGE_ON_READ
+Act = Callable[[HudiTable], Any]
+
+
+class Interrupting(LocalStorage):
+    """Before the first base file of an index is written, and after all was read for it, another process acts."""
+
+    def __init__(self, root: str, act: Act) -> None:
+        super().__init__(root)
+        self._act: Act | None = act
+
+    def open_write(self, path: str) -> Any:
+        if path.endswith(".hfile") and self._act is not None:
+            act, self._act = self._act, None
+            act(HudiTable.open(LocalStorage(self.root)))
+        return super().open_write(path)
+
+
+@pytest.fixture(params=[COW, MOR], ids=lambda kind: kind.value.lower())
+def table(request: pytest.FixtureRequest, tmp_path: Path) -> HudiTable:
+    made = new_table(tmp_path / "t", request.param)
+    writer(made).insert(frame(("a", "p", 1), ("b", "q", 1), ("c", "q", 2)))
+    writer(made).upsert(frame(("a", "p", 2), ("d", "p", 2)))
+    return made
+
+
+def interrupted(table: HudiTable, act: Act) -> HudiTable:
+    return HudiTable.open(Interrupting(table.storage.root, act), KEPT)
+
+
+@pytest.mark.parametrize("act", ACTS, ids=lambda act: act.__name__)
+def test_acts_after_the_reading(table: HudiTable, act: Act) -> None:
+    instant = scheduled(table)
+    assert build_index(interrupted(table, act), instant) is not None
+    assert_built(table)
+    upserts(table)
+    assert_built(table)
+
+
+def test_a_second_executor_waits_for_its_turn(table: HudiTable) -> None:
+    instant = scheduled(table)
+    refused = []
+
+    def builds_too(other: HudiTable) -> None:
+        with pytest.raises(CommitConflictError, match="another executor"):
+            build_index(reopened(other), instant)
+        refused.append(other)
+
+    assert build_index(interrupted(table, builds_too), instant) is not None
+    assert refused
+    assert_built(table)
+    assert build_index(reopened(table), instant) is None
+
+
+def test_dropped_while_it_is_built(table: HudiTable) -> None:
+    instant = scheduled(table)
+    given_up = build_index(interrupted(table, lambda other: drop_metadata(other, sorted(wanted(table)))), instant)
+    assert given_up is None
+    now = reopened(table)
+    assert now.config.metadata_partitions == ("files",)
+    assert building_partitions(now.config) == ()
+    assert not now.timeline.pending()
+    assert not any((Path(table.storage.root) / ".hoodie/metadata" / name).exists() for name in wanted(table))
+    assert_alike(now)
+
+
+def test_one_of_two_indexes_is_dropped_while_the_other_is_built(table: HudiTable) -> None:
+    first = schedule_index(reopened(table), [BLOOM_FILTERS])
+    upserts(table)
+    second = schedule_index(reopened(table), [RECORD_INDEX])
+    assert first is not None
+    assert second is not None
+    drop_metadata(reopened(table), [BLOOM_FILTERS])
+    upserts(table)
+    assert build_index(reopened(table), first) is None
+    assert build_index(reopened(table), second) is not None
+    assert_whole(table, {"files", RECORD_INDEX})
+
+
+def test_a_key_comes_into_a_second_file_group(table: HudiTable) -> None:
+    """The record index has one place for it: the build fails, and nothing is left of it."""
+    instant = scheduled(table)
+
+    def moves(other: HudiTable) -> None:
+        writer(other).insert(frame(("b", "p", 9)))
+
+    with pytest.raises(MetadataTableError, match="'b' lies in two file groups"):
+        build_index(interrupted(table, moves), instant)
+    assert not reopened(table).timeline.pending()
+    assert_whole(table, {"files"})
+
+
+def test_a_writer_of_hudi_that_began_before_is_waited_for(table: HudiTable) -> None:
+    began = Instant(
+        reopened(table).timeline.instants[-1].requested_time.plus_milliseconds(1), Action.COMMIT, State.REQUESTED
+    )
+    create_requested(table, began)
+    table.storage.create_exclusive(heartbeat_path(began.requested_time), b"")
+    instant = scheduled(table)
+    with pytest.raises(CommitConflictError, match="do not end"):
+        build_index(reopened(table, **{"hoodie.metadata.index.check.timeout.seconds": "1"}), instant)
+    (left,) = reopened(table).timeline.pending().of(Action.INDEXING)
+    assert left.state is State.REQUESTED
+    table.storage.delete(heartbeat_path(began.requested_time))
+    delete_pending(table, began)
+    assert build_index(reopened(table), instant) is not None
+    assert_built(table)
+
+
+def run(folder: Path, at: int, *, after: bool) -> FaultyStorage:
+    storage = FaultyStorage(str(folder), at, dies=True, after=after)
+    with suppress(SkepError):
+        table = HudiTable.open(storage, KEPT).with_context(runner=ThreadRunner(1))
+        instant = schedule_index(table, wanted(table))
+        if instant is not None:
+            build_index(table.reload(), instant)
+    return storage
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("step", [29, pytest.param(1, marks=pytest.mark.slow)], ids=["some", "every"])
+def test_killed_at_a_call(table: HudiTable, after: bool, step: int, tmp_path: Path) -> None:
+    first, work = Path(table.storage.root), tmp_path / "work"
+    shutil.copytree(first, work)
+    calls = len(run(work, 1 << 30, after=False).calls)
+    for at in range(1 if step == 1 else 1 + calls % step, calls + 1, step):
+        shutil.rmtree(work)
+        shutil.copytree(first, work)
+        storage = run(work, at, after=after)
+        where = f"killed {'after' if after else 'before'} call {at} of {calls}: {storage.calls[at - 1]}"
+        now = HudiTable.open(str(work))
+        assert_whole(now, set(now.config.metadata_partitions), where)
+        clock = SleepyClock()
+        clock.slept += 3600  # the heartbeat has expired
+        late = HudiTable.open(str(work), KEPT).with_context(clock=clock)
+        upserts(late)
+        execute_pending_indexing(late)
+        assert not late.reload().timeline.pending(), where
+        assert building_partitions(late.reload().config) == (), where
+        missing = wanted(late) - set(late.reload().config.metadata_partitions)
+        if missing:
+            again = schedule_index(late.reload(), missing)
+            assert again is not None, where
+            assert build_index(late.reload(), again) is not None, where
+        assert_built(late)
