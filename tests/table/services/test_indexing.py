@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import shutil
+from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from faulty_storage import FaultyStorage
 from metadata_listings import SCHEMA, frame, new_table
 
-from skep_table.errors import EntryExistsError, InputError, MetadataTableError, SchemaError, UnsupportedError
+from skep_table.errors import EntryExistsError, InputError, MetadataTableError, SchemaError, SkepError, UnsupportedError
 from skep_table.query import ReadRequest
 from skep_table.query.explain import explain
+from skep_table.runner import ThreadRunner
 from skep_table.services.indexing import Index, build_index, drop_index, index_named, indexes_of
 from skep_table.services.metadata_check import check_metadata_table
+from skep_table.services.metadata_check.groups import groups_of
 from skep_table.table import HudiTable
 from skep_table.table_config import TableType
 from skep_table.write.local import LocalWriter
@@ -142,3 +147,52 @@ def test_not_beside_an_outdated_metadata_table(table: HudiTable) -> None:
 def test_an_index_that_is_not_there_is_not_dropped(table: HudiTable) -> None:
     with pytest.raises(InputError, match="has no index by_ts"):
         drop_index(table, "by_ts")
+
+
+@pytest.mark.parametrize("table_version", [8, 9], indirect=True)
+def test_more_entries_have_more_file_groups(table: HudiTable) -> None:
+    small = {
+        "hoodie.metadata.record.index.min.filegroup.count": "2",
+        "hoodie.metadata.record.index.max.filegroup.size": "48",
+    }
+    rows = frame(*((f"key {number}", "pq"[number % 2], number % 7) for number in range(40)))
+    LocalWriter(HudiTable.open(table.storage)).insert(rows)
+    made = build_index(table.reload().with_options(small), index_named("secondary_index", columns=["ts"]))
+    metadata = made.metadata_table()
+    assert metadata is not None
+    assert [len(groups_of(metadata, name)) for name in ("record_index", "secondary_index_ts")] == [86, 86]
+    found = metadata.record_keys_of("secondary_index_ts", pa.array(["5"]), 1 << 20)
+    assert found is not None
+    assert sorted(found.to_pylist()) == sorted(f"key {number}" for number in range(40) if number % 7 == 5)
+    assert not check_metadata_table(made).differences
+
+
+@pytest.mark.parametrize("table_version", [8, 9], indirect=True)
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("step", [9, pytest.param(1, marks=pytest.mark.slow)], ids=["some", "every"])
+def test_killed_while_an_index_is_built(table: HudiTable, after: bool, step: int, tmp_path: Path) -> None:
+    """What the settings name is whole after each kill, and the index can be built again."""
+    definition = index_named("secondary_index", columns=["ts"])
+    few = {"hoodie.metadata.record.index.min.filegroup.count": "2"}
+    work = tmp_path / "work"
+
+    def killed(at: int) -> FaultyStorage:
+        shutil.rmtree(work, ignore_errors=True)
+        shutil.copytree(table.storage.root, work)
+        storage = FaultyStorage(str(work), at, dies=True, after=after)
+        with suppress(SkepError):
+            build_index(HudiTable.open(storage, few).with_context(runner=ThreadRunner(1)), definition)
+        return storage
+
+    calls = len(killed(1 << 30).calls)
+    for at in range(1, calls + 1, step):
+        killed(at)
+        left = HudiTable.open(str(work), few)
+        if left.config.metadata_partitions:
+            assert not check_metadata_table(left).differences, at
+        LocalWriter(HudiTable.open(str(work))).upsert(frame(("a", "p", 9)))
+        if definition.name not in left.reload().config.metadata_partitions:
+            build_index(left.reload(), definition)
+        found = check_metadata_table(left.reload())
+        assert {each.partition for each in found.partitions} == {"files", "record_index", "secondary_index_ts"}
+        assert not found.differences, at
