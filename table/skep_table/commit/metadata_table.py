@@ -23,6 +23,7 @@ from skep_table.metadata_table.partitions import (
     FILES,
     PARTITION_STATS,
     RECORD_INDEX,
+    SECONDARY_INDEX_PREFIX,
 )
 from skep_table.metadata_table.records import PartitionUpdate
 from skep_table.metadata_table.records.files import files_of_rollback
@@ -113,7 +114,9 @@ def _is_usual(table: HudiTable, definition: IndexDefinition) -> bool:
 def create_missing(table: HudiTable, kept: Mapping[str, IndexDefinition | None]) -> HudiTable:
     """Makes those of the partitions `kept` that are missing, unless pending actions must end first."""
     definitions = {name: definition for name, definition in kept.items() if definition is not None}
-    wanted = (_maintained(table) & set(kept)) | set(definitions)
+    # Secondary indexes are maintained once the record index is there, which is made with them.
+    secondary = {name for name in definitions if name.startswith(SECONDARY_INDEX_PREFIX)}
+    wanted = (_maintained(table) & set(kept)) | secondary
     if table.options.value(INDEX_ASYNC):
         wanted -= {name for name in wanted if can_be_built_aside(table, name)}
     if wanted <= _built_or_building(table):
