@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -383,7 +383,7 @@ class TestSecondaryIndex:
         names = ",".join(dict.fromkeys([*table.config.metadata_partitions, INDEX]))
         update_table_config(table.storage, {METADATA_PARTITIONS: names})
 
-    def updates(self, rows: list[tuple[str, str]], *, removed: bool = False) -> list[PartitionUpdate]:
+    def updates(self, rows: Sequence[tuple[str, str | None]], *, removed: bool = False) -> list[PartitionUpdate]:
         """Entries of the record keys and values `rows`."""
         keys, values = (pa.array(column, pa.string()) for column in zip(*rows, strict=True))
         entries, nothing = secondary_keys(values, keys), pa.array([], pa.string())
@@ -401,6 +401,11 @@ class TestSecondaryIndex:
         damage(table, *self.updates([("nobody", "nowhere")]), suffix=99999)
         found = {(each.problem, each.subject) for each in found_in(table, INDEX)}
         assert found == {(Problem.MISSING, f"{city}${key}"), (Problem.SURPLUS, "nowhere$nobody")}
+
+    def test_nulls_that_hudi_1_0_leaves_out(self, table: HudiTable, version: str) -> None:
+        damage(table, *self.updates([("nobody", None)]), suffix=9999)
+        found = {(each.problem, each.subject) for each in found_in(table, INDEX)}
+        assert found == (set() if version == "V1" else {(Problem.SURPLUS, "\0$nobody")})
 
     def test_entries_where_no_look_up_finds_them(self, table: HudiTable, version: str) -> None:
         """Spread as a whole, where the definition spreads them by their values. In one file group that is the same."""
