@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from peer_rows import Row
+from peer_rows import FEW, Columns, Row
 from peer_shared import MERGE_ON_READ, META, SHAPES, Shape, Shared, peer_marks
 
 from benchmarks.peers.jvm import Jvm
@@ -42,6 +42,8 @@ ONE_COMMIT = {"hoodie.cleaner.commits.retained": "1"}
 
 COW, MOR = SHAPES[0], MERGE_ON_READ[0]
 SAMPLED = (("0.15.0", COW, GLOBAL), ("1.0.2", MOR, GLOBAL), ("1.1.1", COW, GLOBAL), ("1.2.0", MOR, GLOBAL))
+# 1.2.0 keeps statistics only of partitions that its driver has listed, and fails for others, on its own tables too: in
+# overwrites, in upserts by the partitioned record index, and beside secondary indexes.
 CASES = [
     pytest.param(
         release,
@@ -54,7 +56,7 @@ CASES = [
     for release, version in (("0.15.0", 6), ("1.0.2", 8), ("1.1.1", 9), ("1.2.0", 9))
     for shape in (COW, MOR)
     for kind in (GLOBAL, PARTITIONED)
-    if kind == GLOBAL or version == 9
+    if kind == GLOBAL or release == "1.1.1"
 ]
 
 
@@ -65,7 +67,11 @@ class Indexed:
         self.shared, self.hudi, self.record_index = Shared.make(path, shape), hudi, record_index
         self.source = self.shared.source
         self.index_type = "RECORD_INDEX" if record_index == GLOBAL else "RECORD_LEVEL_INDEX"
-        self.made = {**MADE, f"hoodie.metadata.{record_index}.enable": "true"}
+        self.has_partition_stats = hudi.release != "0.15.0"
+        self.made = {
+            **MADE,
+            f"hoodie.metadata.{record_index}.enable": "true",
+        }
         self.checks = 0
         self.is_mor = shape.type.value == "MERGE_ON_READ"
 
@@ -131,7 +137,7 @@ class Indexed:
         """No index differs from the files, and queries that skip files by indexes find what they must."""
         now = self.table()
         expected = {FILES, COLUMN_STATS, BLOOM_FILTERS, RECORD_INDEX}
-        expected |= {PARTITION_STATS} if now.config.version != 6 else set()
+        expected |= {PARTITION_STATS} if self.has_partition_stats else set()
         assert set(now.config.metadata_partitions) == expected, step
         assert is_partitioned_record_index(now) == (self.record_index == PARTITIONED), step
         found = check_metadata_table(now)
@@ -190,7 +196,11 @@ def both(
     return made
 
 
-cases = pytest.mark.parametrize(("release", "table_version", "shape", "kind"), CASES, indirect=["table_version"])
+PARAMETERS = ("release", "table_version", "shape", "kind")
+cases = pytest.mark.parametrize(PARAMETERS, CASES, indirect=["table_version"])
+overwritten = pytest.mark.parametrize(
+    PARAMETERS, [case for case in CASES if case.values[0] != "1.2.0"], indirect=["table_version"]
+)
 
 
 @cases
@@ -250,7 +260,7 @@ def test_services_in_turns(both: Indexed) -> None:
     both.check_by_hudi()
 
 
-@cases
+@overwritten
 @pytest.mark.slow
 def test_overwrites_in_turns(both: Indexed) -> None:
     source, table = both.source, both.table
@@ -267,3 +277,75 @@ def test_overwrites_in_turns(both: Indexed) -> None:
     both.step("their delete of a partition", lambda: (both.theirs("delete_partition", [], **lost), both.without(north)))
     both.step("the last upsert", lambda: both.by_index("upsert", source.mixed(4, 6)))
     both.check_by_hudi()
+
+
+OF_VALUES = [
+    pytest.param(release, version, shape, id=f"{release}-{shape}", marks=peer_marks(release, sampled=sampled))
+    for release, version, shape, sampled in (
+        ("1.0.2", 8, COW, False),
+        ("1.0.2", 8, MOR, False),
+        ("1.1.1", 9, COW, True),
+        ("1.1.1", 9, MOR, False),
+    )
+]
+
+
+@pytest.mark.parametrize(("release", "table_version", "shape"), OF_VALUES, indirect=["table_version"])
+def test_secondary_indexes_of_hudi_are_kept(
+    release: str, table_version: int, shape: Shape, jvm: Callable[[str], Jvm], tmp_path: Path
+) -> None:
+    hudi, name = jvm(release), f"{shape.name}_{release.replace('.', '_')}_by_value"
+    # 1.0.2 makes no secondary index of files with a column of arrays in Arrow's layout.
+    columns = Columns({column: FEW.of[column] for column in ("n", "amount", "note")})
+    both = Indexed(tmp_path / "t", replace(shape, name=name, columns=columns), hudi, GLOBAL)
+    source = both.source
+    both.ours("bulk_insert", source.new(24), **both.made)
+    both.known_to_sql()
+    settings = {
+        "hoodie.write.table.version": str(table_version),
+        "hoodie.write.auto.upgrade": "false",
+        "hoodie.write.concurrency.mode": "optimistic_concurrency_control",
+        "hoodie.write.lock.provider": "org.apache.hudi.client.transaction.lock.InProcessLockProvider",
+        "hoodie.cleaner.policy.failed.writes": "LAZY",
+        **both.made,
+    }
+    for column in ("note", "n"):
+        hudi.sql(f"CREATE INDEX by_{column} ON {name} ({column})", settings)
+    indexes = {"secondary_index_by_note", "secondary_index_by_n"}
+    assert indexes <= set(both.table().config.metadata_partitions)
+
+    def check(step: str) -> None:
+        now = both.table()
+        assert indexes <= set(now.config.metadata_partitions), step
+        found = check_metadata_table(now)
+        assert not found.differences, f"after {step}: {found.differences}"
+        rows = both.shared.expected()
+        words, numbers = ({row[column] for row in rows} - {None} for column in ("note", "n"))
+        both.checks += 1  # and with it the values that are looked for
+        some = sorted(words)[both.checks % 3 :: 3]
+        by_note = [(f"note = '{quoted(text)}'", "note", {text}) for text in some]
+        by_number = [(f"n = {number}", "n", {number}) for number in sorted(numbers)[:2]]
+        for where, column, values in (*by_note, *by_number, ("note is null", "note", {None})):
+            asked = [row for row in rows if row[column] in values]
+            theirs = hudi.read(both.shared.path, SKIPPING, where=where).rows
+            assert not (wrong := difference(theirs, asked, without=META)), f"Hudi after {step}, {where}: {wrong}"
+        assert not (wrong := difference(both.shared.read(), rows, without=META)), f"skep after {step}: {wrong}"
+
+    check("their creation")
+    both.by_index("upsert", source.mixed(8, 4))
+    check("upsert")
+    both.by_index("delete", source.forget(source.again(3)))
+    check("delete")
+    both.theirs("upsert", source.mixed(8, 4))
+    check("their upsert")
+    both.by_index("upsert", source.mixed(8, 4))
+    check("upsert behind it")
+    cluster(both.table(**SORTED))
+    check("clustering")
+    both.theirs("upsert", source.mixed(6, 2))
+    check("their upsert behind it")
+
+
+def quoted(text: str) -> str:
+    """As literal of Spark's SQL."""
+    return text.replace("\\", "\\\\").replace("'", "\\'").replace("\t", "\\t")
