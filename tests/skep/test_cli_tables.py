@@ -35,6 +35,8 @@ MORE: dict[str, tuple[str, ...]] = {
     "savepoint": ("20260101000000000",),
     "restore": ("20260101000000000",),
     "downgrade": ("--to", "6"),
+    "index build": ("--kind", "record_index"),
+    "index drop": ("--name", "record_index"),
 }
 # They need no table to be there: a lock may be asked for before, and a watcher waits for one.
 OF_ANY_NAME = {"lock show", "lock wait", "lock break", "sync watch"}
