@@ -322,6 +322,8 @@ def test_secondary_indexes_of_hudi_are_kept(
         rows = both.shared.expected()
         words, numbers = ({row[column] for row in rows} - {None} for column in ("note", "n"))
         both.checks += 1  # and with it the values that are looked for
+        if release == "1.0.2":  # it does not find values with a backslash, those of its own writes neither
+            words = {word for word in words if "\\" not in word}
         some = sorted(words)[both.checks % 3 :: 3]
         by_note = [(f"note = '{quoted(text)}'", "note", {text}) for text in some]
         by_number = [(f"n = {number}", "n", {number}) for number in sorted(numbers)[:2]]
