@@ -171,6 +171,9 @@ def comparable(value: object) -> object:
         value = re.sub(r"\b[0-9a-f-]{36}-0\b", "<uuid>-0", value)
         value = re.sub(r"^\d\d-\d\d \d\d:\d\d:\d\d$", "<moment>", value)
         value = re.sub(r"^<t:i(\d+)>$|^\d{17}$", "<instant>", value)
+        value = re.sub(
+            r"\S+(/\w+/\.hoodie/metadata) \(duration=[\d.]+sec", r"<warehouse>\1 (duration=<seconds>sec", value
+        )
     return "<bytes>" if isinstance(value, int) and not isinstance(value, bool) and value > 1_500 else value
 
 
