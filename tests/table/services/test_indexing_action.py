@@ -16,7 +16,7 @@ from skep_table.services.rollback import roll_back_instant
 from skep_table.table import HudiTable
 from skep_table.table_config import TableType
 
-pytestmark = pytest.mark.parametrize("table_version", [6, 8, 9], indirect=True)
+pytestmark = pytest.mark.parametrize("table_version", [6, pytest.param(8, marks=pytest.mark.slow), 9], indirect=True)
 COW, MOR = TableType.COPY_ON_WRITE, TableType.MERGE_ON_READ
 
 
