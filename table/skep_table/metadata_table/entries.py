@@ -195,15 +195,16 @@ def _same_type(parts: list[pa.Array]) -> list[pa.Array]:
             known = fields.get(field.name)
             if known is None or (pa.types.is_struct(field.type) and field.type.num_fields > known.type.num_fields):
                 fields[field.name] = field.with_nullable(True)
-    return [_widened(part, pa.struct(list(fields.values()))) for part in parts]
+    return [widened(part, pa.struct(list(fields.values()))) for part in parts]
 
 
-def _widened(part: pa.Array, target: pa.DataType) -> pa.Array:
+def widened(part: pa.Array, target: pa.DataType) -> pa.Array:
+    """The same records in a type that knows more members: these are null. Members that it lacks are left out."""
     if part.type == target or not pa.types.is_struct(target):
         return part
     members = dict(zip((field.name for field in part.type), part.flatten(), strict=True))
     arrays = [
-        _widened(members[field.name], field.type) if field.name in members else pa.nulls(len(part), field.type)
+        widened(members[field.name], field.type) if field.name in members else pa.nulls(len(part), field.type)
         for field in target
     ]
     return pa.StructArray.from_arrays(arrays, fields=list(target), mask=part.is_null())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from skep_table.table_config import METADATA_PARTITIONS, METADATA_PARTITIONS_INFLIGHT, TableConfig
@@ -19,6 +21,37 @@ STATS_MEMBER: Final = "ColumnStatsMetadata"
 BLOOM_MEMBER: Final = "BloomFilterMetadata"
 RECORD_INDEX_MEMBER: Final = "recordIndexMetadata"
 SECONDARY_INDEX_MEMBER: Final = "SecondaryIndexMetadata"
+
+
+@dataclass(frozen=True, slots=True)
+class RecordKind:
+    """What the records of a partition state: their `type`, and in which member of theirs which of Hudi's records is."""
+
+    number: int
+    member: str
+    record: str
+
+
+_KINDS: Final[Mapping[str, RecordKind]] = {
+    COLUMN_STATS: RecordKind(3, STATS_MEMBER, "HoodieMetadataColumnStats"),
+    BLOOM_FILTERS: RecordKind(4, BLOOM_MEMBER, "HoodieMetadataBloomFilter"),
+    RECORD_INDEX: RecordKind(5, RECORD_INDEX_MEMBER, "HoodieRecordIndexInfo"),
+    PARTITION_STATS: RecordKind(6, STATS_MEMBER, "HoodieMetadataColumnStats"),
+}
+_OF_SECONDARY: Final = RecordKind(7, SECONDARY_INDEX_MEMBER, "HoodieSecondaryIndexInfo")
+
+
+def record_kind(partition: str) -> RecordKind | None:
+    """The kind of the records of an index; None for `files`, whose records are of two kinds, and for unknown ones."""
+    return _OF_SECONDARY if partition.startswith(SECONDARY_INDEX_PREFIX) else _KINDS.get(partition)
+
+
+def member_of(partition: str) -> str | None:
+    """The member of HoodieMetadataRecord that the records of a partition have; None where they are not known."""
+    kind = record_kind(partition)
+    if kind is None:
+        return FILES_MEMBER if partition == FILES else None
+    return kind.member
 
 
 def unbuilt_partitions(config: TableConfig) -> tuple[str, ...]:

@@ -218,7 +218,7 @@ class MetadataTable:
         """Whether the column statistics have a record of a data column, even one that ends them."""
         prefix = spelling.column_key(column)
         return COLUMN_STATS in self.indexes and any(
-            group.has_prefix(prefix) for group in self._group_readers(COLUMN_STATS)
+            group.has_prefix(prefix) for group in self.group_readers(COLUMN_STATS)
         )
 
     def partition_stats(
@@ -307,7 +307,7 @@ class MetadataTable:
         None where more than `most_bytes` of files would be read.
         """
         prefixes = secondary_prefixes(pc.unique(values))
-        groups = self._group_readers(partition)
+        groups = self.group_readers(partition)
         definition = self.definitions[partition]
         # From the second version on a value is in one group; before, its record keys are spread over all.
         by_value = definition.version == _BY_VALUE
@@ -337,7 +337,7 @@ class MetadataTable:
     def record_index_in(self, group: int, keys: pa.Array) -> pa.Table:
         """As `record_index`, by one file group alone: its number in `record_index_groups`."""
         column = RECORD_INDEX_MEMBER
-        reader = self._group_readers(RECORD_INDEX)[group]
+        reader = self.group_readers(RECORD_INDEX)[group]
         return file_ids(*latest(reader.entries(keys, column=column), column))
 
     def group(self, slice_: FileSlice) -> GroupReader:
@@ -347,7 +347,7 @@ class MetadataTable:
     # -- reading -------------------------------------------------------------------------------------------------------
 
     def _lookup(self, partition: str, keys: Sequence[str] | None, column: str) -> list[Entries]:
-        groups = self._group_readers(partition)
+        groups = self.group_readers(partition)
         if keys is None:
             return [entries for group in groups for entries in group.entries(column=column)]
         return _entries_in(groups, pa.array(keys, pa.string()), column)
@@ -355,16 +355,16 @@ class MetadataTable:
     def _record_groups(self) -> dict[str, list[GroupReader]]:
         """The groups that a key may be in, one of each list: those of the whole table, or of each data partition."""
         sets: dict[str, list[GroupReader]] = {}
-        for group in self._group_readers(RECORD_INDEX):
+        for group in self.group_readers(RECORD_INDEX):
             sets.setdefault(spelling.group_set(group.file_id), []).append(group)
         return sets
 
     def _by_prefix(self, partition: str, prefix: str, column: str) -> list[Entries]:
-        groups = self._group_readers(partition)
+        groups = self.group_readers(partition)
         return [entries for group in groups for entries in group.prefix_entries(prefix, column=column)]
 
-    def _group_readers(self, partition: str) -> list[GroupReader]:
-        """By file id, as keys are spread over them."""
+    def group_readers(self, partition: str) -> list[GroupReader]:
+        """The file groups of a partition by file id, as keys are spread over them. FormatError where there are none."""
         with self._lock:
             if partition not in self._groups:
                 slices = sorted(self._view.slices(partition), key=lambda slice_: slice_.file_id)

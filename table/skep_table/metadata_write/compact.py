@@ -16,8 +16,9 @@ from skep_table.clock import Clock
 from skep_table.instant_time import DIGITS, InstantTime
 from skep_table.metadata_table import MetadataTable
 from skep_table.metadata_table.entries import GroupReader
+from skep_table.metadata_table.partitions import member_of
 from skep_table.metadata_write.base_file import write_base
-from skep_table.metadata_write.merge import member_of, merged_puts
+from skep_table.metadata_write.merge import merged_puts
 from skep_table.metadata_write.options import COMPACT_DELTA_COMMITS
 from skep_table.metadata_write.own import building_partitions, open_own
 from skep_table.metadata_write.records import record_schema

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Final
 
@@ -16,22 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from skep_table.errors import MetadataTableError
-from skep_table.metadata_table.entries import Entries, latest, since_reset
+from skep_table.metadata_table.entries import Entries, latest, since_reset, widened
 from skep_table.metadata_table.files import merged_files
-from skep_table.metadata_table.partitions import (
-    BLOOM_FILTERS,
-    BLOOM_MEMBER,
-    COLUMN_STATS,
-    FILES,
-    FILES_MEMBER,
-    PARTITION_STATS,
-    RECORD_INDEX,
-    RECORD_INDEX_MEMBER,
-    SECONDARY_INDEX_MEMBER,
-    SECONDARY_INDEX_PREFIX,
-    STATS_MEMBER,
-)
-from skep_table.metadata_table.records.build import record_type
+from skep_table.metadata_table.partitions import FILES, STATS_MEMBER, record_kind
+from skep_table.metadata_table.records.build import record_type, wrapped
 from skep_table.metadata_table.records.files import files_merged
 
 _PIECE_ROWS: Final = 65_536
@@ -47,36 +34,6 @@ _ENDS: Final[Mapping[str, tuple[Any, Any]]] = {
 """Bounds that hold for all values, of the types of which Parquet writers leave bounds out."""
 
 
-@dataclass(frozen=True)
-class _Kind:
-    """Records of one partition: their `type`, member, and the name of its record."""
-
-    number: int
-    member: str
-    record: str
-
-
-_KINDS: Final[Mapping[str, _Kind]] = {
-    COLUMN_STATS: _Kind(3, STATS_MEMBER, "HoodieMetadataColumnStats"),
-    PARTITION_STATS: _Kind(6, STATS_MEMBER, "HoodieMetadataColumnStats"),
-    BLOOM_FILTERS: _Kind(4, BLOOM_MEMBER, "HoodieMetadataBloomFilter"),
-    RECORD_INDEX: _Kind(5, RECORD_INDEX_MEMBER, "HoodieRecordIndexInfo"),
-}
-_SECONDARY: Final = _Kind(7, SECONDARY_INDEX_MEMBER, "HoodieSecondaryIndexInfo")
-
-
-def _kind_of(partition: str) -> _Kind | None:
-    return _SECONDARY if partition.startswith(SECONDARY_INDEX_PREFIX) else _KINDS.get(partition)
-
-
-def member_of(partition: str) -> str | None:
-    """The member of HoodieMetadataRecord that the records of a partition have; None where they are not known."""
-    if partition == FILES:
-        return FILES_MEMBER
-    kind = _kind_of(partition)
-    return None if kind is None else kind.member
-
-
 def merged_puts(partition: str, entries: Iterable[Entries], release: str) -> Iterator[pa.Table]:
     """The records of a file group, oldest first, as puts piece by piece, ascending by their keys.
 
@@ -85,7 +42,7 @@ def merged_puts(partition: str, entries: Iterable[Entries], release: str) -> Ite
     if partition == FILES:
         yield files_merged(merged_files(list(entries))).puts
         return
-    kind = _kind_of(partition)
+    kind = record_kind(partition)
     assert kind is not None, partition
     if kind.member == STATS_MEMBER:
         keys, records = _statistics(entries, partition)
@@ -94,13 +51,11 @@ def merged_puts(partition: str, entries: Iterable[Entries], release: str) -> Ite
     if not len(keys):
         return
     keys, records = _alive(keys, records)
-    records = _as(records, record_type(kind.record, release))
+    records = widened(records, record_type(kind.record, release))  # which may know more members than others
     order = pc.sort_indices(keys)  # by their bytes, as in an HFile
     for at in range(0, len(keys), _PIECE_ROWS):
         some = order[at : at + _PIECE_ROWS]
-        kinds = pa.array(np.full(len(some), kind.number, np.int32))
-        record = pa.StructArray.from_arrays([kinds, records.take(some)], ["type", kind.member])
-        yield pa.table({"key": keys.take(some), "record": record})
+        yield pa.table({"key": keys.take(some), "record": wrapped(kind, records.take(some))})
 
 
 def _alive(keys: pa.Array, records: Any) -> tuple[pa.Array, Any]:
@@ -109,29 +64,6 @@ def _alive(keys: pa.Array, records: Any) -> tuple[pa.Array, Any]:
     if records.type.get_field_index(_DELETED) >= 0:
         there = pc.and_(there, pc.invert(pc.struct_field(records, _DELETED).fill_null(False)))
     return keys.filter(there), records.filter(there)
-
-
-def _as(records: Any, target: pa.StructType) -> Any:
-    """The same records as a release has them: it may know more members than the one that wrote them."""
-    if records.type == target:
-        return records
-    members = dict(zip((field.name for field in records.type), records.flatten(), strict=True))
-    arrays = [
-        _as_member(members[field.name], field.type) if field.name in members else pa.nulls(len(records), field.type)
-        for field in target
-    ]
-    return pa.StructArray.from_arrays(arrays, fields=list(target))
-
-
-def _as_member(values: Any, target: pa.DataType) -> Any:
-    if values.type == target or not pa.types.is_struct(target):
-        return values
-    members = dict(zip((field.name for field in values.type), values.flatten(), strict=True))
-    arrays = [
-        _as_member(members[field.name], field.type) if field.name in members else pa.nulls(len(values), field.type)
-        for field in target
-    ]
-    return pa.StructArray.from_arrays(arrays, fields=list(target), mask=values.is_null())
 
 
 # -- statistics --------------------------------------------------------------------------------------------------------

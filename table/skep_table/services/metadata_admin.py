@@ -5,6 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from skep_table.commit.metadata_table import metadata_clock
 from skep_table.commit.writable import check_writable, take_lock_over
@@ -12,8 +16,16 @@ from skep_table.errors import FormatError, InputError, MetadataTableError, NotAT
 from skep_table.instant_time import InstantTime
 from skep_table.metadata_table import MetadataTable
 from skep_table.metadata_table.definitions import IndexDefinition
+from skep_table.metadata_table.entries import GroupReader, latest
 from skep_table.metadata_table.keys import ALL_PARTITIONS, NON_PARTITIONED
-from skep_table.metadata_table.partitions import COLUMN_STATS, FILES, RECORD_INDEX, SECONDARY_INDEX_PREFIX
+from skep_table.metadata_table.partitions import (
+    COLUMN_STATS,
+    FILES,
+    RECORD_INDEX,
+    SECONDARY_INDEX_PREFIX,
+    STATS_MEMBER,
+    member_of,
+)
 from skep_table.metadata_write import (
     create_metadata_table,
     delete_metadata_table,
@@ -28,10 +40,11 @@ from skep_table.metadata_write import (
 from skep_table.metadata_write.definitions import definitions_of, definitions_path, stats_columns, write_definitions
 from skep_table.metadata_write.groups import GROUP_SETS
 from skep_table.metadata_write.options import COLUMN_STATS_COLUMNS
-from skep_table.services.metadata_check.groups import count_records, groups_of
 from skep_table.table import HudiTable
 from skep_table.table_config import METADATA_PARTITIONS_INFLIGHT
 from skep_table.timeline.instant import Action
+
+_DELETED: Final = "isDeleted"
 
 log = logging.getLogger("skep.services")
 
@@ -136,13 +149,22 @@ def metadata_statistics(table: HudiTable) -> MetadataStatistics:
         raise _without(table)
     indexes = []
     for name in table.config.metadata_partitions:
-        counts = [count_records(group, name) for group in groups_of(metadata, name)]
+        counts = [_count_records(group, name) for group in metadata.group_readers(name)]
         indexes.append(IndexRecords(name, len(counts), sum(counts), min(counts), max(counts)))
     grouped = metadata.all_files().group_by("key").aggregate([("name", "count"), ("size", "sum")])
     rows = zip(*(grouped[name].to_pylist() for name in ("key", "name_count", "size_sum")), strict=True)
     files = {"" if key == NON_PARTITIONED else key: (count, size) for key, count, size in rows if key != ALL_PARTITIONS}
     paths = sorted({*metadata.partitions(), *files})
     return MetadataStatistics(tuple(indexes), tuple(ListedPartition(path, *files.get(path, (0, 0))) for path in paths))
+
+
+def _count_records(group: GroupReader, partition: str) -> int:
+    """The records of a file group that are not deleted. Those of expression indexes are statistics."""
+    member = member_of(partition) or STATS_MEMBER
+    _, records = latest(group.entries(column=member), member)
+    if pa.types.is_struct(records.type) and records.type.get_field_index(_DELETED) >= 0:
+        return int(pc.sum(pc.invert(pc.struct_field(records, _DELETED).fill_null(False))).as_py() or 0)
+    return len(records)
 
 
 def rebuild_metadata_table(table: HudiTable) -> Rebuilt:

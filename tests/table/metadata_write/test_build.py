@@ -18,7 +18,14 @@ from skep_table.clock import SYSTEM_CLOCK
 from skep_table.errors import MetadataTableError, OptionError, SkepError
 from skep_table.metadata_table import MetadataTable
 from skep_table.metadata_table.entries import latest
-from skep_table.metadata_table.partitions import BLOOM_FILTERS, COLUMN_STATS, FILES, PARTITION_STATS, RECORD_INDEX
+from skep_table.metadata_table.partitions import (
+    BLOOM_FILTERS,
+    COLUMN_STATS,
+    FILES,
+    PARTITION_STATS,
+    RECORD_INDEX,
+    member_of,
+)
 from skep_table.metadata_write import (
     add_partitions,
     create_metadata_table,
@@ -28,7 +35,6 @@ from skep_table.metadata_write import (
     partitions_of_options,
 )
 from skep_table.metadata_write.definitions import definitions_of, is_partitioned_record_index, write_definitions
-from skep_table.metadata_write.merge import member_of
 from skep_table.query import ReadRequest, read
 from skep_table.runner import ThreadRunner
 from skep_table.services.compact import schedule_compaction

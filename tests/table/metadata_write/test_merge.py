@@ -20,14 +20,14 @@ from skep_table.bloom import build_bloom
 from skep_table.errors import MetadataTableError
 from skep_table.instant_time import InstantTime
 from skep_table.metadata_table.entries import Entries, latest
-from skep_table.metadata_table.partitions import BLOOM_FILTERS, COLUMN_STATS, PARTITION_STATS, RECORD_INDEX
+from skep_table.metadata_table.partitions import BLOOM_FILTERS, COLUMN_STATS, PARTITION_STATS, RECORD_INDEX, member_of
 from skep_table.metadata_table.records import PartitionUpdate
 from skep_table.metadata_table.records.bloom_filters import bloom_filters_update
 from skep_table.metadata_table.records.column_stats import column_stats_update, partition_stats_update
 from skep_table.metadata_table.records.record_index import record_index_update
 from skep_table.metadata_table.records.summaries import ColumnSummary
 from skep_table.metadata_table.values import statistics
-from skep_table.metadata_write.merge import member_of, merged_puts
+from skep_table.metadata_write.merge import merged_puts
 from skep_table.metadata_write.records import entries_of, record_schema
 from skep_table.schema.types import DataType, DecimalType, DoubleType, LongType, StringType
 

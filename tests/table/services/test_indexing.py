@@ -17,7 +17,6 @@ from skep_table.query.explain import explain
 from skep_table.runner import ThreadRunner
 from skep_table.services.indexing import Index, build_index, drop_index, index_named, indexes_of
 from skep_table.services.metadata_check import check_metadata_table
-from skep_table.services.metadata_check.groups import groups_of
 from skep_table.table import HudiTable
 from skep_table.table_config import TableType
 from skep_table.write.local import LocalWriter
@@ -160,7 +159,7 @@ def test_more_entries_have_more_file_groups(table: HudiTable) -> None:
     made = build_index(table.reload().with_options(small), index_named("secondary_index", columns=["ts"]))
     metadata = made.metadata_table()
     assert metadata is not None
-    assert [len(groups_of(metadata, name)) for name in ("record_index", "secondary_index_ts")] == [86, 86]
+    assert [len(metadata.group_readers(name)) for name in ("record_index", "secondary_index_ts")] == [86, 86]
     found = metadata.record_keys_of("secondary_index_ts", pa.array(["5"]), 1 << 20)
     assert found is not None
     assert sorted(found.to_pylist()) == sorted(f"key {number}" for number in range(40) if number % 7 == 5)

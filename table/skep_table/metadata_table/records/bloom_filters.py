@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
 
 import pyarrow as pa
 
 from skep_table.bloom import BloomFilter, BloomKind
 from skep_table.instant_time import InstantTime
 from skep_table.metadata_table.keys import file_key, path_key
-from skep_table.metadata_table.partitions import BLOOM_FILTERS, BLOOM_MEMBER
-from skep_table.metadata_table.records.build import record_type, update
+from skep_table.metadata_table.partitions import BLOOM_FILTERS
+from skep_table.metadata_table.records.build import type_of, update
 from skep_table.metadata_table.records.update import PartitionUpdate
-
-_KIND: Final = 4
 
 File = tuple[str, str]  # partition path, file name
 
@@ -23,7 +20,7 @@ def bloom_filters_update(
     written: Mapping[File, BloomFilter], deleted: Sequence[File], instant: InstantTime, release: str
 ) -> PartitionUpdate:
     """The filters of base files that were written, and marks for those that were deleted."""
-    kind = record_type("HoodieMetadataBloomFilter", release)
+    kind = type_of(BLOOM_FILTERS, release)
     filters = [(bloom.type_code or BloomKind.SIMPLE.value, bloom.to_text().encode()) for bloom in written.values()]
     records = [
         *({"type": code, "bloomFilter": text, "isDeleted": False} for code, text in filters),
@@ -31,4 +28,4 @@ def bloom_filters_update(
     ]
     keys = pa.array([path_key(path) + file_key(name) for path, name in (*written, *deleted)], pa.string())
     timed = pa.array([{**record, "timestamp": str(instant)} for record in records], kind)
-    return update(BLOOM_FILTERS, BLOOM_MEMBER, _KIND, keys, timed)
+    return update(BLOOM_FILTERS, keys, timed)

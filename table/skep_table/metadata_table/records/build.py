@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from skep_table.avro import parse_record
 from skep_table.avro.types import arrow_of
 from skep_table.avro_schemas import schema_of
+from skep_table.metadata_table.partitions import RecordKind, record_kind
 from skep_table.metadata_table.records.update import PartitionUpdate
 
 
@@ -20,19 +21,34 @@ def record_type(name: str, release: str) -> pa.StructType:
     return arrow_of(parse_record(schema_of(name, release)))
 
 
-def update(
-    partition: str, member: str, kind: int, keys: pa.Array, records: pa.Array, deletes: pa.Array | None = None
-) -> PartitionUpdate:
-    """Puts with `records` as the given member of HoodieMetadataRecord, whose `type` is `kind`. Of a key that is put and
-    deleted only the put remains. ValueError for two puts of one key.
+def type_of(partition: str, release: str) -> pa.StructType:
+    """The Arrow type of the records of an index as a release has them."""
+    return record_type(_kind(partition).record, release)
+
+
+def update(partition: str, keys: pa.Array, records: pa.Array, deletes: pa.Array | None = None) -> PartitionUpdate:
+    """Puts of `records` of an index. Of a key that is put and deleted only the put remains. ValueError for two puts of
+    one key.
     """
+    kind = _kind(partition)
     order = pc.sort_indices(keys)  # by their bytes, as in an HFile
     keys = keys.take(order)
     twice = pc.equal(keys[1:], keys[:-1])
     if pc.any(twice).as_py():
         raise ValueError(f"two records of key {keys[twice.index(True).as_py()].as_py()!r} in {partition}")
-    kinds = pa.array(np.full(len(keys), kind, np.int32))
-    record = pa.StructArray.from_arrays([kinds, records.take(order)], ["type", member])
+    record = wrapped(kind, records.take(order))
     removed = pa.array([], pa.string()) if deletes is None else pc.unique(deletes)
     removed = removed.filter(pc.invert(pc.is_in(removed, value_set=keys)))
     return PartitionUpdate(partition, pa.table({"key": keys, "record": record}), removed.take(pc.sort_indices(removed)))
+
+
+def wrapped(kind: RecordKind, records: pa.Array) -> pa.StructArray:
+    """Records of an index as those members of HoodieMetadataRecord that are set."""
+    kinds = pa.array(np.full(len(records), kind.number, np.int32))
+    return pa.StructArray.from_arrays([kinds, records], ["type", kind.member])
+
+
+def _kind(partition: str) -> RecordKind:
+    kind = record_kind(partition)
+    assert kind is not None, partition
+    return kind

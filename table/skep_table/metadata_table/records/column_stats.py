@@ -13,8 +13,8 @@ from typing import Any, Final
 import pyarrow as pa
 
 from skep_table.metadata_table.keys import column_key, file_key, path_key
-from skep_table.metadata_table.partitions import COLUMN_STATS, PARTITION_STATS, STATS_MEMBER
-from skep_table.metadata_table.records.build import record_type, update
+from skep_table.metadata_table.partitions import COLUMN_STATS, PARTITION_STATS
+from skep_table.metadata_table.records.build import type_of, update
 from skep_table.metadata_table.records.summaries import Columns, ColumnSummary
 from skep_table.metadata_table.records.update import PartitionUpdate
 from skep_table.schema.types import (
@@ -43,8 +43,6 @@ from skep_table.schema.types import (
 ALWAYS_INDEXED: Final = (COMMIT_TIME, PARTITION_PATH, RECORD_KEY)
 """The meta columns that an index of Hudi 1.x has whatever its options are."""
 
-_KIND: Final = 3
-_KIND_OF_PARTITIONS: Final = 6
 _WRAPPED_DECIMAL: Final = (30, 15)  # precision and scale of all decimals in the older version
 _EXACT: Final = Context(prec=80)
 _UNKNOWN: Final = -1
@@ -91,7 +89,7 @@ def column_stats_update(
         for place, name in ((_place(file), file[1]) for file in deleted)
         for column in columns
     }
-    return _update(COLUMN_STATS, _KIND, puts, ends, release)
+    return _update(COLUMN_STATS, puts, ends, release)
 
 
 def partition_stats_update(
@@ -112,7 +110,7 @@ def partition_stats_update(
         for each in summaries
     }
     ends = {column_key(column) + path_key(path): _end(path, column) for path in deleted for column in columns}
-    return _update(PARTITION_STATS, _KIND_OF_PARTITIONS, puts, ends, release)
+    return _update(PARTITION_STATS, puts, ends, release)
 
 
 def _place(file: File) -> str:
@@ -121,15 +119,13 @@ def _place(file: File) -> str:
 
 
 def _update(
-    partition: str, kind: int, puts: dict[str, dict[str, Any]], ends: dict[str, dict[str, Any]], release: str
+    partition: str, puts: dict[str, dict[str, Any]], ends: dict[str, dict[str, Any]], release: str
 ) -> PartitionUpdate:
     """Ends are records with a mark in the older version, and deleted keys in the newer one."""
     deletes = list(ends) if _is_typed(release) else []
     records = puts if deletes else {**ends, **puts}
-    values = pa.array(list(records.values()), record_type("HoodieMetadataColumnStats", release))
-    return update(
-        partition, STATS_MEMBER, kind, pa.array(list(records), pa.string()), values, pa.array(deletes, pa.string())
-    )
+    values = pa.array(list(records.values()), type_of(COLUMN_STATS, release))
+    return update(partition, pa.array(list(records), pa.string()), values, pa.array(deletes, pa.string()))
 
 
 def _record(name: str, summary: ColumnSummary, release: str) -> dict[str, Any]:
@@ -161,7 +157,7 @@ def _end(name: str, column: str) -> dict[str, Any]:
 
 
 def _is_typed(release: str) -> bool:
-    return record_type("HoodieMetadataColumnStats", release).get_field_index(_VALUE_TYPE) >= 0
+    return type_of(COLUMN_STATS, release).get_field_index(_VALUE_TYPE) >= 0
 
 
 def _wrapped(kind: DataType | None, value: Any, *, typed: bool) -> dict[str, Any] | None:

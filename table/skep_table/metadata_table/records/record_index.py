@@ -9,11 +9,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skep_table.metadata_table.partitions import RECORD_INDEX, RECORD_INDEX_MEMBER
-from skep_table.metadata_table.records.build import record_type, update
+from skep_table.metadata_table.partitions import RECORD_INDEX
+from skep_table.metadata_table.records.build import type_of, update
 from skep_table.metadata_table.records.update import PartitionUpdate
 
-_KIND: Final = 5
 _AS_UUID: Final = 0
 _AS_TEXT: Final = 1
 _MISSING: Final = -1
@@ -37,7 +36,7 @@ def record_index_update(
     `instant_ms`: the time of the commit in milliseconds, by the time zone of the timeline, or one for each key. A key
     that moved to another place is put only. ValueError for a key that is put twice.
     """
-    kind = record_type("HoodieRecordIndexInfo", release)
+    kind = type_of(RECORD_INDEX, release)
     coded = file_ids.dictionary_encode()
     ids = {name: values.take(coded.indices) for name, values in _packed(coded.dictionary).items()}
     count = len(keys)
@@ -48,7 +47,7 @@ def record_index_update(
     }
     arrays = [members[field.name] if field.name in members else pa.nulls(count, field.type) for field in kind]
     records = pa.StructArray.from_arrays(arrays, fields=list(kind))
-    return update(RECORD_INDEX, RECORD_INDEX_MEMBER, _KIND, keys, records, deletes)
+    return update(RECORD_INDEX, keys, records, deletes)
 
 
 def _packed(file_ids: pa.Array) -> dict[str, pa.Array]:

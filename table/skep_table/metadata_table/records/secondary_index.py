@@ -9,11 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skep_table.metadata_table.partitions import SECONDARY_INDEX_MEMBER
-from skep_table.metadata_table.records.build import record_type, update
+from skep_table.metadata_table.records.build import type_of, update
 from skep_table.metadata_table.records.update import PartitionUpdate
 
-_KIND: Final = 7
 _SEPARATOR: Final = "$"
 _NULL: Final = "\0"
 _SPECIAL: Final = r"([\\$\x00])"
@@ -23,9 +21,9 @@ def secondary_index_update(
     partition: str, added: pa.Array, removed: pa.Array, release: str, *, by_value: bool
 ) -> PartitionUpdate:
     """`added` and `removed`: keys of the index (`secondary_keys`). `by_value`: all keys of a value are in one group."""
-    kind = record_type("HoodieSecondaryIndexInfo", release)
+    kind = type_of(partition, release)
     records = pa.StructArray.from_arrays([pa.array(np.zeros(len(added), np.bool_))], fields=list(kind))
-    changes = update(partition, SECONDARY_INDEX_MEMBER, _KIND, added, records, removed)
+    changes = update(partition, added, records, removed)
     return replace(changes, sharded_by=sharded_parts if by_value else None)
 
 

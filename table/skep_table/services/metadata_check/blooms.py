@@ -18,7 +18,6 @@ from skep_table.metadata_table.keys import ALL_PARTITIONS, NON_PARTITIONED, file
 from skep_table.metadata_table.partitions import BLOOM_FILTERS, BLOOM_MEMBER
 from skep_table.names import BaseFileName
 from skep_table.services.metadata_check.findings import Findings, Problem
-from skep_table.services.metadata_check.groups import groups_of
 from skep_table.services.metadata_check.slices import latest_slices
 from skep_table.table import HudiTable
 from skep_table.view import BaseFile
@@ -64,7 +63,7 @@ def _stale(metadata: MetadataTable) -> int:
     listed = metadata.all_files()
     keys = pa.array(list(_keys(zip(*(listed[name].to_pylist() for name in ("key", "name")), strict=True))), pa.string())
     found = 0
-    for group in groups_of(metadata, BLOOM_FILTERS):
+    for group in metadata.group_readers(BLOOM_FILTERS):
         known, records = latest(group.entries(column=BLOOM_MEMBER), BLOOM_MEMBER)
         if len(records):
             alive = pc.invert(pc.struct_field(records, "isDeleted").fill_null(False))

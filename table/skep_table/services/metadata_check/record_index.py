@@ -21,7 +21,6 @@ from skep_table.metadata_table.entries import GroupReader, latest
 from skep_table.metadata_table.partitions import RECORD_INDEX, RECORD_INDEX_MEMBER
 from skep_table.metadata_table.record_index import file_ids
 from skep_table.services.metadata_check.findings import Findings, Problem
-from skep_table.services.metadata_check.groups import groups_of
 from skep_table.services.metadata_check.key_spool import KeySpool
 from skep_table.services.metadata_check.slices import keyed_slices
 from skep_table.slices.options import SPILL_FOLDER
@@ -58,7 +57,7 @@ def check_record_index(table: HudiTable, metadata: MetadataTable, findings: Find
 def _sets(metadata: MetadataTable) -> dict[str | None, list[GroupReader]]:
     """The file groups over which keys are spread: of the whole table as None, else by partition path."""
     sets: dict[str | None, list[GroupReader]] = {}
-    for group, shown in zip(groups_of(metadata, RECORD_INDEX), metadata.record_index_groups(), strict=True):
+    for group, shown in zip(metadata.group_readers(RECORD_INDEX), metadata.record_index_groups(), strict=True):
         sets.setdefault(shown.partition, []).append(group)
     return sets
 

@@ -20,7 +20,6 @@ from skep_table.metadata_table.partitions import SECONDARY_INDEX_MEMBER
 from skep_table.metadata_table.records.secondary_index import secondary_keys, sharded_parts
 from skep_table.schema.types import IntType, LongType, StringType
 from skep_table.services.metadata_check.findings import Findings, Problem
-from skep_table.services.metadata_check.groups import groups_of
 from skep_table.services.metadata_check.key_spool import KeySpool
 from skep_table.services.metadata_check.slices import keyed_slices
 from skep_table.slices.options import SPILL_FOLDER
@@ -45,7 +44,7 @@ def is_comparable(table: HudiTable, metadata: MetadataTable, partition: str) -> 
 def check_secondary_index(table: HudiTable, metadata: MetadataTable, findings: Findings) -> None:
     """Compares all file groups of an index that `is_comparable`, one after the other."""
     definition = metadata.definitions[findings.partition]
-    groups = groups_of(metadata, findings.partition)
+    groups = metadata.group_readers(findings.partition)
     with closing(SpillFile(table.options.value(SPILL_FOLDER))) as file:
         spool = KeySpool(file)
         slices: list[FileSlice] = []

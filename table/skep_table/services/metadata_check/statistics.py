@@ -19,7 +19,6 @@ from skep_table.metadata_write.file_facts import FileFacts, facts_of_files
 from skep_table.schema.arrow import arrow_type
 from skep_table.services.metadata_check.bounds import Described, check_bounds
 from skep_table.services.metadata_check.findings import Findings, Problem
-from skep_table.services.metadata_check.groups import groups_of
 from skep_table.services.metadata_check.slices import latest_slices
 from skep_table.slices.read import read_slice
 from skep_table.storage import FileStatus
@@ -127,7 +126,7 @@ def _note_stale(metadata: MetadataTable, partition: str, live: pa.Array | pa.Chu
     """Names whose records stay although nothing has that name: no query asks for them. Hudi 0.15 leaves such records
     of files that it cleans."""
     stale: Collection[str] = set()
-    for group in groups_of(metadata, partition):
+    for group in metadata.group_readers(partition):
         _, records = latest(group.entries(column=STATS_MEMBER), STATS_MEMBER)
         if len(records):
             alive = pc.invert(pc.struct_field(records, "isDeleted").fill_null(False))
