@@ -10,12 +10,15 @@ from typing import Any, Final
 from skep_table.errors import FormatError
 from skep_table.names import META_FOLDER
 from skep_table.storage import Storage
+from skep_table.table_config import TableConfig
 
 INDEX_DEFINITIONS: Final = f"{META_FOLDER}/.index_defs/index.json"
 """Where the definitions are, relative to the table, unless its settings have another place."""
 INDEX_DEFINITIONS_PROPERTY: Final = "hoodie.table.index.defs.path"
 
 DEFINITIONS: Final = "indexDefinitions"
+SHARDED_BY_VALUE: Final = "V2"
+"""The version of a secondary index whose file groups are chosen by the value alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +31,16 @@ class IndexDefinition:
     source_fields: tuple[str, ...]
     options: Mapping[str, str] = field(default_factory=dict)
     version: str | None = None
+
+    @property
+    def is_by_value(self) -> bool:
+        """Of a secondary index: whether all keys of a value are in one file group."""
+        return self.version == SHARDED_BY_VALUE
+
+
+def definitions_path(config: TableConfig) -> str:
+    """Where a table's definitions are, relative to the table."""
+    return config.raw.get(INDEX_DEFINITIONS_PROPERTY) or INDEX_DEFINITIONS
 
 
 def read_definitions(storage: Storage, path: str = INDEX_DEFINITIONS) -> Mapping[str, IndexDefinition]:

@@ -19,12 +19,7 @@ from skep_table.bloom import BloomFilter
 from skep_table.errors import FormatError
 from skep_table.instant_time import BEFORE_ALL, InstantTime
 from skep_table.metadata_table import keys as spelling
-from skep_table.metadata_table.definitions import (
-    INDEX_DEFINITIONS,
-    INDEX_DEFINITIONS_PROPERTY,
-    IndexDefinition,
-    read_definitions,
-)
+from skep_table.metadata_table.definitions import IndexDefinition, definitions_path, read_definitions
 from skep_table.metadata_table.entries import Entries, GroupReader, latest
 from skep_table.metadata_table.files import merged_files
 from skep_table.metadata_table.partitions import (
@@ -54,7 +49,6 @@ from skep_table.view import FileSlice, FileView, FolderFilter
 FOLDER: Final = f"{META_FOLDER}/metadata"
 
 _FIRST_INSTANTS: Final = "00000000000000"  # what initialises a partition has an artificial time
-_BY_VALUE: Final = "V2"  # the version of a secondary index whose groups are chosen by the value alone
 _INSTANT_DIGITS: Final = 17
 _SINGLE_LOOKUPS: Final = 16  # so many partitions are looked up one by one; then all are read in one go
 
@@ -292,8 +286,7 @@ class MetadataTable:
     @functools.cached_property
     def definitions(self) -> Mapping[str, IndexDefinition]:
         """The definitions of indexes by metadata partition; version 6 has none. FormatError for a damaged file."""
-        stated = self._data.config.raw.get(INDEX_DEFINITIONS_PROPERTY) or INDEX_DEFINITIONS
-        return read_definitions(self._data.storage, stated)
+        return read_definitions(self._data.storage, definitions_path(self._data.config))
 
     def secondary_indexes(self) -> Mapping[str, str]:
         """The metadata partitions of secondary indexes, by the data column that each is of."""
@@ -308,9 +301,8 @@ class MetadataTable:
         """
         prefixes = secondary_prefixes(pc.unique(values))
         groups = self.group_readers(partition)
-        definition = self.definitions[partition]
         # From the second version on a value is in one group; before, its record keys are spread over all.
-        by_value = definition.version == _BY_VALUE
+        by_value = self.definitions[partition].is_by_value
         numbers = spelling.group_numbers(prefixes, len(groups))
         asked = [
             (prefix, [groups[number]] if by_value else groups)

@@ -15,7 +15,7 @@ from skep_table.clock import Clock
 from skep_table.errors import SchemaError
 from skep_table.instant_time import InstantTime
 from skep_table.metadata_table import FOLDER
-from skep_table.metadata_table.definitions import INDEX_DEFINITIONS_PROPERTY, IndexDefinition
+from skep_table.metadata_table.definitions import INDEX_DEFINITIONS_PROPERTY, IndexDefinition, definitions_path
 from skep_table.metadata_table.partitions import (
     COLUMN_STATS,
     FILES,
@@ -32,7 +32,6 @@ from skep_table.metadata_write.definitions import (
     SecondaryIndex,
     definition_of_secondary,
     definitions_of,
-    definitions_path,
     is_partitioned,
     is_partitioned_record_index,
     new_secondary_index,
@@ -201,7 +200,7 @@ def without_leftovers(own: HudiTable, partition: str) -> HudiTable:
 
 def define(table: HudiTable, partition: str, wanted: Wanted) -> None:
     """Writes the definition of a partition, where its version has one and there is none yet."""
-    path, definition = definitions_path(table), _definition(table, partition, wanted)
+    path, definition = definitions_path(table.config), _definition(table, partition, wanted)
     if definition is not None:
         # A secondary index is laid out as the definition that is new, whatever the one before stated.
         defined = definitions_of(table)

@@ -15,9 +15,10 @@ from skep_table.metadata_table import MetadataTable
 from skep_table.metadata_table.definitions import (
     DEFINITIONS,
     INDEX_DEFINITIONS,
-    INDEX_DEFINITIONS_PROPERTY,
+    SHARDED_BY_VALUE,
     IndexDefinition,
     definitions_document,
+    definitions_path,
     read_definitions,
 )
 from skep_table.metadata_table.keys import record_index_groups
@@ -45,7 +46,6 @@ PLANNED_COLUMNS: Final = "skep.columns"
 """In the plan of an indexing action: the columns of new statistics, as JSON."""
 
 _SPELLED_ALIKE: Final = (StringType, IntType, LongType)
-_SHARDED_BY_VALUE: Final = "V2"
 
 
 def write_definitions(
@@ -64,14 +64,9 @@ def write_definitions(
     storage.replace_atomic(path, json.dumps({**document, DEFINITIONS: stated}, indent=2).encode())
 
 
-def definitions_path(table: HudiTable) -> str:
-    """Where the table's definitions are, relative to the table."""
-    return table.config.raw.get(INDEX_DEFINITIONS_PROPERTY) or INDEX_DEFINITIONS
-
-
 def definitions_of(table: HudiTable) -> Mapping[str, IndexDefinition]:
     """The definitions of a table, where its settings name them. FormatError for a damaged file."""
-    return read_definitions(table.storage, definitions_path(table))
+    return read_definitions(table.storage, definitions_path(table.config))
 
 
 def is_partitioned_record_index(table: HudiTable) -> bool:
@@ -176,7 +171,7 @@ def new_secondary_index(table: HudiTable, partition: str, definition: IndexDefin
 
 def definition_of_secondary(index: SecondaryIndex) -> IndexDefinition:
     """The definition of a new secondary index."""
-    version = _SHARDED_BY_VALUE if index.by_value else None
+    version = SHARDED_BY_VALUE if index.by_value else None
     return IndexDefinition(index.partition, SECONDARY_INDEX, IDENTITY, (index.column,), {}, version)
 
 
@@ -186,7 +181,7 @@ def _secondary_index(partition: str, definition: IndexDefinition | None, schema:
     (column,) = definition.source_fields
     if column not in schema or not isinstance(schema[column].type, _SPELLED_ALIKE):
         return None
-    return SecondaryIndex(partition, column, definition.version == _SHARDED_BY_VALUE)
+    return SecondaryIndex(partition, column, definition.is_by_value)
 
 
 def _planned_columns(table: HudiTable) -> Sequence[str] | None:

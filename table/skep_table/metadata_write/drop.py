@@ -6,9 +6,9 @@ from collections.abc import Collection
 
 from skep_table.errors import FormatError
 from skep_table.metadata_table import FOLDER
-from skep_table.metadata_table.definitions import INDEX_DEFINITIONS
+from skep_table.metadata_table.definitions import INDEX_DEFINITIONS, definitions_path
 from skep_table.metadata_table.partitions import RECORD_INDEX, SECONDARY_INDEX_PREFIX
-from skep_table.metadata_write.definitions import definitions_of, definitions_path, write_definitions
+from skep_table.metadata_write.definitions import definitions_of, write_definitions
 from skep_table.metadata_write.own import building_partitions, planned_partitions
 from skep_table.names import META_FOLDER
 from skep_table.storage import Storage
@@ -43,7 +43,7 @@ def drop_indexes(table: HudiTable, kept: Collection[str]) -> None:
     for name in table.storage.list_folder(FOLDER).folders:
         if name not in kept and name != META_FOLDER:
             table.storage.delete_folder(f"{FOLDER}/{name}")
-    path = definitions_path(table)
+    path = definitions_path(table.config)
     try:
         defined = definitions_of(table)
     except FormatError:

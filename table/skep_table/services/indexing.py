@@ -11,7 +11,7 @@ from typing import Final
 from skep_table.commit.metadata_table import keeps_metadata_table, metadata_clock
 from skep_table.commit.writable import check_writable, take_lock_over
 from skep_table.errors import EntryExistsError, InputError, MetadataTableError, SchemaError, UnsupportedError
-from skep_table.metadata_table.definitions import IndexDefinition
+from skep_table.metadata_table.definitions import IndexDefinition, definitions_path
 from skep_table.metadata_table.partitions import (
     BLOOM_FILTERS,
     COLUMN_STATS,
@@ -27,7 +27,6 @@ from skep_table.metadata_write.definitions import (
     IDENTITY,
     SECONDARY_INDEX,
     definitions_of,
-    definitions_path,
     is_partitioned_record_index,
     new_secondary_index,
     write_definitions,
@@ -180,7 +179,7 @@ def _without_definition(table: HudiTable, partition: str) -> HudiTable:
     defined = definitions_of(table)
     if partition in defined:
         left = {name: each for name, each in defined.items() if name != partition}
-        write_definitions(table.storage, left, definitions_path(table))
+        write_definitions(table.storage, left, definitions_path(table.config))
     return table.reload()
 
 

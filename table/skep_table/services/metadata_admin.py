@@ -15,7 +15,7 @@ from skep_table.commit.writable import check_writable, take_lock_over
 from skep_table.errors import FormatError, InputError, MetadataTableError, NotATableError
 from skep_table.instant_time import InstantTime
 from skep_table.metadata_table import MetadataTable
-from skep_table.metadata_table.definitions import IndexDefinition
+from skep_table.metadata_table.definitions import IndexDefinition, definitions_path
 from skep_table.metadata_table.entries import GroupReader, latest
 from skep_table.metadata_table.keys import ALL_PARTITIONS, NON_PARTITIONED
 from skep_table.metadata_table.partitions import (
@@ -37,7 +37,7 @@ from skep_table.metadata_write import (
     partitions_of_options,
     secondary_indexes,
 )
-from skep_table.metadata_write.definitions import definitions_of, definitions_path, stats_columns, write_definitions
+from skep_table.metadata_write.definitions import definitions_of, stats_columns, write_definitions
 from skep_table.metadata_write.groups import GROUP_SETS
 from skep_table.metadata_write.options import COLUMN_STATS_COLUMNS
 from skep_table.table import HudiTable
@@ -184,7 +184,7 @@ def rebuild_metadata_table(table: HudiTable) -> Rebuilt:
         defined = {name: each for name, each in _definitions(table).items() if name in names}
         columns = ",".join(stats_columns(table)) if COLUMN_STATS in before and COLUMN_STATS not in defined else ""
         delete_metadata_table(table.storage)
-        write_definitions(table.storage, defined, definitions_path(table))
+        write_definitions(table.storage, defined, definitions_path(table.config))
         again = table.reload().with_options({COLUMN_STATS_COLUMNS.key: columns} if columns else {})
         made = create_metadata_table(again, metadata_clock(table), names)
     kept = made.config.metadata_partitions

@@ -11,17 +11,11 @@ from skep_table.escaping import escape
 from skep_table.logfile import BlockType, HeaderKey
 from skep_table.logfile.writer import delete_content, format_block
 from skep_table.metadata_table import group_numbers
+from skep_table.metadata_table.definitions import INDEX_DEFINITIONS, INDEX_DEFINITIONS_PROPERTY, IndexDefinition
 from skep_table.metadata_table.partitions import FILES, RECORD_INDEX
 from skep_table.metadata_table.records.record_index import record_index_update
 from skep_table.metadata_write import drop_indexes, open_own
-from skep_table.metadata_write.definitions import (
-    INDEX_DEFINITIONS,
-    INDEX_DEFINITIONS_PROPERTY,
-    IS_PARTITIONED,
-    IndexDefinition,
-    definitions_of,
-    write_definitions,
-)
+from skep_table.metadata_write.definitions import IS_PARTITIONED, definitions_of, write_definitions
 from skep_table.metadata_write.delta_commit import delete_entries
 from skep_table.metadata_write.records import hfile_of, record_schema
 from skep_table.metafile import ensure_partition

@@ -27,7 +27,6 @@ from skep_table.slices.spill import SpillFile
 from skep_table.table import HudiTable
 from skep_table.view import FileSlice
 
-_SPREAD_BY_VALUE: Final = "V2"
 _WITHOUT_VALUE: Final = "\0$"  # how entries of nulls begin: a NUL within a value is escaped
 
 
@@ -64,7 +63,7 @@ def check_secondary_index(table: HudiTable, metadata: MetadataTable, findings: F
                 expected = f"file group {where} of {len(groups)}"
                 findings.add(Problem.DIFFERS, "", key, detail, found=group.file_id, expected=expected)
             held, mine = spool.part(None, number), known.filter(pa.array(~strays))
-            if definition.version != _SPREAD_BY_VALUE:
+            if not definition.is_by_value:
                 # Hudi 1.0 leaves rows without a value out. No query looks for them by the index.
                 held, mine = held.filter(_with_value(held["key"])), mine.filter(_with_value(mine))
             _check_group(held, mine, slices, findings)
@@ -88,5 +87,5 @@ def _with_value(entries: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArr
 
 def _numbers(entries: pa.Array, definition: IndexDefinition, groups: int) -> npt.NDArray[np.int64]:
     """The file group of each entry."""
-    by = sharded_parts(entries) if definition.version == _SPREAD_BY_VALUE else entries
+    by = sharded_parts(entries) if definition.is_by_value else entries
     return group_numbers(by, groups)
