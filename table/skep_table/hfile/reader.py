@@ -381,10 +381,11 @@ def _entry_bounds(data: bytes) -> npt.NDArray[np.int64]:
     """Of each entry of a data block: where its key begins and ends, and where its value does."""
     raw = np.frombuffer(data, np.uint8)
     size = layout.ENTRY_HEAD.itemsize
-    start = _linked(raw) if len(raw) > size else None
-    if start is None:
+    found = _linked(raw) if len(raw) > size else None
+    if found is None:
         start = _one_by_one(data)
-    heads = _heads(raw, start)
+        found = start, _heads(raw, start)
+    start, heads = found
     bounds = np.empty((len(start), 4), np.int64)
     bounds[:, 0] = start + size
     bounds[:, 1] = bounds[:, 0] + heads["row_length"]
@@ -393,18 +394,24 @@ def _entry_bounds(data: bytes) -> npt.NDArray[np.int64]:
     return bounds
 
 
-def _linked(raw: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64] | None:
-    """The beginnings of a block's entries: all places where the lengths of key and row agree, if each ends where the
-    next one begins. None if they don't: some other bytes look alike, or the entries have an unusual form.
+def _linked(raw: npt.NDArray[np.uint8]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.void]] | None:
+    """The beginnings of a block's entries, with their heads: all places where the lengths of key and row agree, if each
+    entry ends where the next one begins. None if they don't: some other bytes look alike, or the entries have an
+    unusual form.
     """
-    start = np.flatnonzero((raw[:-10] | raw[1:-9]) == 0)
+    more = layout.ROW_LENGTH.size + len(layout.KEY_TAIL)
+    # By single bytes first, which leave few places of which heads are read: high ones that are 0, and the lowest ones.
+    likely = (raw[:-10] | raw[1:-9]) == 0
+    likely &= raw[3:-7] - raw[9:-1] == more
+    start = np.flatnonzero(likely)
     heads = _heads(raw, start)
-    like = heads["key_length"] == heads["row_length"].astype(np.int32) + (layout.ROW_LENGTH.size + len(layout.KEY_TAIL))
-    start, heads = start[like], heads[like]
+    like = heads["key_length"] == heads["row_length"].astype(np.int32) + more
+    if not like.all():
+        start, heads = start[like], heads[like]
     mvcc = start + layout.KEY_VALUE.size + heads["key_length"] + heads["value_length"]
     if len(start) == 0 or start[0] or mvcc[-1] != len(raw) - 1 or (mvcc[:-1] + 1 != start[1:]).any():
         return None
-    return start if not raw[mvcc].any() and (heads["value_length"] >= 0).all() else None
+    return (start, heads) if not raw[mvcc].any() and (heads["value_length"] >= 0).all() else None
 
 
 def _one_by_one(data: bytes) -> npt.NDArray[np.int64]:
