@@ -461,6 +461,8 @@ def _skip_slot(kind: AvroType, nullable: bool, null_at: int, cursors: Cursors) -
         _skip(kind, cursors)
         return
     rows = np.nonzero(valid)[0]
+    if not len(rows):
+        return
     some = cursors.take(rows)
     _skip(kind, some)
     cursors.put_back(rows, some)
