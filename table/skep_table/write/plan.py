@@ -140,8 +140,8 @@ class WritePlan:
         )
 
     def _names_positions(self, table: HudiTable) -> bool:
-        """An index that computes file groups reads no base file: unless asked for, no positions are looked up there."""
-        return names_positions(table) and (self.index.finds_keys or self.options.is_set(POSITIONS))
+        """An index that opens no base file has no positions: unless asked for, none are looked up there."""
+        return names_positions(table) and (self.index.opens_base_files or self.options.is_set(POSITIONS))
 
     def _partial_of(self, table: HudiTable) -> PartialUpdate | None:
         if self.partial is None or self.partial.table is None:

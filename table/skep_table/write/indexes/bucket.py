@@ -41,6 +41,7 @@ class BucketIndex(Index):
     finds_log_keys: bool = False
     places_new_keys = True
     finds_keys = False
+    opens_base_files = False
 
     @classmethod
     def of(cls, config: TableConfig, options: Options) -> BucketIndex:

@@ -146,6 +146,8 @@ class Index(ABC):
     finds_keys: bool = True
     """Whether it finds out which keys the table holds, so that inserts can drop or refuse these. An index that computes
     the file group of a key does not."""
+    opens_base_files: bool = True
+    """Whether it finds keys in base files. Of one that does not, no positions are looked up there unless asked for."""
     keeps_keys: bool = False
     """Whether it stores keys outside of the table's files: `on_written` is called with the new ones."""
 

@@ -54,6 +54,8 @@ class RecordIndex(Index):
     index comes with the commit: nothing is stored here.
     """
 
+    opens_base_files = False
+
     is_global: bool
     moves: bool
 
