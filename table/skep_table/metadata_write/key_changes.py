@@ -2,20 +2,23 @@
 
 So are the entries of secondary indexes, which have a value of a column and the record key that has it.
 
-What the stats of a commit count is taken only where it proves that the keys of a base file stayed (format guide 16.5).
+What the stats of a commit count is taken only where it proves that the keys of a base file stayed (format guide 16.5),
+or that log files have updates alone: if the record index states their keys in that file group, nothing changes.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from skep_table.merge import MergeRule
+from skep_table.metadata_table.partitions import RECORD_INDEX, unbuilt_partitions
 from skep_table.metadata_table.records.secondary_index import secondary_keys
 from skep_table.names import FileGroupId
 from skep_table.schema.types import RECORD_KEY
@@ -29,6 +32,8 @@ _NO_KEYS: Final = pa.array([], pa.string())
 _PLACES: Final = pa.schema([("record_key", pa.string()), ("partition_path", pa.string()), ("file_id", pa.string())])
 
 Files = tuple[str, ...]
+Changed = tuple[FileGroupId, FileSlice | None, FileSlice | None]
+"""A file group, and its slices before the commit and after it."""
 
 
 @dataclass(frozen=True)
@@ -79,8 +84,12 @@ def key_changes(
         return {}
     slices = list(_changed_slices(before.view(), after.view(), metadata, values_count=bool(columns)))
     fresh = [each for each in slices if not _is_known(known, columns, *each)]
-    done = before.context.threads.map(partial(_compared, before, after, columns), fresh)
+    same = frozenset() if columns else _groups_with_keys_stated(before, after, metadata, fresh)
+    done = before.context.threads.map(
+        partial(_compared, before, after, columns), (s for s in fresh if s[0] not in same)
+    )
     found = {each.group: each for each in done}
+    found |= {group: _unchanged(group, old, new) for group, old, new in fresh if group in same}
     found |= {group: known[group] for group, *_ in slices if group not in found}
     return found
 
@@ -113,7 +122,7 @@ def _keys(rows: pa.Table | None) -> pa.Array:
 
 def _changed_slices(
     before: FileView, after: FileView, metadata: CommitMetadata, *, values_count: bool
-) -> Iterator[tuple[FileGroupId, FileSlice | None, FileSlice | None]]:
+) -> Iterator[Changed]:
     groups: dict[str, set[str]] = defaultdict(set)
     for partition, stats in metadata.partition_to_write_stats.items():
         groups[partition] |= {stat.file_id for stat in stats if stat.path and (values_count or not _keeps_keys(stat))}
@@ -131,6 +140,48 @@ def _changed_slices(
 def _keeps_keys(stat: WriteStat) -> bool:
     """Whether a base file has the keys of the slice before it."""
     return not stat.is_log and stat.prev_commit not in ("", "null") and not (stat.num_inserts or stat.num_deletes)
+
+
+def _groups_with_keys_stated(
+    before: HudiTable, after: HudiTable, metadata: CommitMetadata, changed: Iterable[Changed]
+) -> frozenset[FileGroupId]:
+    """Groups that got only updates in log files, all of keys that the record index states there: those keys stay.
+
+    It costs a look-up of the keys that were written, not reading the slices.
+    """
+    index = before.metadata_table()
+    if index is None or RECORD_INDEX not in index.indexes or RECORD_INDEX in unbuilt_partitions(before.config):
+        return frozenset()
+    if MergeRule.of(before.config, before.options).merger is not None:  # it may make a delete of an update
+        return frozenset()
+    logs = _updating_logs(metadata)
+    updated = [
+        replace(new, base_file=None, log_files=tuple(log for log in new.log_files if log.path in logs[group]))
+        for group, old, new in changed
+        if group in logs and old is not None and new is not None
+    ]
+    if not updated:
+        return frozenset()
+    keys = before.context.threads.map(lambda slice_: (slice_.group, pc.unique(slice_keys(after, slice_))), updated)
+    written = _places(keys)
+    stated = index.record_index(written["record_key"])
+    assert stated is not None
+    others = written.join(stated.select(_PLACES.names), _PLACES.names, join_type="left anti")
+    places = others.group_by(_PLACES.names[1:]).aggregate([])
+    unsure = {FileGroupId(path, file_id) for path, file_id in zip(*places.to_pydict().values(), strict=True)}
+    return frozenset(slice_.group for slice_ in updated if slice_.group not in unsure)
+
+
+def _updating_logs(metadata: CommitMetadata) -> Mapping[FileGroupId, frozenset[str]]:
+    """The log files of each file group to which a commit brought log files alone, and in them updates alone."""
+    stats: dict[FileGroupId, list[WriteStat]] = defaultdict(list)
+    for stat in metadata.stats:
+        stats[FileGroupId(stat.partition_path, stat.file_id)].append(stat)
+    return {
+        group: frozenset(stat.path for stat in written)
+        for group, written in stats.items()
+        if all(stat.path and stat.is_log and not (stat.num_inserts or stat.num_deletes) for stat in written)
+    }
 
 
 def _is_known(
@@ -154,7 +205,7 @@ def _compared(
     before: HudiTable,
     after: HudiTable,
     columns: Sequence[str],
-    changed: tuple[FileGroupId, FileSlice | None, FileSlice | None],
+    changed: Changed,
 ) -> GroupChange:
     group, old, new = changed
     were, are = slice_rows(before, old, columns), slice_rows(after, new, columns)
@@ -164,6 +215,10 @@ def _compared(
         comes, goes = (secondary_entries(rows, name) for rows in (are, were))
         entries[name] = _without(comes, goes), _without(goes, comes)
     return GroupChange(group, _files(old), _files(new), _without(added, removed), _without(removed, added), entries)
+
+
+def _unchanged(group: FileGroupId, old: FileSlice | None, new: FileSlice | None) -> GroupChange:
+    return GroupChange(group, _files(old), _files(new), _NO_KEYS, _NO_KEYS)
 
 
 def _without(keys: pa.Array, others: pa.Array) -> pa.Array:

@@ -318,6 +318,47 @@ def test_only_the_groups_of_the_keys_are_read(many_keys: Path) -> None:
     assert len({call.path for call in storage.calls if "record_index" in call.path and "hfile" in call.path}) <= 2
 
 
+@pytest.mark.parametrize("version", [6, 9])
+def test_an_update_in_logs_opens_no_base_file(tmp_path: Path, version: int) -> None:
+    storage = CountingStorage(LocalStorage(str(tmp_path / "t")))
+    table = written_by_index(storage, version)
+    storage.calls.clear()
+    LocalWriter(table).upsert(rows(["a", "c"], ts=2))
+    assert not storage.calls.paths("read", "read_range", "read_suffix", "open_input", suffix=".parquet")
+    assert live_rows(table) == [("a", "p", 2), ("b", "p", 1), ("c", "p", 2)]
+
+
+def written_by_index(storage: CountingStorage, version: int) -> HudiTable:
+    spec = TableSpec(
+        name="t", schema=SCHEMA, type=TableType.MERGE_ON_READ, version=version,
+        record_key=("id",), partition_by=("part",), ordering="ts",
+    )  # fmt: skip
+    options = {
+        **KEPT,
+        "hoodie.index.type": "RECORD_INDEX",
+        "hoodie.metadata.record.index.enable": "true",
+        "hoodie.metadata.global.record.level.index.enable": "true",
+        "hoodie.metadata.index.column.stats.enable": "false",
+    }
+    table = create_table(storage, spec, options)
+    LocalWriter(table).insert(rows(["a", "b", "c"]))
+    return table.reload()
+
+
+def test_an_entry_returns_with_a_key_that_logs_had_deleted(tmp_path: Path) -> None:
+    """An index of base files finds the key in the file group, where the logs have no row of it any more."""
+    table = written_by_index(CountingStorage(LocalStorage(str(tmp_path / "t"))), 9)
+    for operation, entries in (("delete", ["b", "c"]), ("upsert", ["a", "b", "c"])):
+        by_files = table.reload().with_options({"hoodie.index.type": "BLOOM"})
+        getattr(LocalWriter(by_files), operation)(rows(["a"], ts=2))
+        index = table.reload().metadata_table()
+        assert index is not None
+        found = index.record_index(pa.array(["a", "b", "c"]))
+        assert found is not None
+        assert sorted(found["record_key"].to_pylist()) == entries
+    assert live_rows(table) == [("a", "p", 2), ("b", "p", 1), ("c", "p", 1)]
+
+
 def test_a_look_up_sees_its_snapshot_in_other_processes_too(tmp_path: Path) -> None:
     table = new_table(tmp_path / "t")
     LocalWriter(table).insert(rows(["a", "b"]))
