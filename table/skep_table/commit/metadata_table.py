@@ -29,16 +29,20 @@ from skep_table.metadata_table.records import PartitionUpdate
 from skep_table.metadata_table.records.files import files_of_rollback
 from skep_table.metadata_write import (
     INDEX_ASYNC,
+    Definitions,
     building_partitions,
     create_metadata_table,
     delete_metadata_table,
     drop_indexes,
+    dropped_indexes,
     has_metadata_table,
+    naming_dropped,
     open_own,
     partitions_of_options,
     roll_back_delta_commit,
     secondary_indexes,
     updates_of_rollback,
+    waits_for,
     with_building,
     write_delta_commit,
 )
@@ -46,6 +50,7 @@ from skep_table.metadata_write.definitions import definitions_of, new_stats_colu
 from skep_table.metadata_write.options import is_partitioned_by_options
 from skep_table.options import Options
 from skep_table.table import METADATA_ENABLE, HudiTable
+from skep_table.table_config import update_table_config
 from skep_table.timeline.instant import Action, Instant
 from skep_table.timeline.metadata import CommitMetadata, WriteOperation
 from skep_table.timeline.plans import IndexCommitMetadata, RollbackMetadata
@@ -80,9 +85,10 @@ def drop_unkept(table: HudiTable) -> HudiTable:
     indexes of which skep can't write the entries. Returns the snapshot after it. MetadataTableError where the options
     forbid that.
     """
+    keeps = keeps_metadata_table(table.options)
     if not has_metadata_table(table.config):
-        return table
-    if not keeps_metadata_table(table.options):
+        return table if keeps else name_dropped(table, {})
+    if not keeps:
         return drop_metadata_table(table)
     if table.metadata_table() is None:
         return _delete(table, "it does not list all commits, and is made again")
@@ -93,17 +99,17 @@ def drop_unkept(table: HudiTable) -> HudiTable:
     return _drop_indexes(table, unkept, "skep does not keep them in step")
 
 
-def kept_partitions(table: HudiTable) -> Mapping[str, IndexDefinition | None]:
-    """The partitions that a metadata table of this table is to have: those that it has, and those of the options.
+def to_make_again(table: HudiTable, partitions: Collection[str]) -> Definitions:
+    """What the settings are to name when these partitions are dropped, to be made again: what was dropped before, too.
 
-    With them are the definitions from which they are made again where they had to be dropped.
+    With them are the definitions that the options would not give them.
     """
-    wanted = frozenset(partitions_of_options(table)) if table.options.value(METADATA_ENABLE) else frozenset()
-    if not has_metadata_table(table.config) or not keeps_metadata_table(table.options):
-        return dict.fromkeys(wanted)
-    kept = wanted | (frozenset(table.config.metadata_partitions) & _maintained(table))
-    defined = definitions_of(table) if len(kept) > 1 else {}
-    return {name: defined[name] if name in defined and not _is_usual(table, defined[name]) else None for name in kept}
+    if not keeps_metadata_table(table.options):
+        return {}
+    kept = set(partitions) & _maintained(table)
+    defined = definitions_of(table) if kept - {FILES} else {}
+    usual = {name for name in kept if name not in defined or _is_usual(table, defined[name])}
+    return {**dropped_indexes(table.config), **{name: None if name in usual else defined[name] for name in kept}}
 
 
 def _is_usual(table: HudiTable, definition: IndexDefinition) -> bool:
@@ -111,31 +117,70 @@ def _is_usual(table: HudiTable, definition: IndexDefinition) -> bool:
     return definition.name == COLUMN_STATS and set(definition.source_fields) == set(new_stats_columns(table))
 
 
-def create_missing(table: HudiTable, kept: Mapping[str, IndexDefinition | None]) -> HudiTable:
-    """Makes those of the partitions `kept` that are missing, unless pending actions must end first."""
-    definitions = {name: definition for name, definition in kept.items() if definition is not None}
-    # Secondary indexes are maintained once the record index is there, which is made with them.
-    secondary = {name for name in definitions if name.startswith(SECONDARY_INDEX_PREFIX)}
-    wanted = (_maintained(table) & set(kept)) | secondary
-    if table.options.value(INDEX_ASYNC):
-        wanted -= {name for name in wanted if can_be_built_aside(table, name)}
-    if wanted <= _built_or_building(table):
-        return table
-    return create_metadata_table(table, metadata_clock(table), wanted, definitions)
+def create_missing(table: HudiTable) -> HudiTable:
+    """Makes what was dropped to be made again, and what the options enable, unless pending actions must end first."""
+    table = _create_dropped(table)
+    enabled = table.options.value(METADATA_ENABLE)
+    return _create(table, partitions_of_options(table), {}) if enabled else table
 
 
-def create_again(table: HudiTable, kept: Mapping[str, IndexDefinition | None]) -> HudiTable:
-    """As `create_missing`, after an action that had to drop them, and that is complete whether they can be made or
+def create_again(table: HudiTable) -> HudiTable:
+    """As `create_missing`, after an action that had to drop something, and that is complete whether it can be made or
     not."""
     try:
-        return create_missing(table, kept)
+        return create_missing(table)
     except SkepError as error:
         log.warning("table %s: its metadata table is not made again: %s", table.config.name, error.message)
         return table.reload()
 
 
+def _create_dropped(table: HudiTable) -> HudiTable:
+    """Makes what the settings name as dropped. What the table can't have is named no longer; a write goes on then."""
+    dropped, name = dropped_indexes(table.config), table.config.name
+    if not dropped or not keeps_metadata_table(table.options):
+        return table
+    definitions = {partition: definition for partition, definition in dropped.items() if definition is not None}
+    can_wait = True
+    try:
+        table = _create(table, dropped.keys(), definitions)
+    except SkepError as error:
+        log.warning("table %s: its metadata table is not made again: %s", name, error.message)
+        table = table.reload()
+        if not isinstance(error, MetadataTableError):
+            return table
+        can_wait = False
+    missing = dropped.keys() - _built_or_building(table)
+    later = {each for each in missing if can_wait and (waits_for(table) or _is_built_aside(table, each))}
+    if lost := sorted(missing - later):
+        log.warning("table %s: the indexes %s are not made again", name, ", ".join(lost))
+    return name_dropped(table, {each: dropped[each] for each in later})
+
+
+def _create(table: HudiTable, partitions: Collection[str], definitions: Mapping[str, IndexDefinition]) -> HudiTable:
+    # Secondary indexes are maintained once the record index is there, which is made with them.
+    secondary = {name for name in definitions if name.startswith(SECONDARY_INDEX_PREFIX)}
+    wanted = (_maintained(table) & set(partitions)) | secondary
+    wanted -= {name for name in wanted if _is_built_aside(table, name)}
+    if wanted <= _built_or_building(table):
+        return table
+    return create_metadata_table(table, metadata_clock(table), wanted, definitions)
+
+
+def name_dropped(table: HudiTable, indexes: Definitions) -> HudiTable:
+    """The snapshot whose settings name these, and no others, as dropped."""
+    change = naming_dropped(indexes)
+    if all(table.config.raw.get(key) == text for key, text in change.items()):
+        return table
+    update_table_config(table.storage, change)
+    return table.reload()
+
+
 def _built_or_building(table: HudiTable) -> set[str]:
     return {*table.config.metadata_partitions, *building_partitions(table.config)}
+
+
+def _is_built_aside(table: HudiTable, partition: str) -> bool:
+    return table.options.value(INDEX_ASYNC) and can_be_built_aside(table, partition)
 
 
 def can_be_built_aside(table: HudiTable, partition: str) -> bool:
@@ -171,8 +216,12 @@ def _maintained(table: HudiTable) -> frozenset[str]:
     return (_MAINTAINED - lacking) | {index.partition for index in secondary_indexes(table)}
 
 
-def _drop_indexes(table: HudiTable, dropped: Collection[str], why: str) -> HudiTable:
-    drop_indexes(table, _built_or_building(table) - set(dropped))
+def _drop_indexes(table: HudiTable, dropped: Collection[str], why: str, *, again: bool = False) -> HudiTable:
+    """Drops these indexes, and secondary ones with the record index; the next writer makes them `again`."""
+    there = _built_or_building(table)
+    led = {name for name in there if name.startswith(SECONDARY_INDEX_PREFIX)} if RECORD_INDEX in dropped else set()
+    going = {*dropped, *led}
+    drop_indexes(table, there - going, to_make_again(table, going) if again else None)
     left = table.reload()
     name, names = table.config.name, sorted(_built_or_building(table) - _built_or_building(left))
     log.warning("table %s: the indexes %s of its metadata table are dropped; %s", name, ", ".join(names), why)
@@ -180,20 +229,20 @@ def _drop_indexes(table: HudiTable, dropped: Collection[str], why: str) -> HudiT
     return left
 
 
-def drop_metadata_table(table: HudiTable) -> HudiTable:
+def drop_metadata_table(table: HudiTable, *, again: bool = False) -> HudiTable:
     """Drops the metadata table as Hudi does before a write that does not maintain it: its listing would be outdated.
 
-    Returns the snapshot after it. MetadataTableError when the options forbid it.
+    Returns the snapshot after it; the next writer makes it `again`. MetadataTableError when the options forbid it.
     """
     if not has_metadata_table(table.config):
         return table
     _check_may_drop(table, "a metadata table")
-    return _delete(table, "a Hudi writer with metadata enabled rebuilds it")
+    return _delete(table, "a Hudi writer with metadata enabled rebuilds it", again=again)
 
 
-def _delete(table: HudiTable, why: str) -> HudiTable:
+def _delete(table: HudiTable, why: str, *, again: bool = True) -> HudiTable:
     name, partitions = table.config.name, table.config.metadata_partitions
-    delete_metadata_table(table.storage)
+    delete_metadata_table(table.storage, to_make_again(table, partitions) if again else {})
     log.warning("table %s: its metadata table is dropped; %s", name, why)
     table.context.events.emit("write.metadata_table_dropped", table=name, partitions=partitions)
     return table.reload()
@@ -257,7 +306,7 @@ def record_in_metadata_table(table: HudiTable, time: InstantTime, updates: Seque
 def drop_of_columns(table: HudiTable) -> HudiTable:
     """Drops statistics before columns get other names: their records state the names that columns had."""
     dropped = {COLUMN_STATS, PARTITION_STATS} & set(table.config.metadata_partitions)
-    return _drop_indexes(table, dropped, "columns change their names or types") if dropped else table
+    return _drop_indexes(table, dropped, "columns change their names or types", again=True) if dropped else table
 
 
 def drop_merged(table: HudiTable, time: InstantTime) -> HudiTable:
@@ -274,10 +323,14 @@ def drop_merged(table: HudiTable, time: InstantTime) -> HudiTable:
         return table
     if own.timeline.contains(time) and not own.timeline.completed().of(Action.COMMIT).after(time):
         built = dropped & (_built_of(table, time) | _made_after(own, time))
-        return _drop_indexes(table, built, f"they were built of {time}, which is rolled back") if built else table
+        return (
+            _drop_indexes(table, built, f"they were built of {time}, which is rolled back", again=True)
+            if built
+            else table
+        )
     if not own.timeline.contains(time) and table.timeline.pending().contains(time):
         return table  # it has not come so far
-    return _drop_indexes(table, dropped, f"they hold entries of {time}, which is rolled back")
+    return _drop_indexes(table, dropped, f"they hold entries of {time}, which is rolled back", again=True)
 
 
 def _built_of(table: HudiTable, time: InstantTime) -> set[str]:

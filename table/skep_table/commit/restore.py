@@ -10,7 +10,7 @@ import logging
 
 from skep_table.commit.instants import timeline_clock
 from skep_table.commit.markers import delete_markers
-from skep_table.commit.metadata_table import create_again, kept_partitions
+from skep_table.commit.metadata_table import create_again, to_make_again
 from skep_table.commit.rollback import carry_out, pending_rollback_plan, request_rollback
 from skep_table.metadata_write import delete_metadata_table, has_metadata_table
 from skep_table.table import HudiTable
@@ -32,9 +32,8 @@ def finish_restore(table: HudiTable, restore: Instant) -> RestoreMetadata | None
         return None
     if restore.state is State.REQUESTED:
         transition_to_inflight(table, restore)
-    kept = kept_partitions(table)
     if has_metadata_table(table.config):
-        delete_metadata_table(table.storage)
+        delete_metadata_table(table.storage, to_make_again(table, table.config.metadata_partitions))
         table = table.reload()
     times = [info.commit_time for info in plan.instants_to_rollback]
     rollbacks_done: dict[str, list[RollbackMetadata]] = {}
@@ -63,7 +62,7 @@ def finish_restore(table: HudiTable, restore: Instant) -> RestoreMetadata | None
     complete(table, restore, metadata, timeline_clock(table))
     table.context.events.emit("restore", instant=restore.requested_time, savepoint=plan.savepoint_to_restore_timestamp)
     log.info("table %s: restored to %s", table.config.name, plan.savepoint_to_restore_timestamp)
-    create_again(table.reload(), kept)
+    create_again(table.reload())
     return metadata
 
 

@@ -13,7 +13,7 @@ from skep_table.commit.data_files import delete_files, delete_new_partitions, fi
 from skep_table.commit.instants import after_others_have_read, request_write
 from skep_table.commit.machine import transition
 from skep_table.commit.markers import close_markers, delete_markers, open_markers
-from skep_table.commit.metadata_table import abort_in_metadata_table, create_missing, drop_unkept, kept_partitions
+from skep_table.commit.metadata_table import abort_in_metadata_table, create_missing, drop_unkept
 from skep_table.commit.non_blocking import check_concurrency
 from skep_table.commit.options import Concurrency
 from skep_table.commit.participants import Participant
@@ -143,8 +143,7 @@ class Transaction(PendingCommit):
         check_writable(fresh.config, fresh.storage.root)
         check_concurrency(fresh, action)
         # first the rollback, then the instant time: see format guide 2.4
-        kept = kept_partitions(fresh)
-        self.table = create_missing(roll_back_failed(drop_unkept(fresh)), kept)
+        self.table = create_missing(roll_back_failed(drop_unkept(fresh)))
         self.table.context.lock.ensure_held()
         content = replaces or RequestedReplaceMetadata() if action is Action.REPLACE_COMMIT else None
         self.instant = request_write(self.table, action, content, self._heartbeat.announce)

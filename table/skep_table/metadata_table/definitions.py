@@ -46,7 +46,7 @@ def definitions_path(config: TableConfig) -> str:
 def read_definitions(storage: Storage, path: str = INDEX_DEFINITIONS) -> Mapping[str, IndexDefinition]:
     """The definitions by metadata partition; none where there is no such file. FormatError for a damaged one."""
     stated = definitions_document(storage, path).get(DEFINITIONS, {})
-    return {name: _parsed(name, each, path) for name, each in stated.items()}
+    return {name: parsed_definition(name, each, path) for name, each in stated.items()}
 
 
 def definitions_document(storage: Storage, path: str) -> dict[str, Any]:
@@ -64,7 +64,8 @@ def definitions_document(storage: Storage, path: str) -> dict[str, Any]:
     return document
 
 
-def _parsed(name: str, stated: Any, path: str) -> IndexDefinition:
+def parsed_definition(name: str, stated: Any, path: str) -> IndexDefinition:
+    """The definition of a partition as the file `path` states it. FormatError where that is none."""
     try:
         return IndexDefinition(
             _text(stated.get("indexName") or name),

@@ -16,10 +16,18 @@ from skep_table.metadata_write.compact import (
     last_compaction,
     unused_time,
 )
-from skep_table.metadata_write.create import add_partitions, announce, committed_files, create_metadata_table, wanted_of
+from skep_table.metadata_write.create import (
+    add_partitions,
+    announce,
+    committed_files,
+    create_metadata_table,
+    waits_for,
+    wanted_of,
+)
 from skep_table.metadata_write.definitions import secondary_indexes
 from skep_table.metadata_write.delta_commit import write_delta_commit
 from skep_table.metadata_write.drop import delete_metadata_table, drop_indexes
+from skep_table.metadata_write.dropped import Definitions, dropped_indexes, naming_dropped
 from skep_table.metadata_write.options import COMPACT_DELTA_COMMITS, INDEX_ASYNC, partitions_of_options
 from skep_table.metadata_write.own import (
     building_partitions,
@@ -40,6 +48,7 @@ from skep_table.metadata_write.updates import (
 __all__ = [
     "COMPACT_DELTA_COMMITS",
     "INDEX_ASYNC",
+    "Definitions",
     "Prepared",
     "add_partitions",
     "announce",
@@ -52,9 +61,11 @@ __all__ = [
     "delete_metadata_table",
     "delta_commits_to_compact",
     "drop_indexes",
+    "dropped_indexes",
     "groups_to_begin",
     "has_metadata_table",
     "last_compaction",
+    "naming_dropped",
     "open_own",
     "partitions_of_options",
     "planned_partitions",
@@ -66,6 +77,7 @@ __all__ = [
     "updates_of_clean",
     "updates_of_commit",
     "updates_of_rollback",
+    "waits_for",
     "wanted_of",
     "with_building",
     "write_below",

@@ -80,9 +80,9 @@ def create_metadata_table(
     record index made with them. MetadataTableError for a key that a record index would have two places for: nothing is
     made then.
     """
-    pending = [each for each in table.timeline.pending() if each.action is not Action.INDEXING]
-    if table.format.metadata.first_when_quiet and pending:
-        first, name = pending[0], table.config.name
+    first = waits_for(table)
+    if first is not None:
+        name = table.config.name
         log.info("table %s: %s %s is pending, no metadata table before", name, first.action.value, first.requested_time)
         return table
     files = committed_files(table)
@@ -108,6 +108,12 @@ def create_metadata_table(
     log.info("table %s: its metadata table has %s now, of %d partitions", table.config.name, names, len(files))
     table.context.events.emit("metadata_table.created", table=table.config.name, partitions=sorted(wanted.partitions))
     return table.reload()
+
+
+def waits_for(table: HudiTable) -> Instant | None:
+    """The pending action that has to end before a partition of the metadata table can be made, if there is one."""
+    pending = (each for each in table.timeline.pending() if each.action is not Action.INDEXING)
+    return next(pending, None) if table.format.metadata.first_when_quiet else None
 
 
 def add_partitions(

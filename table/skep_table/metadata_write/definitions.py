@@ -60,7 +60,7 @@ def write_definitions(
         return
     document = definitions_document(storage, path)
     before = document.get(DEFINITIONS, {})
-    stated = {name: {**before.get(name, {}), **_printed(each)} for name, each in definitions.items()}
+    stated = {name: {**before.get(name, {}), **printed_definition(each)} for name, each in definitions.items()}
     storage.replace_atomic(path, json.dumps({**document, DEFINITIONS: stated}, indent=2).encode())
 
 
@@ -207,7 +207,8 @@ def _kept_statistics(table: HudiTable) -> MetadataTable | None:
         return None
 
 
-def _printed(definition: IndexDefinition) -> dict[str, Any]:
+def printed_definition(definition: IndexDefinition) -> dict[str, Any]:
+    """A definition as its file has it."""
     version = {} if definition.version is None else {"version": definition.version}
     return {
         "indexName": definition.name,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import Final
 
 from skep_table.errors import FormatError
 from skep_table.metadata_table import FOLDER
 from skep_table.metadata_table.definitions import INDEX_DEFINITIONS, definitions_path
 from skep_table.metadata_table.partitions import RECORD_INDEX, SECONDARY_INDEX_PREFIX
 from skep_table.metadata_write.definitions import definitions_of, write_definitions
+from skep_table.metadata_write.dropped import Definitions, naming_dropped
 from skep_table.metadata_write.own import building_partitions, planned_partitions
 from skep_table.names import META_FOLDER
 from skep_table.storage import Storage
@@ -17,26 +19,33 @@ from skep_table.table_config import METADATA_PARTITIONS, METADATA_PARTITIONS_INF
 from skep_table.timeline.instant import Action
 from skep_table.timeline.write import delete_pending
 
+NOTHING: Final[Definitions] = {}
 
-def delete_metadata_table(storage: Storage) -> None:
-    """Deletes the whole metadata table of the table in `storage`."""
-    update_table_config(storage, {METADATA_PARTITIONS: None, METADATA_PARTITIONS_INFLIGHT: None})
+
+def delete_metadata_table(storage: Storage, again: Definitions = NOTHING) -> None:
+    """Deletes the whole metadata table of the table in `storage`. The settings name what is to be made `again`."""
+    named = {METADATA_PARTITIONS: None, METADATA_PARTITIONS_INFLIGHT: None, **naming_dropped(again)}
+    update_table_config(storage, named)
     storage.delete_folder(FOLDER)
     storage.delete(INDEX_DEFINITIONS)
 
 
-def drop_indexes(table: HudiTable, kept: Collection[str]) -> None:
+def drop_indexes(table: HudiTable, kept: Collection[str], again: Definitions | None = None) -> None:
     """Drops the metadata partitions that are not in `kept`, those that are being built too.
 
-    Secondary indexes go with the record index: they lead to it, and are kept with its entries.
+    Secondary indexes go with the record index: they lead to it, and are kept with its entries. The settings name what
+    is to be made `again` from now on, if that is given.
     """
     config = table.config
     if RECORD_INDEX not in kept:
         kept = {name for name in kept if not name.startswith(SECONDARY_INDEX_PREFIX)}
     left = [name for name in config.metadata_partitions if name in kept]
     building = [name for name in building_partitions(config) if name in kept]
-    named = {METADATA_PARTITIONS: ",".join(left), METADATA_PARTITIONS_INFLIGHT: ",".join(building)}
-    update_table_config(table.storage, named)
+    named: dict[str, str | None] = {
+        METADATA_PARTITIONS: ",".join(left),
+        METADATA_PARTITIONS_INFLIGHT: ",".join(building),
+    }
+    update_table_config(table.storage, named if again is None else {**named, **naming_dropped(again)})
     for instant in table.timeline.pending().of(Action.INDEXING):
         if not set(planned_partitions(table, instant)) & {*left, *building}:
             delete_pending(table, instant)

@@ -20,6 +20,7 @@ from skep_table.metadata_write import (
     begin_partitions,
     building_partitions,
     create_metadata_table,
+    dropped_indexes,
     groups_to_begin,
     partitions_of_options,
     wanted_of,
@@ -34,11 +35,13 @@ log = logging.getLogger("skep.services")
 
 
 def missing_indexes(table: HudiTable) -> frozenset[str]:
-    """The indexes that the options enable but the table neither has nor builds, if they can be built beside writes."""
+    """The indexes that the options enable, or that had to be dropped, but the table neither has nor builds, if they can
+    be built beside writes."""
     if not table.options.value(METADATA_ENABLE):
         return frozenset()
     known = {*table.config.metadata_partitions, *building_partitions(table.config)}
-    return frozenset(name for name in partitions_of_options(table) - known if can_be_built_aside(table, name))
+    wanted = {*partitions_of_options(table), *dropped_indexes(table.config)}
+    return frozenset(name for name in wanted - known if can_be_built_aside(table, name))
 
 
 def schedule_index(table: HudiTable, partitions: Collection[str]) -> Instant | None:
@@ -59,7 +62,8 @@ def schedule_index(table: HudiTable, partitions: Collection[str]) -> Instant | N
         if FILES not in table.config.metadata_partitions or until is None:
             return None
         ready, building = table.config.metadata_partitions, building_partitions(table.config)
-        wanted = wanted_of(table, frozenset(partitions) - {*ready, *building}, {})
+        defined = {name: each for name, each in dropped_indexes(table.config).items() if each is not None}
+        wanted = wanted_of(table, frozenset(partitions) - {*ready, *building}, {}, definitions=defined)
         if not wanted.partitions:
             return None
         groups = {name: groups_to_begin(table, name, records) for name in wanted.partitions}

@@ -10,7 +10,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skep_table.commit.metadata_table import metadata_clock
+from skep_table.commit.metadata_table import metadata_clock, name_dropped
 from skep_table.commit.writable import check_writable, take_lock_over
 from skep_table.errors import FormatError, InputError, MetadataTableError, NotATableError
 from skep_table.instant_time import InstantTime
@@ -31,18 +31,18 @@ from skep_table.metadata_write import (
     delete_metadata_table,
     delta_commits_to_compact,
     drop_indexes,
+    dropped_indexes,
     has_metadata_table,
     last_compaction,
     open_own,
     partitions_of_options,
     secondary_indexes,
+    waits_for,
 )
 from skep_table.metadata_write.definitions import definitions_of, stats_columns, write_definitions
 from skep_table.metadata_write.groups import GROUP_SETS
-from skep_table.metadata_write.options import COLUMN_STATS_COLUMNS
 from skep_table.table import HudiTable
 from skep_table.table_config import METADATA_PARTITIONS_INFLIGHT
-from skep_table.timeline.instant import Action
 
 _DELETED: Final = "isDeleted"
 
@@ -178,20 +178,33 @@ def rebuild_metadata_table(table: HudiTable) -> Rebuilt:
     with table.context.locked():
         table = take_lock_over(table)
         check_quiet(table)
-        before = table.config.metadata_partitions
-        kinds = {*GROUP_SETS, *(index.partition for index in secondary_indexes(table))}
+        noted = dropped_indexes(table.config)
+        before = tuple(dict.fromkeys((*table.config.metadata_partitions, *noted)))
+        kinds = {*GROUP_SETS, *(index.partition for index in secondary_indexes(table)), *noted}
         names = {*before, *partitions_of_options(table)} & kinds
         defined = {name: each for name, each in _definitions(table).items() if name in names}
-        columns = ",".join(stats_columns(table)) if COLUMN_STATS in before and COLUMN_STATS not in defined else ""
-        delete_metadata_table(table.storage)
+        again = {**dict.fromkeys(names), **noted, **_columns_kept(table), **defined}
+        delete_metadata_table(table.storage, again)
         write_definitions(table.storage, defined, definitions_path(table.config))
-        again = table.reload().with_options({COLUMN_STATS_COLUMNS.key: columns} if columns else {})
-        made = create_metadata_table(again, metadata_clock(table), names)
+        definitions = {name: each for name, each in again.items() if each is not None}
+        try:
+            made = create_metadata_table(table.reload(), metadata_clock(table), names, definitions)
+        except MetadataTableError:
+            name_dropped(table.reload(), {})  # the next attempt would fail, too
+            raise
+        made = name_dropped(made, {})
     kept = made.config.metadata_partitions
     lost = tuple(name for name in before if name not in kept)
     if lost:
         log.warning("table %s: the indexes %s are not made again", table.config.name, ", ".join(lost))
     return Rebuilt(kept, lost)
+
+
+def _columns_kept(table: HudiTable) -> Mapping[str, IndexDefinition]:
+    """The definition of column statistics where the table has some that no file defines."""
+    if COLUMN_STATS not in table.config.metadata_partitions:
+        return {}
+    return {COLUMN_STATS: IndexDefinition(COLUMN_STATS, COLUMN_STATS, COLUMN_STATS, tuple(stats_columns(table)))}
 
 
 def _definitions(table: HudiTable) -> Mapping[str, IndexDefinition]:
@@ -211,9 +224,10 @@ def drop_metadata(table: HudiTable, indexes: Sequence[str] | None = None) -> tup
     check_writable(table.config, table.storage.root)
     with table.context.locked():
         table = take_lock_over(table)
-        if not has_metadata_table(table.config):
+        noted = dropped_indexes(table.config)
+        if not (has_metadata_table(table.config) or noted):
             raise _without(table)
-        there = (*table.config.metadata_partitions, *_building(table))
+        there = tuple(dict.fromkeys((*table.config.metadata_partitions, *_building(table), *noted)))
         if indexes is None:
             delete_metadata_table(table.storage)
             dropped = there
@@ -223,7 +237,8 @@ def drop_metadata(table: HudiTable, indexes: Sequence[str] | None = None) -> tup
             if RECORD_INDEX in dropped:  # secondary indexes lead to it
                 secondary = (name for name in there if name.startswith(SECONDARY_INDEX_PREFIX))
                 dropped = tuple(dict.fromkeys((*dropped, *secondary)))
-            drop_indexes(table, [name for name in there if name not in dropped])
+            left = {name: each for name, each in noted.items() if name not in dropped}
+            drop_indexes(table, [name for name in there if name not in dropped], left)
     log.info("table %s: %s dropped from its metadata table", table.config.name, ", ".join(dropped))
     table.context.events.emit("metadata_table.dropped", table=table.config.name, partitions=dropped)
     return dropped
@@ -249,9 +264,8 @@ def _check_droppable(table: HudiTable, names: Sequence[str], there: Sequence[str
 
 def check_quiet(table: HudiTable) -> None:
     """MetadataTableError where something pending keeps a partition of the metadata table from being made."""
-    pending = [each for each in table.timeline.pending() if each.action is not Action.INDEXING]
-    if table.format.metadata.first_when_quiet and pending:
-        first = pending[0]
+    first = waits_for(table)
+    if first is not None:
         raise MetadataTableError(
             f"table {table.config.name}: {first.action.value} {first.requested_time} is pending, and a metadata table"
             " of this table version is made only while nothing is",

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Collection
 
 from skep_table.commit.changes import groups_of
-from skep_table.commit.metadata_table import create_again, kept_partitions
+from skep_table.commit.metadata_table import create_again
 from skep_table.commit.recovery import finish_interrupted, refuse_active
 from skep_table.commit.rollback import roll_back
 from skep_table.commit.rollback_plan import plan_rollback
@@ -37,9 +37,8 @@ def roll_back_instant(table: HudiTable, time: InstantTime) -> RollbackMetadata:
         target = check_rollback(table, time)
         refuse_active(table, [target])
         table.context.lock.ensure_held()
-        kept = kept_partitions(table)
         done = roll_back(table, target)
-        create_again(table.reload(), kept)
+        create_again(table.reload())
         return done
 
 

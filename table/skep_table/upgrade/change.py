@@ -8,7 +8,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Final
 
-from skep_table.commit.metadata_table import create_again, drop_metadata_table, kept_partitions
+from skep_table.commit.metadata_table import create_again, drop_metadata_table
 from skep_table.commit.recovery import roll_back_failed
 from skep_table.commit.writable import check_version, prepared
 from skep_table.errors import AlreadyExistsError, CommitConflictError
@@ -70,9 +70,7 @@ def upgrade_to(table: HudiTable, version: int) -> HudiTable:
 def _change(began: HudiTable, to: int) -> HudiTable | None:
     """The change under the lock; None where writers have added log files since the compaction."""
     with began.context.locked():
-        table = prepared(began)
-        kept = kept_partitions(table)
-        table = drop_metadata_table(table)
+        table = drop_metadata_table(prepared(began), again=True)
         check_version(began, table)
         table = roll_back_failed(table)
         route = route_to(table, to)
@@ -91,7 +89,7 @@ def _change(began: HudiTable, to: int) -> HudiTable | None:
             with table.context.events.step("version.delete"):
                 table.storage.delete(_sign_path(route.layout))
                 _delete(table, table.layout)
-        return create_again(table.reload(), kept)
+        return create_again(table.reload())
 
 
 def _copy(table: HudiTable, route: Route) -> None:

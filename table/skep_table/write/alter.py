@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from skep_table.commit.metadata_table import create_again, kept_partitions
+from skep_table.commit.metadata_table import create_again
 from skep_table.commit.transaction import Transaction
 from skep_table.commit.writable import prepared
 from skep_table.errors import UnsupportedError
 from skep_table.merge import MergeRule
+from skep_table.metadata_write import dropped_indexes
 from skep_table.schema.avro import avro_text
 from skep_table.schema.change import ColumnChange, CommentColumn, FixedColumns, changed, changed_ids
 from skep_table.schema.history import LATEST_SCHEMA
@@ -26,7 +27,6 @@ def commit_changes(table: HudiTable, changes: Sequence[ColumnChange], label: Com
     changed(now.stored_schema(), changes, fixed_columns(now))  # refused before anything is on the timeline
     with Transaction.begin(table, data_action(table)) as transaction:
         table, time = transaction.table, transaction.instant.requested_time
-        kept = kept_partitions(table)
         label.check(table)
         before = table.stored_schema()
         after = changed(before, changes, fixed_columns(table))
@@ -39,9 +39,9 @@ def commit_changes(table: HudiTable, changes: Sequence[ColumnChange], label: Com
         metadata = CommitMetadata(operation_type=WriteOperation.ALTER_SCHEMA, extra_metadata=extra)
         instant = transaction.complete(metadata, label.check, label.participants)
         done = transaction.after
-        if done is not None and not set(kept) <= set(done.config.metadata_partitions):
+        if done is not None and dropped_indexes(done.config):
             with done.context.locked():
-                done = create_again(prepared(done), kept)
+                done = create_again(prepared(done))
         return WriteResult(instant, transaction.committed or metadata, after, table=done)
 
 

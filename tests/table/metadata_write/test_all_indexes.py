@@ -154,8 +154,8 @@ def assert_kept(table: HudiTable, without: Collection[str] = ()) -> None:
     shutil.rmtree(copy, ignore_errors=True)
     shutil.copytree(table.storage.root, copy)
     again = HudiTable.open(LocalStorage(str(copy))).with_context(clock=table.context.clock)
-    delete_metadata_table(again.storage)
-    create_missing(again.reload(), {name: SECONDARY.get(name) for name in expected})
+    delete_metadata_table(again.storage, {name: SECONDARY.get(name) for name in expected})
+    create_missing(again.reload())
     for name, entries in indexes(again).items():
         if not name.startswith(PARTITION_STATS):
             assert kept[name] == entries, name
