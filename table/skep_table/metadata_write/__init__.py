@@ -13,6 +13,7 @@ from skep_table.metadata_write.building import (
 from skep_table.metadata_write.compact import (
     compact_metadata_table,
     delta_commits_to_compact,
+    is_held_up_by_building,
     last_compaction,
     unused_time,
 )
@@ -64,6 +65,7 @@ __all__ = [
     "dropped_indexes",
     "groups_to_begin",
     "has_metadata_table",
+    "is_held_up_by_building",
     "last_compaction",
     "naming_dropped",
     "open_own",

@@ -150,14 +150,23 @@ def _due_at(table: HudiTable, own: HudiTable) -> InstantTime | None:
     Partitions that are being built have no base to be merged with yet, and their log files must stay readable: the
     data table archives what a compaction has merged.
     """
-    if building_partitions(table.config):
-        return None
+    return None if building_partitions(table.config) else _free_at(table, own)
+
+
+def is_held_up_by_building(table: HudiTable) -> bool:
+    """Whether the metadata table would be compacted now if none of its partitions was being built."""
+    return bool(building_partitions(table.config)) and _free_at(table, open_own(table)) is not None
+
+
+def _free_at(table: HudiTable, own: HudiTable) -> InstantTime | None:
     if len(delta_commits_to_compact(own)) < table.options.value(COMPACT_DELTA_COMMITS):
         return None
     time = unused_time(table, own, _SUFFIX)
     if time is None or own.timeline.contains(time):
         return None
     for pending in table.timeline.pending():
+        if pending.action is Action.INDEXING:
+            continue  # it has nothing here but the partitions that it builds
         if own.timeline.contains(pending.requested_time):
             return None
         if table.format.metadata.appends_suffixes and pending.requested_time.is_before(time):

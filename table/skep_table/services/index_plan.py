@@ -4,31 +4,37 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import replace
 
 from skep_table.basefile import read_footer
+from skep_table.commit.heartbeat import ActiveWriters, HeartbeatLimits
 from skep_table.commit.instants import request_plan
-from skep_table.commit.metadata_table import can_be_built_aside, metadata_clock
+from skep_table.commit.metadata_table import can_be_built_aside, metadata_clock, name_dropped, to_make_again
 from skep_table.commit.writable import check_writable, prepared
 from skep_table.errors import UnsupportedError
 from skep_table.instant_time import InstantTime
+from skep_table.metadata_table.definitions import IndexDefinition
 from skep_table.metadata_table.partitions import COLUMN_STATS, FILES, PARTITION_STATS, RECORD_INDEX
 from skep_table.metadata_write import (
     announce,
     begin_partitions,
     building_partitions,
     create_metadata_table,
+    drop_indexes,
     dropped_indexes,
     groups_to_begin,
+    open_own,
     partitions_of_options,
+    planned_partitions,
+    started_groups,
     wanted_of,
 )
 from skep_table.metadata_write.contents import Wanted
-from skep_table.metadata_write.definitions import PLANNED_COLUMNS
+from skep_table.metadata_write.definitions import PLANNED_COLUMNS, stats_columns
 from skep_table.table import METADATA_ENABLE, HudiTable
-from skep_table.timeline.instant import Action, Instant
+from skep_table.timeline.instant import Action, Instant, State
 from skep_table.timeline.plans import IndexPartitionInfo, IndexPlan
 
 log = logging.getLogger("skep.services")
@@ -58,22 +64,62 @@ def schedule_index(table: HudiTable, partitions: Collection[str]) -> Instant | N
         table = prepared(table)
         if FILES not in table.config.metadata_partitions:
             table = create_metadata_table(table, metadata_clock(table))
-        until = _written_until(table)
-        if FILES not in table.config.metadata_partitions or until is None:
-            return None
-        ready, building = table.config.metadata_partitions, building_partitions(table.config)
-        defined = {name: each for name, each in dropped_indexes(table.config).items() if each is not None}
-        wanted = wanted_of(table, frozenset(partitions) - {*ready, *building}, {}, definitions=defined)
-        if not wanted.partitions:
-            return None
-        groups = {name: groups_to_begin(table, name, records) for name in wanted.partitions}
-        begin_partitions(table, replace(wanted, groups=groups), until, metadata_clock(table))
-        table.context.lock.ensure_held()
-        instant = request_plan(table, Action.INDEXING, _plan(table, wanted, until))
-        announce(table, ready, {*building, *wanted.partitions})
+        return _planned(table, partitions, lambda name: groups_to_begin(table, name, records))
+
+
+def _planned(table: HudiTable, partitions: Collection[str], groups_of: Callable[[str], int]) -> Instant | None:
+    until = _written_until(table)
+    if FILES not in table.config.metadata_partitions or until is None:
+        return None
+    ready, building = table.config.metadata_partitions, building_partitions(table.config)
+    defined = {name: each for name, each in dropped_indexes(table.config).items() if each is not None}
+    wanted = wanted_of(table, frozenset(partitions) - {*ready, *building}, {}, definitions=defined)
+    if not wanted.partitions:
+        return None
+    groups = {name: groups_of(name) for name in wanted.partitions}
+    begin_partitions(table, replace(wanted, groups=groups), until, metadata_clock(table))
+    table.context.lock.ensure_held()
+    instant = request_plan(table, Action.INDEXING, _plan(table, wanted, until))
+    announce(table, ready, {*building, *wanted.partitions})
     names = ", ".join(sorted(wanted.partitions))
     log.info("table %s: %s is to build %s", table.config.name, instant.requested_time, names)
     return instant
+
+
+def set_idle_plans_aside(table: HudiTable) -> Mapping[str, int]:
+    """Drops what is being built, under the lock, while no executor is active: `plan_again` begins it again.
+
+    What writers have logged to it keeps the metadata table from being compacted, and is in the files that a later build
+    reads. The settings name the partitions until they are planned again. Returns how many file groups each of them had;
+    nothing is dropped while an executor may be active.
+    """
+    names, plans = building_partitions(table.config), table.timeline.pending().of(Action.INDEXING)
+    writers = ActiveWriters(table.storage, HeartbeatLimits.of(table.options), table.context.clock)
+    idle = [
+        each
+        for each in plans
+        if not writers.is_active(each.requested_time)
+        and (each.state is State.REQUESTED or writers.has_heartbeat(each.requested_time))
+    ]
+    planned = {name for each in idle for name in planned_partitions(table, each)}
+    if len(idle) < len(plans) or not set(names) <= planned:
+        return {}
+    own = open_own(table)
+    groups = {name: len(started_groups(own, name)) for name in names}
+    again = dict(to_make_again(table, names))
+    if COLUMN_STATS in names and not table.format.metadata.defines_indexes:
+        columns = tuple(stats_columns(table))
+        again[COLUMN_STATS] = IndexDefinition(COLUMN_STATS, COLUMN_STATS, COLUMN_STATS, columns)
+    drop_indexes(table, table.config.metadata_partitions, again)
+    return groups
+
+
+def plan_again(table: HudiTable, groups: Mapping[str, int]) -> HudiTable:
+    """The snapshot with a plan to build what was set aside, under the lock. Without one the next writer makes it."""
+    if _planned(table, groups.keys(), groups.__getitem__) is None:
+        return table
+    left = {name: each for name, each in dropped_indexes(table.config).items() if name not in groups}
+    return name_dropped(table.reload(), left)
 
 
 def _check_names(table: HudiTable, partitions: Collection[str]) -> None:

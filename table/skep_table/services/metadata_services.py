@@ -17,6 +17,7 @@ from skep_table.metadata_write import (
     compact_metadata_table,
     delta_commits_to_compact,
     has_metadata_table,
+    is_held_up_by_building,
     open_own,
     unused_time,
 )
@@ -24,6 +25,7 @@ from skep_table.services.archive import move_to_archive
 from skep_table.services.archive_plan import plan_archive
 from skep_table.services.clean import finish_cleans, plan_clean
 from skep_table.services.compact_options import COMPACT_DELTA_COMMITS as COMPACT_DELTA_COMMITS_OF_DATA
+from skep_table.services.index_plan import plan_again, set_idle_plans_aside
 from skep_table.services.options import CLEAN_POLICY, COMMITS_RETAINED, KEEP_MAX_COMMITS, KEEP_MIN_COMMITS, CleanPolicy
 from skep_table.table import HudiTable
 from skep_table.timeline.instant import Action, Instant, State
@@ -52,7 +54,12 @@ def maintain_metadata_table(table: HudiTable) -> Instant | None:
         if not has_metadata_table(table.config):
             return None
         _clean(table)
+        aside = set_idle_plans_aside(table) if is_held_up_by_building(table) else {}
+        if aside:
+            table = table.reload()
         compacted = compact_metadata_table(table, metadata_clock(table))
+        if aside:
+            table = plan_again(table, aside)
         _archive(table)
     return compacted
 

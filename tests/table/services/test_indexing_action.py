@@ -6,15 +6,19 @@ from pathlib import Path
 
 import pytest
 from indexing_acts import ACTS, Act, assert_built, deletes, last, maintains, scheduled, upserts, wanted
-from metadata_listings import frame, new_table, reopened, writer
+from metadata_listings import assert_alike, frame, new_table, reopened, writer
 
+from skep_table.commit.heartbeat import Heartbeat, HeartbeatLimits
 from skep_table.commit.metadata_table import metadata_clock
-from skep_table.metadata_write import add_partitions, building_partitions
+from skep_table.metadata_write import add_partitions, building_partitions, last_compaction, open_own
+from skep_table.metadata_write.dropped import DROPPED_INDEXES
 from skep_table.services.automatic import after_commit
-from skep_table.services.index_build import build_index
+from skep_table.services.index_build import build_index, execute_pending_indexing
 from skep_table.services.rollback import roll_back_instant
 from skep_table.table import HudiTable
 from skep_table.table_config import TableType
+from skep_table.timeline.instant import Action
+from skep_table.timeline.write import delete_pending, transition_to_inflight
 
 pytestmark = pytest.mark.parametrize("table_version", [6, pytest.param(8, marks=pytest.mark.slow), 9], indirect=True)
 COW, MOR = TableType.COPY_ON_WRITE, TableType.MERGE_ON_READ
@@ -44,9 +48,9 @@ def test_without_other_writers(table: HudiTable) -> None:
 
 @pytest.mark.parametrize("act", ACTS, ids=lambda act: act.__name__)
 def test_writers_between_plan_and_build(table: HudiTable, act: Act) -> None:
-    instant = scheduled(table)
+    scheduled(table)
     act(table)
-    assert build_index(reopened(table), instant) is not None
+    assert execute_pending_indexing(reopened(table))
     assert_built(table)
     upserts(table)
     assert_built(table)
@@ -68,6 +72,46 @@ def test_a_write_before_an_index_that_was_made_at_once_is_rolled_back(table: Hud
     add_partitions(now, wanted(now), metadata_clock(now))
     assert_built(table)
     roll_back_instant(reopened(table), last(table))
+    assert_built(table)
+
+
+def test_a_plan_that_nobody_carries_out_does_not_keep_the_metadata_table_from_compaction(table: HudiTable) -> None:
+    """What was logged to the index is dropped, and it is planned again: its base is built of all there is then."""
+    instant = scheduled(table)
+    for _ in range(3):
+        maintains(table)
+        own = open_own(reopened(table))
+        compacted = last_compaction(own)
+        assert compacted is not None
+        (again,) = reopened(table).timeline.pending().of(Action.INDEXING)
+        assert again.requested_time.is_after(instant.requested_time)
+        assert set(building_partitions(reopened(table).config)) == wanted(table)
+        assert DROPPED_INDEXES not in reopened(table).config.raw
+        assert_alike(reopened(table))
+        instant = again
+    upserts(table)
+    assert execute_pending_indexing(reopened(table))
+    assert_built(table)
+    maintains(table)
+    assert_built(table)
+
+
+def test_a_plan_that_is_carried_out_keeps_the_metadata_table_from_compaction(table: HudiTable) -> None:
+    planned = scheduled(table)
+    upserts(table)
+    now = reopened(table)
+    heartbeat = Heartbeat(now.storage, HeartbeatLimits.of(now.options), now.context.clock)
+    heartbeat.announce(planned.requested_time)
+    inflight = transition_to_inflight(now, planned)
+    heartbeat.start()
+    try:
+        maintains(table)
+    finally:
+        heartbeat.stop()
+    assert last_compaction(open_own(reopened(table))) is None
+    assert reopened(table).timeline.pending().of(Action.INDEXING).instants == (inflight,)
+    delete_pending(now, inflight, keep_requested=True)
+    assert execute_pending_indexing(reopened(table))
     assert_built(table)
 
 
