@@ -20,6 +20,7 @@ from skep.statements import LakeCatalog
 from skep.table import Table
 from skep_sql.answer import answer
 from skep_sql.bind import View
+from skep_sql.effects import run
 from skep_sql.functions import FUNCTIONS
 from skep_sql.parse import parse
 from skep_sql.protocols import EntryFacts
@@ -216,7 +217,7 @@ class Statements:
             return self._into_spark(session, statement, filled)
         if isinstance(statement, CreateView):
             self._make_room(statement)
-        found = session.run(statement)
+        found = run(session, statement)
         return self._frame(found.rows)
 
     def concerns(self, parts: Sequence[str]) -> bool:

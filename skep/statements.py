@@ -133,7 +133,9 @@ class LakeSession:
     def carry_out(self, statement: Statement, choice: EngineChoice = EngineChoice.AUTO) -> SqlResult | StatementResult:
         """The same for a statement that was parsed before."""
         if not isinstance(statement, Query):
-            return StatementResult(self._session.run(statement), self._lake)
+            from skep_sql.effects import run
+
+            return StatementResult(run(self._session, statement), self._lake)
         bound = self._session.bound(statement.tree)
         most = self._lake.options.value(EMBEDDED_BYTES)
         return self._engine.result(bound.query, bound.relations, choice, most)

@@ -12,10 +12,9 @@ from skep.services.metadata import MetadataMethods
 from skep.services.methods import ServiceMethods
 from skep.services.runner import Services
 from skep.specs import Text, texts
-from skep.writing import with_constants, writer_for
 from skep_table.errors import InputError
 from skep_table.events import Events
-from skep_table.options import Options
+from skep_table.options import REGISTRY, Options
 from skep_table.query.options import QueryType
 from skep_table.query.request import ReadRequest
 from skep_table.schema.change import (
@@ -32,7 +31,6 @@ from skep_table.schema.types import Schema
 from skep_table.table import HudiTable
 from skep_table.timeline.instant import Action
 from skep_table.timeline.metadata import WriteOperation
-from skep_table.write.flow import TableWriter
 from skep_table.write.result import WriteResult
 
 if TYPE_CHECKING:
@@ -40,6 +38,11 @@ if TYPE_CHECKING:
 
     from skep.changes import MergeBuilder
     from skep_sync.sync import SyncReport
+    from skep_table.write.flow import TableWriter
+
+
+# Reading needs none of these, whose import takes a fifth of a second; their options are known all the same.
+REGISTRY.add_later("skep.writing", "skep_table.services.automatic", "skep_table.upgrade")
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +148,8 @@ class Table(ServiceMethods, MetadataMethods):
         may lack the columns named there.
         """
         if partition is not None:
+            from skep.writing import with_constants
+
             frame = with_constants(frame, partition, self.hudi)
         writer = self._writer(frame, options)
         return self._wrote(writer.insert_overwrite(frame, partitions=partition, batch_id=batch_id))
@@ -248,6 +253,8 @@ class Table(ServiceMethods, MetadataMethods):
     ) -> WriteResult:
         """One commit of an operation; `partitions` as of `insert_overwrite`."""
         if partitions is not None:
+            from skep.writing import with_constants
+
             frame = with_constants(frame, partitions, self.hudi)
         return self._wrote(self._writer(frame, options).write(operation, frame, partitions=partitions))
 
@@ -287,6 +294,8 @@ class Table(ServiceMethods, MetadataMethods):
         return self._wrote(self._writer(None, options).alter(changes))
 
     def _writer(self, frame: object, options: Mapping[str, object]) -> TableWriter:
+        from skep.writing import writer_for
+
         return writer_for(frame, self._hudi.with_options(options), self._services)
 
     def _wrote(self, result: WriteResult) -> WriteResult:

@@ -10,6 +10,7 @@ import typer
 
 from skep.cli.lake import lake
 from skep.cli.output import Output, OutputOption, reported
+from skep.cli.quick import arrow_alone
 from skep.cli.scope import MetastoreOption, WarehouseOption
 from skep.cli.statements import located, run_statement, statements
 from skep_table.errors import InputError
@@ -43,6 +44,7 @@ def sql(
     with reported():
         if query is not None and file is not None:
             raise InputError("statements are given both as an argument and by --file", option="--file")
+        arrow_alone()
         if query is None and file is None and sys.stdin.isatty():
             from skep.cli.shell import Shell
 

@@ -9,11 +9,11 @@ from skep.services.modes import Mode, Work, cleaning, clustering, compaction, ex
 from skep.services.runner import Services
 from skep_table.errors import InputError
 from skep_table.instant_time import InstantTime
-from skep_table.services.done import Done
 from skep_table.table import HudiTable
 
 if TYPE_CHECKING:
     from skep_table.services.archive_plan import ArchivePlan
+    from skep_table.services.done import Done
     from skep_table.timeline.plans import RestoreMetadata, RollbackMetadata, SavepointMetadata
     from skep_table.upgrade import VersionPlan
 

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 from skep.background import submit
 from skep.spark import SparkHolder
@@ -15,9 +16,11 @@ from skep_table.hooks import CommitHook, Committed
 from skep_table.lock import Lock, NoLock
 from skep_table.options import Options
 from skep_table.runner import Runner, ThreadRunner
-from skep_table.services.automatic import Step, after_commit, check_automatic
-from skep_table.services.done import Done, failed
 from skep_table.table import HudiTable
+
+if TYPE_CHECKING:
+    from skep_table.services.automatic import Step
+    from skep_table.services.done import Done
 
 log = logging.getLogger("skep.services")
 
@@ -53,6 +56,8 @@ class Services:
 
     def run(self, table: HudiTable, steps: Iterable[Step]) -> list[Done]:
         """Runs steps in turn and calls the hooks. A step that fails does not keep the others from running."""
+        from skep_table.services.done import failed
+
         done = []
         for step in steps:
             try:
@@ -81,6 +86,8 @@ class Services:
 
         OptionError for settings of services that contradict each other.
         """
+        from skep_table.services.automatic import after_commit, check_automatic
+
         check_automatic(table.options)
 
         def hook(committed: Committed) -> Committed | None:

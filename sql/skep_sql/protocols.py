@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-import pyarrow as pa
-from sqlglot import exp
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from sqlglot import exp
 
-from skep_table.schema.change import ColumnChange
-from skep_table.services.indexing import Index
-from skep_table.table import HudiTable
-from skep_table.timeline.metadata import WriteOperation
-from skep_table.write.result import WriteResult
+    from skep_table.schema.change import ColumnChange
+    from skep_table.services.indexing import Index
+    from skep_table.table import HudiTable
+    from skep_table.timeline.metadata import WriteOperation
+    from skep_table.write.result import WriteResult
 
 # What a query reads under one of its names: the answer of a read, or a frame.
 Relation = Any

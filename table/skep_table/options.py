@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from importlib import import_module
 from typing import Any, Final, Generic, TypeVar
 
 from skep_table.errors import OptionError, UnsupportedError
@@ -101,12 +102,16 @@ def one_of(kind: type[E]) -> Callable[[str], E]:
     return parse
 
 
+_PREFIXES: Final = ("hoodie.", "skep.")
+
+
 class Registry:
     """All option keys of the project. Packages add theirs at import."""
 
     def __init__(self) -> None:
         self._options: dict[str, Option[Any]] = {}
         self._families: set[str] = set()
+        self._later: tuple[str, ...] = ()
 
     def add_family(self, prefix: str) -> None:
         """Keys that begin with `prefix` are known: users name what follows, the module that added it reads it."""
@@ -124,9 +129,25 @@ class Registry:
                 raise ValueError(f"option {key} is registered twice")
         return option
 
+    def add_later(self, *modules: str) -> None:
+        """Modules with further options, which are imported for the first key that is not known yet."""
+        self._later += modules
+
+    def _complete(self) -> None:
+        modules, self._later = self._later, ()
+        for name in modules:
+            import_module(name)
+
     def find(self, key: str) -> Option[Any] | None:
         """The option with this key or alias; None when there is none."""
+        if key not in self._options and key.startswith(_PREFIXES):
+            self._complete()
         return self._options.get(key)
+
+    def canonical(self, key: str) -> str:
+        """The key that an alias stands for, as far as options were registered or found; others are as they are."""
+        known = self._options.get(key)
+        return known.key if known else key
 
     def nearest(self, key: str) -> str | None:
         """The key that is meant most likely; None when none is near, but for what both begin with."""
@@ -134,6 +155,7 @@ class Registry:
         return next((other for other in close if _is_near(key, other)), None)
 
     def __iter__(self) -> Iterator[Option[Any]]:
+        self._complete()
         return iter({option.key: option for option in self._options.values()}.values())
 
 
@@ -191,8 +213,7 @@ class Options(Mapping[str, str]):
             self._given[canonical] = text
 
     def __getitem__(self, key: str) -> str:
-        known = REGISTRY.find(key)
-        return self._given[known.key if known else key]
+        return self._given[REGISTRY.canonical(key)]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._given)
@@ -234,7 +255,7 @@ class Options(Mapping[str, str]):
         for key in self._given:
             known = REGISTRY.find(key)
             if known is None:
-                if key.startswith(("hoodie.", "skep.")) and not REGISTRY.in_family(key):
+                if key.startswith(_PREFIXES) and not REGISTRY.in_family(key):
                     nearest = REGISTRY.nearest(key)
                     hint = f"; did you mean {nearest}?" if nearest else ""
                     _warn_once(f"unknown option {key}{hint}", UnknownOptionWarning)

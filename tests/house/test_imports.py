@@ -166,6 +166,24 @@ def test_opening_a_table_needs_no_frames() -> None:
     assert not {"pyspark", "pandas", "polars", "duckdb"} & loaded
 
 
+@pytest.mark.parametrize("first", ["skep.lake", "skep.hoodie"])
+def test_options_of_modules_that_are_imported_later_are_known(first: str) -> None:
+    """No option is called unknown because what reads it is not needed yet."""
+    every = [
+        name
+        for package in FOLDERS
+        for name, path in modules(package).items()
+        if "= option(" in path.read_text(encoding="utf-8") and package in ("skep_table", "skep_sync")
+    ]
+    code = (
+        f"import {first}\nfrom skep_table.options import REGISTRY\n"
+        f"known = {{each.key for each in REGISTRY}}\n"
+        f"import {', '.join(every)}\nprint(*({{each.key for each in REGISTRY}} - known))"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout == "\n"
+
+
 def test_looking_at_a_timeline_and_a_metastore_needs_no_arrow() -> None:
     """A sync with nothing to do is to be over before Arrow would have been loaded."""
     loaded = loaded_by("import skep_table.table, skep_catalog.connection, skep_sync.sync")

@@ -109,13 +109,43 @@ def test_formats(project: Path) -> None:
     assert run("select id k from orders where id = 1").stdout.split() == ["k", "1"]
 
 
-def test_a_query_that_duckdb_answers_starts_no_jvm(project: Path) -> None:
+# What a query needs nothing of: a session, frames, writers and services, other statements, progress bars.
+NEEDLESS = (
+    *("pyspark", "py4j", "pandas", "polars", "fastavro", "prompt_toolkit", "httpx", "tenacity"),
+    *("skep.writing", "skep.services.automatic", "skep_sql.effects", "skep_sql.procedures", "skep_sync.callbacks"),
+    *("skep_table.commit.transaction", "skep_table.metadata_write", "skep_table.services", "skep_table.write.flow"),
+)
+
+
+def test_a_query_that_duckdb_answers_starts_no_jvm_and_imports_no_writers(project: Path) -> None:
+    """Imports are most of the time of a short query."""
     code = (
-        "import sys; from skep.cli.main import app; app(['sql', 'select count(*) n from orders', '-o', 'jsonl'],"
-        " standalone_mode=False); print([name for name in sys.modules if name.startswith(('pyspark', 'py4j'))])"
+        "import sys; from skep.cli.main import app; app(['sql', 'select count(*) n from orders where id > 0', '-o',"
+        " 'jsonl'], standalone_mode=False); print(*sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.split("\n")[:2] == ['{"n": 2}', "[]"]
+    rows, names = done.stdout.splitlines()
+    assert rows == '{"n": 2}'
+    loaded = names.split()
+    assert not [name for name in loaded if any(name == one or name.startswith(one + ".") for one in NEEDLESS)]
+    assert len(loaded) < 1_000, "a slow start: too many modules"
+
+
+def test_arrow_that_was_loaded_without_pandas_makes_frames() -> None:
+    """Also from values that only pandas knows."""
+    code = """
+import sys
+from skep.cli.quick import arrow_alone
+arrow_alone()
+assert "pandas" not in sys.modules
+from skep_writer.session import _pyspark
+_pyspark()
+import pandas, pyarrow
+found = pyarrow.array(pandas.Series([pandas.Timestamp(0), pandas.NaT]))
+print(pyarrow.table({"at": found}).to_pandas()["at"].isna().tolist())
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[False, True]\n"
 
 
 # -- results

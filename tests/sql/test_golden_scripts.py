@@ -22,6 +22,7 @@ from sql_lakes import NeedsSession
 
 from skep.lake import Lake
 from skep.statements import StatementResult
+from skep_sql.effects import run
 from skep_sql.statements import Query
 from skep_table.errors import NoSuchTableError, SkepError
 
@@ -140,7 +141,7 @@ class Run:
 
     def _without_spark(self, text: str) -> StatementResult:
         session = self._lake._statements().session
-        return StatementResult(session.run(session.parse(text)), self._lake)
+        return StatementResult(run(session, session.parse(text)), self._lake)
 
     def _named(self, value: object, times: dict[str, str]) -> object:
         if value == self._names["db"]:

@@ -94,11 +94,13 @@ def is_spark_frame(frame: object) -> bool:
 def _pyspark() -> Any:
     try:
         import pandas  # noqa: F401 - pyspark's Arrow code imports it
+        import pyarrow
         import pyspark.sql
     except ImportError as error:
         raise EnvironmentMissingError(
             f"{error.name} is not installed", hint="pip install 'skep[local]'", missing=error.name
         ) from error
+    pyarrow.table({}).to_pandas()  # Arrow may have been loaded without pandas, for a quick start
     return pyspark.sql
 
 

@@ -73,7 +73,7 @@ class SqlSession:
             if key.startswith("use:"):
                 if key != "use:database":
                     raise InputError(f"{key} is no setting of a session", found=key)
-                self._sql.session.run(Use(Name((value,))))
+                self._sql.carry_out(Use(Name((value,))))
             elif not key.startswith("set:") or (colon and kind in ("hiveconf", "metaconf")):
                 self._sql.session.settings.set(name if key.startswith("set:") else key, value)
             else:

@@ -184,7 +184,8 @@ def scan_of(table: HudiTable, request: ReadRequest) -> Scan:
         check_not_cleaned(table, as_of)
     schema = _schema(table, as_of)
     if table.config.populate_meta_fields:
-        options = Options(table.config.raw).with_values(table.options).with_values(request.options)
+        recorded = {key: text for key, text in table.config.raw.items() if key == OPERATION_FIELD.key}
+        options = Options(recorded).with_values(table.options).with_values(request.options)
         schema = schema.with_meta(operation=options.value(OPERATION_FIELD))
     elif request.query is QueryType.INCREMENTAL:
         raise UnsupportedError(
