@@ -7,9 +7,11 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from enum import Enum
 from tempfile import TemporaryDirectory
+from threading import Event
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import pyarrow as pa
@@ -23,7 +25,7 @@ from skep_sql.columns import names_used
 from skep_sql.meaning import DiffersError, DuckQuery, duckdb_query
 from skep_sql.protocols import Relation
 from skep_sql.spark_types import spark_type
-from skep_table.errors import EnvironmentMissingError, InputError, UnsupportedError
+from skep_table.errors import EnvironmentMissingError, InputError, SkepError, UnsupportedError
 from skep_table.write.given import arrow_table, row_input
 
 if TYPE_CHECKING:
@@ -206,6 +208,24 @@ class SparkEngine:
         return arrow_frame(self._holder.session, arrow_table(relation))
 
 
+class QueryStoppedError(SkepError):
+    """A query that another thread has ended, see `stoppable`."""
+
+
+_LOOK_SECONDS: Final = 0.1
+_STOP: Final[ContextVar[Event | None]] = ContextVar("stop", default=None)
+
+
+@contextmanager
+def stoppable(stop: Event) -> Iterator[None]:
+    """Queries of DuckDB that begin in here end with QueryStoppedError once the event is set."""
+    token = _STOP.set(stop)
+    try:
+        yield
+    finally:
+        _STOP.reset(token)
+
+
 class LeftToSpark(Exception):
     """A query that DuckDB may answer in another way than Spark, or can't answer; the message is the reason."""
 
@@ -239,18 +259,22 @@ class DuckPlan:
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The rows as they come, in the types of Spark's answer. LeftToSpark, where DuckDB fails for one."""
-        schema = self.query.schema
+        schema, stop = self.query.schema, _STOP.get()
         with _connected(self.relations) as connection, ThreadPoolExecutor(1) as thread:
 
             def call(work: Callable[[], T]) -> T:
                 # DuckDB does not look for signals: Ctrl-C is taken here, and ends what runs there.
                 future = thread.submit(work)
                 try:
+                    while stop is not None and not future.done():
+                        if stop.is_set():
+                            raise QueryStoppedError("the query was stopped")
+                        wait([future], timeout=_LOOK_SECONDS)
                     return future.result()
                 except BaseException:
                     while not future.done():  # an interrupt before the query runs has no effect
                         connection.interrupt()
-                        wait([future], timeout=0.1)
+                        wait([future], timeout=_LOOK_SECONDS)
                     raise
 
             with _duckdb_errors():

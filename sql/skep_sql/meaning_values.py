@@ -33,7 +33,7 @@ from skep_sql.statements import Node
 
 t = pa.types
 _DATE: Final = re.compile(r"\d{4}-\d\d-\d\d")
-_PLAIN_TEXT: Final = re.compile(r"[^'\"\\\x00-\x1f\x7f]*")
+_PLAIN_TEXT: Final = re.compile(r'[^"\\\x00-\x1f\x7f]*')
 _MOST_DECIMALS: Final = 6  # to which a double is rounded by way of its text
 _LONGEST: Final = 100_000  # what some functions are made of mentions their argument more than once
 _LARGEST_ROUNDED: Final = "1e9"

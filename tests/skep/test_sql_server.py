@@ -23,9 +23,11 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pandas
 import psutil
 import pyarrow as pa
 import pytest
+import sqlalchemy
 import trustme
 from pyhive import exc, hive
 from sql_lakes import NoSession
@@ -55,6 +57,7 @@ pytestmark = pytest.mark.metastore
 WAIT = 30.0
 BIG = 30_000
 SLOW = "select count(*) n from big a, big b where a.id + b.id <> 17"  # some seconds
+ENDLESS = "select count(*) n from big a, big b, big c where a.id + b.id + c.id <> 17"
 V = ttypes.TProtocolVersion
 OK, ERROR = ttypes.TStatusCode.SUCCESS_STATUS, ttypes.TStatusCode.ERROR_STATUS
 NEXT, FIRST = ttypes.TFetchOrientation.FETCH_NEXT, ttypes.TFetchOrientation.FETCH_FIRST
@@ -427,6 +430,16 @@ class TestStatements:
         assert [line["state"] for line in audited(state)] == ["canceled", "canceled"]
         assert raw.ended(raw.handle("select 2", wait=False)).operationState == 2
 
+    @pytest.mark.parametrize("statement", [ENDLESS, f"insert into typed (n) {ENDLESS}"], ids=["query", "write"])
+    def test_a_cancelled_statement_of_duckdb_ends(self, start: Start, shared: Lake, statement: str) -> None:
+        raw = Raw(start(), shared)
+        handle = raw.handle(statement, wait=False)
+        until(lambda: raw.status(handle).operationState == 1)
+        time.sleep(0.3)  # it is under way
+        raw.client.CancelOperation(ttypes.TCancelOperationReq(handle))
+        assert raw.ended(handle).operationState == 3
+        assert raw.fetch(raw.handle("select count(*) c from typed")).results.columns[0].i64Val.values == [2]
+
     def test_a_query_that_takes_too_long_ends(self, start: Start, shared: Lake) -> None:
         raw = Raw(start(), shared)
         status = raw.ended(raw.handle(SLOW, wait=False, queryTimeout=1))
@@ -463,6 +476,46 @@ class TestStatements:
         ]
         assert {(line["user"], line["client"], line["what"]) for line in lines} == {("ann", "127.0.0.1", "sql")}
         assert "hunter" not in audit.audit_file().read_text()
+
+
+class TestSqlAlchemy:
+    """By PyHive's dialect, as pandas and many tools use it."""
+
+    @pytest.fixture
+    def engine(self, start: Start, shared: Lake) -> Iterator[sqlalchemy.Engine]:
+        made = sqlalchemy.create_engine(f"hive://127.0.0.1:{start().port}/{shared.database}")
+        yield made
+        made.dispose()
+
+    def test_tables_are_reflected(self, engine: sqlalchemy.Engine, shared: Lake) -> None:
+        found = sqlalchemy.inspect(engine)
+        assert shared.database in found.get_schema_names()
+        assert {"typed", "big"} <= set(found.get_table_names()) == set(found.get_table_names(schema=shared.database))
+        assert found.has_table("typed")
+        assert not found.has_table("nothing")
+        assert not found.has_table("nothing", schema=shared.database)
+        tables = sqlalchemy.MetaData()
+        tables.reflect(engine)
+        kinds = {column.name: str(column.type) for column in tables.tables["typed"].columns}
+        assert (kinds["n"], kinds["i"], kinds["t"], kinds["b"]) == ("BIGINT", "INTEGER", "VARCHAR", "BOOLEAN")
+
+    def test_rows_are_selected_and_written(self, engine: sqlalchemy.Engine, shared: Lake) -> None:
+        with engine.connect() as connection:
+            connection.execute(
+                sqlalchemy.text("create table made (id bigint, t string) tblproperties (primaryKey = 'id')")
+            )
+            made = sqlalchemy.Table("made", sqlalchemy.MetaData(), autoload_with=engine)
+            connection.execute(made.insert().values([{"id": 1, "t": "it's"}, {"id": 2, "t": None}]))
+            connection.execute(made.update().where(made.c.id == 2).values(t="two"))
+            rows = connection.execute(sqlalchemy.select(made.c.id, made.c.t).order_by(made.c.id)).fetchall()
+            assert rows == [(1, "it's"), (2, "two")]
+            connection.execute(sqlalchemy.text("drop table made purge"))
+
+    def test_pandas_reads_queries_and_tables(self, engine: sqlalchemy.Engine, shared: Lake) -> None:
+        text = sqlalchemy.text("select n, at from typed where n = :n and i < :i")
+        frame = pandas.read_sql(text, engine, params={"n": 1, "i": 0})
+        assert frame.to_dict("list") == {"n": [1], "at": [pandas.Timestamp("2026-01-02 03:04:05.12")]}
+        assert pandas.read_sql_table("typed", engine, columns=["n", "i"]).shape == (2, 2)
 
 
 @pytest.mark.spark

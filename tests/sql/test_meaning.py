@@ -47,6 +47,7 @@ select id from t where x > 1e299
 select id from t where not (id > 2)
 select id from t where note = 'Abc' or note is null
 select id from t where note <=> null
+select id, 'it\\'s' a, "o'clock" b, note like 'o\\'%' c from t where note <> 'O\\'Brien'
 select id from t where whole <=> 5
 select id from t where note in ('abc', 'x', null)
 select id from t where id not in (1, 2)
@@ -158,7 +159,6 @@ select whole, count(*) from t group by rollup (whole)
 select sum(id) over (order by id rows between 1 preceding and current row) s from t
 select id + 1 as a, a + 1 as b from t
 select case when id > 1 then 2 end from t
-select 'it''s' s
 select rand() r
 select id from t order by st
 select concat(note, null) c, concat(id, 'a') e from t

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
 
+from skep.serve.hive.dialect import as_hive_words
 from skep.serve.hive.results import Results
 from skep.serve.hive.rights import RightMissingError
 from skep_table.errors import (
@@ -80,7 +81,7 @@ def failure_of(error: BaseException) -> Failure:
         return error.failure
     for kind, sql_state, code in _SQL_STATES:
         if isinstance(error, kind):
-            return Failure(str(error), sql_state, code)
+            return Failure(as_hive_words(error), sql_state, code)
     if isinstance(error, SkepError):
         return Failure(str(error))
     log.error("a call failed", exc_info=error)

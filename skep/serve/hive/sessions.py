@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from skep import audit
+from skep.engines import stoppable
+from skep.serve.hive.dialect import as_hive_lists
 from skep.serve.hive.operations import CallError, Handle, Operation, State
 from skep.serve.hive.results import Results
 from skep.serve.hive.rights import answers_rows, changes_nothing, check_right, shown
@@ -89,15 +91,15 @@ class SqlSession:
         except Exception as error:
             self._audit(shown(text), "refused", type(error).__name__, 0.0)
             raise
-        words = shown(text, statement)
+        words, stop = shown(text, statement), threading.Event()
 
         def work(operation: Operation) -> Results | None:
             operation.note(f"running for {self.user.name or 'anonymous'}")
-            with self._overlaid(overlay), self._jobs(operation):
+            with self._overlaid(overlay), self._jobs(operation), stoppable(stop):
                 answer = self._sql.carry_out(statement)
                 for write in getattr(answer, "writes", ()):
                     operation.note(str(write))
-                with _reader(answer) as reader:
+                with _reader(statement, answer) as reader:
                     batches = _until_cancelled(reader, operation)
                     results = Results(reader.schema, batches, self._hub.limits.result_bytes)
             operation.note(f"finished in {time.time() - operation.began:.3f} s, {results.num_rows} rows")
@@ -112,7 +114,7 @@ class SqlSession:
             work,
             has_rows=answers_rows(statement),
             keeps_state=changes_nothing(statement) and not _is_of_session(statement),
-            interrupt=lambda: self._interrupt(operation),
+            interrupt=lambda: self._interrupt(operation, stop),
             seconds=seconds,
             ended=ended,
         )
@@ -156,7 +158,8 @@ class SqlSession:
             context.setLocalProperty("spark.jobGroup.id", None)
             context.setLocalProperty("spark.job.description", None)
 
-    def _interrupt(self, operation: Operation) -> None:
+    def _interrupt(self, operation: Operation, stop: threading.Event) -> None:
+        stop.set()
         if self.lake.spark_holder.is_started:
             self.lake.spark_holder.session.sparkContext.cancelJobGroup(operation.handle.guid.hex())
 
@@ -226,9 +229,11 @@ class SqlSession:
             operation.close()
 
 
-def _reader(answer: SqlResult | StatementResult) -> pa.RecordBatchReader:
+def _reader(statement: Statement, answer: SqlResult | StatementResult) -> pa.RecordBatchReader:
     """Queries stream; other statements have few rows."""
-    return answer.to_arrow().to_reader() if isinstance(answer, StatementResult) else answer.to_reader()
+    if isinstance(answer, StatementResult):
+        return as_hive_lists(statement, answer.to_arrow()).to_reader()
+    return answer.to_reader()
 
 
 def _until_cancelled(reader: pa.RecordBatchReader, operation: Operation) -> Iterator[pa.RecordBatch]:
