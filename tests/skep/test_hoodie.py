@@ -236,7 +236,6 @@ def test_an_upsert_that_drops_duplicates_is_an_insert(tmp_path: Path, orders: Or
 @pytest.mark.parametrize(
     ("option", "value"),
     [
-        ("hoodie.table.cdc.enabled", "true"),
         ("hoodie.table.base.file.format", "ORC"),
         ("hoodie.write.table.version", "7"),
     ],

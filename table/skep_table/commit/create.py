@@ -13,7 +13,7 @@ from skep_table.errors import AlreadyExistsError, KeyFieldError, OptionError
 from skep_table.format import DEFAULT, format_of, format_of_version
 from skep_table.keys.generator import KeyGenerator, KeyGeneratorType, infer_key_generator, parse_key_generator
 from skep_table.keys.own import has_own
-from skep_table.options import Options, boolean
+from skep_table.options import Options, boolean, one_of
 from skep_table.schema.arrow import from_arrow, to_arrow
 from skep_table.schema.avro import avro_text
 from skep_table.schema.reconcile import check_own_name
@@ -32,7 +32,7 @@ from skep_table.table_config import (
     TimelineZone,
     create_table_config,
 )
-from skep_table.table_config.keys import PROPERTIES_PATH
+from skep_table.table_config.keys import CDC_ENABLED, CDC_MODE, PROPERTIES_PATH, CdcMode
 from skep_table.table_config.merging import MergeRequest
 from skep_table.timeline.timeline import Timeline, TimelineFiles
 
@@ -120,6 +120,7 @@ def table_config(spec: TableSpec) -> TableConfig:
     generator.check(arrow)
     if not config.populate_meta_fields:
         check_virtual_keys(config, generator)
+        check_no_changes(config)
     for name in (*config.ordering_fields, *(() if config.populate_meta_fields else generator.record_fields)):
         if name in config.dropped_columns:
             raise OptionError(
@@ -144,6 +145,15 @@ def check_virtual_keys(config: TableConfig, generator: KeyGenerator) -> None:
             f" {', '.join(kind.value for kind in kinds)}",
             option=POPULATE_META_FIELDS,
             found=generator.own or generator.type.value,
+        )
+
+
+def check_no_changes(config: TableConfig) -> None:
+    """OptionError for change data in a table without meta columns: readers find its rows by their stored keys."""
+    if config.cdc_enabled:
+        raise OptionError(
+            f"table {config.name}: {CDC_ENABLED}=true needs meta columns ({POPULATE_META_FIELDS}=true)",
+            option=CDC_ENABLED,
         )
 
 
@@ -202,6 +212,20 @@ def _config_of(spec: TableSpec, schema: Schema) -> TableConfig:
         timezone=TimelineZone.UTC,
         populate_meta_fields=boolean(spec.properties.get(POPULATE_META_FIELDS, "true")),
         drop_partition_columns=drops,
+        cdc_enabled=boolean(spec.properties.get(CDC_ENABLED, "false")),
+        cdc_mode=_mode(spec),
         create_schema=avro_text(in_files),
         raw={**spec.properties, **merging.properties, **stored, **own_class},
     )
+
+
+def _mode(spec: TableSpec) -> CdcMode:
+    given = spec.properties.get(CDC_MODE)
+    if given is None:
+        return CdcMode.DATA_BEFORE_AFTER
+    try:
+        return one_of(CdcMode)(given)
+    except ValueError as error:
+        raise OptionError(
+            f"table {spec.name}: {CDC_MODE}={given!r} is not {error}", option=CDC_MODE, found=given, expected=str(error)
+        ) from error

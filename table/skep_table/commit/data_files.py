@@ -21,7 +21,8 @@ def sync_written(storage: Storage, metadata: CommitMetadata) -> None:
     A power loss after the completed file then can't leave a commit without its files.
     """
     new = {stat.partition_path for stat in metadata.stats if stat.prev_commit in (None, "", "null")}
-    storage.sync([*(stat.path for stat in metadata.stats), *(join(path, PARTITION_METAFILE) for path in sorted(new))])
+    written = (path for stat in metadata.stats for path in stat.paths)
+    storage.sync([*written, *(join(path, PARTITION_METAFILE) for path in sorted(new))])
 
 
 def files_of_instant(table: HudiTable, instant_time: InstantTime) -> list[str]:
@@ -44,6 +45,13 @@ def _bearing(storage: Storage, instant_time: InstantTime, partition: str) -> lis
         if name is not None and name.instant_time == instant_time:
             found.append(file.path)
     return found
+
+
+def is_of_base_file(path: str) -> bool:
+    """Whether a path is that of a base file, or of the change log beside one."""
+    name = path.rpartition("/")[2]
+    log = LogFileName.parse(name)
+    return BaseFileName.parse(name) is not None or (log is not None and log.cdc)
 
 
 def delete_files(context: TableContext, paths: Iterable[str]) -> list[str]:

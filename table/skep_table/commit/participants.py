@@ -9,7 +9,13 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from skep_table.commit.data_files import delete_files, delete_new_partitions, files_of_instant, sync_written
+from skep_table.commit.data_files import (
+    delete_files,
+    delete_new_partitions,
+    files_of_instant,
+    is_of_base_file,
+    sync_written,
+)
 from skep_table.commit.index_entries import IndexEntries
 from skep_table.commit.markers import close_markers, delete_markers, marker_files, parse_markers
 from skep_table.commit.metadata_table import (
@@ -28,7 +34,7 @@ from skep_table.metadata_write import (
     updates_of_commit,
     with_building,
 )
-from skep_table.names import BaseFileName, marker_folder
+from skep_table.names import marker_folder
 from skep_table.table import HudiTable
 from skep_table.timeline.instant import Action, Instant
 from skep_table.timeline.metadata import CommitMetadata, WriteOperation
@@ -117,7 +123,7 @@ class DataFiles:
         close_markers(storage, time)
         files = marker_files(storage, time)
         self._marker_files = [file.path for file in files]
-        written = {stat.path for stat in metadata.stats}
+        written = {path for stat in metadata.stats for path in stat.paths}
         announced = {marker.data_path for marker in parse_markers(storage, time, files)}
         delete_files(table.context, sorted(path for path in announced - written if _is_own(path, instant)))
 
@@ -145,4 +151,4 @@ def files_written(table: HudiTable, instant: Instant) -> list[str]:
 
 def _is_own(path: str, instant: Instant) -> bool:
     """Not the logs that writers have started on the slice that a compaction writes."""
-    return instant.action is not Action.COMPACTION or BaseFileName.parse(path.rpartition("/")[2]) is not None
+    return instant.action is not Action.COMPACTION or is_of_base_file(path)

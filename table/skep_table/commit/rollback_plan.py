@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from functools import partial
 
-from skep_table.commit.data_files import files_of_instant
+from skep_table.commit.data_files import files_of_instant, is_of_base_file
 from skep_table.commit.markers import list_markers
 from skep_table.instant_time import BEFORE_ALL, InstantTime
 from skep_table.logfile import BlockType, HeaderKey, read_blocks
@@ -65,7 +65,7 @@ def _written(table: HudiTable, target: Instant, forget: bool) -> set[str]:
     """Paths of the data files that the instant wrote or appended to, including deleted ones."""
     if target.is_completed:
         metadata = table.commit_metadata(target)
-        paths = {path for stat in metadata.stats if stat.path for path in (stat.path, *(stat.cdc_stats or ()))}
+        paths = {path for stat in metadata.stats for path in stat.paths}
         return paths | _slices_started(table, target, metadata.partitions) if table.config.is_mor else paths
     if target.action is Action.COMPACTION:
         return _written_by_compaction(table, target, forget)
@@ -92,7 +92,7 @@ def _written_by_compaction(table: HudiTable, target: Instant, forget: bool) -> s
         return set(files_of_instant(table, target.requested_time))
     if not forget:
         written = files_of_instant(table, target.requested_time)
-        return {path for path in written if BaseFileName.parse(path.rpartition("/")[2]) is not None}
+        return {path for path in written if is_of_base_file(path)}
     plan = table.requested_plan(CompactionPlan, target)
     return _slices_started(table, target, {each.partition_path or "" for each in (plan.operations if plan else ())})
 

@@ -7,6 +7,7 @@ from skep_table.errors import TableVersionError, UnsupportedError
 from skep_table.names import BaseFormat
 from skep_table.table import HudiTable
 from skep_table.table_config import TableConfig
+from skep_table.table_config.keys import CDC_ENABLED
 from skep_table.timeline.write import remove_stages
 
 
@@ -33,7 +34,8 @@ def check_writable(config: TableConfig, root: str) -> None:
     """UnsupportedError for kinds of tables that are not written."""
     refused = {
         f"base files in {config.base_format.value}": config.base_format is not BaseFormat.PARQUET,
-        "tables with change data capture (hoodie.table.cdc.enabled=true)": config.cdc_enabled,
+        f"change data ({CDC_ENABLED}=true) without meta columns": config.cdc_enabled
+        and not config.populate_meta_fields,
     }
     for what, found in refused.items():
         if found:

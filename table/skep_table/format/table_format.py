@@ -47,6 +47,7 @@ class TableFormat:
     `prefixes_single_keys`: the COMPLEX key generator writes `id:k1` for one record key field too, not `k1`.
     `chooses_times_under_lock`: every writer chooses both times of an instant under the lock, and none lies before one
     that is there; otherwise others may choose requested times without it (`commit/instants.py`).
+    `compactions_have_change_logs`: in a table with change data, a compaction writes what its merge changed.
     """
 
     version: int
@@ -57,6 +58,7 @@ class TableFormat:
     keeps_partition_types: bool
     prefixes_single_keys: bool
     chooses_times_under_lock: bool
+    compactions_have_change_logs: bool
     reads: ReadRules
     metadata: MetadataRules
     _layout: Callable[[TableConfig], TimelineLayout]
@@ -141,6 +143,7 @@ _VERSION_6: Final = TableFormat(
     keeps_partition_types=False,
     prefixes_single_keys=False,
     chooses_times_under_lock=False,
+    compactions_have_change_logs=False,
     reads=_READS_OF_0_15,
     metadata=RULES_OF_0_15,
     _layout=_layout_1,
@@ -156,6 +159,7 @@ _VERSION_8: Final = TableFormat(
     keeps_partition_types=True,
     prefixes_single_keys=False,
     chooses_times_under_lock=True,
+    compactions_have_change_logs=True,
     reads=_READS_OF_1_0,
     metadata=RULES_OF_1_0,
     _layout=_layout_2_of_1_0,
@@ -171,6 +175,7 @@ _VERSION_9: Final = TableFormat(
     keeps_partition_types=True,
     prefixes_single_keys=True,
     chooses_times_under_lock=True,
+    compactions_have_change_logs=True,
     reads=_READS_OF_1_1,
     metadata=RULES_OF_1_1,
     _layout=_layout_2,

@@ -4,7 +4,7 @@ from skep_table.merge.combine import combine, newer_of_pairs
 from skep_table.merge.latest import latest_per_key
 from skep_table.merge.rows import DELETED, mark_deleted
 from skep_table.merge.rule import Fill, MergeRule, MergeStep
-from skep_table.merge.updates import Updates, last_of_each
+from skep_table.merge.updates import Updates, Watch, last_of_each
 
 __all__ = [
     "DELETED",
@@ -12,6 +12,7 @@ __all__ = [
     "MergeRule",
     "MergeStep",
     "Updates",
+    "Watch",
     "combine",
     "last_of_each",
     "latest_per_key",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -10,24 +10,42 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from skep_table.merge.combine import combine, newer_of_pairs
-from skep_table.merge.rows import DELETED, HAS, ORDERING, POSITION, Mask, deleted, without_helpers
+from skep_table.merge.rows import DELETED, HAS, ORDERING, POSITION, Mask, as_mask, deleted, without_helpers
 from skep_table.merge.rule import Fill, MergeRule
 from skep_table.schema.exact import cast_exactly
-from skep_table.schema.types import RECORD_KEY
+from skep_table.schema.types import COMMIT_SEQNO, RECORD_KEY
 
 # Text and bytes of so much are not joined to be taken from: their offsets have 32 bits.
 _TAKEN_BYTES: Final = 1 << 30
+
+
+class Watch(Protocol):
+    """Is passed the rows that a merge changes."""
+
+    def inserted(self, rows: pa.Table) -> None:
+        """Rows whose keys the base file lacks."""
+        ...
+
+    def replaced(self, before: pa.RecordBatch, after: pa.RecordBatch) -> None:
+        """Rows, and what became of them, in the same order."""
+        ...
+
+    def deleted(self, rows: pa.RecordBatch) -> None:
+        """Rows that are left out."""
+        ...
 
 
 class Updates:
     """`rows` may hold deletes (marked as in `merge/rows.py`); of rows with equal keys the last counts.
 
     `updated` and `deleted` count base rows that were replaced and removed so far. Rows with the helper column POSITION
-    find base rows by that, where `apply` gets the number of the first row of each batch.
+    find base rows by that, where `apply` gets the number of the first row of each batch. `watch` is passed the base
+    rows that change, as they pass.
     """
 
-    def __init__(self, rows: pa.Table, rule: MergeRule) -> None:
+    def __init__(self, rows: pa.Table, rule: MergeRule, watch: Watch | None = None) -> None:
         self._rule = rule
+        self._watch = watch
         self._rows = last_of_each(rows.combine_chunks())
         self._keys = _one(self._rows.column(RECORD_KEY))
         self._is_delete = deleted(self._rows, rule)
@@ -78,6 +96,7 @@ class Updates:
         if stays.any():
             replaced = _replace(batch, hits[stays], self._rows, arriving[stays])
             self.updated += int(stays.sum())
+        self._report(batch, replaced, hits, is_delete)
         return self._without(replaced, hits[is_delete])
 
     def _found(self, batch: pa.RecordBatch) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
@@ -115,7 +134,27 @@ class Updates:
         is_delete = deleted(merged, self._rule)
         self.updated += int((~is_delete).sum())
         replaced = _replace(batch, hits, merged, np.arange(len(hits)))
+        if self._watch is not None:
+            changed = is_delete | self._may_differ(old, merged)
+            self._report(batch, replaced, hits[changed], is_delete[changed])
         return self._without(replaced, hits[is_delete])
+
+    def _may_differ(self, old: pa.Table, merged: pa.Table) -> Mask:
+        """Which rows are not just the stored ones. A row that loses may have filled what the stored one lacked."""
+        if self._rule.base.late_fills and self._rule.base.fill is not Fill.NOTHING:
+            return np.ones(old.num_rows, np.bool_)
+        return ~as_mask(pc.equal(old.column(COMMIT_SEQNO), merged.column(COMMIT_SEQNO)))
+
+    def _report(
+        self, batch: pa.RecordBatch, replaced: pa.RecordBatch, hits: npt.NDArray[np.int64], is_delete: Mask
+    ) -> None:
+        if self._watch is None:
+            return
+        stays, goes = pa.array(hits[~is_delete]), pa.array(hits[is_delete])
+        if len(stays):
+            self._watch.replaced(batch.take(stays), replaced.take(stays))
+        if len(goes):
+            self._watch.deleted(batch.take(goes))
 
     def _without(self, batch: pa.RecordBatch, places: npt.NDArray[np.int64]) -> pa.RecordBatch:
         if not len(places):

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from skep_table.errors import FormatError, InputError
 from skep_table.instant_time import InstantTime
 from skep_table.logfile import BlockType, read_blocks
+from skep_table.logfile.changes import AFTER, BEFORE, DELETE, INSERT, KEY, OP, TIME, UPDATE
 from skep_table.names import BaseFileName
 from skep_table.query.incremental import check_known, instants_between
 from skep_table.query.json_text import AVRO, COMPACT, json_rows, json_values
@@ -33,8 +34,7 @@ from skep_table.timeline.instant import Instant
 from skep_table.timeline.metadata import WriteOperation, WriteStat
 from skep_table.view import BaseFile, FileGroup, FileSlice, FileView
 
-SCHEMA: Final = pa.schema([(name, pa.string()) for name in ("op", "ts_ms", "before", "after")])
-INSERT, UPDATE, DELETE = "i", "u", "d"
+SCHEMA: Final = pa.schema([(name, pa.string()) for name in (OP, TIME, BEFORE, AFTER)])
 
 # Operations that rewrite rows without changing them.
 _NO_CHANGES: Final = frozenset(
@@ -269,15 +269,15 @@ def _logged(task: ChangeTask, path: str) -> Iterator[pa.RecordBatch]:
 
 def _completed(task: ChangeTask, path: str, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     names = rows.schema.names
-    op = rows.column("op")
-    if "after" in names and "before" in names:
-        yield _changes(op, task.instant, _printed(rows, "before"), _printed(rows, "after"))
+    op = rows.column(OP)
+    if AFTER in names and BEFORE in names:
+        yield _changes(op, task.instant, _printed(rows, BEFORE), _printed(rows, AFTER))
         return
-    if "record_key" not in names:
-        raise FormatError(f"{path}: a CDC block with fields {', '.join(names)}", path=path, expected="op, record_key")
-    keys = rows.column("record_key")
-    if "before" in names:
-        before = _printed(rows, "before")
+    if KEY not in names:
+        raise FormatError(f"{path}: a CDC block with fields {', '.join(names)}", path=path, expected=f"{OP}, {KEY}")
+    keys = rows.column(KEY)
+    if BEFORE in names:
+        before = _printed(rows, BEFORE)
     else:
         before = _only(op, (UPDATE, DELETE), _images(task, task.before, keys, _of_records(task.table)))
     after = _only(op, (INSERT, UPDATE), _images(task, task.after, keys))
@@ -331,10 +331,16 @@ def _compared(task: ChangeTask, before: FileSlice, after: FileSlice) -> Iterator
         return
     print_as = _compact if task.log is None else _of_records(task.table)
     old_keys, old_images = _rows_of_keys(task, before, keys, print_as=print_as)
-    new_keys, _ = _rows_of_keys(task, after, keys)
-    written, images = _rows_of_keys(task, after, keys, task.instant, print_as)
-    if len(written):
+    new_keys, images = _rows_of_keys(task, after, keys, print_as=print_as)
+    if task.log is None:
+        written, images = _rows_of_keys(task, after, keys, task.instant, print_as)
         was = pc.index_in(written, value_set=old_keys)
+    else:
+        # an entry that loses may still have filled what the row lacked, which keeps its commit
+        was = pc.index_in(new_keys, value_set=old_keys)
+        differs = pc.fill_null(pc.not_equal(old_images.take(was), images), True)
+        was, images = was.filter(differs), images.filter(differs)
+    if len(images):
         yield _changes(pc.if_else(pc.is_null(was), INSERT, UPDATE), task.instant, old_images.take(was), images)
     deleted = old_images.filter(pc.invert(pc.is_in(old_keys, value_set=new_keys)))
     if len(deleted):

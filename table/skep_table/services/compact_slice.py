@@ -5,6 +5,7 @@ A function of plain values, independent of Spark. Rows keep their meta columns b
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
 from skep_table.basefile import read_footer
@@ -18,6 +19,7 @@ from skep_table.timeline.metadata import WriteStat
 from skep_table.timeline.plans import CompactionOperation
 from skep_table.view import BaseFile, FileSlice, LogFile
 from skep_table.write.candidates import CandidateFile
+from skep_table.write.change_log import ChangeLog, changes_beside
 from skep_table.write.files import BaseFiles, OpenFile, renamed
 from skep_table.write.profile import Bucket
 
@@ -32,13 +34,18 @@ def compact_slice(job: RewriteJob, task: tuple[int, CompactionOperation]) -> Wri
     counts = MergeCounts()
     schema = job.context.schema.with_meta()
     kind = MarkerType.CREATE if base is None else MarkerType.MERGE
-    with files.open(slice_.file_id, kind) as file:
+    with (
+        files.open(slice_.file_id, kind) as file,
+        _changes(job, slice_.partition_path, file) as changes,
+    ):
         known: bool | None = None
-        for batch in read_slice(job.table, slice_, schema=schema, history=job.history, counts=counts):
+        for batch in read_slice(job.table, slice_, schema=schema, history=job.history, counts=counts, watch=changes):
             if known is None:
                 known = counts.keeps_keys and _continues_keys(job, slice_, file)
             file.writer.write(renamed(batch, file.name), new_keys=counts.beyond_base or not known)
-    return _stat(files, file, operation, slice_, counts)
+        if changes is not None:
+            changes.close()
+    return _stat(files, file, operation, slice_, counts, changes)
 
 
 def slice_of(operation: CompactionOperation) -> FileSlice:
@@ -72,6 +79,12 @@ def _no_name(name: str, operation: CompactionOperation) -> FormatError:
     )
 
 
+def _changes(job: RewriteJob, partition: str, file: OpenFile) -> AbstractContextManager[ChangeLog | None]:
+    if not job.context.format.compactions_have_change_logs:
+        return nullcontext()
+    return changes_beside(job.context, partition, file.name)
+
+
 def _continues_keys(job: RewriteJob, slice_: FileSlice, file: OpenFile) -> bool:
     if slice_.base_file is None:
         return False
@@ -79,7 +92,12 @@ def _continues_keys(job: RewriteJob, slice_: FileSlice, file: OpenFile) -> bool:
 
 
 def _stat(
-    files: BaseFiles, file: OpenFile, operation: CompactionOperation, slice_: FileSlice, counts: MergeCounts
+    files: BaseFiles,
+    file: OpenFile,
+    operation: CompactionOperation,
+    slice_: FileSlice,
+    counts: MergeCounts,
+    changes: ChangeLog | None,
 ) -> WriteStat:
     metrics = operation.metrics or {}
     written = files.stat(
@@ -87,6 +105,7 @@ def _stat(
         num_inserts=counts.inserted,
         num_update_writes=counts.updated,
         num_deletes=counts.deleted,
+        changes=None if changes is None else changes.paths,
     )
     return replace(
         written,

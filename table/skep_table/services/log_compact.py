@@ -17,7 +17,6 @@ import pyarrow as pa
 
 from skep_table.commit.writable import prepared
 from skep_table.errors import UnsupportedError
-from skep_table.keys.dropped import DroppedColumns
 from skep_table.logfile import HeaderKey
 from skep_table.logfile.options import LogFileOptions
 from skep_table.merge import MergeRule, latest_per_key
@@ -195,5 +194,4 @@ def _check_rule(table: HudiTable, options: Options) -> None:
 
 def _job(table: HudiTable, instant: Instant) -> RewriteJob:
     context = context_of(table, instant, WriteOperation.LOG_COMPACT, table.options.value(MAX_FILE_BYTES))
-    logs, dropped = LogFileOptions.of(table.options), DroppedColumns.of(table.config)
-    return RewriteJob(table, replace(context, logs=logs, dropped=dropped))
+    return RewriteJob(table, replace(context, logs=LogFileOptions.of(table.options)))

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from skep_table.basefile import BaseFileOptions
+from skep_table.keys.dropped import DroppedColumns
 from skep_table.merge import MergeRule
 from skep_table.schema.avro import avro_text
 from skep_table.schema.history import SchemaVersion
@@ -67,6 +68,8 @@ def context_of(table: HudiTable, instant: Instant, operation: WriteOperation, ma
         files=BaseFileOptions.of(table.options, meta=table.config.populate_meta_fields),
         max_file_bytes=max_file_bytes,
         combine=False,
+        dropped=DroppedColumns.of(table.config),
+        changes=table.config.captured,
     )
 
 

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from skep_table.instant_time import InstantTime
 from skep_table.keys import KeyGenerator
 from skep_table.logfile import BlockRule
-from skep_table.merge import MergeRule
+from skep_table.merge import MergeRule, Watch
 from skep_table.options import Options
 from skep_table.schema.evolve import SourceNames
 from skep_table.schema.history import SchemaVersion, source_names, version_at
@@ -35,6 +35,7 @@ class SliceContext:
     commit_times: CommitTimes | None = None
     known_history: tuple[SchemaVersion, ...] | None = None
     counts: MergeCounts = field(default_factory=MergeCounts)
+    watch: Watch | None = None
 
     @cached_property
     def rule(self) -> MergeRule:

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from skep_table.basefile import read_base
 from skep_table.instant_time import InstantTime
-from skep_table.merge import Updates, latest_per_key
+from skep_table.merge import Updates, Watch, latest_per_key
 from skep_table.schema.arrow import to_arrow
 from skep_table.schema.history import SchemaVersion
 from skep_table.schema.types import COMMIT_TIME, Schema
@@ -42,6 +42,7 @@ def read_slice(
     options: Mapping[str, str] | None = None,
     history: tuple[SchemaVersion, ...] | None = None,
     counts: MergeCounts | None = None,
+    watch: Watch | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a slice in the reader's `schema` (the table's, with meta columns, when None), only `columns` of it.
 
@@ -49,14 +50,15 @@ def read_slice(
     fail it may still come. `commit_times` reads as if no other commit had written to the slice: rows of others are left
     out before the merge. `options` win over the table's; log entries above `hoodie.memory.merge.max.size` bytes spill
     to disk. `history` is the table's schema history where it is known already. `counts` is filled while the rows are
-    read. Raises CorruptFileError and FormatError naming the file, SchemaError naming the column.
+    read, and `watch` is passed those that differ from the base file's. Raises CorruptFileError and
+    FormatError naming the file, SchemaError naming the column.
     """
     if schema is None:
         schema = table.schema(as_of)
         schema = schema.with_meta() if table.config.populate_meta_fields else schema
     wanted = schema.names() if columns is None else tuple(columns)
     every = table.options.with_values(options or {})
-    context = SliceContext(table, schema, wanted, as_of, every, commit_times, history, counts or MergeCounts())
+    context = SliceContext(table, schema, wanted, as_of, every, commit_times, history, counts or MergeCounts(), watch)
     if not slice.log_files:
         yield from _base_rows(context, slice, context.answer, filter, BATCH_ROWS)
         return
@@ -83,7 +85,7 @@ def _merged(
             return
     rows = as_table(held)
     del held
-    updates = Updates(latest_per_key(rows, context.rule), context.rule)
+    updates = Updates(latest_per_key(rows, context.rule), context.rule, context.watch)
     context.counts.entries += rows.num_rows
     context.counts.keeps_keys = updates.keeps_keys
     # Each batch looks its keys up in a table of the updates' keys, which is rebuilt: the more updates, the fewer.
@@ -124,7 +126,7 @@ def _merged_on_disk(
             if limit < part.entries_bytes < spill.entries_bytes and level < Spill.MOST_LEVELS:
                 yield from _merged_on_disk(context, part.entries(), part.base(), limit, level + 1)
                 continue
-            updates = Updates(latest_per_key(as_table(list(part.entries())), context.rule), context.rule)
+            updates = Updates(latest_per_key(as_table(list(part.entries())), context.rule), context.rule, context.watch)
             for base in part.base():
                 yield _answer(context, updates.apply(base))
             yield from _rest(context, updates)
@@ -132,6 +134,8 @@ def _merged_on_disk(
 
 def _rest(context: SliceContext, updates: Updates) -> Iterator[pa.RecordBatch]:
     rest = updates.rest()
+    if context.watch is not None:
+        context.watch.inserted(rest)
     context.counts.applied(updates, rest.num_rows)
     context.counts.beyond_base = True
     for batch in rest.combine_chunks().to_batches(max_chunksize=BATCH_ROWS):

@@ -118,6 +118,11 @@ class TableConfig:
         return bool(self.partition_fields)
 
     @property
+    def captured(self) -> CdcMode | None:
+        """What its change logs hold; None for a table without change data capture."""
+        return self.cdc_mode if self.cdc_enabled else None
+
+    @property
     def dropped_columns(self) -> tuple[str, ...]:
         """The partition columns that files do not contain: their values are in the partition paths only."""
         return self.partition_fields if self.drop_partition_columns else ()

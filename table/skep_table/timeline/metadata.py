@@ -74,6 +74,11 @@ class WriteStat:
     prev_base_file: str | None = None
 
     @property
+    def paths(self) -> tuple[str, ...]:
+        """The data files that it names: its own, and the change logs beside that."""
+        return (*((self.path,) if self.path else ()), *(self.cdc_stats or ()))
+
+    @property
     def is_log(self) -> bool:
         """Whether the file is a log file."""
         return names_log(self.path, self.log_version)

@@ -236,8 +236,9 @@ class LogFiles:
 
     def _stat(self, file: _OpenLog) -> WriteStat:
         context, tail = self._context, self._tail
-        shared = not context.format.logs.of_delta_commit
+        shared = not context.format.logs.of_delta_commit or context.changes is not None
         names_slice = shared or context.operation is WriteOperation.LOG_COMPACT
+        base_file, before = self._slice_before() if shared else ("", ())
         return WriteStat(
             file_id=self._bucket.file_id,
             path=file.path,
@@ -251,6 +252,18 @@ class LogFiles:
             file_size_in_bytes=file.size,
             log_version=file.name.version,
             log_offset=0,
-            base_file=tail.base_file if shared else "",
-            log_files=(*tail.files, *self._names) if shared else (str(file.name),),
+            base_file=base_file,
+            log_files=(*before, *self._names) if shared else (str(file.name),),
         )
+
+    def _slice_before(self) -> tuple[str, tuple[str, ...]]:
+        """The names of the base file and the logs that hold the rows before this write.
+
+        Readers of change data also need those that a pending compaction takes.
+        """
+        base, tail = self._bucket.base, self._tail
+        planned = base.planned if base is not None and self._context.changes is not None else None
+        if planned is None:
+            return tail.base_file, tail.files
+        files = tuple(str(log.name) for log in planned.log_files)
+        return str(planned.base_file.name) if planned.base_file else "", (*files, *tail.files)

@@ -7,7 +7,7 @@ meta columns but for the file name (format guide 5.1); a file whose rows are all
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -23,6 +23,7 @@ from skep_table.schema.types import RECORD_KEY
 from skep_table.timeline.metadata import WriteStat
 from skep_table.write.append import append_rows
 from skep_table.write.candidates import CandidateFile
+from skep_table.write.change_log import ChangeLog, changes_beside
 from skep_table.write.conform import empty_partitions, lists_with_nulls
 from skep_table.write.context import WriteContext
 from skep_table.write.files import BaseFiles, OpenFile, RowNumbers, file_id_of, renamed
@@ -174,15 +175,25 @@ class _BucketWriter:
     def _add(self, base: CandidateFile, rows: pa.Table) -> WriteStat:
         """`insert` into a small file: what it holds stays, equal keys too."""
         rows = without_deletes(rows, self._context.rule)
-        with self._files.open(base.file_id, MarkerType.MERGE) as file, self._opened(base) as held:
+        with (
+            self._files.open(base.file_id, MarkerType.MERGE) as file,
+            self._opened(base) as held,
+            self._changes(file) as changes,
+        ):
             known = self._continues_keys(held, file)
             for batch in self._base_batches(base, held, self._texts):
                 file.writer.write(renamed(batch, file.name), new_keys=not known)
-            file.insert(self._files.new(rows, file.name))
-        return self._files.stat(file, base, num_inserts=rows.num_rows)
+            inserts = self._files.new(rows, file.name)
+            file.insert(inserts)
+            logged = _ended(changes, inserts)
+        return self._files.stat(file, base, num_inserts=rows.num_rows, changes=logged)
 
     def _merge(self, base: CandidateFile, rows: pa.Table) -> WriteStat:
-        with self._files.open(base.file_id, MarkerType.MERGE) as file, self._opened(base) as held:
+        with (
+            self._files.open(base.file_id, MarkerType.MERGE) as file,
+            self._opened(base) as held,
+            self._changes(file) as changes,
+        ):
             arriving = self._files.new(rows, file.name, merges=True)
             if self._context.deletes:
                 arriving = mark_deleted(arriving)
@@ -191,7 +202,7 @@ class _BucketWriter:
             partial = self._context.partial
             if partial is not None:
                 arriving = partial.marked(arriving, partial.flags(rows))
-            updates = Updates(arriving, self._context.rule)
+            updates = Updates(arriving, self._context.rule, changes)
             known = self._continues_keys(held, file)
             encoded = self._texts if updates.takes_encoded else ()
             for batch in self._base_batches(base, held, encoded):
@@ -200,13 +211,18 @@ class _BucketWriter:
             if partial is not None:
                 partial.check_new(inserts.num_rows)
             file.insert(inserts)
+            logged = _ended(changes, inserts)
         return self._files.stat(
             file,
             base,
             num_inserts=inserts.num_rows,
             num_update_writes=updates.updated,
             num_deletes=updates.deleted,
+            changes=logged,
         )
+
+    def _changes(self, file: OpenFile) -> AbstractContextManager[ChangeLog | None]:
+        return changes_beside(self._context, self._bucket.partition_path, file.name)
 
     def _opened(self, base: CandidateFile) -> AbstractContextManager[OpenBaseFile]:
         return open_base(self._context.storage, base.path, base.known_size)
@@ -239,6 +255,15 @@ def _batch_rows(rows: pa.Table, max_file_bytes: int) -> int:
     """Rows to be written before the file's size is looked at again: a small part of what goes into a file."""
     share = max_file_bytes * _BATCH_SHARE / max(1, rows.nbytes)
     return min(_BATCH_ROWS, max(1, int(rows.num_rows * share)))
+
+
+def _ended(changes: ChangeLog | None, inserts: pa.Table) -> Mapping[str, int] | None:
+    """Closes a change log with the rows that are new in the file group. What the stat of the base file states of it."""
+    if changes is None:
+        return None
+    changes.inserted(inserts)
+    changes.close()
+    return changes.paths
 
 
 def without_deletes(rows: pa.Table, rule: MergeRule) -> pa.Table:

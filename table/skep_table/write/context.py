@@ -17,6 +17,7 @@ from skep_table.options import Options
 from skep_table.schema.types import Schema
 from skep_table.slices.options import SPILL_FOLDER
 from skep_table.storage import Storage
+from skep_table.table_config.keys import CdcMode
 from skep_table.timeline.metadata import WriteOperation
 from skep_table.write.arrange import Arrangement
 from skep_table.write.attempt import Attempt
@@ -60,7 +61,7 @@ class WriteContext:
     bulk_insert. `keys` computes the keys of stored rows. `announced`, by bucket number: the first file of each, where
     the driver has announced these; all markers of such a commit are listed. `memory` bounds what one task holds.
     `on_written` is called with the new keys of each finished base file: see `Index.on_written`. `partial`: of some
-    rows, or of all, only some columns count.
+    rows, or of all, only some columns count. `changes` is what change logs hold, in a table that has them.
     """
 
     storage: Storage
@@ -83,6 +84,7 @@ class WriteContext:
     memory: Memory = field(default_factory=Memory)
     on_written: Callable[[WrittenKeys], None] | None = None
     partial: PartialUpdate | None = None
+    changes: CdcMode | None = None
 
     @property
     def deletes(self) -> bool:

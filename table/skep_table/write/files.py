@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Final
@@ -194,10 +194,12 @@ class BaseFiles:
         num_inserts: int,
         num_update_writes: int = 0,
         num_deletes: int = 0,
+        changes: Mapping[str, int] | None = None,
     ) -> WriteStat:
         """The stat of a file that is closed. `base` is the file of the slice before, None for a new file group.
 
         The counts are of rows: keys that are new, keys of `base` that were updated, and keys that were deleted.
+        `changes` are the change logs beside it, with their sizes in bytes.
         """
         return WriteStat(
             file_id=file.file_id,
@@ -211,6 +213,7 @@ class BaseFiles:
             num_inserts=num_inserts,
             total_write_bytes=file.size,
             file_size_in_bytes=file.size,
+            cdc_stats=changes,
         )
 
 

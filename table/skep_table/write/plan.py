@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -130,14 +131,20 @@ class WritePlan:
             auto_keys=not self.keyer.generator.record_fields,
             arrangement=self.arrangement,
             keeps_equal_keys=self.options.value(ALLOW_DUPLICATE_INSERTS),
-            logs=replace(LogFileOptions.of(self.options), positions=self._names_positions(table)),
+            logs=self._logs(table),
             partition_fields=self.keyer.generator.partition_fields,
             keys=StoredKeys.of(table.config, self.in_files) if self.keyer.generator.record_fields else None,
             dropped=DroppedColumns.of(table.config),
             memory=Memory.of(self.options),
             on_written=self.index.on_written if self.index.keeps_keys else None,
             partial=self._partial_of(table),
+            changes=table.config.captured,
         )
+
+    def _logs(self, table: HudiTable) -> LogFileOptions:
+        """In a table with change data a write has one log file a file group: readers find what came before by it."""
+        logs = replace(LogFileOptions.of(self.options), positions=self._names_positions(table))
+        return logs if table.config.captured is None else replace(logs, file_bytes=sys.maxsize)
 
     def _names_positions(self, table: HudiTable) -> bool:
         """An index that opens no base file has no positions: unless asked for, none are looked up there."""

@@ -22,10 +22,10 @@ from skep_table.table_config import (
     TableConfig,
     TableType,
 )
+from skep_table.table_config.keys import CDC_ENABLED, CDC_MODE, CdcMode
 from skep_table.table_config.keys import PARTITION_FIELDS as TABLE_PARTITION_FIELDS
 from skep_table.write.merge_options import PAYLOAD, deletes_rows, merge_differences, with_merging
 
-UNWRITTEN: Final[list[Option[str]]] = []
 _no_names: tuple[str, ...] = ()
 _own_names: Final[Mapping[str, str]] = MappingProxyType({})
 _WRITE = "hoodie.datasource.write."
@@ -49,6 +49,10 @@ META_FIELDS = option(
 )
 DROPS_PARTITION_COLUMNS = option(
     f"{_WRITE}drop.partition.columns", boolean, False, "Partition columns are in folder names only, and come as text"
+)
+CHANGES = option(CDC_ENABLED, boolean, False, "Each commit keeps what it changes, for CDC queries; of a new table")
+CHANGES_HOLD = option(
+    CDC_MODE, one_of(CdcMode), CdcMode.DATA_BEFORE_AFTER, "What is kept of a changed row: its key, or its images"
 )
 KEY_GENERATOR = option(
     f"{_WRITE}keygenerator.class",
@@ -92,11 +96,8 @@ def _only(value: str, why: str) -> Callable[[str], str]:
     return parse
 
 
-for _key, _value, _doc in (
-    ("hoodie.table.cdc.enabled", "false", "tables with change data capture are read, not written"),
-    ("hoodie.table.base.file.format", "parquet", "base files in other formats are read, not written"),
-):
-    UNWRITTEN.append(option(_key, _only(_value, _doc), _value, _doc))
+_FORMATS = "base files in other formats are read, not written"
+BASE_FILE_FORMAT = option("hoodie.table.base.file.format", _only("parquet", _FORMATS), "parquet", _FORMATS)
 LOGICAL_TIMESTAMPS = option(
     f"{_WRITE}keygenerator.consistent.logical.timestamp.enabled",
     boolean,
@@ -132,7 +133,10 @@ def spec_of(options: Options, name: str, schema: Schema) -> TableSpec:
             option=PAYLOAD.key,
         )
     generator = options.value(KEY_GENERATOR)
-    properties = (LOGICAL_TIMESTAMPS.key, META_FIELDS.key, DROPS_PARTITION_COLUMNS.key)
+    properties = (
+        *(LOGICAL_TIMESTAMPS.key, META_FIELDS.key, DROPS_PARTITION_COLUMNS.key),
+        *(CHANGES.key, CHANGES_HOLD.key),
+    )
     kept = {key: value for key, value in options.items() if ".keygen." in key or key in properties}
     spec = TableSpec(
         name=name,
@@ -171,8 +175,7 @@ def check_settings(config: TableConfig, root: str, options: Options, names: Mapp
 def _check_written(options: Options) -> None:
     """OptionError for settings of tables that can't be written."""
     options.value(TABLE_VERSION)
-    for known in UNWRITTEN:
-        options.value(known)
+    options.value(BASE_FILE_FORMAT)
 
 
 def _given_values(config: TableConfig, options: Options) -> Iterator[tuple[Option[Any], object, object]]:
@@ -186,6 +189,8 @@ def _given_values(config: TableConfig, options: Options) -> Iterator[tuple[Optio
         (URL_ENCODE, config.url_encode),
         (META_FIELDS, config.populate_meta_fields),
         (DROPS_PARTITION_COLUMNS, config.drop_partition_columns),
+        (CHANGES, config.cdc_enabled),
+        *(((CHANGES_HOLD, config.cdc_mode),) if config.cdc_enabled else ()),
     )
     for known, found in facts:
         if options.is_set(known):

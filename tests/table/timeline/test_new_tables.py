@@ -49,8 +49,6 @@ OURS: dict[str, dict[str, str | None]] = {
 REFUSED = {
     ("global_delete", "8"): "GLOBAL_DELETE|GlobalDelete",
     ("global_delete", "9"): "GLOBAL_DELETE|GlobalDelete",
-    ("cdc", "8"): "cdc",
-    ("cdc", "9"): "cdc",
     # Hudi writes such tables by commit time without a warning, or by the payload class.
     ("mode_event_without_ordering", "8"): "needs hoodie.datasource.write.precombine.field",
     ("mode_event_without_ordering", "9"): "needs hoodie.datasource.write.precombine.field",

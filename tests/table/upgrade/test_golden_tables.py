@@ -35,7 +35,7 @@ BY_RELEASE: Final = {
 REFUSED: Final = {"cow_multi_partition_hive": 9}
 # The data of this one lies in a folder of the machine that wrote it.
 ELSEWHERE: Final = "cow_bootstrap_metadata_only"
-NOT_WRITTEN: Final = {"cow_cdc", "cow_auto_keys", "cow_custom_keygen", "cow_timestamp_keygen_date_string"}
+NOT_WRITTEN: Final = {"cow_auto_keys", "cow_custom_keygen", "cow_timestamp_keygen_date_string"}
 
 
 def travelled(tables: Tables, ignored: set[str]) -> dict[str, Counter[str]]:

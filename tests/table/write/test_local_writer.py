@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from skep_table.basefile import read_footer
 from skep_table.bloom import BloomKind, build_bloom
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.errors import InputError, KeyFieldError, OptionError, SchemaError, UnsupportedError
+from skep_table.errors import InputError, KeyFieldError, OptionError, SchemaError
 from skep_table.hooks import Committed
 from skep_table.options import Options
 from skep_table.runner import ThreadRunner
@@ -269,12 +269,6 @@ def test_what_is_no_frame_is_refused(make: Make) -> None:
         Options({"hoodie.index.type": "FLINK_STATE"}).value(
             __import__("skep_table.write.options").write.options.INDEX_TYPE
         )
-
-
-def test_tables_with_change_data_can_not_be_written_yet(golden: Path, tmp_path: Path) -> None:
-    shutil.copytree(golden / "0.15.0/cow_cdc/table", tmp_path / "t")
-    with pytest.raises(UnsupportedError):
-        LocalWriter(HudiTable.open(str(tmp_path / "t"))).insert(pa.table({"order_id": ["x"]}))
 
 
 def test_a_golden_table_is_written_on(golden: Path, tmp_path: Path) -> None:

@@ -176,6 +176,5 @@ class _Named:
             self._written[time] = None
             if found:
                 stats = self._table.commit_metadata(found[0]).stats
-                changes = (path for stat in stats for path in (stat.cdc_stats or {}))
-                self._written[time] = frozenset({*(stat.path for stat in stats), *changes})
+                self._written[time] = frozenset(path for stat in stats for path in stat.paths)
         return self._written[time]
