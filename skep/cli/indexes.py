@@ -10,6 +10,7 @@ import typer
 from skep.cli.output import Output, OutputOption, print_rows, reported
 from skep.cli.scope import MetastoreOption, WarehouseOption
 from skep.cli.tables import ServiceSettings, TableTarget, opened_table
+from skep_table.errors import InputError
 
 if TYPE_CHECKING:
     from skep_table.services.indexing import Index
@@ -56,11 +57,24 @@ def build(
     table: TableTarget,
     kind: Annotated[Kind, typer.Option("--kind", help="What the index is of; a table has one of each but the last.")],
     name: Annotated[
-        str | None, typer.Option("--name", metavar="N", help="The name of a secondary index; else its column's.")
+        str | None,
+        typer.Option(
+            "--name",
+            metavar="N",
+            help="The name of a secondary index (else its column's), or of one over an expression.",
+        ),
     ] = None,
     column: Annotated[
         list[str] | None,
         typer.Option("--column", metavar="C", help="The column of a secondary index, or of statistics; repeatable."),
+    ] = None,
+    expression: Annotated[
+        str | None,
+        typer.Option("--expression", metavar="F", help="A function of Spark: statistics or filters are of its values."),
+    ] = None,
+    argument: Annotated[
+        list[str] | None,
+        typer.Option("--argument", metavar="K=V", help="An option of the expression (format=yyyy-MM-dd); repeatable."),
     ] = None,
     option: ServiceSettings = None,
     metastore: MetastoreOption = None,
@@ -70,9 +84,22 @@ def build(
     """Make an index from the table's files, under its lock; writes keep it from then on."""
     with reported(), opened_table(table, option, metastore, warehouse) as found:
         before = {each.partition for each in found.indexes()}
-        found.build_index(kind.value, name=name, columns=column or None)
+        over = _over(expression, argument or [])
+        found.build_index(kind.value, name=name, columns=column or None, expression=over)
         made = [each for each in found.indexes() if each.partition not in before]
     print_rows([_row(each, "made") for each in made], output, _COLUMNS)
+
+
+def _over(expression: str | None, arguments: list[str]) -> dict[str, str] | None:
+    pairs = [each.partition("=") for each in arguments]
+    strange = next((each for each, (_, sign, _) in zip(arguments, pairs, strict=True) if not sign), None)
+    if strange is not None or (pairs and expression is None):
+        raise InputError(
+            f"--argument {strange or arguments[0]}: name=value beside an --expression",
+            found=strange or arguments[0],
+            expected="name=value",
+        )
+    return None if expression is None else {"expr": expression, **{name: value for name, _, value in pairs}}
 
 
 @app.command()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from skep.services.runner import Services
@@ -55,16 +56,24 @@ class MetadataMethods:
         return indexes_of(self._hudi.reload())
 
     def build_index(
-        self, kind: str, *, name: str | None = None, columns: Text | None = None, **options: object
+        self,
+        kind: str,
+        *,
+        name: str | None = None,
+        columns: Text | None = None,
+        expression: Mapping[str, str] | None = None,
+        **options: object,
     ) -> Index:
         """Makes an index of a kind: column_stats, partition_stats, bloom_filters, record_index or secondary_index.
 
         A secondary one is of one column, by whose name it goes where `name` is left out; column statistics are of
-        these columns alone. EntryExistsError where the table has that index.
+        these columns alone. `expression` has the options of CREATE INDEX for one over an expression, of the kind
+        column_stats or bloom_filters: `{"expr": "from_unixtime", "format": "yyyy-MM-dd"}`. EntryExistsError where the
+        table has that index.
         """
         from skep_table.services.indexing import build_index, index_named, indexes_of
 
-        definition = index_named(kind, name, () if columns is None else texts(columns))
+        definition = index_named(kind, name, () if columns is None else texts(columns), expression)
         made = build_index(self.services().on(self._hudi.with_options(options)), definition)
         return next(each for each in indexes_of(made) if each.partition == definition.name)
 

@@ -9,24 +9,27 @@ from skep_sql.names import column_of
 from skep_sql.protocols import Target
 from skep_sql.settings import Settings
 from skep_sql.statements import CreateIndex, DropIndex, Name, RefreshIndex
-from skep_table.errors import InputError, UnsupportedError
-from skep_table.metadata_table.partitions import RECORD_INDEX
+from skep_table.errors import InputError
+from skep_table.metadata_table.expressions import EXPRESSION
+from skep_table.metadata_table.partitions import BLOOM_FILTERS, COLUMN_STATS, RECORD_INDEX
 from skep_table.metadata_write.definitions import IDENTITY, SECONDARY_INDEX
 from skep_table.services.indexing import KINDS, Index, index_of
 
-_EXPRESSION: Final = "expr"
+_SPELLED: Final = {"trimstring": "trimString"}
 
 
 def create_index(statement: CreateIndex, scope: Scope, settings: Settings) -> None:
-    """Without USING it is the record index, by that name, or a secondary one.
+    """Without USING it is the record index, by that name, or a secondary one; over an expression it is of statistics.
 
-    UnsupportedError for an index over an expression.
+    UnsupportedError for an expression of which the values of Spark are not known here.
     """
     target = _target(statement.name, scope)
+    expression = _expression(statement)
     kind = statement.kind or (RECORD_INDEX if statement.index.lower() == RECORD_INDEX else SECONDARY_INDEX)
+    if statement.kind is None and expression is not None:
+        kind = COLUMN_STATS
     if kind not in KINDS:
         raise InputError(f"CREATE INDEX … USING {kind}: no kind of index", found=kind, expected=", ".join(KINDS))
-    _check_options(statement)
     if statement.if_not_exists and _found(target, statement.index) is not None:
         return
     table = target.hudi
@@ -34,7 +37,7 @@ def create_index(statement: CreateIndex, scope: Scope, settings: Settings) -> No
     columns = [name if "." in name else column_of(name, known, table.config.name) for name in statement.columns]
     name = statement.index.lower() if statement.index.lower() in KINDS else statement.index
     options = {key: value for key, value in statement.options.items() if key.startswith("hoodie.")}
-    target.build_index(kind, name=name, columns=columns, **{**settings.hoodie, **options})
+    target.build_index(kind, name=name, columns=columns, expression=expression, **{**settings.hoodie, **options})
 
 
 def drop_index(statement: DropIndex, scope: Scope, settings: Settings) -> None:
@@ -60,18 +63,17 @@ def _found(target: Target, name: str) -> Index | None:
     return index_of(target.indexes(), name)
 
 
-def _check_options(statement: CreateIndex) -> None:
+def _expression(statement: CreateIndex) -> dict[str, str] | None:
+    """The options of an index over an expression, by the names that Hudi has for them; None without an expression."""
     given = {key.lower(): value for key, value in statement.options.items() if not key.startswith("hoodie.")}
-    expression = given.pop(_EXPRESSION, IDENTITY).lower()
-    if expression not in ("", IDENTITY):
-        raise UnsupportedError(
-            f"CREATE INDEX {statement.index}: indexes over expressions ({_EXPRESSION}={expression}) are not supported",
-            hint="an index of the column itself is left out by USING secondary_index, or USING column_stats",
-            found=expression,
-        )
+    function = given.get(EXPRESSION, "").strip().lower()
+    if function and (function != IDENTITY or statement.kind == BLOOM_FILTERS):
+        return {_SPELLED.get(key, key): value for key, value in given.items()}
+    given.pop(EXPRESSION, None)
     if given:
         raise InputError(
             f"CREATE INDEX {statement.index}: unknown option {min(given)}",
             found=", ".join(sorted(given)),
-            expected="options of Hudi, which begin with hoodie.",
+            expected=f"options of Hudi, which begin with hoodie., or those of an expression, with {EXPRESSION}",
         )
+    return None

@@ -89,7 +89,13 @@ class Target(Protocol):
         """The indexes of the table's metadata table, by name."""
 
     def build_index(
-        self, kind: str, *, name: str | None = None, columns: Sequence[str] = (), **options: object
+        self,
+        kind: str,
+        *,
+        name: str | None = None,
+        columns: Sequence[str] = (),
+        expression: Mapping[str, str] | None = None,
+        **options: object,
     ) -> Index:
         """Makes an index; EntryExistsError where there is one of that name."""
 

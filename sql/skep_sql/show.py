@@ -16,7 +16,6 @@ from skep_sql.statements import Describe, Show
 from skep_sql.tables import partition_paths
 from skep_sql.types import type_text
 from skep_table.errors import InputError, NoSuchTableError
-from skep_table.metadata_write.definitions import SECONDARY_INDEX
 from skep_table.schema.types import META_FIELDS, Field
 from skep_table.table import HudiTable
 
@@ -174,11 +173,11 @@ def _literal(text: str | None) -> str:
 
 
 def _indexes(statement: Show, scope: Scope) -> Answer:
-    """As Hudi 1.2: partitions of the metadata table, with the columns of secondary indexes alone."""
+    """As Hudi 1.2: partitions of the metadata table, with the columns of indexes that have a name of their own."""
     assert statement.name is not None
     found = scope.catalog.table(look_up(scope.catalog, statement.name)).indexes()
     rows = [
-        (each.partition, each.kind, ",".join(each.columns) if each.kind == SECONDARY_INDEX else "") for each in found
+        (each.partition, each.kind, ",".join(each.columns) if each.name != each.partition else "") for each in found
     ]
     return answer([("index_name", _TEXT), ("index_type", _TEXT), ("col_name", _TEXT)], rows)
 

@@ -7,7 +7,7 @@ import pytest
 from skep.lake import Lake
 from skep_sql.parse import parse
 from skep_sql.statements import CreateIndex, DropIndex, Name, RefreshIndex, Show, Statement
-from skep_table.errors import EntryExistsError, InputError, UnsupportedError
+from skep_table.errors import EntryExistsError, InputError, SchemaError, UnsupportedError
 
 
 @pytest.mark.parametrize(
@@ -86,6 +86,24 @@ def test_an_index_of_each_other_kind(indexed: Lake) -> None:
 
 
 @pytest.mark.metastore
+def test_indexes_over_expressions(indexed: Lake) -> None:
+    indexed.sql("create index of_name on t using column_stats (NAME) options (expr = 'Upper')")
+    indexed.sql("create index start on t (name) options (expr = 'substring', pos = '1', len = '2')")
+    indexed.sql("create index found on t using bloom_filters (name) options (expr = 'lower', numentries = '100')")
+    assert indexes(indexed) == [
+        ("expr_index_found", "bloom_filters", "name"),
+        ("expr_index_of_name", "column_stats", "name"),
+        ("expr_index_start", "column_stats", "name"),
+    ]
+    indexed.sql("insert into t values ('3', 'c', 3.5)")
+    assert not indexed.table("t").validate_metadata().differences
+    found = indexed.sql("select id from t where upper(name) = 'C'").to_arrow()
+    assert found.to_pylist() == [{"id": "3"}]
+    indexed.sql("drop index of_name on t")
+    assert [name for name, _, _ in indexes(indexed)] == ["expr_index_found", "expr_index_start"]
+
+
+@pytest.mark.metastore
 @pytest.mark.parametrize(
     ("text", "error", "message"),
     [
@@ -93,7 +111,24 @@ def test_an_index_of_each_other_kind(indexed: Lake) -> None:
         ("create index i on t (nope)", InputError, "has no column nope"),
         ("create index i on t (price)", UnsupportedError, "column price is a double"),
         ("create index i on t (name, price)", InputError, "a secondary index is of one column"),
-        ("create index i on t using bloom_filters (name) options (expr = 'lower')", UnsupportedError, "expr=lower"),
+        ("create index i on t using column_stats (name) options (expr = 'concat')", UnsupportedError, "over concat"),
+        (
+            "create index i on t using column_stats (price) options (expr = 'year')",
+            UnsupportedError,
+            "year of a double",
+        ),
+        (
+            "create index i on t using secondary_index (name) options (expr = 'lower')",
+            InputError,
+            "not secondary_index",
+        ),
+        (
+            "create index i on t using column_stats (name) options (expr = 'lower', len = '1')",
+            InputError,
+            "no option len",
+        ),
+        ("create index i on t using bloom_filters (name) options (expr = 'lower', fpp = '2')", InputError, "fpp=2"),
+        ("create index i on t using column_stats (nope) options (expr = 'lower')", SchemaError, "nope"),
         ("create index i on t (name) options (colour = 'red')", InputError, "unknown option colour"),
         ("create index i on t using column_stats (name)", InputError, "has one index of the kind column_stats"),
         ("drop index i on t", InputError, "has no index i"),

@@ -20,6 +20,7 @@ from skep_table.metadata_table.definitions import IndexDefinition
 from skep_table.metadata_table.partitions import (
     BLOOM_FILTERS,
     COLUMN_STATS,
+    EXPRESSION_INDEX_PREFIX,
     FILES,
     PARTITION_STATS,
     RECORD_INDEX,
@@ -47,6 +48,7 @@ from skep_table.metadata_write import (
     write_delta_commit,
 )
 from skep_table.metadata_write.definitions import definitions_of, new_stats_columns
+from skep_table.metadata_write.expressions import expression_indexes
 from skep_table.metadata_write.options import is_partitioned_by_options
 from skep_table.options import Options
 from skep_table.table import METADATA_ENABLE, HudiTable
@@ -158,8 +160,8 @@ def _create_dropped(table: HudiTable) -> HudiTable:
 
 def _create(table: HudiTable, partitions: Collection[str], definitions: Mapping[str, IndexDefinition]) -> HudiTable:
     # Secondary indexes are maintained once the record index is there, which is made with them.
-    secondary = {name for name in definitions if name.startswith(SECONDARY_INDEX_PREFIX)}
-    wanted = (_maintained(table) & set(partitions)) | secondary
+    named = {name for name in definitions if name.startswith((SECONDARY_INDEX_PREFIX, EXPRESSION_INDEX_PREFIX))}
+    wanted = (_maintained(table) & set(partitions)) | named
     wanted -= {name for name in wanted if _is_built_aside(table, name)}
     if wanted <= _built_or_building(table):
         return table
@@ -211,9 +213,10 @@ def _maintained(table: HudiTable) -> frozenset[str]:
     lacking = set() if table.config.populate_meta_fields else {RECORD_INDEX}
     if not table.format.metadata.has_partition_stats:
         lacking.add(PARTITION_STATS)
+    kept = (_MAINTAINED - lacking) | {index.partition for index in expression_indexes(table)}
     if RECORD_INDEX in lacking or RECORD_INDEX not in table.config.metadata_partitions:
-        return _MAINTAINED - lacking
-    return (_MAINTAINED - lacking) | {index.partition for index in secondary_indexes(table)}
+        return kept
+    return kept | {index.partition for index in secondary_indexes(table)}
 
 
 def _drop_indexes(table: HudiTable, dropped: Collection[str], why: str, *, again: bool = False) -> HudiTable:
@@ -285,6 +288,7 @@ def drop_overtaken(table: HudiTable, instant: Instant, metadata: CommitMetadata)
     dropped = set()
     if any(set(metadata.partitions) & set(each.partitions) for each in theirs):
         dropped.add(PARTITION_STATS)
+        dropped |= {index.partition for index in expression_indexes(table)}  # they have statistics of partitions
     mine = groups_of(metadata)
     if any(mine & groups_of(each) for each in theirs):
         dropped.add(RECORD_INDEX)
@@ -305,7 +309,9 @@ def record_in_metadata_table(table: HudiTable, time: InstantTime, updates: Seque
 
 def drop_of_columns(table: HudiTable) -> HudiTable:
     """Drops statistics before columns get other names: their records state the names that columns had."""
-    dropped = {COLUMN_STATS, PARTITION_STATS} & set(table.config.metadata_partitions)
+    there = table.config.metadata_partitions
+    dropped = {COLUMN_STATS, PARTITION_STATS} & set(there)
+    dropped |= {name for name in there if name.startswith(EXPRESSION_INDEX_PREFIX)}
     return _drop_indexes(table, dropped, "columns change their names or types", again=True) if dropped else table
 
 

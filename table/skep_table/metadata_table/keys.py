@@ -15,6 +15,7 @@ from skep_table.metadata_table.partitions import RECORD_INDEX
 
 ALL_PARTITIONS: Final = "__all_partitions__"
 NON_PARTITIONED: Final = "."
+_OF_PARTITIONS: Final = "__partition_stat__"
 _SEED: Final = 0xFFFFFFFFDABADABA  # Java's int 0xdabadaba, widened with its sign
 
 
@@ -26,6 +27,11 @@ def partition_key(partition_path: str) -> str:
 def column_key(column: str) -> str:
     """A column name as part of a key of the column statistics."""
     return _hash64(column)
+
+
+def partitions_key(column: str) -> str:
+    """A column name as part of a key of the statistics of partitions, in an index over an expression."""
+    return _hash64(column) + _hash64(_OF_PARTITIONS)
 
 
 def path_key(partition_path: str) -> str:

@@ -41,14 +41,19 @@ _KINDS: Final[Mapping[str, RecordKind]] = {
 _OF_SECONDARY: Final = RecordKind(7, SECONDARY_INDEX_MEMBER, "HoodieSecondaryIndexInfo")
 
 
-def record_kind(partition: str) -> RecordKind | None:
-    """The kind of the records of an index; None for `files`, whose records are of two kinds, and for unknown ones."""
+def record_kind(partition: str, index_type: str | None = None) -> RecordKind | None:
+    """The kind of the records of an index; None for `files`, whose records are of two kinds, and for unknown ones.
+
+    `index_type` is what its definition states: indexes over expressions are statistics or Bloom filters.
+    """
+    if partition.startswith(EXPRESSION_INDEX_PREFIX):
+        return _KINDS.get(index_type) if index_type in (COLUMN_STATS, BLOOM_FILTERS) else None
     return _OF_SECONDARY if partition.startswith(SECONDARY_INDEX_PREFIX) else _KINDS.get(partition)
 
 
-def member_of(partition: str) -> str | None:
+def member_of(partition: str, index_type: str | None = None) -> str | None:
     """The member of HoodieMetadataRecord that the records of a partition have; None where they are not known."""
-    kind = record_kind(partition)
+    kind = record_kind(partition, index_type)
     if kind is None:
         return FILES_MEMBER if partition == FILES else None
     return kind.member

@@ -227,28 +227,43 @@ class MetadataTable:
         keys = [prefix + spelling.path_key(path) for path in partitions]
         return statistics(self._lookup(PARTITION_STATS, keys, STATS_MEMBER), kind)
 
-    def statistics_of_files(self, column: str, kind: pa.DataType, files: Sequence[tuple[str, str]]) -> pa.Table | None:
-        """As `column_stats`, a row for each of `files` in their order; nulls for one that has no statistics."""
-        if COLUMN_STATS not in self.indexes:
+    def statistics_of_files(
+        self, column: str, kind: pa.DataType, files: Sequence[tuple[str, str]], index: str = COLUMN_STATS
+    ) -> pa.Table | None:
+        """As `column_stats`, a row for each of `files` in their order; nulls for one that has no statistics.
+
+        `index`: the metadata partition of column statistics, or of those of an expression over the column.
+        """
+        if index not in self.indexes:
             return None
         prefix = spelling.column_key(column)
         keys = [prefix + spelling.path_key(path) + spelling.file_key(name) for path, name in files]
-        return statistics_in_order(self._lookup(COLUMN_STATS, keys, STATS_MEMBER), kind, keys)
+        return statistics_in_order(self._lookup(index, keys, STATS_MEMBER), kind, keys)
 
-    def statistics_of_partitions(self, column: str, kind: pa.DataType, partitions: Sequence[str]) -> pa.Table | None:
-        """As `partition_stats`, a row for each of `partitions` in their order; nulls for one without statistics."""
-        if PARTITION_STATS not in self.indexes:
+    def statistics_of_partitions(
+        self, column: str, kind: pa.DataType, partitions: Sequence[str], index: str = PARTITION_STATS
+    ) -> pa.Table | None:
+        """As `partition_stats`, a row for each of `partitions` in their order; nulls for one without statistics.
+
+        `index`: the metadata partition of partition statistics, or of those of an expression over the column.
+        """
+        if index not in self.indexes:
             return None
-        prefix = spelling.column_key(column)
+        prefix = spelling.column_key(column) if index == PARTITION_STATS else spelling.partitions_key(column)
         keys = [prefix + spelling.path_key(path) for path in partitions]
-        return statistics_in_order(self._lookup(PARTITION_STATS, keys, STATS_MEMBER), kind, keys)
+        return statistics_in_order(self._lookup(index, keys, STATS_MEMBER), kind, keys)
 
-    def bloom(self, files: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], BloomFilter] | None:
-        """The bloom filters of base files, by partition path and file name; None when the table keeps none."""
-        if BLOOM_FILTERS not in self.indexes:
+    def bloom(
+        self, files: Sequence[tuple[str, str]], index: str = BLOOM_FILTERS
+    ) -> Mapping[tuple[str, str], BloomFilter] | None:
+        """The bloom filters of files, by partition path and file name; None when the table keeps none.
+
+        `index`: the metadata partition of the record keys in base files, or that of an expression.
+        """
+        if index not in self.indexes:
             return None
         by_key = {spelling.path_key(path) + spelling.file_key(name): (path, name) for path, name in files}
-        keys, found = latest(self._lookup(BLOOM_FILTERS, list(by_key), BLOOM_MEMBER), BLOOM_MEMBER)
+        keys, found = latest(self._lookup(index, list(by_key), BLOOM_MEMBER), BLOOM_MEMBER)
         filters = {}
         for key, record in zip(keys.to_pylist(), found.to_pylist(), strict=True):
             if record is not None and not record["isDeleted"]:

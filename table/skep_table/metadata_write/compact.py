@@ -18,6 +18,7 @@ from skep_table.metadata_table import MetadataTable
 from skep_table.metadata_table.entries import GroupReader
 from skep_table.metadata_table.partitions import member_of
 from skep_table.metadata_write.base_file import write_base
+from skep_table.metadata_write.definitions import index_types
 from skep_table.metadata_write.merge import merged_puts
 from skep_table.metadata_write.options import COMPACT_DELTA_COMMITS
 from skep_table.metadata_write.own import building_partitions, open_own
@@ -45,14 +46,15 @@ def compact_metadata_table(table: HudiTable, clock: Clock) -> Instant | None:
     time = _due_at(table, own)
     if time is None:
         return None
-    slices = list(_changed_slices(table, own))
+    slices, types = list(_changed_slices(table, own)), index_types(table)
     instant = Instant(time, Action.COMPACTION, State.REQUESTED)
     create_requested(own, instant, CompactionPlan(operations=tuple(map(_operation, slices))))
     instant = transition_to_inflight(own, instant)
     metadata_table = MetadataTable(table, own)
     stats: dict[str, list[WriteStat]] = defaultdict(list)
     for slice_ in slices:
-        stat = _compacted(own, slice_, metadata_table.group(slice_), time)
+        index_type = types.get(slice_.partition_path)
+        stat = _compacted(own, slice_, metadata_table.group(slice_), time, index_type)
         if stat is not None:
             stats[slice_.partition_path].append(stat)
     own.storage.sync([stat.path for of_partition in stats.values() for stat in of_partition])
@@ -70,9 +72,9 @@ def compact_metadata_table(table: HudiTable, clock: Clock) -> Instant | None:
 
 def _changed_slices(table: HudiTable, own: HudiTable) -> Iterator[FileSlice]:
     """Those with log files besides the empty one that a file group begins with."""
-    view = own.view(metadata=False)
+    view, types = own.view(metadata=False), index_types(table)
     for partition in table.config.metadata_partitions:
-        if member_of(partition) is None:
+        if member_of(partition, types.get(partition)) is None:
             continue
         for slice_ in view.slices(partition):
             if not all(_begins_group(own, slice_, log.name) for log in slice_.log_files):
@@ -98,12 +100,14 @@ def _operation(slice_: FileSlice) -> CompactionOperation:
     )
 
 
-def _compacted(own: HudiTable, slice_: FileSlice, group: GroupReader, time: InstantTime) -> WriteStat | None:
+def _compacted(
+    own: HudiTable, slice_: FileSlice, group: GroupReader, time: InstantTime, index_type: str | None
+) -> WriteStat | None:
     """The stat of the new base file; None where no record is left: the slice then stays as it is."""
     partition, release = slice_.partition_path, own.format.metadata.release
-    member = member_of(partition)
+    member = member_of(partition, index_type)
     assert member is not None, partition
-    puts = merged_puts(partition, group.entries(column=member), release)
+    puts = merged_puts(partition, group.entries(column=member), release, index_type)
     stat = write_base(own, partition, slice_.file_id, time, puts, record_schema(release))
     return stat and replace(
         stat,

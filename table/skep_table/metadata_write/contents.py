@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 from skep_table.errors import MetadataTableError
 from skep_table.instant_time import BEFORE_ALL
 from skep_table.metadata_table import group_numbers
+from skep_table.metadata_table.expressions import ExpressionIndex
 from skep_table.metadata_table.partitions import BLOOM_FILTERS, COLUMN_STATS, FILES, PARTITION_STATS, RECORD_INDEX
 from skep_table.metadata_table.records import PartitionUpdate
 from skep_table.metadata_table.records.bloom_filters import bloom_filters_update
@@ -29,6 +30,7 @@ from skep_table.metadata_table.records.record_index import record_index_update
 from skep_table.metadata_table.records.secondary_index import secondary_index_update, sharded_parts
 from skep_table.metadata_table.records.summaries import Columns, ColumnSummary, merged
 from skep_table.metadata_write.definitions import SecondaryIndex, groups_of_partition
+from skep_table.metadata_write.expression_contents import expression_updates
 from skep_table.metadata_write.file_facts import FileFacts, facts_of_files, with_absent
 from skep_table.metadata_write.groups import GROUP_SETS, RecordGroups, group_count, group_id, group_set_of
 from skep_table.metadata_write.key_changes import secondary_entries, slice_keys, slice_rows
@@ -64,8 +66,8 @@ class Contents:
 class Wanted:
     """What is to be made: the partitions, the columns of statistics, and whether the record index is partitioned.
 
-    `secondary` are the secondary indexes among the partitions. `groups`: how many file groups partitions have that
-    exist already.
+    `secondary` are the secondary indexes among the partitions, `expressions` those over expressions. `groups`: how
+    many file groups partitions have that exist already.
     """
 
     partitions: Collection[str]
@@ -73,6 +75,7 @@ class Wanted:
     partitioned: bool = False
     secondary: Sequence[SecondaryIndex] = ()
     groups: Mapping[str, int] = field(default_factory=dict)
+    expressions: Sequence[ExpressionIndex] = ()
 
     @property
     def of_files(self) -> bool:
@@ -99,7 +102,21 @@ def contents_of(table: HudiTable, files: Sizes, wanted: Wanted) -> Iterator[list
             found[RECORD_INDEX] = _Keys(table, wanted, spools[RECORD_INDEX], stack).read(sorted(files))
         if wanted.secondary:
             found |= _Entries(table, wanted.secondary, spools, stack).read(sorted(files))
-        yield [found[name] for name in (*GROUP_SETS, *(each.partition for each in wanted.secondary)) if name in found]
+        if wanted.expressions:
+            found |= _of_expressions(table, files, wanted, spools)
+        named = [*(each.partition for each in wanted.secondary), *(each.partition for each in wanted.expressions)]
+        yield [found[name] for name in (*GROUP_SETS, *named) if name in found]
+
+
+def _of_expressions(
+    table: HudiTable, files: Sizes, wanted: Wanted, spools: Mapping[str, GroupSpool]
+) -> dict[str, Contents]:
+    """The contents of all indexes over expressions."""
+    facts = _Facts(table, wanted, spools)
+    report = _steps(table, "metadata_table.expressions", sum(map(len, files.values())))
+    for update in expression_updates(table, _statuses(files), wanted.expressions, report):
+        facts.add(update)
+    return {index.partition: facts.contents(index.partition) for index in wanted.expressions}
 
 
 def _spool(table: HudiTable) -> GroupSpool:
@@ -129,14 +146,14 @@ class _Facts:
             whole = _PartitionSummary(self.wanted.columns, self._latest(path))
             while some := list(islice(of_partition, _FILES_AT_ONCE)):
                 for update in self._updates(some):
-                    self._add(update)
+                    self.add(update)
                 whole.add(some)
                 done += len(some)
                 report(done)
             found = whole.summaries if PARTITION_STATS in self.wanted.partitions else None
             if found is not None:
-                self._add(partition_stats_update({path: found}, (), (), self._release))
-        return {name: self._contents(name) for name in self.wanted.partitions if name in _OF_FILES}
+                self.add(partition_stats_update({path: found}, (), (), self._release))
+        return {name: self.contents(name) for name in self.wanted.partitions if name in _OF_FILES}
 
     @property
     def _release(self) -> str:
@@ -159,7 +176,8 @@ class _Facts:
             time = last[-1].requested_time if last else BEFORE_ALL
             yield bloom_filters_update(filters, (), time, self._release)
 
-    def _add(self, update: PartitionUpdate) -> None:
+    def add(self, update: PartitionUpdate) -> None:
+        """Spreads the puts of an update over the file groups of its partition."""
         number = group_numbers(update.puts[KEY].combine_chunks(), self._count(update.partition))
         for at in np.unique(number).tolist():
             self.spools[update.partition].add(at, update.puts.filter(pa.array(number == at)))
@@ -167,10 +185,11 @@ class _Facts:
     def _count(self, name: str) -> int:
         return self.wanted.groups.get(name) or group_count(name, self.table.options)
 
-    def _contents(self, name: str) -> Contents:
+    def contents(self, name: str) -> Contents:
+        """What was added for a partition."""
         spool = self.spools[name]
         numbers = range(self._count(name))
-        return Contents(name, {group_id(GROUP_SETS[name], at): partial(spool.ascending, at) for at in numbers})
+        return Contents(name, {group_id(group_set_of(name), at): partial(spool.ascending, at) for at in numbers})
 
 
 class _PartitionSummary:

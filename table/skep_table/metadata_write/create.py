@@ -12,12 +12,14 @@ from itertools import count
 from typing import Final
 
 from skep_table.clock import Clock
-from skep_table.errors import SchemaError
+from skep_table.errors import SchemaError, SkepError
 from skep_table.instant_time import InstantTime
 from skep_table.metadata_table import FOLDER
 from skep_table.metadata_table.definitions import INDEX_DEFINITIONS_PROPERTY, IndexDefinition, definitions_path
+from skep_table.metadata_table.expressions import ExpressionIndex
 from skep_table.metadata_table.partitions import (
     COLUMN_STATS,
+    EXPRESSION_INDEX_PREFIX,
     FILES,
     PARTITION_STATS,
     RECORD_INDEX,
@@ -28,7 +30,6 @@ from skep_table.metadata_write.base_file import FIRST_TOKEN, write_base
 from skep_table.metadata_write.contents import Contents, Pieces, Sizes, Wanted, contents_of
 from skep_table.metadata_write.definitions import (
     IS_PARTITIONED,
-    SECONDARY_INDEX,
     SecondaryIndex,
     definition_of_secondary,
     definitions_of,
@@ -39,6 +40,7 @@ from skep_table.metadata_write.definitions import (
     write_definitions,
 )
 from skep_table.metadata_write.delta_commit import first_block
+from skep_table.metadata_write.expressions import definition_of_expression, new_expression_index
 from skep_table.metadata_write.options import is_partitioned_by_options
 from skep_table.metadata_write.own import building_partitions, open_own, planned_partitions
 from skep_table.metadata_write.records import record_schema
@@ -167,7 +169,23 @@ def wanted_of(
     partitions = partitions.difference(names).union(each.partition for each in secondary)
     if len(secondary) < len(names):
         log.info("table %s can't have all of the indexes %s", table.config.name, ", ".join(names))
-    return Wanted(partitions, columns, partitioned, secondary)
+    expressions = _expressions(table, partitions, definitions)
+    others = {name for name in partitions if name.startswith(EXPRESSION_INDEX_PREFIX)}
+    partitions = partitions.difference(others).union(each.partition for each in expressions)
+    return Wanted(partitions, columns, partitioned, secondary, expressions=expressions)
+
+
+def _expressions(
+    table: HudiTable, names: Collection[str], definitions: Mapping[str, IndexDefinition]
+) -> list[ExpressionIndex]:
+    defined, found = {**definitions_of(table), **definitions}, []
+    for name in sorted(each for each in names if each.startswith(EXPRESSION_INDEX_PREFIX)):
+        try:
+            if name in defined and table.format.metadata.defines_indexes:
+                found.append(new_expression_index(table, defined[name]))
+        except SkepError as error:
+            log.info("table %s can't have the index %s: %s", table.config.name, name, error.message)
+    return found
 
 
 def _secondary(
@@ -208,9 +226,10 @@ def define(table: HudiTable, partition: str, wanted: Wanted) -> None:
     """Writes the definition of a partition, where its version has one and there is none yet."""
     path, definition = definitions_path(table.config), _definition(table, partition, wanted)
     if definition is not None:
-        # A secondary index is laid out as the definition that is new, whatever the one before stated.
+        # An index that has a name is made as the definition that is new, whatever the one before stated.
         defined = definitions_of(table)
-        stays = defined if definition.index_type != SECONDARY_INDEX else {**defined, partition: definition}
+        is_named = partition.startswith((SECONDARY_INDEX_PREFIX, EXPRESSION_INDEX_PREFIX))
+        stays = {**defined, partition: definition} if is_named else defined
         write_definitions(table.storage, {partition: definition, **stays}, path)
         update_table_config(table.storage, {INDEX_DEFINITIONS_PROPERTY: path})
 
@@ -229,6 +248,9 @@ def _definition(table: HudiTable, partition: str, wanted: Wanted) -> IndexDefini
     if partition == RECORD_INDEX and rules.partitions_record_index:
         options = {IS_PARTITIONED: str(wanted.partitioned).lower()}
         return IndexDefinition(partition, partition, "", (), options, "V1")
+    of_expressions = {each.partition: definition_of_expression(table, each.definition) for each in wanted.expressions}
+    if partition in of_expressions:
+        return of_expressions[partition]
     return next((definition_of_secondary(each) for each in wanted.secondary if each.partition == partition), None)
 
 

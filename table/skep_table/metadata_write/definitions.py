@@ -69,6 +69,11 @@ def definitions_of(table: HudiTable) -> Mapping[str, IndexDefinition]:
     return read_definitions(table.storage, definitions_path(table.config))
 
 
+def index_types(table: HudiTable) -> Mapping[str, str]:
+    """What the definitions state of the types of indexes, by metadata partition; nothing of a table without any."""
+    return {name: each.index_type for name, each in definitions_of(table).items()}
+
+
 def is_partitioned_record_index(table: HudiTable) -> bool:
     """Whether the record index has file groups of its own for each partition of the table."""
     defined = definitions_of(table).get(RECORD_INDEX)

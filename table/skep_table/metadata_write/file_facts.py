@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -63,7 +63,7 @@ def facts_of_files(
     `columns` as `stats_columns` has them. What is in a log file counts whether its instant has completed or not.
     Raises what opening a file does, CorruptFileError naming a damaged one.
     """
-    reader = _Reader(table, columns, blooms)
+    reader = ColumnReader(table, columns, blooms)
     yield from in_order(files, reader.read, table.context.threads.threads)
 
 
@@ -83,13 +83,32 @@ class _DoubtError(Exception):
     """What readers find in a column of a file is not sure."""
 
 
+UNSURE: Final = (_DoubtError, SchemaError, UnsupportedError)
+"""What reading a column of a file raises where readers may find something else in it."""
+
+
 @dataclass(frozen=True)
-class _Reader:
+class ColumnReader:
+    """Reads what files hold of some columns, as `stats_columns` has them."""
+
     table: HudiTable
     columns: Columns
-    blooms: bool
+    blooms: bool = False
+
+    def rows(self, file: FileStatus) -> Iterator[pa.Table]:
+        """All rows of a data file, those of a log file not merged with others. Raises `UNSURE`."""
+        base = BaseFileName.parse(file.name)
+        if base is None:
+            yield from self._rows_of_log(file.path)
+            return
+        with open_base(self.table.storage, file.path, file.size_bytes or None) as opened:
+            names = self._names_of_base(base.instant_time)
+            self._paths(names, opened.footer().arrow_schema, base.instant_time)
+            for rows in self._rows(opened, self.columns, names):
+                yield self._members(rows, self.columns)
 
     def read(self, file: tuple[str, FileStatus]) -> Iterator[FileFacts]:
+        """The facts of a data file, given as partition path and file."""
         partition, status = file
         base, log_file = BaseFileName.parse(status.name), LogFileName.parse(status.name)
         summaries: Sequence[ColumnSummary] = ()
@@ -110,16 +129,14 @@ class _Reader:
             return ()
         try:
             return summaries()
-        except (_DoubtError, SchemaError, UnsupportedError) as doubt:
+        except UNSURE as doubt:
             log.debug("%s has no column statistics: %s", file.path, doubt)
             return ()
 
     # -- base files
 
     def _of_base(self, opened: OpenBaseFile, footer: BaseFileFooter, instant: InstantTime) -> Sequence[ColumnSummary]:
-        if instant == METADATA_BOOTSTRAP:
-            raise _DoubtError("its data columns lie elsewhere")
-        names = self._names_at(instant)
+        names = self._names_of_base(instant)
         paths = self._paths(names, footer.arrow_schema, instant)
         own = {path: self.columns[column] for column, path in paths.items()}
         column_of = {path: column for column, path in paths.items()}
@@ -138,6 +155,11 @@ class _Reader:
         )
         return [replace(summary, column=column_of[summary.column]) for summary in found]
 
+    def _names_of_base(self, instant: InstantTime) -> SourceNames:
+        if instant == METADATA_BOOTSTRAP:
+            raise _DoubtError("its data columns lie elsewhere")
+        return self._names_at(instant)
+
     def _rows(self, opened: OpenBaseFile, columns: Iterable[str], names: SourceNames) -> Iterator[pa.RecordBatch]:
         tops = dict.fromkeys(self._chain(column)[0].name for column in columns)
         return opened.rows(schema=self._schema.select(tuple(tops)), names=names)
@@ -145,15 +167,19 @@ class _Reader:
     # -- log files
 
     def _of_log(self, path: str) -> Sequence[ColumnSummary]:
+        found: list[ColumnSummary] = []
+        for rows in self._rows_of_log(path):
+            found = merged([*found, *summaries_of_rows(rows, self.columns)])
+        return found or summaries_without_rows(self.columns)
+
+    def _rows_of_log(self, path: str) -> Iterator[pa.Table]:
         if self._mixes_rows:
             raise _DoubtError("its rows take over values of others")
         with self.table.storage.open_input(path) as source:
             blocks = valid_blocks(read_blocks(source, path), BlockRule(lambda _instant: True))
-            found: list[ColumnSummary] = []
             for block in (each for each in blocks if each.type.has_records):
                 for rows in self._log_rows(block):
-                    found = merged([*found, *self._of_values(rows, self.columns)])
-        return found or summaries_without_rows(self.columns)
+                    yield self._members(rows, self.columns)
 
     def _log_rows(self, block: LogBlock) -> Iterator[pa.RecordBatch]:
         if block.is_partial:

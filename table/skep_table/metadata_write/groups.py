@@ -10,10 +10,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from skep_table.metadata_table.partitions import BLOOM_FILTERS, COLUMN_STATS, FILES, PARTITION_STATS, RECORD_INDEX
+from skep_table.metadata_table.partitions import (
+    BLOOM_FILTERS,
+    COLUMN_STATS,
+    EXPRESSION_INDEX_PREFIX,
+    FILES,
+    PARTITION_STATS,
+    RECORD_INDEX,
+)
 from skep_table.metadata_write.options import (
     BLOOM_FILTER_GROUPS,
     COLUMN_STATS_GROUPS,
+    EXPRESSION_GROUPS,
     LEAST_RECORD_GROUPS,
     LEAST_RECORD_GROUPS_OF_PARTITION,
     MOST_RECORD_GROUPS,
@@ -34,7 +42,7 @@ GROUP_SETS: Final[Mapping[str, str]] = {
     BLOOM_FILTERS: "bloom-filters",
     RECORD_INDEX: "record-index",
 }
-"""What the ids of a partition's file groups begin with, before their number. Secondary indexes: `group_set_of`."""
+"""What the ids of a partition's file groups begin with, before their number. Others: `group_set_of`."""
 
 _RECORD_BYTES: Final = 48  # what Hudi reckons an entry of the record index takes
 
@@ -56,6 +64,8 @@ def group_count(partition: str, options: Options) -> int:
         PARTITION_STATS: PARTITION_STATS_GROUPS,
         BLOOM_FILTERS: BLOOM_FILTER_GROUPS,
     }
+    if partition.startswith(EXPRESSION_INDEX_PREFIX):
+        return options.value(EXPRESSION_GROUPS)
     return options.value(counts[partition]) if partition in counts else 1
 
 

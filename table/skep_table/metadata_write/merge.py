@@ -19,6 +19,7 @@ from skep_table.metadata_table.entries import Entries, latest, since_reset, wide
 from skep_table.metadata_table.files import merged_files
 from skep_table.metadata_table.partitions import FILES, STATS_MEMBER, record_kind
 from skep_table.metadata_table.records.build import record_type, wrapped
+from skep_table.metadata_table.records.expression_index import numbers_of_statistics
 from skep_table.metadata_table.records.files import files_merged
 
 _PIECE_ROWS: Final = 65_536
@@ -34,15 +35,17 @@ _ENDS: Final[Mapping[str, tuple[Any, Any]]] = {
 """Bounds that hold for all values, of the types of which Parquet writers leave bounds out."""
 
 
-def merged_puts(partition: str, entries: Iterable[Entries], release: str) -> Iterator[pa.Table]:
+def merged_puts(
+    partition: str, entries: Iterable[Entries], release: str, index_type: str | None = None
+) -> Iterator[pa.Table]:
     """The records of a file group, oldest first, as puts piece by piece, ascending by their keys.
 
-    MetadataTableError for statistics of one file that can't be merged.
+    `index_type` as for `record_kind`. MetadataTableError for statistics of one file that can't be merged.
     """
     if partition == FILES:
         yield files_merged(merged_files(list(entries))).puts
         return
-    kind = record_kind(partition)
+    kind = record_kind(partition, index_type)
     assert kind is not None, partition
     if kind.member == STATS_MEMBER:
         keys, records = _statistics(entries, partition)
@@ -55,7 +58,8 @@ def merged_puts(partition: str, entries: Iterable[Entries], release: str) -> Ite
     order = pc.sort_indices(keys)  # by their bytes, as in an HFile
     for at in range(0, len(keys), _PIECE_ROWS):
         some = order[at : at + _PIECE_ROWS]
-        yield pa.table({"key": keys.take(some), "record": wrapped(kind, records.take(some))})
+        numbers = numbers_of_statistics(keys.take(some), kind.number) if kind.member == STATS_MEMBER else None
+        yield pa.table({"key": keys.take(some), "record": wrapped(kind, records.take(some), numbers)})
 
 
 def _alive(keys: pa.Array, records: Any) -> tuple[pa.Array, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from skep_table.errors import OptionError
 from skep_table.metadata_table.partitions import BLOOM_FILTERS, COLUMN_STATS, FILES, PARTITION_STATS, RECORD_INDEX
-from skep_table.options import Status, at_least, boolean, comma_list, option
+from skep_table.options import Status, at_least, boolean, comma_list, option, planned
 from skep_table.table import HudiTable
 
 _NO_NAMES: tuple[str, ...] = ()
@@ -142,6 +142,23 @@ RECORD_GROUP_BYTES = option(
     "hoodie.metadata.record.index.max.filegroup.size",
 )
 
+# -- indexes over expressions
+
+EXPRESSION_GROUPS = option(
+    "hoodie.metadata.index.expression.file.group.count",
+    at_least(1),
+    2,
+    "The file groups of a new index over an expression",
+    "hoodie.metadata.index.functional.file.group.count",
+)
+
+planned(  # what CREATE INDEX and `skep index build` state of an index
+    "hoodie.expression.index.name",
+    "hoodie.expression.index.function",
+    "hoodie.expression.index.type",
+    "hoodie.expression.index.definition.checksum",
+)
+
 # -- indexes that are built beside writes
 
 INDEX_ASYNC = option(
@@ -209,12 +226,10 @@ for _key, (_anyway, _doc) in {
         "",
         "entries are written once the data files are",
     ),
-    "hoodie.metadata.index.functional.enable": ("false", "indexes over expressions are not kept"),
-    "hoodie.metadata.index.functional.file.group.count": ("", "indexes over expressions are not kept"),
-    "hoodie.metadata.index.functional.parallelism": ("", "indexes over expressions are not kept"),
-    "hoodie.metadata.index.expression.enable": ("false", "indexes over expressions are not kept"),
-    "hoodie.metadata.index.expression.file.group.count": ("", "indexes over expressions are not kept"),
-    "hoodie.metadata.index.expression.parallelism": ("", "indexes over expressions are not kept"),
+    "hoodie.metadata.index.functional.enable": ("true", "CREATE INDEX and skep index build make them"),
+    "hoodie.metadata.index.functional.parallelism": ("", _THREADS),
+    "hoodie.metadata.index.expression.enable": ("true", "CREATE INDEX and skep index build make them"),
+    "hoodie.metadata.index.expression.parallelism": ("", _THREADS),
     "hoodie.metadata.index.secondary.enable": ("true", "CREATE INDEX and skep index build make secondary indexes"),
     "hoodie.metadata.index.secondary.parallelism": ("", _THREADS),
     "hoodie.metadata.index.secondary.column": ("", "CREATE INDEX and skep index build make secondary indexes"),

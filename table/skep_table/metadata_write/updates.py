@@ -29,6 +29,13 @@ from skep_table.metadata_write.definitions import (
     secondary_indexes,
     stats_columns,
 )
+from skep_table.metadata_write.expression_facts import ExpressionFacts
+from skep_table.metadata_write.expression_updates import (
+    expressions_of_clean,
+    expressions_of_commit,
+    facts_of_commit,
+    latest_files,
+)
 from skep_table.metadata_write.file_facts import FileFacts, facts_of_files, with_absent
 from skep_table.metadata_write.key_changes import GroupChange, KeyChanges, key_changes, slice_keys
 from skep_table.names import FileGroupId, join
@@ -39,7 +46,6 @@ from skep_table.timeline.instant import Instant
 from skep_table.timeline.metadata import CommitMetadata
 from skep_table.timeline.plans import CleanMetadata, RollbackMetadata
 from skep_table.timeline.timeline import milliseconds_of
-from skep_table.view import FileView
 
 File = tuple[str, str]  # partition path, file name
 
@@ -55,6 +61,7 @@ class Prepared:
     columns: Columns = field(default_factory=dict)
     facts: Mapping[File, FileFacts] = field(default_factory=dict)
     changes: Mapping[FileGroupId, GroupChange] = field(default_factory=dict)
+    expressions: Mapping[File, ExpressionFacts] = field(default_factory=dict)
 
 
 def prepare_updates(
@@ -79,7 +86,8 @@ def prepare_updates(
     if RECORD_INDEX in indexes:
         secondary = sorted({index.column for index in secondary_indexes(table)})
         changes = key_changes(table, after, metadata, secondary, known.changes)
-    return Prepared(columns, facts, changes)
+    expressions = facts_of_commit(after, dict(_written(metadata)), known.expressions)
+    return Prepared(columns, facts, changes, expressions)
 
 
 def updates_of_commit(
@@ -103,6 +111,7 @@ def updates_of_commit(
     if RECORD_INDEX in indexes:
         updates += _record_index(table, instant, metadata, prepared)
         updates += _secondary_indexes(table, prepared)
+    updates += expressions_of_commit(table, instant, metadata, prepared.expressions)
     return [updates[0], *(update for update in updates[1:] if len(update.puts) or len(update.deletes))]
 
 
@@ -123,7 +132,7 @@ def updates_of_clean(table: HudiTable, instant: Instant, metadata: CleanMetadata
     dropped = [path for path, each in cleaned.items() if each.is_partition_deleted]
     if PARTITION_STATS in indexes and dropped:
         updates.append(partition_stats_update({}, dropped, columns, release))
-    return updates
+    return [*updates, *expressions_of_clean(table, instant, deleted, dropped)]
 
 
 def updates_of_rollback(table: HudiTable, metadata: RollbackMetadata) -> list[PartitionUpdate]:
@@ -164,7 +173,7 @@ def _partition_stats(
     loose: dict[str, Sequence[ColumnSummary]] = {}
     ended = []
     for path in metadata.partitions:
-        files = _latest_files(view, path)
+        files = latest_files(view, path)
         own = [facts for (partition, _), facts in prepared.facts.items() if partition == path]
         if len(files) <= max(_RECOMPUTED_FILES, len(own)):
             found = _of_files(prepared.columns, _facts(table, path, files, prepared))
@@ -179,13 +188,6 @@ def _partition_stats(
             ended.append(path)
     yield partition_stats_update(tight, ended, prepared.columns, release)
     yield partition_stats_update(loose, (), (), release, tight=False)
-
-
-def _latest_files(view: FileView, path: str) -> list[FileStatus]:
-    """The files of the slices that a snapshot query reads."""
-    slices = view.slices(path)
-    bases = [FileStatus(s.base_file.path, s.base_file.size_bytes, 0) for s in slices if s.base_file is not None]
-    return bases + [FileStatus(log.path, log.size_bytes, 0) for s in slices for log in s.log_files]
 
 
 def _facts(table: HudiTable, path: str, files: Iterable[FileStatus], prepared: Prepared) -> Iterator[FileFacts]:

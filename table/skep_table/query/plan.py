@@ -14,6 +14,7 @@ from skep_table.metadata_table import MetadataTable
 from skep_table.metadata_table.partitions import PARTITION_STATS
 from skep_table.options import Options
 from skep_table.query.cleaned import check_not_cleaned, files_deleted, is_outdated
+from skep_table.query.expression_pruning import prune_by_expressions
 from skep_table.query.incremental import (
     WrittenFiles,
     check_not_cleaned_away,
@@ -326,6 +327,10 @@ def _pruned(
         slices = prune_by_statistics(metadata, slices, conditions, table.config)
         if steps is not None:
             steps.left_slices("by column statistics", slices)
+        for by, left in prune_by_expressions(table, metadata, slices, conditions):
+            slices = left
+            if steps is not None:
+                steps.left_slices(by, slices)
     in_buckets = prune_by_buckets(slices, predicate, table.config, {**table.options, **request.options})
     if steps is not None and len(in_buckets) < len(slices):
         steps.left_slices("by buckets", in_buckets)

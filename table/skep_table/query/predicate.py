@@ -8,8 +8,8 @@ NaN is neither equal to, less nor greater than anything.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any, Final
 
@@ -18,6 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from skep_table.errors import PredicateError
+from skep_table.expressions import IDENTITY, Expression
+from skep_table.schema.arrow import arrow_type
 
 Path = tuple[str, ...]
 
@@ -59,7 +61,20 @@ class Call:
     type: pa.DataType
 
 
-Value = Column | Literal | Cast | Call
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """An expression of Spark over a value."""
+
+    expression: Expression
+    argument: Value
+
+    @property
+    def type(self) -> pa.DataType:
+        """The type of its values."""
+        return arrow_type(self.expression.result)
+
+
+Value = Column | Literal | Cast | Call | Applied
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,14 +209,32 @@ class Predicate:
         return batch if not mask.null_count and pc.all(mask).as_py() else batch.filter(mask)
 
     @property
-    def expression(self) -> pc.Expression:
-        """The same for Arrow's scanners."""
-        return _condition(self.condition, _Fields())
+    def expression(self) -> pc.Expression | None:
+        """What must hold wherever the whole holds, for Arrow's scanners: they know no expressions of Spark. None where
+        that is nothing."""
+        weaker = _weakened(self.condition, lambda leaf: not any(isinstance(each, Applied) for each in _values(leaf)))
+        return None if weaker == TRUE else _condition(weaker, _Fields())
 
     def weakened(self, columns: frozenset[str]) -> Predicate | None:
         """What must hold of `columns` alone wherever the whole holds; None when that is nothing."""
-        weaker = _weakened(self.condition, columns)
+        weaker = _weakened(self.condition, lambda leaf: all(each.path[0] in columns for each in _columns(leaf)))
         return None if weaker == TRUE else Predicate(weaker, self.text)
+
+    def of_expression(self, expression: Expression, column: Column, name: str) -> Predicate | None:
+        """What must hold of the expression over `column`, as a column of its own by that name; None when that is
+        nothing.
+
+        Where the order of values is not sure, only what equals the expression is compared.
+        """
+
+        def stands_alone(leaf: Leaf) -> bool:
+            return _compares(leaf, applied, equal_only=not expression.keeps_order)
+
+        applied: Value = column if expression.function == IDENTITY else Applied(expression, column)
+        weaker = _weakened(self.condition, stands_alone)
+        if weaker == TRUE:
+            return None
+        return Predicate(_replaced(weaker, applied, Column((name,), applied.type)), self.text)
 
     def may_match(self, bounds: Mapping[Path, Bounds], count: int) -> np.ndarray:
         """For each of `count` files or row groups: False where its statistics exclude every row."""
@@ -275,6 +308,8 @@ def _value(node: Value, source: _Source) -> Any:
         return source.literal(node.value)
     if isinstance(node, Cast):
         return _value(node.argument, source).cast(node.type)
+    if isinstance(node, Applied):
+        return node.expression.of(_value(node.argument, source))
     return getattr(pc, node.function)(*(_value(argument, source) for argument in node.arguments))
 
 
@@ -308,30 +343,58 @@ def _is_in(argument: Any, node: IsIn, source: _Source) -> Any:
 # Weaker conditions
 
 
-def _weakened(node: Condition, columns: frozenset[str]) -> Condition:
+def _weakened(node: Condition, keeps: Callable[[Leaf], bool]) -> Condition:
     if isinstance(node, And):
-        parts = tuple(part for part in (_weakened(part, columns) for part in node.parts) if part != TRUE)
+        parts = tuple(part for part in (_weakened(part, keeps) for part in node.parts) if part != TRUE)
         return And(parts) if parts else TRUE
     if isinstance(node, Or):
-        parts = tuple(_weakened(part, columns) for part in node.parts)
+        parts = tuple(_weakened(part, keeps) for part in node.parts)
         return TRUE if TRUE in parts else Or(parts)
-    return node if all(column.path[0] in columns for column in _columns(node)) else TRUE
+    return node if keeps(node) else TRUE
 
 
 def _columns(node: Condition | Value) -> Iterator[Column]:
-    if isinstance(node, Column):
-        yield node
-    elif isinstance(node, (And, Or)):
+    return (each for each in _values(node) if isinstance(each, Column))
+
+
+def _values(node: Condition | Value) -> Iterator[Value]:
+    """All values in a condition, those within others too."""
+    if isinstance(node, (And, Or)):
         for part in node.parts:
-            yield from _columns(part)
+            yield from _values(part)
     elif isinstance(node, Comparison):
-        yield from _columns(node.left)
-        yield from _columns(node.right)
+        yield from _values(node.left)
+        yield from _values(node.right)
+    elif isinstance(node, (Column, Literal)):
+        yield node
     elif isinstance(node, Call):
+        yield node
         for argument in node.arguments:
-            yield from _columns(argument)
-    elif not isinstance(node, Literal):
-        yield from _columns(node.argument)
+            yield from _values(argument)
+    else:
+        if isinstance(node, (Cast, Applied)):
+            yield node
+        yield from _values(node.argument)
+
+
+def _compares(leaf: Leaf, value: Value, *, equal_only: bool) -> bool:
+    """Whether a leaf compares the value with constants, and nothing else."""
+    if isinstance(leaf, Comparison):
+        pairs = ((leaf.left, leaf.right), (leaf.right, leaf.left))
+        known = any(side == value and isinstance(other, Literal) for side, other in pairs)
+        return known and (leaf.function == "equal" or not equal_only)
+    known = leaf.argument == value and isinstance(leaf, (IsIn, IsNull, Matches))
+    return known and (not equal_only or (isinstance(leaf, (IsIn, IsNull)) and not leaf.negated))
+
+
+def _replaced(node: Condition, value: Value, column: Column) -> Condition:
+    """With a column in the place of the value, in leaves that compare it with constants."""
+    if isinstance(node, (And, Or)):
+        return type(node)(tuple(_replaced(part, value, column) for part in node.parts))
+    if isinstance(node, Comparison):
+        left, right = (column if side == value else side for side in (node.left, node.right))
+        return replace(node, left=left, right=right)
+    return replace(node, argument=column)
 
 
 def _equal_values(node: Condition, path: Path) -> pa.Array | None:

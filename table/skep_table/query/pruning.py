@@ -37,11 +37,7 @@ def prune_by_statistics(
     """The slices that the metadata table's column statistics can't exclude."""
     if metadata is None or not slices:
         return list(slices)
-    files = [
-        (at, slice_.partition_path, path.rpartition("/")[2])
-        for at, slice_ in enumerate(slices)
-        for path in (*([slice_.base_file.path] if slice_.base_file else []), *(log.path for log in slice_.log_files))
-    ]
+    files = files_of_slices(slices)
     bounds: dict[Path, Bounds] = {}
     for column in predicate.compared_columns:
         known = _bounds(metadata, column, files, len(slices))
@@ -57,6 +53,15 @@ def prune_by_statistics(
     ]
 
 
+def files_of_slices(slices: Sequence[FileSlice]) -> list[tuple[int, str, str]]:
+    """The files of slices as (number of the slice, partition path, file name)."""
+    return [
+        (at, slice_.partition_path, path.rpartition("/")[2])
+        for at, slice_ in enumerate(slices)
+        for path in (*([slice_.base_file.path] if slice_.base_file else []), *(log.path for log in slice_.log_files))
+    ]
+
+
 def _bounds(
     metadata: MetadataTable, column: Column, files: Sequence[tuple[int, str, str]], count: int
 ) -> Bounds | None:
@@ -66,6 +71,11 @@ def _bounds(
         return None
     if pa.types.is_string(column.type):
         rows = in_byte_order(rows)
+    return bounds_of_slices(rows, files, count)
+
+
+def bounds_of_slices(rows: pa.Table, files: Sequence[tuple[int, str, str]], count: int) -> Bounds:
+    """Statistics of `files`, a row for each, over all files of each of `count` slices; unknown where one has none."""
     rows = rows.append_column("slice", pa.array([at for at, _, _ in files], pa.int64()))
     strict = pc.ScalarAggregateOptions(skip_nulls=False)
     merged = rows.group_by("slice").aggregate(

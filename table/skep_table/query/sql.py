@@ -19,10 +19,12 @@ from sqlglot import exp
 from sqlglot.dialects.spark import Spark
 from sqlglot.errors import SqlglotError
 
-from skep_table.errors import InputError, PredicateError
+from skep_table.errors import InputError, PredicateError, SchemaError, UnsupportedError
+from skep_table.expressions import expression_of
 from skep_table.query.predicate import (
     NEGATED,
     And,
+    Applied,
     Call,
     Cast,
     Column,
@@ -37,6 +39,8 @@ from skep_table.query.predicate import (
     Truth,
     Value,
 )
+from skep_table.query.sql_functions import FunctionCall, function_call
+from skep_table.schema.arrow import from_arrow_type
 
 
 class SqlDialect(Spark):
@@ -63,12 +67,6 @@ _ARITHMETIC: Final[dict[type[Any], str]] = {
     exp.Sub: "subtract_checked",
     exp.Mul: "multiply_checked",
     exp.Div: "divide",
-}
-_TEXT_FUNCTIONS: Final[dict[type[Any], tuple[str, pa.DataType]]] = {
-    exp.Lower: ("utf8_lower", pa.string()),
-    exp.Upper: ("utf8_upper", pa.string()),
-    exp.Trim: ("utf8_trim_whitespace", pa.string()),
-    exp.Length: ("utf8_length", pa.int32()),
 }
 # What the reader looks at in the nodes of conditions.
 _HEARD: Final = {
@@ -313,8 +311,9 @@ class _Reader:
             return Call("negate_checked", (inner,), inner.type)
         if type(node) in _ARITHMETIC:
             return self.arithmetic(node)
-        if type(node) in _TEXT_FUNCTIONS:
-            return self.text_function(node)
+        called = function_call(node)
+        if called is not None:
+            return self.applied(called, node)
         raise self.fail(f"{node.sql('spark')} is not supported in filters")
 
     def column(self, node: exp.Column | exp.Dot) -> Column:
@@ -341,6 +340,8 @@ class _Reader:
     def cast(self, node: Node) -> Value:
         argument = self.value(node.this)
         kind = self.cast_type(node.args["to"]) if isinstance(node, exp.Cast) else pa.date32()
+        if pa.types.is_date(kind) and pa.types.is_timestamp(argument.type) and argument.type.tz is not None:
+            return self.applied(FunctionCall("to_date", node.this), node)
         if not isinstance(argument, Literal):
             return argument if argument.type == kind else Cast(argument, kind)
         if pa.types.is_string(argument.type) and pa.types.is_temporal(kind):
@@ -375,12 +376,13 @@ class _Reader:
         if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
             raise self.fail(f"{node.sql('spark')} computes with {_named(kind)}")
 
-    def text_function(self, node: Node) -> Value:
-        function, kind = _TEXT_FUNCTIONS[type(node)]
-        argument = self.value(node.this)
-        if not _is_text(argument.type):
-            raise self.fail(f"{node.sql('spark')} takes text, not {_named(argument.type)}")
-        return Call(function, (argument,), kind)
+    def applied(self, called: FunctionCall, node: Node) -> Value:
+        argument = self.value(called.argument)
+        try:
+            kind = from_arrow_type(argument.type, node.sql("spark"))
+            return Applied(expression_of(called.function, called.options, kind), argument)
+        except (InputError, SchemaError, UnsupportedError) as error:
+            raise self.fail(f"{node.sql('spark')} is not supported in filters: {error.message}") from error
 
     # Two sides that compare
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -12,6 +12,7 @@ from skep_table.commit.metadata_table import keeps_metadata_table, metadata_cloc
 from skep_table.commit.writable import check_writable, take_lock_over
 from skep_table.errors import EntryExistsError, InputError, MetadataTableError, SchemaError, UnsupportedError
 from skep_table.metadata_table.definitions import IndexDefinition, definitions_path
+from skep_table.metadata_table.expressions import EXPRESSION
 from skep_table.metadata_table.partitions import (
     BLOOM_FILTERS,
     COLUMN_STATS,
@@ -31,6 +32,7 @@ from skep_table.metadata_write.definitions import (
     new_secondary_index,
     write_definitions,
 )
+from skep_table.metadata_write.expressions import new_expression_index
 from skep_table.metadata_write.options import (
     COLUMN_STATS_COLUMNS,
     PARTITION_STATS_ENABLE,
@@ -40,7 +42,8 @@ from skep_table.services.metadata_admin import check_quiet, drop_metadata
 from skep_table.table import METADATA_ENABLE, HudiTable
 
 KINDS: Final = (COLUMN_STATS, PARTITION_STATS, BLOOM_FILTERS, RECORD_INDEX, SECONDARY_INDEX)
-"""The kinds of indexes, by Hudi's names. A table has one of each, and any number of secondary ones."""
+"""The kinds of indexes, by Hudi's names. A table has one of each, any number of secondary ones, and of such over
+expressions, which are of the kinds column_stats and bloom_filters."""
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]+")
 
@@ -58,13 +61,19 @@ class Index:
     partition: str
 
 
-def index_named(kind: str, name: str | None = None, columns: Sequence[str] = ()) -> IndexDefinition:
+def index_named(
+    kind: str, name: str | None = None, columns: Sequence[str] = (), expression: Mapping[str, str] | None = None
+) -> IndexDefinition:
     """The definition of an index that is to be made. A secondary one is named by its column where it has no name.
 
-    InputError for an unknown kind, and for a name that such an index can't have.
+    `expression`: the options of an index over an expression, `expr` the function among them; column_stats or
+    bloom_filters is its kind, and it has to have a name. InputError for an unknown kind, and for a name that such an
+    index can't have.
     """
     if kind not in KINDS:
         raise InputError(f"{kind} is no kind of index", found=kind, expected=", ".join(KINDS))
+    if expression is not None:
+        return _over_expression(kind, name, columns, expression)
     if kind != SECONDARY_INDEX:
         if name not in (None, kind):
             raise InputError(
@@ -78,13 +87,35 @@ def index_named(kind: str, name: str | None = None, columns: Sequence[str] = ())
         found = ", ".join(columns) or "none"
         raise InputError(f"a secondary index is of one column, found {found}", found=found, expected="one column")
     name = name or columns[0].replace(".", "_")
+    _check_name(name)
+    return IndexDefinition(f"{SECONDARY_INDEX_PREFIX}{name}", SECONDARY_INDEX, IDENTITY, tuple(columns))
+
+
+def _over_expression(
+    kind: str, name: str | None, columns: Sequence[str], expression: Mapping[str, str]
+) -> IndexDefinition:
+    """Hudi finds an index of a query by its definition: the name of the function is in small letters there."""
+    if kind not in (COLUMN_STATS, BLOOM_FILTERS):
+        raise InputError(
+            f"an index over an expression is of the kind {COLUMN_STATS} or {BLOOM_FILTERS}, not {kind}",
+            found=kind,
+            expected=f"{COLUMN_STATS}, {BLOOM_FILTERS}",
+        )
+    if name is None:
+        raise InputError("an index over an expression needs a name", found="none", expected="a name")
+    _check_name(name)
+    function = expression.get(EXPRESSION, "").strip().lower()
+    options = {**expression, EXPRESSION: function}
+    return IndexDefinition(f"{EXPRESSION_INDEX_PREFIX}{name}", kind, function, tuple(columns), options)
+
+
+def _check_name(name: str) -> None:
     if not _NAME.fullmatch(name) or name.lower() in (FILES, *KINDS):
         raise InputError(
             f"{name!r} is no name of an index",
             found=name,
             expected="letters, digits, underscores and dashes, and no kind of index",
         )
-    return IndexDefinition(_partition(name), SECONDARY_INDEX, IDENTITY, tuple(columns))
 
 
 def indexes_of(table: HudiTable) -> list[Index]:
@@ -117,12 +148,12 @@ def build_index(table: HudiTable, definition: IndexDefinition) -> HudiTable:
         _check_kept(table)
         check_quiet(table)
         _check(table, definition)
-        if definition.index_type == COLUMN_STATS:
+        if partition == COLUMN_STATS:
             table = _without_definition(table, partition)
-        columns = definition.source_fields if definition.index_type in (COLUMN_STATS, PARTITION_STATS) else ()
+        columns = definition.source_fields if partition in (COLUMN_STATS, PARTITION_STATS) else ()
         given = table.with_options({COLUMN_STATS_COLUMNS.key: ",".join(columns)} if columns else {})
-        secondary = {partition: definition} if definition.index_type == SECONDARY_INDEX else {}
-        made = add_partitions(given, _with_more(table, partition), metadata_clock(table), secondary)
+        named = {} if partition in KINDS else {partition: definition}
+        made = add_partitions(given, _with_more(table, partition), metadata_clock(table), named)
         if partition not in made.config.metadata_partitions:
             raise MetadataTableError(
                 f"table {name}: index {_short(partition)} can't be made before the table has columns and files",
@@ -150,10 +181,6 @@ def index_of(indexes: Collection[Index], name: str) -> Index | None:
     exact = (each for each in indexes if name in (each.partition, each.name))
     alike = (each for each in indexes if name.lower() in (each.partition.lower(), each.name.lower()))
     return next(exact, None) or next(alike, None)
-
-
-def _partition(name: str) -> str:
-    return f"{SECONDARY_INDEX_PREFIX}{name}"
 
 
 def _short(partition: str) -> str:
@@ -202,6 +229,9 @@ def _check_kept(table: HudiTable) -> None:
 
 def _check(table: HudiTable, definition: IndexDefinition) -> None:
     kind, config, rules = definition.index_type, table.config, table.format.metadata
+    if definition.name.startswith(EXPRESSION_INDEX_PREFIX):
+        _check_expression(table, definition)
+        return
     if kind in (RECORD_INDEX, SECONDARY_INDEX) and not config.populate_meta_fields:
         raise UnsupportedError(
             f"table {config.name} does not keep its record keys (hoodie.populate.meta.fields=false), and a {kind} is"
@@ -226,6 +256,35 @@ def _check(table: HudiTable, definition: IndexDefinition) -> None:
         _check_columns(definition, tuple(able), f"table {config.name} has no column for statistics of that name")
     if kind == SECONDARY_INDEX:
         _check_secondary(table, definition)
+
+
+def _check_expression(table: HudiTable, definition: IndexDefinition) -> None:
+    name, config = definition.name, table.config
+    if not table.format.metadata.defines_indexes:
+        raise UnsupportedError(
+            f"table {config.name} has version {config.version}, and Hudi has expression indexes from version 8 on",
+            hint="skep upgrade brings the table to a newer version",
+            table=config.name,
+            found=config.version,
+        )
+    try:
+        index = new_expression_index(table, definition)
+    except (InputError, SchemaError, UnsupportedError) as error:
+        raise type(error)(
+            f"table {config.name}, index {_short(name)}: {error.message}",
+            hint=error.hint,
+            table=config.name,
+            column=",".join(definition.source_fields),
+            found=error.fields.get("found"),
+            expected=error.fields.get("expected"),
+        ) from error
+    if index.expression.zoned:
+        log.warning(
+            "table %s: index %s is of times in UTC; sessions of Spark that read or write the table need"
+            " spark.sql.session.timeZone=UTC",
+            config.name,
+            _short(name),
+        )
 
 
 def _check_columns(definition: IndexDefinition, known: Sequence[str], message: str) -> None:

@@ -39,7 +39,7 @@ from skep_table.metadata_write import (
     secondary_indexes,
     waits_for,
 )
-from skep_table.metadata_write.definitions import definitions_of, stats_columns, write_definitions
+from skep_table.metadata_write.definitions import definitions_of, index_types, stats_columns, write_definitions
 from skep_table.metadata_write.groups import GROUP_SETS
 from skep_table.table import HudiTable
 from skep_table.table_config import METADATA_PARTITIONS_INFLIGHT
@@ -147,9 +147,9 @@ def metadata_statistics(table: HudiTable) -> MetadataStatistics:
     metadata = MetadataTable.open(table)
     if metadata is None:
         raise _without(table)
-    indexes = []
+    indexes, types = [], index_types(table)
     for name in table.config.metadata_partitions:
-        counts = [_count_records(group, name) for group in metadata.group_readers(name)]
+        counts = [_count_records(group, name, types.get(name)) for group in metadata.group_readers(name)]
         indexes.append(IndexRecords(name, len(counts), sum(counts), min(counts), max(counts)))
     grouped = metadata.all_files().group_by("key").aggregate([("name", "count"), ("size", "sum")])
     rows = zip(*(grouped[name].to_pylist() for name in ("key", "name_count", "size_sum")), strict=True)
@@ -158,9 +158,10 @@ def metadata_statistics(table: HudiTable) -> MetadataStatistics:
     return MetadataStatistics(tuple(indexes), tuple(ListedPartition(path, *files.get(path, (0, 0))) for path in paths))
 
 
-def _count_records(group: GroupReader, partition: str) -> int:
-    """The records of a file group that are not deleted. Those of expression indexes are statistics."""
-    member = member_of(partition) or STATS_MEMBER
+def _count_records(group: GroupReader, partition: str, index_type: str | None) -> int:
+    """The records of a file group that are not deleted. Those of expression indexes without a definition are
+    statistics."""
+    member = member_of(partition, index_type) or STATS_MEMBER
     _, records = latest(group.entries(column=member), member)
     if pa.types.is_struct(records.type) and records.type.get_field_index(_DELETED) >= 0:
         return int(pc.sum(pc.invert(pc.struct_field(records, _DELETED).fill_null(False))).as_py() or 0)

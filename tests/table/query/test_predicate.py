@@ -9,6 +9,7 @@ from decimal import Decimal
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -106,8 +107,17 @@ def test_meaning(text: str, meaning: list[bool | None]) -> None:
     predicate = parse_predicate(text, ROWS.schema)
     assert predicate.mask(ROWS).to_pylist() == meaning
     kept = pa.array([index for index, true in enumerate(meaning) if true], pa.int64())
-    assert ROWS.filter(predicate.expression)["d"].equals(ROWS.take(kept)["d"])
+    pushed = ROWS if predicate.expression is None else ROWS.filter(predicate.expression)
+    assert pushed.filter(predicate.mask(pushed))["d"].equals(ROWS.take(kept)["d"])
     assert pickle.loads(pickle.dumps(predicate)).mask(ROWS).to_pylist() == meaning
+
+
+def test_expressions_of_spark_are_not_put_to_scanners() -> None:
+    schema = pa.schema([("s", pa.string()), ("d", pa.date32())])
+    assert parse_predicate("upper(s) = 'A' OR s = 'b'", schema).expression is None
+    both = parse_predicate("upper(s) = 'A' AND s = 'b'", schema).expression
+    assert both is not None
+    assert both.equals(pc.field("s") == "b")
 
 
 REFUSED = [

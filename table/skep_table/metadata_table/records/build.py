@@ -42,9 +42,10 @@ def update(partition: str, keys: pa.Array, records: pa.Array, deletes: pa.Array 
     return PartitionUpdate(partition, pa.table({"key": keys, "record": record}), removed.take(pc.sort_indices(removed)))
 
 
-def wrapped(kind: RecordKind, records: pa.Array) -> pa.StructArray:
-    """Records of an index as those members of HoodieMetadataRecord that are set."""
-    kinds = pa.array(np.full(len(records), kind.number, np.int32))
+def wrapped(kind: RecordKind, records: pa.Array, numbers: pa.Array | None = None) -> pa.StructArray:
+    """Records of an index as those members of HoodieMetadataRecord that are set. `numbers` are their types, where they
+    differ."""
+    kinds = pa.array(np.full(len(records), kind.number, np.int32)) if numbers is None else numbers
     return pa.StructArray.from_arrays([kinds, records], ["type", kind.member])
 
 

@@ -11,12 +11,14 @@ from skep_table.metadata_table import FOLDER, MetadataTable
 from skep_table.metadata_table.partitions import (
     BLOOM_FILTERS,
     COLUMN_STATS,
+    EXPRESSION_INDEX_PREFIX,
     FILES,
     PARTITION_STATS,
     RECORD_INDEX,
     SECONDARY_INDEX_PREFIX,
 )
 from skep_table.services.metadata_check.blooms import check_bloom_filters
+from skep_table.services.metadata_check.expressions import check_expression_index, expression_index_of
 from skep_table.services.metadata_check.findings import Findings, MetadataCheck, PartitionCheck, Problem
 from skep_table.services.metadata_check.listing import check_listing
 from skep_table.services.metadata_check.record_index import check_record_index
@@ -78,6 +80,8 @@ def _checked(table: HudiTable, wanted: Collection[str] | None) -> MetadataCheck:
 
 def _check_of(table: HudiTable, metadata: MetadataTable, name: str) -> _Check | None:
     """None for a partition whose contents can't be computed here."""
+    if name.startswith(EXPRESSION_INDEX_PREFIX):
+        return check_expression_index if expression_index_of(table, name) is not None else None
     if name.startswith(SECONDARY_INDEX_PREFIX):
         return check_secondary_index if is_comparable(table, metadata, name) else None
     return _CHECKS.get(name)

@@ -1,0 +1,119 @@
+"""Indexes over expressions, by their definitions (format guide 16.8)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Final
+
+import pyarrow as pa
+
+from skep_table.bloom import BloomBuilder, BloomKind
+from skep_table.errors import InputError, SchemaError, UnsupportedError
+from skep_table.expressions import Expression, expression_of
+from skep_table.metadata_table.definitions import IndexDefinition
+from skep_table.metadata_table.partitions import BLOOM_FILTERS, COLUMN_STATS, EXPRESSION_INDEX_PREFIX
+from skep_table.schema.types import Schema
+
+EXPRESSION: Final = "expr"
+"""The option of a definition that has the name of the function, as CREATE INDEX was given it."""
+
+_TYPE, _ENTRIES, _RATE, _MOST_ENTRIES = "filtertype", "numentries", "fpp", "maxentries"
+FILTER_OPTIONS: Final = (_TYPE, _ENTRIES, _RATE, _MOST_ENTRIES)
+"""The options of Bloom filters that a definition may have."""
+
+
+@dataclass(frozen=True)
+class ExpressionIndex:
+    """An index of the values of an expression over a column: of their bounds, or of Bloom filters of them."""
+
+    definition: IndexDefinition
+    expression: Expression
+
+    @property
+    def partition(self) -> str:
+        """The partition of the metadata table."""
+        return self.definition.name
+
+    @property
+    def column(self) -> str:
+        """The column that the expression is over."""
+        return self.definition.source_fields[0]
+
+    @property
+    def has_filters(self) -> bool:
+        """Whether it has Bloom filters."""
+        return self.definition.index_type == BLOOM_FILTERS
+
+    def new_filter(self) -> BloomBuilder:
+        """An empty Bloom filter. OptionError for a size that none can have."""
+        given, usual = self.definition.options, BloomBuilder()
+        return BloomBuilder(
+            BloomKind(given.get(_TYPE, usual.kind.value)),
+            int(given.get(_ENTRIES, usual.entries)),
+            float(given.get(_RATE, usual.fpp)),
+            int(given.get(_MOST_ENTRIES, usual.max_entries)),
+        )
+
+
+def known_expressions(
+    definitions: Mapping[str, IndexDefinition], partitions: Iterable[str], schema: Schema, version: str | None
+) -> Iterator[ExpressionIndex]:
+    """Those among the partitions of a metadata table whose entries can be computed as Spark does.
+
+    `version` is that of the table's indexes: others have another layout.
+    """
+    for name in (each for each in partitions if each.startswith(EXPRESSION_INDEX_PREFIX)):
+        definition = definitions.get(name)
+        if definition is not None and definition.version == version:
+            # Some have a function, or are of a type, of which the values of Spark are not known here.
+            with suppress(InputError, SchemaError, UnsupportedError):
+                yield expression_index(replace(definition, name=name), schema)
+
+
+def expression_index(definition: IndexDefinition, schema: Schema) -> ExpressionIndex:
+    """The index that a definition states, over columns of `schema`.
+
+    SchemaError without the column, InputError for options that do not fit, UnsupportedError for functions, types and
+    options of which the values of Spark are not known here.
+    """
+    if len(definition.source_fields) != 1:
+        found = ", ".join(definition.source_fields) or "none"
+        raise InputError(f"an index over an expression is of one column, found {found}", found=found)
+    (column,) = definition.source_fields
+    if column not in schema:
+        known = ", ".join(field.name for field in schema.fields)
+        raise SchemaError(f"no column {column} for an index", column=column, found=column, expected=known)
+    given = {name: value for name, value in definition.options.items() if name != EXPRESSION}
+    if definition.index_type == BLOOM_FILTERS:
+        _check_filter({name: given.pop(name) for name in FILTER_OPTIONS if name in given})
+    elif definition.index_type != COLUMN_STATS:
+        kind = definition.index_type
+        raise UnsupportedError(
+            f"indexes over expressions by {kind} are not supported",
+            found=kind,
+            expected=f"{COLUMN_STATS}, {BLOOM_FILTERS}",
+        )
+    return ExpressionIndex(definition, expression_of(definition.function.lower(), given, schema[column].type))
+
+
+def _check_filter(options: Mapping[str, str]) -> None:
+    kinds = [each.value for each in BloomKind]
+    if options.get(_TYPE, kinds[0]) not in kinds:
+        raise InputError(
+            f"{options[_TYPE]} is no kind of Bloom filter", found=options[_TYPE], expected=", ".join(kinds)
+        )
+    for name in (_ENTRIES, _RATE, _MOST_ENTRIES):
+        value = options.get(name, "1")
+        try:
+            fits = 0 < float(value) < 1 if name == _RATE and name in options else int(value) > 0
+        except ValueError:
+            fits = False
+        if not fits:
+            raise InputError(f"{name}={value} is no option of a Bloom filter", found=value)
+
+
+def texts_of(values: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+    """Values as Bloom filters have them: as Java writes them as text."""
+    return values.drop_null().cast(pa.string())
