@@ -1,11 +1,12 @@
 """Arrow columns into Avro binary records: the pieces of every value for all rows at once, then joined row by row.
 
-A piece is a binary array with one entry a row: a branch number, a length, a string, a number. Arrow's own joins put the
-pieces of a row, and the elements of a list, together; there is no loop over rows.
+A piece is a binary array with one entry a row: a branch number, a length, a string, a number; or a scalar, the same for
+all rows. Arrow's own joins put the pieces of a row, and the elements of a list, together; there is no loop over rows.
 """
 
 from __future__ import annotations
 
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -40,7 +41,7 @@ from skep_table.schema.types import (
 
 I64 = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
-Pieces = list[Any]  # binary arrays, one entry a row; rows that are not asked for have empty entries
+Pieces = list[Any]  # binary arrays and scalars; rows that are not asked for have empty entries
 
 _CHUNK_ROWS = 65_536
 _EMPTY = pa.scalar(b"", pa.large_binary())
@@ -94,11 +95,18 @@ def _cast(column: Any, field: pa.Field) -> Any:
 
 
 def _joined(pieces: Pieces, count: int) -> pa.Array:
-    if not pieces:
-        return pa.array([b""] * count, pa.large_binary())
-    if len(pieces) == 1:
-        return pieces[0]
-    return pc.binary_join_element_wise(*pieces, _EMPTY)
+    merged: Pieces = []
+    for is_same, group in groupby(pieces, lambda piece: isinstance(piece, pa.Scalar)):
+        some = list(group)
+        merged += [_scalar(b"".join(piece.as_py() for piece in some))] if is_same else some
+    if len(merged) > 1:
+        return pc.binary_join_element_wise(*merged, _EMPTY)
+    (piece,) = merged or [_EMPTY]
+    return pa.repeat(piece, count) if isinstance(piece, pa.Scalar) else piece
+
+
+def _scalar(data: bytes) -> pa.Scalar:
+    return pa.scalar(data, pa.large_binary())
 
 
 def _slot(field: Field, values: Any, rows: Mask, path: str) -> Pieces:
@@ -111,6 +119,8 @@ def _slot(field: Field, values: Any, rows: Mask, path: str) -> Pieces:
             raise SchemaError(f"column {path} must not be null", column=path, found="null", expected=str(values.type))
         return _value(field.type, values, rows, path)
     null_at = null_branch(field)
+    if not valid.any():
+        return [_varints(np.full(len(values), null_at), rows)]
     branch = np.where(valid, 1 - null_at, null_at)
     return [_varints(branch, rows), *_value(field.type, values, valid, path)]
 
@@ -182,8 +192,10 @@ def _union(kind: UnionType, values: Any, rows: Mask, path: str) -> Pieces:
 # -- pieces ------------------------------------------------------------------------------------------------------------
 
 
-def _varints(values: I64, rows: Mask) -> pa.Array:
+def _varints(values: I64, rows: Mask) -> Any:
     """Zig-zag varints of the values of `rows`, nothing for the others."""
+    if len(values) > 1 and rows.all() and (values == values[0]).all():
+        return _varints(values[:1], rows[:1])[0]
     unsigned = ((values << 1) ^ (values >> 63)).view(np.uint64)
     size = np.ones(len(values), np.int64)
     widest = int(unsigned.max()).bit_length() if len(values) else 0
