@@ -16,6 +16,8 @@ from skep_table.metadata_table.partitions import RECORD_INDEX
 ALL_PARTITIONS: Final = "__all_partitions__"
 NON_PARTITIONED: Final = "."
 _OF_PARTITIONS: Final = "__partition_stat__"
+_HASHED_AT_ONCE: Final = 65_536  # the arrays for so many keys stay in the processor's cache
+_FIRST_BEYOND_ASCII: Final = 0x80
 _SEED: Final = 0xFFFFFFFFDABADABA  # Java's int 0xdabadaba, widened with its sign
 
 
@@ -88,14 +90,15 @@ def group_numbers(keys: pa.Array, groups: int) -> npt.NDArray[np.int64]:
 def java_hashes(keys: pa.Array) -> npt.NDArray[np.uint32]:
     """Java's String.hashCode: the UTF-16 units as digits of a number to the base 31, modulo 2^32."""
     text = keys.cast(pa.large_string())
+    parts = [_java_hashes(text.slice(at, _HASHED_AT_ONCE)) for at in range(0, len(text), _HASHED_AT_ONCE)]
+    return np.concatenate(parts) if parts else np.zeros(0, np.uint32)
+
+
+def _java_hashes(text: pa.Array) -> npt.NDArray[np.uint32]:
     offsets = np.frombuffer(text.buffers()[1], np.int64, len(text) + 1, text.offset * 8)
-    data = text.buffers()[2]
     first, last = int(offsets[0]), int(offsets[-1])
-    utf8 = np.frombuffer(data, np.uint8)[first:last] if last > first else np.zeros(0, np.uint8)
-    begins = (utf8 & 0xC0) != 0x80
-    units_of_byte = begins.astype(np.int64) + (utf8 >= 0xF0)  # four bytes of UTF-8 are two units
-    unit_offsets = np.concatenate([[0], np.cumsum(units_of_byte)])[offsets - first]
-    units = np.frombuffer(utf8.tobytes().decode().encode("utf-16-le"), "<u2").astype(np.uint32)
+    utf8 = np.frombuffer(text.buffers()[2], np.uint8)[first:last] if last > first else np.zeros(0, np.uint8)
+    unit_offsets, units = _utf16(utf8, offsets - first)
     lengths = np.diff(unit_offsets)
     powers = np.ones(int(lengths.max(initial=0)) + 1, np.uint32)
     np.multiply.accumulate(np.full(len(powers) - 1, 31, np.uint32), out=powers[1:])
@@ -106,3 +109,15 @@ def java_hashes(keys: pa.Array) -> npt.NDArray[np.uint32]:
         products = units * powers[exponents]
         hashes[filled] = np.add.reduceat(products, unit_offsets[:-1][filled], dtype=np.uint32)
     return hashes
+
+
+def _utf16(
+    utf8: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64]
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint32]]:
+    """The units of texts, and the offsets between them there, given their bytes."""
+    if utf8.max(initial=0) < _FIRST_BEYOND_ASCII:
+        return offsets, utf8.astype(np.uint32)
+    begins = (utf8 & 0xC0) != 0x80
+    units_of_byte = begins.astype(np.int64) + (utf8 >= 0xF0)  # four bytes of UTF-8 are two units
+    units = np.frombuffer(utf8.tobytes().decode().encode("utf-16-le"), "<u2").astype(np.uint32)
+    return np.concatenate([[0], np.cumsum(units_of_byte)])[offsets], units
