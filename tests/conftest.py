@@ -101,6 +101,7 @@ def pytest_configure(config: pytest.Config) -> None:
     load_helper("instant_files", TESTS / "table" / "instant_files.py")
     load_helper("many_partitions", TESTS / "table" / "many_partitions.py")
     load_helper("spark_answers", TESTS / "writer" / "spark_answers.py")
+    load_helper("spark_plans", TESTS / "writer" / "spark_plans.py")
     config.pluginmanager.register(load_helper("metastore_fixtures", TESTS / "catalog" / "metastore_fixtures.py"))
     config.pluginmanager.register(load_helper("storage_fixtures", TESTS / "table" / "storage_fixtures.py"))
     config.pluginmanager.register(load_helper("hdfs_fixtures", TESTS / "table" / "hdfs_fixtures.py"))

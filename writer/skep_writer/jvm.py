@@ -6,6 +6,7 @@ executors do not load them. The one place that depends on classes of Spark that 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 FILE_SCAN: Final = "FileScan"
 PRUNED_RELATION: Final = "PrunedRelation"
+PLANNING_CALLS: Final = "PlanningCalls"
 
 _FILE_INDEX: Final = "org.apache.spark.sql.execution.datasources.InMemoryFileIndex"
 _made: Final[WeakKeyDictionary[Any, dict[str, Any]]] = WeakKeyDictionary()
@@ -35,6 +37,31 @@ def java_object(spark: SparkSession, name: str) -> Any:
     if isinstance(made[name], UnsupportedError):
         raise made[name]
     return made[name]
+
+
+def planning_call(spark: SparkSession, function: Callable[[Sequence[str], Sequence[Any]], Any]) -> Any:
+    """A function of columns and filters (objects of Spark's `sources.Filter`) that Java calls while it plans a query.
+
+    UnsupportedError where the session can't call Python.
+    """
+    from pyspark.java_gateway import ensure_callback_server_started
+
+    made = java_object(spark, PLANNING_CALLS)
+    ensure_callback_server_started(spark.sparkContext._gateway)
+    return made.of(_BiFunction(function))
+
+
+class _BiFunction:
+    """A function as Java's."""
+
+    def __init__(self, function: Callable[[Sequence[str], Sequence[Any]], Any]) -> None:
+        self._function = function
+
+    def apply(self, columns: Any, filters: Any) -> Any:
+        return self._function(list(columns), list(filters))
+
+    class Java:
+        implements: Final = ["java.util.function.BiFunction"]
 
 
 def reason_of(error: Exception) -> str:

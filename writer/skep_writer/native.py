@@ -18,6 +18,7 @@ from skep_table.basefile import read_footer
 from skep_table.errors import SkepError, UnsupportedError
 from skep_table.instant_time import InstantTime
 from skep_table.query.plan import ReadTask, Scan
+from skep_table.query.request import ReadRequest
 from skep_table.runner import ThreadRunner
 from skep_table.schema.arrow import to_arrow
 from skep_table.schema.avro import parse_avro
@@ -30,6 +31,7 @@ from skep_writer.conditions import as_column, of_commits
 from skep_writer.edge import quoted
 from skep_writer.relation import Folder, file_frame, root_of_session, unavailable, warn_slower
 from skep_writer.schemas import spark_arrow, spark_type
+from skep_writer.skipping import files_by_filters
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -82,10 +84,10 @@ def split(spark: SparkSession, tasks: Sequence[ReadTask]) -> tuple[Tasks, Tasks]
     return native, _without(tasks, native)
 
 
-def native_rows(spark: SparkSession, tasks: Sequence[ReadTask]) -> DataFrame:
+def native_rows(spark: SparkSession, tasks: Sequence[ReadTask], request: ReadRequest) -> DataFrame:
     """The rows of the answer in such tasks."""
     scan = tasks[0].scan
-    frame = native_frame(spark, tasks, _columns_needed(scan))
+    frame = _native_frame(spark, tasks, _columns_needed(scan), request)
     if scan.commit_times is not None:
         frame = frame.where(of_commits(scan.commit_times))
     condition = None if scan.predicate is None else as_column(scan.predicate)
@@ -125,10 +127,11 @@ def readable(
     return native, _without(tasks, native)
 
 
-def native_frame(spark: SparkSession, tasks: Sequence[ReadTask], columns: Sequence[str] | None = None) -> DataFrame:
-    """All rows of the base files of such tasks: `columns` (the scan's), in the types of the answer."""
+def _native_frame(
+    spark: SparkSession, tasks: Sequence[ReadTask], wanted: Sequence[str], request: ReadRequest
+) -> DataFrame:
+    """All rows of the base files of such tasks: the columns `wanted`, in the types of the answer."""
     scan = tasks[0].scan
-    wanted = scan.columns if columns is None else tuple(columns)
     held = [name for name in wanted if name not in scan.partitions.names]
     layouts = _layouts(scan, wanted, tasks)
     values = _values_in_files(scan, held, tasks)
@@ -141,7 +144,8 @@ def native_frame(spark: SparkSession, tasks: Sequence[ReadTask], columns: Sequen
     for (layout, in_files), group in alike.items():
         stored = dict(zip(held, layout, strict=True))
         result = [_expression(stored.get(field.name), field) for field in _spark_type(scan, wanted).fields]
-        frames.append(_scanned(spark, group, wanted, layout, result, values if in_files else None))
+        kept = values if in_files else None
+        frames.append(_scanned(spark, group, request, stored, wanted, result, kept))
     return reduce(lambda one, other: one.union(other), frames)
 
 
@@ -171,28 +175,33 @@ def _values_in_files(scan: Scan, held: Sequence[str], tasks: Sequence[ReadTask])
 def _scanned(
     spark: SparkSession,
     tasks: Tasks,
+    request: ReadRequest,
+    layout: Mapping[str, Stored],
     wanted: Sequence[str],
-    layout: Layout,
     result: Sequence[str],
     in_files: Mapping[str, FolderValues] | None,
 ) -> DataFrame:
     """The expressions of `result` over the columns of files of one layout, and those of their folders.
 
-    `in_files`: files have the columns of folders, too, and filters on these leave out folders all the same, by these
-    values of each partition path.
+    `layout` is by the names that the answer has. `in_files`: files have the columns of folders, too, and filters on
+    these leave out folders all the same, by these values of each partition path.
     """
     from pyspark.sql.types import StructType
 
     scan = tasks[0].scan
-    stored = spark_arrow(pa.schema([(each.name, each.type) for each in layout]))
+    stored = spark_arrow(pa.schema([(each.name, each.type) for each in layout.values()]))
     if in_files is not None:
         columns = [column for column in scan.partitions.pruned_by if column in list(stored)]
     else:
         columns = [column for column in scan.partitions.columns if column.name in wanted]
     data, of_folders = spark_type(stored), spark_type(spark_arrow(pa.schema(columns)))
-    folders = _folders(_root(spark, tasks[0]), tasks, columns, in_files)
+    root = _root(spark, tasks[0])
+    folders = _folders(root, tasks, columns, in_files)
+    holding = files_by_filters(tasks, request, _paths(root, folders), _unchanged(scan, layout))
     try:
-        return file_frame(spark, folders, data, of_folders, result, _OPTIONS, in_files=in_files is not None)
+        return file_frame(
+            spark, folders, data, of_folders, result, _OPTIONS, in_files=in_files is not None, holding=holding
+        )
     except UnsupportedError as error:
         warn_slower(f"{error.message}; filters on partition columns leave out no files")
         return _joined(spark, folders, data, of_folders if in_files is None else StructType(), tasks).selectExpr(
@@ -220,6 +229,18 @@ def _folders(
             )
         )
     return folders
+
+
+def _paths(root: str, folders: Sequence[Folder]) -> list[str]:
+    """The files of the folders in their order, relative to the table."""
+    return [f"{folder.uri}/{name}".removeprefix(f"{root}/") for folder in folders for name, _ in folder.files]
+
+
+def _unchanged(scan: Scan, layout: Mapping[str, Stored]) -> pa.Schema:
+    """The columns that have the table's name and type in the files: a filter means the same there and in indexes."""
+    named = [name for name, stored in layout.items() if stored.name == name and not stored.cast]
+    table = scan.schema_of(named)
+    return pa.schema([column for column in table if column.type == layout[column.name].type])
 
 
 def _sizes(scan: Scan, tasks: Tasks) -> dict[str, int]:

@@ -10,17 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from skep_table.errors import UnsupportedError
 from skep_table.query.plan import ReadTask, matching
 from skep_table.query.predicate import Predicate
+from skep_table.query.request import ReadRequest
 from skep_table.schema.types import RECORD_KEY
 from skep_writer.edge import Batches, forget_zip_finders
 from skep_writer.executors import ensure_executors
-from skep_writer.jvm import PRUNED_RELATION, java_object
+from skep_writer.jvm import PRUNED_RELATION, java_object, planning_call
 from skep_writer.relation import warn_slower
 from skep_writer.schemas import spark_type
 from skep_writer.shares import Task, bytes_of, rows_of_share, task_shares
@@ -31,10 +32,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-def python_frame(spark: SparkSession, tasks: Sequence[Task], target: pa.Schema) -> DataFrame:
+def python_frame(spark: SparkSession, tasks: Sequence[Task], target: pa.Schema, request: ReadRequest) -> DataFrame:
     """A lazy frame of the rows of `tasks` in the columns of `target`, read by Python tasks."""
     ensure_executors(spark)
-    rows = _Rows(spark, tasks, target)
+    rows = _Rows(spark, tasks, target, request)
     return _relation(spark, rows) or rows.frame(target, None)
 
 
@@ -45,6 +46,7 @@ class _Rows:
     spark: SparkSession
     tasks: Sequence[Task]
     target: pa.Schema
+    request: ReadRequest
     _shares: list[bytes] | None = field(default=None, init=False)
 
     def frame(self, target: pa.Schema, predicate: Predicate | None) -> DataFrame:
@@ -82,7 +84,7 @@ class _Rows:
         cores = self.spark.sparkContext.defaultParallelism
         if predicate is not None:
             reads = [task for task in self.tasks if isinstance(task, ReadTask)]
-            left = matching(reads, predicate)
+            left = matching(reads, predicate, self.request)
             if len(left) < len(self.tasks):
                 return task_shares(left, cores)
         if self._shares is None:
@@ -90,32 +92,17 @@ class _Rows:
         return self._shares
 
 
-class _Callback:
-    """`_Rows.planned` as Java's BiFunction."""
-
-    def __init__(self, rows: _Rows) -> None:
-        self._rows = rows
-
-    def apply(self, columns: Any, filters: Any) -> Any:
-        return self._rows.planned(list(columns), list(filters))
-
-    class Java:
-        implements: Final = ["java.util.function.BiFunction"]
-
-
 def _relation(spark: SparkSession, rows: _Rows) -> DataFrame | None:
     """The rows as a relation; None, with a warning, where the session can't have one."""
-    from pyspark.java_gateway import ensure_callback_server_started
     from pyspark.sql import DataFrame
 
     try:
-        maker = java_object(spark, PRUNED_RELATION)
+        maker, planned = java_object(spark, PRUNED_RELATION), planning_call(spark, rows.planned)
     except UnsupportedError as error:
         warn_slower(f"Spark reads all columns of slices with logs: {error.message}")
         return None
-    ensure_callback_server_started(spark.sparkContext._gateway)
     session: Any = spark._jsparkSession
     size = sum(map(bytes_of, rows.tasks))
     name = f"skep({len(rows.tasks)} file slices)"
-    relation = maker.of(session.sqlContext(), spark_type(rows.target).json(), _Callback(rows), name, size)
+    relation = maker.of(session.sqlContext(), spark_type(rows.target).json(), planned, name, size)
     return DataFrame(session.baseRelationToDataFrame(relation), spark)

@@ -6,12 +6,12 @@ from __future__ import annotations
 
 import pickle
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from skep_table.errors import UnsupportedError
-from skep_writer.jvm import FILE_SCAN, java_object, reason_of
+from skep_writer.jvm import FILE_SCAN, java_object, planning_call, reason_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -43,12 +43,14 @@ def file_frame(
     options: Mapping[str, str],
     *,
     in_files: bool = False,
+    holding: Callable[[Sequence[Any]], bytes] | None = None,
 ) -> DataFrame:
     """A lazy frame over Parquet files: expressions over the columns of `data` and those of folders, which filters leave
     out by them.
 
     `in_files`: the folders' columns are among those of the files, in the same types. The frame has the values of
     the files; those of folders only leave out folders.
+    `holding` returns, by filters of the columns of `data`, which files can hold such rows: a byte for each, 0 for none.
     `options` are those of Spark's Parquet reader. Storage is not asked: no folder is listed, no file opened. The files
     and values of all folders are passed in one call, pickled: each call of Py4J takes longer than what it starts.
     Raises UnsupportedError with the reason where this Spark can't make the scan.
@@ -67,7 +69,8 @@ def file_frame(
     ]
     try:
         given = (pickle.dumps((rows, list(result))), data.json(), of_folders.json(), dict(options), in_files)
-        return DataFrame(scan.of(spark._jsparkSession, *given), spark)
+        question = None if holding is None else planning_call(spark, lambda _, filters: holding(filters))
+        return DataFrame(scan.of(spark._jsparkSession, *given, question), spark)
     except Exception as error:
         message = f"Spark {spark.version} can't scan given files: {reason_of(error)}"
         raise UnsupportedError(message, found=spark.version) from error

@@ -33,18 +33,18 @@ def to_spark(table: HudiTable, request: ReadRequest, spark: SparkSession) -> Dat
     check_session(spark)
     target = spark_arrow(read_schema(table, request))
     if request.query is QueryType.CDC:
-        frame = python_frame(spark, cdc.plan_changes(table, request), target)
+        frame = python_frame(spark, cdc.plan_changes(table, request), target, request)
     else:
-        frame = _frame(spark, plan(table, request), target)
+        frame = _frame(spark, plan(table, request), target, request)
     return frame if request.limit is None else frame.limit(request.limit)
 
 
-def _frame(spark: SparkSession, tasks: Sequence[ReadTask], target: pa.Schema) -> DataFrame:
+def _frame(spark: SparkSession, tasks: Sequence[ReadTask], target: pa.Schema, request: ReadRequest) -> DataFrame:
     native, merged = split(spark, tasks)
     if not native:
-        return python_frame(spark, merged, target)
-    frame = native_rows(spark, native)
-    return frame.union(python_frame(spark, merged, target)) if merged else frame
+        return python_frame(spark, merged, target, request)
+    frame = native_rows(spark, native, request)
+    return frame.union(python_frame(spark, merged, target, request)) if merged else frame
 
 
 def arrow_frame(spark: SparkSession, rows: pa.Table) -> DataFrame:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Final
 
 import pyarrow as pa
@@ -11,7 +12,7 @@ import pyarrow as pa
 from skep_table.errors import InputError, SkepError, UnsupportedError
 from skep_table.instant_time import InstantTime
 from skep_table.metadata_table import MetadataTable
-from skep_table.metadata_table.partitions import PARTITION_STATS
+from skep_table.metadata_table.partitions import BLOOM_FILTERS, FILES, PARTITION_STATS
 from skep_table.options import Options
 from skep_table.query.cleaned import check_not_cleaned, files_deleted, is_outdated
 from skep_table.query.expression_pruning import prune_by_expressions
@@ -132,13 +133,46 @@ def plan(table: HudiTable, request: ReadRequest, steps: Steps | None = None) -> 
     raise files_deleted(table, "it is cleaned faster than it can be listed")
 
 
-def matching(tasks: Sequence[ReadTask], predicate: Predicate) -> list[ReadTask]:
-    """The tasks of one scan in which a row can fulfil a further predicate, by their partition paths. Reads nothing."""
+def matching(tasks: Sequence[ReadTask], predicate: Predicate, request: ReadRequest | None = None) -> list[ReadTask]:
+    """The tasks of one scan in which a row can fulfil a further predicate, by their partition paths.
+
+    With the request that they were planned for, by the indexes that it uses, too. No base file is opened: that is what
+    the tasks do. An index that can't be read any more, since files were cleaned, leaves all tasks.
+    """
     if not tasks:
         return []
-    paths = list(dict.fromkeys(task.slice.partition_path for task in tasks))
-    left = set(tasks[0].scan.partitions.select(paths, predicate))
-    return [task for task in tasks if task.slice.partition_path in left]
+    scan = replace(tasks[0].scan, predicate=predicate)
+    names = set(scan.partitions.select(list(dict.fromkeys(task.slice.partition_path for task in tasks)), predicate))
+    tasks = [task for task in tasks if task.slice.partition_path in names]
+    if request is None or not tasks:
+        return tasks
+    try:
+        slices = _matching_slices(scan, predicate, [task.slice for task in tasks], request)
+    except (SkepError, FileNotFoundError):
+        return tasks
+    left = {found.group: found for found in slices}
+    return [replace(task, slice=left[task.slice.group]) for task in tasks if task.slice.group in left]
+
+
+def _matching_slices(
+    scan: Scan, predicate: Predicate, slices: list[FileSlice], request: ReadRequest
+) -> list[FileSlice]:
+    metadata = _indexes(scan, request)
+    places = None if metadata is None else places_of(scan.table, metadata, predicate, scan.partitions)
+    if places is not None:
+        return [found for found in slices if found.group in places.groups]
+    conditions = _conditions_on_files(scan)
+    if metadata is not None and PARTITION_STATS in metadata.indexes and conditions is not None:
+        paths = list(dict.fromkeys(found.partition_path for found in slices))
+        names = set(prune_by_partition_statistics(scan.table, metadata, paths, conditions))
+        slices = [found for found in slices if found.partition_path in names]
+    return _pruned(scan, predicate, slices, request, None, opens_files=False)
+
+
+def has_indexes(table: HudiTable, request: ReadRequest) -> bool:
+    """Whether the request uses indexes of the metadata table, and there are some besides the listing of files."""
+    metadata = table.metadata_to_read() if _uses_metadata(request) else None
+    return metadata is not None and metadata.indexes != {FILES}
 
 
 def _moment(table: HudiTable, request: ReadRequest) -> InstantTime | None:
@@ -317,28 +351,56 @@ def _conditions_on_files(scan: Scan) -> Predicate | None:
 
 
 def _pruned(
-    scan: Scan, predicate: Predicate, slices: list[FileSlice], request: ReadRequest, steps: Steps | None
+    scan: Scan,
+    predicate: Predicate,
+    slices: list[FileSlice],
+    request: ReadRequest,
+    steps: Steps | None,
+    *,
+    opens_files: bool = True,
 ) -> list[FileSlice]:
-    """The slices in which a row can match, by statistics and by record keys."""
+    """The slices in which a row can match, by statistics and by record keys.
+
+    `opens_files`: the footers of base files are read where the metadata table has no filter of their keys.
+    """
     table = scan.table
     metadata = table.metadata_to_read() if _uses_metadata(request) else None
     conditions = _conditions_on_files(scan)
-    if metadata is not None and conditions is not None and request.query is not QueryType.INCREMENTAL:
-        slices = prune_by_statistics(metadata, slices, conditions, table.config)
-        if steps is not None:
-            steps.left_slices("by column statistics", slices)
-        for by, left in prune_by_expressions(table, metadata, slices, conditions):
-            slices = left
-            if steps is not None:
-                steps.left_slices(by, slices)
+    if metadata is not None and conditions is not None:
+        slices = _by_statistics(scan, metadata, slices, conditions, request, steps)
     in_buckets = prune_by_buckets(slices, predicate, table.config, {**table.options, **request.options})
     if steps is not None and len(in_buckets) < len(slices):
         steps.left_slices("by buckets", in_buckets)
     slices = in_buckets
     keys = record_keys(predicate, table.config)
-    if keys is None:
+    if keys is None or not (opens_files or (metadata is not None and BLOOM_FILTERS in metadata.indexes)):
         return slices
     slices = prune_by_keys(table.storage, slices, keys, metadata)
     if steps is not None:
         steps.left_slices("by key ranges and bloom filters", slices)
+    return slices
+
+
+def _by_statistics(
+    scan: Scan,
+    metadata: MetadataTable,
+    slices: list[FileSlice],
+    conditions: Predicate,
+    request: ReadRequest,
+    steps: Steps | None,
+) -> list[FileSlice]:
+    """The slices that column statistics and indexes over expressions leave.
+
+    Those with partial updates are kept in an incremental query: columns that the files of the range do not have come
+    from files before it.
+    """
+    table = scan.table
+    is_partial = request.query is QueryType.INCREMENTAL and table.format.reads.has_partial_updates
+    by_columns = prune_by_statistics(metadata, slices, conditions, table.config)
+    by_expressions = prune_by_expressions(table, metadata, by_columns, conditions)
+    for by, left in chain([("by column statistics", by_columns)], by_expressions):
+        groups = {found.group for found in left}
+        slices = [found for found in slices if found.group in groups or (is_partial and found.log_files)]
+        if steps is not None:
+            steps.left_slices(by, slices)
     return slices

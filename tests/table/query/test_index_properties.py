@@ -40,7 +40,7 @@ from skep_table.query.pruning import record_keys
 from skep_table.query.sql import parse_predicate
 from skep_table.query.steps import Steps
 from skep_table.schema.arrow import from_arrow
-from skep_table.schema.types import StringType
+from skep_table.schema.types import RECORD_KEY, StringType
 from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
 from skep_table.table_config import USER_PROVIDED, TableType
@@ -143,8 +143,28 @@ def check(table: HudiTable, rows: pa.Table, data: st.DataObject) -> None:
     where = data.draw(conditions(literals(rows)))
     expected = rows.filter(parse_predicate(where, rows.schema).mask(rows))
     found = read(table, ReadRequest(where=where)).to_arrow()
-    key = "_hoodie_record_key"
-    assert found.sort_by(key)["id"].to_pylist() == expected.sort_by(key)["id"].to_pylist(), where
+    assert found.sort_by(RECORD_KEY)["id"].to_pylist() == expected.sort_by(RECORD_KEY)["id"].to_pylist(), where
+
+
+@given(st.data())
+@settings(deadline=None, max_examples=25, suppress_health_check=list(HealthCheck))
+def test_no_row_of_an_incremental_query_is_lost(table: HudiTable, data: st.DataObject) -> None:
+    instants = [each.requested_time for each in table.timeline.data().completed()]
+    since, *until = sorted(data.draw(st.lists(st.sampled_from(instants), min_size=1, max_size=2, unique=True)))
+    changes = ReadRequest(query="incremental", since=since, until=next(iter(until), None))
+    rows = read(table, replace(changes, data_skipping=False)).to_arrow()
+    where = data.draw(conditions(literals(everything(table))))
+    expected = rows.filter(parse_predicate(where, rows.schema).mask(rows))
+    found = read(table, replace(changes, where=where)).to_arrow()
+    assert found.sort_by(RECORD_KEY)["id"].to_pylist() == expected.sort_by(RECORD_KEY)["id"].to_pylist(), where
+
+
+def test_statistics_leave_out_files_of_an_incremental_query(table: HudiTable) -> None:
+    since = table.timeline.data().completed().instants[0].requested_time
+    request = ReadRequest(where="number < -500000000000000", query="incremental", since=since)
+    found = {step.by: step.slices for step in explain(table, request).steps}
+    completed_from_before = table.config.is_mor and table.format.reads.has_partial_updates
+    assert (found["by column statistics"] < found["by partition paths"]) is not completed_from_before
 
 
 @given(st.data())

@@ -11,7 +11,9 @@ import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
 import org.apache.spark.sql.catalyst.expressions.PlanExpression;
+import org.apache.spark.sql.execution.datasources.DataSourceStrategy$;
 import org.apache.spark.sql.execution.datasources.FileStatusCache;
+import org.apache.spark.sql.execution.datasources.FileStatusWithMetadata;
 import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
 import org.apache.spark.sql.execution.datasources.InMemoryFileIndex;
 import org.apache.spark.sql.execution.datasources.PartitionDirectory;
@@ -20,6 +22,7 @@ import org.apache.spark.sql.execution.datasources.PartitionSpec;
 import org.apache.spark.sql.execution.datasources.SharedInMemoryCache;
 import org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat;
 import org.apache.spark.sql.execution.python.EvaluatePython;
+import org.apache.spark.sql.sources.Filter;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.StructType;
 
@@ -40,8 +43,16 @@ public final class FileScan {
    * @param data the columns of the files, as Spark's JSON
    * @param columns those of the folders
    * @param inFiles whether the folders' columns are among those of the files: then they only leave out folders
+   * @param holding by filters, which files can hold such rows: a byte for each, 0 for none; null where nothing is known
    */
-  public Object of(Object session, byte[] pickled, String data, String columns, Map options, boolean inFiles)
+  public Object of(
+      Object session,
+      byte[] pickled,
+      String data,
+      String columns,
+      Map options,
+      boolean inFiles,
+      java.util.function.BiFunction holding)
       throws Exception {
     Object[] given = (Object[]) new net.razorvine.pickle.Unpickler().loads(pickled);
     List folders = (List) given[0];
@@ -68,7 +79,8 @@ public final class FileScan {
     }
     StructType partition = inFiles ? new StructType() : ofFolders;
     PartitionSpec spec = new PartitionSpec(ofFolders, PythonUtils.toSeq(described));
-    GivenFiles index = new GivenFiles(($SESSION) session, PythonUtils.toSeq(paths), stored, cache, spec, inFiles);
+    GivenFiles index =
+        new GivenFiles(($SESSION) session, paths, stored, cache, spec, inFiles, holding);
     cache.invalidateAll();
     if (index.allFiles().size() != paths.size()) {
       throw new IllegalStateException(
@@ -91,33 +103,42 @@ public final class FileScan {
   /** Files of which no folder is listed. */
   private static final class GivenFiles extends InMemoryFileIndex {
     private final boolean inFiles;
+    private final java.util.function.BiFunction holding;
+    private final Map numbers = new HashMap();
 
     GivenFiles(
         $SESSION session,
-        $SEQ paths,
+        List paths,
         StructType data,
         FileStatusCache cache,
         PartitionSpec folders,
-        boolean inFiles) {
+        boolean inFiles,
+        java.util.function.BiFunction holding) {
       super(
           session,
-          paths,
+          PythonUtils.toSeq(paths),
           PythonUtils.toScalaMap(new HashMap()),
           scala.Option.apply(data),
           cache,
           scala.Option.apply(folders),
           scala.Option.empty());
       this.inFiles = inFiles;
+      this.holding = holding;
+      for (int at = 0; holding != null && at < paths.size(); at++) numbers.put(paths.get(at), new Integer(at));
     }
 
     public $SEQ listFiles($SEQ partitionFilters, $SEQ dataFilters) {
-      if (!inFiles) return super.listFiles(partitionFilters, dataFilters);
-      // Spark takes those that refer to nothing but the columns of folders.
       List filters = new ArrayList();
       for (int at = 0; at < dataFilters.size(); at++) {
         Expression filter = (Expression) dataFilters.apply(at);
         if (filter.deterministic() && !hasSubquery(filter)) filters.add(filter);
       }
+      $SEQ found = inFiles ? inFolders(filters, dataFilters) : super.listFiles(partitionFilters, dataFilters);
+      return holding == null ? found : holdingRows(found, filters);
+    }
+
+    private $SEQ inFolders(List filters, $SEQ dataFilters) {
+      // Spark takes those filters that refer to nothing but the columns of folders.
       $SEQ found = super.listFiles(PythonUtils.toSeq(filters), dataFilters);
       List withoutValues = new ArrayList();
       for (int at = 0; at < found.size(); at++) {
@@ -125,6 +146,27 @@ public final class FileScan {
         withoutValues.add(new PartitionDirectory(new GenericInternalRow(new Object[0]), folder.files()));
       }
       return PythonUtils.toSeq(withoutValues);
+    }
+
+    private $SEQ holdingRows($SEQ folders, List expressions) {
+      List filters = new ArrayList();
+      for (int at = 0; at < expressions.size(); at++) {
+        scala.Option filter = DataSourceStrategy$.MODULE$.translateFilter((Expression) expressions.get(at), false);
+        if (filter.isDefined()) filters.add(filter.get());
+      }
+      if (filters.isEmpty()) return folders;
+      byte[] wanted = (byte[]) holding.apply(new String[0], filters.toArray(new Filter[filters.size()]));
+      List left = new ArrayList();
+      for (int at = 0; at < folders.size(); at++) {
+        PartitionDirectory folder = (PartitionDirectory) folders.apply(at);
+        List files = new ArrayList();
+        for (int number = 0; number < folder.files().size(); number++) {
+          FileStatusWithMetadata file = (FileStatusWithMetadata) folder.files().apply(number);
+          if (wanted[((Integer) numbers.get(file.getPath())).intValue()] != 0) files.add(file);
+        }
+        if (!files.isEmpty()) left.add(new PartitionDirectory(folder.values(), PythonUtils.toSeq(files)));
+      }
+      return PythonUtils.toSeq(left);
     }
 
     /** A subquery has no value before the query runs. */
