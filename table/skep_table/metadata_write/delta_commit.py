@@ -25,7 +25,7 @@ from skep_table.table import HudiTable
 from skep_table.timeline.instant import Action, Instant, State
 from skep_table.timeline.metadata import CommitMetadata, WriteOperation, WriteStat
 from skep_table.timeline.write import complete, create_requested, transition_to_inflight
-from skep_table.view import FileSlice
+from skep_table.view import FileSlice, LogFile
 
 
 @dataclass(frozen=True)
@@ -78,8 +78,11 @@ def _appends(own: HudiTable, time: InstantTime, update: PartitionUpdate, schema:
     if update.group_set is not None:
         slices = [slice_ for slice_ in slices if group_set(slice_.file_id) == update.group_set]
         if not slices and len(update.puts):
-            slices = [FileSlice(update.partition, first_of(update.group_set), time)]
-            yield _begin(time, slices[0])
+            slice_ = FileSlice(update.partition, first_of(update.group_set), time)
+            log = LogFileName(slice_.file_id, time, 1, FIRST_TOKEN)
+            begin = _begin(time, slice_, log)
+            yield begin
+            slices = [replace(slice_, log_files=(LogFile(begin.stat.path, len(begin.data), log),))]
     if not slices:
         return  # deletes of keys that are not there
     put_to = update.groups_of(update.puts["key"].combine_chunks(), len(slices))
@@ -90,10 +93,9 @@ def _appends(own: HudiTable, time: InstantTime, update: PartitionUpdate, schema:
         yield _append(own, time, slices[number], puts, deletes, schema)
 
 
-def _begin(time: InstantTime, slice_: FileSlice) -> _Append:
+def _begin(time: InstantTime, slice_: FileSlice, name: LogFileName) -> _Append:
     """The log file with which a file group of Hudi begins: an empty list of deletes."""
     data = first_block(time, slice_.partition_path)
-    name = LogFileName(slice_.file_id, time, 1, FIRST_TOKEN)
     stat = WriteStat(
         file_id=slice_.file_id,
         path=join(slice_.partition_path, str(name)),

@@ -126,6 +126,14 @@ def test_a_partitioned_record_index_has_no_secondary_index(table: HudiTable) -> 
         build_index(table, secondary)
 
 
+@pytest.mark.parametrize("table_version", [9], indirect=True)
+def test_a_partitioned_record_index_takes_new_partitions(table: HudiTable) -> None:
+    build_index(table.with_options({"hoodie.metadata.record.level.index.enable": "true"}), index_named("record_index"))
+    for number in range(2):
+        LocalWriter(table.reload()).upsert(frame(("n", "new", number), ("o", f"new{number}", number)))
+    assert check_metadata_table(table.reload()).differences == ()
+
+
 def test_not_where_writes_drop_the_metadata_table(table: HudiTable) -> None:
     off = table.with_options({"hoodie.metadata.enable": "false"})
     with pytest.raises(InputError, match="the next write would drop the index"):
