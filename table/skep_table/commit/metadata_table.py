@@ -49,7 +49,6 @@ from skep_table.metadata_write import (
 )
 from skep_table.metadata_write.definitions import definitions_of, new_stats_columns
 from skep_table.metadata_write.expressions import expression_indexes
-from skep_table.metadata_write.options import is_partitioned_by_options
 from skep_table.options import Options
 from skep_table.table import METADATA_ENABLE, HudiTable
 from skep_table.table_config import update_table_config
@@ -182,13 +181,11 @@ def _built_or_building(table: HudiTable) -> set[str]:
 
 
 def _is_built_aside(table: HudiTable, partition: str) -> bool:
-    return table.options.value(INDEX_ASYNC) and can_be_built_aside(table, partition)
+    return table.options.value(INDEX_ASYNC) and can_be_built_aside(partition)
 
 
-def can_be_built_aside(table: HudiTable, partition: str) -> bool:
-    """Whether an indexing action can build a partition while writers go on: its file groups are known before."""
-    if partition == RECORD_INDEX:
-        return not is_partitioned_by_options(table)
+def can_be_built_aside(partition: str) -> bool:
+    """Whether an indexing action can build a partition while writers go on."""
     return partition in _MAINTAINED - {FILES}
 
 

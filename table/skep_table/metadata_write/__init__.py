@@ -6,6 +6,7 @@ For the holder of the data table's lock, but for `roll_back_delta_commit` and `w
 from skep_table.metadata_write.building import (
     begin_partitions,
     delete_bases,
+    existing_groups,
     groups_to_begin,
     started_groups,
     write_below,
@@ -63,6 +64,7 @@ __all__ = [
     "delta_commits_to_compact",
     "drop_indexes",
     "dropped_indexes",
+    "existing_groups",
     "groups_to_begin",
     "has_metadata_table",
     "is_held_up_by_building",

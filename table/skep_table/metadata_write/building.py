@@ -6,16 +6,19 @@ without the lock, and hold what the table has at any time after that: entries in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import count
 
 from skep_table.clock import Clock
 from skep_table.instant_time import InstantTime
 from skep_table.metadata_table import FOLDER
+from skep_table.metadata_table.keys import group_set
 from skep_table.metadata_table.partitions import RECORD_INDEX
 from skep_table.metadata_write.base_file import write_base
 from skep_table.metadata_write.contents import Contents, Wanted
 from skep_table.metadata_write.create import define, fill, without_leftovers
+from skep_table.metadata_write.definitions import groups_of_partition, is_partitioned_record_index
 from skep_table.metadata_write.groups import GROUP_SETS, RecordGroups, group_count, group_id
 from skep_table.metadata_write.own import open_own
 from skep_table.metadata_write.records import record_schema
@@ -24,11 +27,30 @@ from skep_table.table import HudiTable
 from skep_table.view import FileSlice
 
 
-def groups_to_begin(table: HudiTable, partition: str, records: int) -> int:
-    """How many file groups a partition is to have, where the table has about so many records."""
-    if partition == RECORD_INDEX:
-        return RecordGroups.of(table.options, partitioned=False).count(records)
-    return group_count(partition, table.options)
+def groups_to_begin(table: HudiTable, wanted: Wanted, records: Mapping[str, int]) -> dict[str, int]:
+    """How many file groups the wanted partitions are to have, as `Wanted.groups`, where the partitions of the table
+    have about so many records."""
+    groups = {name: group_count(name, table.options) for name in wanted.partitions}
+    if RECORD_INDEX in groups:
+        del groups[RECORD_INDEX]
+        sizes = RecordGroups.of(table.options, partitioned=wanted.partitioned)
+        if wanted.partitioned:
+            groups |= {groups_of_partition(table, path): sizes.count(number) for path, number in records.items()}
+        else:
+            groups[RECORD_INDEX] = sizes.count(sum(records.values()))
+    return groups
+
+
+def existing_groups(table: HudiTable, partitions: Collection[str]) -> dict[str, int]:
+    """How many file groups these partitions have, as `Wanted.groups`."""
+    own, groups = open_own(table), dict[str, int]()
+    for name in partitions:
+        ids = started_groups(own, name)
+        if name == RECORD_INDEX and is_partitioned_record_index(table):
+            groups |= Counter(map(group_set, ids))
+        else:
+            groups[name] = len(ids)
+    return groups
 
 
 def begin_partitions(table: HudiTable, wanted: Wanted, until: InstantTime, clock: Clock) -> None:
@@ -38,8 +60,11 @@ def begin_partitions(table: HudiTable, wanted: Wanted, until: InstantTime, clock
     """
     for name in (each for each in GROUP_SETS if each in wanted.partitions):
         own = without_leftovers(open_own(table), name)
-        numbers = range(wanted.groups[name])
-        empty = Contents(name, {group_id(GROUP_SETS[name], number): lambda: iter(()) for number in numbers})
+        sets = {each: count for each, count in wanted.groups.items() if each not in GROUP_SETS}
+        if not (name == RECORD_INDEX and wanted.partitioned):
+            sets = {GROUP_SETS[name]: wanted.groups[name]}
+        ids = [group_id(each, number) for each, count in sets.items() for number in range(count)]
+        empty = Contents(name, dict.fromkeys(ids, lambda: iter(())))
         fill(own, _time_for(table, own, until), empty, clock)
         define(table, name, wanted)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import groupby, islice
 from typing import Final
@@ -67,7 +67,8 @@ class Wanted:
     """What is to be made: the partitions, the columns of statistics, and whether the record index is partitioned.
 
     `secondary` are the secondary indexes among the partitions, `expressions` those over expressions. `groups`: how
-    many file groups partitions have that exist already.
+    many file groups partitions have that exist already; those of a partitioned record index by the sets of its file
+    groups.
     """
 
     partitions: Collection[str]
@@ -242,17 +243,20 @@ class _Spread:
         stack: ExitStack,
         sizes: RecordGroups,
         sharded_by: Callable[[pa.Array], pa.Array] | None = None,
+        existing: Mapping[str, int] | None = None,
     ) -> None:
         self._table, self._spool, self._stack = table, spool, stack
-        self._sizes, self._sharded_by = sizes, sharded_by
+        self._sizes, self._sharded_by, self._existing = sizes, sharded_by, existing or {}
 
     def add(self, group_set: str, keys: pa.Array, place: int) -> None:
         """Appends the keys of a slice, whose number is `place`."""
         rows = pa.table([keys, pa.array(np.full(len(keys), place, np.int32))], [KEY, _PLACE])
-        self._put(rows, self._spool, group_set, self._sizes.least)
+        self._put(rows, self._spool, group_set, self._existing.get(group_set, self._sizes.least))
 
     def settled(self, group_set: str) -> tuple[GroupSpool, int]:
         """The spool with the keys of a set by as many groups as they take, and that number."""
+        if group_set in self._existing:
+            return self._spool, self._existing[group_set]
         least = self._sizes.least
         count = self._sizes.count(sum(self._spool.count((group_set, number)) for number in range(least)))
         if count == least:
@@ -286,13 +290,9 @@ class _Keys:
 
     def __init__(self, table: HudiTable, wanted: Wanted, spool: GroupSpool, stack: ExitStack) -> None:
         self._table, self._partitioned = table, wanted.partitioned
-        sizes, existing = (
-            RecordGroups.of(table.options, partitioned=wanted.partitioned),
-            wanted.groups.get(RECORD_INDEX),
-        )
-        if existing is not None:
-            sizes = replace(sizes, least=existing, most=existing)
-        self._spread = _Spread(table, spool, stack, sizes)
+        sizes = RecordGroups.of(table.options, partitioned=wanted.partitioned)
+        existing = {GROUP_SETS.get(name, name): count for name, count in wanted.groups.items()}
+        self._spread = _Spread(table, spool, stack, sizes, existing=existing)
         self._slices: list[FileSlice] = []
 
     def read(self, partitions: Iterable[str]) -> Contents:

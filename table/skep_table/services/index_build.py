@@ -32,13 +32,14 @@ from skep_table.metadata_write import (
     committed_files,
     delete_bases,
     drop_indexes,
+    existing_groups,
     open_own,
     planned_partitions,
     started_groups,
     write_below,
 )
 from skep_table.metadata_write.contents import Sizes, Wanted, contents_of
-from skep_table.metadata_write.definitions import stats_columns
+from skep_table.metadata_write.definitions import is_partitioned_record_index, stats_columns
 from skep_table.metadata_write.key_changes import slice_keys
 from skep_table.metadata_write.options import INDEX_CHECK_TIMEOUT_SECONDS
 from skep_table.services.execution import pending_instant, refuse_while_active
@@ -184,10 +185,10 @@ class _Build:
 
     def _write(self, seen: HudiTable, files: Sizes) -> None:
         own = open_own(seen)
-        groups = {name: len(started_groups(own, name)) for name in self._names}
+        groups, partitioned = existing_groups(seen, self._names), is_partitioned_record_index(seen)
         columns = stats_columns(seen) if {COLUMN_STATS, PARTITION_STATS} & set(self._names) else {}
         delete_bases(seen, self._names)
-        with contents_of(seen, files, Wanted(self._names, columns, groups=groups)) as contents:
+        with contents_of(seen, files, Wanted(self._names, columns, partitioned, groups=groups)) as contents:
             for each in contents:
                 write_below(own, each, self._token, self._heartbeat.ensure_alive)
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections import Counter
+from collections.abc import Collection, Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from skep_table.basefile import read_footer
 from skep_table.commit.heartbeat import ActiveWriters, HeartbeatLimits
@@ -21,14 +22,14 @@ from skep_table.metadata_write import (
     announce,
     begin_partitions,
     building_partitions,
+    committed_files,
     create_metadata_table,
     drop_indexes,
     dropped_indexes,
+    existing_groups,
     groups_to_begin,
-    open_own,
     partitions_of_options,
     planned_partitions,
-    started_groups,
     wanted_of,
 )
 from skep_table.metadata_write.contents import Wanted
@@ -47,7 +48,7 @@ def missing_indexes(table: HudiTable) -> frozenset[str]:
         return frozenset()
     known = {*table.config.metadata_partitions, *building_partitions(table.config)}
     wanted = {*partitions_of_options(table), *dropped_indexes(table.config)}
-    return frozenset(name for name in wanted - known if can_be_built_aside(table, name))
+    return frozenset(name for name in wanted - known if can_be_built_aside(name))
 
 
 def schedule_index(table: HudiTable, partitions: Collection[str]) -> Instant | None:
@@ -59,25 +60,30 @@ def schedule_index(table: HudiTable, partitions: Collection[str]) -> Instant | N
     """
     check_writable(table.config, table.storage.root)
     _check_names(table, partitions)
-    records = _records(table) if RECORD_INDEX in partitions else 0
+    records = _records(table) if RECORD_INDEX in partitions else {}
     with table.context.locked():
         table = prepared(table)
         if FILES not in table.config.metadata_partitions:
             table = create_metadata_table(table, metadata_clock(table))
-        return _planned(table, partitions, lambda name: groups_to_begin(table, name, records))
+        return _planned(table, partitions, records, {})
 
 
-def _planned(table: HudiTable, partitions: Collection[str], groups_of: Callable[[str], int]) -> Instant | None:
+def _planned(
+    table: HudiTable, partitions: Collection[str], records: Mapping[str, int], groups: Mapping[str, int]
+) -> Instant | None:
+    """`groups` are those that partitions had which are planned again."""
     until = _written_until(table)
     if FILES not in table.config.metadata_partitions or until is None:
         return None
     ready, building = table.config.metadata_partitions, building_partitions(table.config)
     defined = {name: each for name, each in dropped_indexes(table.config).items() if each is not None}
-    wanted = wanted_of(table, frozenset(partitions) - {*ready, *building}, {}, definitions=defined)
+    files = committed_files(table) if RECORD_INDEX in partitions else {}
+    wanted = wanted_of(table, frozenset(partitions) - {*ready, *building}, files, definitions=defined)
     if not wanted.partitions:
         return None
-    groups = {name: groups_of(name) for name in wanted.partitions}
-    begin_partitions(table, replace(wanted, groups=groups), until, metadata_clock(table))
+    sizes = {path: records.get(path, 0) for path, of_partition in files.items() if of_partition}
+    wanted = replace(wanted, groups={**groups_to_begin(table, wanted, sizes), **groups})
+    begin_partitions(table, wanted, until, metadata_clock(table))
     table.context.lock.ensure_held()
     instant = request_plan(table, Action.INDEXING, _plan(table, wanted, until))
     announce(table, ready, {*building, *wanted.partitions})
@@ -86,12 +92,20 @@ def _planned(table: HudiTable, partitions: Collection[str], groups_of: Callable[
     return instant
 
 
-def set_idle_plans_aside(table: HudiTable) -> Mapping[str, int]:
+@dataclass(frozen=True)
+class SetAside:
+    """Partitions that were to be built, and the file groups that they had, as `Wanted.groups`."""
+
+    partitions: Collection[str]
+    groups: Mapping[str, int]
+
+
+def set_idle_plans_aside(table: HudiTable) -> SetAside | None:
     """Drops what is being built, under the lock, while no executor is active: `plan_again` begins it again.
 
     What writers have logged to it keeps the metadata table from being compacted, and is in the files that a later build
-    reads. The settings name the partitions until they are planned again. Returns how many file groups each of them had;
-    nothing is dropped while an executor may be active.
+    reads. The settings name the partitions until they are planned again. None, and nothing is dropped, while an
+    executor may be active.
     """
     names, plans = building_partitions(table.config), table.timeline.pending().of(Action.INDEXING)
     writers = ActiveWriters(table.storage, HeartbeatLimits.of(table.options), table.context.clock)
@@ -103,30 +117,27 @@ def set_idle_plans_aside(table: HudiTable) -> Mapping[str, int]:
     ]
     planned = {name for each in idle for name in planned_partitions(table, each)}
     if len(idle) < len(plans) or not set(names) <= planned:
-        return {}
-    own = open_own(table)
-    groups = {name: len(started_groups(own, name)) for name in names}
+        return None
+    groups = existing_groups(table, names)
     again = dict(to_make_again(table, names))
     if COLUMN_STATS in names and not table.format.metadata.defines_indexes:
         columns = tuple(stats_columns(table))
         again[COLUMN_STATS] = IndexDefinition(COLUMN_STATS, COLUMN_STATS, COLUMN_STATS, columns)
     drop_indexes(table, table.config.metadata_partitions, again)
-    return groups
+    return SetAside(names, groups)
 
 
-def plan_again(table: HudiTable, groups: Mapping[str, int]) -> HudiTable:
+def plan_again(table: HudiTable, aside: SetAside) -> HudiTable:
     """The snapshot with a plan to build what was set aside, under the lock. Without one the next writer makes it."""
-    if _planned(table, groups.keys(), groups.__getitem__) is None:
+    if _planned(table, aside.partitions, {}, aside.groups) is None:
         return table
-    left = {name: each for name, each in dropped_indexes(table.config).items() if name not in groups}
+    left = {name: each for name, each in dropped_indexes(table.config).items() if name not in aside.partitions}
     return name_dropped(table.reload(), left)
 
 
 def _check_names(table: HudiTable, partitions: Collection[str]) -> None:
     for name in sorted(partitions):
-        if not can_be_built_aside(table, name) or (
-            name == PARTITION_STATS and not table.format.metadata.has_partition_stats
-        ):
+        if not can_be_built_aside(name) or (name == PARTITION_STATS and not table.format.metadata.has_partition_stats):
             raise UnsupportedError(
                 f"table {table.config.name}: {name} can't be built beside writers",
                 hint="without hoodie.metadata.index.async it is made at once",
@@ -158,14 +169,17 @@ def _plan(table: HudiTable, wanted: Wanted, until: InstantTime) -> IndexPlan:
     return IndexPlan(index_partition_infos=tuple(infos))
 
 
-def _records(table: HudiTable) -> int:
-    """About how many records the table has: those of its base files. The number of file groups depends on it."""
+def _records(table: HudiTable) -> dict[str, int]:
+    """About how many records each partition has: those of its base files. The number of file groups depends on it."""
     view = table.view()
-    files = [s.base_file for path in view.partitions() for s in view.slices(path) if s.base_file is not None]
+    files = {s.base_file.path: path for path in view.partitions() for s in view.slices(path) if s.base_file is not None}
 
     def rows(path: str) -> int:
         with suppress(FileNotFoundError):  # cleaned since
             return read_footer(table.storage, path).num_rows
         return 0
 
-    return sum(table.context.threads.map(rows, [file.path for file in files]))
+    counts: Counter[str] = Counter()
+    for path, count in zip(files.values(), table.context.threads.map(rows, list(files)), strict=True):
+        counts[path] += count
+    return counts

@@ -54,7 +54,7 @@ def maintain_metadata_table(table: HudiTable) -> Instant | None:
         if not has_metadata_table(table.config):
             return None
         _clean(table)
-        aside = set_idle_plans_aside(table) if is_held_up_by_building(table) else {}
+        aside = set_idle_plans_aside(table) if is_held_up_by_building(table) else None
         if aside:
             table = table.reload()
         compacted = compact_metadata_table(table, metadata_clock(table))

@@ -16,10 +16,25 @@ from skep_table.services.index_plan import schedule_index
 from skep_table.services.metadata_check import check_metadata_table
 from skep_table.services.metadata_services import maintain_metadata_table
 from skep_table.services.rollback import roll_back_instant
+from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
 from skep_table.timeline.instant import Action, Instant
 
 Act = Callable[[HudiTable], Any]
+
+
+class Interrupting(LocalStorage):
+    """Before the first base file of an index is written, and after all was read for it, another process acts."""
+
+    def __init__(self, root: str, act: Act) -> None:
+        super().__init__(root)
+        self._act: Act | None = act
+
+    def open_write(self, path: str) -> Any:
+        if path.endswith(".hfile") and self._act is not None:
+            act, self._act = self._act, None
+            act(HudiTable.open(LocalStorage(self.root)))
+        return super().open_write(path)
 
 
 def wanted(table: HudiTable) -> set[str]:

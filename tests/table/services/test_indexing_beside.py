@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from faulty_storage import FaultyStorage
-from indexing_acts import ACTS, assert_built, assert_whole, scheduled, upserts, wanted
+from indexing_acts import ACTS, Interrupting, assert_built, assert_whole, scheduled, upserts, wanted
 from metadata_listings import KEPT, assert_alike, frame, new_table, reopened, writer
 from sleepy_clock import SleepyClock
 
@@ -22,7 +22,6 @@ from skep_table.runner import ThreadRunner
 from skep_table.services.index_build import build_index, execute_pending_indexing
 from skep_table.services.index_plan import schedule_index
 from skep_table.services.metadata_admin import drop_metadata
-from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
 from skep_table.table_config import TableType
 from skep_table.timeline.instant import Action, Instant, State
@@ -31,20 +30,6 @@ from skep_table.timeline.write import create_requested, delete_pending
 pytestmark = pytest.mark.parametrize("table_version", [6, 9], indirect=True)
 COW, MOR = TableType.COPY_ON_WRITE, TableType.MERGE_ON_READ
 Act = Callable[[HudiTable], Any]
-
-
-class Interrupting(LocalStorage):
-    """Before the first base file of an index is written, and after all was read for it, another process acts."""
-
-    def __init__(self, root: str, act: Act) -> None:
-        super().__init__(root)
-        self._act: Act | None = act
-
-    def open_write(self, path: str) -> Any:
-        if path.endswith(".hfile") and self._act is not None:
-            act, self._act = self._act, None
-            act(HudiTable.open(LocalStorage(self.root)))
-        return super().open_write(path)
 
 
 @pytest.fixture(params=[COW, MOR], ids=lambda kind: kind.value.lower())
