@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 
 from skep_catalog.embedded import EmbeddedMetastore
+from skep_table.query import ReadRequest, read
+from skep_table.services.metadata_check import check_metadata_table
 from skep_table.timeline.instant import Action
 
 MakeStorm = Callable[..., Any]
@@ -102,9 +104,57 @@ def one_group_a_bucket(table: Any) -> None:
         assert len(numbers) == len(set(numbers)), f"{path}: {numbers}"
 
 
+INDEXED = {
+    "hoodie.metadata.enable": "true",
+    "hoodie.metadata.index.column.stats.enable": "true",
+    "hoodie.metadata.index.bloom.filter.enable": "true",
+    "hoodie.metadata.record.index.enable": "true",
+    "hoodie.metadata.record.index.min.filegroup.count": "2",
+    "hoodie.metadata.compact.max.delta.commits": "5",
+}
+NAMES = {"files", "column_stats", "bloom_filters", "record_index"}
+
+
+def indexes_are_right(table: Any) -> None:
+    """All of them are there, and state what the files hold."""
+    now = table.reload()
+    assert set(now.config.metadata_partitions) >= NAMES
+    assert check_metadata_table(now).differences == ()
+    rows, same = (read(now, ReadRequest(metadata=metadata)).to_arrow().sort_by("id") for metadata in (True, False))
+    assert rows.equals(same)
+
+
+@pytest.mark.engine("storm")
+@pytest.mark.parametrize(("type", "version"), [("cow", 9), ("mor", 6)])
+def test_a_few_writers_of_a_table_with_indexes(type: str, version: int, storm: MakeStorm) -> None:
+    made = storm({"kind": "storage"}, type=type, version=version, options=INDEXED, **FEW)
+    killed: list[int] = []
+
+    def trouble(storm: Any) -> None:
+        if not killed and any(storm.folder.rglob(".hoodie/metadata/record_index/*")):
+            killed.append(storm.dice.randrange(storm.writers))
+            storm.kill(killed[0])
+
+    found = made.run(trouble, 120)
+    assert killed
+    assert found["committed"] >= made.writers * made.commits
+    indexes_are_right(made.table)
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 class TestStorm:
+    @pytest.mark.parametrize("version", [6, 8, 9])
+    @types
+    def test_indexes(self, type: str, version: int, storm: MakeStorm) -> None:
+        """Killed at any time, beside compaction, clustering, clean and the services of the metadata table."""
+        how = {"writers": 4, "commits": 12, "services": True}
+        made = storm({"kind": "storage"}, type=type, version=version, options=INDEXED, **how)
+        found = made.run(kills(3))
+        assert sum(made.lives.values()) > made.writers + 1, "nobody was killed"
+        assert found["committed"] >= made.writers * made.commits
+        indexes_are_right(made.table)
+
     @oldest_and_newest
     @types
     def test_buckets(self, type: str, version: int, storm: MakeStorm) -> None:
