@@ -19,11 +19,11 @@ from skep.names import parts_of
 from skep.statements import LakeCatalog
 from skep.table import Table
 from skep_sql.answer import answer
-from skep_sql.bind import View
+from skep_sql.bind import View, named_tables, opened_view
 from skep_sql.effects import run
 from skep_sql.functions import FUNCTIONS
 from skep_sql.parse import parse
-from skep_sql.protocols import EntryFacts
+from skep_sql.protocols import EntryFacts, StoredView
 from skep_sql.session import Session
 from skep_sql.statements import (
     AlterTable,
@@ -44,6 +44,7 @@ from skep_sql.statements import (
     Show,
     Statement,
     Truncate,
+    Uncache,
     Unsupported,
     Update,
     Use,
@@ -121,6 +122,24 @@ class SessionCatalog(LakeCatalog):
                 found=str(full),
             )
         return True
+
+    def view(self, name: str) -> StoredView | None:
+        """A view of the metastore over Hudi tables; others are Spark's own."""
+        if is_of_spark(self._session, name.split(".")):
+            return None
+        found = super().view(name)
+        return found if found is not None and self._reads_hudi(found) else None
+
+    def _reads_hudi(self, view: StoredView) -> bool:
+        try:
+            query = opened_view("", view).query
+        except UnsupportedError:  # of Hive's own words: Spark may know what it means
+            return False
+        for node in named_tables(query):
+            parts = [each.name for each in (node.args.get("db"), node.this) if each]
+            if self.is_hudi(parts) or self.view(".".join(parts)) is not None:
+                return True
+        return False
 
     def facts(self, name: str) -> EntryFacts | None:
         """What the metastore has of a Hudi table, or that Spark has something of this name."""
@@ -215,7 +234,7 @@ class Statements:
             return self._answer(session, statement.tree)
         if isinstance(statement, (CreateTable, Insert)) and not self._writes_hudi(statement):
             return self._into_spark(session, statement, filled)
-        if isinstance(statement, CreateView):
+        if isinstance(statement, CreateView) and statement.temporary:
             self._make_room(statement)
         found = run(session, statement)
         return self._frame(found.rows)
@@ -224,7 +243,13 @@ class Statements:
         """Whether a name is that of a Hudi table, or of a view over such tables."""
         if parts and parts[0].lower() == "spark_catalog":
             parts = parts[1:]
-        return (len(parts) == 1 and parts[0].lower() in self._views) or self.is_hudi(parts)
+        return (len(parts) == 1 and parts[0].lower() in self._views) or self.is_hudi(parts) or self.is_view(parts)
+
+    def is_view(self, parts: Sequence[str]) -> bool:
+        """Whether a name is that of a view of the metastore over Hudi tables."""
+        if is_of_spark(self._spark, parts) or not self._may_have_tables():
+            return False
+        return self.catalog.view(".".join(parts)) is not None
 
     def is_hudi(self, parts: Sequence[str]) -> bool:
         """Whether a name is a Hudi table's."""
@@ -239,7 +264,7 @@ class Statements:
             return self._reads_hudi(statement.statement.tree)
         if isinstance(statement, CreateView):
             found = self._reads_hudi(statement.query)
-            if not found and statement.replace:
+            if not found and statement.replace and statement.temporary:
                 self._views.pop(str(statement.name).lower(), None)
             return found
         if isinstance(statement, CreateTable):
@@ -256,7 +281,7 @@ class Statements:
             parts = statement.name.parts
             return {
                 "table": self.is_hudi(parts),
-                "view": str(statement.name).lower() in self._views,
+                "view": str(statement.name).lower() in self._views or self.is_view(parts),
                 "database": bool(self._hudi_tables(str(statement.name))),
             }[statement.kind]
         if isinstance(statement, Call):
@@ -275,6 +300,8 @@ class Statements:
                     table=str(statement.name),
                 )
             return False
+        if isinstance(statement, Uncache):
+            return statement.name is not None and self.concerns(statement.name.parts)
         if isinstance(statement, _NAMED):
             return self.is_hudi(statement.name.parts)
         if isinstance(statement, Unsupported):

@@ -403,6 +403,8 @@ class Lake:
 
     def _location(self, name: TableName, entry: Entry) -> str:
         location = entry.storage.location
+        if entry.table_type == "VIRTUAL_VIEW":
+            raise NotATableError(f"{name} is a view, which queries read", table=str(name), found="view")
         if not location:
             raise NotATableError(f"table {name} has no location in the metastore", table=str(name))
         return location

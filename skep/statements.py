@@ -13,9 +13,10 @@ from skep.names import TableName
 from skep.rows import EMBEDDED_BYTES
 from skep.sql import Result, SqlResult, print_table
 from skep.table import Table
+from skep.views import drop_view, put_view, view_names, view_of_entry
 from skep_catalog.entities import Database
 from skep_sql.answer import Answer
-from skep_sql.protocols import EntryFacts, Target
+from skep_sql.protocols import EntryFacts, StoredView, Target
 from skep_sql.session import Session
 from skep_sql.statements import Query, Statement
 from skep_table.errors import InputError, NoSuchTableError, NotATableError
@@ -177,6 +178,26 @@ class LakeCatalog:
     def table_names(self, database: str | None) -> list[str]:
         """The Hudi tables of a database."""
         return [entry.name for entry in self._lake.entries(database or self._lake.database)]
+
+    def view(self, name: str) -> StoredView | None:
+        """A view of the metastore; None for what is none."""
+        try:
+            full = self._full(name)
+        except InputError:  # no name that a metastore could hold
+            return None
+        return view_of_entry(self._lake.metastore.find_table(full.database, full.name))
+
+    def view_names(self, database: str | None) -> list[str]:
+        """The views of a database."""
+        return view_names(self._lake.metastore, database or self._lake.database)
+
+    def create_view(self, name: str, view: StoredView, schema: pa.Schema, written: str, **facts: Any) -> None:
+        """Makes or replaces a view of the metastore."""
+        put_view(self._lake.metastore, self._full(name), view, schema, written, **facts)
+
+    def drop_view(self, name: str) -> None:
+        """The entry of a view."""
+        drop_view(self._lake.metastore, self._full(name))
 
     def databases(self) -> list[str]:
         """The names of all databases."""

@@ -53,7 +53,10 @@ class StorageDescriptor:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """`create_time`: epoch seconds, by the server. `table_type`: EXTERNAL_TABLE, MANAGED_TABLE or VIRTUAL_VIEW."""
+    """`create_time`: epoch seconds, by the server. `table_type`: EXTERNAL_TABLE, MANAGED_TABLE or VIRTUAL_VIEW.
+
+    `view_query` and `view_written` are a view's query, with all names complete and as it was written.
+    """
 
     database: str
     name: str
@@ -63,6 +66,8 @@ class Table:
     table_type: str | None = None
     owner: str | None = None
     create_time: int = 0
+    view_query: str | None = None
+    view_written: str | None = None
     origin: Any = field(default=None, repr=False, compare=False)
 
     @property

@@ -120,6 +120,8 @@ def table_of(raw: Any) -> Table:
         table_type=raw.tableType,
         owner=raw.owner,
         create_time=raw.createTime or 0,
+        view_query=raw.viewExpandedText or None,
+        view_written=raw.viewOriginalText or None,
         origin=raw,
     )
 
@@ -132,6 +134,7 @@ def table_to(table: Table) -> Any:
     raw.sd = storage_to(table.storage, raw.sd)
     raw.partitionKeys = _columns_to(table.partition_keys)
     raw.parameters = dict(table.parameters)
+    raw.viewExpandedText, raw.viewOriginalText = table.view_query, table.view_written
     return raw
 
 

@@ -10,9 +10,10 @@ from typing import Final
 from sqlglot import exp
 
 from skep_sql.names import nearest
-from skep_sql.protocols import Catalog, Relation
+from skep_sql.protocols import Catalog, Relation, StoredView
 from skep_sql.statements import Name, Node
-from skep_table.errors import InputError, NoSuchTableError
+from skep_sql.tokens import parsed
+from skep_table.errors import InputError, NoSuchTableError, UnsupportedError
 from skep_table.table import HudiTable
 
 _MOST_VIEWS: Final = 50
@@ -89,26 +90,66 @@ def _name_database(tree: exp.Query, scope: Scope) -> None:
 
 
 def expanded(query: exp.Query, scope: Scope) -> exp.Query:
-    """The query with each view of the session in its place."""
+    """The query with the query of each view in its place: of those of the session, then of those of the catalog."""
     tree: exp.Query = query.copy()
+    known: dict[str, View | None] = {}
     for _ in range(_MOST_VIEWS):
-        common = {each.alias.lower() for each in tree.find_all(exp.CTE)}
-        found = [
-            node
-            for node in tree.find_all(exp.Table)
-            if isinstance(node.this, exp.Identifier)
-            and not node.db
-            and node.name.lower() in scope.views
-            and node.name.lower() not in common
-        ]
+        found = []
+        for node in named_tables(tree):
+            view = _view(node, scope, known)
+            if view is not None:
+                found.append((node, view))
         if not found:
             return tree
-        for node in found:
-            view = scope.views[node.name.lower()]
+        for node, view in found:
+            if node.args.get("version") or node.args.get("when"):
+                raise InputError(f"{node.name} is a view, which has no earlier versions", found=node.name)
             columns = [exp.to_identifier(name, quoted=True) for name in view.columns]
             alias = exp.TableAlias(this=exp.to_identifier(node.alias or node.name, quoted=True), columns=columns)
             node.replace(exp.Subquery(this=view.query.copy(), alias=alias))
     raise InputError("views refer to each other", found=query.sql("spark"))
+
+
+def named_tables(tree: exp.Query) -> list[Node]:
+    """The tables and views that a query names."""
+    common = {each.alias.lower() for each in tree.find_all(exp.CTE)}
+    return [
+        node
+        for node in tree.find_all(exp.Table)
+        if isinstance(node.this, exp.Identifier) and (node.db or node.name.lower() not in common)
+    ]
+
+
+def _view(node: Node, scope: Scope, known: dict[str, View | None]) -> View | None:
+    if not node.db and node.name.lower() in scope.views:
+        return scope.views[node.name.lower()]
+    parts = [each for each in (node.catalog, node.db, node.name) if each]
+    if len(parts) == 3 and parts[0].lower() == "spark_catalog":
+        parts = parts[1:]
+    if len(parts) > 2 or "/" in node.name:
+        return None
+    name = ".".join(parts)
+    if name not in known:
+        stored = scope.catalog.view(name)
+        known[name] = None if stored is None else opened_view(name, stored)
+    return known[name]
+
+
+def opened_view(name: str, stored: StoredView) -> View:
+    """The query of a stored view. UnsupportedError for one that is written otherwise than Spark does it."""
+    try:
+        query = parsed(stored.query)
+    except InputError as error:
+        raise UnsupportedError(f"view {name}: {error.message}", found=stored.query) from error
+    if not isinstance(query, exp.Query):
+        raise UnsupportedError(f"view {name} is no query that is known here", found=stored.query)
+    for node in named_tables(query):
+        if not node.db:
+            node.set("db", exp.to_identifier(stored.database, quoted=True))
+    if stored.outputs:
+        columns = [exp.column(exp.to_identifier(each, quoted=True)) for each in stored.outputs]
+        query = exp.select(*columns).from_(exp.Subquery(this=query, alias=exp.TableAlias(this=exp.to_identifier("v"))))
+    return View(query, stored.columns)
 
 
 def look_up(catalog: Catalog, name: Name) -> str:

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from skep_sql.alter import alter
 from skep_sql.answer import Answer, answer
-from skep_sql.bind import View, bind, look_up
+from skep_sql.bind import look_up
 from skep_sql.change import run_delete, run_update
 from skep_sql.indexes import create_index, drop_index, refresh_index
 from skep_sql.insert import run_insert
@@ -39,12 +39,14 @@ from skep_sql.statements import (
     Show,
     Statement,
     Truncate,
+    Uncache,
     Unsupported,
     Update,
     Use,
 )
 from skep_sql.tables import create_database, create_table, drop, truncate, use
-from skep_table.errors import EntryExistsError, InputError, UnsupportedError
+from skep_sql.views import create_view, drop_view
+from skep_table.errors import UnsupportedError
 from skep_table.write.result import WriteResult
 
 _TEXT: Final = pa.string()
@@ -61,23 +63,11 @@ def run(session: Session, statement: Statement) -> Answer:
     return found or Answer()
 
 
-def _create_view(session: Session, statement: CreateView) -> None:
-    name = str(statement.name).lower()
-    if len(statement.name.parts) > 1:
-        raise InputError(f"a temporary view has a name of one part, found {statement.name}")
-    if name in session.views and not statement.replace:
-        raise EntryExistsError(f"temporary view {name} already exists", hint="CREATE OR REPLACE TEMPORARY VIEW")
-    bind(statement.query, session.scope)  # unknown tables are refused now
-    session.views[name] = View(statement.query, statement.columns)
-
-
 def _drop(session: Session, statement: Drop) -> None:
-    name = str(statement.name).lower()
     if statement.kind == "view":
-        if session.views.pop(name, None) is None and not statement.if_exists:
-            raise InputError(f"there is no temporary view {name}", found=name)
-        return
-    drop(statement, session.catalog)
+        drop_view(session, statement)
+    else:
+        drop(statement, session.catalog)
 
 
 def _set(session: Session, statement: SetOption) -> Answer:
@@ -96,6 +86,12 @@ def _refresh(session: Session, statement: Refresh) -> None:
     session.catalog.table(look_up(session.catalog, statement.name)).sync()
 
 
+def _uncache(session: Session, statement: Uncache) -> None:
+    name = statement.name
+    if name is not None and not statement.if_exists and str(name).lower() not in session.views:
+        look_up(session.catalog, name)
+
+
 def _explain(session: Session, statement: Explain) -> Answer:
     bound = session.bound(statement.statement.tree)
     return answer([("plan", _TEXT)], [(session.engine.explained(bound.query, bound.relations),)])
@@ -108,7 +104,7 @@ def _written(result: WriteResult | None) -> Answer:
 _EFFECTS: Final[Mapping[type, Callable[[Session, Any], Answer | None]]] = {
     CreateTable: lambda s, x: Answer(writes=create_table(x, s.scope, s.engine, s.settings)),
     CreateDatabase: lambda s, x: create_database(x, s.catalog),
-    CreateView: _create_view,
+    CreateView: create_view,
     Drop: _drop,
     Truncate: lambda s, x: _written(truncate(x, s.scope, s.settings)),
     Show: lambda s, x: show(x, s.scope),
@@ -124,6 +120,7 @@ _EFFECTS: Final[Mapping[type, Callable[[Session, Any], Answer | None]]] = {
     Call: lambda s, x: call(x, s.scope, s.settings),
     Explain: _explain,
     Refresh: _refresh,
+    Uncache: _uncache,
     CreateIndex: lambda s, x: create_index(x, s.scope, s.settings),
     DropIndex: lambda s, x: drop_index(x, s.scope, s.settings),
     RefreshIndex: lambda s, x: refresh_index(x, s.scope),

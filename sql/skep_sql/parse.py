@@ -38,6 +38,7 @@ from skep_sql.statements import (
     Show,
     Statement,
     Truncate,
+    Uncache,
     Unsupported,
     Update,
     Use,
@@ -94,22 +95,45 @@ def _create(words: Cursor) -> Statement:
     if words.take("GLOBAL"):
         return _rest(words, "CREATE GLOBAL TEMPORARY VIEW", "CREATE TEMPORARY VIEW is one of this session")
     if words.take("TEMPORARY", "VIEW") or words.take("TEMP", "VIEW"):
-        name = words.name("the name of a view")
-        columns = words.names() if words.peek("(") else ()
-        words.need("AS")
-        return CreateView(name, words.query(), columns, replace)
+        return _create_view(words, replace, temporary=True)
     if words.take("DATABASE") or words.take("SCHEMA"):
         return _create_database(words)
     if words.take("INDEX"):
         return _create_index(words)
     if words.take("VIEW"):
-        return _rest(words, "CREATE VIEW", "CREATE TEMPORARY VIEW names a query for this session")
+        return _create_view(words, replace, temporary=False)
     words.take("EXTERNAL")
     if not words.take("TABLE"):
         raise words.fail("TABLE, DATABASE, TEMPORARY VIEW or INDEX")
     if replace:
         return _rest(words, "CREATE OR REPLACE TABLE", "DROP TABLE … PURGE and CREATE TABLE, or INSERT OVERWRITE")
     return _create_table(words)
+
+
+def _create_view(words: Cursor, replace: bool, *, temporary: bool) -> Statement:
+    if_not_exists = words.take("IF", "NOT", "EXISTS")
+    name = words.name("the name of a view")
+    columns, comments = _view_columns(words) if words.take("(") else ((), ())
+    comment, properties = None, {}
+    while not words.take("AS"):
+        if words.take("COMMENT"):
+            comment = words.string()
+        elif words.take("TBLPROPERTIES"):
+            properties = _properties(words)
+        else:
+            raise words.fail("COMMENT, TBLPROPERTIES or AS")
+    text = words.rest_text()
+    return CreateView(
+        name, words.query(), columns, replace, temporary, if_not_exists, comment, comments, properties, text
+    )
+
+
+def _view_columns(words: Cursor) -> tuple[tuple[str, ...], tuple[str | None, ...]]:
+    found: list[tuple[str, str | None]] = []
+    while not found or words.take(","):
+        found.append((words.identifier("a column"), words.string() if words.take("COMMENT") else None))
+    words.need(")")
+    return tuple(name for name, _ in found), tuple(comment for _, comment in found)
 
 
 def _create_index(words: Cursor) -> Statement:
@@ -659,6 +683,25 @@ def _repair(words: Cursor) -> Statement:
     return Refresh(words.name())
 
 
+def _cache(words: Cursor) -> Statement:
+    return _rest(words, "CACHE TABLE", "queries read the table as it is; lake.sql(…).to_arrow() keeps the rows of one")
+
+
+def _uncache(words: Cursor) -> Statement:
+    words.need("TABLE")
+    if_exists = words.take("IF", "EXISTS")
+    return Uncache(words.name(), if_exists)
+
+
+def _clear(words: Cursor) -> Statement:
+    words.need("CACHE")
+    return Uncache()
+
+
+def _analyze(words: Cursor) -> Statement:
+    return _rest(words, "ANALYZE TABLE", "statistics of Hudi tables are in their metadata table: CREATE INDEX")
+
+
 def _rest(words: Cursor, what: str, hint: str | None = None) -> Unsupported:
     words.skip()
     return Unsupported(what.strip(), hint)
@@ -683,4 +726,8 @@ _READERS: Final[Mapping[str, Callable[[Cursor], Statement]]] = {
     "EXPLAIN": _explain,
     "REFRESH": _refresh,
     "MSCK": _repair,
+    "CACHE": _cache,
+    "UNCACHE": _uncache,
+    "CLEAR": _clear,
+    "ANALYZE": _analyze,
 }

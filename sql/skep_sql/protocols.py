@@ -118,6 +118,22 @@ class EntryFacts:
     parameters: Mapping[str, str] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class StoredView:
+    """A view of the catalog: its query, and the names of its columns.
+
+    `database` is that of names without one in the query. `outputs` are the query's own columns, where they are known:
+    tables may have got further ones since. `types` and `comments` are those of the columns of a view that is there.
+    """
+
+    query: str
+    columns: tuple[str, ...]
+    database: str
+    outputs: tuple[str, ...] = ()
+    types: tuple[str, ...] = ()
+    comments: tuple[str | None, ...] = ()
+
+
 class Catalog(Protocol):
     """Tables and databases by name: `table` or `database.table`, in any case."""
 
@@ -131,6 +147,18 @@ class Catalog(Protocol):
 
     def table_names(self, database: str | None) -> list[str]:
         """The Hudi tables of a database, None for the current one."""
+
+    def view(self, name: str) -> StoredView | None:
+        """A view by its name; None for what is none, or is not there."""
+
+    def view_names(self, database: str | None) -> list[str]:
+        """The views of a database, None for the current one."""
+
+    def create_view(self, name: str, view: StoredView, schema: pa.Schema, written: str, **facts: Any) -> None:
+        """Makes a view, or replaces the one there is; `facts` are its comment and properties."""
+
+    def drop_view(self, name: str) -> None:
+        """NoSuchTableError when there is none."""
 
     def databases(self) -> list[str]:
         """The names of all databases."""

@@ -11,7 +11,7 @@ import pyarrow as pa
 from skep_sql.answer import Answer, answer
 from skep_sql.bind import Scope, look_up
 from skep_sql.names import column_of
-from skep_sql.protocols import EntryFacts
+from skep_sql.protocols import EntryFacts, StoredView
 from skep_sql.statements import Describe, Show
 from skep_sql.tables import partition_paths
 from skep_sql.types import type_text
@@ -61,15 +61,18 @@ def _database(statement: Show, scope: Scope) -> str:
 
 def _tables(statement: Show, scope: Scope) -> Answer:
     database = _database(statement, scope)
-    rows: list[tuple[object, ...]] = [
-        (database, name, False) for name in _matching(scope.catalog.table_names(database), statement.pattern)
-    ]
+    stored = sorted([*scope.catalog.table_names(database), *scope.catalog.view_names(database)])
+    rows: list[tuple[object, ...]] = [(database, name, False) for name in _matching(stored, statement.pattern)]
     rows += [("", name, True) for name in _matching(sorted(scope.views), statement.pattern)]
     return answer([("namespace", _TEXT), ("tableName", _TEXT), ("isTemporary", pa.bool_())], rows)
 
 
 def _views(statement: Show, scope: Scope) -> Answer:
-    rows = [("", name, True) for name in _matching(sorted(scope.views), statement.pattern)]
+    database = _database(statement, scope)
+    rows: list[tuple[object, ...]] = [
+        (database, name, False) for name in _matching(scope.catalog.view_names(database), statement.pattern)
+    ]
+    rows += [("", name, True) for name in _matching(sorted(scope.views), statement.pattern)]
     return answer([("namespace", _TEXT), ("viewName", _TEXT), ("isTemporary", pa.bool_())], rows)
 
 
@@ -113,6 +116,9 @@ def columns_of(table: HudiTable) -> list[Field]:
 
 
 def _columns(statement: Show, scope: Scope) -> Answer:
+    view = scope.catalog.view(str(statement.name))
+    if view is not None:
+        return answer([("col_name", _TEXT)], [(name,) for name in view.columns])
     table, _ = _opened(statement, scope)
     return answer([("col_name", _TEXT)], [(field.name,) for field in columns_of(table)])
 
@@ -186,6 +192,9 @@ def describe(statement: Describe, scope: Scope) -> Answer:
     """Columns with type and comment, the partition columns again, and with EXTENDED what else is known."""
     if statement.kind == "database":
         return _describe_database(statement, scope)
+    view = scope.catalog.view(str(statement.name))
+    if view is not None:
+        return _describe_view(statement, view)
     table, facts = _opened(statement, scope)
     fields = columns_of(table)
     if statement.column is not None:
@@ -211,6 +220,18 @@ def describe(statement: Describe, scope: Scope) -> Answer:
             ("Table Properties", f"[{properties}]", ""),
             ("Location", facts.location, ""),
         ]
+    return answer([("col_name", _TEXT), ("data_type", _TEXT), ("comment", _TEXT)], rows)
+
+
+def _describe_view(statement: Describe, view: StoredView) -> Answer:
+    rows: list[tuple[object, ...]] = list(zip(view.columns, view.types, view.comments, strict=True))
+    if statement.column is not None:
+        at = view.columns.index(column_of(statement.column, view.columns, str(statement.name)))
+        shown = zip(("col_name", "data_type", "comment"), (*rows[at][:2], rows[at][2] or "NULL"), strict=True)
+        return answer([("info_name", _TEXT), ("info_value", _TEXT)], list(shown))
+    if statement.extended:
+        rows += [("", "", ""), ("# Detailed Table Information", "", "")]
+        rows += [("Type", "VIEW", ""), ("View Text", view.query, "")]
     return answer([("col_name", _TEXT), ("data_type", _TEXT), ("comment", _TEXT)], rows)
 
 

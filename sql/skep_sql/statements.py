@@ -78,12 +78,18 @@ class CreateDatabase:
 
 @dataclass(frozen=True, slots=True)
 class CreateView:
-    """A query under a name that this session alone has."""
+    """A query under a name: a `temporary` one is known to this session alone. `comments` are those of `columns`."""
 
     name: Name
     query: exp.Query
     columns: tuple[str, ...] = ()
     replace: bool = False
+    temporary: bool = True
+    if_not_exists: bool = False
+    comment: str | None = None
+    comments: tuple[str | None, ...] = ()
+    properties: Mapping[str, str] = field(default_factory=dict)
+    text: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,6 +262,14 @@ class Refresh:
 
 
 @dataclass(frozen=True, slots=True)
+class Uncache:
+    """UNCACHE TABLE, and with `name` None CLEAR CACHE: here nothing is kept between queries."""
+
+    name: Name | None = None
+    if_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class CreateIndex:
     """`kind` None is that of the index's name, else a secondary one. `name` is the table."""
 
@@ -312,6 +326,7 @@ Statement: TypeAlias = (
     | Call
     | Explain
     | Refresh
+    | Uncache
     | CreateIndex
     | DropIndex
     | RefreshIndex

@@ -98,6 +98,10 @@ class Cursor:
         """The whole statement as written."""
         return self._text[self._tokens[0].start : self._tokens[-1].end + 1]
 
+    def rest_text(self) -> str:
+        """What is left of the statement as written."""
+        return self._text[self._tokens[self._at].start : self._tokens[-1].end + 1] if self.token else ""
+
     def fail(self, expected: str) -> InputError:
         """The error for a token that does not fit here."""
         token = self.token

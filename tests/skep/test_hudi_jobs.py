@@ -337,7 +337,6 @@ def test_statements_of_both(spark: Any, jobs: HudiJobs, database: str, tmp_path:
         spark.sql(f"MERGE INTO copy_of t USING {name} s ON t.id = s.id WHEN MATCHED THEN DELETE")
     for text in (
         f"CACHE TABLE {name}",
-        f"CREATE VIEW v AS SELECT * FROM {name}",
         f"ANALYZE TABLE {name} COMPUTE STATISTICS",
     ):
         with pytest.raises(UnsupportedError, match=f"Hudi table {name}"):
@@ -352,6 +351,21 @@ def test_statements_of_both(spark: Any, jobs: HudiJobs, database: str, tmp_path:
     finally:
         spark.conf.unset("hoodie.spark.sql.insert.into.operation")
     assert ids(spark.table(name)) == [2, 2, 3]
+
+
+@engine
+def test_views_of_the_metastore_over_hudi_tables(spark: Any, jobs: HudiJobs, database: str) -> None:
+    name = make(spark, database, "orders", 1, 2)
+    view = f"{database}.bought"
+    spark.sql(f"CREATE VIEW {view} AS SELECT o.id AS k, count(*) AS n FROM {name} o GROUP BY o.id")
+    assert spark.sql(f"SELECT max(k) AS m, sum(n) AS s FROM {view}").first() == (2, 2)
+    assert spark.table(view).columns == ["k", "n"]
+    spark.sql(f"CREATE OR REPLACE VIEW {view} AS SELECT id AS k FROM {name} WHERE id > 1")
+    assert [row.k for row in spark.table(view).collect()] == [2]
+    spark.sql(f"UNCACHE TABLE IF EXISTS {name}")
+    spark.sql(f"DROP VIEW {view}")
+    with pytest.raises(Exception, match=r"(?i)bought"):
+        spark.table(view).collect()
 
 
 @engine

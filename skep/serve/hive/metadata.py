@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
+from skep.views import view_names
 from skep_sql.functions import FUNCTIONS
 from skep_table.errors import NotATableError
 
@@ -157,7 +158,7 @@ def schemas(session: SqlSession, pattern: str | None) -> pa.Table:
 
 
 def tables(session: SqlSession, schema: str | None, table: str | None, types: Sequence[str] | None) -> pa.Table:
-    """The Hudi tables, and the temporary views of the session."""
+    """The Hudi tables, the views of the metastore, and the temporary ones of the session."""
     wanted = {kind.upper() for kind in types or ("TABLE", "VIEW")}
     rows: list[Sequence[Any]] = []
     if "TABLE" in wanted:
@@ -165,6 +166,10 @@ def tables(session: SqlSession, schema: str | None, table: str | None, types: Se
             ["", entry.database, entry.name, "TABLE", entry.parameters.get("comment", "")]
             for entry in _entries(session, schema, table)
         ]
+    if "VIEW" in wanted:
+        for database in _databases(session, schema):
+            names = view_names(session.lake.metastore, database)
+            rows += [["", database, name, "VIEW", ""] for name in names if matcher(table)(name)]
     if "VIEW" in wanted and not (schema or "").strip("%*"):
         rows += [["", "", name, "VIEW", ""] for name in session.views if matcher(table)(name)]
     return made(TABLES, rows)

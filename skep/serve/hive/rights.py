@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from sqlglot import exp
@@ -20,12 +20,13 @@ from skep_sql.statements import (
     SetOption,
     Show,
     Statement,
+    Uncache,
     Use,
 )
 from skep_table.errors import InputError, SkepError
 from skep_table.options import mask
 
-_READS: Final = (Query, Show, Describe, Explain, Use, SetOption, ResetOption, CreateView)
+_READS: Final = (Query, Show, Describe, Explain, Use, SetOption, ResetOption, CreateView, Uncache)
 _ANSWERS_ROWS: Final = (Query, Show, Describe, Explain, SetOption, Call)
 _JAVA: Final = frozenset({"reflect", "java_method", "try_reflect"})
 _TEXT: Final = re.compile(r"'(?:[^'\\]|\\.)*'?|\"(?:[^\"\\]|\\.)*\"?", re.DOTALL)
@@ -36,10 +37,12 @@ class RightMissingError(SkepError):
     """The user may not do this."""
 
 
-def changes_nothing(statement: Statement) -> bool:
-    """Whether it leaves tables, files and the metastore as they are. Settings and views are those of the session."""
+def changes_nothing(statement: Statement, views: Collection[str] = ()) -> bool:
+    """Whether it leaves tables, files and the metastore as they are. Settings and `views` are those of the session."""
     if isinstance(statement, Drop):
-        return statement.kind == "view"
+        return statement.kind == "view" and str(statement.name).lower() in views
+    if isinstance(statement, CreateView):
+        return statement.temporary
     if isinstance(statement, Call):
         return statement.name.startswith("show_")
     return isinstance(statement, _READS)
@@ -50,9 +53,9 @@ def answers_rows(statement: Statement) -> bool:
     return isinstance(statement, _ANSWERS_ROWS)
 
 
-def check_right(statement: Statement, user: str, may_write: bool) -> None:
+def check_right(statement: Statement, user: str, may_write: bool, views: Collection[str] = ()) -> None:
     """RightMissingError for what the user may not do; InputError for functions that reach beyond SQL."""
-    if not may_write and not changes_nothing(statement):
+    if not may_write and not changes_nothing(statement, views):
         what = re.sub(r"(?<!^)(?=[A-Z])", " ", type(statement).__name__).upper()
         raise RightMissingError(
             f"{user or 'anonymous'} may read, and not write: {what} is refused",

@@ -87,7 +87,7 @@ class SqlSession:
             raise CallError("the server ends", "08004")
         try:
             statement = self._sql.session.parse(text)
-            check_right(statement, self.user.name, self.user.may_write)
+            check_right(statement, self.user.name, self.user.may_write, self.views)
         except Exception as error:
             self._audit(shown(text), "refused", type(error).__name__, 0.0)
             raise
@@ -113,7 +113,7 @@ class SqlSession:
             EXECUTE,
             work,
             has_rows=answers_rows(statement),
-            keeps_state=changes_nothing(statement) and not _is_of_session(statement),
+            keeps_state=changes_nothing(statement, self.views) and not _is_of_session(statement),
             interrupt=lambda: self._interrupt(operation, stop),
             seconds=seconds,
             ended=ended,
