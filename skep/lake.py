@@ -211,6 +211,7 @@ class Lake:
         location: str | None = None,
         hive_style: bool | None = None,
         table_version: int | None = None,
+        changes: str | None = None,
         if_not_exists: bool = False,
         properties: Mapping[str, str] | None = None,
     ) -> Table:
@@ -220,7 +221,8 @@ class Lake:
         row; of two rows with one key the one with the greater `ordering` value wins, without it the last one written.
         Of several `ordering` columns (table version 9) the first that differs decides.
         `partition_by` names the columns whose values make the folders; `type` is cow (the default) or mor, and
-        `table_version` Hudi's table version, 6 (the default), 8 or 9 (docs/versions.md). With
+        `table_version` Hudi's table version, 6 (the default), 8 or 9 (docs/versions.md). `changes` is what the table
+        keeps of each change for CDC queries: data_before_after, data_before or op_key_only (docs/cdc.md). With
         `if_not_exists` a table that is there is taken as it is; TableMismatchError when it has another key, ordering,
         partitioning, type, version or location than the one described. Nothing is left behind when this fails.
         """
@@ -233,6 +235,7 @@ class Lake:
             "type": type,
             "hive_style": hive_style,
             "table_version": table_version,
+            "changes": changes,
             "properties": properties,
         }
         entry = self.metastore.find_table(full.database, full.name)

@@ -14,6 +14,8 @@ from skep_table.table import HudiTable
 from skep_table.table_config import TableType
 from skep_table.write.merge_options import ORDERING, with_merging
 from skep_table.write.settings import (
+    CHANGES,
+    CHANGES_HOLD,
     HIVE_STYLE,
     PARTITION_FIELDS,
     RECORD_KEY,
@@ -30,6 +32,8 @@ _ARGUMENTS: Final = {
     PARTITION_FIELDS.key: "partition_by",
     TABLE_TYPE.key: "type",
     HIVE_STYLE.key: "hive_style",
+    CHANGES.key: "changes",
+    CHANGES_HOLD.key: "changes",
 }
 
 
@@ -44,15 +48,17 @@ def table_spec(
     type: str | None = None,
     hive_style: bool | None = None,
     table_version: int | None = None,
+    changes: str | None = None,
     properties: Mapping[str, str] | None = None,
     options: Options | None = None,
 ) -> TableSpec:
     """The settings of a new table. InputError for a type that is neither cow nor mor, and for an unreadable schema.
 
     Where neither `table_version` nor the properties name a version, `options` decide; they also decide about columns
-    without a type.
+    without a type. `changes` is what the table keeps of them for CDC queries; None: what the properties state.
     """
     options = options or Options()
+    properties = {**(properties or {}), **_capturing(changes)}
     version = _given_version(table_version, properties)
     drop_untyped = options.value(DROP_UNTYPED)
     spec = TableSpec(
@@ -65,7 +71,7 @@ def table_spec(
         type=_table_type(type or "cow"),
         hive_style=bool(hive_style),
         version=options.value(TABLE_VERSION) if version is None else version,
-        properties={key: text for key, text in (properties or {}).items() if REGISTRY.find(key) is not TABLE_VERSION},
+        properties={key: text for key, text in properties.items() if REGISTRY.find(key) is not TABLE_VERSION},
     )
     return with_merging(spec, Options(properties))
 
@@ -79,10 +85,11 @@ def check_same(
     type: str | None = None,
     hive_style: bool | None = None,
     table_version: int | None = None,
+    changes: str | None = None,
     properties: Mapping[str, str] | None = None,
 ) -> None:
     """TableMismatchError when an existing table differs from the description. What is not given may be anything."""
-    given: dict[str, object] = {**(properties or {})}
+    given: dict[str, object] = {**(properties or {}), **_capturing(changes)}
     if key:
         given[RECORD_KEY.key] = texts(key)
     if ordering is not None:
@@ -112,6 +119,14 @@ def check_same(
                 found=config.raw.get(name),
                 expected=value,
             )
+
+
+def _capturing(changes: str | None) -> dict[str, str]:
+    """The properties of a table with change data."""
+    if changes is None:
+        return {}
+    mode = Options({CHANGES_HOLD.key: changes}).value(CHANGES_HOLD)
+    return {CHANGES.key: "true", CHANGES_HOLD.key: mode.value}
 
 
 def _given_version(argument: int | None, properties: Mapping[str, str] | None) -> int | None:

@@ -60,7 +60,7 @@ class Commit:
 
 
 class Table(ServiceMethods, MetadataMethods):
-    """A Hudi table. `Lake.table` and `Lake.create_table` hand these out; `skep.open` does for a path."""
+    """A Hudi table. `Lake.table` and `Lake.create_table` hand these out; `skep.open_table` does for a path."""
 
     def __init__(
         self,
@@ -337,9 +337,12 @@ class Table(ServiceMethods, MetadataMethods):
         )
         return Rows(self.hudi, request, self._services.spark)
 
-    def changes(self, since: str, until: str | None = None) -> Rows:
-        """Rows inserted or updated after an instant, as they are now."""
-        return self.read(query="incremental", since=since, until=until)
+    def changes(self, since: str | None = None, until: str | None = None, *, cdc: bool = False) -> Rows:
+        """Rows inserted or updated after an instant, as they are now.
+
+        With `cdc` each change: its operation (i, u, d), its instant, and the row before and after it as JSON.
+        """
+        return self.read(query="cdc" if cdc else "incremental", since=since, until=until)
 
     # -- the metastore
 

@@ -84,6 +84,10 @@ def write(
     table_version: Annotated[
         int | None, typer.Option(metavar="6|8|9", help="Of a new table: Hudi's table version.  [default: 6]")
     ] = None,
+    changes: Annotated[
+        str | None,
+        typer.Option(metavar="data_before_after|data_before|op_key_only", help="Of a new table: kept for CDC queries."),
+    ] = None,
     format: Annotated[
         Format | None, typer.Option("--format", case_sensitive=False, help="Of the files, whatever their endings.")
     ] = None,
@@ -118,6 +122,7 @@ def write(
             "type": kind,
             "hive_style": hive_style,
             "table_version": table_version,
+            "changes": changes,
         }
         inputs = inputs_of(files, format.value if format else None)
         given_types = schema_text(schema) if schema is not None else None

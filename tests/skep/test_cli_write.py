@@ -321,3 +321,16 @@ def test_callbacks_without_an_address_are_refused_before_the_write(run: Run, tmp
     )
     assert "http.url" in refused.stderr
     assert len(skep.open_table(tmp_path / "t").history()) == 1
+
+
+def test_a_table_with_change_data_is_made_and_read(run: Run, tmp_path: Path) -> None:
+    as_parquet(tmp_path / "in.parquet")
+    made = ("--key", "id", "--changes", "data_before")
+    run("write", tmp_path / "t", tmp_path / "in.parquet", *made)
+    run("write", tmp_path / "t", tmp_path / "in.parquet", *made)
+    found = run("read", tmp_path / "t", "--query", "cdc", "-o", "jsonl").stdout
+    assert sorted(json.loads(line)["op"] for line in found.splitlines()) == ["i", "i", "u", "u"]
+    changed = skep.open_table(tmp_path / "t").changes(cdc=True).to_arrow()
+    assert changed.num_rows == 4
+    refused = run("write", tmp_path / "t", tmp_path / "in.parquet", "--key", "id", "--changes", "op_key_only", code=1)
+    assert "has changes DATA_BEFORE, not OP_KEY_ONLY" in refused.stderr
