@@ -270,11 +270,15 @@ class HudiTable:
 
         Stats, of which a commit may have very many, are neither decoded nor kept for it.
         """
+        return self.commit_extra(instant).get("schema") or None
+
+    def commit_extra(self, instant: Instant) -> Mapping[str, str]:
+        """The extra metadata of a completed write, without decoding its stats. FormatError when unreadable."""
         extra = self._extras.get(instant)
         if extra is None:
             extra = self._part_of(instant, self.layout.decode_extra, lambda commit: commit.extra_metadata)
             self._extras.put(instant, extra)
-        return extra.get("schema") or None
+        return extra
 
     def commit_base_files(self, instant: Instant) -> BaseFilesWritten:
         """The base files that a completed write wrote, together. FormatError when unreadable."""

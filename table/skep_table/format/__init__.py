@@ -9,7 +9,9 @@ from skep_table.format.metadata import MetadataRules
 from skep_table.format.reading import ReadRules
 from skep_table.format.table_format import (
     DEFAULT,
+    STREAMER_KEYS,
     MergeSource,
+    StreamerKeys,
     TableFormat,
     format_of,
     format_of_version,
@@ -18,10 +20,12 @@ from skep_table.format.table_format import (
 
 __all__ = [
     "DEFAULT",
+    "STREAMER_KEYS",
     "LogNaming",
     "MergeSource",
     "MetadataRules",
     "ReadRules",
+    "StreamerKeys",
     "TableFormat",
     "format_of",
     "format_of_version",

@@ -37,6 +37,14 @@ class MergeSource(Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class StreamerKeys:
+    """Keys in a commit's extra metadata: the checkpoint of a streamer, and the one that its caller last set."""
+
+    checkpoint: str
+    reset: str
+
+
+@dataclass(frozen=True, slots=True)
 class TableFormat:
     """What differs by table version.
 
@@ -48,6 +56,7 @@ class TableFormat:
     `chooses_times_under_lock`: every writer chooses both times of an instant under the lock, and none lies before one
     that is there; otherwise others may choose requested times without it (`commit/instants.py`).
     `compactions_have_change_logs`: in a table with change data, a compaction writes what its merge changed.
+    `streamer_keys`: in the extra metadata of commits, how far a streamer has read its source.
     """
 
     version: int
@@ -59,6 +68,7 @@ class TableFormat:
     prefixes_single_keys: bool
     chooses_times_under_lock: bool
     compactions_have_change_logs: bool
+    streamer_keys: StreamerKeys
     reads: ReadRules
     metadata: MetadataRules
     _layout: Callable[[TableConfig], TimelineLayout]
@@ -134,6 +144,11 @@ _READS_OF_1_1: Final = ReadRules(
     compact_change_images=True,
 )
 
+_STREAMER_OF_0_15: Final = StreamerKeys("deltastreamer.checkpoint.key", "deltastreamer.checkpoint.reset_key")
+_STREAMER_OF_1_0: Final = StreamerKeys("streamer.checkpoint.key.v2", "streamer.checkpoint.reset.key.v2")
+STREAMER_KEYS: Final = (_STREAMER_OF_1_0, _STREAMER_OF_0_15)
+"""Those of all versions: a table that was upgraded has commits with the older ones."""
+
 _VERSION_6: Final = TableFormat(
     version=6,
     first_release="0.14",
@@ -144,6 +159,7 @@ _VERSION_6: Final = TableFormat(
     prefixes_single_keys=False,
     chooses_times_under_lock=False,
     compactions_have_change_logs=False,
+    streamer_keys=_STREAMER_OF_0_15,
     reads=_READS_OF_0_15,
     metadata=RULES_OF_0_15,
     _layout=_layout_1,
@@ -160,6 +176,7 @@ _VERSION_8: Final = TableFormat(
     prefixes_single_keys=False,
     chooses_times_under_lock=True,
     compactions_have_change_logs=True,
+    streamer_keys=_STREAMER_OF_1_0,
     reads=_READS_OF_1_0,
     metadata=RULES_OF_1_0,
     _layout=_layout_2_of_1_0,
@@ -176,6 +193,7 @@ _VERSION_9: Final = TableFormat(
     prefixes_single_keys=True,
     chooses_times_under_lock=True,
     compactions_have_change_logs=True,
+    streamer_keys=_STREAMER_OF_1_0,
     reads=_READS_OF_1_1,
     metadata=RULES_OF_1_1,
     _layout=_layout_2,
