@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from skep.services.runner import ServiceWarning
     from skep.spark import register_source
     from skep.sql import SqlResult
+    from skep.streams import Streamer
     from skep.syncing import SyncWarning
     from skep.table import Commit, Table
     from skep_table.errors import SkepError
@@ -36,6 +37,7 @@ __all__ = [
     "ServiceWarning",
     "SkepError",
     "SqlResult",
+    "Streamer",
     "SyncWarning",
     "Table",
     "WriteResult",
@@ -58,6 +60,7 @@ _HOMES = {
     "ServiceWarning": "skep.services.runner",
     "SkepError": "skep_table.errors",
     "SqlResult": "skep.sql",
+    "Streamer": "skep.streams",
     "SyncWarning": "skep.syncing",
     "Table": "skep.table",
     "WriteResult": "skep_table.write.result",

@@ -92,7 +92,7 @@ def open_table(path: str | os.PathLike[str], **options: object) -> Table:
     given = Options(options)
     given.check()
     hudi = HudiTable.open(path, given).with_context(events=Events())
-    return Table(hudi, _services(hudi))
+    return Table(hudi, table_services(hudi))
 
 
 def create_at(path: str | os.PathLike[str], schema: SchemaLike, options: Mapping[str, object], **spec: Any) -> Table:
@@ -104,7 +104,7 @@ def create_at(path: str | os.PathLike[str], schema: SchemaLike, options: Mapping
     made = table_spec(name, schema, options=given, **spec)
     check_settings(table_config(made), storage.root, given)
     hudi = create_table(storage, made, given).with_context(events=Events())
-    return Table(hudi, _services(hudi))
+    return Table(hudi, table_services(hudi))
 
 
 def write(frame: object) -> FrameWriter:
@@ -189,7 +189,7 @@ class FrameWriter:
         return _written(writer_for(frame, table, self._services(table)), frame, options, batch_id)
 
     def _services(self, table: HudiTable) -> Services:
-        return self._given_services or _services(table)
+        return self._given_services or table_services(table)
 
     def _overwrite(self, storage: Storage, options: Options, batch_id: str | None) -> WriteResult:
         """The old table is deleted when settings and rows were checked against the new one."""
@@ -248,7 +248,8 @@ def _spec(options: Options, frame: object) -> TableSpec:
     return spec_of(options, name, schema_of(frame, name, drop_untyped=options.value(DROP_UNTYPED)))
 
 
-def _services(table: HudiTable) -> Services:
+def table_services(table: HudiTable) -> Services:
+    """How services run on a table that was opened by its path: the lock, callbacks and syncs that its options name."""
     options = table.options
     hooks = [partial(_sync, options, targets_of(options, options.value(URIS)))] if options.value(ENABLE) else []
     return Services(checked(partial(lock_by_path, table), options), SparkHolder(), hooks)

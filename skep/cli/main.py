@@ -26,6 +26,7 @@ COMMANDS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "sql": ("sql",),
         "read": ("read",),
         "write": ("write", "delete"),
+        "stream": ("stream",),
         "alter": ("alter",),
         "inspect": ("schema", "timeline", "files", "properties", "fsck"),
     },

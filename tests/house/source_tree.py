@@ -20,6 +20,7 @@ FOLDERS = {
     "skep_writer": ROOT / "writer" / "skep_writer",
     "skep_sync": ROOT / "sync" / "skep_sync",
     "skep_sql": ROOT / "sql" / "skep_sql",
+    "skep_stream": ROOT / "stream" / "skep_stream",
     "skep": ROOT / "skep",
 }
 Graph = Mapping[str, set[str]]

@@ -22,6 +22,7 @@ import pytest
 import skep
 import skep_catalog
 import skep_sql
+import skep_stream
 import skep_sync
 import skep_table
 import skep_writer
@@ -36,7 +37,7 @@ from skep_table.view import StorageListing
 from skep_table.write.local import LocalWriter
 from skep_table.write.options import DUPLICATES, DUPLICATES_DROPPED
 
-PACKAGES = (skep_table, skep_catalog, skep_writer, skep_sync, skep_sql, skep)
+PACKAGES = (skep_table, skep_catalog, skep_writer, skep_sync, skep_sql, skep_stream, skep)
 NAMES = {package.__name__ for package in PACKAGES}
 SCHEMA = pa.schema([("id", pa.string()), ("part", pa.string()), ("ts", pa.int64())])
 OPERATIONS = ("bulk_insert", "insert", "upsert", "delete", "insert_overwrite", "insert_overwrite_table")

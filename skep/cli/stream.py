@@ -1,0 +1,95 @@
+"""`skep stream`: rows of a source into a Hudi table, by the flags of HoodieStreamer."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from skep.cli.output import FAILED, WRONG_USAGE
+from skep.cli.progress import listening
+from skep.cli.scope import until_signalled
+from skep_stream.flags import FLAGS, Flag, Kind
+from skep_table.errors import SkepError
+from skep_table.options import Status
+
+if TYPE_CHECKING:
+    from skep_stream.rounds import Round
+
+
+def stream(**given: Any) -> None:
+    """Read what is new in a source, and commit it to a Hudi table together with the checkpoint.
+
+    The flags are those of HoodieStreamer. One line of JSON is printed for each round. Exit code 1 for a round that
+    failed: the table is as before it, and the next run starts from the same checkpoint.
+    """
+    from skep.streams import Streamer
+
+    flags: dict[str, Any] = {
+        argument: _one(argument, value) for argument, value in given.items() if value not in (None, [], False)
+    }
+    with listening("stream") as listener:
+        try:
+            # a continuous stream brings the round at hand to its end; else main's handler rolls it back
+            stop = until_signalled() if flags.get("continuous") else None
+            streamer = Streamer(stop=stop, **flags)
+            streamer.stream.events.listen(listener)
+            for done in streamer.run():
+                typer.echo(json.dumps(_facts(done)))
+        except SkepError as error:
+            typer.echo(f"error: {error}", err=True)
+            raise typer.Exit(FAILED) from error
+
+
+def _facts(done: Round) -> dict[str, object]:
+    result = done.result
+    return {
+        "instant": None if result is None else str(result.instant.requested_time),
+        "rows": done.rows,
+        "from": done.last.checkpoint,
+        "checkpoint": done.checkpoint,
+        **({} if result is None else {**result.counts, "seconds": round(result.seconds, 3)}),
+    }
+
+
+def _one(argument: str, value: object) -> object:
+    """The value of a flag that may be given once."""
+    if argument == "hoodie_conf" or not isinstance(value, list):
+        return value
+    if len(value) > 1:
+        typer.echo(f"error: Can only specify option --{argument.replace('_', '-')} once.", err=True)
+        raise typer.Exit(WRONG_USAGE)
+    return value[0]
+
+
+def _parameter(flag: Flag) -> inspect.Parameter:
+    panel = {Status.PLANNED: "Refused", Status.NO_EFFECT: "Without effect"}.get(flag.status, "Flags of HoodieStreamer")
+    shown = flag.doc if flag.default is None else f"{flag.doc}  [default: {flag.default}]"
+    metavar = {Kind.NUMBER: "N", Kind.LIST: "KEY=VALUE"}.get(flag.kind, "TEXT")
+    kind: Any = bool if flag.kind is Kind.SWITCH else list[str] | None
+    names = (flag.name,)
+    option = (
+        typer.Option(*names, help=shown, rich_help_panel=panel)
+        if kind is bool
+        else typer.Option(*names, help=shown, rich_help_panel=panel, metavar=metavar, show_default=False)
+    )
+    default = False if kind is bool else None
+    return inspect.Parameter(
+        flag.argument, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, option]
+    )
+
+
+def _with_flags(command: Callable[..., None]) -> Callable[..., None]:
+    """One option for each flag, as the table of flags has them."""
+    parameters = [_parameter(flag) for flag in FLAGS]
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return command
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command of this module."""
+    app.command()(_with_flags(stream))

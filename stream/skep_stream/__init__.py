@@ -1,0 +1,1 @@
+"""Streams: sources, schema providers, transformers and checkpoints; each round is one commit of the target."""

@@ -1,0 +1,1 @@
+"""File sources: which files of a folder a round reads, and the rows in them."""

@@ -1,0 +1,242 @@
+"""Files of JSON lines as Arrow tables, by a schema: what Hudi's converter takes is taken, and errors name the line.
+
+Arrow reads a file whose values are of the schema's kinds. Another file is read line by line: numbers as texts, times
+as texts, maps, and whatever is wrong.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from datetime import date, datetime, timezone
+from decimal import Decimal, InvalidOperation
+from typing import Any, Final
+
+import pyarrow as pa
+from pyarrow import json as arrow_json
+
+from skep_table.errors import InputError
+from skep_table.schema.arrow import to_arrow
+from skep_table.schema.reconcile import spell
+from skep_table.schema.types import (
+    BinaryType,
+    BooleanType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    Field,
+    FloatType,
+    IntType,
+    ListType,
+    LongType,
+    MapType,
+    Schema,
+    StringType,
+    StructType,
+    TimestampType,
+)
+
+log = logging.getLogger("skep.stream")
+_BLOCK_BYTES: Final = 16 << 20  # a line has to fit
+_EPOCH: Final = date(1970, 1, 1)
+
+
+def json_rows(name: str, data: bytes, schema: Schema, *, skip_invalid: bool = False) -> pa.Table:
+    """The rows of one file, in the schema's columns; other fields are left out, as Hudi does.
+
+    InputError names file, line and column of the first value that does not fit; with `skip_invalid` such lines are
+    left out.
+    """
+    rows = _read_by_arrow(data, schema)
+    if rows is None or _lacks_required(rows, schema):
+        return _read_by_line(name, data, schema, skip_invalid)
+    return rows
+
+
+def _read_by_arrow(data: bytes, schema: Schema) -> pa.Table | None:
+    """None where a value is of another kind than its column."""
+    wanted = to_arrow(schema)
+    stored = [_stored(field.type) for field in schema.fields]
+    if None in stored:
+        return None
+    read_as = pa.schema([pa.field(field.name, kind) for field, kind in zip(wanted, stored, strict=True)])
+    try:
+        table = arrow_json.read_json(
+            pa.BufferReader(data),
+            read_options=arrow_json.ReadOptions(block_size=_BLOCK_BYTES),
+            parse_options=arrow_json.ParseOptions(explicit_schema=read_as, unexpected_field_behavior="ignore"),
+        )
+        table.validate(full=True)  # Arrow takes any bytes for text
+        columns = [table.column(field.name).cast(field.type) for field in wanted]
+    except pa.ArrowException:
+        return None
+    return pa.Table.from_arrays(columns, schema=wanted)
+
+
+def _stored(kind: DataType) -> pa.DataType | None:
+    """The type that Arrow reads the JSON of a column as; None where it reads none."""
+    match kind:
+        case BooleanType() | IntType() | LongType() | DoubleType() | StringType():
+            return to_arrow(Schema((Field("v", kind),))).field(0).type
+        case FloatType():
+            return pa.float32()
+        case TimestampType():
+            return pa.int64()
+        case DateType():
+            return pa.int32()
+        case ListType():
+            element = _stored(kind.element)
+            return None if element is None or isinstance(kind.element, (TimestampType, DateType)) else pa.list_(element)
+        case StructType():
+            members = [(field.name, _stored(field.type)) for field in kind.fields]
+            unread = any(found is None for _, found in members)
+            timed = any(isinstance(field.type, (TimestampType, DateType)) for field in kind.fields)
+            required = any(not field.nullable for field in kind.fields)  # which only the reader of lines checks
+            return None if unread or timed or required else pa.struct(members)
+    return None
+
+
+def _lacks_required(rows: pa.Table, schema: Schema) -> bool:
+    return any(
+        not field.nullable and column.null_count for field, column in zip(schema.fields, rows.columns, strict=True)
+    )
+
+
+def _read_by_line(name: str, data: bytes, schema: Schema, skip_invalid: bool) -> pa.Table:
+    wanted = to_arrow(schema)
+    columns: dict[str, list[Any]] = {field.name: [] for field in schema.fields}
+    skipped = 0
+    for number, line in _lines(name, data):
+        try:
+            row = _row(line, schema)
+        except (ValueError, TypeError, InvalidOperation) as error:
+            if not skip_invalid:
+                raise InputError(f"{name}, line {number}: {error}", path=name, line=number) from error
+            skipped += 1
+            continue
+        for field, values in columns.items():
+            values.append(row[field])
+    if skipped:
+        log.warning("%s: %d lines can't be read and are left out", name, skipped)
+    arrays = [pa.array(columns[field.name], field.type) for field in wanted]
+    return pa.Table.from_arrays(arrays, schema=wanted)
+
+
+def _lines(name: str, data: bytes) -> Iterator[tuple[int, str]]:
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise InputError(f"{name}, line {line}: this is not in UTF-8", path=name, line=line) from error
+    return ((number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip())
+
+
+def _row(line: str, schema: Schema) -> dict[str, Any]:
+    try:
+        row = json.loads(line, parse_float=Decimal)
+    except ValueError as error:
+        raise ValueError(f"this is no JSON: {error}") from error
+    if not isinstance(row, Mapping):
+        raise ValueError("each line is to hold one JSON object")
+    return _members(row, schema.fields, "")
+
+
+def _members(row: Mapping[str, Any], fields: tuple[Field, ...], within: str) -> dict[str, Any]:
+    return {
+        field.name: _value(row.get(field.name), field.type, field.nullable, within + field.name) for field in fields
+    }
+
+
+def _value(value: Any, kind: DataType, nullable: bool, path: str) -> Any:
+    if value is None:
+        if nullable:
+            return None
+        raise ValueError(f"column {path} is required, and has no value")
+    match kind:
+        case StructType() if isinstance(value, Mapping):
+            return _members(value, kind.fields, f"{path}.")
+        case ListType() if isinstance(value, list):
+            return [_value(each, kind.element, kind.element_nullable, f"{path}.element") for each in value]
+        case MapType() if isinstance(value, Mapping):
+            return [(key, _value(each, kind.value, kind.value_nullable, path)) for key, each in value.items()]
+    convert: Callable[[Any, DataType], Any] = _CONVERTERS.get(type(kind), _text)
+    try:
+        return convert(value, kind)
+    except (ValueError, TypeError, ArithmeticError):
+        raise ValueError(f"column {path}: {json.dumps(value, default=str)} is no {spell(kind)}") from None
+
+
+def _boolean(value: Any, _kind: DataType) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError
+    return value
+
+
+def _whole(value: Any, kind: DataType) -> int:
+    bits = kind.bits if isinstance(kind, IntType) else 64
+    found = int(value)
+    if (
+        isinstance(value, bool)
+        or (not isinstance(value, str) and found != value)
+        or not -1 << bits - 1 <= found < 1 << bits - 1
+    ):
+        raise ValueError
+    return found
+
+
+def _number(value: Any, _kind: DataType) -> float:
+    if isinstance(value, bool):
+        raise ValueError
+    return float(value)
+
+
+def _decimal(value: Any, kind: DataType) -> Decimal:
+    assert isinstance(kind, DecimalType)
+    found = Decimal(str(value))
+    exact = found.quantize(Decimal(1).scaleb(-kind.scale))
+    if isinstance(value, bool) or exact != found:
+        raise ValueError
+    return exact
+
+
+def _text(value: Any, _kind: DataType) -> str:
+    """Numbers and booleans become texts, as in Hudi; objects and lists do not."""
+    if isinstance(value, (Mapping, list)):
+        raise ValueError
+    return value if isinstance(value, str) else json.dumps(value, default=str).strip('"')
+
+
+def _bytes(value: Any, _kind: DataType) -> bytes:
+    return str(value).encode()
+
+
+def _date(value: Any, _kind: DataType) -> int:
+    days = value if isinstance(value, int) else (date.fromisoformat(value) - _EPOCH).days
+    return int(days)
+
+
+def _time(value: Any, kind: DataType) -> int | datetime:
+    """Numbers are in the unit of the column; texts are ISO times, in UTC where they name no zone."""
+    assert isinstance(kind, TimestampType)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    found = datetime.fromisoformat(value.replace("Z", "+00:00"))
+    if not kind.utc:
+        return found.replace(tzinfo=None)
+    return found if found.tzinfo else found.replace(tzinfo=timezone.utc)
+
+
+_CONVERTERS: Final[Mapping[type, Callable[[Any, DataType], Any]]] = {
+    BooleanType: _boolean,
+    IntType: _whole,
+    LongType: _whole,
+    FloatType: _number,
+    DoubleType: _number,
+    DecimalType: _decimal,
+    StringType: _text,
+    BinaryType: _bytes,
+    DateType: _date,
+    TimestampType: _time,
+}

@@ -1,0 +1,180 @@
+"""Sources that read the files of a folder as they arrive."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta, timezone
+from functools import partial
+
+import pyarrow as pa
+
+from skep_stream.files.choice import STATE_KEY, Chosen, Remembered, Rule, checkpoint_of, choose, state_of
+from skep_stream.files.csv_rows import CsvForm, csv_rows
+from skep_stream.files.json_rows import json_rows
+from skep_stream.files.typed_rows import avro_rows, orc_rows, parquet_rows
+from skep_stream.options import (
+    CURRENT_DATE,
+    DATE_DEPTH,
+    DATE_FORMAT,
+    LOOKBACK_DAYS,
+    OVERSIZED,
+    REMEMBERED,
+    ROOT,
+    SELECTOR,
+    SKIP_INVALID_JSON,
+    SOURCE_SCHEMA_FILE,
+)
+from skep_stream.protocols import Batch, Position, StreamContext
+from skep_table.errors import InputError, OptionError
+from skep_table.options import Options
+from skep_table.storage import FileStatus, Storage, open_storage
+
+log = logging.getLogger("skep.stream")
+Reader = Callable[[str, bytes], pa.Table]
+Listing = Callable[[Storage], Sequence[FileStatus]]
+
+
+class SourceFileWarning(UserWarning):
+    """A file of a source is as large as the limit of a round."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileSource:
+    """The files below a folder that a reader takes; `listing` finds them."""
+
+    storage: Storage
+    read: Reader
+    rule: Rule
+    listing: Listing
+
+    def fetch(self, last: Position, limit: int) -> Batch:
+        """The rows of the files that have not been read, up to `limit` bytes; columns by name.
+
+        InputError where the folder is not there, and for a file that can't be read.
+        """
+        before = checkpoint_of(last.checkpoint)
+        rule = Rule(limit, self.rule.remembered, self.rule.oversized)
+        remembered = Remembered.parse(before, last.extra.get(STATE_KEY))
+        chosen = choose(self.listing(self.storage), before, remembered, rule)
+        self._warn(chosen, limit)
+        tables = [self.read(self.storage.uri(file.path), self.storage.read(file.path)) for file in chosen.files]
+        frame = _united(tables) if tables else None
+        return Batch(frame, str(chosen.checkpoint), state_of(chosen.remembered, rule), advances=chosen.late)
+
+    def _warn(self, chosen: Chosen, limit: int) -> None:
+        for file, what in ((chosen.oversized, "it is read alone"), (chosen.blocked, "no file is read before it")):
+            if file is not None:
+                warnings.warn(
+                    f"{self.storage.uri(file.path)} has {file.size_bytes} bytes, the source limit is {limit}: {what}",
+                    SourceFileWarning,
+                    stacklevel=3,
+                )
+
+
+def _united(tables: Sequence[pa.Table]) -> pa.Table:
+    if all(table.schema.equals(tables[0].schema) for table in tables):
+        return pa.concat_tables(tables)
+    try:
+        return pa.concat_tables(tables, promote_options="permissive")
+    except pa.ArrowException as error:
+        raise InputError(f"the files of a round have columns that don't fit each other: {error}") from error
+
+
+def _list_all(storage: Storage) -> Sequence[FileStatus]:
+    found = storage.list_prefix("", recursive=True)
+    if not found and not storage.exists(""):
+        raise InputError(f"the source folder {storage.root} is not there", path=storage.root)
+    return found
+
+
+def _list_dates(pattern: str, depth: int, first: date, storage: Storage) -> Sequence[FileStatus]:
+    """The files below folders of dates from `first` on, `depth` folders below the root."""
+    return [file for file in _list_all(storage) if _is_from(file.path.split("/"), pattern, depth, first)]
+
+
+def _is_from(parts: Sequence[str], pattern: str, depth: int, first: date) -> bool:
+    if len(parts) <= depth + 1:
+        return False
+    text = parts[depth].rpartition("=")[2]
+    try:
+        return datetime.strptime(text, pattern).date() >= first
+    except ValueError:
+        return False
+
+
+_PARTS = {"yyyy": "%Y", "MM": "%m", "dd": "%d"}
+
+
+def _pattern(text: str) -> str:
+    """A pattern of Java's dates as Python's. OptionError for parts that no date has."""
+    found = text
+    for java, python in _PARTS.items():
+        found = found.replace(java, python)
+    if set(found.replace("%Y", "").replace("%m", "").replace("%d", "")) & set("yMdHhmsSEDuwWGaz"):
+        raise OptionError(
+            f"{DATE_FORMAT.key}={text} has parts beside {', '.join(_PARTS)}", option=DATE_FORMAT.key, found=text
+        )
+    return found
+
+
+def _listing(options: Options) -> Listing:
+    name = options.value(SELECTOR).rpartition(".")[2]
+    if name in ("", "DFSPathSelector"):
+        return _list_all
+    if name != "DatePartitionPathSelector":
+        raise OptionError(
+            f"{SELECTOR.key}={options.value(SELECTOR)} is not known",
+            option=SELECTOR.key,
+            expected="DFSPathSelector, DatePartitionPathSelector",
+        )
+    current = options.value(CURRENT_DATE)
+    today = date.fromisoformat(current) if current else datetime.now(timezone.utc).date()
+    first = today - timedelta(days=options.value(LOOKBACK_DAYS))
+    return partial(_list_dates, _pattern(options.value(DATE_FORMAT)), options.value(DATE_DEPTH), first)
+
+
+def _source(context: StreamContext, reader: Reader) -> FileSource:
+    options = context.options
+    root = options.value(ROOT)
+    if not root:
+        raise OptionError(f"a file source needs {ROOT.key}", option=ROOT.key)
+    rule = Rule(0, options.value(REMEMBERED), options.value(OVERSIZED))
+    return FileSource(open_storage(root, options), reader, rule, _listing(options))
+
+
+def json_source(context: StreamContext) -> FileSource:
+    """JsonDFSSource: JSON lines, read by the schema of a provider. OptionError without one."""
+    schema = context.schemas.source_schema() if context.schemas is not None else None
+    if schema is None:
+        raise OptionError(
+            "JSON is read by a schema: please provide a schema provider",
+            hint=f"--schemaprovider-class FilebasedSchemaProvider, with {SOURCE_SCHEMA_FILE.key}",
+            option="--schemaprovider-class",
+        )
+    skip = context.options.value(SKIP_INVALID_JSON)
+    return _source(context, lambda name, data: json_rows(name, data, schema, skip_invalid=skip))
+
+
+def csv_source(context: StreamContext) -> FileSource:
+    """CsvDFSSource."""
+    schema = context.schemas.source_schema() if context.schemas is not None else None
+    form = CsvForm.of(context.options)
+    return _source(context, lambda name, data: csv_rows(name, data, schema, form))
+
+
+def parquet_source(context: StreamContext) -> FileSource:
+    """ParquetDFSSource."""
+    return _source(context, parquet_rows)
+
+
+def orc_source(context: StreamContext) -> FileSource:
+    """ORCDFSSource."""
+    return _source(context, orc_rows)
+
+
+def avro_source(context: StreamContext) -> FileSource:
+    """AvroDFSSource."""
+    return _source(context, avro_rows)

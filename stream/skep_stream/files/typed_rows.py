@@ -1,0 +1,43 @@
+"""Files with types of their own as Arrow tables: Parquet, ORC, Avro."""
+
+from __future__ import annotations
+
+import io
+
+import pyarrow as pa
+
+from skep_table.errors import InputError
+from skep_table.schema.arrow import to_arrow
+from skep_table.schema.avro import parse_avro
+
+
+def parquet_rows(name: str, data: bytes) -> pa.Table:
+    """All rows. InputError for what is no Parquet file."""
+    from pyarrow import parquet
+
+    try:
+        return parquet.read_table(pa.BufferReader(data), partitioning=None)
+    except (pa.ArrowException, OSError) as error:
+        raise InputError(f"{name} can't be read: {error}", path=name) from error
+
+
+def orc_rows(name: str, data: bytes) -> pa.Table:
+    """All rows. InputError for what is no ORC file."""
+    from pyarrow import orc
+
+    try:
+        return orc.ORCFile(pa.BufferReader(data)).read()
+    except (pa.ArrowException, OSError) as error:
+        raise InputError(f"{name} can't be read: {error}", path=name) from error
+
+
+def avro_rows(name: str, data: bytes) -> pa.Table:
+    """All rows of a container file, by the schema in it. InputError for what is none."""
+    import fastavro
+
+    try:
+        records = fastavro.reader(io.BytesIO(data))
+        schema = to_arrow(parse_avro(records.metadata["avro.schema"]))
+        return pa.Table.from_pylist(list(records), schema)
+    except (ValueError, EOFError, KeyError, IndexError, pa.ArrowException) as error:
+        raise InputError(f"{name} can't be read: {error}", path=name) from error

@@ -1,0 +1,231 @@
+"""HoodieStreamer's flags: each is honoured, refused by its name, or warned about where it changes nothing here."""
+
+from __future__ import annotations
+
+import difflib
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final
+
+from skep_table.errors import OptionError, UnsupportedError
+from skep_table.options import Status
+
+
+class FlagWarning(UserWarning):
+    """A flag that changes nothing."""
+
+
+class Kind(Enum):
+    """What follows a flag."""
+
+    TEXT = "a text"
+    NUMBER = "a number"
+    SWITCH = "nothing"
+    LIST = "key=value, repeatable"
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """One flag of Hudi's, or of skep's own. `default` is a text, as it would be given."""
+
+    name: str
+    kind: Kind
+    doc: str
+    default: str | None = None
+    status: Status = Status.SUPPORTED
+
+    @property
+    def argument(self) -> str:
+        """Its name in Python."""
+        return self.name.removeprefix("--").replace("-", "_")
+
+
+def _flags(kind: Kind, status: Status, *named: tuple[str, str] | tuple[str, str, str]) -> list[Flag]:
+    return [Flag(name, kind, doc, default[0] if default else None, status) for name, doc, *default in named]
+
+
+_HONOURED, _REFUSED, _IDLE = Status.SUPPORTED, Status.PLANNED, Status.NO_EFFECT
+_BOOTSTRAP: Final = "bootstrapped tables are not made here"
+_POOLS: Final = "services take no turns by weight here"
+FLAGS: Final[tuple[Flag, ...]] = (
+    *_flags(
+        Kind.TEXT,
+        _HONOURED,
+        ("--target-base-path", "The folder of the target table."),
+        ("--target-table", "Its name."),
+        ("--table-type", "COPY_ON_WRITE or MERGE_ON_READ."),
+        ("--base-file-format", "Only PARQUET.", "PARQUET"),
+        ("--props", "A file of properties, which may include others."),
+        (
+            "--source-class",
+            "The source: Hudi's class or its short name, an entry point, or module:function.",
+            "JsonDFSSource",
+        ),
+        ("--source-ordering-field", "The greater value of this column wins; ts where the rows of a new table have it."),
+        ("--source-ordering-fields", "The same for several columns, by comma."),
+        ("--payload-class", "How rows of one key merge."),
+        ("--merge-mode", "The same as a merge mode."),
+        ("--merge-strategy-id", "The same as the id of a merger."),
+        ("--merge-impl-classes", "Classes of mergers."),
+        ("--schemaprovider-class", "The schema provider."),
+        ("--transformer-class", "Transformers by comma, each as class or id:class."),
+        ("--op", "UPSERT, INSERT, BULK_INSERT, INSERT_OVERWRITE, INSERT_OVERWRITE_TABLE, DELETE_PARTITION.", "UPSERT"),
+        ("--sync-tool-classes", "Only HiveSyncTool.", "HiveSyncTool"),
+        ("--checkpoint", "Start from this checkpoint; counts once."),
+        ("--ignore-checkpoint", "Start from the beginning; each text counts once."),
+        ("--initial-checkpoint-provider", "Of a table that is made: a function that returns its first checkpoint."),
+        (
+            "--post-write-termination-strategy-class",
+            "When a continuous stream ends: NoNewDataTerminationStrategy, or a function.",
+        ),
+        ("--engine", "skep's own: who writes, threads or spark.", "threads"),
+    ),
+    *_flags(
+        Kind.NUMBER,
+        _HONOURED,
+        ("--source-limit", "The most that a round reads: bytes of files, events of a log."),
+        ("--min-sync-interval-seconds", "The least time between the starts of two rounds.", "0"),
+        ("--max-retry-count", "How often a source that failed is read again.", "3"),
+        ("--retry-interval-seconds", "The time before that.", "30"),
+    ),
+    *_flags(
+        Kind.SWITCH,
+        _HONOURED,
+        ("--filter-dupes", "Rows whose key is in the table are left out; not for UPSERT."),
+        ("--enable-sync", "Sync the metastore after each commit."),
+        ("--enable-hive-sync", "The same, by its older name."),
+        ("--continuous", "Go on with the next round until stopped."),
+        ("--disable-compaction", "Merge-on-read: compaction is left to others."),
+        ("--commit-on-errors", "Rows that can't be written are left out and counted."),
+        ("--allow-commit-on-no-checkpoint-change", "Commit although the checkpoint is the last one."),
+        ("--retry-on-source-failures", "A source that fails is read again."),
+    ),
+    *_flags(Kind.LIST, _HONOURED, ("--hoodie-conf", "key=value, over those of --props; repeatable.")),
+    *_flags(
+        Kind.SWITCH,
+        _REFUSED,
+        ("--run-bootstrap", _BOOTSTRAP),
+        ("--bootstrap-overwrite", _BOOTSTRAP),
+        ("--force-empty-sync", "Sync without a commit: skep sync apply does."),
+    ),
+    *_flags(
+        Kind.TEXT,
+        _REFUSED,
+        ("--bootstrap-index-class", _BOOTSTRAP),
+        ("--config-hot-update-strategy-class", "Settings that change while a stream runs."),
+        ("--ingestion-metrics-class", "Metrics of one's own."),
+    ),
+    *_flags(
+        Kind.TEXT,
+        _IDLE,
+        ("--spark-master", "spark.master among the settings of Spark does."),
+        ("--spark-app-name", "spark.app.name among the settings of Spark does."),
+        ("--max-pending-compactions", "each compaction is carried out before the next round"),
+        ("--max-pending-clustering", "each clustering is carried out before the next round"),
+        *(
+            (f"--{work}-scheduling-{what}", _POOLS)
+            for work in ("delta-sync", "compact", "cluster")
+            for what in ("weight", "minshare")
+        ),
+    ),
+    *_flags(
+        Kind.SWITCH,
+        _IDLE,
+        ("--enable-hive-support", "no session of Hive's is needed"),
+        ("--retry-last-pending-inline-clustering", "pending plans are carried out by the services of each commit"),
+        ("--retry-last-pending-inline-compaction", "pending plans are carried out by the services of each commit"),
+    ),
+)
+_BY_ARGUMENT: Final[Mapping[str, Flag]] = {flag.argument: flag for flag in FLAGS}
+_BY_NAME: Final[Mapping[str, Flag]] = {flag.name: flag for flag in FLAGS}
+Given = Mapping[str, object]
+
+
+def parse(words: Sequence[str]) -> dict[str, Any]:
+    """Flags as they are written on a command line. OptionError for an unknown one, one given twice, a missing value."""
+    found: dict[str, Any] = {}
+    rest = list(words)
+    while rest:
+        word = rest.pop(0)
+        name, equals, value = word.partition("=")
+        flag = _flag(name if equals and name in _BY_NAME else word)
+        if flag.kind is Kind.SWITCH:
+            _add(found, flag, value or "true")
+        elif equals and name in _BY_NAME:
+            _add(found, flag, value)
+        elif rest:
+            _add(found, flag, rest.pop(0))
+        else:
+            raise OptionError(f"{flag.name} needs a value", option=flag.name, expected=flag.kind.value)
+    return found
+
+
+def _flag(name: str) -> Flag:
+    if name not in _BY_NAME:
+        close = difflib.get_close_matches(name, _BY_NAME, n=1)
+        meant = f"; did you mean {close[0]}?" if close else ""
+        raise OptionError(f"unknown flag {name}{meant}", option=name)
+    return _BY_NAME[name]
+
+
+def _add(found: dict[str, Any], flag: Flag, value: str) -> None:
+    if flag.kind is Kind.LIST:
+        found[flag.argument] = [*found.get(flag.argument, []), value]
+    elif flag.argument in found:
+        raise OptionError(f"{flag.name} can be given only once", option=flag.name)
+    else:
+        found[flag.argument] = value
+
+
+@dataclass(frozen=True, slots=True)
+class Flags:
+    """The flags of one stream, checked. Those that were not given have Hudi's defaults."""
+
+    given: Mapping[str, object]
+
+    @classmethod
+    def of(cls, given: Given) -> Flags:
+        """OptionError for an unknown one, UnsupportedError for a refused one; a warning for one without effect."""
+        known = {argument: value for argument, value in given.items() if value is not None and value is not False}
+        for argument, value in known.items():
+            flag = _BY_ARGUMENT.get(argument) or _flag(f"--{argument.replace('_', '-')}")
+            if flag.status is Status.PLANNED:
+                raise UnsupportedError(f"{flag.name} is not built: {flag.doc}", option=flag.name)
+            if flag.status is Status.NO_EFFECT:
+                warnings.warn(f"{flag.name} has no effect: {flag.doc}", FlagWarning, stacklevel=3)
+            if flag.kind is Kind.NUMBER and not str(value).lstrip("-").isdigit():
+                raise OptionError(f"{flag.name}: {value!r} is not a whole number", option=flag.name, found=value)
+        for name in ("target_base_path", "target_table", "table_type"):
+            if not known.get(name):
+                raise OptionError(f"{_BY_ARGUMENT[name].name} is required", option=_BY_ARGUMENT[name].name)
+        return cls(known)
+
+    def text(self, argument: str) -> str | None:
+        """The text of a flag, or its default."""
+        value = self.given.get(argument)
+        return _BY_ARGUMENT[argument].default if value is None else str(value)
+
+    def number(self, argument: str) -> int | None:
+        """The number of a flag, or its default."""
+        text = self.text(argument)
+        return None if text is None else int(text)
+
+    def has(self, argument: str) -> bool:
+        """Whether a switch was given."""
+        value = self.given.get(argument, False)
+        return value is True or str(value).lower() == "true"
+
+    def pairs(self) -> dict[str, str]:
+        """What `--hoodie-conf` gives. OptionError for one without `=`."""
+        given = self.given.get("hoodie_conf") or []
+        if isinstance(given, Mapping):
+            return {str(key): str(value) for key, value in given.items()}
+        pairs = {}
+        for each in [given] if isinstance(given, str) else given:  # type: ignore[attr-defined]
+            key, equals, value = str(each).partition("=")
+            if not equals:
+                raise OptionError(f"--hoodie-conf takes key=value, not {each!r}", option="--hoodie-conf", found=each)
+            pairs[key.strip()] = value.strip()
+        return pairs

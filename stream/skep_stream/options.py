@@ -1,0 +1,172 @@
+"""Hudi's keys of streamers, `hoodie.streamer.…`; the older `hoodie.deltastreamer.…` are aliases."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+from typing import Final, TypeVar
+
+from skep_table.options import REGISTRY, Option, Status, at_least, boolean, one_of, option
+
+T = TypeVar("T")
+PREFIX: Final = "hoodie.streamer."
+OLD_PREFIX: Final = "hoodie.deltastreamer."
+
+
+def streamer_option(
+    name: str,
+    parse: Callable[[str], T],
+    default: T,
+    doc: str,
+    *aliases: str,
+    status: Status = Status.SUPPORTED,
+    secret: bool = False,
+    accepts: str = "",
+) -> Option[T]:
+    """Registers `hoodie.streamer.<name>` with its older spelling."""
+    names = (f"{OLD_PREFIX}{name}", *aliases)
+    return option(f"{PREFIX}{name}", parse, default, doc, *names, status=status, secret=secret, accepts=accepts)
+
+
+ROOT = streamer_option("source.dfs.root", str, "", "The folder whose files are read")
+SELECTOR = streamer_option(
+    "source.input.selector",
+    str,
+    "",
+    "How files are chosen: DFSPathSelector (by modification time) or DatePartitionPathSelector",
+)
+DATE_FORMAT = streamer_option(
+    "source.dfs.datepartitioned.date.format", str, "yyyy-MM-dd", "Of the dates in folder names"
+)
+DATE_DEPTH = streamer_option(
+    "source.dfs.datepartitioned.selector.depth", at_least(0), 0, "Folders above those of dates, below the root"
+)
+LOOKBACK_DAYS = streamer_option(
+    "source.dfs.datepartitioned.selector.lookback.days",
+    at_least(0),
+    2,
+    "Folders of dates up to so many days before the current one are read",
+    f"{PREFIX}source.dfs.datepartitioned.selector.lookbackdays",
+    f"{OLD_PREFIX}source.dfs.datepartitioned.selector.lookbackdays",
+)
+CURRENT_DATE = streamer_option(
+    "source.dfs.datepartitioned.selector.currentdate", str, "", "The current date as yyyy-MM-dd; today when not set"
+)
+streamer_option(
+    "source.dfs.datepartitioned.selector.parallelism",
+    str,
+    "20",
+    "folders are listed in one call each",
+    status=Status.NO_EFFECT,
+)
+FORCE_SKIP = streamer_option(
+    "checkpoint.force.skip", boolean, False, "Commits state no checkpoint, and the next round looks past them"
+)
+MULTIWRITER_ID = streamer_option(
+    "multiwriter.source.checkpoint.id",
+    str,
+    "",
+    "One of several streamers into a table: its checkpoint is the entry of this id in a JSON object under the key",
+)
+SOURCE_SCHEMA_FILE = streamer_option("schemaprovider.source.schema.file", str, "", "An Avro schema of the source")
+TARGET_SCHEMA_FILE = streamer_option("schemaprovider.target.schema.file", str, "", "An Avro schema of the target")
+SQL = streamer_option("transformer.sql", str, "", "The query of SqlQueryBasedTransformer; <SRC> is the batch")
+SQL_FILE = streamer_option("transformer.sql.file", str, "", "A file of statements, separated by ;, the last a query")
+for _prefix in (PREFIX, OLD_PREFIX):
+    REGISTRY.add_family(f"{_prefix}transformer.sql.")  # of a transformer with an id
+REMEMBERED = option(
+    "skep.stream.files.remembered",
+    at_least(0),
+    1000,
+    "File sources: so many of the files read last are known by name, so that those that arrive with an older or equal"
+    " time are read; 0 reads by the time only, as Hudi does",
+)
+OVERSIZED = option(
+    "skep.stream.files.oversized",
+    boolean,
+    True,
+    "File sources: a file as large as the source limit is read alone, with a warning; false: it blocks, as in Hudi",
+)
+
+# -- CSV, by the names of Spark's options
+
+CSV_SEPARATOR = streamer_option("csv.sep", str, ",", "What separates values", f"{PREFIX}csv.delimiter")
+CSV_HEADER = streamer_option("csv.header", boolean, False, "Files begin with a line of column names")
+CSV_QUOTE = streamer_option("csv.quote", str, '"', "What values are quoted with; empty: nothing is a quote")
+CSV_ESCAPE = streamer_option("csv.escape", str, "\\", "What escapes a quote in a quoted value")
+CSV_NULL = streamer_option(
+    "csv.nullValue", str, "", "The text of a missing value; empty values are missing in any case"
+)
+streamer_option(
+    "csv.inferSchema", boolean, True, "types are inferred where there is no schema", status=Status.NO_EFFECT
+)
+CSV_MULTILINE = streamer_option("csv.multiLine", boolean, False, "Quoted values may have line ends")
+CSV_ENCODING = streamer_option("csv.encoding", str, "UTF-8", "Of the text", f"{PREFIX}csv.charset")
+for _name in (
+    "comment",
+    "emptyValue",
+    "dateFormat",
+    "timestampFormat",
+    "positiveInf",
+    "negativeInf",
+    "nanValue",
+    "maxColumns",
+    "mode",
+):
+    streamer_option(f"csv.{_name}", str, "", "", status=Status.PLANNED)
+for _name in ("ignoreLeadingWhiteSpace", "ignoreTrailingWhiteSpace"):
+    streamer_option(f"csv.{_name}", boolean, False, "", status=Status.PLANNED)
+
+for _name in ("source.sanitize.invalid.schema.field.names", "source.sanitize.invalid.char.mask"):
+    streamer_option(_name, str, "", "", status=Status.PLANNED)
+SKIP_INVALID_JSON = streamer_option(
+    "source.json.skip.invalid.records", boolean, False, "JSON: lines that can't be read are left out, with a warning"
+)
+for _name, _doc in {
+    "sample.writes.enabled": "the size of records is measured on the rows of a write",
+    "sample.writes.size": "the size of records is measured on the rows of a write",
+    "row.throw.explicit.exceptions": "errors name the file, the line and the column in any case",
+}.items():
+    streamer_option(_name, str, "false", _doc, status=Status.NO_EFFECT)
+
+NO_DATA_ROUNDS = option(
+    "max.rounds.without.new.data.to.shutdown",
+    at_least(1),
+    3,
+    "NoNewDataTerminationStrategy: a continuous stream ends after so many rounds without new rows",
+)
+
+# -- tables as sources
+
+
+class MissingCheckpoint(Enum):
+    """From where a Hudi source goes on without a checkpoint."""
+
+    READ_LATEST = "READ_LATEST"
+    READ_UPTO_LATEST_COMMIT = "READ_UPTO_LATEST_COMMIT"
+
+
+_no_strategy: MissingCheckpoint | None = None
+SOURCE_TABLE = streamer_option("source.hoodieincr.path", str, "", "The Hudi table that is read")
+SOURCE_INSTANTS = streamer_option(
+    "source.hoodieincr.num_instants", at_least(1), 5, "A round reads so many of its commits"
+)
+MISSING_CHECKPOINT = streamer_option(
+    "source.hoodieincr.missing.checkpoint.strategy",
+    one_of(MissingCheckpoint),
+    _no_strategy,
+    "Without a checkpoint: READ_LATEST (the last commit), READ_UPTO_LATEST_COMMIT (the whole table), else an error",
+)
+READ_LATEST = streamer_option(
+    "source.hoodieincr.read_latest_on_missing_ckpt", boolean, False, "The older name of READ_LATEST"
+)
+for _name in ("drop.all.meta.fields.from.source", "drop_all_meta_fields"):
+    streamer_option(
+        f"source.hoodieincr.{_name}", boolean, True, "meta columns are never copied", status=Status.NO_EFFECT
+    )
+streamer_option("source.hoodieincr.file.format", str, "parquet", "the table knows it", status=Status.NO_EFFECT)
+SOURCE_QUERY = streamer_option("source.sql.sql.query", str, "", "The query of SqlSource")
+SOURCE_QUERY_FILE = streamer_option("source.sql.sql.file", str, "", "The file with the query of SqlFileBasedSource")
+SOURCE_QUERY_CHECKPOINT = streamer_option(
+    "source.sql.checkpoint.emit", boolean, False, "SqlFileBasedSource: the checkpoint is the time of the round in ms"
+)

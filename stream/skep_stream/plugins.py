@@ -1,0 +1,129 @@
+"""Sources, schema providers and transformers by their names: Hudi's classes, short names, entry points, functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import Any, Final
+
+from skep_stream.protocols import SchemaProvider, Source, StreamContext, Transformer
+from skep_table.errors import InputError, OptionError, UnsupportedError
+
+_FILES: Final = "skep_stream.files.source"
+SOURCES: Final[Mapping[str, str]] = {
+    "JsonDFSSource": f"{_FILES}:json_source",
+    "CsvDFSSource": f"{_FILES}:csv_source",
+    "ParquetDFSSource": f"{_FILES}:parquet_source",
+    "AvroDFSSource": f"{_FILES}:avro_source",
+    "ORCDFSSource": f"{_FILES}:orc_source",
+    "HoodieIncrSource": "skep_stream.hudi_source:hudi_source",
+    "SqlSource": "skep_stream.sql_source:query_source",
+    "SqlFileBasedSource": "skep_stream.sql_source:query_file_source",
+}
+PROVIDERS: Final[Mapping[str, str]] = {
+    "FilebasedSchemaProvider": "skep_stream.schemas:file_schemas",
+    "RowBasedSchemaProvider": "skep_stream.schemas:row_schemas",
+    "TableSchemaProvider": "skep_stream.schemas:table_schemas",
+}
+TRANSFORMERS: Final[Mapping[str, str]] = {
+    "SqlQueryBasedTransformer": "skep_stream.transform:query_transformer",
+    "SqlFileBasedTransformer": "skep_stream.transform:script_transformer",
+    "FlatteningTransformer": "skep_stream.transform:flatten",
+    "IdentityTransformer": "skep_stream.transform:identity",
+}
+_WITH_CONTEXT: Final = ("SqlQueryBasedTransformer", "SqlFileBasedTransformer")
+_UNBUILT: Final = (
+    *("JdbcSource", "HiveIncrPullSource", "PulsarSource"),
+    *("JsonKafkaSource", "AvroKafkaSource", "ProtoKafkaSource", "JsonKinesisSource"),
+    *("MysqlDebeziumSource", "PostgresDebeziumSource", "S3EventsSource", "S3EventsHoodieIncrSource"),
+    *("GcsEventsSource", "GcsEventsHoodieIncrSource", "AvroDebeziumSource"),
+    *("SchemaRegistryProvider", "HiveSchemaProvider", "JdbcbasedSchemaProvider", "ProtoClassBasedSchemaProvider"),
+    *("AWSDmsTransformer", "ChainedTransformer", "ErrorTableAwareChainedTransformer", "SparkAvroPostProcessor"),
+)
+"""Hudi's classes that are known and not built."""
+
+
+def source_of(name: str, context: StreamContext) -> Source:
+    """A source by its name. OptionError for one that is not known."""
+    made: Source = _found(name, "source", SOURCES, "skep.stream.sources")(context)
+    return made
+
+
+def provider_of(name: str, context: StreamContext) -> SchemaProvider:
+    """A schema provider by its name. OptionError for one that is not known."""
+    made: SchemaProvider = _found(name, "schema provider", PROVIDERS, "skep.stream.schema_providers")(context)
+    return made
+
+
+def transformers_of(text: str, context: StreamContext) -> list[Transformer]:
+    """The transformers that a comma-separated text names, each as `name` or, with settings of its own, `id:name`.
+
+    A Python function is `module:function`. OptionError for an id given twice and for a name that is not known.
+    """
+    found, ids = [], set()
+    for each in (part.strip() for part in text.split(",") if part.strip()):
+        part, name = _with_id(each)
+        if part is not None and part in ids:
+            raise OptionError(f"two transformers have the id {part}", option="--transformer-class", found=part)
+        ids.add(part)
+        found.append(_transformer(name, part, context))
+    return found
+
+
+def _with_id(text: str) -> tuple[str | None, str]:
+    """`id:class` has an id; `module:function`, whose second part is no known name, has none."""
+    part, colon, name = text.partition(":")
+    if colon and (
+        ":" in name or _short(name) in (*TRANSFORMERS, *_UNBUILT) or name in _named("skep.stream.transformers")
+    ):
+        return part, name
+    return None, text
+
+
+def _transformer(name: str, part: str | None, context: StreamContext) -> Transformer:
+    from skep_stream.transform import OwnFunction
+
+    made = _found(name, "transformer", TRANSFORMERS, "skep.stream.transformers")
+    if _short(name) in _WITH_CONTEXT:
+        return partial(made, context, part)()
+    return OwnFunction(name, made)
+
+
+def _short(name: str) -> str:
+    return name.rpartition(".")[2]
+
+
+def _named(group: str) -> Mapping[str, Any]:
+    return {each.name: each for each in entry_points(group=group)}
+
+
+def _found(name: str, kind: str, built: Mapping[str, str], group: str) -> Callable[..., Any]:
+    """What makes it: an entry point of that very name, a class of Hudi's, a function `module:function`."""
+    own = _named(group)
+    if name in own:
+        loaded: Callable[..., Any] = own[name].load()
+        return loaded
+    if _short(name) in built:
+        return _loaded(built[_short(name)], name)
+    if _short(name) in _UNBUILT:
+        raise UnsupportedError(
+            f"{kind} {_short(name)} is known, and not built yet", found=name, expected=", ".join(built)
+        )
+    if ":" in name:
+        return _loaded(name, name)
+    raise OptionError(
+        f"{kind} {name} is not known",
+        hint=f"there are {', '.join([*built, *own])}; another is an entry point of group {group}, or module:function",
+        found=name,
+    )
+
+
+def _loaded(place: str, name: str) -> Callable[..., Any]:
+    module, _, attribute = place.partition(":")
+    try:
+        found: Callable[..., Any] = getattr(import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise InputError(f"{name} can't be imported: {error}", found=name) from error
+    return found

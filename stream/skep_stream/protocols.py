@@ -1,0 +1,107 @@
+"""What a stream is made of: sources that fetch batches, what changes their rows, and the table that takes them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+from skep_table.events import Events
+from skep_table.format import StreamerKeys
+from skep_table.options import Options
+from skep_table.schema.types import Schema
+from skep_table.table import HudiTable
+from skep_table.timeline.metadata import WriteOperation
+from skep_table.write.result import WriteResult
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What a source has fetched: rows, and the checkpoint from which the next fetch goes on.
+
+    `frame` is None where there is nothing new; `checkpoint` is None for a source that keeps none. `extra` is further
+    state of the source, which is committed beside the checkpoint. `advances`: there are rows to commit although the
+    checkpoint is the last one.
+    """
+
+    frame: pa.Table | None
+    checkpoint: str | None
+    extra: Mapping[str, str] = field(default_factory=dict)
+    advances: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """From where a source goes on: the last checkpoint (None: from the start), and what was committed beside it."""
+
+    checkpoint: str | None = None
+    extra: Mapping[str, str] = field(default_factory=dict)
+
+
+@runtime_checkable
+class Source(Protocol):
+    """Rows that arrive over time."""
+
+    def fetch(self, last: Position, limit: int) -> Batch:
+        """The rows after `last`, about `limit` of them: bytes of files, events of a log."""
+        ...
+
+
+class SchemaProvider(Protocol):
+    """The schemas of a stream, which a source reads by and the target is written with."""
+
+    def source_schema(self) -> Schema | None:
+        """The columns of the source; None where its rows state them."""
+        ...
+
+    def target_schema(self) -> Schema | None:
+        """The columns of the target, where they are stated; None: those of the source, or of transformed rows."""
+        ...
+
+
+class Transformer(Protocol):
+    """Rows in, rows out."""
+
+    def __call__(self, rows: pa.Table) -> pa.Table:
+        """The rows that take the place of `rows`."""
+        ...
+
+
+class Engine(Protocol):
+    """Answers queries in Spark's dialect."""
+
+    def query(self, text: str, relations: Mapping[str, pa.Table]) -> pa.Table:
+        """All rows of a query, whose tables are names of `relations`. InputError for one that does not fit them."""
+        ...
+
+
+class StreamTarget(Protocol):
+    """The table that a stream writes. `skep` makes these."""
+
+    def table(self) -> HudiTable | None:
+        """A new snapshot of it; None while there is none."""
+        ...
+
+    def checkpoint_keys(self) -> StreamerKeys:
+        """The keys of checkpoints in the commits that a write would make now."""
+        ...
+
+    def write(
+        self, operation: WriteOperation, frame: pa.Table, schema: Schema | None, extra: Mapping[str, str]
+    ) -> WriteResult:
+        """One commit with `extra` in its metadata; makes the table, with `schema`, where there is none."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class StreamContext:
+    """What sources, providers and transformers are made with."""
+
+    options: Options
+    engine: Engine
+    target: StreamTarget
+    schemas: SchemaProvider | None = None
+    events: Events = field(default_factory=Events)

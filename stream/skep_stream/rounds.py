@@ -1,0 +1,104 @@
+"""One round of a stream: the checkpoint is read, a batch is fetched and transformed, and committed at once."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from skep_stream.checkpoints import Asked, Recorded, newest, resumed, stated
+from skep_stream.protocols import Batch, Position, SchemaProvider, Source, StreamTarget, Transformer
+from skep_stream.schemas import to_target
+from skep_table.events import Events
+from skep_table.schema.arrow import from_arrow, to_arrow
+from skep_table.schema.types import Schema
+from skep_table.timeline.metadata import WriteOperation
+from skep_table.write.result import WriteResult
+
+log = logging.getLogger("skep.stream")
+UNLIMITED = (1 << 63) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """What a round did. `result` is None where there was nothing to commit."""
+
+    last: Position
+    checkpoint: str | None
+    rows: int = 0
+    result: WriteResult | None = None
+
+    @property
+    def has_new_rows(self) -> bool:
+        """Whether it committed rows."""
+        return self.rows > 0
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """A source, what changes its rows, and the table that takes them."""
+
+    source: Source
+    target: StreamTarget
+    operation: WriteOperation = WriteOperation.UPSERT
+    schemas: SchemaProvider | None = None
+    transformers: Sequence[Transformer] = ()
+    limit: int = UNLIMITED
+    asked: Asked = field(default_factory=Asked)
+    keeps_checkpoint: bool = True
+    commits_unchanged: bool = False
+    events: Events = field(default_factory=Events)
+
+    def run_once(self, asked: Asked | None = None) -> Round:
+        """One round. Its checkpoint is part of the commit: rows and progress are complete together, or neither is.
+
+        SkepError where the source, a transformer or the write fails; the table is then as before.
+        """
+        asked = asked or self.asked
+        found = newest(self.target.table(), asked.writer)
+        last = resumed(found, asked)
+        with self.events.step("stream.fetch", checkpoint=last.checkpoint) as facts:
+            batch = self.source.fetch(last, self.limit)
+            facts.update(rows=0 if batch.frame is None else batch.frame.num_rows, next=batch.checkpoint)
+        if self._is_unchanged(batch, last):
+            log.info("nothing new, the checkpoint is %s", last.checkpoint)
+            return Round(last, last.checkpoint)
+        return self._committed(batch, last, asked, found)
+
+    def _is_unchanged(self, batch: Batch, last: Position) -> bool:
+        return batch.checkpoint == last.checkpoint and not batch.advances and not self.commits_unchanged
+
+    def _committed(self, batch: Batch, last: Position, asked: Asked, found: Recorded | None) -> Round:
+        rows, schema = self._rows(batch)
+        if rows is None:  # no columns are known, so there is nothing that a commit could state
+            log.info("nothing was read and no schema is known: nothing is committed")
+            return Round(last, last.checkpoint)
+        checkpoint = batch.checkpoint if self.keeps_checkpoint else None
+        extra = stated(self.target.checkpoint_keys(), checkpoint, batch.extra, asked, found)
+        with self.events.step("stream.write", rows=rows.num_rows):
+            result = self.target.write(self.operation, rows, schema, extra)
+        return Round(last, batch.checkpoint, rows.num_rows, result)
+
+    def _rows(self, batch: Batch) -> tuple[pa.Table | None, Schema | None]:
+        """The rows to write and their schema; no rows, but columns, where the batch is empty."""
+        if batch.frame is None:
+            schema = self._schema_without_rows()
+            return (None if schema is None else to_arrow(schema).empty_table()), schema
+        rows = batch.frame
+        for transformer in self.transformers:
+            rows = transformer(rows)
+        return to_target(rows, self.schemas, transformed=bool(self.transformers))
+
+    def _schema_without_rows(self) -> Schema | None:
+        stated_ones = (self.schemas.target_schema() or self.schemas.source_schema()) if self.schemas else None
+        if stated_ones is not None:
+            return stated_ones
+        table = self.target.table()
+        return None if table is None else table.schema()
+
+
+def schema_of_rows(rows: pa.Table, name: str) -> Schema:
+    """The schema that rows state."""
+    return from_arrow(rows.schema, name)

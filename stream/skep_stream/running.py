@@ -1,0 +1,70 @@
+"""A stream that goes on: rounds until it is stopped or has ended, and sources that are read again after a failure."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from skep_stream.protocols import Batch, Position, Source
+from skep_stream.rounds import Round, Stream
+from skep_table.clock import Clock
+from skep_table.errors import SkepError
+
+log = logging.getLogger("skep.stream")
+HasEnded = Callable[[Round], bool]
+
+
+class NoNewData:
+    """NoNewDataTerminationStrategy: ends after so many rounds in a row without new rows."""
+
+    def __init__(self, rounds: int) -> None:
+        self._most = rounds
+        self._idle = 0
+
+    def __call__(self, done: Round) -> bool:
+        """Whether that was the last round."""
+        self._idle = 0 if done.result is not None else self._idle + 1
+        return self._idle >= self._most
+
+
+def never(_done: Round) -> bool:
+    """For a stream that ends when it is stopped."""
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class Retrying:
+    """A source that is read again when it fails, `times` times, after `seconds` each."""
+
+    source: Source
+    times: int
+    seconds: float
+    stop: threading.Event
+
+    def fetch(self, last: Position, limit: int) -> Batch:
+        """What the source fetches. The last of its errors when all attempts fail."""
+        for attempt in range(self.times):
+            try:
+                return self.source.fetch(last, limit)
+            except SkepError as error:
+                log.warning("the source failed, attempt %d of %d: %s", attempt + 1, self.times + 1, error.message)
+                if self.stop.wait(self.seconds):
+                    raise
+        return self.source.fetch(last, limit)
+
+
+def run(
+    stream: Stream, clock: Clock, *, interval: float, has_ended: HasEnded, stop: threading.Event
+) -> Iterator[Round]:
+    """Rounds, begun `interval` seconds apart at least, until `stop` is set or `has_ended`; a round is never cut short.
+
+    An error ends the stream: its round left the table as it was.
+    """
+    while not stop.is_set():
+        start = clock.monotonic()
+        done = stream.run_once()
+        yield done
+        if has_ended(done) or stop.wait(max(interval - (clock.monotonic() - start), 0)):
+            return

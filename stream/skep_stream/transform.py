@@ -1,0 +1,146 @@
+"""Transformers: queries, flattening, chains with ids, functions of one's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from skep_stream.options import SQL, SQL_FILE
+from skep_stream.properties import read_text
+from skep_stream.protocols import Engine, StreamContext, Transformer
+from skep_table.errors import InputError, OptionError
+
+_SOURCE = "HOODIE_SRC_TMP_TABLE"
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """SqlQueryBasedTransformer: a query over the batch, which it names `<SRC>`."""
+
+    engine: Engine
+    text: str
+
+    def __call__(self, rows: pa.Table) -> pa.Table:
+        """The rows of the query."""
+        return self.engine.query(self.text.replace("<SRC>", _SOURCE), {_SOURCE: rows})
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """SqlFileBasedTransformer: statements separated by `;`, of which the last is the query.
+
+    Those before make temporary views: `CREATE TEMPORARY VIEW name AS query`.
+    """
+
+    engine: Engine
+    statements: Sequence[str]
+
+    def __call__(self, rows: pa.Table) -> pa.Table:
+        """The rows of the last query."""
+        relations = {_SOURCE: rows}
+        for statement in self.statements[:-1]:
+            name, query = _view(statement)
+            relations[name] = self.engine.query(query.replace("<SRC>", _SOURCE), relations)
+        return self.engine.query(self.statements[-1].replace("<SRC>", _SOURCE), relations)
+
+
+def _view(statement: str) -> tuple[str, str]:
+    import re
+
+    found = re.match(
+        r"(?is)^\s*(?:create\s+(?:or\s+replace\s+)?temp(?:orary)?\s+view|cache\s+table)\s+(\w+)\s+as\s+(.*)$", statement
+    )
+    if not found:
+        raise InputError(
+            f"a statement before the last one makes a temporary view; this does not: {statement.strip()[:80]}",
+            found=statement.strip()[:80],
+            expected="CREATE TEMPORARY VIEW name AS query",
+        )
+    return found[1], found[2]
+
+
+def identity(rows: pa.Table) -> pa.Table:
+    """The rows as they are."""
+    return rows
+
+
+def flatten(rows: pa.Table) -> pa.Table:
+    """FlatteningTransformer: each member of a struct is a column of its own, `outer_inner`; lists and maps stay."""
+    names: list[str] = []
+    columns: list[pa.ChunkedArray] = []
+
+    def add(name: str, column: pa.ChunkedArray) -> None:
+        if not pa.types.is_struct(column.type):
+            names.append(name)
+            columns.append(column)
+            return
+        for member in column.type:
+            add(f"{name}_{member.name}", pc.struct_field(column, member.name))
+
+    for name, column in zip(rows.schema.names, rows.columns, strict=True):
+        add(name, column)
+    doubled = next((name for name in names if names.count(name) > 1), None)
+    if doubled is not None:
+        raise InputError(f"two columns are {doubled} when the rows are flattened", column=doubled)
+    return pa.table(dict(zip(names, columns, strict=True)))
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """Transformers one after another."""
+
+    parts: Sequence[Transformer]
+
+    def __call__(self, rows: pa.Table) -> pa.Table:
+        """The rows after the last of them."""
+        for part in self.parts:
+            rows = part(rows)
+        return rows
+
+
+@dataclass(frozen=True, slots=True)
+class OwnFunction:
+    """A Python function of Arrow tables, by the name that errors show."""
+
+    name: str
+    function: Callable[[pa.Table], object]
+
+    def __call__(self, rows: pa.Table) -> pa.Table:
+        """What it returns. InputError where that is no Arrow table."""
+        found = self.function(rows)
+        if isinstance(found, pa.RecordBatch):
+            return pa.Table.from_batches([found])
+        if not isinstance(found, pa.Table):
+            raise InputError(
+                f"transformer {self.name} returned {type(found).__name__}, not an Arrow table",
+                found=type(found).__name__,
+                expected="pyarrow.Table",
+            )
+        return found
+
+
+def query_transformer(context: StreamContext, part: str | None = None) -> Transformer:
+    """The query of `hoodie.streamer.transformer.sql`, or of the key with the transformer's id."""
+    return Query(context.engine, _setting(context, SQL.key, part))
+
+
+def script_transformer(context: StreamContext, part: str | None = None) -> Transformer:
+    """The statements of the file that `hoodie.streamer.transformer.sql.file` names."""
+    path = _setting(context, SQL_FILE.key, part)
+    statements = [text for text in read_text(path, context.options).split(";") if text.strip()]
+    if not statements:
+        raise OptionError(f"{path} has no query", option=SQL_FILE.key, path=path)
+    return Script(context.engine, statements)
+
+
+def _setting(context: StreamContext, key: str, part: str | None) -> str:
+    own = f"{key}.{part}"
+    old = own.replace("hoodie.streamer.", "hoodie.deltastreamer.", 1)
+    options = context.options
+    found = (part and (options.get(own) or options.get(old))) or options.get(key)
+    if not found:
+        raise OptionError(f"the transformer needs {own if part else key}", option=own if part else key)
+    return found

@@ -1,0 +1,149 @@
+"""Rows of JSON lines and CSV: what Hudi takes is taken, and errors name file, line and column."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from skep_stream.files.csv_rows import ColumnOrderWarning, CsvForm, csv_rows
+from skep_stream.files.json_rows import _read_by_arrow, _read_by_line, json_rows
+from skep_table.errors import InputError
+from skep_table.schema.avro import parse_avro
+from skep_table.schema.types import Schema
+
+
+def schema(**types: Any) -> Schema:
+    fields = [{"name": name, "type": kind} for name, kind in types.items()]
+    return parse_avro({"type": "record", "name": "r", "fields": fields})
+
+
+OPTIONAL_DOUBLE = ["null", "double"]
+MICROS = {"type": "long", "logicalType": "timestamp-micros"}
+DAYS = {"type": "int", "logicalType": "date"}
+MONEY = {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}
+PLACE = {"type": "record", "name": "p", "fields": [{"name": "zip", "type": ["null", "string"]}]}
+
+
+def read(text: str, form: Schema) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json_rows("f", text.encode(), form).to_pylist()
+    return found
+
+
+def test_fields_that_the_schema_lacks_are_left_out_and_missing_ones_are_null() -> None:
+    assert read('{"id": "a", "x": 1}\n\n{"id": "b", "v": 2}\n', schema(id="string", v=OPTIONAL_DOUBLE)) == [
+        {"id": "a", "v": None},
+        {"id": "b", "v": 2.0},
+    ]
+
+
+def test_numbers_as_texts_and_texts_of_numbers() -> None:
+    assert read('{"id": 7, "v": "4.5"}\n{"id": true, "v": 1}', schema(id="string", v=OPTIONAL_DOUBLE)) == [
+        {"id": "7", "v": 4.5},
+        {"id": "true", "v": 1.0},
+    ]
+
+
+def test_types_that_json_has_not() -> None:
+    row = {"at": 1_000_000, "on": 1, "cost": "1.5", "tags": {"a": 1}, "place": {"zip": "1"}, "all": [1, 2]}
+    form = schema(
+        at=MICROS,
+        on=DAYS,
+        cost=MONEY,
+        tags={"type": "map", "values": "int"},
+        place=PLACE,
+        all={"type": "array", "items": "int"},
+    )
+    (found,) = read(json.dumps(row), form)
+    assert found["at"] == dt.datetime(1970, 1, 1, 0, 0, 1, tzinfo=dt.timezone.utc)
+    assert (found["on"], found["cost"]) == (dt.date(1970, 1, 2), Decimal("1.50"))
+    assert (found["tags"], found["place"], found["all"]) == ([("a", 1)], {"zip": "1"}, [1, 2])
+
+
+def test_times_as_texts() -> None:
+    (found,) = read('{"at": "2026-01-02T03:04:05Z", "on": "2026-01-02"}', schema(at=MICROS, on=DAYS))
+    assert found == {"at": dt.datetime(2026, 1, 2, 3, 4, 5, tzinfo=dt.timezone.utc), "on": dt.date(2026, 1, 2)}
+
+
+def test_arrow_and_lines_are_read_alike() -> None:
+    text = b'{"id": "a", "v": 1.5, "n": 3, "at": 5, "on": 6, "place": {"zip": null}, "yes": true}\n{"id": "b"}\n'
+    form = schema(
+        id="string", v=OPTIONAL_DOUBLE, n=["null", "long"], at=["null", MICROS], on=["null", DAYS],
+        place=["null", PLACE], yes=["null", "boolean"],
+    )  # fmt: skip
+    fast = _read_by_arrow(text, form)
+    assert fast is not None
+    assert fast.equals(_read_by_line("f", text, form, skip_invalid=False))
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('{"id": "a", "n": 1', "f, line 2: this is no JSON"),
+        ('{"id": "a"}', "f, line 2: column n is required, and has no value"),
+        ('{"id": "a", "n": "soon"}', 'f, line 2: column n: "soon" is no long'),
+        ('{"id": "a", "n": 1.5}', "f, line 2: column n: .*1.5.* is no long"),
+        ('{"id": "a", "n": 9223372036854775808}', "f, line 2: column n: 9223372036854775808 is no long"),
+        ('{"id": {"x": 1}, "n": 1}', "f, line 2: column id: .* is no string"),
+        ("[1]", "f, line 2: each line is to hold one JSON object"),
+    ],
+)
+def test_a_line_that_does_not_fit_is_named(line: str, message: str) -> None:
+    good = '{"id": "a", "n": 1}\n'
+    with pytest.raises(InputError, match=message):
+        read(good + line, schema(id="string", n="long"))
+    rows = json_rows("f", (good + line).encode(), schema(id="string", n="long"), skip_invalid=True)
+    assert rows.num_rows == 1
+
+
+def test_other_bytes_than_text_are_named() -> None:
+    with pytest.raises(InputError, match="f, line 2: this is not in UTF-8"):
+        json_rows("f", b'{"id": "a"}\n{"id": "\xff"}', schema(id="string"))
+
+
+def csv(text: str, form: CsvForm, columns: Schema | None = None) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = csv_rows("f", text.encode(), columns, form).to_pylist()
+    return found
+
+
+HEADER = CsvForm(header=True)
+PAIR = schema(id="string", v=OPTIONAL_DOUBLE)
+
+
+def test_columns_of_csv_are_found_by_the_header_or_by_their_order() -> None:
+    assert csv("v,id\n1,a\n", HEADER, PAIR) == [{"id": "a", "v": 1.0}]
+    assert csv("a,1\n", CsvForm(), PAIR) == [{"id": "a", "v": 1.0}]
+    with pytest.warns(ColumnOrderWarning, match="the header has x, y, which are read as id, v"):
+        assert csv("x,y\na,1\n", HEADER, PAIR) == [{"id": "a", "v": 1.0}]
+    with pytest.raises(InputError, match="f, line 1: 3 columns, the schema has 2"):
+        csv("a,1,2\n", CsvForm(), PAIR)
+
+
+def test_empty_values_are_missing_quoted_or_not() -> None:
+    assert csv(
+        'id;v\na;\n"";1\n', CsvForm(header=True, separator=";"), schema(id=["null", "string"], v=OPTIONAL_DOUBLE)
+    ) == [
+        {"id": "a", "v": None},
+        {"id": None, "v": 1.0},
+    ]
+
+
+def test_quotes_are_escaped_as_spark_does_and_a_backslash_elsewhere_stays() -> None:
+    assert csv('id,v\n"say \\"x\\"",1\n', HEADER, PAIR)[0]["id"] == 'say "x"'
+    assert csv("id,v\nC:\\d,1\n", HEADER, PAIR)[0]["id"] == "C:\\d"
+
+
+def test_without_a_schema_types_fit_the_texts() -> None:
+    rows = csv_rows("f", b"a,b,c\n1,1.5,x\n2,,y\n", None, HEADER)
+    assert [str(field.type) for field in rows.schema] == ["int32", "double", "string"]
+    assert csv("1,2\n", CsvForm()) == [{"_c0": 1, "_c1": 2}]
+
+
+def test_values_of_csv_that_do_not_fit_are_named() -> None:
+    with pytest.raises(InputError, match=r"f, line 3: column v: .*'soon'"):
+        csv("id,v\na,1\nb,soon\n", HEADER, PAIR)
+    with pytest.raises(InputError, match="f: column id is required, and has no value in 1 rows"):
+        csv("id,v\n,1\n", HEADER, PAIR)

@@ -1,0 +1,324 @@
+"""The streamer from flags to commits: on the command line, in Python, after kills, and for what can't work."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyarrow import orc, parquet
+
+import skep
+from skep_stream.schemas import DroppedColumnWarning
+from skep_table.errors import InputError, OptionError, SchemaError, TableMismatchError, UnsupportedError
+from skep_table.table import HudiTable
+
+ORDER = {
+    "type": "record",
+    "name": "order",
+    "fields": [
+        {"name": "id", "type": "string"},
+        {"name": "ts", "type": "long"},
+        {"name": "city", "type": ["null", "string"], "default": None},
+    ],
+}
+KEYS = {"hoodie.datasource.write.recordkey.field": "id"}
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Job:
+    return Job(tmp_path)
+
+
+class Job:
+    """A folder of files, a schema and a target."""
+
+    def __init__(self, work: Path) -> None:
+        self.work, self.source, self.table = work, work / "in", str(work / "table")
+        self.source.mkdir()
+        (work / "order.avsc").write_text(json.dumps(ORDER))
+
+    def put(self, name: str, *rows: dict[str, Any], at: int = 1_700_000_000) -> None:
+        path = self.source / name
+        if name.endswith(".parquet"):
+            parquet.write_table(pa.Table.from_pylist(list(rows)), path)
+        elif name.endswith(".orc"):
+            orc.write_table(pa.Table.from_pylist(list(rows)), path)
+        else:
+            path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        os.utime(path, (at, at))
+
+    def streamer(self, conf: dict[str, str] | None = None, **flags: Any) -> skep.Streamer:
+        given = {
+            **KEYS,
+            "hoodie.streamer.source.dfs.root": str(self.source),
+            "hoodie.streamer.schemaprovider.source.schema.file": str(self.work / "order.avsc"),
+            **(conf or {}),
+        }
+        flags.setdefault("schemaprovider_class", "FilebasedSchemaProvider")
+        named = {"target_base_path": self.table, "target_table": "t", "table_type": "COPY_ON_WRITE", **flags}
+        return skep.Streamer(hoodie_conf=given, **named)
+
+    def rows(self) -> list[dict[str, Any]]:
+        rows = skep.load(self.table).to_arrow()
+        kept = rows.drop_columns([name for name in rows.schema.names if name.startswith("_hoodie_")])
+        return sorted(kept.to_pylist(), key=lambda row: str(row["id"]))
+
+
+def row(key: str, at: int, city: str | None = None) -> dict[str, Any]:
+    return {"id": key, "ts": at, "city": city}
+
+
+def test_a_round_is_one_commit_and_nothing_new_is_none(job: Job) -> None:
+    job.put("a.json", row("a", 1), row("b", 1))
+    streamer = job.streamer()
+    done = streamer.run_once()
+    assert (done.rows, done.checkpoint) == (2, "1700000000000")
+    assert streamer.run_once().result is None
+    job.put("b.json", row("a", 2), at=1_700_000_001)
+    assert job.streamer().run_once().rows == 1
+    assert job.rows() == [row("a", 2), row("b", 1)]
+    assert len(HudiTable.open(job.table).timeline.data()) == 2
+
+
+@pytest.mark.parametrize("kind", ["parquet", "orc", "avro"])
+def test_files_with_types_need_no_schema(job: Job, kind: str) -> None:
+    if kind == "avro":
+        import fastavro
+
+        with (job.source / "a.avro").open("wb") as file:
+            fastavro.writer(file, ORDER, [row("a", 1, "x")])
+    else:
+        job.put(f"a.{kind}", row("a", 1, "x"))
+    source = {"parquet": "ParquetDFSSource", "orc": "ORCDFSSource", "avro": "AvroDFSSource"}[kind]
+    job.streamer(source_class=source, schemaprovider_class=None).run_once()
+    assert job.rows() == [row("a", 1, "x")]
+
+
+def test_operations_of_hudi(job: Job) -> None:
+    by_city = {"hoodie.datasource.write.partitionpath.field": "city"}
+    job.put("a.json", row("a", 1, "x"), row("b", 1, "y"))
+    job.streamer(by_city, op="BULK_INSERT").run_once()
+    job.put("b.json", row("c", 1, "x"), at=1_700_000_001)
+    job.streamer(by_city, op="INSERT_OVERWRITE").run_once()
+    assert [each["id"] for each in job.rows()] == ["b", "c"]
+    job.put("c.json", row("any", 1, "y"), at=1_700_000_002)
+    job.streamer(by_city, op="delete_partition").run_once()
+    assert [each["id"] for each in job.rows()] == ["c"]
+    job.put("d.json", row("d", 1, "z"), at=1_700_000_003)
+    job.streamer(by_city, op="INSERT_OVERWRITE_TABLE").run_once()
+    assert [each["id"] for each in job.rows()] == ["d"]
+    assert job.streamer(by_city, op="INSERT_OVERWRITE_TABLE").run_once().result is None
+
+
+def test_rows_that_are_marked_are_deleted(job: Job) -> None:
+    marked = {**ORDER, "fields": [*ORDER["fields"], {"name": "_hoodie_is_deleted", "type": ["null", "boolean"]}]}  # type: ignore[misc]
+    (job.work / "order.avsc").write_text(json.dumps(marked))
+    job.put("a.json", row("a", 1), row("b", 1))
+    job.streamer().run_once()
+    job.put(
+        "b.json",
+        {**row("a", 2), "_hoodie_is_deleted": True},
+        {**row("z", 2), "_hoodie_is_deleted": True},
+        at=1_700_000_001,
+    )
+    job.streamer().run_once()
+    assert [each["id"] for each in job.rows()] == ["b"]
+
+
+def test_no_file_at_all_makes_a_table_and_an_empty_commit(job: Job) -> None:
+    done = job.streamer().run_once()
+    assert (done.rows, done.checkpoint) == (0, "-9223372036854775808")
+    assert done.result is not None
+    assert job.streamer().run_once().result is None
+    job.put("a.json", row("a", 1))
+    assert job.streamer().run_once().rows == 1
+
+
+def test_transformers_in_a_chain_each_with_its_id(job: Job) -> None:
+    job.put("a.json", row("a", 1, "x"), row("b", 2, "y"))
+    conf = {
+        "hoodie.streamer.transformer.sql.one": "SELECT id, ts + 1 AS ts, city FROM <SRC>",
+        "hoodie.streamer.transformer.sql.two": "SELECT id, ts * 10 AS ts, upper(city) city FROM <SRC> WHERE id = 'b'",
+    }
+    query = "org.apache.hudi.utilities.transform.SqlQueryBasedTransformer"
+    job.streamer(conf, transformer_class=f"flat:FlatteningTransformer,one:{query},two:{query}").run_once()
+    assert job.rows() == [row("b", 30, "Y")]
+
+
+def test_a_script_of_views(job: Job) -> None:
+    job.put("a.json", row("a", 1, "x"), row("b", 2, "y"))
+    (job.work / "job.sql").write_text(
+        "CREATE OR REPLACE TEMPORARY VIEW late AS SELECT * FROM <SRC> WHERE ts > 1;\nSELECT id, ts, city FROM late;\n"
+    )
+    conf = {"hoodie.streamer.transformer.sql.file": str(job.work / "job.sql")}
+    job.streamer(conf, transformer_class="SqlFileBasedTransformer").run_once()
+    assert job.rows() == [row("b", 2, "y")]
+
+
+def test_functions_of_ones_own(job: Job) -> None:
+    job.put("a.json", row("a", 1), row("b", 2))
+    job.streamer(transformer_class=[lambda rows: rows.slice(1)]).run_once()
+    assert [each["id"] for each in job.rows()] == ["b"]
+    job.put("b.json", row("c", 1), at=1_700_000_001)
+    with pytest.raises(InputError, match="transformer builtins:len returned int, not an Arrow table"):
+        job.streamer(transformer_class="builtins:len").run_once()
+
+
+def test_nested_rows_are_flattened_to_a_schema_of_their_own(job: Job) -> None:
+    job.put("a.parquet", {"id": "a", "ts": 1, "at": {"x": 1, "in": {"y": 2}}}, {"id": "b", "ts": 1, "at": None})
+    job.streamer(
+        source_class="ParquetDFSSource", schemaprovider_class=None, transformer_class="FlatteningTransformer"
+    ).run_once()
+    assert job.rows() == [
+        {"id": "a", "ts": 1, "at_x": 1, "at_in_y": 2},
+        {"id": "b", "ts": 1, "at_x": None, "at_in_y": None},
+    ]
+
+
+def test_transformed_rows_without_columns_of_the_source_need_a_target_schema(job: Job) -> None:
+    job.put("a.json", row("a", 1))
+    flags = {"transformer_class": [lambda rows: rows.select(["id", "ts"])]}
+    with pytest.raises(InputError, match="lack column city"):
+        job.streamer(**flags).run_once()
+    with pytest.warns(DroppedColumnWarning, match="more"):
+        job.streamer(transformer_class=[lambda rows: rows.append_column("more", rows["id"])]).run_once()
+
+
+def test_a_failed_round_names_the_line_and_leaves_nothing(job: Job) -> None:
+    job.put("a.json", row("a", 1))
+    job.streamer().run_once()
+    before = HudiTable.open(job.table).timeline.instants
+    (job.source / "bad.json").write_text('{"id": "b", "ts": 1}\n{"id": "c", "ts": \n')
+    with pytest.raises(InputError, match=r"in/bad.json, line 2: this is no JSON"):
+        job.streamer().run_once()
+    assert HudiTable.open(job.table).timeline.instants == before
+
+
+def test_columns_evolve_as_by_any_write(job: Job) -> None:
+    job.put("a.json", row("a", 1))
+    job.streamer().run_once()
+    wider = {**ORDER, "fields": [*ORDER["fields"], {"name": "more", "type": ["null", "int"]}]}  # type: ignore[misc]
+    (job.work / "order.avsc").write_text(json.dumps(wider))
+    job.put("b.json", {**row("b", 1), "more": 5}, at=1_700_000_001)
+    job.streamer().run_once()
+    assert job.rows() == [{**row("a", 1), "more": None}, {**row("b", 1), "more": 5}]
+    (job.work / "order.avsc").write_text(json.dumps({**ORDER, "fields": ORDER["fields"][:2]}))  # type: ignore[index]
+    job.put("c.json", row("c", 1), at=1_700_000_002)
+    with pytest.raises(SchemaError, match="city"):
+        job.streamer().run_once()
+
+
+@pytest.mark.parametrize(
+    ("flags", "error", "message"),
+    [
+        ({"op": "UPSERT", "filter_dupes": True}, OptionError, "--filter-dupes needs to be disabled"),
+        ({"op": "MERGE"}, OptionError, "--op: 'MERGE' is none of"),
+        ({"source_class": "JsonKafkaSourc"}, OptionError, "source JsonKafkaSourc is not known"),
+        ({"source_class": "S3EventsSource"}, UnsupportedError, "S3EventsSource is known, and not built yet"),
+        ({"schemaprovider_class": None}, OptionError, "please provide a schema provider"),
+        ({"base_file_format": "ORC"}, UnsupportedError, "only PARQUET"),
+        ({"checkpoint": "yesterday"}, InputError, "'yesterday' is no checkpoint"),
+        ({"transformer_class": "SqlQueryBasedTransformer"}, OptionError, "needs hoodie.streamer.transformer.sql"),
+    ],
+)
+def test_what_can_not_work_is_refused_before_anything_is_written(
+    job: Job, flags: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    job.put("a.json", row("a", 1))
+    with pytest.raises(error, match=message):
+        job.streamer(**flags).run_once()
+    assert not Path(job.table).exists()
+
+
+def test_other_settings_than_the_tables_are_refused(job: Job) -> None:
+    job.put("a.json", row("a", 1))
+    job.streamer().run_once()
+    job.put("b.json", row("b", 1), at=1_700_000_001)
+    with pytest.raises(TableMismatchError, match="MERGE_ON_READ"):
+        job.streamer(table_type="MERGE_ON_READ").run_once()
+    with pytest.raises(TableMismatchError, match="city"):
+        job.streamer({"hoodie.datasource.write.recordkey.field": "city"}).run_once()
+
+
+def test_a_source_that_fails_is_read_again(job: Job) -> None:
+    class Shaky:
+        calls = 0
+
+        def fetch(self, last: object, limit: int) -> object:
+            from skep_stream.protocols import Batch
+
+            self.calls += 1
+            if self.calls < 3:
+                raise InputError("not now")
+            return Batch(pa.table({"id": ["a"], "ts": [1]}), "1")
+
+    given = {"retry_on_source_failures": True, "retry_interval_seconds": 0, "schemaprovider_class": None}
+    with pytest.raises(InputError, match="not now"):
+        job.streamer(source_class=Shaky(), max_retry_count=1, **given).run_once()
+    job.streamer(source_class=Shaky(), max_retry_count=2, **given).run_once()
+    assert [each["id"] for each in job.rows()] == ["a"]
+
+
+def words(job: Job, *more: str) -> list[str]:
+    conf = {
+        **KEYS,
+        "hoodie.streamer.source.dfs.root": str(job.source),
+        "hoodie.streamer.schemaprovider.source.schema.file": str(job.work / "order.avsc"),
+    }
+    (job.work / "job.properties").write_text("".join(f"{key}={value}\n" for key, value in conf.items()))
+    return [
+        *(sys.executable, "-m", "skep.cli.main", "stream", "--props", str(job.work / "job.properties")),
+        *("--target-base-path", job.table, "--target-table", "t", "--table-type", "COPY_ON_WRITE"),
+        *("--schemaprovider-class", "FilebasedSchemaProvider", *more),
+    ]
+
+
+def command(job: Job, *more: str) -> subprocess.CompletedProcess[str]:
+    code = "import sys; from skep.cli.main import main; sys.argv = ['skep', *sys.argv[1:]]; main()"
+    _, _, _, *rest = words(job, *more)
+    return subprocess.run([sys.executable, "-c", code, *rest], capture_output=True, text=True, timeout=60)
+
+
+def test_the_command_prints_a_line_a_round_and_ends_with_1_for_a_round_that_failed(job: Job) -> None:
+    job.put("a.json", row("a", 1))
+    done = command(job)
+    assert done.returncode == 0, done.stderr
+    facts = json.loads(done.stdout)
+    assert (facts["rows"], facts["from"], facts["checkpoint"]) == (1, None, "1700000000000")
+    nothing = json.loads(command(job).stdout)
+    assert (nothing["instant"], nothing["rows"]) == (None, 0)
+    (job.source / "bad.json").write_text("{")
+    failed = command(job)
+    assert failed.returncode == 1
+    assert failed.stderr.startswith("error: ")
+    assert "bad.json, line 1: this is no JSON" in failed.stderr
+    twice = command(job, "--op", "UPSERT", "--op", "INSERT")
+    assert twice.returncode == 2
+    assert "Can only specify option --op once." in twice.stderr
+
+
+def test_a_continuous_stream_ends_well_when_it_is_terminated(job: Job) -> None:
+    job.put("a.json", row("a", 1))
+    code = "import sys; from skep.cli.main import main; sys.argv = ['skep', *sys.argv[1:]]; main()"
+    _, _, _, *rest = words(job, "--continuous", "--min-sync-interval-seconds", "1")
+    process = subprocess.Popen([sys.executable, "-c", code, *rest], stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        assert json.loads(process.stdout.readline())["rows"] == 1
+        job.put("b.json", row("b", 1), at=int(time.time()))
+        while json.loads(process.stdout.readline())["rows"] == 0:
+            pass
+        process.terminate()
+        assert process.wait(20) == 0
+    finally:
+        process.kill()
+        process.wait()
+    assert [each["id"] for each in job.rows()] == ["a", "b"]
+    assert not list(HudiTable.open(job.table).timeline.pending())
