@@ -51,7 +51,8 @@ def write_delta_commit(own: HudiTable, time: InstantTime, updates: Sequence[Part
     instant = create_requested(own, Instant(time, Action.DELTA_COMMIT, State.REQUESTED))
     instant = transition_to_inflight(own, instant, _metadata([append.planned for append in appends]))
     for append in appends:
-        own.storage.create_exclusive(append.stat.path, append.data)
+        own.storage.create_exclusive(append.stat.path, append.data, durable=False)
+    own.storage.sync([append.stat.path for append in appends])
     done = replace(_metadata([append.stat for append in appends]), extra_metadata={"schema": schema.text})
     complete(own, instant, done, clock, alone=True)
 
