@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +22,9 @@ from skep_table.view import FileSlice
 
 Mask = npt.NDArray[np.bool_]
 
+# What is found for so many keys is kept for the next look-up: some megabytes.
+_MOST_KEPT: Final = 1 << 16
+
 
 @dataclass(frozen=True, slots=True)
 class Entries:
@@ -30,12 +34,37 @@ class Entries:
     records: pa.RecordBatch | None
 
 
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What a look-up of keys has found in one column."""
+
+    column: str
+    keys: pa.Array
+    entries: tuple[Entries, ...]
+
+    def covers(self, keys: pa.Array, column: str) -> bool:
+        return column == self.column and bool(pc.all(pc.is_in(keys, value_set=self.keys), min_count=0).as_py())
+
+    def of(self, keys: pa.Array) -> Iterator[Entries]:
+        for each in self.entries:
+            if each.records is None:
+                yield each
+            else:
+                among = pc.is_in(each.keys, value_set=keys)
+                yield Entries(each.keys.filter(among), each.records.filter(among))
+
+
 class GroupReader:
-    """One file group of the metadata table; its files are opened once and stay open for further look-ups."""
+    """One file group of the metadata table; its files are opened once and stay open for further look-ups.
+
+    So does what the last look-up of some keys has found: a write looks its keys up when it tags its rows, and when it
+    records what it has changed.
+    """
 
     def __init__(self, storage: Storage, slice_: FileSlice, counts: Callable[[InstantTime], bool]) -> None:
         self._storage, self._slice, self._counts = storage, slice_, counts
         self._sources: list[_Source] | None = None
+        self._last: _Found | None = None
 
     @property
     def file_id(self) -> str:
@@ -44,8 +73,15 @@ class GroupReader:
 
     def entries(self, keys: pa.Array | None = None, *, column: str) -> Iterator[Entries]:
         """Oldest first; `keys` None means all. Of the records, only `column` is decoded."""
-        for source in self._opened():
-            yield from source.entries(keys, column)
+        if keys is None or len(keys) > _MOST_KEPT:
+            for source in self._opened():
+                yield from source.entries(keys, column)
+            return
+        keys, last = keys.cast(pa.string()), self._last
+        if last is None or not last.covers(keys, column):
+            found = (each for source in self._opened() for each in source.entries(keys, column))
+            last = self._last = _Found(column, keys, tuple(found))
+        yield from last.of(keys)
 
     def prefix_entries(self, prefix: str, *, column: str) -> Iterator[Entries]:
         """As `entries`, for all keys that begin with the prefix."""

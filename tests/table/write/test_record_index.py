@@ -310,6 +310,23 @@ def test_no_base_file_is_opened_and_each_file_of_the_index_once(many_keys: Path)
     assert (len(opened), set(opened.values())) == (8, {1})
 
 
+def test_what_a_look_up_has_found_is_not_read_again(many_keys: Path) -> None:
+    storage = CountingStorage(LocalStorage(str(many_keys)))
+    index = HudiTable.open(storage, KEPT).metadata_table()
+    assert index is not None
+    first = index.record_index(pa.array([f"k{at:06d}" for at in range(0, 40_000, 3)]))
+    storage.calls.clear()
+    again = index.record_index(pa.array([f"k{at:06d}" for at in range(0, 40_000, 6)]))
+    assert not storage.calls.paths()
+    assert first is not None
+    assert again is not None
+    even = [row for row in first.to_pylist() if int(row["record_key"][1:]) % 6 == 0]
+    assert sorted(again.to_pylist(), key=str) == sorted(even, key=str)
+    found = index.record_index(pa.array(["k000001"]))
+    assert found is not None
+    assert found["record_key"].to_pylist() == ["k000001"]
+
+
 def test_only_the_groups_of_the_keys_are_read(many_keys: Path) -> None:
     storage = CountingStorage(LocalStorage(str(many_keys)))
     look_up, files = indexed(HudiTable.open(storage, KEPT))
