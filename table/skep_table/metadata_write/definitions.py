@@ -153,14 +153,15 @@ def secondary_indexes(table: HudiTable) -> Sequence[SecondaryIndex]:
     an entry has no place for the partition, and would end with the first of the rows.
     """
     names = [name for name in table.config.metadata_partitions if name.startswith(SECONDARY_INDEX_PREFIX)]
-    if not names or is_partitioned_record_index(table):
+    defined = definitions_of(table) if names else {}
+    if not names or (RECORD_INDEX in defined and is_partitioned(defined[RECORD_INDEX])):
         return ()
-    defined, schema, found = definitions_of(table), table.stored_schema(), []
+    schema, found = table.stored_schema(), []
     for name in names:
         index = _secondary_index(name, defined.get(name), schema)
         if index is not None:
             found.append(index)
-    return found
+    return tuple(found)
 
 
 def new_secondary_index(table: HudiTable, partition: str, definition: IndexDefinition) -> SecondaryIndex | None:

@@ -24,6 +24,7 @@ from skep_table.metadata_table.records.record_index import record_index_update
 from skep_table.metadata_table.records.secondary_index import secondary_index_update
 from skep_table.metadata_table.records.summaries import Columns, ColumnSummary, merged
 from skep_table.metadata_write.definitions import (
+    SecondaryIndex,
     groups_of_partition,
     is_partitioned_record_index,
     secondary_indexes,
@@ -56,12 +57,19 @@ _PLACE: Final = ["record_key", "partition_path", "file_id"]
 
 @dataclass(frozen=True)
 class Prepared:
-    """What was read for a commit outside of the lock. It stays valid for the files that it names."""
+    """What was read for a commit outside of the lock. It stays valid for the files that it names.
+
+    `partitioned` is the record index, where it has file groups of its own for each partition. With the same `basis` the
+    `changes` are the same: the other instants of the snapshot, what the commit did, and the secondary indexes.
+    """
 
     columns: Columns = field(default_factory=dict)
     facts: Mapping[File, FileFacts] = field(default_factory=dict)
     changes: Mapping[FileGroupId, GroupChange] = field(default_factory=dict)
     expressions: Mapping[File, ExpressionFacts] = field(default_factory=dict)
+    secondary: Sequence[SecondaryIndex] = ()
+    partitioned: bool = False
+    basis: tuple[object, ...] | None = None
 
 
 def prepare_updates(
@@ -82,12 +90,16 @@ def prepare_updates(
         missing = [(path, status) for (path, name), status in written.items() if (path, name) not in facts]
         read = facts_of_files(after, missing, columns, blooms=BLOOM_FILTERS in indexes)
         facts |= {(each.partition_path, each.name): each for each in read}
-    changes: Mapping[FileGroupId, GroupChange] = {}
-    if RECORD_INDEX in indexes:
-        secondary = sorted({index.column for index in secondary_indexes(table)})
-        changes = key_changes(table, after, metadata, secondary, known.changes)
     expressions = facts_of_commit(after, dict(_written(metadata)), known.expressions)
-    return Prepared(columns, facts, changes, expressions)
+    if RECORD_INDEX not in indexes:
+        return Prepared(columns, facts, expressions=expressions)
+    partitioned, secondary = is_partitioned_record_index(table), secondary_indexes(table)
+    others = frozenset(each for each in table.timeline if each.requested_time != instant.requested_time)
+    basis = (others, metadata.partition_to_write_stats, metadata.partition_to_replace_file_ids, secondary)
+    changes = known.changes
+    if basis != known.basis:
+        changes = key_changes(table, after, metadata, sorted({index.column for index in secondary}), changes)
+    return Prepared(columns, facts, changes, expressions, secondary, partitioned, basis)
 
 
 def updates_of_commit(
@@ -229,9 +241,9 @@ def _record_index(
     if not len(changes.added) and not len(changes.removed):
         return
     time, release = milliseconds_of(instant.requested_time, table.config.timezone), table.format.metadata.release
-    for group_set, part in _by_group_set(table, changes):
+    for group_set, part in _by_group_set(table, changes, prepared):
         _check_once(table, part.added)
-        kept = _still_elsewhere(table, instant, metadata, part)
+        kept = _still_elsewhere(table, instant, metadata, part, prepared)
         removed = part.removed.filter(pc.invert(pc.is_in(part.removed["record_key"], value_set=kept)))
         keys, paths, file_ids = (part.added[name].combine_chunks() for name in _PLACE)
         deletes = removed["record_key"].combine_chunks()
@@ -239,9 +251,9 @@ def _record_index(
         yield update.in_groups(group_set)
 
 
-def _by_group_set(table: HudiTable, changes: KeyChanges) -> Iterator[tuple[str | None, KeyChanges]]:
+def _by_group_set(table: HudiTable, changes: KeyChanges, prepared: Prepared) -> Iterator[tuple[str | None, KeyChanges]]:
     """The changes that go into each set of file groups of the index: one, or one for each data partition."""
-    if not is_partitioned_record_index(table):
+    if not prepared.partitioned:
         yield None, changes
         return
     paths = pa.concat_arrays(
@@ -262,7 +274,9 @@ def _check_once(table: HudiTable, added: pa.Table) -> None:
         raise _two_places(table, key, *((place["partition_path"], place["file_id"]) for place in places[:2]))
 
 
-def _still_elsewhere(table: HudiTable, instant: Instant, metadata: CommitMetadata, part: KeyChanges) -> pa.Array:
+def _still_elsewhere(
+    table: HudiTable, instant: Instant, metadata: CommitMetadata, part: KeyChanges, prepared: Prepared
+) -> pa.Array:
     """The removed keys whose entry stays: it states another place than the one that they were removed from.
 
     MetadataTableError where the index has an added key in a file group that keeps it.
@@ -273,7 +287,7 @@ def _still_elsewhere(table: HudiTable, instant: Instant, metadata: CommitMetadat
     if found is None or not len(found):
         return pa.array([], pa.string())
     found = found.select(_PLACE)
-    if is_partitioned_record_index(table):
+    if prepared.partitioned:
         paths = pa.concat_tables([part.added, part.removed])["partition_path"].unique()
         found = found.filter(pc.is_in(found["partition_path"], value_set=paths))
     elsewhere = found.join(part.removed, _PLACE, join_type="left anti")
@@ -317,7 +331,7 @@ def _two_places(table: HudiTable, key: str, *places: tuple[str, str]) -> Metadat
 def _secondary_indexes(table: HudiTable, prepared: Prepared) -> Iterator[PartitionUpdate]:
     """Entries that came into one file group and went out of another stay: a put wins over a delete."""
     release = table.format.metadata.release
-    for index in secondary_indexes(table):
+    for index in prepared.secondary:
         changes = [change.entries[index.column] for change in prepared.changes.values()]
         if changes:
             added, removed = (pc.unique(pa.concat_arrays(side)) for side in zip(*changes, strict=True))
