@@ -42,11 +42,7 @@ def show(
     """List the partitions of the metadata table with their file groups and sizes; how current it is goes to stderr."""
     with reported(), opened_table(table, option, metastore, warehouse) as found:
         summary = found.show_metadata()
-    rows = [
-        {name: getattr(each, "name" if name == "partition" else name) for name in _PARTITION_COLUMNS}
-        for each in summary.partitions
-    ]
-    print_rows(rows, output, _PARTITION_COLUMNS)
+    print_rows(_rows_by(summary.partitions, _PARTITION_COLUMNS), output, _PARTITION_COLUMNS)
     compacted = summary.last_compaction or "never"
     current = "all completed writes" if summary.is_current else "NOT all completed writes: skep lists the storage"
     typer.echo(f"has {current}; last instant {summary.last_instant}", err=True)
@@ -73,11 +69,7 @@ def stats(
         listed = [{"path": each.path, "files": each.files, "bytes": each.bytes} for each in counted.partitions]
         print_rows(listed, output, _LISTED_COLUMNS)
         return
-    rows = [
-        {name: getattr(each, "name" if name == "partition" else name) for name in _RECORD_COLUMNS}
-        for each in counted.indexes
-    ]
-    print_rows(rows, output, _RECORD_COLUMNS)
+    print_rows(_rows_by(counted.indexes, _RECORD_COLUMNS), output, _RECORD_COLUMNS)
 
 
 @app.command()
@@ -109,6 +101,14 @@ def report(checked: MetadataCheck) -> None:
         typer.echo(f"{each.partition}: {each.checked} compared, {found}{more}", err=True)
     if checked.skipped:
         typer.echo(f"not compared: {', '.join(checked.skipped)}", err=True)
+
+
+def _rows_by(partitions: Iterable[object], columns: Iterable[str]) -> list[dict[str, Any]]:
+    """Partitions of the metadata table as rows: their names are in the column `partition`."""
+    return [
+        {column: getattr(each, "name" if column == "partition" else column) for column in columns}
+        for each in partitions
+    ]
 
 
 def rows_of(differences: Iterable[Difference]) -> list[dict[str, Any]]:
