@@ -232,6 +232,13 @@ class Ask:
                     yield _asked_row(slot, id_, part)
 
 
+def _received(batches: Batches) -> Iterator[tuple[int, Any]]:
+    """What is sent to a task, each part beside the payload that it belongs to."""
+    for batch in batches:
+        for id_, value in zip(batch.column(0).to_pylist(), batch.column(1), strict=True):
+            yield id_, pickle.loads(value.as_buffer())
+
+
 class LookIntoShards:
     """All keys for the shards of a task: each is looked into once. What is not sure goes on to the tasks of files."""
 
@@ -242,14 +249,12 @@ class LookIntoShards:
     def __call__(self, batches: Batches) -> Iterator[pa.Table]:
         ids: list[int] = []
         shares: list[Candidates] = []
-        for batch in batches:
-            for id_, value in zip(batch.column(0).to_pylist(), batch.column(1), strict=True):
-                found = pickle.loads(value.as_buffer())
-                if isinstance(found, Candidates):
-                    ids.append(id_)
-                    shares.append(found)
-                else:
-                    yield _asked_row(self._tasks.of_payload(id_), id_, found)
+        for id_, found in _received(batches):
+            if isinstance(found, Candidates):
+                ids.append(id_)
+                shares.append(found)
+            else:
+                yield _asked_row(self._tasks.of_payload(id_), id_, found)
         for at, hits, unsure in in_shards(self._look_up, shares):
             if len(hits[0]):
                 yield _asked_row(self._tasks.of_payload(ids[at]), ids[at], (None, hits))
@@ -266,15 +271,13 @@ class Confirm:
     def __call__(self, batches: Batches) -> Iterator[pa.Table]:
         ids: list[int] = []
         shares: list[Candidates] = []
-        for batch in batches:
-            for id_, value in zip(batch.column(0).to_pylist(), batch.column(1), strict=True):
-                found = pickle.loads(value.as_buffer())
-                if isinstance(found, Candidates):
-                    ids.append(id_)
-                    shares.append(found)
-                else:
-                    checksum, hits = found
-                    yield _hits_row(id_, checksum, hits)
+        for id_, found in _received(batches):
+            if isinstance(found, Candidates):
+                ids.append(id_)
+                shares.append(found)
+            else:
+                checksum, hits = found
+                yield _hits_row(id_, checksum, hits)
         parts = parts_by_number(shares)
 
         def confirm(number: int) -> list[tuple[int, Hits]]:
