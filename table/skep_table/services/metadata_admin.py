@@ -27,6 +27,7 @@ from skep_table.metadata_table.partitions import (
     member_of,
 )
 from skep_table.metadata_write import (
+    building_partitions,
     create_metadata_table,
     delete_metadata_table,
     delta_commits_to_compact,
@@ -42,7 +43,6 @@ from skep_table.metadata_write import (
 from skep_table.metadata_write.definitions import definitions_of, index_types, stats_columns, write_definitions
 from skep_table.metadata_write.groups import GROUP_SETS
 from skep_table.table import HudiTable
-from skep_table.table_config import METADATA_PARTITIONS_INFLIGHT
 
 _DELETED: Final = "isDeleted"
 
@@ -121,7 +121,7 @@ def show_metadata_table(table: HudiTable) -> MetadataSummary:
     view = own.view(metadata=False)
     ready = table.config.metadata_partitions
     found = []
-    for name in (*ready, *_building(table)):
+    for name in (*ready, *building_partitions(table.config)):
         slices = view.slices(name)
         bases = [each.base_file for each in slices if each.base_file is not None]
         logs = [log for each in slices for log in each.log_files]
@@ -228,7 +228,7 @@ def drop_metadata(table: HudiTable, indexes: Sequence[str] | None = None) -> tup
         noted = dropped_indexes(table.config)
         if not (has_metadata_table(table.config) or noted):
             raise _without(table)
-        there = tuple(dict.fromkeys((*table.config.metadata_partitions, *_building(table), *noted)))
+        there = tuple(dict.fromkeys((*table.config.metadata_partitions, *building_partitions(table.config), *noted)))
         if indexes is None:
             delete_metadata_table(table.storage)
             dropped = there
@@ -274,11 +274,6 @@ def check_quiet(table: HudiTable) -> None:
             table=table.config.name,
             instant=first.requested_time,
         )
-
-
-def _building(table: HudiTable) -> tuple[str, ...]:
-    named = table.config.raw.get(METADATA_PARTITIONS_INFLIGHT, "").split(",")
-    return tuple(name.strip() for name in named if name.strip())
 
 
 def _own(table: HudiTable) -> HudiTable:

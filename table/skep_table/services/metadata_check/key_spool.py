@@ -31,7 +31,7 @@ class KeySpool:
         order = np.argsort(groups, kind="stable")
         ordered = keys.take(pa.array(order))
         numbers, starts = np.unique(groups[order], return_index=True)
-        ends = [*starts[1:].tolist(), len(keys)] if len(keys) else []
+        ends = [*starts[1:].tolist(), len(keys)]
         for number, start, end in zip(numbers.tolist(), starts.tolist(), ends, strict=True):
             part = ordered.slice(start, end - start)
             slices = pa.array(np.full(len(part), slice_number, np.int64))
