@@ -61,22 +61,14 @@ def group_set(file_id: str) -> str:
     return file_id.rsplit("-", 2)[0]
 
 
-def partitioned_set(partition: str, data_partition: str) -> str:
-    """The `group_set` of a data partition in a partitioned index: its path is escaped, dashes and underscores too."""
-    text = escape(data_partition)
+def record_index_groups(partition_path: str) -> str:
+    """The `group_set` that a partitioned record index has for a partition of the table: its path is escaped, dashes and
+    underscores too.
+    """
+    text = escape(partition_path)
     for character in "-_":  # at which names of files are cut
         text = text.replace(character, f"%{ord(character):02X}")
-    return f"{partition.replace('_', '-')}-{text}"
-
-
-def record_index_groups(partition_path: str) -> str:
-    """The `group_set` that a partitioned record index has for a partition of the table."""
-    return partitioned_set(RECORD_INDEX, partition_path)
-
-
-def first_of(group_set: str) -> str:
-    """The id of the first file group of a set."""
-    return f"{group_set}-0000-0"
+    return f"{RECORD_INDEX.replace('_', '-')}-{text}"
 
 
 def group_numbers(keys: pa.Array, groups: int) -> npt.NDArray[np.int64]:

@@ -285,7 +285,7 @@ class MetadataTable:
         wanted = pc.unique(keys).drop_null().cast(pa.string())
         sets = self._record_groups()
         if partitions is not None and self.has_partitioned_record_index:
-            names = [spelling.partitioned_set(RECORD_INDEX, path) for path in partitions]
+            names = [spelling.record_index_groups(path) for path in partitions]
             if not all(name in sets for name in names):
                 return None
             sets = {name: sets[name] for name in names}

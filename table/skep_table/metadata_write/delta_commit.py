@@ -14,9 +14,10 @@ from skep_table.errors import FormatError
 from skep_table.instant_time import InstantTime
 from skep_table.logfile import BlockType, HeaderKey
 from skep_table.logfile.writer import delete_content, format_block
-from skep_table.metadata_table.keys import first_of, group_set
+from skep_table.metadata_table.keys import group_set
 from skep_table.metadata_table.records import PartitionUpdate
 from skep_table.metadata_write.base_file import FIRST_TOKEN
+from skep_table.metadata_write.groups import group_id
 from skep_table.metadata_write.records import RecordSchema, hfile_of, record_schema
 from skep_table.metadata_write.rollback import roll_back_delta_commit
 from skep_table.metadata_write.unfinished import without_unfinished
@@ -79,7 +80,7 @@ def _appends(own: HudiTable, time: InstantTime, update: PartitionUpdate, schema:
     if update.group_set is not None:
         slices = [slice_ for slice_ in slices if group_set(slice_.file_id) == update.group_set]
         if not slices and len(update.puts):
-            slice_ = FileSlice(update.partition, first_of(update.group_set), time)
+            slice_ = FileSlice(update.partition, group_id(update.group_set, 0), time)
             log = LogFileName(slice_.file_id, time, 1, FIRST_TOKEN)
             begin = _begin(time, slice_, log)
             yield begin

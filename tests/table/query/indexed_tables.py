@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from skep_table.basefile import read_footer
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.metadata_table import group_numbers
-from skep_table.metadata_table.keys import partitioned_set
+from skep_table.metadata_table.keys import record_index_groups
 from skep_table.metadata_table.records import PartitionUpdate
 from skep_table.metadata_table.records.bloom_filters import bloom_filters_update
 from skep_table.metadata_table.records.column_stats import column_stats_update, indexable, partition_stats_update
@@ -130,7 +130,7 @@ def indexed(table: HudiTable, *, partitioned: bool = False) -> HudiTable:
         update = record_index_update(
             *(rows[name].combine_chunks() for name in ("key", "partition", "file")), 1, release
         )
-        prefix = "record-index" if path is None else partitioned_set("record_index", path)
+        prefix = "record-index" if path is None else record_index_groups(path)
         updates.setdefault("record_index", []).append((prefix, update))
     updates["column_stats"] = [("col-stats", column_stats_update(stats, [], [], release))]
     blooms = {
