@@ -49,15 +49,15 @@ from skep_table.metadata_write import (
 )
 from skep_table.metadata_write.definitions import definitions_of, new_stats_columns
 from skep_table.metadata_write.expressions import expression_indexes
+from skep_table.metadata_write.key_changes import SAME_KEYS
 from skep_table.options import Options
 from skep_table.table import METADATA_ENABLE, HudiTable
 from skep_table.table_config import update_table_config
 from skep_table.timeline.instant import Action, Instant
-from skep_table.timeline.metadata import CommitMetadata, WriteOperation
+from skep_table.timeline.metadata import CommitMetadata
 from skep_table.timeline.plans import IndexCommitMetadata, RollbackMetadata
 
 _MAINTAINED: Final = frozenset({FILES, COLUMN_STATS, PARTITION_STATS, BLOOM_FILTERS, RECORD_INDEX})
-_SAME_ROWS: Final = frozenset({WriteOperation.COMPACT, WriteOperation.LOG_COMPACT})
 _EARLIER_SECONDS: Final = 0.001
 
 log = logging.getLogger("skep.commit")
@@ -276,7 +276,7 @@ def drop_overtaken(table: HudiTable, instant: Instant, metadata: CommitMetadata)
     times. What a write with a later time has recorded of the same partitions or keys, without having seen this one,
     would count. That is right of one that brings no rows.
     """
-    if not table.format.logs.of_delta_commit or metadata.operation_type in _SAME_ROWS:
+    if not table.format.logs.of_delta_commit or metadata.operation_type in SAME_KEYS:
         return table
     later = [i for i in table.timeline.completed().data() if i.requested_time.is_after(instant.requested_time)]
     if not later:

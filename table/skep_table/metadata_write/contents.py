@@ -17,7 +17,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skep_table.errors import MetadataTableError
 from skep_table.instant_time import BEFORE_ALL
 from skep_table.metadata_table import group_numbers
 from skep_table.metadata_table.expressions import ExpressionIndex
@@ -33,9 +32,9 @@ from skep_table.metadata_write.definitions import SecondaryIndex, groups_of_part
 from skep_table.metadata_write.expression_contents import expression_updates
 from skep_table.metadata_write.file_facts import FileFacts, facts_of_files, with_absent
 from skep_table.metadata_write.groups import GROUP_SETS, RecordGroups, group_count, group_id, group_set_of
-from skep_table.metadata_write.key_changes import secondary_entries, slice_keys, slice_rows
+from skep_table.metadata_write.key_changes import secondary_entries, slice_keys, slice_rows, two_places
 from skep_table.metadata_write.spool import KEY, GroupSpool
-from skep_table.names import FileGroupId, join
+from skep_table.names import join
 from skep_table.query.ahead import in_order
 from skep_table.slices.options import SPILL_FOLDER
 from skep_table.storage import FileStatus
@@ -49,7 +48,6 @@ Pieces = Callable[[], Iterator[pa.Table]]
 """The puts of one file group, piece by piece, ascending by their keys."""
 
 _FILES_AT_ONCE: Final = 256
-_SUMMARIES_AT_ONCE: Final = 8192
 _PLACE: Final = "place"
 _OF_FILES: Final = frozenset({COLUMN_STATS, PARTITION_STATS, BLOOM_FILTERS})
 
@@ -388,15 +386,3 @@ class _Entries:
         for rows in spool.ascending(group):
             keys = rows[KEY].combine_chunks()
             yield secondary_index_update(index.partition, keys, none, release, by_value=index.by_value).puts
-
-
-def two_places(table: HudiTable, key: str, *groups: FileGroupId) -> MetadataTableError:
-    """The error about a key that lies in two file groups."""
-    shown = " and ".join(join(group.partition_path, group.file_id) for group in groups)
-    return MetadataTableError(
-        f"table {table.config.name}: key {key!r} lies in two file groups, {shown}, and a record index has one place"
-        " for each key",
-        hint="an upsert with a global index writes each key to one place; without it the table can't have the index",
-        table=table.config.name,
-        found=shown,
-    )

@@ -17,17 +17,19 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from skep_table.errors import MetadataTableError
 from skep_table.merge import MergeRule
 from skep_table.metadata_table.partitions import RECORD_INDEX, unbuilt_partitions
 from skep_table.metadata_table.records.secondary_index import secondary_keys
-from skep_table.names import FileGroupId
+from skep_table.names import FileGroupId, join
 from skep_table.schema.types import RECORD_KEY
 from skep_table.slices.read import read_slice
 from skep_table.table import HudiTable
 from skep_table.timeline.metadata import CommitMetadata, WriteOperation, WriteStat
 from skep_table.view import FileSlice, FileView
 
-_SAME_KEYS: Final = frozenset({WriteOperation.COMPACT, WriteOperation.LOG_COMPACT})
+SAME_KEYS: Final = frozenset({WriteOperation.COMPACT, WriteOperation.LOG_COMPACT})
+"""Operations after which each file group has the keys that it had."""
 _NO_KEYS: Final = pa.array([], pa.string())
 _PLACES: Final = pa.schema([("record_key", pa.string()), ("partition_path", pa.string()), ("file_id", pa.string())])
 
@@ -80,7 +82,7 @@ def key_changes(
     `after` is the table with the commit, `columns` are those of secondary indexes. What is `known` of slices with the
     same files is not read again.
     """
-    if metadata.operation_type in _SAME_KEYS:
+    if metadata.operation_type in SAME_KEYS:
         return {}
     slices = list(_changed_slices(before.view(), after.view(), metadata, values_count=bool(columns)))
     fresh = [each for each in slices if not _is_known(known, columns, *each)]
@@ -114,6 +116,18 @@ def slice_rows(table: HudiTable, slice_: FileSlice | None, columns: Sequence[str
     there = [name for name in columns if name in table.schema()] if columns else []
     batches = list(read_slice(table, slice_, columns=[RECORD_KEY, *there]))
     return pa.Table.from_batches(batches) if batches else None
+
+
+def two_places(table: HudiTable, key: str, *groups: FileGroupId) -> MetadataTableError:
+    """The error about a key that lies in two file groups."""
+    shown = " and ".join(join(group.partition_path, group.file_id) for group in groups)
+    return MetadataTableError(
+        f"table {table.config.name}: key {key!r} lies in two file groups, {shown}, and a record index has one place"
+        " for each key",
+        hint="an upsert with a global index writes each key to one place; without it the table can't have the index",
+        table=table.config.name,
+        found=shown,
+    )
 
 
 def _keys(rows: pa.Table | None) -> pa.Array:

@@ -9,7 +9,6 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skep_table.errors import MetadataTableError
 from skep_table.metadata_table.partitions import (
     BLOOM_FILTERS,
     COLUMN_STATS,
@@ -38,7 +37,7 @@ from skep_table.metadata_write.expression_updates import (
     latest_files,
 )
 from skep_table.metadata_write.file_facts import FileFacts, facts_of_files, with_absent
-from skep_table.metadata_write.key_changes import GroupChange, KeyChanges, key_changes, slice_keys
+from skep_table.metadata_write.key_changes import GroupChange, KeyChanges, key_changes, slice_keys, two_places
 from skep_table.names import FileGroupId, join
 from skep_table.preview import Preview
 from skep_table.storage import FileStatus
@@ -271,7 +270,7 @@ def _check_once(table: HudiTable, added: pa.Table) -> None:
     if len(twice):
         key = twice[0]["values"].as_py()
         places = added.filter(pc.equal(added["record_key"], key)).to_pylist()
-        raise _two_places(table, key, *((place["partition_path"], place["file_id"]) for place in places[:2]))
+        raise two_places(table, key, *(_group_of(place) for place in places[:2]))
 
 
 def _still_elsewhere(
@@ -305,24 +304,17 @@ def _check_places(table: HudiTable, after: HudiTable, stated: pa.Table, added: p
     for path in stated["partition_path"].unique().to_pylist():
         slices = {each.file_id: each for each in view.slices(path)}
         for file_id in stated.filter(pc.equal(stated["partition_path"], path))["file_id"].unique().to_pylist():
-            there = slice_keys(after, slices.get(file_id))
             mine = pc.and_(pc.equal(stated["partition_path"], path), pc.equal(stated["file_id"], file_id))
-            both = stated.filter(mine).filter(pc.is_in(stated.filter(mine)["record_key"], value_set=there))
+            of_group = stated.filter(mine)
+            both = of_group.filter(pc.is_in(of_group["record_key"], slice_keys(after, slices.get(file_id))))
             if len(both):
                 key = both["record_key"][0].as_py()
                 (new, *_) = added.filter(pc.equal(added["record_key"], key)).to_pylist()
-                raise _two_places(table, key, (path, file_id), (new["partition_path"], new["file_id"]))
+                raise two_places(table, key, FileGroupId(path, file_id), _group_of(new))
 
 
-def _two_places(table: HudiTable, key: str, *places: tuple[str, str]) -> MetadataTableError:
-    shown = " and ".join(f"{path}/{file_id}" if path else file_id for path, file_id in places)
-    return MetadataTableError(
-        f"table {table.config.name}: key {key!r} would lie in two file groups, {shown}, and the record index has one"
-        " place for each key",
-        hint="write it by an operation that finds it (upsert with a global index), or drop the record index",
-        table=table.config.name,
-        found=shown,
-    )
+def _group_of(place: Mapping[str, str]) -> FileGroupId:
+    return FileGroupId(place["partition_path"], place["file_id"])
 
 
 # -- secondary indexes -------------------------------------------------------------------------------------------------

@@ -296,7 +296,7 @@ def test_false_drops_all_of_it(table: HudiTable) -> None:
 
 def test_a_key_in_two_file_groups_is_refused(table: HudiTable) -> None:
     before = indexes(table)
-    with pytest.raises(MetadataTableError, match="'a' would lie in two file groups"):
+    with pytest.raises(MetadataTableError, match="'a' lies in two file groups"):
         writer(table).insert(frame(("a", "q", 3)))
     assert indexes(table) == before
     assert_kept(table)
