@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -37,12 +38,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from skep.changes import MergeBuilder
+    from skep_sync.feed import Fed
     from skep_sync.sync import SyncReport
     from skep_table.write.flow import TableWriter
 
 
 # Reading needs none of these, whose import takes a fifth of a second; their options are known all the same.
-REGISTRY.add_later("skep.writing", "skep_table.services.automatic", "skep_table.upgrade")
+REGISTRY.add_later("skep.writing", "skep_table.services.automatic", "skep_table.upgrade", "skep_sync.feed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,6 +345,17 @@ class Table(ServiceMethods, MetadataMethods):
         With `cdc` each change: its operation (i, u, d), its instant, and the row before and after it as JSON.
         """
         return self.read(query="cdc" if cdc else "incremental", since=since, until=until)
+
+    def send_changes(self, to: str, *, consumer: str | None = None, since: str | None = None) -> list[Fed]:
+        """Sends what commits changed to a receiver: a folder, http(s)://… or kafka://servers/topic; - is stdout.
+
+        The next call goes on behind the last commit that the receiver has, or the one of a `consumer` by its name;
+        `since` begins after another time. SyncError when the receiver fails: the commit is sent again by the next call.
+        """
+        from skep_sync.feed import feed, receiver_of
+
+        receiver = receiver_of(to, self._hudi.options, lambda: sys.stdout.buffer)
+        return list(feed(self._hudi, receiver, consumer=consumer, since=since))
 
     # -- the metastore
 

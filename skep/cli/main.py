@@ -25,6 +25,7 @@ COMMANDS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "lake": ("ls", "show"),
         "sql": ("sql",),
         "read": ("read",),
+        "changes": ("changes",),
         "write": ("write", "delete"),
         "stream": ("stream",),
         "alter": ("alter",),

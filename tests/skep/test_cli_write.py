@@ -334,3 +334,22 @@ def test_a_table_with_change_data_is_made_and_read(run: Run, tmp_path: Path) -> 
     assert changed.num_rows == 4
     refused = run("write", tmp_path / "t", tmp_path / "in.parquet", "--key", "id", "--changes", "op_key_only", code=1)
     assert "has changes DATA_BEFORE, not OP_KEY_ONLY" in refused.stderr
+
+
+def test_changes_are_sent_once_each(run: Run, tmp_path: Path) -> None:
+    as_parquet(tmp_path / "in.parquet")
+    run("write", tmp_path / "t", tmp_path / "in.parquet", "--key", "id", "--changes", "data_before_after")
+    printed = [json.loads(line)["op"] for line in run("changes", tmp_path / "t").stdout.splitlines()]
+    assert printed == ["i", "i"]
+    assert run("changes", tmp_path / "t").stdout.count("\n") == 2, "stdout has no position"
+    to = ("--to", tmp_path / "out", "-o", "jsonl")
+    (sent,) = map(json.loads, run("changes", tmp_path / "t", *to).stdout.splitlines())
+    assert sent["changes"] == 2
+    assert run("changes", tmp_path / "t", *to).stdout == ""
+    run("write", tmp_path / "t", tmp_path / "in.parquet")
+    run("changes", tmp_path / "t", "--consumer", "mine", "--since", sent["instant"])
+    assert run("changes", tmp_path / "t", "--consumer", "mine").stdout == ""
+    run("changes", tmp_path / "t", *to)
+    assert len(list((tmp_path / "out").glob("*.jsonl"))) == 2
+    assert skep.open_table(tmp_path / "t").send_changes(str(tmp_path / "out")) == []
+    run("changes", tmp_path / "t", "--to", "kafka://nowhere", code=2)

@@ -1,0 +1,51 @@
+"""Changes as lines of JSON: operation, instant, and the rows before and after, which are JSON already."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from skep_table.instant_time import InstantTime
+from skep_table.logfile.changes import AFTER, BEFORE, OP, TIME
+
+_NULL: Final = "null"
+_TEXT: Final = pa.large_string()
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What one commit changed. `lines` are arrays of texts, read as they are asked for, once."""
+
+    table_name: str
+    base_path: str
+    instant: InstantTime
+    lines: Iterator[pa.Array]
+
+
+def lines_of(changes: pa.RecordBatch) -> pa.Array:
+    """Rows of a CDC query, each as a JSON object."""
+    return _side_by_side(
+        *(f'{{"{OP}":"', changes.column(OP)),
+        *(f'","{TIME}":"', changes.column(TIME)),
+        *(f'","{BEFORE}":', pc.fill_null(changes.column(BEFORE), _NULL)),
+        *(f',"{AFTER}":', pc.fill_null(changes.column(AFTER), _NULL), "}"),
+    )
+
+
+def joined(lines: pa.Array) -> bytes:
+    """One text, a line break behind each line."""
+    if not len(lines):
+        return b""
+    ended = _side_by_side(lines, "\n")
+    offsets = np.frombuffer(ended.buffers()[1], np.int64, len(ended) + 1, ended.offset * 8)
+    return bytes(memoryview(ended.buffers()[2])[int(offsets[0]) : int(offsets[-1])])
+
+
+def _side_by_side(*parts: pa.Array | str) -> pa.Array:
+    large = [pa.scalar(each, _TEXT) if isinstance(each, str) else each.cast(_TEXT) for each in (*parts, "")]
+    return pc.binary_join_element_wise(*large)
