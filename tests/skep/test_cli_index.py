@@ -45,7 +45,23 @@ def test_an_index_is_built_shown_and_dropped(folder: Path) -> None:
     assert run("index", "show", folder) == []
 
 
+def test_an_index_over_an_expression(folder: Path) -> None:
+    start = ("--expression", "substring", "--argument", "pos=1", "--argument", "len=2")
+    made = {"name": "start", "kind": "column_stats", "columns": "city"}
+    built = run("index", "build", folder, "--kind", "column_stats", "--name", "start", "--column", "city", *start)
+    assert built == [{**made, "state": "made"}]
+    assert run("index", "show", folder) == [{**made, "state": "ready"}]
+    read = open_table(str(folder)).read(where="substring(city, 1, 2) = 'Zu'")
+    assert read.explain().steps[-1].by == "by the expression index start"
+    assert read.explain().steps[-1].slices == 0
+    assert run("index", "drop", folder, "--name", "start") == [{**made, "state": "dropped"}]
+
+
 def test_what_fails_is_an_exit_code(folder: Path) -> None:
+    start = ("--kind", "column_stats", "--name", "start", "--column", "city")
+    run("index", "build", folder, *start, "--expression", "substring", "--argument", "pos", code=2)
+    run("index", "build", folder, *start, "--argument", "pos=1", code=2)
+    run("index", "build", folder, *start, "--expression", "soundex", code=1)
     run("index", "build", folder, "--kind", "btree", code=2)
     run("index", "build", folder, "--kind", "secondary_index", code=2)
     run("index", "drop", folder, "--name", "by_city", code=2)

@@ -182,7 +182,7 @@ def test_no_row_is_lost(table: HudiTable, everything: pa.Table, where: str) -> N
 
 @pytest.mark.slow
 @given(CONDITIONS)
-@settings(deadline=None, max_examples=600, suppress_health_check=list(HealthCheck))
+@settings(deadline=None, max_examples=200, suppress_health_check=list(HealthCheck))
 def test_no_row_is_lost_by_many_filters(table: HudiTable, everything: pa.Table, where: str) -> None:
     check(table, everything, where)
 
