@@ -101,7 +101,8 @@ class LakeEngine:
         """See `Engine`. Spark's plan, where a session runs; none is started for it."""
         if self._holder.is_started:
             return self.on_spark(query, relations).explain()
-        return "\n".join(str(rows.files_chosen()) for rows in _reads(reads_needed(query, relations)))
+        needed = reads_needed(query, relations, in_utc=True)
+        return "\n".join(str(rows.files_chosen()) for rows in _reads(needed))
 
     # -- queries of their own
 
@@ -179,7 +180,7 @@ class SparkEngine:
     def planned(self, query: exp.Query, relations: Mapping[str, Relation]) -> tuple[DataFrame, Sequence[Rows]]:
         """The answer as a frame, and the reads of tables that it is made of."""
         session, frames = self._holder.session, {}
-        needed = reads_needed(query, relations)
+        needed = reads_needed(query, relations, in_utc=session.conf.get(_ZONE) == "UTC")
         try:
             for name, relation in needed.items():
                 if id(relation) not in frames:
@@ -302,7 +303,7 @@ class DuckEngine:
 
     def planned(self, query: exp.Query, relations: Mapping[str, Relation]) -> DuckPlan:
         """The query as DuckDB takes it. LeftToSpark, with the reason, where it may not mean the same."""
-        needed = reads_needed(query, relations)
+        needed = reads_needed(query, relations, in_utc=True)
         given = {name: each if isinstance(each, Rows) else row_input(each) for name, each in needed.items()}
         try:
             made = duckdb_query(query, {name: each.schema for name, each in given.items()})
@@ -502,8 +503,11 @@ def _reads(relations: Mapping[str, Relation]) -> list[Rows]:
     return list({id(each): each for each in relations.values() if isinstance(each, Rows)}.values())
 
 
-def reads_needed(query: exp.Query, relations: Mapping[str, Relation]) -> dict[str, Relation]:
-    """The relations, of reads the columns and rows that the query can need. Equal reads are one object."""
+def reads_needed(query: exp.Query, relations: Mapping[str, Relation], *, in_utc: bool = False) -> dict[str, Relation]:
+    """The relations, of reads the columns and rows that the query can need. Equal reads are one object.
+
+    `in_utc`: the engine takes times in UTC.
+    """
     used = names_used(query)
     nodes: dict[str, list[exp.Table]] = defaultdict(list)
     for node in query.find_all(exp.Table):
@@ -513,7 +517,7 @@ def reads_needed(query: exp.Query, relations: Mapping[str, Relation]) -> dict[st
     for name, relation in relations.items():
         needed[name] = relation
         if isinstance(relation, Rows):
-            where = filter_on(nodes[name][0], relation.schema) if len(nodes[name]) == 1 else None
+            where = filter_on(nodes[name][0], relation.schema, in_utc=in_utc) if len(nodes[name]) == 1 else None
             needed[name] = reads.setdefault((id(relation), where), relation.narrowed(used).filtered(where))
     return needed
 
@@ -524,6 +528,7 @@ def _is_spark(relation: Relation) -> bool:
     return bool(is_spark_frame(relation))
 
 
+_ZONE: Final = "spark.sql.session.timeZone"
 _ANALYSIS: Final = ("AnalysisException", "ParseException")
 _VALUES: Final = ("NumberFormatException", "ArithmeticException", "SparkRuntimeException", "DateTimeException")
 

@@ -22,10 +22,10 @@ COLUMNS = pa.schema(
 )
 
 
-def implied(query: str, alias: str = "t") -> str | None:
+def implied(query: str, alias: str = "t", *, in_utc: bool = False) -> str | None:
     tree = sqlglot.parse_one(query, read=SqlDialect)
     (table,) = (node for node in tree.find_all(exp.Table) if node.alias_or_name == alias)
-    found = filter_on(table, COLUMNS)
+    found = filter_on(table, COLUMNS, in_utc=in_utc)
     if found is not None:
         parse_predicate(found, COLUMNS)  # raises where it is no filter of skep's
     return found
@@ -40,7 +40,12 @@ def implied(query: str, alias: str = "t") -> str | None:
         ("DAY >= '2026-01-02'", "`Day` >= '2026-01-02'"),
         ("day = date '2026-01-02'", "`Day` = '2026-01-02'"),
         ("id in (1, -2) and part between 'a' and 'c'", "`id` IN (1, -2) AND `part` BETWEEN 'a' AND 'c'"),
-        ("(id = 1 or (part = 'x' and upper(part) = 'X')) and price > 1", "(`id` = 1 OR (`part` = 'x'))"),
+        ("(id = 1 or (part = 'x' and concat(part) = 'X')) and price > 1", "(`id` = 1 OR (`part` = 'x'))"),
+        ("upper(PART) = 'X'", "UPPER(`part`) = 'X'"),
+        ("lower(part) in ('x', 'y')", "LOWER(`part`) IN ('x', 'y')"),
+        ("year(day) between 2020 and 2021", "YEAR(`Day`) BETWEEN 2020 AND 2021"),
+        ("substring(part, 1, 2) > 'x'", "SUBSTRING(`part`, 1, 2) > 'x'"),
+        ("'x' < trim(part) and t.id = 1", "'x' < TRIM(`part`) AND `id` = 1"),
         ("t.id = 1", "`id` = 1"),
     ],
 )
@@ -51,6 +56,12 @@ def test_conditions_on_columns_are_found(where: str, expected: str) -> None:
 @pytest.mark.parametrize(
     "where",
     [
+        "upper(part) > 'X'",  # not in the same order everywhere
+        "upper(part) = 'É'",
+        "upper(upper(part)) = 'X'",
+        "length(part) = '1'",
+        "from_unixtime(id, 'yyyy-MM-dd') = '2026-01-01'",  # in the session's time zone
+        "year(at) = 2026",
         "id = '1'",  # Spark converts one of the two
         "part = 1",
         "small = 3000000000",
@@ -62,9 +73,9 @@ def test_conditions_on_columns_are_found(where: str, expected: str) -> None:
         "part is null",
         "not id = 1",
         "id <> 1",
-        "id = 1 or upper(part) = 'X'",
+        "id = 1 or concat(part) = 'X'",
         "part = 'it''s'",
-        "upper(part) = 'X'",
+        "concat(part) = 'X'",
         "id = small",
         "id in (select 1)",
         "id in (1, null)",
@@ -93,3 +104,15 @@ def test_what_spark_may_take_in_another_way_is_left_to_it(where: str) -> None:
 )
 def test_only_the_where_that_sees_the_rows_of_the_table_counts(query: str, expected: str | None) -> None:
     assert implied(query) == expected
+
+
+@pytest.mark.parametrize(
+    ("where", "expected"),
+    [
+        ("from_unixtime(id, 'yyyy-MM-dd') = '2026-01-01'", "FROM_UNIXTIME(`id`, 'yyyy-MM-dd') = '2026-01-01'"),
+        ("date_format(at, 'yyyy-MM') >= '2026-01'", "DATE_FORMAT(`at`, 'yyyy-MM') >= '2026-01'"),
+        ("year(at) = 2026 and hour(at) in (1, 2)", "YEAR(`at`) = 2026 AND HOUR(`at`) IN (1, 2)"),
+    ],
+)
+def test_expressions_over_times_are_found_where_the_session_is_in_utc(where: str, expected: str) -> None:
+    assert implied(f"select * from t where {where}", in_utc=True) == expected
