@@ -11,12 +11,13 @@ from functools import partial
 from typing import Final
 
 from skep_table.errors import NotATableError, OptionError
+from skep_table.format import STREAMER_KEYS
 from skep_table.instant_time import BEFORE_ALL, InstantTime
 from skep_table.metadata_write import has_metadata_table, last_compaction, open_own
 from skep_table.options import Options
 from skep_table.services.clean_plan import Retention
 from skep_table.services.compact_options import COMPACT_DELTA_COMMITS
-from skep_table.services.options import KEEP_MAX_COMMITS, KEEP_MIN_COMMITS, CleanPolicy
+from skep_table.services.options import KEEP_CHECKPOINT, KEEP_MAX_COMMITS, KEEP_MIN_COMMITS, CleanPolicy
 from skep_table.services.retention import last_clean
 from skep_table.table import HudiTable
 from skep_table.timeline.instant import Action, Instant
@@ -77,6 +78,10 @@ def plan_archive(table: HudiTable) -> ArchivePlan:
         if unclean is not None:
             chosen = chosen[: chosen.index(unclean)]
             why = f"files that {unclean.requested_time} replaced are not cleaned yet"
+        streamed = _newest_checkpoint(table, chosen, commits[len(chosen) :])
+        if streamed is not None:
+            chosen = chosen[: chosen.index(streamed)]
+            why = f"{streamed.requested_time} has the newest checkpoint of a stream ({KEEP_CHECKPOINT.key})"
         if len(chosen) < len(commits) - least:
             held_back = why
     services = _services(table.timeline, most, least)
@@ -147,6 +152,20 @@ def _first_unclean(table: HudiTable, commits: tuple[Instant, ...]) -> Instant | 
         if any(table.context.threads.map(partial(_any_there, table), replaced.items())):
             return commit
     return None
+
+
+def _newest_checkpoint(table: HudiTable, chosen: tuple[Instant, ...], kept: tuple[Instant, ...]) -> Instant | None:
+    """The last commit to archive that has a streamer's checkpoint, where no later one has any: a stream goes on from
+    the active timeline. Later commits are read only where there is one."""
+    if not table.options.value(KEEP_CHECKPOINT):
+        return None
+    last = next((each for each in reversed(chosen) if _has_checkpoint(table, each)), None)
+    return None if last is None or any(_has_checkpoint(table, each) for each in reversed(kept)) else last
+
+
+def _has_checkpoint(table: HudiTable, commit: Instant) -> bool:
+    extra = table.commit_extra(commit)
+    return any(extra.get(keys.checkpoint) for keys in STREAMER_KEYS)
 
 
 def _any_there(table: HudiTable, groups: tuple[str, tuple[str, ...]]) -> bool:

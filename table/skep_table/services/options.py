@@ -52,6 +52,9 @@ INCREMENTAL_CLEAN = option(
 )
 KEEP_MAX_COMMITS = option("hoodie.keep.max.commits", at_least(2), 30, "More commits than these start an archiving")
 KEEP_MIN_COMMITS = option("hoodie.keep.min.commits", at_least(1), 20, "Archiving leaves so many commits active")
+KEEP_CHECKPOINT = option(
+    "skep.archive.keep.checkpoint", boolean, True, "The commit with the newest checkpoint of a streamer stays active"
+)
 ARCHIVE_BATCH = option(
     "hoodie.commits.archival.batch", at_least(1), 10, "Version 6: entries of one block of an archive file"
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -226,3 +227,25 @@ def test_a_fault_at_any_call(how: dict[str, bool], maker: Any, each_fault: Any) 
         assert copied.rows() == {"p/a": 5}, where
         runs += 1
     assert runs > 15
+
+
+def test_the_newest_checkpoint_of_a_stream_stays_active(maker: Any) -> None:
+    """Whatever other writers add: a stream would read its source from the start."""
+    for ts in range(1, 4):
+        maker.upsert(ts, "p/a")
+    key = maker.table.format.streamer_keys.checkpoint
+    streamed = maker.table.timeline.data().completed().last()
+    layout = maker.table.layout
+    metadata = maker.table.commit_metadata(streamed)
+    with_checkpoint = replace(metadata, extra_metadata={**metadata.extra_metadata, key: "7"})
+    (maker.folder / layout.path(streamed)).write_bytes(layout.encode_commit(with_checkpoint))
+    for ts in range(4, 9):
+        maker.upsert(ts, "p/a")
+    table = maker.table.with_context(**maker.setting(**SMALL))
+    plan = archive(table)
+    assert plan.held_back == (
+        f"{streamed.requested_time} has the newest checkpoint of a stream (skep.archive.keep.checkpoint)"
+    )
+    assert maker.table.timeline.data().instants[0].requested_time == streamed.requested_time
+    archive(maker.table.with_context(**maker.setting(**SMALL)).with_options({"skep.archive.keep.checkpoint": "false"}))
+    assert len(maker.table.timeline.data()) == 2
