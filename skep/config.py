@@ -46,10 +46,12 @@ class Settings:
     """Options of reads, writes and syncs, by Hudi's names."""
     spark: Mapping[str, str] = field(default_factory=dict)
     """Settings of Spark sessions that skep starts."""
+    stream: Mapping[str, str] = field(default_factory=dict)
+    """Flags of streams, each by the stream's name, a dot and its own: `orders.target_table`."""
 
 
 NAMES = tuple(setting.name for setting in fields(Settings))
-TABLES = frozenset({"options", "spark"})
+TABLES = frozenset({"options", "spark", "stream"})
 """Settings that hold names and values; the others are texts."""
 
 

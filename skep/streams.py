@@ -15,7 +15,7 @@ from skep.hoodie import removed_when_refused, table_services
 from skep.spark import SparkHolder
 from skep.writing import writer_for
 from skep_stream.checkpoints import Asked, newest
-from skep_stream.flags import Flags, parse
+from skep_stream.flags import Flags, pairs_of, parse
 from skep_stream.options import FORCE_SKIP, MULTIWRITER_ID, NO_DATA_ROUNDS
 from skep_stream.plugins import provider_of, source_of, transformers_of
 from skep_stream.properties import layered, load_properties
@@ -93,6 +93,11 @@ class Streamer:
         """From the words of a command line. OptionError for a flag given twice."""
         return cls(**{**parse(words), **more})
 
+    @classmethod
+    def named(cls, name: str, **more: Any) -> Streamer:
+        """The stream `[stream.<name>]` of skep.toml; `more` are flags over those there. OptionError for no such one."""
+        return cls(**with_flags(named_flags(name), more))
+
     @property
     def is_continuous(self) -> bool:
         """Whether it goes on after a round."""
@@ -159,6 +164,33 @@ class Streamer:
             return NoNewData(self.target.options.value(NO_DATA_ROUNDS))
         found: HasEnded = _function(name, "--post-write-termination-strategy-class")
         return found
+
+
+def named_flags(name: str) -> dict[str, Any]:
+    """The flags of `[stream.<name>]` in the settings: names with `_` or `-`, and `hoodie_conf` as a table."""
+    from skep.config import load
+
+    settings = load().settings.stream
+    own = {key.removeprefix(f"{name}."): value for key, value in settings.items() if key.startswith(f"{name}.")}
+    if not own:
+        known = ", ".join(sorted({key.partition(".")[0] for key in settings})) or "none"
+        raise OptionError(f"no settings have a stream {name}; there are: {known}", option=f"stream.{name}", found=name)
+    conf, flags = {}, {}
+    for key, value in own.items():
+        part, dot, rest = key.partition(".")
+        if dot and part in ("hoodie_conf", "hoodie-conf"):
+            conf[rest] = value
+        else:
+            flags[key.replace("-", "_")] = value
+    return {**flags, **({"hoodie_conf": conf} if conf else {})}
+
+
+def with_flags(flags: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """Flags of which `over` counts; of `hoodie_conf` each key by itself."""
+    merged = {**flags, **over}
+    if "hoodie_conf" in flags and "hoodie_conf" in over:
+        merged["hoodie_conf"] = layered(pairs_of(flags["hoodie_conf"]), pairs_of(over["hoodie_conf"]))
+    return merged
 
 
 def _choice(flags: Flags, argument: str, known: Sequence[str]) -> str:

@@ -20,19 +20,21 @@ if TYPE_CHECKING:
     from skep_stream.rounds import Round
 
 
-def stream(**given: Any) -> None:
+def stream(name: str | None, **given: Any) -> None:
     """Read what is new in a source, and commit it to a Hudi table together with the checkpoint.
 
-    The flags are those of HoodieStreamer. One line of JSON is printed for each round. Exit code 1 for a round that
-    failed: the table is as before it, and the next run starts from the same checkpoint.
+    NAME is a stream of skep.toml; flags given here count over its own. The flags are those of HoodieStreamer. One line
+    of JSON is printed for each round. Exit code 1 for a round that failed: the table is as before it, and the next run
+    starts from the same checkpoint.
     """
-    from skep.streams import Streamer
+    from skep.streams import Streamer, named_flags, with_flags
 
     flags: dict[str, Any] = {
         argument: _one(argument, value) for argument, value in given.items() if value not in (None, [], False)
     }
     with listening("stream") as listener:
         try:
+            flags = with_flags(named_flags(name), flags) if name else flags
             # a continuous stream brings the round at hand to its end; else main's handler rolls it back
             stop = until_signalled() if flags.get("continuous") else None
             streamer = Streamer(stop=stop, **flags)
@@ -84,7 +86,10 @@ def _parameter(flag: Flag) -> inspect.Parameter:
 
 def _with_flags(command: Callable[..., None]) -> Callable[..., None]:
     """One option for each flag, as the table of flags has them."""
-    parameters = [_parameter(flag) for flag in FLAGS]
+    name = typer.Argument(metavar="[NAME]", help="A stream of skep.toml.", show_default=False)
+    kind = inspect.Parameter.KEYWORD_ONLY
+    first = inspect.Parameter("name", kind, default=None, annotation=Annotated[str | None, name])
+    parameters = [first, *map(_parameter, FLAGS)]
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return command

@@ -219,13 +219,17 @@ class Flags:
 
     def pairs(self) -> dict[str, str]:
         """What `--hoodie-conf` gives. OptionError for one without `=`."""
-        given = self.given.get("hoodie_conf") or []
-        if isinstance(given, Mapping):
-            return {str(key): str(value) for key, value in given.items()}
-        pairs = {}
-        for each in [given] if isinstance(given, str) else given:  # type: ignore[attr-defined]
-            key, equals, value = str(each).partition("=")
-            if not equals:
-                raise OptionError(f"--hoodie-conf takes key=value, not {each!r}", option="--hoodie-conf", found=each)
-            pairs[key.strip()] = value.strip()
-        return pairs
+        return pairs_of(self.given.get("hoodie_conf") or ())
+
+
+def pairs_of(given: object) -> dict[str, str]:
+    """`key=value` texts, one or several, or a mapping, as a mapping. OptionError for a text without `=`."""
+    if isinstance(given, Mapping):
+        return {str(key): str(value) for key, value in given.items()}
+    pairs = {}
+    for each in [given] if isinstance(given, str) else given:  # type: ignore[attr-defined]
+        key, equals, value = str(each).partition("=")
+        if not equals:
+            raise OptionError(f"--hoodie-conf takes key=value, not {each!r}", option="--hoodie-conf", found=each)
+        pairs[key.strip()] = value.strip()
+    return pairs

@@ -322,3 +322,29 @@ def test_a_continuous_stream_ends_well_when_it_is_terminated(job: Job) -> None:
         process.wait()
     assert [each["id"] for each in job.rows()] == ["a", "b"]
     assert not list(HudiTable.open(job.table).timeline.pending())
+
+
+def test_a_stream_of_the_settings_takes_flags_over_its_own(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    job.put("a.json", row("a", 1), row("b", 1))
+    (job.work / "skep.toml").write_text(
+        f"""
+        [stream.orders]
+        target_base_path = "{job.table}"
+        target-table = "other"
+        table_type = "COPY_ON_WRITE"
+        schemaprovider_class = "FilebasedSchemaProvider"
+        filter_dupes = false
+
+        [stream.orders.hoodie_conf]
+        hoodie.datasource.write.recordkey.field = "ts"
+        hoodie.streamer.source.dfs.root = "{job.source}"
+        hoodie.streamer.schemaprovider.source.schema.file = "{job.work}/order.avsc"
+        """
+    )
+    monkeypatch.chdir(job.work)
+    streamer = skep.Streamer.named("orders", target_table="t", hoodie_conf=[f"{key}={KEYS[key]}" for key in KEYS])
+    assert streamer.run_once().rows == 2
+    assert HudiTable.open(job.table).config.name == "t"
+    assert [each["id"] for each in job.rows()] == ["a", "b"]
+    with pytest.raises(OptionError, match="no settings have a stream none; there are: orders"):
+        skep.Streamer.named("none")
