@@ -6,6 +6,7 @@ text; nothing becomes a number, a boolean or a date but what Spark lets become o
 
 from __future__ import annotations
 
+from decimal import Decimal
 from enum import Enum
 from typing import Final
 
@@ -29,6 +30,8 @@ class Policy(str, Enum):
     STRICT = "STRICT"
 
 
+_MOST_DIGITS: Final = 76  # of Arrow's widest decimals
+_TOO_LARGE: Final = 1e38
 POLICY_KEY: Final = "spark.sql.storeassignmentpolicy"
 
 
@@ -139,21 +142,42 @@ def _number(column: pa.ChunkedArray, wanted: pa.DataType) -> pa.ChunkedArray:
             return column.cast(pa.decimal128(38, 0) if given.precision - given.scale < 38 else given).cast(wanted)
         return column.cast(wanted)
     if t.is_decimal(wanted):
-        if t.is_decimal(given) and given.scale > wanted.scale:
-            column = pc.round(column, wanted.scale, "half_towards_infinity")
-        elif t.is_floating(given):
-            return pc.round(column, wanted.scale, "half_towards_infinity").cast(wanted)
+        if t.is_floating(given):
+            column = _written_out(column)
         elif t.is_integer(given):
-            return column.cast(pa.decimal128(20, 0)).cast(wanted)
+            column = column.cast(pa.decimal128(20, 0))
+        if column.type.scale > wanted.scale:  # 99.95 becomes 100.0, which has a digit more
+            wide = column.cast(pa.decimal256(_MOST_DIGITS, column.type.scale))
+            column = pc.round(wide, wanted.scale, "half_towards_infinity")
         return column.cast(wanted)
     if t.is_decimal(given):
-        return column.cast(pa.float64()).cast(wanted, safe=False)
+        return column.cast(pa.string()).cast(wanted)  # the nearest one; Arrow's quotient may be the next to it
     return column.cast(wanted, safe=False)  # floating: every number has a nearest one
 
 
+def _written_out(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Doubles as the decimals that Java writes for them: 1.005, which is a bit less, is rounded up to 1.01."""
+    doubles = column.cast(pa.float64())
+    if pc.any(pc.invert(pc.less(pc.abs(doubles), _TOO_LARGE))).as_py():  # NaN, too
+        raise pa.ArrowInvalid("a number that is not finite, or larger than any decimal")
+    texts = pa.chunked_array([java_float(chunk) for chunk in doubles.chunks], pa.string())
+    return texts.cast(pa.decimal256(_MOST_DIGITS, _MOST_DIGITS // 2), safe=False)  # later digits round nothing
+
+
 def _as_text(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    if t.is_decimal(column.type):
+        return _plain_text(column)
     if t.is_floating(column.type):
         return pa.chunked_array([java_float(chunk) for chunk in column.chunks], pa.string())
     if t.is_timestamp(column.type) or t.is_binary(column.type):
         raise pa.ArrowInvalid(f"cast it: the text of {column.type} depends on the session")
     return column.cast(pa.string())
+
+
+def _plain_text(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """All digits, never 1E-8: what is less than one gets its zeros from a number that is one more."""
+    wide = column.cast(pa.decimal256(_MOST_DIGITS // 2 + 1, column.type.scale))
+    size, one, zero = pc.abs(wide), pa.scalar(Decimal(1), wide.type), pa.scalar(Decimal(0), wide.type)
+    small = pc.utf8_replace_slice(pc.add(size, one).cast(pa.string()), 0, 1, "0")
+    signed = pc.if_else(pc.less(wide, zero), pc.binary_join_element_wise("-", small, ""), small)
+    return pc.if_else(pc.less(size, one), signed, column.cast(pa.string()))

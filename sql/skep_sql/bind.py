@@ -58,6 +58,8 @@ def bind(query: exp.Query, scope: Scope) -> Bound:
     relations: dict[str, Relation] = {}
     opened: dict[str, Relation] = {}  # one snapshot for all mentions of a table
     for node in list(tree.find_all(exp.Table)):
+        if node.find_ancestor(exp.Hint):  # BROADCAST(t): the alias, which stays
+            continue
         if isinstance(node.this, exp.Identifier):
             if not node.db and node.name.lower() in common:
                 continue
@@ -116,7 +118,9 @@ def named_tables(tree: exp.Query) -> list[Node]:
     return [
         node
         for node in tree.find_all(exp.Table)
-        if isinstance(node.this, exp.Identifier) and (node.db or node.name.lower() not in common)
+        if isinstance(node.this, exp.Identifier)
+        and (node.db or node.name.lower() not in common)
+        and not node.find_ancestor(exp.Hint)
     ]
 
 
