@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from faulty_storage import FaultyStorage
+from faulty_storage import CHANGES, FaultyStorage
 from indexing_acts import ACTS, Interrupting, assert_built, assert_whole, scheduled, upserts, wanted
 from metadata_listings import KEPT, assert_alike, frame, new_table, reopened, writer
 from sleepy_clock import SleepyClock
@@ -17,11 +17,12 @@ from sleepy_clock import SleepyClock
 from skep_table.commit.heartbeat import heartbeat_path
 from skep_table.errors import CommitConflictError, MetadataTableError, SkepError
 from skep_table.metadata_table.partitions import BLOOM_FILTERS, RECORD_INDEX
-from skep_table.metadata_write import building_partitions
+from skep_table.metadata_write import building_partitions, dropped_indexes, last_compaction, open_own
 from skep_table.runner import ThreadRunner
 from skep_table.services.index_build import build_index, execute_pending_indexing
 from skep_table.services.index_plan import schedule_index
 from skep_table.services.metadata_admin import drop_metadata
+from skep_table.services.metadata_services import maintain_metadata_table
 from skep_table.table import HudiTable
 from skep_table.table_config import TableType
 from skep_table.timeline.instant import Action, Instant, State
@@ -159,3 +160,41 @@ def test_killed_at_a_call(table: HudiTable, after: bool, step: int, tmp_path: Pa
             assert again is not None, where
             assert build_index(late.reload(), again) is not None, where
         assert_built(late)
+
+
+class KilledAtChanges(FaultyStorage):
+    """Dies at its nth call that changes something."""
+
+    def _call(self, name: str, path: str, do: Callable[[], Any]) -> Any:
+        if name not in {*CHANGES, "close"} and not self.hit:
+            return do()
+        return super()._call(name, path, do)
+
+
+def compacts_metadata_table(folder: Path, at: int) -> KilledAtChanges:
+    storage = KilledAtChanges(str(folder), at, dies=True)
+    with suppress(SkepError):
+        table = HudiTable.open(storage, {**KEPT, "hoodie.metadata.compact.max.delta.commits": "1"})
+        maintain_metadata_table(table.with_context(runner=ThreadRunner(1)))
+    return storage
+
+
+@pytest.mark.parametrize("step", [11, pytest.param(1, marks=pytest.mark.slow)], ids=["some", "every"])
+def test_killed_while_a_plan_makes_way_for_a_compaction(table: HudiTable, step: int, tmp_path: Path) -> None:
+    """The plan is there as before or after, or the next writer makes its indexes."""
+    scheduled(table)
+    upserts(table)
+    first, work = Path(table.storage.root), tmp_path / "work"
+    shutil.copytree(first, work)
+    calls = len(compacts_metadata_table(work, 1 << 30).calls)
+    assert last_compaction(open_own(HudiTable.open(str(work)))) is not None
+    for at in range(1 if step == 1 else 1 + calls % step, calls + 1, step):
+        shutil.rmtree(work)
+        shutil.copytree(first, work)
+        where = f"killed at change {at} of {calls}: {compacts_metadata_table(work, at).calls[-1]}"
+        now = HudiTable.open(str(work), KEPT)
+        assert_alike(now)
+        upserts(now)
+        execute_pending_indexing(now)
+        assert_built(now)
+        assert not dropped_indexes(now.reload().config), where
