@@ -80,6 +80,7 @@ def load_helper(name: str, path: Path) -> ModuleType:
 load_helper("golden_archives", TESTS / "golden" / "archives.py")
 load_helper("golden_faults", TESTS / "golden" / "faults.py")
 load_helper("golden_requests", TESTS / "golden" / "requests.py")
+load_helper("captured_tables", TESTS / "table" / "captured_tables.py")
 load_helper("counting_storage", TESTS / "table" / "counting_storage.py")
 load_helper("log_positions", TESTS / "table" / "log_positions.py")
 load_helper("sql_lakes", TESTS / "sql" / "sql_lakes.py")

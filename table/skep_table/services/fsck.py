@@ -52,9 +52,10 @@ def fsck(table: HudiTable, runner: Runner | None = None) -> list[FileFinding]:
     there = {file.path: file for files in listed for file in files}
     found = [finding for files in listed for finding in _unnamed(table, files)]
     found += [
-        FileFinding(Problem.MISSING, stat.path, instant, "its commit names it, and it is not there")
+        FileFinding(Problem.MISSING, path, instant, "its commit names it, and it is not there")
         for instant, stat in newest.values()
-        if stat.path not in there
+        for path in stat.paths
+        if path not in there
     ]
     tasks = [(instant, stat, there[stat.path]) for instant, stat in newest.values() if stat.path in there]
     for finding in runner.map(partial(_compared, table.storage), tasks):

@@ -1,179 +1,31 @@
-"""Change data: what commits write of their changes leads, replayed, from one snapshot to the next."""
+"""Change logs: what is in them and beside them, and what becomes of them."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from captured_tables import COW, MODE, MODES, MOR, ON, SCHEMA, Captured, image, replayed, rows
 
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.errors import InputError, OptionError, TableMismatchError
 from skep_table.logfile import BlockType, HeaderKey, read_blocks
 from skep_table.logfile.changes import change_block
-from skep_table.options import Options
-from skep_table.query import ReadRequest, read
-from skep_table.runner import ThreadRunner
 from skep_table.services.clean import clean
-from skep_table.services.cluster import cluster
 from skep_table.services.compact import compact, schedule_compaction
+from skep_table.services.fsck import Problem, fsck
 from skep_table.services.rollback import roll_back_instant
 from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
 from skep_table.table_config import TableType
 from skep_table.table_config.keys import CdcMode
-from skep_table.timeline.metadata import WriteStat
 from skep_table.write.change_log import FIELDS
 from skep_table.write.local import LocalWriter
 
-SCHEMA = pa.schema([("id", pa.string()), ("part", pa.string()), ("ts", pa.int64()), ("tags", pa.list_(pa.string()))])
-MODES = ("OP_KEY_ONLY", "DATA_BEFORE", "DATA_BEFORE_AFTER")
-COW, MOR = TableType.COPY_ON_WRITE, TableType.MERGE_ON_READ
-ON, MODE = "hoodie.table.cdc.enabled", "hoodie.table.cdc.supplemental.logging.mode"
 KEYED = ("op", "record_key")
-Row = tuple[str, int, tuple[str, ...] | None]
-State = dict[str, Row]
-
-
-def rows(*values: tuple[Any, ...]) -> pa.Table:
-    return pa.Table.from_pylist([dict(zip(SCHEMA.names, value, strict=False)) for value in values], SCHEMA)
-
-
-@dataclass
-class Captured:
-    """A table with change data, and what is done to it."""
-
-    folder: str
-
-    @classmethod
-    def make(cls, folder: Path | str, mode: str, kind: TableType = COW, version: int = 9) -> Captured:
-        spec = TableSpec(
-            name="t",
-            schema=SCHEMA,
-            record_key=("id",),
-            partition_by=("part",),
-            ordering="ts",
-            type=kind,
-            version=version,
-            properties={ON: "true", MODE: mode},
-        )
-        create_table(LocalStorage(str(folder)), spec)
-        return cls(str(folder))
-
-    @property
-    def table(self) -> HudiTable:
-        return HudiTable.open(self.folder)
-
-    def writer(self, **options: str) -> LocalWriter:
-        setting = {"runner": ThreadRunner(1), "options": Options(options)}
-        return LocalWriter(self.table.with_context(**setting))
-
-    def snapshot(self) -> State:
-        return {row["id"]: row_of(row) for row in read(self.table, ReadRequest()).to_arrow().to_pylist()}
-
-    def changes(self, **request: Any) -> list[dict[str, str | None]]:
-        return read(self.table, ReadRequest(query="cdc", **request)).to_arrow().to_pylist()  # type: ignore[arg-type]
-
-    def stats(self) -> tuple[WriteStat, ...]:
-        """Of the last commit."""
-        last = self.table.timeline.data().completed().last()
-        assert last is not None
-        return self.table.commit_metadata(last).stats
-
-    def files(self) -> list[Path]:
-        return sorted(Path(self.folder).rglob("*.cdc"))
-
-
-def row_of(row: dict[str, Any]) -> Row:
-    return row["part"], row["ts"], None if row.get("tags") is None else tuple(row["tags"])
-
-
-def image(text: str | None) -> dict[str, Any] | None:
-    parsed: dict[str, Any] | None = json.loads(text or "null")
-    return parsed
-
-
-def replayed(changes: list[dict[str, str | None]]) -> State:
-    """The rows after all changes; each image before has to be the row that is there."""
-    state: State = {}
-    for time in sorted({str(change["ts_ms"]) for change in changes}):
-        here = [change for change in changes if change["ts_ms"] == time]
-        for change in sorted(here, key=lambda each: each["op"] != "d"):
-            before, after = image(change["before"]), image(change["after"])
-            if change["op"] != "i":
-                assert before is not None
-                assert state.pop(before["id"]) == row_of(before)
-            if change["op"] != "d":
-                assert after is not None
-                assert after["id"] not in state
-                state[after["id"]] = row_of(after)
-            assert (before is None, after is None) == (change["op"] == "i", change["op"] == "d")
-    return state
-
-
-KEYS = st.sampled_from("abcdef")
-PARTS = {key: "pq"[at % 2] for at, key in enumerate("abcdef")}
-TAGS = st.none() | st.lists(st.text(max_size=2), max_size=2)
-ROWS = st.lists(st.tuples(KEYS, st.integers(0, 4), TAGS), min_size=1, max_size=4, unique_by=lambda row: row[0])
-
-
-@st.composite
-def steps(draw: st.DrawFn, kind: TableType) -> list[tuple[str, Any]]:
-    found: list[tuple[str, Any]] = [("upsert", draw(ROWS))]
-    names = ["upsert", "update", "update", "delete", "insert", "overwrite", "drop", "partial", "cluster", "roll back"]
-    chosen = draw(st.lists(st.sampled_from([*names, *(["compact"] if kind is MOR else [])]), max_size=6))
-    return [*found, *((name, draw(ROWS)) for name in chosen)]
-
-
-def take(table: Captured, name: str, given_rows: Any) -> None:
-    full = rows(*((key, PARTS[key], ts, tags) for key, ts, tags in given_rows))
-    state = table.snapshot()
-    match name:
-        case "upsert":
-            table.writer().upsert(full)
-        case "update":
-            known = [row for row in given_rows if row[0] in state]
-            table.writer().upsert(rows(*((key, PARTS[key], ts, tags) for key, ts, tags in known)))
-        case "delete":
-            table.writer().delete(full.select(["id", "part"]))
-        case "insert":
-            table.writer(**{"hoodie.datasource.insert.dup.policy": "drop"}).insert(full)
-        case "overwrite":
-            table.writer().insert_overwrite(full)
-        case "drop":
-            table.writer().delete_partitions(["p"])
-        case "partial":
-            known = [row for row in given_rows if row[0] in state]
-            if known and table.table.config.version > 6:
-                frame = rows(*((key, PARTS[key], ts) for key, ts, _ in known)).select(["id", "part", "ts"])
-                table.writer().upsert(frame, partial=True)
-        case "compact":
-            compact(table.table)
-        case "cluster":
-            cluster(table.table)
-        case "roll back":
-            instants = table.table.timeline.data().completed().instants
-            if len(instants) > 1 and not table.table.commit_metadata(instants[-1]).compacted:
-                roll_back_instant(table.table, instants[-1].requested_time)
-
-
-@pytest.mark.parametrize("version", [6, 8, 9])
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("kind", [COW, MOR], ids=["cow", "mor"])
-@given(data=st.data())
-@settings(max_examples=8)
-def test_a_replay_of_the_changes_gives_the_snapshot(
-    kind: TableType, mode: str, version: int, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    table = Captured.make(tmp_path_factory.mktemp("t"), mode, kind, version)
-    for name, given_rows in data.draw(steps(kind)):
-        take(table, name, given_rows)
-        assert replayed(table.changes()) == table.snapshot(), name
 
 
 @pytest.mark.parametrize("version", ["0.15.0", "1.0.2", "1.1.1"])
@@ -386,3 +238,69 @@ def test_a_late_row_that_fills_what_the_stored_one_lacks_is_an_update(tmp_path: 
     table.writer().upsert(rows(("a", "p", 1, ["late"])))
     assert table.snapshot() == {"a": ("p", 2, ("late",))}
     assert replayed(table.changes()) == table.snapshot()
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("kind", [COW, MOR], ids=["cow", "mor"])
+def test_a_row_that_moves_is_deleted_and_inserted(tmp_path: Path, kind: TableType, mode: str) -> None:
+    table = Captured.make(tmp_path, mode, kind)
+    index = {"hoodie.index.type": "GLOBAL_BLOOM"}
+    table.writer(**index).upsert(rows(("a", "p", 1), ("b", "q", 1)))
+    result = table.writer(**index).upsert(rows(("a", "q", 2)))
+    moved = [change["op"] for change in table.changes() if change["ts_ms"] == result.instant.requested_time]
+    assert sorted(moved) == ["d", "i"]
+    assert replayed(table.changes()) == table.snapshot()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_buckets_have_their_changes_in_logs(tmp_path: Path, mode: str) -> None:
+    table = Captured.make(tmp_path, mode, MOR)
+    buckets = {"hoodie.index.type": "BUCKET", "hoodie.bucket.index.num.buckets": "2"}
+    for ts in (1, 2):
+        table.writer(**buckets).upsert(rows(*((key, "p", ts) for key in "abcd")))
+    table.writer(**buckets).delete(rows(("a", "p")))
+    compact(table.table)
+    table.writer(**buckets).upsert(rows(("b", "p", 3), ("a", "p", 3)))
+    assert replayed(table.changes()) == table.snapshot()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_columns_change_between_changes(tmp_path: Path, mode: str) -> None:
+    """A CDC query returns images of the columns as they are now, but for those that a log holds."""
+    table = Captured.make(tmp_path, mode)
+    table.writer().upsert(rows(("a", "p", 1, ["x"]), ("b", "p", 1)))
+    wider = rows(("a", "p", 2, ["y"])).append_column("more", pa.array([7], pa.int64()))
+    table.writer().upsert(wider)
+    table.writer().delete(rows(("b", "p")))
+    assert replayed(table.changes()) == table.snapshot()
+    (update,) = [change for change in table.changes() if change["op"] == "u"]
+    after = image(update["after"])
+    assert after is not None
+    assert after["more"] == 7
+
+
+def test_partition_columns_that_files_leave_out_are_in_change_logs(tmp_path: Path) -> None:
+    dropped = {"hoodie.datasource.write.drop.partition.columns": "true", ON: "true"}
+    spec = TableSpec(
+        name="t", schema=SCHEMA, record_key=("id",), partition_by=("part",), ordering="ts", properties=dropped
+    )
+    create_table(LocalStorage(str(tmp_path)), spec)
+    table = Captured(str(tmp_path))
+    table.writer().upsert(rows(("a", "p", 1), ("b", "p", 1)))
+    table.writer().upsert(rows(("a", "p", 2), ("c", "p", 1)))
+    logged = [change for change in table.changes() if "_hoodie" not in f"{change['before']}{change['after']}"]
+    assert [(change["op"], image(change["after"])["part"]) for change in logged] == [("u", "p"), ("i", "p")]  # type: ignore[index]
+
+
+def test_fsck_finds_change_logs_that_are_missing(tmp_path: Path) -> None:
+    table = Captured.make(tmp_path, "DATA_BEFORE_AFTER", MOR)
+    table.writer().upsert(rows(("a", "p", 1)))
+    table.writer().upsert(rows(("b", "p", 1)))
+    table.writer().upsert(rows(("a", "p", 2)))
+    compact(table.table)
+    log = table.files()[-1]
+    assert fsck(table.table) == []
+    log.unlink()
+    assert [(finding.problem, finding.path.rpartition("/")[2]) for finding in fsck(table.table)] == [
+        (Problem.MISSING, log.name)
+    ]
