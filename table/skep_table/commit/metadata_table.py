@@ -59,6 +59,7 @@ from skep_table.timeline.plans import IndexCommitMetadata, RollbackMetadata
 
 _MAINTAINED: Final = frozenset({FILES, COLUMN_STATS, PARTITION_STATS, BLOOM_FILTERS, RECORD_INDEX})
 _EARLIER_SECONDS: Final = 0.001
+_OVERTAKEN: Final = "a write that was requested later completed first"
 
 log = logging.getLogger("skep.commit")
 
@@ -285,12 +286,14 @@ def drop_overtaken(table: HudiTable, instant: Instant, metadata: CommitMetadata)
     dropped = set()
     if any(set(metadata.partitions) & set(each.partitions) for each in theirs):
         dropped.add(PARTITION_STATS)
-        dropped |= {index.partition for index in expression_indexes(table)}  # they have statistics of partitions
+        # They have statistics of partitions, too, and no option makes them again.
+        named = {index.partition for index in expression_indexes(table) if not index.has_filters}
+        table = _drop_indexes(table, named, _OVERTAKEN, again=True) if named else table
     mine = groups_of(metadata)
     if any(mine & groups_of(each) for each in theirs):
         dropped.add(RECORD_INDEX)
     dropped &= _built_or_building(table)
-    return _drop_indexes(table, dropped, "a write that was requested later completed first") if dropped else table
+    return _drop_indexes(table, dropped, _OVERTAKEN) if dropped else table
 
 
 def record_in_metadata_table(table: HudiTable, time: InstantTime, updates: Sequence[PartitionUpdate]) -> None:

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 from skep_table.commit.create import TableSpec, create_table
+from skep_table.commit.metadata_table import drop_overtaken
 from skep_table.errors import InputError, MetadataTableError, SchemaError, UnsupportedError
 from skep_table.metadata_table.definitions import INDEX_DEFINITIONS
 from skep_table.metadata_table.partitions import BLOOM_MEMBER, FILES, STATS_MEMBER
@@ -28,6 +29,7 @@ from skep_table.services.savepoint import create_savepoint
 from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
 from skep_table.table_config import TableType
+from skep_table.timeline.instant import Action, Instant, State
 from skep_table.write.local import LocalWriter
 
 COW, MOR = TableType.COPY_ON_WRITE, TableType.MERGE_ON_READ
@@ -233,6 +235,17 @@ def test_an_expression_of_hudi_that_is_not_known_here_is_dropped_with_a_warning(
     assert "expr_index_big of its metadata table are dropped" in caplog.text
     left = set(now(table).config.metadata_partitions)
     assert left == {FILES, "expr_index_by_day", "expr_index_years", "expr_index_small"}
+
+
+def test_a_write_that_completes_late_has_them_made_again(table: HudiTable) -> None:
+    """Statistics of partitions of a later write have not seen it, and readers of Hudi would apply them behind it."""
+    last = now(table).timeline.data().completed().last()
+    assert last is not None
+    early = Instant(last.requested_time.plus_milliseconds(-5), Action.DELTA_COMMIT, State.INFLIGHT)
+    left = drop_overtaken(now(table), early, now(table).commit_metadata(last))
+    assert set(left.config.metadata_partitions) == {FILES, "expr_index_small"}
+    LocalWriter(now(table)).upsert(rows(1, day=3))
+    checked(table)
 
 
 def test_what_can_not_be_indexed_is_refused(table: HudiTable, tmp_path: Path) -> None:
