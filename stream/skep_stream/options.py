@@ -170,3 +170,20 @@ SOURCE_QUERY_FILE = streamer_option("source.sql.sql.file", str, "", "The file wi
 SOURCE_QUERY_CHECKPOINT = streamer_option(
     "source.sql.checkpoint.emit", boolean, False, "SqlFileBasedSource: the checkpoint is the time of the round in ms"
 )
+
+# -- databases
+
+JDBC_URL = streamer_option("jdbc.url", str, "", "jdbc:sqlite:/path, or jdbc:postgresql://host:port/database")
+JDBC_USER = streamer_option("jdbc.user", str, "", "The user of the database")
+JDBC_PASSWORD = streamer_option("jdbc.password", str, "", "The password", secret=True)
+JDBC_PASSWORD_FILE = streamer_option("jdbc.password.file", str, "", "A file with the password")
+JDBC_TABLE = streamer_option("jdbc.table.name", str, "", "The table, or a query in parentheses with a name")
+JDBC_INCREMENTAL = streamer_option(
+    "jdbc.incr.pull", boolean, False, "Only rows whose value in a column is greater than the checkpoint"
+)
+JDBC_COLUMN = streamer_option("jdbc.table.incr.column.name", str, "", "That column")
+JDBC_FALL_BACK = streamer_option(
+    "jdbc.incr.fallback.to.full.fetch", boolean, False, "Where that fails, the whole table is read"
+)
+for _name in ("driver.class", "storage.level"):
+    streamer_option(f"jdbc.{_name}", str, "", "the driver is Python's, rows are in memory", status=Status.NO_EFFECT)

@@ -19,6 +19,7 @@ SOURCES: Final[Mapping[str, str]] = {
     "AvroDFSSource": f"{_FILES}:avro_source",
     "ORCDFSSource": f"{_FILES}:orc_source",
     "HoodieIncrSource": "skep_stream.hudi_source:hudi_source",
+    "JdbcSource": "skep_stream.jdbc_source:jdbc_source",
     "SqlSource": "skep_stream.sql_source:query_source",
     "SqlFileBasedSource": "skep_stream.sql_source:query_file_source",
 }
@@ -31,16 +32,17 @@ TRANSFORMERS: Final[Mapping[str, str]] = {
     "SqlQueryBasedTransformer": "skep_stream.transform:query_transformer",
     "SqlFileBasedTransformer": "skep_stream.transform:script_transformer",
     "FlatteningTransformer": "skep_stream.transform:flatten",
+    "AWSDmsTransformer": "skep_stream.transform:with_dms_operation",
     "IdentityTransformer": "skep_stream.transform:identity",
 }
 _WITH_CONTEXT: Final = ("SqlQueryBasedTransformer", "SqlFileBasedTransformer")
 _UNBUILT: Final = (
-    *("JdbcSource", "HiveIncrPullSource", "PulsarSource"),
+    *("HiveIncrPullSource", "PulsarSource"),
     *("JsonKafkaSource", "AvroKafkaSource", "ProtoKafkaSource", "JsonKinesisSource"),
     *("MysqlDebeziumSource", "PostgresDebeziumSource", "S3EventsSource", "S3EventsHoodieIncrSource"),
     *("GcsEventsSource", "GcsEventsHoodieIncrSource", "AvroDebeziumSource"),
     *("SchemaRegistryProvider", "HiveSchemaProvider", "JdbcbasedSchemaProvider", "ProtoClassBasedSchemaProvider"),
-    *("AWSDmsTransformer", "ChainedTransformer", "ErrorTableAwareChainedTransformer", "SparkAvroPostProcessor"),
+    *("ChainedTransformer", "ErrorTableAwareChainedTransformer", "SparkAvroPostProcessor"),
 )
 """Hudi's classes that are known and not built."""
 

@@ -67,6 +67,13 @@ def identity(rows: pa.Table) -> pa.Table:
     return rows
 
 
+def with_dms_operation(rows: pa.Table) -> pa.Table:
+    """AWSDmsTransformer: an empty column `Op` where AWS DMS gave none, as in full loads, for AWSDmsAvroPayload."""
+    if "Op" in rows.schema.names:
+        return rows
+    return rows.append_column("Op", pa.repeat("", rows.num_rows))
+
+
 def flatten(rows: pa.Table) -> pa.Table:
     """FlatteningTransformer: each member of a struct is a column of its own, `outer_inner`; lists and maps stay."""
     names: list[str] = []

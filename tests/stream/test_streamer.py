@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import logging
 import os
+import shutil
+import sqlite3
 import subprocess
 import sys
 import time
@@ -12,11 +16,22 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from faulty_storage import FaultyStorage
 from pyarrow import orc, parquet
 
 import skep
+from skep_stream.jdbc_source import database_of, postgresql_arguments
 from skep_stream.schemas import DroppedColumnWarning
-from skep_table.errors import InputError, OptionError, SchemaError, TableMismatchError, UnsupportedError
+from skep_table.errors import (
+    InputError,
+    OptionError,
+    SchemaError,
+    SkepError,
+    StorageError,
+    TableMismatchError,
+    UnsupportedError,
+)
+from skep_table.storage import open_storage
 from skep_table.table import HudiTable
 
 ORDER = {
@@ -348,3 +363,120 @@ def test_a_stream_of_the_settings_takes_flags_over_its_own(job: Job, monkeypatch
     assert [each["id"] for each in job.rows()] == ["a", "b"]
     with pytest.raises(OptionError, match="no settings have a stream none; there are: orders"):
         skep.Streamer.named("none")
+
+
+@pytest.mark.parametrize("version", [8, 9])
+@pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
+def test_later_table_versions_have_the_keys_of_their_releases(job: Job, version: int, kind: str) -> None:
+    conf = {"hoodie.write.table.version": str(version)}
+    for at in range(3):
+        job.put(f"{at}.json", row("a", at), row(str(at), at), at=1_700_000_000 + at)
+        job.streamer(conf, table_type=kind).run_once()
+    table = HudiTable.open(job.table)
+    last = table.timeline.data().completed().last()
+    assert last is not None
+    assert table.commit_extra(last)["streamer.checkpoint.key.v2"] == "1700000002000"
+    assert job.rows() == [*(row(str(at), at) for at in range(3)), row("a", 2)]
+    assert job.streamer(conf, table_type=kind).run_once().result is None
+
+
+def test_a_table_source_gives_its_commits_one_after_another(job: Job) -> None:
+    conf = {"hoodie.streamer.source.hoodieincr.path": job.table, "hoodie.streamer.source.hoodieincr.num_instants": "1"}
+    for at in range(3):
+        job.put(f"{at}.json", row(str(at), at), at=1_700_000_000 + at)
+        job.streamer().run_once()
+    copy = {
+        "target_base_path": str(job.work / "copy"),
+        "source_class": "HoodieIncrSource",
+        "schemaprovider_class": None,
+    }
+    with pytest.raises(InputError, match="no checkpoint to begin from"):
+        job.streamer(conf, **copy).run_once()
+    first = str(HudiTable.open(job.table).timeline.instants[0].requested_time)
+    rounds = [job.streamer(conf, **copy, checkpoint=first if not at else None).run_once().rows for at in range(3)]
+    assert rounds == [1, 1, 0]
+    latest = {**copy, "target_base_path": str(job.work / "latest")}
+    strategy = {"hoodie.streamer.source.hoodieincr.missing.checkpoint.strategy": "READ_LATEST"}
+    assert job.streamer({**conf, **strategy}, **latest).run_once().rows == 1
+
+
+@pytest.mark.parametrize("made", [False, True], ids=["first round", "second round"])
+@pytest.mark.parametrize("version", [6, pytest.param(9, marks=pytest.mark.slow)])
+def test_a_killed_round_is_taken_up_again(
+    job: Job, made: bool, version: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """At whatever storage call it dies: rows and checkpoint are both there, or neither is. INSERT would show others."""
+    caplog.set_level(logging.CRITICAL, "skep")
+    monkeypatch.setattr("skep.streams.open_storage", lambda path, _options: path)
+    conf = {"hoodie.write.table.version": str(version)}
+    job.put("a.json", row("a", 1))
+    if made:
+        monkeypatch.undo()
+        job.streamer(conf, op="INSERT").run_once()
+        monkeypatch.setattr("skep.streams.open_storage", lambda path, _options: path)
+        job.put("b.json", row("b", 1), at=1_700_000_001)
+    seeded, at, committed = job.work / "seeded", 1, set()
+    if made:
+        shutil.copytree(job.table, seeded)
+    while True:
+        shutil.rmtree(job.table, ignore_errors=True)
+        if made:
+            shutil.copytree(seeded, job.table)
+        storage = FaultyStorage(job.table, at, dies=True)
+        streamer = job.streamer(conf, op="INSERT")
+        streamer.target.path = storage  # type: ignore[assignment]
+        with contextlib.suppress(SkepError):
+            streamer.run_once()
+        with monkeypatch.context() as plain:
+            plain.setattr("skep.streams.open_storage", open_storage)
+            committed.add(job.streamer(conf, op="INSERT").run_once().result is None)
+        where = storage.calls[at - 1] if storage.hit else "no fault"
+        assert [each["id"] for each in job.rows()] == (["a", "b"] if made else ["a"]), where
+        assert not HudiTable.open(job.table).timeline.pending().instants, where
+        if not storage.hit:
+            break
+        at += 3
+    assert committed == {True, False}
+
+
+def test_rows_of_a_database_by_a_column_that_grows(job: Job) -> None:
+    path = job.work / "shop.db"
+    conf = {
+        "hoodie.streamer.jdbc.url": f"jdbc:sqlite:{path}",
+        "hoodie.streamer.jdbc.table.name": "orders",
+        "hoodie.streamer.jdbc.incr.pull": "true",
+        "hoodie.streamer.jdbc.table.incr.column.name": "ts",
+    }
+    flags = {"source_class": "JdbcSource", "schemaprovider_class": None, "source_limit": 2}
+    with pytest.raises(InputError, match=r"shop\.db is not there"):
+        job.streamer(conf, **flags).run_once()
+    with contextlib.closing(sqlite3.connect(path)) as database:
+        database.execute("CREATE TABLE orders (id TEXT, ts INTEGER, city TEXT)")
+        database.executemany("INSERT INTO orders VALUES (?, ?, 'x')", [("a", 1), ("b", 2), ("c", 2), ("d", 10)])
+        database.commit()
+    done = [job.streamer(conf, **flags).run_once() for _ in range(3)]
+    assert [(each.rows, each.checkpoint) for each in done] == [(3, "2"), (1, "10"), (0, "10")]
+    assert job.rows() == [row("a", 1, "x"), row("b", 2, "x"), row("c", 2, "x"), row("d", 10, "x")]
+    whole = job.streamer(
+        {**conf, "hoodie.streamer.jdbc.incr.pull": "false"}, **flags, target_base_path=f"{job.work}/whole"
+    )
+    assert [whole.run_once().rows, whole.run_once().rows] == [4, 4]
+    with pytest.raises(StorageError, match="no such table: other"):
+        job.streamer({**conf, "hoodie.streamer.jdbc.table.name": "other"}, **flags).run_once()
+
+
+def test_urls_of_postgresql() -> None:
+    found = postgresql_arguments("jdbc:postgresql://db:5433/shop?ssl=true", "u", "")
+    assert found == {"host": "db", "port": 5433, "dbname": "shop", "user": "u"}
+    with pytest.raises(UnsupportedError, match="no driver for jdbc:mysql"):
+        database_of("jdbc:mysql://db/shop", "u", "secret")
+
+
+def test_changes_of_aws_dms_are_applied(job: Job) -> None:
+    conf = {"hoodie.datasource.write.payload.class": "org.apache.hudi.common.model.AWSDmsAvroPayload"}
+    flags = {"source_class": "ParquetDFSSource", "schemaprovider_class": None, "transformer_class": "AWSDmsTransformer"}
+    job.put("a.parquet", {"id": "a", "ts": 1}, {"id": "b", "ts": 1})
+    job.streamer(conf, **flags).run_once()
+    job.put("b.parquet", {"id": "a", "ts": 2, "Op": "D"}, {"id": "b", "ts": 3, "Op": "U"}, at=1_700_000_001)
+    job.streamer(conf, **flags).run_once()
+    assert job.rows() == [{"id": "b", "ts": 3, "Op": "U"}]
