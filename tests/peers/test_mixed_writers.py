@@ -32,6 +32,7 @@ from benchmarks.peers.jvm import HudiRefused, Jvm
 from skep_catalog.client import Metastore
 from skep_catalog.embedded import EmbeddedMetastore
 from skep_table.commit.pending import LOCK_ID
+from skep_table.services.metadata_check import check_metadata_table
 from skep_table.table import HudiTable
 from skep_table.timeline.instant import State
 from skep_table.timeline.metadata import WriteOperation
@@ -106,24 +107,31 @@ def seconds_in_hiding(table: HudiTable) -> list[float]:
 @dataclass(frozen=True)
 class Case:
     """A release of Hudi beside skep on a table of a version. `blocking`: writers of one file group conflict; `early`:
-    the later one notices it by the markers of the other."""
+    the later one notices it by the markers of the other; `indexed`: all keep a metadata table with indexes."""
 
     release: str
     version: int
     provider: str = "metastore"
     blocking: bool = True
     early: bool = False
+    indexed: bool = False
 
     def __str__(self) -> str:
-        kind = "" if self.blocking else "-non_blocking"
-        return f"{self.release}-{self.version}-{self.provider}{kind}{'-early' if self.early else ''}"
+        kinds = {"non_blocking": not self.blocking, "early": self.early, "indexed": self.indexed}
+        return "-".join(
+            [self.release, str(self.version), self.provider, *(name for name, is_so in kinds.items() if is_so)]
+        )
 
     @property
     def shared(self) -> dict[str, str]:
         """What all writers are given."""
         if self.blocking:
             early = {"hoodie.write.concurrency.early.conflict.detection.enable": str(self.early).lower()}
-            return {"hoodie.write.concurrency.mode": "OPTIMISTIC_CONCURRENCY_CONTROL", **early}
+            return {
+                "hoodie.write.concurrency.mode": "OPTIMISTIC_CONCURRENCY_CONTROL",
+                **early,
+                **(INDEXES if self.indexed else {}),
+            }
         buckets = {"hoodie.index.type": "BUCKET", "hoodie.bucket.index.num.buckets": "2"}
         return {"hoodie.write.concurrency.mode": "NON_BLOCKING_CONCURRENCY_CONTROL", **buckets}
 
@@ -151,6 +159,11 @@ class Case:
         }
 
 
+INDEXES = {
+    "hoodie.metadata.enable": "true",
+    "hoodie.metadata.index.column.stats.enable": "true",
+    "hoodie.metadata.index.bloom.filter.enable": "true",
+}
 LOCKS = "org.apache.hudi.client.transaction"
 CASES = [
     *(Case(release, 6) for release in RELEASES),
@@ -164,6 +177,7 @@ CASES = [
     Case("1.2.0", 9, "filesystem", blocking=False),
     Case("1.1.1", 9, "storage"),
     Case("1.2.0", 9, "storage", blocking=False),
+    Case("0.15.0", 6, indexed=True),
 ]
 CLIENT = Path(__file__).parent / "java/org/apache/hudi/aws/transaction/lock/S3StorageLockClient.java"
 
@@ -301,6 +315,9 @@ def test_the_same_rows_hold(
     found = {by_key(row): row for row in ours}
     assert found == expected
     assert len(writes(table.reload())) == count
+    if case.indexed:
+        assert {"files", "column_stats", "bloom_filters"} <= set(table.reload().config.metadata_partitions)
+        assert check_metadata_table(table.reload()).differences == ()
     assert case.blocking or not lost
     assert Metastore.connect(metastore_server.uri).locks("mixed", "t") == []
     print(f"{count} commits, Hudi lost {lost} conflicts")
