@@ -19,7 +19,7 @@ import pyarrow as pa
 from skep_table.errors import InputError, SchemaError
 from skep_table.write.attempt import Attempt, attempt_scope
 from skep_table.write.conform import conform
-from skep_writer.schemas import in_utc
+from skep_writer.schemas import in_utc, null_in_null
 from skep_writer.settings import session_settings
 from skep_writer.task_errors import carrying_errors, errors_of_tasks
 
@@ -140,7 +140,7 @@ def _kinds(kind: Any) -> Iterator[Any]:
 
 def collect_arrow(frame: DataFrame) -> pa.Table:
     """All rows of a frame, without a detour through Python objects; instants in UTC."""
-    schema = in_utc(arrow_schema(frame.schema))
+    schema = null_in_null(in_utc(arrow_schema(frame.schema)))
     if hasattr(frame, "toArrow"):
         return frame.toArrow().cast(schema)
     batches = frame._collect_as_arrow()  # Spark 3.5 has it, and keeps it to itself

@@ -62,3 +62,20 @@ def _utc(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_list(kind):
         return pa.list_(inner(kind.value_field))
     return kind
+
+
+def null_in_null(schema: pa.Schema) -> pa.Schema:
+    """The schema where members of what may be null may be null: Spark's rows have nulls there, Arrow casts none."""
+    return pa.schema([_null_in_null(field, within=False) for field in schema])
+
+
+def _null_in_null(field: pa.Field, *, within: bool) -> pa.Field:
+    """`within`: what has the field may be null."""
+    kind, nullable = field.type, field.nullable or within
+    if pa.types.is_struct(kind):
+        kind = pa.struct([_null_in_null(kind.field(at), within=nullable) for at in range(kind.num_fields)])
+    elif pa.types.is_map(kind):
+        kind = pa.map_(kind.key_type, _null_in_null(kind.item_field, within=False))
+    elif pa.types.is_list(kind):
+        kind = pa.list_(_null_in_null(kind.value_field, within=False))
+    return field.with_type(kind).with_nullable(nullable)
