@@ -1,0 +1,119 @@
+"""Everyday scripts of Spark's SQL: tables of skep give the rows that Spark's own tables give."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from skep.lake import Lake
+from skep.spark import SparkHolder
+from skep_catalog.client import Metastore
+from skep_writer import collect_arrow
+
+pytestmark = [pytest.mark.metastore, pytest.mark.spark]
+
+TABLES = {
+    "staff": "(id INT, name STRING, dept STRING, salary DECIMAL(10,2), hired DATE, seen TIMESTAMP,"
+    " x DOUBLE, ok BOOLEAN)",
+    "orders": "(oid INT, eid INT, item STRUCT<sku: STRING, qty: INT>, tags ARRAY<STRING>, attrs MAP<STRING, INT>,"
+    " d STRING)",
+}
+ROWS = (
+    "INSERT INTO staff VALUES (1, 'Ann', 'eng', 1000.50, DATE'2020-01-31', TIMESTAMP'2024-03-10 02:30:00', 1.5, true),"
+    " (2, 'bob', 'eng', 2000, DATE'2019-12-31', TIMESTAMP'2024-12-31 23:59:59.123456', 2.5, false),"
+    " (3, 'Cy', 'ops', NULL, DATE'2024-02-29', NULL, NULL, NULL),"
+    " (4, 'dÉe', 'ops', -15.25, NULL, TIMESTAMP'1969-12-31 23:59:59', -0.0, true),"
+    " (5, NULL, NULL, 99999999.99, DATE'1900-01-01', TIMESTAMP'2024-07-01 12:00:00', 1e10, false)",
+    "INSERT INTO orders VALUES"
+    " (10, 1, named_struct('sku', 'a1', 'qty', 2), array('x', 'y'), map('k', 1, 'j', 2), '2024-01-01'),"
+    " (11, 1, named_struct('sku', 'b2', 'qty', null), array(), map(), '2024-01-02'),"
+    " (12, 2, NULL, NULL, NULL, '2024-01-02')",
+)
+QUERIES = """
+select id, upper(name) a, initcap(name) b, lpad(name, 5, '*') c, substring(name, -2) d, instr(name, 'n') e from staff
+select id, regexp_replace(name, '[aeiou]', '_') a, split(name, 'n') b, concat_ws('-', name, dept) c from staff
+select id, dayofweek(hired) a, weekofyear(hired) b, last_day(hired) c, date_trunc('month', seen) d from staff
+select id, date_add(hired, 30) a, date_sub(hired, 1) b, datediff(date'2024-03-01', hired) d from staff
+select id, date_format(seen, 'yyyy/MM/dd HH:mm') a, unix_timestamp(seen) b, hired + interval 1 month c from staff
+select id, cast(seen as string) a, cast(hired as timestamp) b, cast(seen as date) c, cast(seen as bigint) d from staff
+select id, salary * 1.1 a, salary / 3 b, salary % 7 c, round(salary, 1) d, cast(salary as string) e from staff
+select dept, count(*) n, sum(salary) s, avg(salary) a, stddev(id) d, collect_list(id) l from staff group by dept
+select dept, ok, count(*) n, grouping(dept) g from staff group by cube (dept, ok)
+select id, rank() over (order by dept) r, avg(id) over (order by id rows 1 preceding) a from staff
+select oid, item.sku a, item.qty + 1 b, tags[0] c, size(tags) d, attrs['k'] e, map_keys(attrs) f from orders
+select oid, pos, t from orders lateral view posexplode(tags) x as pos, t
+select oid, t from orders lateral view outer explode(tags) x as t
+select oid, transform(tags, x -> upper(x)) a, filter(tags, x -> x > 'x') b, to_json(item) c from orders
+select s.id, o.oid from staff s full outer join orders o on s.id = o.eid and o.d > '2024-01-01'
+select s.id from staff s left anti join orders o on s.id = o.eid
+with a as (select dept, sum(salary) s from staff group by dept) select * from a where s = (select max(s) from a)
+select * from (select dept, id from staff) pivot (sum(id) for dept in ('eng', 'ops'))
+select /*+ BROADCAST(o) */ count(*) n from staff s join orders o on s.id = o.eid
+select from_utc_timestamp(seen, 'Asia/Tokyo') a, seen >= '2024-07-01' b from staff
+""".strip().splitlines()
+INSERTS = {  # columns of a table, and what is put into it
+    "(a INT, b STRING)": "VALUES (1.9, 5), (-1.9, 0.00000001)",
+    "(a DECIMAL(4,1))": "VALUES (12.345), (99.95)",
+    "(a DECIMAL(6,2), b DOUBLE)": "VALUES (1.005D, 0.00049), (0.285D, 12.3456)",
+    "(a STRING, b STRING)": "VALUES (true, date'2024-01-01'), (false, null)",
+    "(a FLOAT, b DOUBLE)": "VALUES (0.1, 0.1), (1, 2), (1.5D, 1.5)",
+    "(a INT, s STRUCT<x: INT, y: STRING>)": "VALUES (1, named_struct('x', 1, 'y', 'a')), (3, null)",
+    "(a INT, l ARRAY<BIGINT>)": "VALUES (1, array(1, 2)), (2, array())",
+}
+
+
+@pytest.fixture(scope="module")
+def plain(spark: Any) -> Iterator[Any]:
+    """A session with tables of Spark's own."""
+    session = spark.newSession()
+    for name, columns in TABLES.items():
+        session.sql(f"CREATE TABLE {name} {columns} USING parquet")
+    for text in ROWS:
+        session.sql(text)
+    yield session
+    for name in TABLES:
+        session.sql(f"DROP TABLE {name}")
+
+
+def rows(table: pa.Table) -> list[str]:
+    return sorted(repr([_plain(value) for value in row.values()]) for row in table.to_pylist())
+
+
+def _plain(value: Any) -> Any:
+    return "nan" if isinstance(value, float) and math.isnan(value) else value
+
+
+@pytest.fixture
+def own(metastore: Metastore, database: str, tmp_path: Any, spark: Any) -> Lake:
+    lake = Lake(metastore, str(tmp_path / "lake"), SparkHolder(spark), database)
+    for name, columns in TABLES.items():
+        lake.sql(f"CREATE TABLE {name} {columns} USING hudi")
+    for text in ROWS:
+        lake.sql(text)
+    return lake
+
+
+def test_queries(own: Lake, plain: Any) -> None:
+    for query in QUERIES:
+        expected = collect_arrow(plain.sql(query))
+        found = own.sql(query).to_arrow()
+        assert rows(found) == rows(expected), query
+        assert (found.schema.names, found.schema.types) == (expected.schema.names, expected.schema.types), query
+
+
+def test_values_that_are_inserted(own: Lake, plain: Any) -> None:
+    for at, (columns, values) in enumerate(INSERTS.items()):
+        own.sql(f"CREATE TABLE given_{at} {columns} USING hudi")
+        plain.sql(f"CREATE TABLE given_{at} {columns} USING parquet")
+        try:
+            for lake in (own, plain):
+                lake.sql(f"INSERT INTO given_{at} {values}")
+            expected = collect_arrow(plain.table(f"given_{at}"))
+            found = own.table(f"given_{at}").read(columns=expected.schema.names).to_arrow()
+            assert rows(found) == rows(expected), values
+        finally:
+            plain.sql(f"DROP TABLE given_{at}")
