@@ -16,7 +16,7 @@ from skep_table.commit.markers import create_marker, ensure_open
 from skep_table.errors import LeaseLostError
 from skep_table.logfile.changes import AFTER, BEFORE, DELETE, INSERT, KEY, OP, TIME, UPDATE, change_block, image_type
 from skep_table.names import BaseFileName, LogFileName, Marker, join
-from skep_table.schema.types import RECORD_KEY
+from skep_table.schema.types import ALL_META_FIELDS, RECORD_KEY
 from skep_table.table_config.keys import CdcMode
 from skep_table.write.append import pieces
 from skep_table.write.context import WriteContext
@@ -49,7 +49,7 @@ class ChangeLog:
     def __init__(self, context: WriteContext, mode: CdcMode, partition_path: str, base: BaseFileName) -> None:
         self._context = context
         self._partition = partition_path
-        self._schema = context.schema.with_texts(context.dropped.names)
+        self._schema = context.schema.without(ALL_META_FIELDS).with_texts(context.dropped.names)
         self._image: Any = image_type(self._schema)
         self._fields = FIELDS[mode]
         self._name = str(LogFileName(base.file_id, context.instant_time, 1, base.write_token, cdc=True))

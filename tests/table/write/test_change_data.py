@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +13,22 @@ from captured_tables import COW, MODE, MODES, MOR, ON, SCHEMA, Captured, image, 
 
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.errors import InputError, OptionError, TableMismatchError
+from skep_table.lock import InProcessLock
 from skep_table.logfile import BlockType, HeaderKey, read_blocks
 from skep_table.logfile.changes import change_block
+from skep_table.options import Options
+from skep_table.runner import ThreadRunner
 from skep_table.services.clean import clean
 from skep_table.services.compact import compact, schedule_compaction
 from skep_table.services.fsck import Problem, fsck
+from skep_table.services.restore import restore
 from skep_table.services.rollback import roll_back_instant
+from skep_table.services.savepoint import create_savepoint
 from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
 from skep_table.table_config import TableType
 from skep_table.table_config.keys import CdcMode
+from skep_table.write.bucket import BucketResult
 from skep_table.write.change_log import FIELDS
 from skep_table.write.local import LocalWriter
 
@@ -304,3 +311,73 @@ def test_fsck_finds_change_logs_that_are_missing(tmp_path: Path) -> None:
     assert [(finding.problem, finding.path.rpartition("/")[2]) for finding in fsck(table.table)] == [
         (Problem.MISSING, log.name)
     ]
+
+
+def test_the_operation_column_is_not_in_images(tmp_path: Path) -> None:
+    """Hudi leaves it out, as it does the other meta columns."""
+    table = Captured.make(tmp_path, "DATA_BEFORE_AFTER")
+    operation = {"hoodie.allow.operation.metadata.field": "true"}
+    for ts in (1, 2):
+        given = rows(("a", "p", ts)).append_column("_hoodie_operation", pa.array(["U"]))
+        table.writer(**operation).upsert(given)
+    (block,) = blocks(table.files()[0])
+    assert block.records().schema.field("after").type.field(0).name == "id"
+
+
+@pytest.mark.parametrize("version", [6, 9])
+def test_a_restore_deletes_the_logs_of_what_it_undoes(tmp_path: Path, version: int) -> None:
+    table = Captured.make(tmp_path, "DATA_BEFORE_AFTER", version=version)
+    for ts in (1, 2):
+        saved = table.writer().upsert(rows(("a", "p", ts)))
+    create_savepoint(table.table, saved.instant.requested_time)
+    kept = table.files()
+    for ts in (3, 4):
+        table.writer().upsert(rows(("a", "p", ts)))
+    clean(table.table.with_options({"hoodie.cleaner.commits.retained": "1"}))
+    assert set(kept) <= set(table.files()), "the savepoint keeps its slice whole"
+    restore(table.table, saved.instant.requested_time)
+    assert table.files() == kept
+    table.writer().upsert(rows(("a", "p", 5), ("b", "p", 1)))
+    last = table.changes(since=table.table.format.reads.time_in_range(saved.instant))
+    assert sorted(str(change["op"]) for change in last) == ["i", "u"]
+
+
+class Meanwhile(ThreadRunner):
+    """Does something else behind the tasks that write files, once."""
+
+    def __init__(self, action: Callable[[], object]) -> None:
+        super().__init__(1)
+        self._action: Callable[[], object] | None = action
+
+    def map(self, function: Any, tasks: Any) -> Any:
+        done = super().map(function, tasks)
+        if self._action is not None and done and isinstance(done[0], BucketResult):
+            action, self._action = self._action, None
+            action()
+        return done
+
+
+@pytest.mark.parametrize("kind", [COW, MOR], ids=["cow", "mor"])
+def test_what_is_written_again_after_a_conflict_is_logged_once(tmp_path: Path, kind: TableType) -> None:
+    """The file group that no other write has changed keeps its files, the other one's are written again."""
+    table = Captured.make(tmp_path, "DATA_BEFORE_AFTER", kind)
+    table.writer().upsert(rows(("a", "p", 1), ("b", "q", 1)))
+    mode, retries = "optimistic_concurrency_control", "hoodie.write.num.retries.on.conflict.failures"
+    options = Options({"hoodie.write.concurrency.mode": mode, retries: "3"})
+
+    def writer(runner: ThreadRunner) -> LocalWriter:
+        return LocalWriter(table.table.with_context(lock=InProcessLock("t"), runner=runner, options=options))
+
+    other = writer(ThreadRunner(1))
+    writer(Meanwhile(lambda: other.upsert(rows(("a", "p", 2), ("c", "p", 1))))).upsert(
+        rows(("a", "p", 3), ("b", "q", 2), ("d", "p", 1))
+    )
+    assert table.snapshot()["a"] == ("p", 3, None)
+    assert replayed(table.changes()) == table.snapshot()
+    named = {
+        path
+        for instant in table.table.timeline.data().completed()
+        for stat in table.table.commit_metadata(instant).stats
+        for path in stat.paths
+    }
+    assert {str(file.relative_to(tmp_path)) for file in table.files()} <= named
