@@ -87,6 +87,8 @@ FLAGS: Final[tuple[Flag, ...]] = (
         _HONOURED,
         ("--source-limit", "The most that a round reads: bytes of files, events of a log."),
         ("--min-sync-interval-seconds", "The least time between the starts of two rounds.", "0"),
+        ("--max-pending-compactions", "A continuous stream waits where so many are planned.", "5"),
+        ("--max-pending-clustering", "The same for clustering.", "5"),
         ("--max-retry-count", "How often a source that failed is read again.", "3"),
         ("--retry-interval-seconds", "The time before that.", "30"),
     ),
@@ -122,8 +124,6 @@ FLAGS: Final[tuple[Flag, ...]] = (
         _IDLE,
         ("--spark-master", "spark.master among the settings of Spark does."),
         ("--spark-app-name", "spark.app.name among the settings of Spark does."),
-        ("--max-pending-compactions", "each compaction is carried out before the next round"),
-        ("--max-pending-clustering", "each clustering is carried out before the next round"),
         *(
             (f"--{work}-scheduling-{what}", _POOLS)
             for work in ("delta-sync", "compact", "cluster")

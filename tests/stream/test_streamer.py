@@ -33,6 +33,7 @@ from skep_table.errors import (
 )
 from skep_table.storage import open_storage
 from skep_table.table import HudiTable
+from skep_table.timeline.instant import Action
 
 ORDER = {
     "type": "record",
@@ -407,13 +408,13 @@ def test_a_killed_round_is_taken_up_again(
 ) -> None:
     """At whatever storage call it dies: rows and checkpoint are both there, or neither is. INSERT would show others."""
     caplog.set_level(logging.CRITICAL, "skep")
-    monkeypatch.setattr("skep.streams.open_storage", lambda path, _options: path)
+    monkeypatch.setattr("skep.stream_target.open_storage", lambda path, _options: path)
     conf = {"hoodie.write.table.version": str(version)}
     job.put("a.json", row("a", 1))
     if made:
         monkeypatch.undo()
         job.streamer(conf, op="INSERT").run_once()
-        monkeypatch.setattr("skep.streams.open_storage", lambda path, _options: path)
+        monkeypatch.setattr("skep.stream_target.open_storage", lambda path, _options: path)
         job.put("b.json", row("b", 1), at=1_700_000_001)
     seeded, at, committed = job.work / "seeded", 1, set()
     if made:
@@ -428,7 +429,7 @@ def test_a_killed_round_is_taken_up_again(
         with contextlib.suppress(SkepError):
             streamer.run_once()
         with monkeypatch.context() as plain:
-            plain.setattr("skep.streams.open_storage", open_storage)
+            plain.setattr("skep.stream_target.open_storage", open_storage)
             committed.add(job.streamer(conf, op="INSERT").run_once().result is None)
         where = storage.calls[at - 1] if storage.hit else "no fault"
         assert [each["id"] for each in job.rows()] == (["a", "b"] if made else ["a"]), where
@@ -480,3 +481,21 @@ def test_changes_of_aws_dms_are_applied(job: Job) -> None:
     job.put("b.parquet", {"id": "a", "ts": 2, "Op": "D"}, {"id": "b", "ts": 3, "Op": "U"}, at=1_700_000_001)
     job.streamer(conf, **flags).run_once()
     assert job.rows() == [{"id": "b", "ts": 3, "Op": "U"}]
+
+
+def test_a_continuous_stream_compacts_beside_its_rounds(job: Job) -> None:
+    for at in range(4):
+        job.put(f"{at}.json", row("a", at), at=1_700_000_000 + at)
+    conf = {"hoodie.compact.inline.max.delta.commits": "2", "max.rounds.without.new.data.to.shutdown": "1"}
+    flags = {"post_write_termination_strategy_class": "NoNewDataTerminationStrategy", "source_limit": 40}
+    streamer = job.streamer(conf, continuous=True, table_type="MERGE_ON_READ", max_pending_compactions=1, **flags)
+    assert [done.rows for done in streamer.run()] == [1, 1, 1, 1, 0]
+    timeline = HudiTable.open(job.table).timeline
+    assert not timeline.pending().instants
+    assert len(timeline.completed().of(Action.COMMIT)) == 2
+    assert job.rows() == [row("a", 3)]
+    job.put("4.json", row("a", 4), row("b", 4), at=1_700_000_004)
+    job.streamer(conf, table_type="MERGE_ON_READ", disable_compaction=True).run_once()
+    job.put("5.json", row("a", 5), at=1_700_000_005)
+    job.streamer(conf, table_type="MERGE_ON_READ", disable_compaction=True).run_once()
+    assert len(HudiTable.open(job.table).timeline.completed().of(Action.COMMIT)) == 2

@@ -1,0 +1,155 @@
+"""The target of a stream as `skep` provides it, and the engine of its queries."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+import pyarrow as pa
+
+from skep.background import wait_for
+from skep.hoodie import removed_when_refused, table_services
+from skep.spark import SparkHolder
+from skep.writing import writer_for
+from skep_stream.rounds import schema_of_rows
+from skep_table.commit.create import create_table
+from skep_table.errors import InputError, NotATableError
+from skep_table.events import Events
+from skep_table.format import MergeSource, StreamerKeys, format_of, format_of_version
+from skep_table.options import Options
+from skep_table.schema.types import Schema
+from skep_table.storage import open_storage
+from skep_table.table import HudiTable
+from skep_table.timeline.instant import Action
+from skep_table.timeline.metadata import WriteOperation
+from skep_table.write.merge_options import MERGE_MODE, ORDERING, PAYLOAD, STRATEGY
+from skep_table.write.result import WriteResult
+from skep_table.write.settings import TABLE_NAME, TABLE_VERSION, check_settings, spec_of
+
+_ORDERING_OF_0_15: Final = "ts"
+_PAYLOAD_OF_0_15: Final = "org.apache.hudi.common.model.OverwriteWithLatestAvroPayload"
+
+
+class OtherNameWarning(UserWarning):
+    """The target table has another name than the one given."""
+
+
+class LakeQueries:
+    """Queries of transformers: DuckDB in this process where they mean the same to it, else Spark."""
+
+    def __init__(self, spark: SparkHolder) -> None:
+        self._spark = spark
+
+    def query(self, text: str, relations: Mapping[str, pa.Table]) -> pa.Table:
+        """See `skep_stream.protocols.Engine`."""
+        from sqlglot import errors, exp, parse_one
+
+        from skep.engines import LakeEngine
+
+        try:
+            query = parse_one(text, dialect="spark")
+        except errors.SqlglotError as error:
+            raise InputError(f"the query can't be parsed: {error}", found=text) from error
+        if not isinstance(query, exp.Query):
+            raise InputError("a transformer takes a query", found=text, expected="SELECT …")
+        named = {table.name.lower() for table in query.find_all(exp.Table)}
+        used = {name: rows for name, rows in relations.items() if name.lower() in named}
+        return LakeEngine(self._spark).rows(query, used)
+
+
+class TableTarget:
+    """The target table at a path: made by the first commit, then written with the settings that it has."""
+
+    def __init__(self, path: str, options: Options, spark: SparkHolder, events: Events) -> None:
+        self.path = path
+        self.options = options
+        self._spark = spark
+        self._events = events
+        self._known: HudiTable | None = None
+
+    def table(self) -> HudiTable | None:
+        """See `StreamTarget`."""
+        if self._known is not None:
+            self._known = self._known.reload()
+            return self._known
+        try:
+            self._known = HudiTable.open(self.path, self.options).with_context(events=self._events)
+        except NotATableError:
+            return None
+        return self._known
+
+    def checkpoint_keys(self) -> StreamerKeys:
+        """See `StreamTarget`."""
+        if self._known is not None:
+            return self._known.format.streamer_keys
+        return format_of_version(self.options.value(TABLE_VERSION)).streamer_keys
+
+    def write(
+        self, operation: WriteOperation, frame: pa.Table, schema: Schema | None, extra: Mapping[str, str]
+    ) -> WriteResult:
+        """See `StreamTarget`. TableMismatchError where the table there has other settings."""
+        table = self.table()
+        if table is not None:
+            options = self._options_for(table)
+            check_settings(table.config, table.storage.root, options)
+            return self._written(table.with_options(options), operation, frame, extra)
+        options = self._options_of_new(frame)
+        name = options.value(TABLE_NAME)
+        spec = spec_of(options, name, schema or schema_of_rows(frame, name))
+        table = create_table(open_storage(self.path, options), spec, options).with_context(events=self._events)
+        with removed_when_refused(table):
+            return self._written(table, operation, frame, extra)
+
+    def wait_for_services(self, compactions: int, clusterings: int) -> None:
+        """Waits for the services in the background where so many plans are pending; 0 waits for all."""
+        table = self.table()
+        if table is None:
+            return
+        pending = table.timeline.pending()
+        most = ((compactions, (Action.COMPACTION,)), (clusterings, (Action.CLUSTERING, Action.REPLACE_COMMIT)))
+        if any(len(pending.of(*actions)) >= limit for limit, actions in most):
+            wait_for(table.storage.root)
+
+    def _written(
+        self, table: HudiTable, operation: WriteOperation, frame: pa.Table, extra: Mapping[str, str]
+    ) -> WriteResult:
+        writer = writer_for(frame, table, replace(table_services(table), spark=self._spark))
+        if operation is WriteOperation.DELETE_PARTITION:
+            result = writer.delete_partitions(writer.partitions_of(frame), extra_metadata=extra)
+        else:
+            result = writer.write(operation, frame, extra_metadata=extra)
+        self._known = (result.table or table).in_context_of(table)
+        return result
+
+    def _options_for(self, table: HudiTable) -> Options:
+        """As given; the name is the table's, and its payload class, where it could name one and does not, Hudi's."""
+        config, given = table.config, self.options
+        more: dict[str, object] = {}
+        if given.value(TABLE_NAME) != config.name:
+            warnings.warn(
+                f"the table at {self.path} is {config.name}, not {given.value(TABLE_NAME)}",
+                OtherNameWarning,
+                stacklevel=4,
+            )
+            more[TABLE_NAME.key] = config.name
+        by_class = format_of(config).merge_source is MergeSource.PAYLOAD_CLASS
+        if by_class and config.payload_class is None and not _merges(given):
+            more[PAYLOAD.key] = _PAYLOAD_OF_0_15
+        return given.with_values(more)
+
+    def _options_of_new(self, frame: pa.Table) -> Options:
+        given = self.options
+        more: dict[str, object] = {}
+        if not given.is_set(ORDERING) and _ORDERING_OF_0_15 in frame.schema.names:
+            more[ORDERING.key] = _ORDERING_OF_0_15
+        by_class = format_of_version(given.value(TABLE_VERSION)).merge_source is MergeSource.PAYLOAD_CLASS
+        if by_class and not _merges(given):
+            more[PAYLOAD.key] = _PAYLOAD_OF_0_15
+        return given.with_values(more)
+
+
+def _merges(options: Options) -> bool:
+    """Whether the options state how rows merge."""
+    return options.is_set(PAYLOAD) or options.is_set(MERGE_MODE) or options.is_set(STRATEGY)
