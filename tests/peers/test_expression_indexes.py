@@ -58,8 +58,8 @@ KEYS = Made("column_stats", "id", {"expr": "upper"}, "upper(id)")
 STARTS = Made("column_stats", "note", {"expr": "substring", "pos": "1", "len": "2"}, "substring(note, 1, 2)")
 FOUND = Made("bloom_filters", "id", {"expr": "lower", "numentries": "200", "fpp": "0.001"}, "lower(id)")
 
-# Hudi fails for its own writes to log files beside Bloom filters of an expression ("Positive number of partitions
-# required"), whoever has made these.
+# Hudi fails for its own writes to log files beside Bloom filters of an expression, made by either ("Positive number of
+# partitions required").
 CASES = [
     pytest.param(
         release,

@@ -285,15 +285,12 @@ def drop_overtaken(table: HudiTable, instant: Instant, metadata: CommitMetadata)
     theirs = [table.commit_metadata(each) for each in later]
     dropped = set()
     if any(set(metadata.partitions) & set(each.partitions) for each in theirs):
-        dropped.add(PARTITION_STATS)
-        # They have statistics of partitions, too, and no option makes them again.
-        named = {index.partition for index in expression_indexes(table) if not index.has_filters}
-        table = _drop_indexes(table, named, _OVERTAKEN, again=True) if named else table
+        dropped |= {PARTITION_STATS, *(each.partition for each in expression_indexes(table) if not each.has_filters)}
     mine = groups_of(metadata)
     if any(mine & groups_of(each) for each in theirs):
         dropped.add(RECORD_INDEX)
     dropped &= _built_or_building(table)
-    return _drop_indexes(table, dropped, _OVERTAKEN) if dropped else table
+    return _drop_indexes(table, dropped, _OVERTAKEN, again=True) if dropped else table
 
 
 def record_in_metadata_table(table: HudiTable, time: InstantTime, updates: Sequence[PartitionUpdate]) -> None:

@@ -15,7 +15,7 @@ from metadata_listings import frame, new_table
 from sleepy_clock import SleepyClock
 
 from skep_table.clock import SYSTEM_CLOCK
-from skep_table.commit.metadata_table import name_dropped
+from skep_table.commit.metadata_table import drop_overtaken, name_dropped
 from skep_table.errors import FormatError, MetadataTableError, SkepError
 from skep_table.metadata_table.definitions import IndexDefinition
 from skep_table.metadata_table.partitions import BLOOM_FILTERS, COLUMN_STATS, FILES, PARTITION_STATS, RECORD_INDEX
@@ -34,6 +34,7 @@ from skep_table.services.rollback import roll_back_instant
 from skep_table.services.savepoint import create_savepoint
 from skep_table.table import HudiTable
 from skep_table.table_config import TableType, update_table_config
+from skep_table.timeline.instant import Action, Instant, State
 from skep_table.upgrade import change_version
 from skep_table.write.local import LocalWriter
 
@@ -270,3 +271,18 @@ def test_it_waits_for_a_pending_compaction(tmp_path: Path, table_version: int) -
     now = opened(folder)
     assert set(now.config.metadata_partitions) == having(table_version)
     assert check_metadata_table(now).differences == ()
+
+
+def test_a_write_that_completes_late_has_them_made_again(table_version: int, tmp_path: Path) -> None:
+    """The record index leads to the place of the write that was requested last, and with it secondary indexes end."""
+    if table_version == 6:
+        return  # there log files are in the order of their versions, not of requests
+    table = seeded(tmp_path, MOR)
+    early = Instant(last(opened(tmp_path)).plus_milliseconds(-5), Action.DELTA_COMMIT, State.INFLIGHT)
+    newest = opened(tmp_path).timeline.data().completed().last()
+    assert newest is not None
+    left = drop_overtaken(opened(tmp_path), early, table.reload().commit_metadata(newest))
+    assert set(left.config.metadata_partitions) == {FILES, COLUMN_STATS, BLOOM_FILTERS}
+    upsert(opened(tmp_path))
+    assert set(opened(tmp_path).config.metadata_partitions) == having(table_version)
+    assert check_metadata_table(opened(tmp_path)).differences == ()
