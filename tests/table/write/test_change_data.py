@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pytest
@@ -14,8 +13,7 @@ from captured_tables import COW, MODE, MODES, MOR, ON, SCHEMA, Captured, image, 
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.errors import InputError, OptionError, TableMismatchError
 from skep_table.lock import InProcessLock
-from skep_table.logfile import BlockType, HeaderKey, read_blocks
-from skep_table.logfile.changes import change_block
+from skep_table.logfile import BlockType, read_blocks
 from skep_table.options import Options
 from skep_table.runner import ThreadRunner
 from skep_table.services.clean import clean
@@ -27,74 +25,8 @@ from skep_table.services.savepoint import create_savepoint
 from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
 from skep_table.table_config import TableType
-from skep_table.table_config.keys import CdcMode
 from skep_table.write.bucket import BucketResult
-from skep_table.write.change_log import FIELDS
 from skep_table.write.local import LocalWriter
-
-KEYED = ("op", "record_key")
-
-
-@pytest.mark.parametrize("version", ["0.15.0", "1.0.2", "1.1.1"])
-def test_blocks_are_those_that_hudi_writes(golden: Path, version: str) -> None:
-    """Records and schema byte by byte; only the order of the headers differs from one release to the next."""
-    table = HudiTable.open(golden / version / "cow_cdc" / "table")
-    schema, compared = table.schema(), 0
-    for stat in (
-        stat for instant in table.timeline.data().completed() for stat in table.commit_metadata(instant).stats
-    ):
-        for path in stat.cdc_stats or ():
-            with table.storage.open_input(path) as file:
-                (theirs,) = read_blocks(file, path)
-                expected, headers = theirs.content(), theirs.headers
-                fields = FIELDS[CdcMode.DATA_BEFORE_AFTER]
-                ours = change_block(theirs.instant_time, schema, fields, theirs.records())
-            (block,) = read_blocks(pa.BufferReader(ours), path, len(ours))
-            assert block.content() == expected
-            assert block.headers == headers
-            compared += 1
-    assert compared > 2
-
-
-@pytest.mark.parametrize(
-    ("mode", "text"),
-    [
-        (
-            "OP_KEY_ONLY",
-            {
-                "type": "record",
-                "name": "Record",
-                "fields": [{"name": name, "type": ["string", "null"]} for name in ("op", "record_key")],
-            },
-        ),
-        (
-            "DATA_BEFORE",
-            {
-                "type": "record",
-                "name": "CDC",
-                "namespace": "hoodie.t",
-                "fields": [
-                    *({"name": name, "type": ["null", "string"], "doc": "", "default": None} for name in KEYED),
-                    {"name": "before", "type": ["null", "t_record"], "doc": "", "default": None},
-                ],
-            },
-        ),
-    ],
-)
-def test_records_of_the_other_modes(tmp_path: Path, mode: str, text: dict[str, Any]) -> None:
-    table = Captured.make(tmp_path, mode)
-    table.writer().upsert(rows(("a", "p", 1, ["x"]), ("b", "p", 1, None)))
-    table.writer().upsert(rows(("a", "p", 2, []), ("c", "p", 1, None)))
-    table.writer().delete(rows(("b", "p")))
-    (block,) = blocks(table.files()[-1])
-    assert set(block.headers) == {HeaderKey.INSTANT_TIME, HeaderKey.SCHEMA}
-    found = json.loads(block.schema_text)
-    if mode == "DATA_BEFORE":
-        assert found["fields"][2]["type"][1].pop("fields")[0]["name"] == "id"
-        found["fields"][2]["type"][1] = found["fields"][2]["type"][1].pop("name")
-    assert found == text
-    changed = block.records().to_pylist()
-    assert [(each["op"], each["record_key"]) for each in changed] == [("d", "b")]
 
 
 def blocks(path: Path) -> list[Any]:
@@ -271,34 +203,6 @@ def test_buckets_have_their_changes_in_logs(tmp_path: Path, mode: str) -> None:
     assert replayed(table.changes()) == table.snapshot()
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_columns_change_between_changes(tmp_path: Path, mode: str) -> None:
-    """A CDC query returns images of the columns as they are now, but for those that a log holds."""
-    table = Captured.make(tmp_path, mode)
-    table.writer().upsert(rows(("a", "p", 1, ["x"]), ("b", "p", 1)))
-    wider = rows(("a", "p", 2, ["y"])).append_column("more", pa.array([7], pa.int64()))
-    table.writer().upsert(wider)
-    table.writer().delete(rows(("b", "p")))
-    assert replayed(table.changes()) == table.snapshot()
-    (update,) = [change for change in table.changes() if change["op"] == "u"]
-    after = image(update["after"])
-    assert after is not None
-    assert after["more"] == 7
-
-
-def test_partition_columns_that_files_leave_out_are_in_change_logs(tmp_path: Path) -> None:
-    dropped = {"hoodie.datasource.write.drop.partition.columns": "true", ON: "true"}
-    spec = TableSpec(
-        name="t", schema=SCHEMA, record_key=("id",), partition_by=("part",), ordering="ts", properties=dropped
-    )
-    create_table(LocalStorage(str(tmp_path)), spec)
-    table = Captured(str(tmp_path))
-    table.writer().upsert(rows(("a", "p", 1), ("b", "p", 1)))
-    table.writer().upsert(rows(("a", "p", 2), ("c", "p", 1)))
-    logged = [change for change in table.changes() if "_hoodie" not in f"{change['before']}{change['after']}"]
-    assert [(change["op"], image(change["after"])["part"]) for change in logged] == [("u", "p"), ("i", "p")]  # type: ignore[index]
-
-
 def test_fsck_finds_change_logs_that_are_missing(tmp_path: Path) -> None:
     table = Captured.make(tmp_path, "DATA_BEFORE_AFTER", MOR)
     table.writer().upsert(rows(("a", "p", 1)))
@@ -311,17 +215,6 @@ def test_fsck_finds_change_logs_that_are_missing(tmp_path: Path) -> None:
     assert [(finding.problem, finding.path.rpartition("/")[2]) for finding in fsck(table.table)] == [
         (Problem.MISSING, log.name)
     ]
-
-
-def test_the_operation_column_is_not_in_images(tmp_path: Path) -> None:
-    """Hudi leaves it out, as it does the other meta columns."""
-    table = Captured.make(tmp_path, "DATA_BEFORE_AFTER")
-    operation = {"hoodie.allow.operation.metadata.field": "true"}
-    for ts in (1, 2):
-        given = rows(("a", "p", ts)).append_column("_hoodie_operation", pa.array(["U"]))
-        table.writer(**operation).upsert(given)
-    (block,) = blocks(table.files()[0])
-    assert block.records().schema.field("after").type.field(0).name == "id"
 
 
 @pytest.mark.parametrize("version", [6, 9])
@@ -381,3 +274,21 @@ def test_what_is_written_again_after_a_conflict_is_logged_once(tmp_path: Path, k
         for path in stat.paths
     }
     assert {str(file.relative_to(tmp_path)) for file in table.files()} <= named
+
+
+class Synced(LocalStorage):
+    """Notes what is made durable."""
+
+    paths: ClassVar[set[str]] = set()
+
+    def sync(self, paths: Collection[str]) -> None:
+        self.paths.update(paths)
+        super().sync(paths)
+
+
+def test_change_logs_are_durable_before_their_commit(tmp_path: Path) -> None:
+    table = Captured.make(tmp_path, "OP_KEY_ONLY")
+    for ts in (1, 2):
+        LocalWriter(HudiTable.open(Synced(str(tmp_path)))).upsert(rows(("a", "p", ts)))
+    (log,) = table.files()
+    assert str(log.relative_to(tmp_path)) in Synced.paths
