@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from skep_table.commit.create import TableSpec, create_table
+from skep_table.logfile import BlockType, read_blocks
 from skep_table.options import Options
 from skep_table.query import ReadRequest, read
 from skep_table.runner import ThreadRunner
@@ -101,3 +102,11 @@ def replayed(changes: list[dict[str, str | None]]) -> State:
                 state[after["id"]] = row_of(after)
             assert (before is None, after is None) == (change["op"] == "i", change["op"] == "d")
     return state
+
+
+def change_blocks(path: Path) -> list[Any]:
+    """The blocks of a change log."""
+    with pa.memory_map(str(path)) as file:
+        return [
+            block for block in read_blocks(pa.BufferReader(file.read()), str(path)) if block.type is BlockType.CDC_DATA
+        ]

@@ -6,14 +6,12 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any, ClassVar
 
-import pyarrow as pa
 import pytest
-from captured_tables import COW, MODE, MODES, MOR, ON, SCHEMA, Captured, image, replayed, rows
+from captured_tables import COW, MODE, MODES, MOR, ON, SCHEMA, Captured, change_blocks, image, replayed, rows
 
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.errors import InputError, OptionError, TableMismatchError
 from skep_table.lock import InProcessLock
-from skep_table.logfile import BlockType, read_blocks
 from skep_table.options import Options
 from skep_table.runner import ThreadRunner
 from skep_table.services.clean import clean
@@ -27,13 +25,6 @@ from skep_table.table import HudiTable
 from skep_table.table_config import TableType
 from skep_table.write.bucket import BucketResult
 from skep_table.write.local import LocalWriter
-
-
-def blocks(path: Path) -> list[Any]:
-    with pa.memory_map(str(path)) as file:
-        return [
-            block for block in read_blocks(pa.BufferReader(file.read()), str(path)) if block.type is BlockType.CDC_DATA
-        ]
 
 
 @pytest.mark.parametrize("version", [6, 9])
@@ -87,7 +78,7 @@ def test_rows_that_lose_and_keys_that_are_not_there_change_nothing(tmp_path: Pat
     table.writer().upsert(rows(("a", "p", 5), ("b", "p", 5)))
     table.writer().upsert(rows(("a", "p", 1)))
     ((path, size),) = (table.stats()[0].cdc_stats or {}).items()
-    (block,) = blocks(tmp_path / path)
+    (block,) = change_blocks(tmp_path / path)
     assert block.records().num_rows == 0
     assert (tmp_path / path).stat().st_size == size
     assert len(table.changes()) == 2
@@ -101,13 +92,13 @@ def test_an_insert_into_a_small_file_is_logged(tmp_path: Path) -> None:
     assert replayed(table.changes()) == table.snapshot()
 
 
-def test_many_changes_make_several_blocks(tmp_path: Path) -> None:
+def test_many_changes_make_several_change_blocks(tmp_path: Path) -> None:
     table = Captured.make(tmp_path, "DATA_BEFORE_AFTER")
     every = [(f"k{number:04}", "p", 1, ["x" * 50]) for number in range(2000)]
     table.writer().upsert(rows(*every))
     newer = [(key, part, 2, tags) for key, part, _, tags in every]
     table.writer(**{"hoodie.logfile.data.block.max.size": "20000"}).upsert(rows(*newer))
-    found = blocks(table.files()[0])
+    found = change_blocks(table.files()[0])
     assert len(found) > 5
     assert sum(block.records().num_rows for block in found) == 2000
     assert replayed(table.changes()) == table.snapshot()

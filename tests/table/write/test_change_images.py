@@ -10,10 +10,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from captured_tables import MODES, ON, SCHEMA, Captured, image, replayed, rows
+from captured_tables import MODES, ON, SCHEMA, Captured, change_blocks, image, replayed, rows
 
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.logfile import BlockType, HeaderKey, read_blocks
+from skep_table.logfile import HeaderKey, read_blocks
 from skep_table.logfile.changes import change_block
 from skep_table.query import ReadRequest, read
 from skep_table.schema.arrow import to_arrow
@@ -77,7 +77,7 @@ def test_records_of_the_other_modes(tmp_path: Path, mode: str, text: dict[str, A
     table.writer().upsert(rows(("a", "p", 1, ["x"]), ("b", "p", 1, None)))
     table.writer().upsert(rows(("a", "p", 2, []), ("c", "p", 1, None)))
     table.writer().delete(rows(("b", "p")))
-    (block,) = blocks(table.files()[-1])
+    (block,) = change_blocks(table.files()[-1])
     assert set(block.headers) == {HeaderKey.INSTANT_TIME, HeaderKey.SCHEMA}
     found = json.loads(block.schema_text)
     if mode == "DATA_BEFORE":
@@ -123,7 +123,7 @@ def test_the_operation_column_is_not_in_images(tmp_path: Path) -> None:
     for ts in (1, 2):
         given = rows(("a", "p", ts)).append_column("_hoodie_operation", pa.array(["U"]))
         table.writer(**operation).upsert(given)
-    (block,) = blocks(table.files()[0])
+    (block,) = change_blocks(table.files()[0])
     assert block.records().schema.field("after").type.field(0).name == "id"
 
 
@@ -158,10 +158,3 @@ def test_required_columns_are_in_images(tmp_path: Path) -> None:
     table.writer().upsert(rows(("a", "p", 2, ["x"]), ("c", "p", 1)).cast(required))
     table.writer().delete(rows(("b", "p")).select(["id", "part"]))
     assert replayed(table.changes()) == table.snapshot()
-
-
-def blocks(path: Path) -> list[Any]:
-    with pa.memory_map(str(path)) as file:
-        return [
-            block for block in read_blocks(pa.BufferReader(file.read()), str(path)) if block.type is BlockType.CDC_DATA
-        ]
