@@ -18,6 +18,7 @@ from skep_stream.properties import layered, load_properties
 from skep_stream.protocols import Source, StreamContext
 from skep_stream.rounds import UNLIMITED, Round, Stream
 from skep_stream.running import HasEnded, NoNewData, Retrying, never, run
+from skep_stream.status import status
 from skep_sync.options import ENABLE
 from skep_table.clock import SystemClock
 from skep_table.errors import InputError, OptionError, UnsupportedError
@@ -61,6 +62,8 @@ class Streamer:
         `stop`, when it is set, ends `run` after the round at hand.
         """
         self._flags = Flags.of(flags)
+        if self._flags.text("config_folder"):
+            raise OptionError("--config-folder is of many tables: see flags_of_tables", option="--config-folder")
         self._stop = stop or threading.Event()
         self._clock = SystemClock()
         given = layered(self._properties(), self._flags.pairs())
@@ -105,6 +108,10 @@ class Streamer:
                 self.target.wait_for_services(compactions or 0, clusterings or 0)
         finally:
             self.target.wait_for_services(0, 0)
+
+    def status(self) -> dict[str, Any]:
+        """Its newest checkpoint, and what waits in the source where that can be listed; nothing is read or written."""
+        return status(self.stream)
 
     def stop(self) -> None:
         """Ends `run` after the round at hand."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
@@ -17,10 +17,12 @@ from skep_table.errors import SkepError
 from skep_table.options import Status
 
 if TYPE_CHECKING:
+    from skep.streams import Streamer
     from skep_stream.rounds import Round
+    from skep_table.events import Listener
 
 
-def stream(name: str | None, **given: Any) -> None:
+def stream(name: str | None, status: bool, **given: Any) -> None:
     """Read what is new in a source, and commit it to a Hudi table together with the checkpoint.
 
     NAME is a stream of skep.toml; flags given here count over its own. The flags are those of HoodieStreamer. One line
@@ -28,22 +30,45 @@ def stream(name: str | None, **given: Any) -> None:
     starts from the same checkpoint.
     """
     from skep.streams import Streamer, named_flags, with_flags
+    from skep_stream.many import flags_of_tables
 
     flags: dict[str, Any] = {
         argument: _one(argument, value) for argument, value in given.items() if value not in (None, [], False)
     }
+    failed = False
     with listening("stream") as listener:
         try:
             flags = with_flags(named_flags(name), flags) if name else flags
             # a continuous stream brings the round at hand to its end; else main's handler rolls it back
-            stop = until_signalled() if flags.get("continuous") else None
-            streamer = Streamer(stop=stop, **flags)
-            streamer.stream.events.listen(listener)
-            for done in streamer.run():
-                typer.echo(json.dumps(_facts(done)))
+            stop = until_signalled() if flags.get("continuous") and not status else None
+            many = flags_of_tables(flags) if flags.get("config_folder") else {None: flags}
         except SkepError as error:
-            typer.echo(f"error: {error}", err=True)
-            raise typer.Exit(FAILED) from error
+            _fail(error)
+        for table, own in many.items():
+            try:
+                _run(Streamer(stop=stop, **own), table, status, listener)
+            except SkepError as error:
+                if table is None:
+                    _fail(error)
+                typer.echo(f"error: {table}: {error}", err=True)
+                failed = True
+    if failed:
+        raise typer.Exit(FAILED)
+
+
+def _fail(error: SkepError) -> NoReturn:
+    typer.echo(f"error: {error}", err=True)
+    raise typer.Exit(FAILED) from error
+
+
+def _run(streamer: Streamer, table: str | None, status: bool, listener: Listener) -> None:
+    named = {} if table is None else {"table": table}
+    if status:
+        typer.echo(json.dumps({**streamer.status(), **named}))
+        return
+    streamer.stream.events.listen(listener)
+    for done in streamer.run():
+        typer.echo(json.dumps({**named, **_facts(done)}))
 
 
 def _facts(done: Round) -> dict[str, object]:
@@ -89,7 +114,9 @@ def _with_flags(command: Callable[..., None]) -> Callable[..., None]:
     name = typer.Argument(metavar="[NAME]", help="A stream of skep.toml.", show_default=False)
     kind = inspect.Parameter.KEYWORD_ONLY
     first = inspect.Parameter("name", kind, default=None, annotation=Annotated[str | None, name])
-    parameters = [first, *map(_parameter, FLAGS)]
+    shown = typer.Option("--status", help="Print the newest checkpoint and what waits in the source; write nothing.")
+    second = inspect.Parameter("status", kind, default=False, annotation=Annotated[bool, shown])
+    parameters = [first, second, *map(_parameter, FLAGS)]
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return command

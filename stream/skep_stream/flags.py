@@ -80,6 +80,8 @@ FLAGS: Final[tuple[Flag, ...]] = (
             "--post-write-termination-strategy-class",
             "When a continuous stream ends: NoNewDataTerminationStrategy, or a function.",
         ),
+        ("--config-folder", "Many tables: the folder of their property files, <database>_<table>_config.properties."),
+        ("--base-path-prefix", "Many tables: the folder below which each is, as <database>/<table>."),
         ("--engine", "skep's own: who writes, threads or spark.", "threads"),
     ),
     *_flags(

@@ -6,11 +6,12 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Final, TypeVar
 
-from skep_table.options import REGISTRY, Option, Status, at_least, boolean, one_of, option
+from skep_table.options import REGISTRY, Option, Status, at_least, boolean, comma_list, one_of, option
 
 T = TypeVar("T")
 PREFIX: Final = "hoodie.streamer."
 OLD_PREFIX: Final = "hoodie.deltastreamer."
+_no_names: tuple[str, ...] = ()
 
 
 def streamer_option(
@@ -135,6 +136,15 @@ NO_DATA_ROUNDS = option(
     3,
     "NoNewDataTerminationStrategy: a continuous stream ends after so many rounds without new rows",
 )
+
+# -- many tables
+
+INGESTED: Final = streamer_option(
+    "ingestion.tablesToBeIngested", comma_list, _no_names, "Many tables: their names, each database.table"
+)
+INGESTED_INTO: Final = streamer_option("ingestion.targetBasePath", str, "", "Of one of many tables: its folder")
+for _prefix in (PREFIX, OLD_PREFIX):
+    REGISTRY.add_family(f"{_prefix}ingestion.")  # <database>.<table>.configFile
 
 # -- tables as sources
 

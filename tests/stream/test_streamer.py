@@ -499,3 +499,43 @@ def test_a_continuous_stream_compacts_beside_its_rounds(job: Job) -> None:
     job.put("5.json", row("a", 5), at=1_700_000_005)
     job.streamer(conf, table_type="MERGE_ON_READ", disable_compaction=True).run_once()
     assert len(HudiTable.open(job.table).timeline.completed().of(Action.COMMIT)) == 2
+
+
+def test_the_status_shows_what_waits_and_changes_nothing(job: Job) -> None:
+    job.put("a.json", row("a", 1))
+    assert job.streamer().status()["waiting_files"] == 1
+    assert not Path(job.table).exists()
+    done = job.streamer().run_once()
+    assert done.result is not None
+    job.put("late.json", row("b", 1), at=1_600_000_000)
+    found = json.loads(command(job, "--status").stdout)
+    size = (job.source / "late.json").stat().st_size
+    assert found == {
+        "table": "t",
+        "commits": 1,
+        "instant": str(done.result.instant.requested_time),
+        "checkpoint": "1700000000000",
+        "next": "1700000000000",
+        "pending": [],
+        "waiting_files": 1,
+        "waiting_bytes": size,
+    }
+
+
+def test_many_tables_each_with_properties_of_its_own(job: Job) -> None:
+    job.put("a.json", row("a", 1))
+    folder = job.work / "tables"
+    folder.mkdir()
+    (folder / "shop_one_config.properties").write_text("hoodie.datasource.write.partitionpath.field=city\n")
+    (folder / "shop_bad_config.properties").write_text(f"hoodie.streamer.source.dfs.root={job.work}/none\n")
+    (job.work / "two.properties").write_text(f"hoodie.streamer.ingestion.targetBasePath={job.work}/elsewhere\n")
+    names = "hoodie.streamer.ingestion.tablesToBeIngested=shop.bad,shop.one,two"
+    two = f"hoodie.streamer.ingestion.default.two.configFile={job.work}/two.properties"
+    more = ("--hoodie-conf", names, "--hoodie-conf", two, "--config-folder", str(folder))
+    done = command(job, *more, "--base-path-prefix", f"{job.work}/lake/")
+    assert done.returncode == 1
+    assert f"error: shop.bad: the source folder {job.work}/none is not there" in done.stderr
+    assert [json.loads(line)["table"] for line in done.stdout.splitlines()] == ["shop.one", "two"]
+    assert HudiTable.open(job.work / "lake/shop/one").config.partition_fields == ("city",)
+    assert HudiTable.open(job.work / "elsewhere").config.name == "default.two"
+    assert "many tables need" in command(job, "--config-folder", str(folder)).stderr

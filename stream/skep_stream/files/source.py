@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta, timezone
 from functools import partial
 
@@ -35,6 +35,7 @@ from skep_table.storage import FileStatus, Storage, open_storage
 log = logging.getLogger("skep.stream")
 Reader = Callable[[str, bytes], pa.Table]
 Listing = Callable[[Storage], Sequence[FileStatus]]
+_UNLIMITED = 1 << 63
 
 
 class SourceFileWarning(UserWarning):
@@ -55,14 +56,21 @@ class FileSource:
 
         InputError where the folder is not there, and for a file that can't be read.
         """
-        before = checkpoint_of(last.checkpoint)
-        rule = Rule(limit, self.rule.remembered, self.rule.oversized)
-        remembered = Remembered.parse(before, last.extra.get(STATE_KEY))
-        chosen = choose(self.listing(self.storage), before, remembered, rule)
+        chosen = self._chosen(last, limit)
         self._warn(chosen, limit)
         tables = [self.read(self.storage.uri(file.path), self.storage.read(file.path)) for file in chosen.files]
         frame = _united(tables) if tables else None
-        return Batch(frame, str(chosen.checkpoint), state_of(chosen.remembered, rule), advances=chosen.late)
+        return Batch(frame, str(chosen.checkpoint), state_of(chosen.remembered, self.rule), advances=chosen.late)
+
+    def waiting(self, last: Position) -> dict[str, int]:
+        """How many files have not been read, and their bytes. Lists the folder."""
+        files = self._chosen(last, _UNLIMITED).files
+        return {"waiting_files": len(files), "waiting_bytes": sum(file.size_bytes for file in files)}
+
+    def _chosen(self, last: Position, limit: int) -> Chosen:
+        before = checkpoint_of(last.checkpoint)
+        rule = replace(self.rule, limit=limit)
+        return choose(self.listing(self.storage), before, Remembered.parse(before, last.extra.get(STATE_KEY)), rule)
 
     def _warn(self, chosen: Chosen, limit: int) -> None:
         for file, what in ((chosen.oversized, "it is read alone"), (chosen.blocked, "no file is read before it")):

@@ -1,0 +1,35 @@
+"""Where a stream is: its newest checkpoint, the one a round would go on from, and what waits in the source."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, runtime_checkable
+
+from skep_stream.checkpoints import newest, resumed
+from skep_stream.protocols import Position
+from skep_stream.rounds import Stream
+
+
+@runtime_checkable
+class Measured(Protocol):
+    """A source that knows what it has not read, without reading it."""
+
+    def waiting(self, last: Position) -> dict[str, int]:
+        """What lies behind `last`, as numbers by name."""
+        ...
+
+
+def status(stream: Stream) -> dict[str, Any]:
+    """The facts, by name. Nothing is read of the source but a listing."""
+    table = stream.target.table()
+    found = newest(table, stream.asked.writer)
+    last = resumed(found, stream.asked)
+    pending = () if table is None else table.timeline.pending().instants
+    return {
+        "table": None if table is None else table.config.name,
+        "commits": 0 if table is None else len(table.timeline.data().completed()),
+        "instant": None if found is None else str(found.instant.requested_time),
+        "checkpoint": None if found is None else found.checkpoint,
+        "next": last.checkpoint,
+        "pending": [f"{each.action.value} {each.requested_time}" for each in pending],
+        **(stream.source.waiting(last) if isinstance(stream.source, Measured) else {}),
+    }
