@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from skep_stream.protocols import Position
@@ -61,7 +61,7 @@ def _recorded(table: HudiTable, writer: str) -> Iterator[Recorded]:
         if not of_another:
             yield found
             return
-        shared = shared or found
+        shared = shared or replace(found, state={})  # which is of the other one's source
     if shared is not None:  # the commits of this one are archived: others carried its entry on
         yield shared
 

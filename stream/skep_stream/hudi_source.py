@@ -26,6 +26,7 @@ from skep_table.schema.types import META_FIELDS
 from skep_table.table import HudiTable
 
 _COMMIT_TIME = "_hoodie_commit_time"
+_BY_REQUEST, _BY_COMPLETION = "resumeFromInstantRequestTime:", "resumeFromInstantCompletionTime:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +50,29 @@ class HudiSource:
     def fetch(self, last: Position, limit: int) -> Batch:  # noqa: ARG002 - commits are counted, not bytes
         """The rows of the next commits, as they are after the last of these. InputError without a checkpoint."""
         table = HudiTable.open(self.path, self.options)
-        found = next_range(times_of(table), last.checkpoint, self.instants, self.missing)
+        checkpoint = None if last.checkpoint is None else checkpoint_of(table, last.checkpoint)
+        found = next_range(times_of(table), checkpoint, self.instants, self.missing)
         if found is None or found.since == found.until:
             return Batch(None, last.checkpoint if found is None else str(found.until))
         return Batch(_rows(table, found), str(found.until))
+
+
+def checkpoint_of(table: HudiTable, text: str) -> InstantTime:
+    """The time that a checkpoint means, with a prefix of Hudi 1.x too. InputError for what is no time of that kind."""
+    by_completion = table.format.reads.ranges_by_completion_time
+    time = InstantTime(text.removeprefix(_BY_REQUEST).removeprefix(_BY_COMPLETION))
+    found: InstantTime | None = time
+    if text.startswith(_BY_REQUEST) and by_completion:
+        completed = table.timeline.completion_time_of(time)
+        found = None if completed is None else InstantTime(completed)
+    if found is None or not time.isdigit() or (text.startswith(_BY_COMPLETION) and not by_completion):
+        raise InputError(
+            f"table {table.config.name}: {text!r} is no checkpoint of a table of version {table.config.version}",
+            hint="the requested time of an instant; from version 8 on its completion time, or, after"
+            f" {_BY_REQUEST}, its requested time",
+            found=text,
+        )
+    return found
 
 
 def times_of(table: HudiTable) -> list[InstantTime]:
@@ -64,7 +84,7 @@ def times_of(table: HudiTable) -> list[InstantTime]:
 
 
 def next_range(
-    times: Sequence[InstantTime], last: str | None, most: int, missing: MissingCheckpoint | None
+    times: Sequence[InstantTime], last: InstantTime | None, most: int, missing: MissingCheckpoint | None
 ) -> Range | None:
     """What a round reads; None where the table has no commit.
 
@@ -81,7 +101,7 @@ def next_range(
         return None
     if last is None and missing is MissingCheckpoint.READ_LATEST:
         return Range(times[-2] if len(times) > 1 else BEGINNING, times[-1])
-    since = BEGINNING if last is None else InstantTime(last)
+    since = BEGINNING if last is None else last
     if since.is_before(times[0]):
         return Range(since, times[-1], whole=True)
     later = [time for time in times if time.is_after(since)][:most]

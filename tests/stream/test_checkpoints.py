@@ -100,6 +100,13 @@ def test_a_commit_beside_is_not_overtaken_by_an_older_entry(tmp_path: object) ->
     assert resumed(recorded(found, "a"), a) == Position("2")
 
 
+def test_the_state_of_another_streamers_source_is_not_taken(tmp_path: object) -> None:
+    found = table(tmp_path)
+    entries = '{"a":"1","b":"10"}'
+    commit(found, {KEYS.checkpoint: entries, "skep.stream.id": "b", "skep.stream.files": "of b"})
+    assert resumed(recorded(found, "a"), Asked(writer="a")) == Position("1")
+
+
 def test_only_a_reset_key_is_refused(tmp_path: object) -> None:
     found = table(tmp_path)
     commit(found, {KEYS.reset: "5"})

@@ -539,3 +539,24 @@ def test_many_tables_each_with_properties_of_its_own(job: Job) -> None:
     assert HudiTable.open(job.work / "lake/shop/one").config.partition_fields == ("city",)
     assert HudiTable.open(job.work / "elsewhere").config.name == "default.two"
     assert "many tables need" in command(job, "--config-folder", str(folder)).stderr
+
+
+@pytest.mark.parametrize("version", [6, 9])
+def test_a_table_source_takes_the_checkpoints_of_later_releases(job: Job, version: int) -> None:
+    conf = {"hoodie.streamer.source.hoodieincr.path": job.table, "hoodie.write.table.version": str(version)}
+    for at in range(2):
+        job.put(f"{at}.json", row(str(at), at), at=1_700_000_000 + at)
+        job.streamer(conf).run_once()
+    requested = HudiTable.open(job.table).timeline.instants[0].requested_time
+    copy = {
+        "target_base_path": str(job.work / "copy"),
+        "source_class": "HoodieIncrSource",
+        "schemaprovider_class": None,
+    }
+    asked = f"resumeFromInstantRequestTime:{requested}"
+    assert job.streamer(conf, **copy, checkpoint=asked).run_once().rows == 1
+    with pytest.raises(InputError, match="'garbage' is no checkpoint of a table"):
+        job.streamer(conf, **copy, checkpoint="garbage").run_once()
+    if version == 6:
+        with pytest.raises(InputError, match="is no checkpoint of a table of version 6"):
+            job.streamer(conf, **copy, checkpoint=f"resumeFromInstantCompletionTime:{requested}").run_once()
