@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import warnings
 from collections.abc import Mapping
 from dataclasses import replace
@@ -10,12 +11,13 @@ from typing import Final
 import pyarrow as pa
 
 from skep.background import wait_for
-from skep.hoodie import removed_when_refused, table_services
+from skep.hoodie import OPERATION, FrameWriter, removed_when_refused, table_services
 from skep.spark import SparkHolder
 from skep.writing import writer_for
+from skep_stream.options import ERROR_FAILURE, ERROR_NAME, ERROR_PATH, ERROR_TABLE, WriteFailure
 from skep_stream.rounds import schema_of_rows
 from skep_table.commit.create import create_table
-from skep_table.errors import InputError, NotATableError
+from skep_table.errors import InputError, NotATableError, OptionError, SkepError
 from skep_table.events import Events
 from skep_table.format import MergeSource, StreamerKeys, format_of, format_of_version
 from skep_table.options import Options
@@ -28,6 +30,7 @@ from skep_table.write.merge_options import MERGE_MODE, ORDERING, PAYLOAD, STRATE
 from skep_table.write.result import WriteResult
 from skep_table.write.settings import TABLE_NAME, TABLE_VERSION, check_settings, spec_of
 
+log = logging.getLogger("skep.stream")
 _ORDERING_OF_0_15: Final = "ts"
 _PAYLOAD_OF_0_15: Final = "org.apache.hudi.common.model.OverwriteWithLatestAvroPayload"
 
@@ -153,3 +156,34 @@ class TableTarget:
 def _merges(options: Options) -> bool:
     """Whether the options state how rows merge."""
     return options.is_set(PAYLOAD) or options.is_set(MERGE_MODE) or options.is_set(STRATEGY)
+
+
+class RejectedRecords:
+    """The error table of a stream: records without a key, made with the first of them."""
+
+    def __init__(self, path: str, name: str, options: Options, target: str) -> None:
+        self._path = path
+        self._target = target
+        storage = {key: value for key, value in options.items() if not key.startswith(("hoodie.", "skep."))}
+        self._options = Options({**storage, TABLE_NAME.key: name})
+        self._logs = options.value(ERROR_FAILURE) is WriteFailure.LOG_ERROR
+
+    def write(self, rejected: pa.Table, batch_id: str) -> None:
+        """See `ErrorTable`."""
+        writer = FrameWriter(rejected).options(**self._options).option(OPERATION.key, "insert").mode("append")
+        try:
+            writer.save(self._path, batch_id=f"{self._target} {batch_id}")
+        except SkepError:
+            if not self._logs:
+                raise
+            log.exception("%d rejected records can't be kept at %s", rejected.num_rows, self._path)
+
+
+def error_table(options: Options, target: str) -> RejectedRecords | None:
+    """The error table that the options name. OptionError for one without a folder."""
+    if not options.value(ERROR_TABLE):
+        return None
+    path = options.value(ERROR_PATH)
+    if not path:
+        raise OptionError(f"{ERROR_TABLE.key} needs {ERROR_PATH.key}", option=ERROR_PATH.key)
+    return RejectedRecords(path, options.value(ERROR_NAME) or f"{options.value(TABLE_NAME)}_errors", options, target)

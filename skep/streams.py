@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import Any, Final
 
 from skep.spark import SparkHolder
-from skep.stream_target import LakeQueries, TableTarget
+from skep.stream_target import LakeQueries, TableTarget, error_table
 from skep_stream.checkpoints import Asked, newest
 from skep_stream.flags import Flags, pairs_of, parse
 from skep_stream.options import FORCE_SKIP, MULTIWRITER_ID, NO_DATA_ROUNDS
@@ -143,6 +143,7 @@ class Streamer:
             limit=UNLIMITED if limit is None or limit <= 0 else limit,
             asked=self._asked(options),
             keeps_checkpoint=not options.value(FORCE_SKIP),
+            errors=error_table(options, self.target.path),
             commits_unchanged=flags.has("allow_commit_on_no_checkpoint_change"),
             events=context.events,
         )

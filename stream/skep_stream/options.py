@@ -197,3 +197,28 @@ JDBC_FALL_BACK = streamer_option(
 )
 for _name in ("driver.class", "storage.level"):
     streamer_option(f"jdbc.{_name}", str, "", "the driver is Python's, rows are in memory", status=Status.NO_EFFECT)
+
+# -- error tables
+
+
+class WriteFailure(Enum):
+    """What becomes of a round whose rejected records can't be kept."""
+
+    ROLLBACK_COMMIT = "ROLLBACK_COMMIT"
+    LOG_ERROR = "LOG_ERROR"
+
+
+_ERRORS: Final = "hoodie.errortable."
+ERROR_TABLE = option(f"{_ERRORS}enable", boolean, False, "Records that can't be read are kept in an error table")
+ERROR_PATH = option(f"{_ERRORS}base.path", str, "", "The folder of the error table")
+ERROR_NAME = option(f"{_ERRORS}target.table.name", str, "", "Its name; else that of the target with _errors")
+ERROR_FAILURE = option(
+    f"{_ERRORS}write.failure.strategy",
+    one_of(WriteFailure),
+    WriteFailure.ROLLBACK_COMMIT,
+    "Where the error table can't be written: ROLLBACK_COMMIT fails the round, LOG_ERROR goes on",
+)
+for _name in ("write.class", "insert.shuffle.parallelism", "upsert.shuffle.parallelism", "persist.source.rdd"):
+    option(f"{_ERRORS}{_name}", str, "", "the error table is written here", status=Status.NO_EFFECT)
+for _name in ("validate.targetschema.enable", "validate.recordcreation.enable"):
+    option(f"{_ERRORS}{_name}", boolean, False, "", status=Status.PLANNED)

@@ -24,13 +24,15 @@ class Batch:
 
     `frame` is None where there is nothing new; `checkpoint` is None for a source that keeps none. `extra` is further
     state of the source, which is committed beside the checkpoint. `advances`: there are rows to commit although the
-    checkpoint is the last one.
+    checkpoint is the last one. `rejected` are records that can't be read,
+    as `rejected.py` has them.
     """
 
     frame: pa.Table | None
     checkpoint: str | None
     extra: Mapping[str, str] = field(default_factory=dict)
     advances: bool = False
+    rejected: pa.Table | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from skep_stream.checkpoints import Asked, Recorded, newest, resumed, stated
 from skep_stream.protocols import Batch, Position, SchemaProvider, Source, StreamTarget, Transformer
+from skep_stream.rejected import ErrorTable, digest_of
 from skep_stream.schemas import to_target
 from skep_table.events import Events
 from skep_table.schema.arrow import from_arrow, to_arrow
@@ -49,6 +50,7 @@ class Stream:
     asked: Asked = field(default_factory=Asked)
     keeps_checkpoint: bool = True
     commits_unchanged: bool = False
+    errors: ErrorTable | None = None
     events: Events = field(default_factory=Events)
 
     def run_once(self, asked: Asked | None = None) -> Round:
@@ -76,6 +78,9 @@ class Stream:
             log.info("nothing was read and no schema is known: nothing is committed")
             return Round(last, last.checkpoint)
         checkpoint = batch.checkpoint if self.keeps_checkpoint else None
+        if batch.rejected is not None and self.errors is not None:
+            # first: a round that dies in between is repeated, and its batch is then known
+            self.errors.write(batch.rejected, f"{last.checkpoint}..{batch.checkpoint} {digest_of(batch.rejected)}")
         extra = stated(self.target.checkpoint_keys(), checkpoint, batch.extra, asked, found)
         with self.events.step("stream.write", rows=rows.num_rows):
             result = self.target.write(self.operation, rows, schema, extra)

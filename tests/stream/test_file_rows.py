@@ -11,6 +11,7 @@ import pytest
 
 from skep_stream.files.csv_rows import ColumnOrderWarning, CsvForm, csv_rows
 from skep_stream.files.json_rows import _read_by_arrow, _read_by_line, json_rows
+from skep_stream.rejected import Rejected
 from skep_table.errors import InputError
 from skep_table.schema.avro import parse_avro
 from skep_table.schema.types import Schema
@@ -76,7 +77,7 @@ def test_arrow_and_lines_are_read_alike() -> None:
     )  # fmt: skip
     fast = _read_by_arrow(text, form)
     assert fast is not None
-    assert fast.equals(_read_by_line("f", text, form, skip_invalid=False))
+    assert fast.equals(_read_by_line("f", text, form, rejected=None))
 
 
 @pytest.mark.parametrize(
@@ -95,8 +96,12 @@ def test_a_line_that_does_not_fit_is_named(line: str, message: str) -> None:
     good = '{"id": "a", "n": 1}\n'
     with pytest.raises(InputError, match=message):
         read(good + line, schema(id="string", n="long"))
-    rows = json_rows("f", (good + line).encode(), schema(id="string", n="long"), skip_invalid=True)
+    rejected = Rejected()
+    rows = json_rows("f", (good + line).encode(), schema(id="string", n="long"), rejected)
     assert rows.num_rows == 1
+    kept = rejected.taken()
+    assert kept is not None
+    assert kept.select(["source", "line", "record"]).to_pylist() == [{"source": "f", "line": 2, "record": line}]
 
 
 def test_other_bytes_than_text_are_named() -> None:

@@ -560,3 +560,35 @@ def test_a_table_source_takes_the_checkpoints_of_later_releases(job: Job, versio
     if version == 6:
         with pytest.raises(InputError, match="is no checkpoint of a table of version 6"):
             job.streamer(conf, **copy, checkpoint=f"resumeFromInstantCompletionTime:{requested}").run_once()
+
+
+def test_records_that_can_not_be_read_are_kept_once(job: Job) -> None:
+    errors = job.work / "errors"
+    conf = {"hoodie.errortable.enable": "true"}
+    with pytest.raises(OptionError, match=r"needs hoodie\.errortable\.base\.path"):
+        job.streamer(conf)
+    conf["hoodie.errortable.base.path"] = str(errors)
+    (job.source / "a.json").write_text('{"id": "a", "ts": 1}\nnot this\n{"id": "b", "ts": "soon"}\n')
+    streamer = job.streamer(conf)
+    write = streamer.target.write
+    streamer.target.write = None  # type: ignore[assignment]
+    with pytest.raises(TypeError):  # a round that dies after its errors were kept
+        streamer.run_once()
+    streamer.target.write = write  # type: ignore[method-assign]
+    assert streamer.run_once().rows == 1
+    kept = skep.load(errors).to_arrow().select(["line", "record", "error"]).sort_by("line").to_pylist()
+    assert [(each["line"], each["record"]) for each in kept] == [(2, "not this"), (3, '{"id": "b", "ts": "soon"}')]
+    assert kept[1]["error"] == 'column ts: "soon" is no long'
+    assert HudiTable.open(errors).config.name == "t_errors"
+    assert len(HudiTable.open(errors).timeline.data()) == 1
+    assert [each["id"] for each in job.rows()] == ["a"]
+
+
+def test_an_error_table_that_fails_fails_the_round_or_is_logged(job: Job) -> None:
+    (job.work / "file").write_text("")
+    conf = {"hoodie.errortable.enable": "true", "hoodie.errortable.base.path": f"{job.work}/file/errors"}
+    (job.source / "a.json").write_text('{"id": "a", "ts": 1}\nnot this\n')
+    with pytest.raises(SkepError):
+        job.streamer(conf).run_once()
+    assert not Path(job.table).exists()
+    assert job.streamer({**conf, "hoodie.errortable.write.failure.strategy": "LOG_ERROR"}).run_once().rows == 1

@@ -7,15 +7,15 @@ as texts, maps, and whatever is wrong.
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Callable, Iterator, Mapping
-from datetime import date, datetime, timezone
+from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 
 import pyarrow as pa
 from pyarrow import json as arrow_json
 
+from skep_stream.rejected import Rejected
 from skep_table.errors import InputError
 from skep_table.schema.arrow import to_arrow
 from skep_table.schema.reconcile import spell
@@ -38,20 +38,19 @@ from skep_table.schema.types import (
     TimestampType,
 )
 
-log = logging.getLogger("skep.stream")
 _BLOCK_BYTES: Final = 16 << 20  # a line has to fit
 _EPOCH: Final = date(1970, 1, 1)
 
 
-def json_rows(name: str, data: bytes, schema: Schema, *, skip_invalid: bool = False) -> pa.Table:
+def json_rows(name: str, data: bytes, schema: Schema, rejected: Rejected | None = None) -> pa.Table:
     """The rows of one file, in the schema's columns; other fields are left out, as Hudi does.
 
-    InputError names file, line and column of the first value that does not fit; with `skip_invalid` such lines are
-    left out.
+    InputError names file, line and column of the first value that does not fit; with `rejected` such lines are left
+    out and added there.
     """
     rows = _read_by_arrow(data, schema)
     if rows is None or _lacks_required(rows, schema):
-        return _read_by_line(name, data, schema, skip_invalid)
+        return _read_by_line(name, data, schema, rejected)
     return rows
 
 
@@ -104,23 +103,23 @@ def _lacks_required(rows: pa.Table, schema: Schema) -> bool:
     )
 
 
-def _read_by_line(name: str, data: bytes, schema: Schema, skip_invalid: bool) -> pa.Table:
+def _read_by_line(name: str, data: bytes, schema: Schema, rejected: Rejected | None) -> pa.Table:
     wanted = to_arrow(schema)
     columns: dict[str, list[Any]] = {field.name: [] for field in schema.fields}
-    skipped = 0
     for number, line in _lines(name, data):
         try:
             row = _row(line, schema)
         except (ValueError, TypeError, InvalidOperation) as error:
-            if not skip_invalid:
+            if rejected is None:
                 raise InputError(f"{name}, line {number}: {error}", path=name, line=number) from error
-            skipped += 1
+            rejected.add(name, number, line, str(error))
             continue
         for field, values in columns.items():
             values.append(row[field])
-    if skipped:
-        log.warning("%s: %d lines can't be read and are left out", name, skipped)
-    arrays = [pa.array(columns[field.name], field.type) for field in wanted]
+    try:
+        arrays = [pa.array(columns[field.name], field.type) for field in wanted]
+    except pa.ArrowException as error:
+        raise InputError(f"{name}: a value can't be held by its column: {error}", path=name) from error
     return pa.Table.from_arrays(arrays, schema=wanted)
 
 
@@ -217,15 +216,17 @@ def _date(value: Any, _kind: DataType) -> int:
     return int(days)
 
 
-def _time(value: Any, kind: DataType) -> int | datetime:
+def _time(value: Any, kind: DataType) -> int:
     """Numbers are in the unit of the column; texts are ISO times, in UTC where they name no zone."""
     assert isinstance(kind, TimestampType)
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     found = datetime.fromisoformat(value.replace("Z", "+00:00"))
-    if not kind.utc:
-        return found.replace(tzinfo=None)
-    return found if found.tzinfo else found.replace(tzinfo=timezone.utc)
+    zoned = found if found.tzinfo else found.replace(tzinfo=timezone.utc)
+    since = zoned if kind.utc else found.replace(tzinfo=timezone.utc)
+    return (since - datetime(1970, 1, 1, tzinfo=timezone.utc)) // timedelta(
+        microseconds=1 if kind.unit == "us" else 1000
+    )
 
 
 _CONVERTERS: Final[Mapping[type, Callable[[Any, DataType], Any]]] = {

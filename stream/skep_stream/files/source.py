@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import date, datetime, timedelta, timezone
 from functools import partial
 
@@ -19,6 +19,7 @@ from skep_stream.options import (
     CURRENT_DATE,
     DATE_DEPTH,
     DATE_FORMAT,
+    ERROR_TABLE,
     LOOKBACK_DAYS,
     OVERSIZED,
     REMEMBERED,
@@ -28,6 +29,7 @@ from skep_stream.options import (
     SOURCE_SCHEMA_FILE,
 )
 from skep_stream.protocols import Batch, Position, StreamContext
+from skep_stream.rejected import Rejected
 from skep_table.errors import InputError, OptionError
 from skep_table.options import Options
 from skep_table.storage import FileStatus, Storage, open_storage
@@ -50,17 +52,20 @@ class FileSource:
     read: Reader
     rule: Rule
     listing: Listing
+    rejected: Rejected = field(default_factory=Rejected)
 
     def fetch(self, last: Position, limit: int) -> Batch:
         """The rows of the files that have not been read, up to `limit` bytes; columns by name.
 
         InputError where the folder is not there, and for a file that can't be read.
         """
+        self.rejected.taken()  # of a round that failed
         chosen = self._chosen(last, limit)
         self._warn(chosen, limit)
         tables = [self.read(self.storage.uri(file.path), self.storage.read(file.path)) for file in chosen.files]
         frame = _united(tables) if tables else None
-        return Batch(frame, str(chosen.checkpoint), state_of(chosen.remembered, self.rule), advances=chosen.late)
+        state = state_of(chosen.remembered, self.rule)
+        return Batch(frame, str(chosen.checkpoint), state, chosen.late, self.rejected.taken())
 
     def waiting(self, last: Position) -> dict[str, int]:
         """How many files have not been read, and their bytes. Lists the folder."""
@@ -162,8 +167,10 @@ def json_source(context: StreamContext) -> FileSource:
             hint=f"--schemaprovider-class FilebasedSchemaProvider, with {SOURCE_SCHEMA_FILE.key}",
             option="--schemaprovider-class",
         )
-    skip = context.options.value(SKIP_INVALID_JSON)
-    return _source(context, lambda name, data: json_rows(name, data, schema, skip_invalid=skip))
+    left_out = context.options.value(SKIP_INVALID_JSON) or context.options.value(ERROR_TABLE)
+    rejected = Rejected()
+    kept = rejected if left_out else None
+    return replace(_source(context, lambda name, data: json_rows(name, data, schema, kept)), rejected=rejected)
 
 
 def csv_source(context: StreamContext) -> FileSource:

@@ -1,0 +1,49 @@
+"""Records that a source can't read: left out, and kept in an error table where there is one."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from typing import Final, Protocol
+
+import pyarrow as pa
+
+log = logging.getLogger("skep.stream")
+SCHEMA: Final = pa.schema(
+    [("source", pa.string()), ("line", pa.int64()), ("record", pa.string()), ("error", pa.string())]
+)
+"""Of error tables."""
+
+
+class Rejected:
+    """The records that one round leaves out."""
+
+    def __init__(self) -> None:
+        self._rows: list[tuple[str, int, str, str]] = []
+
+    def add(self, source: str, line: int, record: str, error: str) -> None:
+        """One record, with the file that it is in, its line and the reason."""
+        self._rows.append((source, line, record, error))
+
+    def taken(self) -> pa.Table | None:
+        """All of them, which are no longer held; None for none."""
+        rows, self._rows = self._rows, []
+        if not rows:
+            return None
+        log.warning(
+            "%d records can't be read, the first: %s, line %d: %s", len(rows), rows[0][0], rows[0][1], rows[0][3]
+        )
+        return pa.table(list(zip(*rows, strict=True)), schema=SCHEMA)
+
+
+def digest_of(rejected: pa.Table) -> str:
+    """Stands for these very records: a round that is repeated may meet others."""
+    return hashlib.sha256(repr(rejected.to_pydict()).encode("utf-8", "replace")).hexdigest()[:16]
+
+
+class ErrorTable(Protocol):
+    """Where rejected records are kept. `skep` makes these."""
+
+    def write(self, rejected: pa.Table, batch_id: str) -> None:
+        """One commit of the records; a batch that was written before is not written again."""
+        ...
