@@ -12,7 +12,7 @@ from skep.spark import SparkHolder
 from skep.stream_target import LakeQueries, TableTarget, error_table
 from skep_stream.checkpoints import Asked, newest
 from skep_stream.flags import Flags, pairs_of, parse
-from skep_stream.options import FORCE_SKIP, MULTIWRITER_ID, NO_DATA_ROUNDS
+from skep_stream.options import FORCE_SKIP, MULTIWRITER_ID, NO_DATA_ROUNDS, PROVIDER_PATH
 from skep_stream.plugins import provider_of, source_of, transformers_of
 from skep_stream.properties import layered, load_properties
 from skep_stream.protocols import Source, StreamContext
@@ -216,10 +216,9 @@ def _first_checkpoint(name: str, options: Options) -> str | None:
     if name.rpartition(".")[2] != "InitialCheckpointFromAnotherHoodieTimelineProvider":
         found = _function(name, "--initial-checkpoint-provider")(dict(options))
         return None if found is None else str(found)
-    key = "hoodie.streamer.checkpoint.provider.path"
-    path = options.get(key) or options.get(key.replace("streamer", "deltastreamer"))
+    path = options.value(PROVIDER_PATH)
     if not path:
-        raise OptionError(f"--initial-checkpoint-provider needs {key}", option=key)
+        raise OptionError(f"--initial-checkpoint-provider needs {PROVIDER_PATH.key}", option=PROVIDER_PATH.key)
     recorded = newest(HudiTable.open(path, options))
     if recorded is None:
         raise InputError(f"the table at {path} has no checkpoint", path=path)

@@ -63,6 +63,9 @@ streamer_option(
 FORCE_SKIP = streamer_option(
     "checkpoint.force.skip", boolean, False, "Commits state no checkpoint, and the next round looks past them"
 )
+PROVIDER_PATH = streamer_option(
+    "checkpoint.provider.path", str, "", "InitialCheckpointFromAnotherHoodieTimelineProvider: the other table"
+)
 MULTIWRITER_ID = streamer_option(
     "multiwriter.source.checkpoint.id",
     str,

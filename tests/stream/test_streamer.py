@@ -592,3 +592,33 @@ def test_an_error_table_that_fails_fails_the_round_or_is_logged(job: Job) -> Non
         job.streamer(conf).run_once()
     assert not Path(job.table).exists()
     assert job.streamer({**conf, "hoodie.errortable.write.failure.strategy": "LOG_ERROR"}).run_once().rows == 1
+
+
+def test_folders_of_dates_are_read_from_some_days_back(job: Job) -> None:
+    for day in ("2026-01-01", "2026-01-02", "2026-01-04", "no-date"):
+        (job.source / "eu" / f"day={day}").mkdir(parents=True)
+        job.put(f"eu/day={day}/a.json", row(day, 1))
+    selector = "hoodie.streamer.source.dfs.datepartitioned.selector"
+    conf = {
+        "hoodie.streamer.source.input.selector": "org.apache.hudi.utilities.sources.helpers.DatePartitionPathSelector",
+        f"{selector}.depth": "1",
+        f"{selector}.currentdate": "2026-01-04",
+    }
+    job.streamer(conf).run_once()
+    assert [each["id"] for each in job.rows()] == ["2026-01-02", "2026-01-04"]
+    with pytest.raises(OptionError, match="has parts beside yyyy, MM, dd"):
+        job.streamer({**conf, "hoodie.streamer.source.dfs.datepartitioned.date.format": "yyyy-MM-dd HH"})
+    with pytest.raises(OptionError, match="S3EventsMetaSelector is not known"):
+        job.streamer({"hoodie.streamer.source.input.selector": "S3EventsMetaSelector"})
+
+
+def test_the_first_checkpoint_of_a_table_may_be_that_of_another(job: Job) -> None:
+    job.put("a.json", row("a", 1))
+    job.streamer().run_once()
+    job.put("b.json", row("b", 1), at=1_700_000_001)
+    other = {"target_base_path": str(job.work / "other")}
+    named = {"initial_checkpoint_provider": "InitialCheckpointFromAnotherHoodieTimelineProvider"}
+    with pytest.raises(OptionError, match=r"needs hoodie\.streamer\.checkpoint\.provider\.path"):
+        job.streamer(**other, **named)
+    conf = {"hoodie.streamer.checkpoint.provider.path": job.table}
+    assert [job.streamer(conf, **other, **named).run_once().rows for _ in range(2)] == [1, 0]
