@@ -104,6 +104,13 @@ def test_a_line_that_does_not_fit_is_named(line: str, message: str) -> None:
     assert kept.select(["source", "line", "record"]).to_pylist() == [{"source": "f", "line": 2, "record": line}]
 
 
+def test_other_texts_than_the_symbols_of_an_enum_are_refused() -> None:
+    form = schema(e={"type": "enum", "name": "E", "symbols": ["A", "B"]})
+    assert read('{"e": "B"}', form) == [{"e": "B"}]
+    with pytest.raises(InputError, match='f, line 1: column e: "C" is no enum'):
+        read('{"e": "C"}', form)
+
+
 def test_other_bytes_than_text_are_named() -> None:
     with pytest.raises(InputError, match="f, line 2: this is not in UTF-8"):
         json_rows("f", b'{"id": "a"}\n{"id": "\xff"}', schema(id="string"))

@@ -26,6 +26,7 @@ from skep_table.schema.types import (
     DateType,
     DecimalType,
     DoubleType,
+    EnumType,
     Field,
     FloatType,
     IntType,
@@ -207,6 +208,13 @@ def _text(value: Any, _kind: DataType) -> str:
     return value if isinstance(value, str) else json.dumps(value, default=str).strip('"')
 
 
+def _symbol(value: Any, kind: DataType) -> str:
+    assert isinstance(kind, EnumType)
+    if value not in kind.symbols:
+        raise ValueError
+    return str(value)
+
+
 def _bytes(value: Any, _kind: DataType) -> bytes:
     return str(value).encode()
 
@@ -236,6 +244,7 @@ _CONVERTERS: Final[Mapping[type, Callable[[Any, DataType], Any]]] = {
     FloatType: _number,
     DoubleType: _number,
     DecimalType: _decimal,
+    EnumType: _symbol,
     StringType: _text,
     BinaryType: _bytes,
     DateType: _date,
