@@ -69,6 +69,16 @@ def test_times_as_texts() -> None:
     assert found == {"at": dt.datetime(2026, 1, 2, 3, 4, 5, tzinfo=dt.timezone.utc), "on": dt.date(2026, 1, 2)}
 
 
+def test_times_of_day_bytes_and_uuids() -> None:
+    noon, fixed = {"type": "int", "logicalType": "time-millis"}, {"type": "fixed", "name": "f", "size": 2}
+    form = schema(at=noon, raw="bytes", two=fixed, key={"type": "string", "logicalType": "uuid"})
+    text = "6f1e9f0c-9c3c-4b7a-8a57-1e1f0d3c2b1a"
+    (found,) = read(json.dumps({"at": 43_200_000, "raw": "é", "two": "ab", "key": text}), form)
+    assert found == {"at": dt.time(12), "raw": "é".encode(), "two": b"ab", "key": text}
+    with pytest.raises(InputError, match="f: a value can't be held by its column"):
+        read('{"at": 1, "raw": "", "two": "abc", "key": ""}', form)
+
+
 def test_arrow_and_lines_are_read_alike() -> None:
     text = b'{"id": "a", "v": 1.5, "n": 3, "at": 5, "on": 6, "place": {"zip": null}, "yes": true}\n{"id": "b"}\n'
     form = schema(

@@ -28,6 +28,7 @@ from skep_table.schema.types import (
     DoubleType,
     EnumType,
     Field,
+    FixedType,
     FloatType,
     IntType,
     ListType,
@@ -37,6 +38,7 @@ from skep_table.schema.types import (
     StringType,
     StructType,
     TimestampType,
+    TimeType,
 )
 
 _BLOCK_BYTES: Final = 16 << 20  # a line has to fit
@@ -248,5 +250,7 @@ _CONVERTERS: Final[Mapping[type, Callable[[Any, DataType], Any]]] = {
     StringType: _text,
     BinaryType: _bytes,
     DateType: _date,
+    FixedType: _bytes,
+    TimeType: _whole,
     TimestampType: _time,
 }
