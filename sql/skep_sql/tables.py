@@ -20,6 +20,16 @@ from skep_table.options import comma_list
 from skep_table.schema.arrow import to_arrow
 from skep_table.schema.types import META_FIELDS
 from skep_table.table import HudiTable
+from skep_table.table_config import MERGE_PROPERTY_PREFIX, TableConfig
+from skep_table.table_config.keys import (
+    CDC_ENABLED,
+    CDC_MODE,
+    LEGACY_PAYLOAD_CLASS,
+    MERGE_MODE,
+    MERGE_STRATEGY_ID,
+    PARTIAL_UPDATE_MODE,
+    PAYLOAD_CLASS,
+)
 from skep_table.table_config.merging import MODE_OPTION, PAYLOAD_OPTION, STRATEGY_OPTION
 from skep_table.timeline.metadata import WriteOperation
 from skep_table.write.replaced import NamedPartitions
@@ -222,7 +232,7 @@ def _create_like(statement: CreateTable, scope: Scope) -> None:
         "type": own["type"] or ("mor" if config.is_mor else "cow"),
         "hive_style": config.hive_style,
         "table_version": own["table_version"] or config.version,
-        "properties": _hoodie_properties(statement),
+        "properties": {**_kept_like(config), **_hoodie_properties(statement)},
     }
     catalog.create_table(
         str(statement.name),
@@ -231,6 +241,15 @@ def _create_like(statement: CreateTable, scope: Scope) -> None:
         location=statement.location,
         **spec,
     )
+
+
+def _kept_like(config: TableConfig) -> dict[str, str]:
+    """The properties by which a table merges rows and keeps their changes, for one that is made like it."""
+    legacy = config.raw.get(LEGACY_PAYLOAD_CLASS)  # from which the others followed
+    merging = () if legacy else (PAYLOAD_CLASS, MERGE_MODE, MERGE_STRATEGY_ID, PARTIAL_UPDATE_MODE)
+    stated = {key: config.raw[key] for key in (*merging, CDC_ENABLED, CDC_MODE) if config.raw.get(key)}
+    own = {key: text for key, text in config.raw.items() if key.startswith(MERGE_PROPERTY_PREFIX) and not legacy}
+    return {**stated, **own, **({PAYLOAD_OPTION: legacy} if legacy else {})}
 
 
 def create_database(statement: CreateDatabase, catalog: Catalog) -> None:

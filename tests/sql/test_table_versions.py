@@ -55,3 +55,23 @@ def test_what_is_no_version_is_refused(
     with pytest.raises(error, match=message):
         lake.sql(f"create table t (id int) using hudi tblproperties (primaryKey='id', hoodie.table.version = '{text}')")
     assert not list(tmp_path.rglob("hoodie.properties"))
+
+
+@pytest.mark.parametrize("version", [6, 8, 9])
+@pytest.mark.parametrize(
+    "stated",
+    [
+        "payloadClass = 'org.apache.hudi.common.model.PartialUpdateAvroPayload'",
+        "payloadClass = 'org.apache.hudi.common.model.OverwriteWithLatestAvroPayload'",
+        "'hoodie.table.cdc.enabled' = 'true', 'hoodie.table.cdc.supplemental.logging.mode' = 'data_before'",
+    ],
+)
+def test_a_table_like_another_merges_and_keeps_changes_as_it_does(lake: Lake, version: int, stated: str) -> None:
+    lake.sql(
+        "CREATE TABLE a (id STRING, ts BIGINT) USING hudi TBLPROPERTIES"
+        f" (primaryKey = 'id', orderingFields = 'ts', 'hoodie.write.table.version' = '{version}', {stated})"
+    )
+    lake.sql("CREATE TABLE b LIKE a")
+    one, other = (lake.table(name).hudi.config.raw for name in "ab")
+    of_its_own = {"hoodie.table.name", "hoodie.table.create.schema", "hoodie.table.checksum"}
+    assert {key: one[key] for key in one.keys() - of_its_own} == {key: other[key] for key in other.keys() - of_its_own}
