@@ -15,9 +15,9 @@ from skep.lake import Lake
 from skep_catalog.client import Metastore
 
 QUERIES = (
-    "select note, count(*) from {table} where id > 3 group by note",
+    "select note, count(*) from {table} where id > 'id-003' group by note",
     "with late as (select id from {table} where ts > 2) select count(*) n from late join {table} t on t.id = late.id",
-    "select max(id) as id, upper(note) as words from {table} group by note union all select -1, 'x'",
+    "select max(id) as id, upper(note) as words from {table} group by note union all select 'none', 'x'",
 )
 
 
