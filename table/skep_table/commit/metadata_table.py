@@ -11,6 +11,7 @@ from typing import Final
 
 from skep_table.clock import Clock, LateClock
 from skep_table.commit.changes import groups_of
+from skep_table.commit.indexing_executors import reserved_partitions
 from skep_table.commit.instants import timeline_clock
 from skep_table.commit.options import METADATA_TABLE_POLICY, Concurrency, MetadataTablePolicy
 from skep_table.errors import FormatError, MetadataTableError, NotATableError, SkepError
@@ -152,7 +153,8 @@ def _create_dropped(table: HudiTable) -> HudiTable:
             return table
         can_wait = False
     missing = dropped.keys() - _built_or_building(table)
-    later = {each for each in missing if can_wait and (waits_for(table) or _is_built_aside(table, each))}
+    waiting = missing if waits_for(table) else reserved_partitions(table)
+    later = {each for each in missing if can_wait and (each in waiting or _is_built_aside(table, each))}
     if lost := sorted(missing - later):
         log.warning("table %s: the indexes %s are not made again", name, ", ".join(lost))
     return name_dropped(table, {each: dropped[each] for each in later})
@@ -165,7 +167,7 @@ def _create(table: HudiTable, partitions: Collection[str], definitions: Mapping[
     wanted -= {name for name in wanted if _is_built_aside(table, name)}
     if wanted <= _built_or_building(table):
         return table
-    return create_metadata_table(table, metadata_clock(table), wanted, definitions)
+    return create_metadata_table(table, metadata_clock(table), wanted, definitions, reserved_partitions(table))
 
 
 def name_dropped(table: HudiTable, indexes: Definitions) -> HudiTable:

@@ -19,7 +19,6 @@ from skep_table.metadata_write.compact import (
     unused_time,
 )
 from skep_table.metadata_write.create import (
-    add_partitions,
     announce,
     committed_files,
     create_metadata_table,
@@ -52,7 +51,6 @@ __all__ = [
     "INDEX_ASYNC",
     "Definitions",
     "Prepared",
-    "add_partitions",
     "announce",
     "begin_partitions",
     "building_partitions",

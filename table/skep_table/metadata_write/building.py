@@ -42,10 +42,12 @@ def groups_to_begin(table: HudiTable, wanted: Wanted, records: Mapping[str, int]
 
 
 def existing_groups(table: HudiTable, partitions: Collection[str]) -> dict[str, int]:
-    """How many file groups these partitions have, as `Wanted.groups`."""
+    """How many file groups these partitions have, as `Wanted.groups`. FileNotFoundError for one that was dropped."""
     own, groups = open_own(table), dict[str, int]()
     for name in partitions:
         ids = started_groups(own, name)
+        if not ids:
+            raise FileNotFoundError(f"{own.storage.root}/{name}")
         if name == RECORD_INDEX and is_partitioned_record_index(table):
             groups |= Counter(map(group_set, ids))
         else:
@@ -83,12 +85,17 @@ def started_groups(own: HudiTable, partition: str) -> Mapping[str, FileSlice]:
 
 
 def write_below(own: HudiTable, contents: Contents, token: str, ensure_alive: Callable[[], None]) -> None:
-    """Writes the base files of file groups that exist, below their logs. `token` is that of this attempt."""
+    """Writes the base files of file groups that exist, below their logs. `token` is that of this attempt.
+
+    FileNotFoundError where the partition was dropped meanwhile.
+    """
     slices = started_groups(own, contents.partition)
     schema = record_schema(own.format.metadata.release)
     paths = []
     for file_id, pieces in contents.groups.items():
         ensure_alive()
+        if file_id not in slices:
+            raise FileNotFoundError(f"{own.storage.root}/{contents.partition}: file group {file_id}")
         time = slices[file_id].base_instant
         stat = write_base(own, contents.partition, file_id, time, pieces(), schema, token)
         if stat is not None:

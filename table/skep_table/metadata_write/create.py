@@ -73,13 +73,15 @@ def create_metadata_table(
     clock: Clock,
     partitions: Collection[str] = (FILES,),
     definitions: Mapping[str, IndexDefinition] = NO_DEFINITIONS,
+    reserved: frozenset[str] = frozenset(),
 ) -> HudiTable:
     """The snapshot with a metadata table of all committed files, which has `partitions` beside those that it had.
 
     The same snapshot where it has to wait for pending actions; statistics wait until the table has columns, a
     partitioned record index until it has files. What an earlier attempt left is deleted; an index that is defined is
     made as it is defined, in the table or else in `definitions`. Secondary indexes need a definition, and have the
-    record index made with them. MetadataTableError for a key that a record index would have two places for: nothing is
+    record index made with them. `reserved` partitions are not made, as an executor of indexing may still write to
+    them, and its plan stays. MetadataTableError for a key that a record index would have two places for: nothing is
     made then.
     """
     first = waits_for(table)
@@ -91,14 +93,14 @@ def create_metadata_table(
     exists = FILES in table.config.metadata_partitions and table.storage.exists(f"{FOLDER}/{PROPERTIES_PATH}")
     kept = frozenset(table.config.metadata_partitions) if exists else frozenset()
     building = frozenset(building_partitions(table.config)) if exists else frozenset()
-    wanted = wanted_of(table, _with_needed(partitions) - kept - building, files, kept, definitions)
+    wanted = wanted_of(table, _with_needed(partitions) - kept - building - reserved, files, kept, definitions)
     if not wanted.partitions:
         return table
     with contents_of(table, files, wanted) as contents:
         if not exists:
             table.storage.delete_folder(FOLDER)
             _create_settings(table)
-        _delete_indexing(table, building)
+        _delete_indexing(table, building | reserved)
         made = set(kept)
         for each in contents:
             own = without_leftovers(open_own(table), each.partition)
@@ -116,19 +118,6 @@ def waits_for(table: HudiTable) -> Instant | None:
     """The pending action that has to end before a partition of the metadata table can be made, if there is one."""
     pending = (each for each in table.timeline.pending() if each.action is not Action.INDEXING)
     return next(pending, None) if table.format.metadata.first_when_quiet else None
-
-
-def add_partitions(
-    table: HudiTable,
-    names: Collection[str],
-    clock: Clock,
-    definitions: Mapping[str, IndexDefinition] = NO_DEFINITIONS,
-) -> HudiTable:
-    """The snapshot whose metadata table has these indexes, too; a metadata table is made where there is none.
-
-    Waits and raises as `create_metadata_table`.
-    """
-    return create_metadata_table(table, clock, names, definitions)
 
 
 def _with_needed(partitions: Collection[str]) -> frozenset[str]:
@@ -199,10 +188,11 @@ def _secondary(
     return [each for each in found if each is not None]
 
 
-def _delete_indexing(table: HudiTable, building: frozenset[str]) -> None:
-    """Deletes plans of indexing of which no partition is being built: they were dropped, or are made here."""
+def _delete_indexing(table: HudiTable, left: frozenset[str]) -> None:
+    """Deletes plans of indexing with none of the partitions that are left to them: they were dropped, or are made
+    here."""
     for instant in table.timeline.pending().of(Action.INDEXING):
-        if building.isdisjoint(planned_partitions(table, instant)):
+        if left.isdisjoint(planned_partitions(table, instant)):
             delete_pending(table, instant)
 
 

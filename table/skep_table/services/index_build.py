@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from skep_table.commit.heartbeat import ActiveWriters, Heartbeat, HeartbeatLimits, delete_heartbeat, writer_details
 from skep_table.commit.instants import timeline_clock
 from skep_table.commit.writable import check_version, check_writable, prepared
-from skep_table.errors import CommitConflictError, MetadataTableError
+from skep_table.errors import CommitConflictError, MetadataTableError, NotATableError
 from skep_table.metadata_table import MetadataTable
 from skep_table.metadata_table.entries import latest
 from skep_table.metadata_table.partitions import COLUMN_STATS, PARTITION_STATS, RECORD_INDEX, RECORD_INDEX_MEMBER
@@ -142,10 +142,12 @@ class _Build:
         deadline = self._clock.monotonic() + self._table.options.value(INDEX_CHECK_TIMEOUT_SECONDS)
         for _ in range(_ATTEMPTS):
             seen, files = self._seen()
+            if not self._is_building(seen) and self._is_dropped(instant):
+                return None
             try:
                 self._write(seen, files)
-            except FileNotFoundError as error:
-                log.info("table %s: %s is cleaned, the index is built again", seen.config.name, error)
+            except (FileNotFoundError, NotATableError) as error:
+                log.info("table %s: %s was deleted meanwhile, the index is built again", seen.config.name, error)
                 continue
             while True:
                 found = self._finish(instant, seen)
@@ -187,6 +189,7 @@ class _Build:
         own = open_own(seen)
         groups, partitioned = existing_groups(seen, self._names), is_partitioned_record_index(seen)
         columns = stats_columns(seen) if {COLUMN_STATS, PARTITION_STATS} & set(self._names) else {}
+        self._heartbeat.ensure_alive()  # otherwise the partitions may be another executor's by now
         delete_bases(seen, self._names)
         with contents_of(seen, files, Wanted(self._names, columns, partitioned, groups=groups)) as contents:
             for each in contents:
@@ -198,10 +201,7 @@ class _Build:
         with self._table.context.locked():
             fresh = prepared(self._table)
             check_version(seen, fresh)
-            self._heartbeat.ensure_alive()
-            building = building_partitions(fresh.config)
-            if pending_instant(fresh, instant) is None or not set(self._names) <= set(building):
-                self._given_up(fresh, instant, building)
+            if self._gives_up(fresh, instant):
                 return None
             if _active_before(fresh, instant):
                 return _Next.WAIT
@@ -212,16 +212,32 @@ class _Build:
                 return _Next.BUILD_AGAIN
             fresh.context.lock.ensure_held()
             ready = {*fresh.config.metadata_partitions, *self._names}
-            announce(fresh, ready, set(building) - set(self._names))
+            announce(fresh, ready, set(building_partitions(fresh.config)) - set(self._names))
             return self._complete(fresh.reload(), instant, self._names, seen)
 
-    def _given_up(self, fresh: HudiTable, instant: Instant, building: Sequence[str]) -> None:
-        """The partitions, or some of them, were dropped meanwhile: what is left of them goes, too."""
+    def _is_dropped(self, instant: Instant) -> bool:
+        """Whether the partitions, or some of them, were dropped meanwhile: the plan is given up then."""
+        with self._table.context.locked():
+            return self._gives_up(prepared(self._table), instant)
+
+    def _gives_up(self, fresh: HudiTable, instant: Instant) -> bool:
+        self._heartbeat.ensure_alive()
+        if pending_instant(fresh, instant) is None:
+            return True
+        if self._is_building(fresh):
+            return False
+        self._given_up(fresh, instant)
+        return True
+
+    def _is_building(self, table: HudiTable) -> bool:
+        return set(self._names) <= set(building_partitions(table.config))
+
+    def _given_up(self, fresh: HudiTable, instant: Instant) -> None:
+        """What is left of the partitions is deleted, too."""
         log.info("table %s: %s is given up, its partitions were dropped", fresh.config.name, instant.requested_time)
-        others = set(building) - set(self._names)
+        others = set(building_partitions(fresh.config)) - set(self._names)
         drop_indexes(fresh, {*fresh.config.metadata_partitions, *others})
-        if pending_instant(fresh.reload(), instant) is not None:
-            delete_pending(fresh, instant)
+        delete_pending(fresh, instant)
 
     def _complete(
         self, fresh: HudiTable, instant: Instant, names: Sequence[str], seen: HudiTable | None = None
@@ -245,8 +261,7 @@ class _Build:
         with self._table.context.locked():
             fresh = self._table.reload()
             if pending_instant(fresh, self._instant) is not None:
-                building = building_partitions(fresh.config)
-                self._given_up(fresh, self._instant, building)
+                self._given_up(fresh, self._instant)
 
     def give_back(self) -> None:
         """Leaves the plan to another attempt. What fails here, the next attempt does."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from skep_table.basefile import read_footer
 from skep_table.commit.heartbeat import ActiveWriters, HeartbeatLimits
+from skep_table.commit.indexing_executors import reserved_partitions
 from skep_table.commit.instants import request_plan
 from skep_table.commit.metadata_table import can_be_built_aside, metadata_clock, name_dropped, to_make_again
 from skep_table.commit.writable import check_writable, prepared
@@ -55,8 +56,8 @@ def schedule_index(table: HudiTable, partitions: Collection[str]) -> Instant | N
     """Plans to build these partitions of the metadata table; from now on all writers log to them.
 
     A metadata table is made first where there is none. None where there is nothing to build, or not yet: a write is to
-    complete before, and all that were requested before it. UnsupportedError for partitions that can't be built beside
-    writers.
+    complete before, and all that were requested before it, and the executors of plans that were dropped are to end.
+    UnsupportedError for partitions that can't be built beside writers.
     """
     check_writable(table.config, table.storage.root)
     _check_names(table, partitions)
@@ -78,7 +79,9 @@ def _planned(
     ready, building = table.config.metadata_partitions, building_partitions(table.config)
     defined = {name: each for name, each in dropped_indexes(table.config).items() if each is not None}
     files = committed_files(table) if RECORD_INDEX in partitions else {}
-    wanted = wanted_of(table, frozenset(partitions) - {*ready, *building}, files, definitions=defined)
+    wanted = wanted_of(
+        table, frozenset(partitions) - {*ready, *building, *reserved_partitions(table)}, files, definitions=defined
+    )
     if not wanted.partitions:
         return None
     sizes = {path: records.get(path, 0) for path, of_partition in files.items() if of_partition}

@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from skep_table.commit.indexing_executors import refuse_reserved
 from skep_table.commit.metadata_table import keeps_metadata_table, metadata_clock
 from skep_table.commit.writable import check_writable, take_lock_over
 from skep_table.errors import EntryExistsError, InputError, MetadataTableError, SchemaError, UnsupportedError
@@ -23,7 +24,7 @@ from skep_table.metadata_table.partitions import (
     SECONDARY_INDEX_PREFIX,
 )
 from skep_table.metadata_table.records.column_stats import indexable
-from skep_table.metadata_write import add_partitions, has_metadata_table
+from skep_table.metadata_write import create_metadata_table, has_metadata_table
 from skep_table.metadata_write.definitions import (
     IDENTITY,
     SECONDARY_INDEX,
@@ -153,7 +154,9 @@ def build_index(table: HudiTable, definition: IndexDefinition) -> HudiTable:
         columns = definition.source_fields if partition in (COLUMN_STATS, PARTITION_STATS) else ()
         given = table.with_options({COLUMN_STATS_COLUMNS.key: ",".join(columns)} if columns else {})
         named = {} if partition in KINDS else {partition: definition}
-        made = add_partitions(given, _with_more(table, partition), metadata_clock(table), named)
+        names = _with_more(table, partition)
+        refuse_reserved(table, names)
+        made = create_metadata_table(given, metadata_clock(table), names, named)
         if partition not in made.config.metadata_partitions:
             raise MetadataTableError(
                 f"table {name}: index {_short(partition)} can't be made before the table has columns and files",

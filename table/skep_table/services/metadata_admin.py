@@ -10,6 +10,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from skep_table.commit.indexing_executors import refuse_reserved
 from skep_table.commit.metadata_table import metadata_clock, name_dropped
 from skep_table.commit.writable import check_writable, take_lock_over
 from skep_table.errors import FormatError, InputError, MetadataTableError, NotATableError
@@ -185,6 +186,7 @@ def rebuild_metadata_table(table: HudiTable) -> Rebuilt:
         names = {*before, *partitions_of_options(table)} & kinds
         defined = {name: each for name, each in _definitions(table).items() if name in names}
         again = {**dict.fromkeys(names), **noted, **_columns_kept(table), **defined}
+        refuse_reserved(table, again)
         delete_metadata_table(table.storage, again)
         write_definitions(table.storage, defined, definitions_path(table.config))
         definitions = {name: each for name, each in again.items() if each is not None}

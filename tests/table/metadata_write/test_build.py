@@ -27,7 +27,6 @@ from skep_table.metadata_table.partitions import (
     member_of,
 )
 from skep_table.metadata_write import (
-    add_partitions,
     create_metadata_table,
     delete_metadata_table,
     drop_indexes,
@@ -57,7 +56,7 @@ ALL = {
 
 def made(table: HudiTable, *names: str, **options: str) -> HudiTable:
     """The table with these indexes, made now."""
-    return add_partitions(reopened(table, **options), names, SYSTEM_CLOCK)
+    return create_metadata_table(reopened(table, **options), SYSTEM_CLOCK, names)
 
 
 def records(table: HudiTable, partition: str) -> dict[str, Any]:
@@ -328,7 +327,7 @@ def test_killed_while_indexes_are_made(after: bool, step: int, tmp_path: Path) -
     small = {"hoodie.metadata.record.index.min.filegroup.count": "2"}
 
     def act(table: HudiTable) -> HudiTable:
-        return add_partitions(table.with_options({**ALL, **small}), INDEXES, SYSTEM_CLOCK)
+        return create_metadata_table(table.with_options({**ALL, **small}), SYSTEM_CLOCK, INDEXES)
 
     work = tmp_path / "work"
     shutil.copytree(tmp_path / "first", work)

@@ -24,7 +24,7 @@ BUILD = """
 import sys
 from pathlib import Path
 from skep_table.clock import SYSTEM_CLOCK
-from skep_table.metadata_write import add_partitions
+from skep_table.metadata_write import create_metadata_table
 from skep_table.table import HudiTable
 
 def peak():
@@ -33,7 +33,7 @@ def peak():
 options = {'hoodie.metadata.enable': 'true', 'hoodie.memory.spillable.map.path': sys.argv[2]}
 table = HudiTable.open(sys.argv[1], options)
 before = peak()
-add_partitions(table, sys.argv[3].split(','), SYSTEM_CLOCK)
+create_metadata_table(table, SYSTEM_CLOCK, sys.argv[3].split(','))
 print(peak() - before)
 """
 

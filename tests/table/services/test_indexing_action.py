@@ -10,7 +10,7 @@ from metadata_listings import assert_alike, frame, new_table, reopened, writer
 
 from skep_table.commit.heartbeat import Heartbeat, HeartbeatLimits
 from skep_table.commit.metadata_table import metadata_clock
-from skep_table.metadata_write import add_partitions, building_partitions, last_compaction, open_own
+from skep_table.metadata_write import building_partitions, create_metadata_table, last_compaction, open_own
 from skep_table.metadata_write.dropped import DROPPED_INDEXES
 from skep_table.services.automatic import after_commit
 from skep_table.services.index_build import build_index, execute_pending_indexing
@@ -69,7 +69,7 @@ def test_a_write_that_the_index_was_built_of_is_rolled_back(table: HudiTable) ->
 
 def test_a_write_before_an_index_that_was_made_at_once_is_rolled_back(table: HudiTable) -> None:
     now = reopened(table)
-    add_partitions(now, wanted(now), metadata_clock(now))
+    create_metadata_table(now, metadata_clock(now), wanted(now))
     assert_built(table)
     roll_back_instant(reopened(table), last(table))
     assert_built(table)

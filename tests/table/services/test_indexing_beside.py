@@ -16,7 +16,7 @@ from sleepy_clock import SleepyClock
 
 from skep_table.commit.heartbeat import heartbeat_path
 from skep_table.errors import CommitConflictError, MetadataTableError, SkepError
-from skep_table.metadata_table.partitions import BLOOM_FILTERS, RECORD_INDEX
+from skep_table.metadata_table.partitions import BLOOM_FILTERS, FILES, RECORD_INDEX
 from skep_table.metadata_write import building_partitions, dropped_indexes, last_compaction, open_own
 from skep_table.runner import ThreadRunner
 from skep_table.services.index_build import build_index, execute_pending_indexing
@@ -31,6 +31,14 @@ from skep_table.timeline.write import create_requested, delete_pending
 pytestmark = pytest.mark.parametrize("table_version", [6, 9], indirect=True)
 COW, MOR = TableType.COPY_ON_WRITE, TableType.MERGE_ON_READ
 Act = Callable[[HudiTable], Any]
+MADE_AT_ONCE = {
+    "hoodie.metadata.enable": "true",
+    "hoodie.metadata.index.async": "false",
+    "hoodie.metadata.index.column.stats.enable": "true",
+    "hoodie.metadata.index.bloom.filter.enable": "true",
+    "hoodie.metadata.record.index.enable": "true",
+    "hoodie.metadata.global.record.level.index.enable": "true",
+}
 
 
 @pytest.fixture(params=[COW, MOR], ids=lambda kind: kind.value.lower())
@@ -79,6 +87,85 @@ def test_dropped_while_it_is_built(table: HudiTable) -> None:
     assert not now.timeline.pending()
     assert not any((Path(table.storage.root) / ".hoodie/metadata" / name).exists() for name in wanted(table))
     assert_alike(now)
+
+
+class ActsAt(FaultyStorage):
+    """Another process acts before the nth call that is made without the lock."""
+
+    def __init__(self, root: str, at: int, act: Act) -> None:
+        super().__init__(root, 1 << 30)
+        self._act, self._number, self._left, self.locked = act, at, at, True
+
+    def _call(self, name: str, path: str, do: Callable[[], Any]) -> Any:
+        if not self.locked:
+            self._left -= 1
+            if self._left == 0:
+                self._act(HudiTable.open(self.root))
+        return do()
+
+    @property
+    def acted(self) -> bool:
+        return self._left <= 0
+
+
+class NotedLock:
+    """Notes in the storage whether the lock is held."""
+
+    def __init__(self, lock: Any, storage: ActsAt) -> None:
+        self._lock, self._storage, self.leased = lock, storage, lock.leased
+
+    def acquire(self, timeout_seconds: float) -> str:
+        found: str = self._lock.acquire(timeout_seconds)
+        self._storage.locked = True
+        return found
+
+    def release(self) -> None:
+        self._storage.locked = False
+        self._lock.release()
+
+    def ensure_held(self) -> None:
+        self._lock.ensure_held()
+
+
+def drops_indexes(table: HudiTable) -> None:
+    there = {*table.config.metadata_partitions, *building_partitions(table.config)}
+    drop_metadata(table, sorted(wanted(table) & there))
+
+
+def drops_all(table: HudiTable) -> None:
+    drop_metadata(table)
+
+
+def drops_and_makes_again(table: HudiTable) -> None:
+    """While the executor is active, nothing of what it builds is made; another writer does it after."""
+    drops_indexes(table)
+    schedule_index(reopened(table), wanted(table))
+    writer(table, **MADE_AT_ONCE).upsert(frame(("a", "p", 3)))
+
+
+@pytest.mark.parametrize("act", [drops_indexes, drops_all, drops_and_makes_again], ids=lambda act: act.__name__)
+@pytest.mark.parametrize("step", [17, pytest.param(1, marks=pytest.mark.slow)], ids=["some", "every"])
+def test_dropped_at_any_call(table: HudiTable, act: Act, step: int, tmp_path: Path) -> None:
+    instant, first, work = scheduled(table), Path(table.storage.root), tmp_path / "work"
+    at = 1
+    while True:
+        shutil.copytree(first, work)
+        storage = ActsAt(str(work), at, act)
+        opened = HudiTable.open(storage, KEPT)
+        build_index(opened.with_context(lock=NotedLock(opened.context.lock, storage)), instant)
+        if not storage.acted:
+            break
+        now = HudiTable.open(str(work), KEPT)
+        execute_pending_indexing(now)  # what was dropped before an executor claimed it
+        assert not now.reload().timeline.pending(), at
+        assert building_partitions(now.reload().config) == (), at
+        found = set(now.reload().config.metadata_partitions)
+        assert found <= {FILES} or act is drops_and_makes_again, at
+        writer(now, **MADE_AT_ONCE).upsert(frame(("a", "p", 4)))
+        assert_whole(now, {FILES, *wanted(now)}, str(at))
+        shutil.rmtree(work)
+        at += step
+    assert at > 1
 
 
 def test_one_of_two_indexes_is_dropped_while_the_other_is_built(table: HudiTable) -> None:
