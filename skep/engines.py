@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -11,7 +12,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from enum import Enum
 from tempfile import TemporaryDirectory
-from threading import Event
+from threading import Event, Lock
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import pyarrow as pa
@@ -325,8 +326,10 @@ class DuckEngine:
 
     def numbered(self, query: exp.Query, relations: Mapping[str, Relation], column: str) -> Relation:
         """See `Engine`."""
+        import numpy as np
+
         rows = self.rows(query, relations)
-        return rows.append_column(column, pa.array(range(rows.num_rows), pa.int64()))
+        return rows.append_column(column, pa.array(np.arange(rows.num_rows)))
 
 
 class DuckResult(SqlResult):
@@ -462,31 +465,62 @@ def _as_spark(column: pa.Array, kind: pa.DataType) -> pa.Array:
     return column.cast(kind, safe=not pa.types.is_timestamp(kind))
 
 
+class _Database:
+    """DuckDB's database of this process, in memory: queries share its threads, its limit of memory and its folder for
+    what does not fit. To start one takes as long as many a query."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._connection: duckdb.DuckDBPyConnection | None = None
+        self._folder: TemporaryDirectory[str] | None = None
+        os.register_at_fork(after_in_child=self._forget)
+
+    def _forget(self) -> None:
+        """In a forked process: it has the database without its threads. To close that would end the process."""
+        if self._folder is not None:
+            self._folder._finalizer.detach()  # type: ignore[attr-defined]
+        if self._connection is not None:
+            import ctypes
+
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._connection))  # so that it is never closed
+        self._lock, self._connection, self._folder = Lock(), None, None
+
+    def cursor(self) -> duckdb.DuckDBPyConnection:
+        """A connection with tables and a time zone of its own."""
+        import duckdb
+
+        with self._lock:
+            if self._connection is None:
+                self._folder = TemporaryDirectory(prefix="skep-sql-", ignore_cleanup_errors=True)
+                config = {
+                    "temp_directory": self._folder.name,
+                    "python_enable_replacements": "false",
+                    "autoinstall_known_extensions": "false",
+                    "autoload_known_extensions": "false",
+                }
+                self._connection = duckdb.connect(config=config)  # type: ignore[arg-type,unused-ignore]
+            return self._connection.cursor()
+
+
+_DATABASE: Final = _Database()
+
+
 @contextmanager
 def _connected(relations: Mapping[str, Relation], *, empty: bool = False) -> Iterator[duckdb.DuckDBPyConnection]:
-    import duckdb
-
     errors: list[Exception] = []
-    with TemporaryDirectory(prefix="skep-sql-", ignore_cleanup_errors=True) as folder:
-        config = {
-            "temp_directory": folder,
-            "python_enable_replacements": "false",
-            "autoinstall_known_extensions": "false",
-            "autoload_known_extensions": "false",
-        }
-        connection = duckdb.connect(config=config)  # type: ignore[arg-type,unused-ignore]
-        try:
-            connection.execute("SET TimeZone = 'UTC'")
-            for name, relation in relations.items():
-                whole = _Stream(relation, errors)
-                connection.register(name, _schema_taken(relation.schema).empty_table() if empty else whole)
-            yield connection
-        except LeftToSpark:
-            if errors:  # the read failed, not the query
-                raise errors[0] from None
-            raise
-        finally:
-            connection.close()
+    connection = _DATABASE.cursor()
+    try:
+        connection.execute("SET TimeZone = 'UTC'")
+        for name, relation in relations.items():
+            whole = _Stream(relation, errors)
+            connection.register(name, _schema_taken(relation.schema).empty_table() if empty else whole)
+        yield connection
+    except LeftToSpark:
+        if errors:  # the read failed, not the query
+            raise errors[0] from None
+        raise
+    finally:
+        connection.close()
 
 
 @contextmanager

@@ -74,8 +74,7 @@ def merge_rows(merge: MergeInto, scope: Scope, engine: Engine, options: Mapping[
         relation: Relation = merge.target.rows(snapshot, query=QueryType.SNAPSHOT)
         functions = {TARGET: lambda *_: relation, _SOURCE: lambda *_: numbered}
         joined = bind(plan.query(), replace(pinned, functions={**scope.functions, **functions}))
-        rows = engine.rows(joined.query, joined.relations)
-        return plan.changes(rows.sort_by(_ROW))
+        return plan.changes(engine.rows(joined.query, joined.relations))
 
     return merge.target.change(compute, options, sets)
 
@@ -99,6 +98,7 @@ class _Plan:
         self._schema = to_arrow(table.schema())
         self._source = list(source)
         config = table.config
+        self._schema_names = frozenset(self._schema.names)
         self._fixed = {name.partition(".")[0] for name in (*config.record_key_fields, *config.partition_fields)}
         self._values = [self._values_of(clause) for clause in merge.clauses]
 
@@ -163,7 +163,8 @@ class _Plan:
     # -- the query
 
     def query(self) -> exp.Query:
-        """Meta columns and columns of the table, the clause of each row, and per clause the new values."""
+        """Meta columns of the table and those of its columns that rows keep, the number and the clause of each row, and
+        per clause the new values."""
         merge = self._merge
         in_table = exp.Not(this=exp.Is(this=self._of_table(RECORD_KEY), expression=exp.Null()))
         in_source = exp.Not(
@@ -183,7 +184,8 @@ class _Plan:
             number = number.when(condition, exp.Literal.number(at))
         number = number.else_(exp.Literal.number(-1))
         columns = [exp.alias_(self._of_table(name), f"{_OLD}{name}", quoted=True) for name in META]
-        columns += [exp.alias_(self._of_table(name), f"{_OLD}{name}", quoted=True) for name in self._schema.names]
+        old = self._names_read()
+        columns += [exp.alias_(self._of_table(name), f"{_OLD}{name}", quoted=True) for name in old]
         columns.append(exp.column(_ROW, table=exp.to_identifier(merge.source_alias, quoted=True)))
         columns.append(exp.alias_(number, _CLAUSE))
         for at, values in enumerate(self._values):
@@ -207,15 +209,25 @@ class _Plan:
     def _of_table(self, name: str) -> Node:
         return exp.column(exp.to_identifier(name, quoted=True), table=exp.to_identifier(self._merge.alias, quoted=True))
 
+    def _names_read(self) -> list[str]:
+        """The columns of stored rows that a clause keeps, or compares with what it sets."""
+        read: set[str] = set()
+        for clause, values in zip(self._merge.clauses, self._values, strict=True):
+            if clause.action != "insert":
+                read |= self._schema_names - values.keys() | self._fixed
+        return [name for name in self._schema.names if name in read]
+
     # -- its rows
 
     def changes(self, rows: pa.Table) -> pa.Table:
-        """The rows that a clause took, as `TableWriter.change` takes them."""
-        numbers = rows.column(_CLAUSE)
-        parts = [
-            self._changed(at, clause, rows.filter(pc.equal(numbers, at)))
-            for at, clause in enumerate(self._merge.clauses)
-        ]
+        """The rows that a clause took, as `TableWriter.change` takes them: by clause, and by row of the source."""
+        parts = []
+        for at, clause in enumerate(self._merge.clauses):
+            places = enumerate(self._schema.names)
+            used = [*(f"{_OLD}{name}" for name in (*META, *self._names_read())), _ROW]
+            used += [f"_skep_v{at}_{place}" for place, name in places if name in self._values[at]]
+            taken = rows.select(used).filter(pc.equal(rows.column(_CLAUSE), at))
+            parts.append(self._changed(at, clause, taken.sort_by(_ROW)))
         return pa.concat_tables(parts)
 
     def _changed(self, at: int, clause: MergeClause, rows: pa.Table) -> pa.Table:
