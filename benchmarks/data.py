@@ -103,12 +103,12 @@ def updates(count: int, existing: int, new: int, generation: int = 1) -> Path:
 def small(
     count: int, existing: int, partitions: int = PARTITIONS, touched: int = PARTITIONS // 2, generation: int = 2
 ) -> Path:
-    """A Parquet folder with a later generation of `count` of `existing` rows, all in the first partitions."""
+    """A Parquet folder with a later generation of `count` of `existing` rows, spread over the first partitions."""
     there = np.arange(existing)
     there = there[there % partitions < touched]
-    chosen = there[:: max(1, len(there) // count)][:count]
+    chosen = np.sort(np.random.default_rng(4).choice(there, min(count, len(there)), replace=False))
     made = (rows(chunk, generation, partitions) for chunk in _chunks(chosen))
-    return _cached(f"small-{count}-{existing}-{touched}{_among(partitions)}{_later(generation, 2)}", made)
+    return _cached(f"spread-{count}-{existing}-{touched}{_among(partitions)}{_later(generation, 2)}", made)
 
 
 def one_partition(count: int, partitions: int) -> Path:

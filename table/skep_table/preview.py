@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 
 from skep_table.instant_time import InstantTime
@@ -79,3 +79,6 @@ class _Listed:
         found = {file.path: file for file in self._listing.files(partition_path) if not self._is_own(file)}
         found |= {file.path: file for file in self._named.get(partition_path, ())}
         return [found[path] for path in sorted(found)]
+
+    def prefetch(self, partition_paths: Collection[str]) -> None:
+        self._listing.prefetch(partition_paths)

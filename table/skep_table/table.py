@@ -70,6 +70,7 @@ class HudiTable:
         self._plans: _Cache[Plan] = _Cache(_CACHED_COMMITS)
         self._lock, self._states_lock = threading.Lock(), threading.Lock()
         self._metadata_table: Any = _NOT_OPENED
+        self._metadata_before: MetadataTable | None = None  # that of an earlier snapshot
         self._listings = StorageListings(context.storage, context.threads)
         self._states: OrderedDict[InstantTime | None, InstantStates] = OrderedDict()
         self._properties: FileStatus | None = None  # the file that `config` was read from, when a change would show
@@ -196,6 +197,8 @@ class HudiTable:
         """Shares what `other` has read from completed instants: that never changes."""
         self._commits, self._extras, self._base_files = other._commits, other._extras, other._base_files
         self._plans = other._plans
+        found = other._metadata_table
+        self._metadata_before = other._metadata_before if found is _NOT_OPENED else found
         return self
 
     @property
@@ -371,6 +374,7 @@ class HudiTable:
         with self._lock:
             if self._metadata_table is _NOT_OPENED:
                 self._metadata_table = self._open_metadata_table()
+                self._metadata_before = None
         return self._metadata_table
 
     def _open_metadata_table(self) -> MetadataTable | None:
@@ -379,7 +383,7 @@ class HudiTable:
         from skep_table.metadata_table import MetadataTable
 
         try:
-            opened = MetadataTable.open(self)
+            opened = MetadataTable.open(self, self._metadata_before)
         except NotATableError:
             return None  # its folder was deleted, and the settings still name it
         return opened if opened is not None and opened.is_current() else None

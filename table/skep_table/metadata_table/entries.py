@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -62,14 +63,14 @@ class GroupReader:
     """
 
     def __init__(self, storage: Storage, slice_: FileSlice, counts: Callable[[InstantTime], bool]) -> None:
-        self._storage, self._slice, self._counts = storage, slice_, counts
+        self._storage, self.slice, self._counts = storage, slice_, counts
         self._sources: list[_Source] | None = None
         self._last: _Found | None = None
 
     @property
     def file_id(self) -> str:
         """The id of the file group."""
-        return self._slice.file_id
+        return self.slice.file_id
 
     def entries(self, keys: pa.Array | None = None, *, column: str) -> Iterator[Entries]:
         """Oldest first; `keys` None means all. Of the records, only `column` is decoded."""
@@ -79,8 +80,7 @@ class GroupReader:
             return
         keys, last = keys.cast(pa.string()), self._last
         if last is None or not last.covers(keys, column):
-            found = (each for source in self._opened() for each in source.entries(keys, column))
-            last = self._last = _Found(column, keys, tuple(found))
+            last = self._last = _Found(column, keys, tuple(_found(self._opened(), keys, column)))
         yield from last.of(keys)
 
     def prefix_entries(self, prefix: str, *, column: str) -> Iterator[Entries]:
@@ -103,7 +103,7 @@ class GroupReader:
         return self._sources
 
     def _open(self) -> Iterator[_Source]:
-        base = self._slice.base_file
+        base = self.slice.base_file
         if base is not None:
             yield _HFileSource(HFile.open(self._storage, base.path, base.size_bytes), base.path)
         for block in valid_blocks(self._blocks(), BlockRule(self._counts)):
@@ -123,7 +123,7 @@ class GroupReader:
                 )  # fmt: skip
 
     def _blocks(self) -> Iterator[LogBlock]:
-        for log in self._slice.log_files:
+        for log in self.slice.log_files:
             yield from read_blocks(self._storage.open_input(log.path), log.path, log.size_bytes)
 
 
@@ -134,16 +134,20 @@ class _HFileSource:
             raise FormatError(f"{path}: an HFile of a metadata table without a schema", path=path, expected="schema")
         self._file, self._path = file, path
         try:
-            self._record = metadata_record(text)
+            self.record = metadata_record(text)
         except SchemaError as error:
             raise FormatError(f"{path}: {error.message}", path=path, expected="HoodieMetadataRecord") from error
 
     def entries(self, wanted: pa.Array | None, column: str) -> Iterator[Entries]:
-        for found in self._file.scan() if wanted is None else [self._file.get(wanted)]:
-            yield self._decoded(found, column)
+        for found in self._file.scan() if wanted is None else [self.stored(wanted)]:
+            yield self.decoded(found, column)
+
+    def stored(self, wanted: pa.Array) -> pa.RecordBatch:
+        """The keys that are there, with the bytes of their records."""
+        return self._file.get(wanted)
 
     def prefix_entries(self, prefix: str, column: str) -> Iterator[Entries]:
-        yield self._decoded(self._file.scan_prefix(prefix.encode()), column)
+        yield self.decoded(self._file.scan_prefix(prefix.encode()), column)
 
     def has_prefix(self, prefix: str) -> bool:
         return self._file.has_prefix(prefix.encode())
@@ -151,12 +155,13 @@ class _HFileSource:
     def most_bytes_of_prefix(self, prefix: str) -> int:
         return self._file.most_bytes_of_prefix(prefix.encode())
 
-    def _decoded(self, found: pa.RecordBatch, column: str) -> Entries:
+    def decoded(self, found: pa.RecordBatch, column: str) -> Entries:
+        """What `stored` has found."""
         try:
             keys = found.column("key").cast(pa.string())
         except pa.ArrowInvalid as error:
             raise CorruptFileError(f"{self._path}: a key that is not UTF-8", path=self._path) from error
-        return Entries(keys, decode_values(self._record, found.column("value"), columns={column}, path=self._path))
+        return Entries(keys, decode_values(self.record, found.column("value"), columns={column}, path=self._path))
 
 
 class _DeleteSource:
@@ -171,6 +176,39 @@ class _DeleteSource:
 
 
 _Source = _HFileSource | _DeleteSource
+
+
+def _found(sources: Sequence[_Source], keys: pa.Array, column: str) -> Iterator[Entries]:
+    """What the sources have for keys. Each has few of them: all whose records have one schema are decoded at once."""
+    stored = {each: each.stored(keys) for each in sources if isinstance(each, _HFileSource)}
+    alike: dict[int, list[_HFileSource]] = defaultdict(list)
+    for file, rows in stored.items():
+        if rows.num_rows:
+            alike[id(file.record)].append(file)
+    decoded: dict[_HFileSource, Entries] = {}
+    for files in alike.values():
+        decoded |= _decoded_together(files, [stored[each] for each in files], column)
+    for source in sources:
+        if isinstance(source, _DeleteSource):
+            yield from source.entries(keys, column)
+        elif source in decoded:
+            yield decoded[source]
+
+
+def _decoded_together(
+    files: Sequence[_HFileSource], stored: Sequence[pa.RecordBatch], column: str
+) -> dict[_HFileSource, Entries]:
+    try:
+        whole = files[0].decoded(pa.concat_batches(stored), column)
+    except CorruptFileError:  # which names the first file: decoded one by one, the error names the right one
+        return {file: file.decoded(rows, column) for file, rows in zip(files, stored, strict=True)}
+    assert whole.records is not None
+    found, start = {}, 0
+    for file, rows in zip(files, stored, strict=True):
+        count = rows.num_rows
+        found[file] = Entries(whole.keys.slice(start, count), whole.records.slice(start, count))
+        start += count
+    return found
 
 
 def latest(entries: Iterable[Entries], column: str) -> tuple[pa.Array, pa.Array]:

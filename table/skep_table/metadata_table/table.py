@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, Protocol
 
@@ -38,7 +38,7 @@ from skep_table.metadata_table.partitions import (
 )
 from skep_table.metadata_table.record_index import RecordIndexGroup, file_ids
 from skep_table.metadata_table.records.secondary_index import record_keys_behind, secondary_prefixes
-from skep_table.metadata_table.values import statistics, statistics_in_order
+from skep_table.metadata_table.values import statistics, statistics_by_key, statistics_in_order
 from skep_table.names import META_FOLDER, join
 from skep_table.storage import FileStatus, FolderStorage, Storage
 from skep_table.table_config import TableConfig
@@ -93,16 +93,35 @@ class MetadataTable:
         self._groups: dict[str, list[GroupReader]] = {}
         self._looked_up: dict[str, list[FileStatus]] = {}
         self._all: dict[str, list[FileStatus]] | None = None
+        self._single = 0
 
     def __reduce__(self) -> tuple[object, ...]:
         return MetadataTable, (self._data, self._own)
 
     @classmethod
-    def open(cls, data: OpenedTable) -> MetadataTable | None:
-        """None when the table's settings name no finished metadata partition. Errors are those of opening a table."""
+    def open(cls, data: OpenedTable, before: MetadataTable | None = None) -> MetadataTable | None:
+        """None when the table's settings name no finished metadata partition. Errors are those of opening a table.
+
+        What `before`, that of an earlier snapshot, has read is not read again where it is the same.
+        """
         if FILES not in data.config.metadata_partitions:
             return None
-        return cls(data, data.open(FolderStorage(data.storage, FOLDER)))
+        opened = cls(data, data.open(FolderStorage(data.storage, FOLDER)))
+        if before is not None and opened._has_records_of(before):
+            with before._lock:
+                opened._groups, opened._looked_up = dict(before._groups), dict(before._looked_up)
+                opened._all, opened._single = before._all, before._single
+        return opened
+
+    def _has_records_of(self, other: MetadataTable) -> bool:
+        """Whether both have the same records: of the same commits, of which the same count."""
+        if self._unbuilt != other._unbuilt or self._own.timeline.instants != other._own.timeline.instants:
+            return False
+        times = [each.requested_time for each in self._own.timeline.completed()]
+        if list(map(self._counts(), times)) != list(map(other._counts(), times)):
+            return False
+        with other._lock:
+            return all(self._slices(name) == [each.slice for each in read] for name, read in other._groups.items())
 
     def is_current(self) -> bool:
         """Whether every completed write of the data table has its delta commit here.
@@ -162,31 +181,27 @@ class MetadataTable:
         After some single look-ups the whole partition `files` is read, and serves all further questions.
         """
         with self._lock:
-            if self._all is None and len(self._looked_up) >= _SINGLE_LOOKUPS:
-                self._all = self._read_all()
+            if self._all is None and self._single >= _SINGLE_LOOKUPS:
+                self._all = _by_partition(self.all_files())
             if self._all is not None:
                 return self._all.get(partition_path, [])
             if partition_path not in self._looked_up:
-                key = spelling.partition_key(partition_path)
-                rows = merged_files(self._lookup(FILES, [key], FILES_MEMBER))
-                self._looked_up[partition_path] = _statuses(partition_path, rows)
+                self._single += 1
+                self.prefetch([partition_path])
             return self._looked_up[partition_path]
+
+    def prefetch(self, partition_paths: Collection[str]) -> None:
+        """Looks up the files of all these partitions at once."""
+        with self._lock:
+            missing = [path for path in partition_paths if path not in self._looked_up]
+            if self._all is None and missing:
+                keys = [spelling.partition_key(path) for path in missing]
+                found = _by_partition(merged_files(self._lookup(FILES, keys, FILES_MEMBER)))
+                self._looked_up |= {path: found.get(path, []) for path in missing}
 
     def all_files(self) -> pa.Table:
         """All of the partition `files` as `key`, `name`, `size`, sorted; the list of partitions is among it."""
         return merged_files(self._lookup(FILES, None, FILES_MEMBER))
-
-    def _read_all(self) -> dict[str, list[FileStatus]]:
-        rows = self.all_files()
-        keys = rows.column("key").combine_chunks()
-        bounds = np.flatnonzero(np.concatenate([[True], pc.not_equal(keys[1:], keys[:-1]).to_numpy(False), [True]]))
-        found = {}
-        for first, last in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True) if len(keys) else ():
-            key = keys[first].as_py()
-            if key != spelling.ALL_PARTITIONS:
-                path = "" if key == spelling.NON_PARTITIONED else key
-                found[path] = _statuses(path, rows.slice(first, last - first))
-        return found
 
     # -- indexes -------------------------------------------------------------------------------------------------------
 
@@ -226,6 +241,14 @@ class MetadataTable:
             return statistics(self._by_prefix(PARTITION_STATS, prefix, STATS_MEMBER), kind)
         keys = [prefix + spelling.path_key(path) for path in partitions]
         return statistics(self._lookup(PARTITION_STATS, keys, STATS_MEMBER), kind)
+
+    def has_partition_stats(self, pairs: Sequence[tuple[str, str]]) -> list[bool]:
+        """Whether there are statistics of data columns in partitions, given as column and partition path."""
+        if PARTITION_STATS not in self.indexes:
+            return [False] * len(pairs)
+        keys = [spelling.column_key(column) + spelling.path_key(path) for column, path in pairs]
+        found = statistics_by_key(self._lookup(PARTITION_STATS, keys, STATS_MEMBER), pa.int64())["key"].to_pylist()
+        return list(map(set(found).__contains__, keys))
 
     def statistics_of_files(
         self, column: str, kind: pa.DataType, files: Sequence[tuple[str, str]], index: str = COLUMN_STATS
@@ -374,17 +397,21 @@ class MetadataTable:
         """The file groups of a partition by file id, as keys are spread over them. FormatError where there are none."""
         with self._lock:
             if partition not in self._groups:
-                slices = sorted(self._view.slices(partition), key=lambda slice_: slice_.file_id)
+                slices = self._slices(partition)
                 if not slices:
                     raise FormatError(
                         f"{self._own.storage.root}: no files in partition {partition}, which the table's settings name",
                         path=f"{FOLDER}/{partition}", expected="at least one file group",
                     )  # fmt: skip
-                if partition in self._unbuilt:  # their base files come and go
-                    slices = [replace(slice_, base_file=None) for slice_ in slices]
                 counts = self._counts()
                 self._groups[partition] = [GroupReader(self._own.storage, slice_, counts) for slice_ in slices]
             return self._groups[partition]
+
+    def _slices(self, partition: str) -> list[FileSlice]:
+        slices = sorted(self._view.slices(partition), key=lambda slice_: slice_.file_id)
+        if partition in self._unbuilt:  # their base files come and go
+            return [replace(slice_, base_file=None) for slice_ in slices]
+        return slices
 
     def _counts(self) -> Callable[[InstantTime], bool]:
         """Blocks count when their delta commit is completed here, and the action on the data table is completed too.
@@ -420,6 +447,18 @@ def _entries_in(groups: Sequence[GroupReader], keys: pa.Array, column: str) -> l
         for at in np.unique(number).tolist()
         for entries in groups[at].entries(keys.filter(pa.array(number == at)), column=column)
     ]
+
+
+def _by_partition(rows: pa.Table) -> dict[str, list[FileStatus]]:
+    keys = rows.column("key").combine_chunks()
+    bounds = np.flatnonzero(np.concatenate([[True], pc.not_equal(keys[1:], keys[:-1]).to_numpy(False), [True]]))
+    found = {}
+    for first, last in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True) if len(keys) else ():
+        key = keys[first].as_py()
+        if key != spelling.ALL_PARTITIONS:
+            path = "" if key == spelling.NON_PARTITIONED else key
+            found[path] = _statuses(path, rows.slice(first, last - first))
+    return found
 
 
 def _statuses(partition_path: str, rows: pa.Table) -> list[FileStatus]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -118,7 +119,7 @@ def updates_of_commit(
         filters = {file: facts.bloom for file, facts in prepared.facts.items() if facts.bloom is not None}
         updates.append(bloom_filters_update(filters, (), instant.requested_time, release))
     if PARTITION_STATS in indexes:
-        updates += _partition_stats(table, instant, metadata, prepared)
+        updates.append(_partition_stats(table, instant, metadata, prepared))
     if RECORD_INDEX in indexes:
         updates += _record_index(table, instant, metadata, prepared)
         updates += _secondary_indexes(table, prepared)
@@ -174,31 +175,36 @@ def _written(metadata: CommitMetadata) -> Iterator[tuple[File, FileStatus]]:
 
 def _partition_stats(
     table: HudiTable, instant: Instant, metadata: CommitMetadata, prepared: Prepared
-) -> Iterator[PartitionUpdate]:
-    """Of small partitions all files count; those of larger ones are widened by the files that were written.
+) -> PartitionUpdate:
+    """Of small partitions all files count. The statistics of larger ones, and of those that lose no file, are widened
+    by the files that were written.
 
     A partition with a file of which the columns are not known has no statistics: they would leave its rows out.
     """
-    view, release = Preview(table, instant, metadata).view(), table.format.metadata.release
+    before, view = table.view(), Preview(table, instant, metadata).view()
+    release = table.format.metadata.release
     tight: dict[str, Sequence[ColumnSummary]] = {}
     loose: dict[str, Sequence[ColumnSummary]] = {}
     ended = []
+    view.listing.prefetch(metadata.partitions)
+    own: dict[str, list[FileFacts]] = defaultdict(list)
+    for (path, _), facts in prepared.facts.items():
+        own[path].append(facts)
     for path in metadata.partitions:
-        files = latest_files(view, path)
-        own = [facts for (partition, _), facts in prepared.facts.items() if partition == path]
-        if len(files) <= max(_RECOMPUTED_FILES, len(own)):
+        there, files = latest_files(before, path), latest_files(view, path)
+        stay = there and {file.path for file in there} <= {file.path for file in files}
+        if len(files) <= max(_RECOMPUTED_FILES, len(own[path])) and not stay:
             found = _of_files(prepared.columns, _facts(table, path, files, prepared))
             chosen = tight
         else:
-            found = _of_files(prepared.columns, own)
-            found = [each for each in found or () if _has_statistics(table, path, each)] if found is not None else None
+            found = _of_files(prepared.columns, own[path])
             chosen = loose
         if files and found is not None:
             chosen[path] = found
         else:
             ended.append(path)
-    yield partition_stats_update(tight, ended, prepared.columns, release)
-    yield partition_stats_update(loose, (), (), release, tight=False)
+    loose = _with_statistics(table, loose)
+    return partition_stats_update(tight, ended, prepared.columns, release, loose)
 
 
 def _facts(table: HudiTable, path: str, files: Iterable[FileStatus], prepared: Prepared) -> Iterator[FileFacts]:
@@ -223,11 +229,16 @@ def _of_files(columns: Columns, files: Iterable[FileFacts]) -> Sequence[ColumnSu
     return merged(found)
 
 
-def _has_statistics(table: HudiTable, path: str, summary: ColumnSummary) -> bool:
-    """Whether there is a record to be widened: a partition without one may hold any value."""
+def _with_statistics(
+    table: HudiTable, summaries: Mapping[str, Sequence[ColumnSummary]]
+) -> dict[str, Sequence[ColumnSummary]]:
+    """Those for which there is a record to be widened: a partition without one may hold any value."""
     index = table.metadata_table()
-    found = index.partition_stats(summary.column, pa.int64(), [path]) if index is not None else None
-    return found is not None and len(found) > 0
+    if index is None or not summaries:
+        return {}
+    pairs = [(each.column, path) for path, found in summaries.items() for each in found]
+    known = {pair for pair, there in zip(pairs, index.has_partition_stats(pairs), strict=True) if there}
+    return {path: [each for each in found if (each.column, path) in known] for path, found in summaries.items()}
 
 
 # -- the record index --------------------------------------------------------------------------------------------------

@@ -134,6 +134,9 @@ class WrittenFiles:
         """The written files of a partition, without modification times."""
         return self._files.get(partition_path, [])
 
+    def prefetch(self, partition_paths: Collection[str]) -> None:
+        """All are known."""
+
 
 def view_of_changes(table: HudiTable, instants: Sequence[Instant], request: ReadRequest) -> FileView:
     """The file groups that `instants` wrote to, made of only their files, as of the last of them.

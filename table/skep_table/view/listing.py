@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 from weakref import ReferenceType
@@ -41,6 +41,10 @@ class Listing(Protocol):
 
     def files(self, partition_path: str) -> list[FileStatus]:
         """The files of a partition, sorted by path."""
+        ...
+
+    def prefetch(self, partition_paths: Collection[str]) -> None:
+        """Reads the files of several partitions at once, where that is cheaper: they are the next ones to be read."""
         ...
 
 
@@ -85,6 +89,11 @@ class StorageListings:
             found = self._storage.list_prefix(partition_path)
             self._keep(partition_path, found)
             return found
+
+    def prefetch(self, partition_paths: Collection[str]) -> None:
+        """Lists partitions of an object store at the same time; elsewhere threads cost more than they save."""
+        if len(partition_paths) > 1 and not self._storage.flags.atomic_rename:
+            self._runner.map(self.files, list(partition_paths))
 
     def _keep(self, partition_path: str, found: list[FileStatus]) -> None:
         with self._lock:
@@ -194,6 +203,11 @@ class StorageListing:
         """The files of a partition, committed or not."""
         whole = self._all
         return self._listings.files(partition_path) if whole is None else whole.get(partition_path, [])
+
+    def prefetch(self, partition_paths: Collection[str]) -> None:
+        """Lists them at the same time where requests take long."""
+        if self._all is None:
+            self._listings.prefetch(partition_paths)
 
 
 def _lies_below(folder: str, partitions: set[str]) -> bool:

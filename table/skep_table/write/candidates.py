@@ -144,7 +144,8 @@ class Places:
 
 def candidate_files(table: HudiTable, partitions: Iterable[str]) -> CandidateFiles:
     """The newest slice of each live file group. Those without a base file are merge-on-read's."""
-    view = table.view()
+    view, partitions = table.view(), list(partitions)
+    view.listing.prefetch(partitions)
     is_mor = table.config.is_mor
     found = {path: [_candidate_file(table, group, is_mor) for group in view.file_groups(path)] for path in partitions}
     return CandidateFiles({path: tuple(file for file in files if file is not None) for path, files in found.items()})

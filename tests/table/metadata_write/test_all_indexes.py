@@ -17,7 +17,7 @@ from skep_table.commit.metadata_table import create_missing
 from skep_table.errors import MetadataTableError
 from skep_table.metadata_table.definitions import IndexDefinition
 from skep_table.metadata_table.partitions import BLOOM_FILTERS, COLUMN_STATS, FILES, PARTITION_STATS, RECORD_INDEX
-from skep_table.metadata_write import add_partitions, delete_metadata_table
+from skep_table.metadata_write import create_metadata_table, delete_metadata_table
 from skep_table.metadata_write.definitions import definitions_of
 from skep_table.query import ReadRequest, read
 from skep_table.schema.arrow import arrow_type
@@ -64,7 +64,7 @@ def table(request: pytest.FixtureRequest, tmp_path: Path) -> HudiTable:
     made = new_table(tmp_path / "t", request.param)
     writer(made, **ALL).insert(frame(("a", "p", 1), ("b", "q", 1), ("c", "q", 2)))
     if made.config.version > 6:
-        add_partitions(reopened(made, **ALL), SECONDARY, SYSTEM_CLOCK, SECONDARY)
+        create_metadata_table(reopened(made, **ALL), SYSTEM_CLOCK, SECONDARY, SECONDARY)
     return made
 
 
@@ -283,7 +283,7 @@ def test_secondary_indexes_go_with_the_record_index(table: HudiTable) -> None:
     assert set(dropped) == {RECORD_INDEX, *secondary}
     assert not {RECORD_INDEX, *SECONDARY} & set(reopened(table).config.metadata_partitions)
     writer(table).upsert(frame(("a", "p", 2)))
-    again = add_partitions(reopened(table, **ALL), SECONDARY, SYSTEM_CLOCK, SECONDARY)
+    again = create_metadata_table(reopened(table, **ALL), SYSTEM_CLOCK, SECONDARY, SECONDARY)
     assert secondary <= set(again.config.metadata_partitions)
     assert_kept(table)
 

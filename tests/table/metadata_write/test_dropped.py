@@ -19,7 +19,7 @@ from skep_table.commit.metadata_table import drop_overtaken, name_dropped
 from skep_table.errors import FormatError, MetadataTableError, SkepError
 from skep_table.metadata_table.definitions import IndexDefinition
 from skep_table.metadata_table.partitions import BLOOM_FILTERS, COLUMN_STATS, FILES, PARTITION_STATS, RECORD_INDEX
-from skep_table.metadata_write import add_partitions, dropped_indexes
+from skep_table.metadata_write import create_metadata_table, dropped_indexes
 from skep_table.metadata_write.definitions import definitions_of
 from skep_table.metadata_write.dropped import DROPPED_INDEXES
 from skep_table.runner import ThreadRunner
@@ -65,7 +65,7 @@ def seeded(folder: Path, kind: TableType = COW) -> HudiTable:
     writer.insert(frame(("a", "p", 1), ("b", "q", 1)))
     LocalWriter(opened(folder)).alter([AddColumn("more", LongType())])
     if table.config.version > 6:
-        add_partitions(opened(folder), SECONDARY, SYSTEM_CLOCK, SECONDARY)
+        create_metadata_table(opened(folder), SYSTEM_CLOCK, SECONDARY, SECONDARY)
     create_savepoint(opened(folder), last(opened(folder)))
     upsert(opened(folder))
     assert set(opened(folder).config.metadata_partitions) == having(table.config.version)

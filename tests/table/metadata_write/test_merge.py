@@ -115,7 +115,8 @@ class TestStatistics:
 @pytest.mark.parametrize("release", RELEASES[1:])
 class TestPartitionStatistics:
     def of_p(self, release: str, low: int, high: int, *, tight: bool) -> PartitionUpdate:
-        return partition_stats_update({"p": [one(LongType(), low, high)]}, (), (), release, tight=tight)
+        found = {"p": [one(LongType(), low, high)]}
+        return partition_stats_update(found if tight else {}, (), (), release, {} if tight else found)
 
     def test_tight_ones_replace_and_loose_ones_widen(self, release: str) -> None:
         updates = [

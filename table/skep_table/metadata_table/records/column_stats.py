@@ -40,6 +40,8 @@ from skep_table.schema.types import (
     UuidType,
 )
 
+_NONE: Final[Mapping[str, Iterable[ColumnSummary]]] = {}
+
 ALWAYS_INDEXED: Final = (COMMIT_TIME, PARTITION_PATH, RECORD_KEY)
 """The meta columns that an index of Hudi 1.x has whatever its options are."""
 
@@ -97,16 +99,15 @@ def partition_stats_update(
     deleted: Sequence[str],
     columns: Collection[str],
     release: str,
-    *,
-    tight: bool = True,
+    widened: Mapping[str, Iterable[ColumnSummary]] = _NONE,
 ) -> PartitionUpdate:
-    """The merged summaries of partitions; of partitions that were deleted those of `columns` end.
-
-    `tight`: they are those of all files of the partition, and replace what is there; else they widen it.
+    """The merged summaries of all files of partitions, which replace what is there, and of some files of others, by
+    which those are `widened`; of partitions that were deleted those of `columns` end.
     """
     puts = {
         column_key(each.column) + path_key(path): {**_record(path, each, release), "isTightBound": tight}
-        for path, summaries in written.items()
+        for tight, partitions in ((True, written), (False, widened))
+        for path, summaries in partitions.items()
         for each in summaries
     }
     ends = {column_key(column) + path_key(path): _end(path, column) for path in deleted for column in columns}
