@@ -16,7 +16,7 @@ from skep_table.names import META_FOLDER
 from skep_table.storage import Storage
 from skep_table.table import HudiTable
 from skep_table.table_config import METADATA_PARTITIONS, METADATA_PARTITIONS_INFLIGHT, update_table_config
-from skep_table.timeline.instant import Action
+from skep_table.timeline.instant import Action, State
 from skep_table.timeline.write import delete_pending
 
 NOTHING: Final[Definitions] = {}
@@ -33,6 +33,7 @@ def delete_metadata_table(storage: Storage, again: Definitions = NOTHING) -> Non
 def drop_indexes(table: HudiTable, kept: Collection[str], again: Definitions | None = None) -> None:
     """Drops the metadata partitions that are not in `kept`, those that are being built too.
 
+    A plan that an executor has begun stays until that ends: until then nobody is to make what it may still write to.
     Secondary indexes go with the record index: they lead to it, and are kept with its entries. The settings name what
     is to be made `again` from now on, if that is given.
     """
@@ -47,7 +48,7 @@ def drop_indexes(table: HudiTable, kept: Collection[str], again: Definitions | N
     }
     update_table_config(table.storage, named if again is None else {**named, **naming_dropped(again)})
     for instant in table.timeline.pending().of(Action.INDEXING):
-        if not set(planned_partitions(table, instant)) & {*left, *building}:
+        if instant.state is State.REQUESTED and not set(planned_partitions(table, instant)) & {*left, *building}:
             delete_pending(table, instant)
     for name in table.storage.list_folder(FOLDER).folders:
         if name not in kept and name != META_FOLDER:

@@ -38,6 +38,7 @@ from skep_table.metadata_write.definitions import PLANNED_COLUMNS, stats_columns
 from skep_table.table import METADATA_ENABLE, HudiTable
 from skep_table.timeline.instant import Action, Instant, State
 from skep_table.timeline.plans import IndexPartitionInfo, IndexPlan
+from skep_table.timeline.write import delete_pending
 
 log = logging.getLogger("skep.services")
 
@@ -127,6 +128,8 @@ def set_idle_plans_aside(table: HudiTable) -> SetAside | None:
         columns = tuple(stats_columns(table))
         again[COLUMN_STATS] = IndexDefinition(COLUMN_STATS, COLUMN_STATS, COLUMN_STATS, columns)
     drop_indexes(table, table.config.metadata_partitions, again)
+    for each in table.reload().timeline.pending().of(Action.INDEXING):  # begun by executors that died
+        delete_pending(table, each)
     return SetAside(names, groups)
 
 
