@@ -15,7 +15,7 @@ from skep_stream.flags import Flags, pairs_of, parse
 from skep_stream.options import FORCE_SKIP, MULTIWRITER_ID, NO_DATA_ROUNDS, PROVIDER_PATH
 from skep_stream.plugins import provider_of, source_of, transformers_of
 from skep_stream.properties import layered, load_properties
-from skep_stream.protocols import Source, StreamContext
+from skep_stream.protocols import Shaping, Source, StreamContext
 from skep_stream.rounds import UNLIMITED, Round, Stream
 from skep_stream.running import HasEnded, NoNewData, Retrying, never, run
 from skep_stream.status import status
@@ -128,6 +128,8 @@ class Streamer:
         context = replace(context, schemas=schemas)
         named = flags.given.get("source_class") or flags.text("source_class")
         source: Source = source_of(named, context) if isinstance(named, str) else named  # type: ignore[assignment]
+        if isinstance(source, Shaping):
+            schemas = source.schemas_of_rows(schemas)
         if flags.has("retry_on_source_failures"):
             times, seconds = flags.number("max_retry_count") or 0, flags.number("retry_interval_seconds") or 0
             source = Retrying(source, times, seconds, self._stop)

@@ -12,6 +12,7 @@ T = TypeVar("T")
 PREFIX: Final = "hoodie.streamer."
 OLD_PREFIX: Final = "hoodie.deltastreamer."
 _no_names: tuple[str, ...] = ()
+REGISTRY.add_later("skep_stream.kafka.options", "skep_stream.registry")
 
 
 def streamer_option(

@@ -20,12 +20,15 @@ SOURCES: Final[Mapping[str, str]] = {
     "ORCDFSSource": f"{_FILES}:orc_source",
     "HoodieIncrSource": "skep_stream.hudi_source:hudi_source",
     "JdbcSource": "skep_stream.jdbc_source:jdbc_source",
+    "JsonKafkaSource": "skep_stream.kafka.made:json_source",
+    "AvroKafkaSource": "skep_stream.kafka.made:avro_source",
     "SqlSource": "skep_stream.sql_source:query_source",
     "SqlFileBasedSource": "skep_stream.sql_source:query_file_source",
 }
 PROVIDERS: Final[Mapping[str, str]] = {
     "FilebasedSchemaProvider": "skep_stream.schemas:file_schemas",
     "RowBasedSchemaProvider": "skep_stream.schemas:row_schemas",
+    "SchemaRegistryProvider": "skep_stream.registry:registry_schemas",
     "TableSchemaProvider": "skep_stream.schemas:table_schemas",
 }
 TRANSFORMERS: Final[Mapping[str, str]] = {
@@ -38,10 +41,10 @@ TRANSFORMERS: Final[Mapping[str, str]] = {
 _WITH_CONTEXT: Final = ("SqlQueryBasedTransformer", "SqlFileBasedTransformer")
 _UNBUILT: Final = (
     *("HiveIncrPullSource", "PulsarSource"),
-    *("JsonKafkaSource", "AvroKafkaSource", "ProtoKafkaSource", "JsonKinesisSource"),
+    *("ProtoKafkaSource", "JsonKinesisSource"),
     *("MysqlDebeziumSource", "PostgresDebeziumSource", "S3EventsSource", "S3EventsHoodieIncrSource"),
     *("GcsEventsSource", "GcsEventsHoodieIncrSource", "AvroDebeziumSource"),
-    *("SchemaRegistryProvider", "HiveSchemaProvider", "JdbcbasedSchemaProvider", "ProtoClassBasedSchemaProvider"),
+    *("HiveSchemaProvider", "JdbcbasedSchemaProvider", "ProtoClassBasedSchemaProvider"),
     *("ChainedTransformer", "ErrorTableAwareChainedTransformer", "SparkAvroPostProcessor"),
 )
 """Hudi's classes that are known and not built."""

@@ -52,6 +52,24 @@ class Source(Protocol):
         ...
 
 
+@runtime_checkable
+class Follower(Protocol):
+    """A source that is called after each commit."""
+
+    def committed(self, checkpoint: str) -> None:
+        """The rows up to this checkpoint are committed. Never raises."""
+        ...
+
+
+@runtime_checkable
+class Shaping(Protocol):
+    """A source whose rows differ from the schemas of the provider."""
+
+    def schemas_of_rows(self, given: SchemaProvider | None) -> SchemaProvider | None:
+        """The schemas of its rows and of the target, in place of those `given`."""
+        ...
+
+
 class SchemaProvider(Protocol):
     """The schemas of a stream, which a source reads by and the target is written with."""
 

@@ -15,6 +15,20 @@ SCHEMA: Final = pa.schema(
 """Of error tables."""
 
 
+class Place(Protocol):
+    """Where a record is: in which file or log, and its number there; as text for errors."""
+
+    @property
+    def source(self) -> str:
+        """The file, or the log."""
+        ...
+
+    @property
+    def number(self) -> int:
+        """Its line, or its offset."""
+        ...
+
+
 class Rejected:
     """The records that one round leaves out."""
 
@@ -31,7 +45,7 @@ class Rejected:
         if not rows:
             return None
         log.warning(
-            "%d records can't be read, the first: %s, line %d: %s", len(rows), rows[0][0], rows[0][1], rows[0][3]
+            "%d records can't be read, the first: %s, number %d: %s", len(rows), rows[0][0], rows[0][1], rows[0][3]
         )
         return pa.table(list(zip(*rows, strict=True)), schema=SCHEMA)
 

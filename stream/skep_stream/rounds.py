@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from skep_stream.checkpoints import Asked, Recorded, newest, resumed, stated
-from skep_stream.protocols import Batch, Position, SchemaProvider, Source, StreamTarget, Transformer
+from skep_stream.protocols import Batch, Follower, Position, SchemaProvider, Source, StreamTarget, Transformer
 from skep_stream.rejected import ErrorTable, digest_of
 from skep_stream.schemas import to_target
 from skep_table.events import Events
@@ -84,6 +84,8 @@ class Stream:
         extra = stated(self.target.checkpoint_keys(), checkpoint, batch.extra, asked, found)
         with self.events.step("stream.write", rows=rows.num_rows):
             result = self.target.write(self.operation, rows, schema, extra)
+        if isinstance(self.source, Follower) and checkpoint is not None:
+            self.source.committed(checkpoint)
         return Round(last, batch.checkpoint, rows.num_rows, result)
 
     def _rows(self, batch: Batch) -> tuple[pa.Table | None, Schema | None]:

@@ -7,8 +7,9 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from skep_stream.protocols import Batch, Position, Source
+from skep_stream.protocols import Batch, Follower, Position, Source
 from skep_stream.rounds import Round, Stream
+from skep_stream.status import Measured
 from skep_table.clock import Clock
 from skep_table.errors import SkepError
 
@@ -53,6 +54,15 @@ class Retrying:
                 if self.stop.wait(self.seconds):
                     raise
         return self.source.fetch(last, limit)
+
+    def committed(self, checkpoint: str) -> None:
+        """See `Follower`."""
+        if isinstance(self.source, Follower):
+            self.source.committed(checkpoint)
+
+    def waiting(self, last: Position) -> dict[str, int]:
+        """See `Measured`."""
+        return self.source.waiting(last) if isinstance(self.source, Measured) else {}
 
 
 def run(

@@ -133,6 +133,10 @@ class PredicateError(InputError):
     """A filter can't be parsed, or names a column that is not there."""
 
 
+class DataLossError(SkepError):
+    """A source no longer holds what a stream has not read yet."""
+
+
 class UnsupportedError(SkepError, NotImplementedError):
     """A known feature that is not built (yet)."""
 

@@ -7,15 +7,19 @@ as texts, maps, and whatever is wrong.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal, InvalidOperation
+from functools import partial
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyarrow import json as arrow_json
 
-from skep_stream.rejected import Rejected
+from skep_stream.rejected import Place, Rejected
 from skep_table.errors import InputError
 from skep_table.schema.arrow import to_arrow
 from skep_table.schema.reconcile import spell
@@ -45,6 +49,17 @@ _BLOCK_BYTES: Final = 16 << 20  # a line has to fit
 _EPOCH: Final = date(1970, 1, 1)
 
 
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line of a file."""
+
+    source: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.source}, line {self.number}"
+
+
 def json_rows(name: str, data: bytes, schema: Schema, rejected: Rejected | None = None) -> pa.Table:
     """The rows of one file, in the schema's columns; other fields are left out, as Hudi does.
 
@@ -57,7 +72,30 @@ def json_rows(name: str, data: bytes, schema: Schema, rejected: Rejected | None 
     return rows
 
 
-def _read_by_arrow(data: bytes, schema: Schema) -> pa.Table | None:
+def json_values(
+    texts: pa.Array, schema: Schema, place_of: Callable[[int], Place], rejected: Rejected | None = None
+) -> tuple[pa.Table, pa.Array | None]:
+    """As `json_rows`, of texts of one object each, without line ends; `place_of` is called with the number of a text.
+
+    Also which texts are rows, where not all of them are.
+    """
+    parts = (pa.scalar(each, pa.large_binary()) for each in (b"\n", b""))
+    lines = pc.binary_join_element_wise(texts.cast(pa.large_binary()), *parts)
+    rows = _read_by_arrow(_buffer(lines), schema)
+    if rows is not None and rows.num_rows == len(texts) and not _lacks_required(rows, schema):
+        return rows, None
+    numbered = ((number, text) for number, text in enumerate(texts.to_pylist()) if text.strip())
+    rows, kept = _read_each(numbered, schema, place_of, rejected)
+    return rows, pa.array(kept, pa.int64())
+
+
+def _buffer(values: pa.Array) -> Any:
+    """The bytes of all values, which follow one another."""
+    offsets = np.frombuffer(values.buffers()[1], np.int64)[values.offset : values.offset + len(values) + 1]
+    return values.buffers()[2][int(offsets[0]) : int(offsets[-1])]
+
+
+def _read_by_arrow(data: Any, schema: Schema) -> pa.Table | None:
     """None where a value is of another kind than its column."""
     wanted = to_arrow(schema)
     stored = [_stored(field.type) for field in schema.fields]
@@ -107,23 +145,34 @@ def _lacks_required(rows: pa.Table, schema: Schema) -> bool:
 
 
 def _read_by_line(name: str, data: bytes, schema: Schema, rejected: Rejected | None) -> pa.Table:
+    return _read_each(_lines(name, data), schema, partial(Line, name), rejected)[0]
+
+
+def _read_each(
+    lines: Iterable[tuple[int, str]], schema: Schema, place_of: Callable[[int], Place], rejected: Rejected | None
+) -> tuple[pa.Table, list[int]]:
+    """The rows, and the numbers of their lines."""
     wanted = to_arrow(schema)
     columns: dict[str, list[Any]] = {field.name: [] for field in schema.fields}
-    for number, line in _lines(name, data):
+    kept: list[int] = []
+    for number, line in lines:
         try:
             row = _row(line, schema)
         except (ValueError, TypeError, InvalidOperation) as error:
+            place = place_of(number)
             if rejected is None:
-                raise InputError(f"{name}, line {number}: {error}", path=name, line=number) from error
-            rejected.add(name, number, line, str(error))
+                raise InputError(f"{place}: {error}", path=place.source, line=place.number) from error
+            rejected.add(place.source, place.number, line, str(error))
             continue
+        kept.append(number)
         for field, values in columns.items():
             values.append(row[field])
     try:
         arrays = [pa.array(columns[field.name], field.type) for field in wanted]
     except pa.ArrowException as error:
-        raise InputError(f"{name}: a value can't be held by its column: {error}", path=name) from error
-    return pa.Table.from_arrays(arrays, schema=wanted)
+        source = place_of(kept[0]).source
+        raise InputError(f"{source}: a value can't be held by its column: {error}", path=source) from error
+    return pa.Table.from_arrays(arrays, schema=wanted), kept
 
 
 def _lines(name: str, data: bytes) -> Iterator[tuple[int, str]]:

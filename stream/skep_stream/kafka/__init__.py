@@ -1,0 +1,1 @@
+"""Topics of Kafka as sources: offsets of a round, its messages, and their rows."""

@@ -1,0 +1,183 @@
+"""One topic through confluent-kafka: what its partitions hold, and the messages between two offsets."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import Any, Final
+
+import pyarrow as pa
+
+from skep_stream.kafka import messages
+from skep_stream.kafka.offsets import Log, Offsets, Range
+from skep_stream.kafka.options import made
+from skep_table.errors import DataLossError, InputError, SkepError, StorageError
+
+log = logging.getLogger("skep.stream.kafka")
+_BATCH: Final = 10_000
+_POLL_SECONDS: Final = 0.1
+_OWN: Final = {"enable.auto.commit": False, "enable.partition.eof": True, "auto.offset.reset": "error"}
+"""Offsets are in commits; the end of a partition is reported; offsets that are gone are an error."""
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A topic, and the properties of the client that reads it. Each call is a connection of its own."""
+
+    name: str
+    properties: Mapping[str, str] = field(repr=False)
+    timeout: float = 60.0
+
+    def logs(self) -> dict[int, Log]:
+        """What each partition holds. InputError where the topic is not there, StorageError where no broker is."""
+        from confluent_kafka import IsolationLevel
+        from confluent_kafka.admin import OffsetSpec
+
+        with self._errors("list offsets"):
+            committed, every = IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED
+            read = every if self.properties.get("isolation.level") == "read_uncommitted" else committed
+            admin, partitions = self._admin(), self._partitions()
+            first = self._offsets(admin, partitions, OffsetSpec.earliest(), every)
+            end = self._offsets(admin, partitions, OffsetSpec.latest(), read)
+            top = end if read is every else self._offsets(admin, partitions, OffsetSpec.latest(), every)
+        return {each: Log(first[each], end[each], max(top[each], end[each])) for each in partitions}
+
+    def at_time(self, milliseconds: int, logs: Mapping[int, Log]) -> dict[int, int]:
+        """Of each partition the first offset of that time or later; its first one where there is none, as in Hudi."""
+        from confluent_kafka import IsolationLevel
+        from confluent_kafka.admin import OffsetSpec
+
+        with self._errors("list offsets by time"):
+            found = self._offsets(
+                self._admin(), list(logs), OffsetSpec.for_timestamp(milliseconds), IsolationLevel.READ_UNCOMMITTED
+            )
+        return {each: offset if offset >= 0 else logs[each].first for each, offset in found.items()}
+
+    def committed(self, partitions: list[int]) -> dict[int, int]:
+        """The offsets committed for the group; partitions without one are left out."""
+        with self._errors("read committed offsets"), self._consumer() as consumer:
+            found = consumer.committed([self._partition(each) for each in partitions], timeout=self.timeout)
+        return {each.partition: each.offset for each in found if each.offset >= 0}
+
+    def commit(self, offsets: Offsets) -> None:
+        """Commits offsets for the group. StorageError where the broker does not take them."""
+        with self._errors("commit offsets"), self._consumer() as consumer:
+            consumer.commit(offsets=[self._partition(*each) for each in offsets.items()], asynchronous=False)
+
+    def read(self, ranges: Mapping[int, Range]) -> pa.Table:
+        """The messages of these ranges, partition after partition.
+
+        DataLossError where they are removed meanwhile, StorageError where none arrives for long.
+        """
+        wanted = {partition: range for partition, range in ranges.items() if range.count}
+        if not wanted:
+            return messages.SCHEMA.empty_table()
+        with self._errors("read"), self._consumer() as consumer:
+            consumer.assign([self._partition(each, range.start) for each, range in wanted.items()])
+            return messages.in_order([messages.of(each) for each in self._taken(consumer, wanted)])
+
+    def _taken(self, consumer: Any, wanted: Mapping[int, Range]) -> Iterator[list[Any]]:
+        """Messages as they arrive, until each partition is at its end."""
+        left = set(wanted)
+        last = monotonic()
+        while left:
+            arrived = consumer.consume(_BATCH, _POLL_SECONDS)
+            if not arrived and monotonic() - last > self.timeout:
+                raise StorageError(
+                    f"topic {self.name}: no message of partition {min(left)} for {self.timeout:.0f} s, which is read"
+                    f" up to offset {wanted[min(left)].end}",
+                    call="read",
+                    path=self.name,
+                )
+            taken = [each for each in arrived if each.error() is None and each.offset() < wanted[each.partition()].end]
+            ended = self._ended(arrived, wanted) & left
+            if ended:
+                consumer.pause([self._partition(each) for each in ended])
+                left -= ended
+            if taken or ended:
+                last = monotonic()
+            if taken:
+                yield taken
+
+    def _ended(self, arrived: list[Any], wanted: Mapping[int, Range]) -> set[int]:
+        """Partitions that are read to the end of their range, which may be a record that is no message."""
+        from confluent_kafka import KafkaError
+
+        ended = set()
+        for each in arrived:
+            error = each.error()
+            if error is not None and error.code() != KafkaError._PARTITION_EOF:
+                self._raise(error, each, wanted)
+            reached = each.offset() + (error is None)
+            if reached >= wanted[each.partition()].end:
+                ended.add(each.partition())
+        return ended
+
+    def _raise(self, error: Any, message: Any, wanted: Mapping[int, Range]) -> None:
+        from confluent_kafka import KafkaError
+
+        if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
+            partition = message.partition()
+            raise DataLossError(
+                f"topic {self.name}: partition {partition} no longer has the offsets from {wanted[partition].start}"
+                f" to {wanted[partition].end} that were to be read: {error.str()}",
+                topic=self.name,
+                partitions=(partition,),
+            )
+        raise StorageError(f"topic {self.name}: {error.str()}", call="read", path=self.name)
+
+    def _partition(self, number: int, offset: int | None = None) -> Any:
+        from confluent_kafka import TopicPartition
+
+        return TopicPartition(self.name, number) if offset is None else TopicPartition(self.name, number, offset)
+
+    def _partitions(self) -> list[int]:
+        with self._consumer() as consumer:  # which never makes a topic
+            found = consumer.list_topics(self.name, timeout=self.timeout).topics[self.name]
+        if found.error is not None or not found.partitions:
+            raise InputError(
+                f"topic {self.name} is not there" if found.error is None else f"topic {self.name}: {found.error.str()}",
+                topic=self.name,
+            )
+        return sorted(found.partitions)
+
+    def _admin(self) -> Any:
+        from confluent_kafka.admin import AdminClient
+
+        return made(lambda given: AdminClient(given, logger=log), self.properties)
+
+    def _offsets(self, admin: Any, partitions: list[int], spec: Any, isolation: Any) -> dict[int, int]:
+        asked = {self._partition(each): spec for each in partitions}
+        found = admin.list_offsets(asked, isolation_level=isolation, request_timeout=self.timeout)
+        return {each.partition: future.result().offset for each, future in found.items()}
+
+    @contextmanager
+    def _consumer(self) -> Iterator[Any]:
+        from confluent_kafka import Consumer
+
+        properties = {"group.id": "skep", **self.properties, **_OWN}
+        consumer = made(lambda given: Consumer(given, logger=log), properties)
+        try:
+            yield consumer
+        finally:
+            consumer.close()
+
+    @contextmanager
+    def _errors(self, call: str) -> Iterator[None]:
+        """Errors of the client as StorageError."""
+        try:
+            yield
+        except SkepError:
+            raise
+        except Exception as error:
+            if type(error).__module__.partition(".")[0] not in ("confluent_kafka", "cimpl"):
+                raise
+            raise StorageError(f"topic {self.name}: can't {call}: {_text(error)}", call=call, path=self.name) from error
+
+
+def _text(error: Exception) -> str:
+    found: Callable[[], str] | None = getattr(error.args[0], "str", None) if error.args else None
+    return str(error) if found is None else found()

@@ -1,0 +1,86 @@
+"""Messages of JSON as rows, by a schema: plain objects, or the envelopes of Kafka Connect's converter."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from skep_stream.files.json_rows import json_values
+from skep_stream.kafka.messages import Place
+from skep_stream.rejected import Rejected
+from skep_table.errors import InputError
+from skep_table.schema.types import Field, Schema, StructType
+
+_PAYLOAD: Final = "payload"
+
+
+def json_messages(
+    batch: pa.RecordBatch,
+    schema: Schema,
+    place_of: Callable[[int], Place],
+    rejected: Rejected | None,
+    *,
+    enveloped: bool,
+) -> tuple[pa.Table, pa.RecordBatch]:
+    """The rows, and their messages. InputError names topic, partition and offset of a message that does not fit."""
+    values, kept = _texts(batch.column("value"), place_of, rejected)
+    batch = batch if kept is None else batch.take(kept)
+    before = place_of if kept is None else (lambda row: place_of(kept[row].as_py()))
+    rows, taken = json_values(values, _within_envelope(schema) if enveloped else schema, before, rejected)
+    batch = batch if taken is None else batch.take(taken)
+    return _unwrapped(rows, batch) if enveloped else (rows, batch)
+
+
+def _within_envelope(schema: Schema) -> Schema:
+    return Schema((Field(_PAYLOAD, StructType(schema.fields), nullable=True),), schema.name)
+
+
+def _unwrapped(rows: pa.Table, batch: pa.RecordBatch) -> tuple[pa.Table, pa.RecordBatch]:
+    """The rows within envelopes; those without one are deletes of Kafka Connect's, and are left out as tombstones."""
+    column = rows.column(_PAYLOAD).combine_chunks()
+    there = pc.is_valid(column)
+    return pa.Table.from_struct_array(column.filter(there)), batch.filter(there)
+
+
+def _texts(
+    values: pa.Array, place_of: Callable[[int], Place], rejected: Rejected | None
+) -> tuple[pa.Array, pa.Array | None]:
+    """The values as texts of one line each, and which they are where some are left out: those that are no UTF-8.
+
+    Between the parts of an object line ends mean nothing; within a text JSON allows none.
+    """
+    try:
+        texts = values.cast(pa.large_string())
+    except pa.ArrowInvalid:
+        return _one_by_one(values, place_of, rejected)
+    if not pc.any(pc.match_substring(texts, "\n")).as_py():
+        return texts, None
+    return _one_by_one(values, place_of, rejected)
+
+
+def _one_by_one(
+    values: pa.Array, place_of: Callable[[int], Place], rejected: Rejected | None
+) -> tuple[pa.Array, pa.Array]:
+    texts, kept = [], []
+    for row, value in enumerate(values.to_pylist()):
+        try:
+            texts.append(_in_one_line(value.decode("utf-8")))
+        except ValueError as error:
+            place, why = place_of(row), f"this is no JSON: {error}"
+            if rejected is None:
+                raise InputError(f"{place}: {why}", path=place.source, line=place.number) from error
+            rejected.add(place.source, place.number, value.decode("utf-8", "replace"), why)
+            continue
+        kept.append(row)
+    return pa.array(texts, pa.large_string()), pa.array(kept, pa.int64())
+
+
+def _in_one_line(text: str) -> str:
+    if "\n" not in text:
+        return text
+    json.loads(text)  # which refuses line ends within texts
+    return text.replace("\n", " ")

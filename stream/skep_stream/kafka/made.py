@@ -1,0 +1,124 @@
+"""Kafka sources by their options."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pyarrow as pa
+
+from skep_stream.kafka.avro_messages import AvroMessages, Confluent
+from skep_stream.kafka.client import Topic
+from skep_stream.kafka.json_messages import json_messages
+from skep_stream.kafka.options import (
+    APPEND_OFFSETS,
+    CHECKPOINT_TYPE,
+    COMMIT_OFFSETS,
+    DESERIALIZER,
+    DESERIALIZER_SCHEMA,
+    ENVELOPE,
+    FAIL_ON_LOSS,
+    LEAST_PARTS,
+    MOST_EVENTS,
+    START,
+    TIMEOUT,
+    TOPIC,
+    client_properties,
+)
+from skep_stream.kafka.source import Decode, KafkaSource, Rule
+from skep_stream.options import ERROR_TABLE, SKIP_INVALID_JSON
+from skep_stream.protocols import SchemaProvider, StreamContext
+from skep_stream.registry import registry_of
+from skep_stream.rejected import Rejected
+from skep_table.avro.types import parse_record
+from skep_table.errors import OptionError
+from skep_table.options import Options
+from skep_table.schema.avro import parse_avro, to_avro
+from skep_table.schema.types import Schema, StructType
+
+
+def json_source(context: StreamContext) -> KafkaSource:
+    """JsonKafkaSource: objects of JSON, read by the schema of a provider. OptionError without one."""
+    schemas = _provided(context, "JSON is read by a schema")
+    options = context.options
+    rejected = Rejected()
+    kept = rejected if options.value(SKIP_INVALID_JSON) or options.value(ERROR_TABLE) else None
+    enveloped = options.value(ENVELOPE)
+
+    def decode(batch: pa.RecordBatch, place_of: object) -> tuple[pa.Table, pa.RecordBatch]:
+        return json_messages(batch, _source_schema(schemas), place_of, kept, enveloped=enveloped)  # type: ignore[arg-type]
+
+    return source_of(options, decode, rejected)
+
+
+def avro_source(context: StreamContext) -> KafkaSource:
+    """AvroKafkaSource, by the class of its deserializer. OptionError for one that is not known."""
+    rejected = Rejected()
+    decode = avro_decoder(context, rejected if context.options.value(ERROR_TABLE) else None)
+    return source_of(context.options, decode, rejected)
+
+
+def avro_decoder(context: StreamContext, rejected: Rejected | None) -> AvroMessages:
+    """How Avro messages are read."""
+    options, schemas = context.options, context.schemas
+    own = options.value(DESERIALIZER_SCHEMA)
+    match options.value(DESERIALIZER).rpartition(".")[2]:
+        case "KafkaAvroDeserializer":
+            return AvroMessages(Confluent(registry_of(options)), partial(_maybe, schemas), rejected)
+        case "KafkaAvroSchemaDeserializer" if own:
+            given = parse_avro(own).without_meta()
+            return AvroMessages(Confluent(registry_of(options)), lambda: given, rejected)
+        case "KafkaAvroSchemaDeserializer":
+            reader = partial(_source_schema, _provided(context, "KafkaAvroSchemaDeserializer reads by a schema"))
+            return AvroMessages(Confluent(registry_of(options)), reader, rejected)
+        case "ByteArrayDeserializer":
+            schema = _source_schema(_provided(context, "plain Avro is read by a schema"))
+            return AvroMessages(_record(schema), lambda: schema, rejected)
+    raise OptionError(
+        f"{DESERIALIZER.key}={options.value(DESERIALIZER)} is not known",
+        option=DESERIALIZER.key,
+        found=options.value(DESERIALIZER),
+        expected="KafkaAvroDeserializer, KafkaAvroSchemaDeserializer, ByteArrayDeserializer",
+    )
+
+
+def source_of(options: Options, decode: Decode, rejected: Rejected) -> KafkaSource:
+    """The source of a topic. OptionError where it is not named."""
+    for known in (TOPIC.key, "bootstrap.servers"):
+        if not options.get(known):
+            raise OptionError(f"a Kafka source needs {known}", option=known)
+    topic = Topic(options.value(TOPIC), client_properties(options), float(options.value(TIMEOUT)))
+    rule = Rule(
+        options.value(START),
+        options.value(CHECKPOINT_TYPE),
+        options.value(FAIL_ON_LOSS),
+        options.value(MOST_EVENTS),
+        options.value(LEAST_PARTS),
+    )
+    if options.value(COMMIT_OFFSETS) and not options.get("group.id"):
+        raise OptionError(f"{COMMIT_OFFSETS.key} needs group.id", option="group.id")
+    return KafkaSource(topic, decode, rule, rejected, options.value(APPEND_OFFSETS), options.value(COMMIT_OFFSETS))
+
+
+def _record(schema: Schema) -> StructType:
+    return parse_record(to_avro(schema))
+
+
+def _provided(context: StreamContext, why: str) -> SchemaProvider:
+    if context.schemas is None:
+        raise OptionError(
+            f"{why}: please provide a schema provider",
+            hint="--schemaprovider-class FilebasedSchemaProvider or SchemaRegistryProvider",
+            option="--schemaprovider-class",
+        )
+    return context.schemas
+
+
+def _maybe(schemas: SchemaProvider | None) -> Schema | None:
+    return None if schemas is None else schemas.source_schema()
+
+
+def _source_schema(schemas: SchemaProvider) -> Schema:
+    found = schemas.source_schema()
+    if found is None:
+        raise OptionError("the schema provider has no schema of the source", option="--schemaprovider-class")
+    return found

@@ -1,0 +1,152 @@
+"""Hudi's keys of Kafka sources, and which properties go to the client."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Callable, Mapping
+from enum import Enum
+from typing import Any, Final, TypeVar
+
+from skep_stream.options import streamer_option
+from skep_table.errors import EnvironmentMissingError, OptionError
+from skep_table.options import Options, Status, at_least, boolean, one_of, option
+
+Client = TypeVar("Client")
+
+
+class Start(Enum):
+    """From where a topic is read without a checkpoint."""
+
+    LATEST = "latest"
+    EARLIEST = "earliest"
+    GROUP = "group"
+
+
+class CheckpointType(Enum):
+    """What a checkpoint may be beside offsets."""
+
+    STRING = "string"
+    TIMESTAMP = "timestamp"
+    SINGLE_OFFSET = "single_offset"
+
+
+def _lower(kind: type[Any]) -> Callable[[str], Any]:
+    parse = one_of(kind)
+    return lambda text: parse(text.lower())
+
+
+TOPIC = streamer_option("source.kafka.topic", str, "", "The topic that is read")
+START = option(
+    "auto.offset.reset",
+    _lower(Start),
+    Start.LATEST,
+    "Kafka sources without a checkpoint begin at: latest, earliest, group (the offsets committed for `group.id`)",
+    accepts="one of latest, earliest, group",
+)
+CHECKPOINT_TYPE = streamer_option(
+    "source.kafka.checkpoint.type",
+    _lower(CheckpointType),
+    CheckpointType.STRING,
+    "What a checkpoint may be beside offsets: timestamp (10 or 13 digits), single_offset (of the only partition)",
+    accepts="one of string, timestamp, single_offset",
+)
+FAIL_ON_LOSS = streamer_option(
+    "source.kafka.enable.failOnDataLoss",
+    boolean,
+    True,
+    "A checkpoint that lies outside of the topic is an error; false: such partitions are read from their first offset,"
+    " with a warning",
+)
+MOST_EVENTS = streamer_option(
+    "kafka.source.maxEvents", at_least(1), 5_000_000, "A round without --source-limit reads so many messages"
+)
+LEAST_PARTS = streamer_option(
+    "source.kafka.minPartitions", at_least(0), 0, "The limit of a round is spread over so many parts of partitions"
+)
+DESERIALIZER = streamer_option(
+    "source.kafka.value.deserializer.class",
+    str,
+    "io.confluent.kafka.serializers.KafkaAvroDeserializer",
+    "AvroKafkaSource: KafkaAvroDeserializer, KafkaAvroSchemaDeserializer (rows get the schema of the provider) or"
+    " ByteArrayDeserializer (messages are plain Avro of that schema)",
+)
+DESERIALIZER_SCHEMA = streamer_option(
+    "source.kafka.value.deserializer.schema",
+    str,
+    "",
+    "KafkaAvroSchemaDeserializer: an Avro schema, else the provider's",
+)
+APPEND_OFFSETS = streamer_option(
+    "source.kafka.append.offsets", boolean, False, "Rows get offset, partition, time and key of their messages"
+)
+COMMIT_OFFSETS = streamer_option(
+    "source.kafka.enable.commit.offset", boolean, False, "The offsets of a commit are those of `group.id`, too"
+)
+ENVELOPE = option(
+    "skep.stream.kafka.json.envelope",
+    boolean,
+    False,
+    'JsonKafkaSource: messages are of Kafka Connect\'s converter with schemas, {"schema": …, "payload": …}',
+)
+TIMEOUT = option(
+    "skep.stream.kafka.timeout.seconds", at_least(1), 60, "Kafka sources: a round fails after so long without a message"
+)
+for _name, _doc in {
+    "source.kafka.fetch_partition.time.out": "partitions are listed in one call, which the client repeats",
+    "source.kafka.spark.sql.consumer.enable": "there is one client",
+}.items():
+    streamer_option(_name, str, "false", _doc, status=Status.NO_EFFECT)
+for _name in (
+    "source.kafka.offset.skip.buffer.minutes",
+    "source.kafka.proto.value.deserializer.class",
+    "source.kafka.ignore.prefix.config.list",
+    "source.kafka.value.deserializer.confluent.class",
+    "source.json.kafka.processor.class",
+):
+    streamer_option(_name, str, "", "", status=Status.PLANNED)
+
+_OURS: Final = ("hoodie.", "skep.")
+_OF_JAVA: Final = frozenset({"key.deserializer", "value.deserializer", START.key})
+_OF_REGISTRY: Final = ("schema.registry.", "basic.auth.")
+_GUARDS: Final = ("ssl.", "sasl.", "security.")
+_UNKNOWN: Final = re.compile(r'No such configuration property: "(?P<name>[^"]+)"')
+
+
+class ClientPropertyWarning(UserWarning):
+    """A property that the client of Kafka does not know."""
+
+
+def client_properties(options: Options) -> dict[str, str]:
+    """The properties that are the client's: all but Hudi's, skep's, and those of Java's deserializers."""
+    return {
+        key: value
+        for key, value in options.items()
+        if not key.startswith((*_OURS, *_OF_REGISTRY)) and key not in _OF_JAVA
+    }
+
+
+def made(make: Callable[[Mapping[str, Any]], Client], properties: Mapping[str, Any]) -> Client:
+    """A client; properties that it does not know are left out with a warning, as Java's client does.
+
+    OptionError for a value that it can't use, and for an unknown property that protects a connection.
+    """
+    try:
+        from confluent_kafka import KafkaException
+    except ImportError as error:
+        raise EnvironmentMissingError(
+            "reading Kafka needs the package confluent-kafka",
+            hint="pip install 'skep[kafka]'",
+            package="confluent_kafka",
+        ) from error
+    left = dict(properties)
+    while True:
+        try:
+            return make(left)
+        except KafkaException as error:
+            text = error.args[0].str()
+            unknown = _UNKNOWN.search(text)
+            name = unknown["name"] if unknown else None
+            if name is None or name.startswith(_GUARDS) or left.pop(name, None) is None:
+                raise OptionError(f"the client of Kafka can't be made: {text}", option=name) from error
+            warnings.warn(f"{name} is no property of Kafka's client here", ClientPropertyWarning, stacklevel=2)

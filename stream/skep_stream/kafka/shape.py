@@ -1,0 +1,39 @@
+"""The schemas of a stream whose rows have the offset, partition, time and key of their messages."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from skep_stream.kafka.messages import KEY, OFFSET, PARTITION, TIME
+from skep_stream.protocols import SchemaProvider
+from skep_table.schema.types import DataType, Field, IntType, LongType, Schema, StringType
+
+_COLUMNS: tuple[tuple[str, DataType], ...] = (
+    (OFFSET, LongType()),
+    (PARTITION, IntType()),
+    (TIME, LongType()),
+    (KEY, StringType()),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class WithOffsets:
+    """The schemas of a provider with these columns, which may be null: tables get them later, too."""
+
+    given: SchemaProvider
+
+    def source_schema(self) -> Schema | None:
+        """The columns of the source, and of its messages."""
+        return _extended(self.given.source_schema())
+
+    def target_schema(self) -> Schema | None:
+        """The columns of the target, and of the messages."""
+        return _extended(self.given.target_schema())
+
+
+def _extended(schema: Schema | None) -> Schema | None:
+    if schema is None:
+        return None
+    known = {field.name for field in schema.fields}
+    more = tuple(Field(name, kind, nullable=True, default=None) for name, kind in _COLUMNS if name not in known)
+    return replace(schema, fields=(*schema.fields, *more))

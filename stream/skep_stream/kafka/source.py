@@ -1,0 +1,174 @@
+"""A topic as a source: the messages behind the checkpoint, whose rows and next offsets go into one commit."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import pyarrow as pa
+
+from skep_stream.kafka import messages, offsets
+from skep_stream.kafka.offsets import Log, Offsets, Range
+from skep_stream.kafka.options import CheckpointType, Start
+from skep_stream.kafka.shape import WithOffsets
+from skep_stream.protocols import Batch, Position, SchemaProvider
+from skep_stream.rejected import Rejected
+from skep_stream.rounds import UNLIMITED
+from skep_table.errors import InputError
+
+log = logging.getLogger("skep.stream.kafka")
+Decode = Callable[[pa.RecordBatch, Callable[[int], messages.Place]], tuple[pa.Table, pa.RecordBatch]]
+"""Messages to rows, and the messages that they are of."""
+_DIGITS_OF_SECONDS, _DIGITS_OF_MILLISECONDS = 10, 13
+
+
+class DataLossWarning(UserWarning):
+    """Records between a checkpoint and what a topic holds are not there any more."""
+
+
+class Reader(Protocol):
+    """What is used of a topic."""
+
+    @property
+    def name(self) -> str:
+        """The topic."""
+        ...
+
+    def logs(self) -> dict[int, Log]:
+        """What each partition holds."""
+        ...
+
+    def at_time(self, milliseconds: int, logs: Mapping[int, Log]) -> dict[int, int]:
+        """Of each partition the first offset of that time or later."""
+        ...
+
+    def committed(self, partitions: list[int]) -> dict[int, int]:
+        """The offsets committed for the group."""
+        ...
+
+    def commit(self, offsets: Offsets) -> None:
+        """Commits offsets for the group."""
+        ...
+
+    def read(self, ranges: Mapping[int, Range]) -> pa.Table:
+        """The messages of these ranges."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """How offsets are chosen."""
+
+    start: Start = Start.LATEST
+    checkpoint: CheckpointType = CheckpointType.STRING
+    fails_on_loss: bool = True
+    most: int = 5_000_000
+    least_parts: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaSource:
+    """One topic. `appends`: rows get the offset, partition, time and key of their messages; `commits`: the offsets of
+    each commit are committed for the group as well.
+    """
+
+    topic: Reader
+    decode: Decode
+    rule: Rule
+    rejected: Rejected = field(default_factory=Rejected)
+    appends: bool = False
+    commits: bool = False
+
+    def fetch(self, last: Position, limit: int) -> Batch:
+        """The rows of up to `limit` messages; the checkpoint has the next offset of every partition.
+
+        DataLossError where the topic does not hold the checkpoint, InputError for what is none, and for a message that
+        can't be read.
+        """
+        self.rejected.taken()  # of a round that failed
+        logs = self.topic.logs()
+        most = self.rule.most if limit >= UNLIMITED else limit
+        ranges = offsets.ranges(self._starts(last.checkpoint, logs), logs, most, self.rule.least_parts)
+        found = messages.with_values(self.topic.read(ranges))
+        frame = self._rows(found) if found.num_rows else None
+        ends = {partition: each.end for partition, each in ranges.items()}
+        return Batch(frame, offsets.spell(self.topic.name, ends), rejected=self.rejected.taken())
+
+    def committed(self, checkpoint: str) -> None:
+        """After a commit: its offsets are the group's, too. What fails here is logged, the commit is complete."""
+        if not self.commits:
+            return
+        try:
+            self.topic.commit(offsets.parse(checkpoint, self.topic.name))
+        except Exception:
+            log.exception("topic %s: offsets could not be committed for the group", self.topic.name)
+
+    def schemas_of_rows(self, given: SchemaProvider | None) -> SchemaProvider | None:
+        """Those `given`, with the columns of messages where rows have them."""
+        return WithOffsets(given) if self.appends and given is not None else given
+
+    def waiting(self, last: Position) -> dict[str, int]:
+        """How many offsets are behind the checkpoint. Reads no message."""
+        logs = self.topic.logs()
+        starts = self._starts(last.checkpoint, logs)
+        return {"waiting_messages": sum(max(each.end - starts[number], 0) for number, each in logs.items())}
+
+    def _starts(self, checkpoint: str | None, logs: Mapping[int, Log]) -> dict[int, int]:
+        if not checkpoint:
+            return self._first(logs)
+        special = self._special(checkpoint, logs)
+        if special is not None:
+            return special
+        return self._kept(offsets.parse(self._with_topic(checkpoint, logs), self.topic.name), logs)
+
+    def _kept(self, last: Offsets, logs: Mapping[int, Log]) -> dict[int, int]:
+        """Where to go on from offsets that the topic may have lost."""
+        if self.rule.fails_on_loss:
+            return offsets.checked(self.topic.name, last, logs)
+        starts, lost = offsets.clamped(last, logs)
+        if lost:
+            text = f"topic {self.topic.name}: {'; '.join(lost)}: read from the first offset that is there"
+            warnings.warn(text, DataLossWarning, stacklevel=3)
+        return starts
+
+    def _first(self, logs: Mapping[int, Log]) -> dict[int, int]:
+        """Without a checkpoint; a group that lacks offsets of a partition begins at the end of all, as in Hudi."""
+        if self.rule.start is Start.EARLIEST:
+            return {partition: each.first for partition, each in logs.items()}
+        if self.rule.start is Start.GROUP:
+            found = self.topic.committed(list(logs))
+            if found.keys() == logs.keys():
+                return self._kept(found, logs)
+            log.warning("topic %s: the group has no offsets, it begins at the end", self.topic.name)
+        return {partition: each.end for partition, each in logs.items()}
+
+    def _special(self, checkpoint: str, logs: Mapping[int, Log]) -> dict[int, int] | None:
+        """The offsets of a time: 13 digits are milliseconds, 10 are seconds."""
+        if self.rule.checkpoint is not CheckpointType.TIMESTAMP or not checkpoint.isdigit():
+            return None
+        if len(checkpoint) == _DIGITS_OF_SECONDS:
+            return self.topic.at_time(int(checkpoint) * 1000, logs)
+        if len(checkpoint) == _DIGITS_OF_MILLISECONDS:
+            return self.topic.at_time(int(checkpoint), logs)
+        return None
+
+    def _with_topic(self, checkpoint: str, logs: Mapping[int, Log]) -> str:
+        if self.rule.checkpoint is not CheckpointType.SINGLE_OFFSET or not checkpoint.isdigit():
+            return checkpoint
+        if len(logs) != 1:
+            raise InputError(
+                f"topic {self.topic.name} has {len(logs)} partitions: an offset alone is no checkpoint of it",
+                topic=self.topic.name,
+                found=checkpoint,
+            )
+        return offsets.spell(self.topic.name, {0: int(checkpoint)})
+
+    def _rows(self, found: pa.Table) -> pa.Table:
+        tables = []
+        for batch in found.combine_chunks().to_batches(max_chunksize=messages.PARSED):
+            rows, kept = self.decode(batch, messages.place_of(self.topic.name, batch))
+            tables.append(messages.appended(rows, kept) if self.appends else rows)
+        return pa.concat_tables(tables, promote_options="permissive")

@@ -1,0 +1,290 @@
+"""Topics as sources: which offsets a round reads, what it makes of messages, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kafka_topics import Topic, cluster
+
+import skep
+from skep_stream.kafka.offsets import Log, Range, checked, clamped, parse, ranges, spell
+from skep_stream.kafka.options import ClientPropertyWarning
+from skep_stream.kafka.source import DataLossWarning
+from skep_table.errors import DataLossError, InputError, OptionError, StorageError
+
+ORDER = {
+    "type": "record",
+    "name": "order",
+    "fields": [
+        {"name": "id", "type": "string"},
+        {"name": "ts", "type": "long"},
+        {"name": "city", "type": ["null", "string"], "default": None},
+    ],
+}
+
+
+@pytest.fixture(scope="module")
+def topics() -> Iterator[Callable[[], Topic]]:
+    with cluster() as made:
+        yield made
+
+
+@pytest.fixture
+def topic(topics: Callable[[], Topic]) -> Topic:
+    return topics()
+
+
+@pytest.fixture
+def job(topic: Topic, tmp_path: Path) -> Job:
+    return Job(topic, tmp_path)
+
+
+class Job:
+    """A topic, a schema and a table."""
+
+    def __init__(self, topic: Topic, work: Path) -> None:
+        self.topic, self.table, self.schema = topic, str(work / "table"), work / "order.avsc"
+        self.schema.write_text(json.dumps(ORDER))
+
+    def streamer(self, conf: dict[str, str] | None = None, **flags: Any) -> skep.Streamer:
+        given = {
+            **self.topic.options(),
+            "hoodie.datasource.write.recordkey.field": "id",
+            "hoodie.streamer.schemaprovider.source.schema.file": str(self.schema),
+            **(conf or {}),
+        }
+        flags.setdefault("schemaprovider_class", "FilebasedSchemaProvider")
+        flags.setdefault("source_class", "JsonKafkaSource")
+        named = {"target_base_path": self.table, "target_table": "t", "table_type": "COPY_ON_WRITE", **flags}
+        return skep.Streamer(hoodie_conf=given, **named)
+
+    def rows(self) -> list[dict[str, Any]]:
+        rows = skep.load(self.table).to_arrow()
+        kept = rows.drop_columns(
+            [name for name in rows.schema.names if name.startswith("_hoodie_") and "kafka" not in name]
+        )
+        return sorted(kept.to_pylist(), key=lambda row: str(row["id"]))
+
+    def ids(self) -> list[str]:
+        return [row["id"] for row in self.rows()]
+
+
+def row(key: str, at: int = 1, city: str | None = None) -> dict[str, Any]:
+    return {"id": key, "ts": at, "city": city}
+
+
+# -- offsets
+
+
+def test_a_checkpoint_is_the_text_of_hudi() -> None:
+    assert spell("trips", {1: 1, 0: 2}) == "trips,0:2,1:1"
+    assert parse("trips,0:2,1:1", "trips") == {0: 2, 1: 1}
+
+
+@pytest.mark.parametrize(
+    "text", ["garbage", "trips", "trips,0", "trips,0:x", "trips,0:-1", "1700000000000", "trips,0:1,"]
+)
+def test_what_is_no_checkpoint_is_refused(text: str) -> None:
+    with pytest.raises(InputError, match=r"topic trips: .* is no checkpoint of a topic"):
+        parse(text, "trips")
+
+
+def test_a_checkpoint_of_another_topic_is_refused() -> None:
+    with pytest.raises(InputError, match=r"topic trips: the checkpoint rides,0:1 is of topic rides"):
+        parse("rides,0:1", "trips")
+
+
+@pytest.mark.parametrize(
+    ("last", "words"),
+    [
+        ({0: 3}, "partition 0 begins at offset 5, the checkpoint is 3"),
+        ({0: 11}, "partition 0 ends at offset 10, the checkpoint is 11"),
+        ({0: 7, 2: 1}, "partition 2 of the checkpoint, at offset 1, is not there"),
+    ],
+)
+def test_a_checkpoint_outside_of_the_topic_is_an_error_or_lost_in_words(last: dict[int, int], words: str) -> None:
+    logs = {0: Log(5, 8, 10), 1: Log(0, 4, 4)}
+    with pytest.raises(DataLossError, match=f"topic trips: {words}"):
+        checked("trips", last, logs)
+    starts, lost = clamped(last, logs)
+    assert lost == [words]
+    assert starts == {0: last[0] if last[0] == 7 else 5, 1: 0}
+
+
+def test_a_checkpoint_within_an_open_transaction_is_none_outside_of_the_topic() -> None:
+    assert checked("trips", {0: 9}, {0: Log(5, 8, 10)}) == {0: 9}
+    assert ranges({0: 9}, {0: Log(5, 8, 10)}, 100) == {0: Range(9, 9)}
+
+
+@pytest.mark.parametrize(
+    ("logs", "most", "parts", "until"),
+    [
+        ({0: 10, 1: 10}, 2, 0, {0: 1, 1: 1}),
+        ({0: 10, 1: 1}, 8, 0, {0: 7, 1: 1}),
+        ({0: 10, 1: 10}, 3, 0, {0: 2, 1: 1}),
+        ({0: 3, 1: 0, 2: 5}, 100, 0, {0: 3, 1: 0, 2: 5}),
+        ({0: 0, 1: 0}, 100, 0, {0: 0, 1: 0}),
+        ({0: 100, 1: 100}, 9, 4, {0: 5, 1: 4}),
+    ],
+)
+def test_the_limit_is_spread_over_partitions(
+    logs: dict[int, int], most: int, parts: int, until: dict[int, int]
+) -> None:
+    found = ranges(dict.fromkeys(logs, 0), {number: Log(0, end, end) for number, end in logs.items()}, most, parts)
+    assert {number: each.end for number, each in found.items()} == until
+
+
+# -- rounds
+
+
+def test_rounds_read_on_and_nothing_new_is_no_commit(job: Job) -> None:
+    name = job.topic.name
+    job.topic.put(row("a"), row("b"), row("c"))
+    job.topic.put(row("d"), partition=1)
+    streamer = job.streamer(source_limit=2)
+    assert streamer.status()["waiting_messages"] == 4
+    assert (streamer.run_once().checkpoint, job.ids()) == (f"{name},0:1,1:1,2:0,3:0", ["a", "d"])
+    assert job.streamer(source_limit=100).run_once().checkpoint == f"{name},0:3,1:1,2:0,3:0"
+    assert streamer.run_once().result is None
+    job.topic.put(row("a", 2, "x"), None, b"", row("a", 3, "y"))
+    assert (streamer.run_once().rows, streamer.run_once().rows) == (1, 1)  # each reads one that is empty, too
+    assert job.rows()[0] == row("a", 3, "y")
+    assert streamer.status()["waiting_messages"] == 0
+
+
+def test_a_first_round_at_the_end_commits_where_it_begins(job: Job) -> None:
+    job.topic.put(row("a"))
+    streamer = job.streamer({"auto.offset.reset": "latest"})
+    done = streamer.run_once()
+    assert (done.rows, done.checkpoint) == (0, f"{job.topic.name},0:1,1:0,2:0,3:0")
+    assert done.result is not None
+    job.topic.put(row("b"))
+    streamer.run_once()
+    assert job.ids() == ["b"]
+
+
+def test_a_group_begins_at_its_offsets_and_gets_those_of_commits(job: Job) -> None:
+    group = {"auto.offset.reset": "group", "group.id": "g", "hoodie.streamer.source.kafka.enable.commit.offset": "true"}
+    job.topic.put(row("a"))
+    assert job.streamer(group).run_once().rows == 0  # without offsets it begins at the end
+    job.topic.put(row("b"))
+    assert job.streamer(group, retry_on_source_failures=True).run_once().rows == 1
+    job.topic.put(row("c"))
+    other = job.streamer(group, target_base_path=f"{job.table}-2")
+    assert (other.run_once().rows, skep.load(f"{job.table}-2").to_arrow()["id"].to_pylist()) == (1, ["c"])
+
+
+def test_an_offset_alone_is_no_checkpoint_of_several_partitions(job: Job) -> None:
+    alone = {"hoodie.streamer.source.kafka.checkpoint.type": "single_offset"}
+    job.topic.put(row("a"))
+    with pytest.raises(InputError, match="has 4 partitions: an offset alone is no checkpoint"):
+        job.streamer(alone, checkpoint="1").run_once()
+
+
+def test_offsets_that_are_not_there_fail_or_are_warned_about(job: Job) -> None:
+    job.topic.put(row("a"), row("b"))
+    job.topic.put(row("c"), partition=1)
+    beyond = f"{job.topic.name},0:9,1:1,2:0,3:0"
+    with pytest.raises(DataLossError, match="partition 0 ends at offset 2, the checkpoint is 9") as raised:
+        job.streamer(checkpoint=beyond).run_once()
+    assert raised.value.fields["partitions"] == (0,)
+    lenient = job.streamer({"hoodie.deltastreamer.source.kafka.enable.failOnDataLoss": "false"}, checkpoint=beyond)
+    with pytest.warns(DataLossWarning, match="partition 0 ends at offset 2"):
+        lenient.run_once()
+    assert job.ids() == ["a", "b"]  # partition 1 goes on at its checkpoint
+
+
+def test_a_bad_message_names_its_place_and_may_be_kept_apart(job: Job) -> None:
+    job.topic.put(row("a"), b"{", b"\xff", b'{"id": "m",\n"ts": 1}', {"id": "b"}, b" ", b'{"id": "c"} {"id": "d"}')
+    job.topic.put(b'{"id": "n\n", "ts": 1}', {"id": "e", "ts": "late"}, row("f"), partition=2)
+    with pytest.raises(InputError, match=f"topic {job.topic.name}, partition 0, offset 2: this is no JSON"):
+        job.streamer().run_once()
+    errors = {"hoodie.errortable.enable": "true", "hoodie.errortable.base.path": f"{job.table}-errors"}
+    streamer = job.streamer(errors)
+    assert (streamer.run_once().rows, job.ids()) == (3, ["a", "f", "m"])
+    kept = skep.load(f"{job.table}-errors").to_arrow()
+    places = sorted(zip(kept["source"].to_pylist(), kept["line"].to_pylist(), strict=True))
+    source = f"topic {job.topic.name}, partition"
+    assert places == [(f"{source} 0", at) for at in (1, 2, 4, 6)] + [(f"{source} 2", at) for at in (0, 1)]
+    assert streamer.run_once().result is None
+
+
+def test_rows_of_many_messages_are_those_of_the_topic(job: Job) -> None:
+    for partition in range(4):
+        job.topic.put(*(row(f"{partition}-{number:05}", number) for number in range(5000)), partition=partition)
+    assert job.streamer(op="BULK_INSERT").run_once().rows == 20_000
+    rows = skep.load(job.table).to_arrow()
+    assert len(set(rows["id"].to_pylist())) == 20_000
+
+
+def test_rows_get_the_places_of_their_messages(job: Job) -> None:
+    job.topic.put(row("a"), key="k")
+    job.streamer().run_once()
+    places = {"hoodie.streamer.source.kafka.append.offsets": "true"}
+    job.topic.put(b"", row("b"), time=1_700_000_000_000, key="k2")
+    job.streamer(places).run_once()  # a table that is there gets the columns
+    found = {name.removeprefix("_hoodie_kafka_source_"): value for name, value in job.rows()[1].items()}
+    assert found == {**row("b"), "offset": 2, "partition": 0, "timestamp": 1_700_000_000_000, "key": "k2"}
+    assert job.rows()[0]["_hoodie_kafka_source_offset"] is None
+
+
+def test_envelopes_of_connect_are_opened(job: Job) -> None:
+    about = {"type": "struct", "fields": [{"field": "id", "type": "string"}]}
+    job.topic.put({"schema": about, "payload": row("a", 1, "x")}, {"schema": None, "payload": None})
+    job.topic.put({"schema": about, "payload": row("b", 1, "y")})
+    job.streamer({"skep.stream.kafka.json.envelope": "true"}).run_once()
+    assert job.rows() == [row("a", 1, "x"), row("b", 1, "y")]
+
+
+@pytest.mark.parametrize(
+    ("conf", "flags", "words"),
+    [
+        ({"auto.offset.reset": "newest"}, {}, "one of latest, earliest, group"),
+        ({"hoodie.streamer.source.kafka.checkpoint.type": "x"}, {}, "one of string, timestamp, single_offset"),
+        ({"hoodie.streamer.source.kafka.enable.commit.offset": "true"}, {}, "needs group.id"),
+        ({}, {"schemaprovider_class": None}, "JSON is read by a schema: please provide a schema provider"),
+        ({}, {"source_class": "AvroKafkaSource"}, "Avro messages need a schema registry: schema.registry.url"),
+        (
+            {"hoodie.streamer.source.kafka.value.deserializer.class": "x.Y"},
+            {"source_class": "AvroKafkaSource"},
+            "expected",
+        ),
+    ],
+)
+def test_settings_that_cannot_work_are_refused(
+    job: Job, conf: dict[str, str], flags: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(OptionError) as raised:
+        job.streamer(conf, **flags)
+    assert words in raised.value.message or words in raised.value.fields
+
+
+def test_a_topic_and_servers_are_needed(job: Job) -> None:
+    for key in ("bootstrap.servers", "hoodie.streamer.source.kafka.topic"):
+        with pytest.raises(OptionError, match=f"a Kafka source needs {key}"):
+            job.streamer({key: ""})
+
+
+def test_properties_of_the_client_are_passed_on_or_named(job: Job) -> None:
+    job.topic.put(row("a"))
+    with pytest.warns(ClientPropertyWarning, match=r"metric\.reporters is no property of Kafka's client here"):
+        job.streamer({"metric.reporters": "x", "fetch.min.bytes": "1", "value.deserializer": "x"}).run_once()
+    with pytest.raises(OptionError, match="Java TrustStores are not supported"):
+        job.streamer({"ssl.truststore.location": "/tmp/store.jks"}).run_once()
+    with pytest.raises(OptionError, match=r"Invalid value .*isolation\.level"):
+        job.streamer({"isolation.level": "bogus"}).run_once()
+
+
+def test_brokers_that_are_away_are_an_error_of_the_source(job: Job) -> None:
+    away = {"bootstrap.servers": "127.0.0.1:1", "skep.stream.kafka.timeout.seconds": "1"}
+    with pytest.raises(StorageError, match=f"topic {job.topic.name}: can't list offsets"):
+        job.streamer(away).run_once()
+
+
+def test_a_topic_that_is_not_there_is_named_and_not_made(job: Job) -> None:
+    with pytest.raises(InputError, match=f"topic {job.topic.name}"):
+        job.streamer().run_once()
