@@ -22,6 +22,8 @@ SOURCES: Final[Mapping[str, str]] = {
     "JdbcSource": "skep_stream.jdbc_source:jdbc_source",
     "JsonKafkaSource": "skep_stream.kafka.made:json_source",
     "AvroKafkaSource": "skep_stream.kafka.made:avro_source",
+    "MysqlDebeziumSource": "skep_stream.kafka.made:mysql_source",
+    "PostgresDebeziumSource": "skep_stream.kafka.made:postgres_source",
     "SqlSource": "skep_stream.sql_source:query_source",
     "SqlFileBasedSource": "skep_stream.sql_source:query_file_source",
 }
@@ -42,7 +44,7 @@ _WITH_CONTEXT: Final = ("SqlQueryBasedTransformer", "SqlFileBasedTransformer")
 _UNBUILT: Final = (
     *("HiveIncrPullSource", "PulsarSource"),
     *("ProtoKafkaSource", "JsonKinesisSource"),
-    *("MysqlDebeziumSource", "PostgresDebeziumSource", "S3EventsSource", "S3EventsHoodieIncrSource"),
+    *("S3EventsSource", "S3EventsHoodieIncrSource"),
     *("GcsEventsSource", "GcsEventsHoodieIncrSource", "AvroDebeziumSource"),
     *("HiveSchemaProvider", "JdbcbasedSchemaProvider", "ProtoClassBasedSchemaProvider"),
     *("ChainedTransformer", "ErrorTableAwareChainedTransformer", "SparkAvroPostProcessor"),

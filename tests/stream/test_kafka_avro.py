@@ -139,6 +139,17 @@ def test_bad_messages_name_their_place_and_may_be_kept_apart(job: Job) -> None:
     assert "no such schema" in kept[2]["error"]
 
 
+def test_a_round_of_bad_messages_alone_goes_on(job: Job) -> None:
+    number = job.schemas.add("order", ORDER)
+    job.topic.put(job.schemas.message(number, {"id": "a", "ts": 1}))
+    errors = {"hoodie.errortable.enable": "true", "hoodie.errortable.base.path": f"{job.table}-errors"}
+    streamer = job.streamer(errors)
+    streamer.run_once()
+    job.topic.put(b"{}")
+    assert (streamer.run_once().rows, streamer.run_once().result) == (0, None)
+    assert skep.load(f"{job.table}-errors").to_arrow().num_rows == 1
+
+
 def test_a_registry_that_is_away_fails_the_round(job: Job) -> None:
     number = job.schemas.add("order", ORDER)
     job.topic.put(job.schemas.message(number, {"id": "a", "ts": 1}))

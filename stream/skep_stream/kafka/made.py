@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 
 import pyarrow as pa
 
 from skep_stream.kafka.avro_messages import AvroMessages, Confluent
 from skep_stream.kafka.client import Topic
+from skep_stream.kafka.debezium import MYSQL, POSTGRES, Flattened
 from skep_stream.kafka.json_messages import json_messages
 from skep_stream.kafka.options import (
     APPEND_OFFSETS,
@@ -55,6 +58,23 @@ def avro_source(context: StreamContext) -> KafkaSource:
     rejected = Rejected()
     decode = avro_decoder(context, rejected if context.options.value(ERROR_TABLE) else None)
     return source_of(context.options, decode, rejected)
+
+
+def mysql_source(context: StreamContext) -> KafkaSource:
+    """MysqlDebeziumSource: Avro messages of Debezium's connector for MySQL."""
+    return _changes(context, MYSQL)
+
+
+def postgres_source(context: StreamContext) -> KafkaSource:
+    """PostgresDebeziumSource: Avro messages of Debezium's connector for PostgreSQL."""
+    return _changes(context, POSTGRES)
+
+
+def _changes(context: StreamContext, columns: Mapping[str, str]) -> KafkaSource:
+    rejected = Rejected()
+    kept = rejected if context.options.value(ERROR_TABLE) else None
+    envelopes = avro_decoder(context, kept)
+    return replace(source_of(context.options, Flattened(envelopes, columns, kept), rejected), flattens=True)
 
 
 def avro_decoder(context: StreamContext, rejected: Rejected | None) -> AvroMessages:

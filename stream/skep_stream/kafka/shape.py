@@ -1,4 +1,4 @@
-"""The schemas of a stream whose rows have the offset, partition, time and key of their messages."""
+"""The schemas of streams whose rows have other columns than their messages."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _COLUMNS: tuple[tuple[str, DataType], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class WithOffsets:
-    """The schemas of a provider with these columns, which may be null: tables get them later, too."""
+    """Schemas with the offset, partition, time and key of messages, which may be null: tables get them later, too."""
 
     given: SchemaProvider
 
@@ -29,6 +29,26 @@ class WithOffsets:
     def target_schema(self) -> Schema | None:
         """The columns of the target, and of the messages."""
         return _extended(self.given.target_schema())
+
+
+@dataclass(frozen=True, slots=True)
+class OfTarget:
+    """The schema of the target alone: messages are envelopes of rows, which state their columns."""
+
+    given: SchemaProvider
+
+    @classmethod
+    def of(cls, given: SchemaProvider | None) -> OfTarget | None:
+        """None where the target's schema is not stated."""
+        return None if given is None or given.target_schema() is None else cls(given)
+
+    def source_schema(self) -> Schema | None:
+        """The columns of the target, as far as rows without any are concerned."""
+        return self.target_schema()
+
+    def target_schema(self) -> Schema | None:
+        """The columns of the target."""
+        return self.given.target_schema()
 
 
 def _extended(schema: Schema | None) -> Schema | None:

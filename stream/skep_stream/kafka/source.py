@@ -13,14 +13,15 @@ import pyarrow as pa
 from skep_stream.kafka import messages, offsets
 from skep_stream.kafka.offsets import Log, Offsets, Range
 from skep_stream.kafka.options import CheckpointType, Start
-from skep_stream.kafka.shape import WithOffsets
+from skep_stream.kafka.shape import OfTarget, WithOffsets
 from skep_stream.protocols import Batch, Position, SchemaProvider
 from skep_stream.rejected import Rejected
 from skep_stream.rounds import UNLIMITED
 from skep_table.errors import InputError
 
 log = logging.getLogger("skep.stream.kafka")
-Decode = Callable[[pa.RecordBatch, Callable[[int], messages.Place]], tuple[pa.Table, pa.RecordBatch]]
+PlaceOf = Callable[[int], messages.Place]
+Decode = Callable[[pa.RecordBatch, PlaceOf], tuple[pa.Table, pa.RecordBatch]]
 """Messages to rows, and the messages that they are of."""
 _DIGITS_OF_SECONDS, _DIGITS_OF_MILLISECONDS = 10, 13
 
@@ -72,7 +73,7 @@ class Rule:
 @dataclass(frozen=True, slots=True)
 class KafkaSource:
     """One topic. `appends`: rows get the offset, partition, time and key of their messages; `commits`: the offsets of
-    each commit are committed for the group as well.
+    each commit are committed for the group as well; `flattens`: the schema of messages is not that of rows.
     """
 
     topic: Reader
@@ -81,6 +82,7 @@ class KafkaSource:
     rejected: Rejected = field(default_factory=Rejected)
     appends: bool = False
     commits: bool = False
+    flattens: bool = False
 
     def fetch(self, last: Position, limit: int) -> Batch:
         """The rows of up to `limit` messages; the checkpoint has the next offset of every partition.
@@ -107,8 +109,9 @@ class KafkaSource:
             log.exception("topic %s: offsets could not be committed for the group", self.topic.name)
 
     def schemas_of_rows(self, given: SchemaProvider | None) -> SchemaProvider | None:
-        """Those `given`, with the columns of messages where rows have them."""
-        return WithOffsets(given) if self.appends and given is not None else given
+        """Those `given`, with the columns of messages where rows have them; of changes that of the target alone."""
+        shaped = OfTarget.of(given) if self.flattens else given
+        return WithOffsets(shaped) if self.appends and shaped is not None else shaped
 
     def waiting(self, last: Position) -> dict[str, int]:
         """How many offsets are behind the checkpoint. Reads no message."""
@@ -166,9 +169,10 @@ class KafkaSource:
             )
         return offsets.spell(self.topic.name, {0: int(checkpoint)})
 
-    def _rows(self, found: pa.Table) -> pa.Table:
+    def _rows(self, found: pa.Table) -> pa.Table | None:
         tables = []
         for batch in found.combine_chunks().to_batches(max_chunksize=messages.PARSED):
             rows, kept = self.decode(batch, messages.place_of(self.topic.name, batch))
             tables.append(messages.appended(rows, kept) if self.appends else rows)
-        return pa.concat_tables(tables, promote_options="permissive")
+        rows = pa.concat_tables(tables, promote_options="permissive")
+        return rows if rows.num_columns else None  # all were refused, and their columns are not known
