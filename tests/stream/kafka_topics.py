@@ -35,6 +35,7 @@ class Topic:
             "auto.offset.reset": "earliest",
             "hoodie.streamer.source.kafka.topic": self.name,
             "skep.stream.kafka.timeout.seconds": "10",
+            "skep.stream.kafka.topic.id": "false",  # this cluster has none
         }
         return {**given, **{name.replace("__", "."): value for name, value in more.items()}}
 

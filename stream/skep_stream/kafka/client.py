@@ -21,6 +21,8 @@ _BATCH: Final = 10_000
 _POLL_SECONDS: Final = 0.1
 _OWN: Final = {"enable.auto.commit": False, "enable.partition.eof": True, "auto.offset.reset": "error"}
 """Offsets are in commits; the end of a partition is reported; offsets that are gone are an error."""
+_NO_ID: Final = "AAAAAAAAAAAAAAAAAAAAAA"
+"""The id zero."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,16 @@ class Topic:
             end = self._offsets(admin, partitions, OffsetSpec.latest(), read)
             top = end if read is every else self._offsets(admin, partitions, OffsetSpec.latest(), every)
         return {each: Log(first[each], end[each], max(top[each], end[each])) for each in partitions}
+
+    def identity(self) -> str:
+        """What tells this topic from one of its name that was there before; empty where brokers have no such ids."""
+        from confluent_kafka import TopicCollection
+
+        with self._errors("describe"):
+            admin = self._admin()  # which has to last until it has the result
+            asked = admin.describe_topics(TopicCollection([self.name]), request_timeout=self.timeout)
+            found = str(asked[self.name].result().topic_id)
+        return "" if found == _NO_ID else found
 
     def at_time(self, milliseconds: int, logs: Mapping[int, Log]) -> dict[int, int]:
         """Of each partition the first offset of that time or later; its first one where there is none, as in Hudi."""

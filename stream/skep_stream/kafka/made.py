@@ -25,6 +25,7 @@ from skep_stream.kafka.options import (
     START,
     TIMEOUT,
     TOPIC,
+    TOPIC_ID,
     client_properties,
 )
 from skep_stream.kafka.source import Decode, KafkaSource, Rule
@@ -113,6 +114,7 @@ def source_of(options: Options, decode: Decode, rejected: Rejected) -> KafkaSour
         options.value(FAIL_ON_LOSS),
         options.value(MOST_EVENTS),
         options.value(LEAST_PARTS),
+        options.value(TOPIC_ID),
     )
     if options.value(COMMIT_OFFSETS) and not options.get("group.id"):
         raise OptionError(f"{COMMIT_OFFSETS.key} needs group.id", option="group.id")

@@ -6,23 +6,25 @@ import logging
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Final, Protocol
 
 import pyarrow as pa
 
+from skep_stream.checkpoints import STATE_PREFIX
 from skep_stream.kafka import messages, offsets
 from skep_stream.kafka.offsets import Log, Offsets, Range
-from skep_stream.kafka.options import CheckpointType, Start
+from skep_stream.kafka.options import FAIL_ON_LOSS, CheckpointType, Start
 from skep_stream.kafka.shape import OfTarget, WithOffsets
 from skep_stream.protocols import Batch, Position, SchemaProvider
 from skep_stream.rejected import Rejected
 from skep_stream.rounds import UNLIMITED
-from skep_table.errors import InputError
+from skep_table.errors import DataLossError, InputError
 
 log = logging.getLogger("skep.stream.kafka")
 PlaceOf = Callable[[int], messages.Place]
 Decode = Callable[[pa.RecordBatch, PlaceOf], tuple[pa.Table, pa.RecordBatch]]
 """Messages to rows, and the messages that they are of."""
+ID_KEY: Final = f"{STATE_PREFIX}kafka.topic"
 _DIGITS_OF_SECONDS, _DIGITS_OF_MILLISECONDS = 10, 13
 
 
@@ -40,6 +42,10 @@ class Reader(Protocol):
 
     def logs(self) -> dict[int, Log]:
         """What each partition holds."""
+        ...
+
+    def identity(self) -> str:
+        """What tells this topic from one of its name that was there before; empty where that is not known."""
         ...
 
     def at_time(self, milliseconds: int, logs: Mapping[int, Log]) -> dict[int, int]:
@@ -68,6 +74,7 @@ class Rule:
     fails_on_loss: bool = True
     most: int = 5_000_000
     least_parts: int = 0
+    by_id: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,13 +98,18 @@ class KafkaSource:
         can't be read.
         """
         self.rejected.taken()  # of a round that failed
+        identity = self.topic.identity() if self.rule.by_id else ""
         logs = self.topic.logs()
         most = self.rule.most if limit >= UNLIMITED else limit
-        ranges = offsets.ranges(self._starts(last.checkpoint, logs), logs, most, self.rule.least_parts)
+        starts = self._starts(last.checkpoint, logs)
+        if identity and last.extra.get(ID_KEY, identity) != identity:
+            starts = self._of_another(last.checkpoint, logs)
+        ranges = offsets.ranges(starts, logs, most, self.rule.least_parts)
         found = messages.with_values(self.topic.read(ranges))
         frame = self._rows(found) if found.num_rows else None
         ends = {partition: each.end for partition, each in ranges.items()}
-        return Batch(frame, offsets.spell(self.topic.name, ends), rejected=self.rejected.taken())
+        state = {ID_KEY: identity} if identity else {}
+        return Batch(frame, offsets.spell(self.topic.name, ends), state, rejected=self.rejected.taken())
 
     def committed(self, checkpoint: str) -> None:
         """After a commit: its offsets are the group's, too. What fails here is logged, the commit is complete."""
@@ -133,9 +145,21 @@ class KafkaSource:
             return offsets.checked(self.topic.name, last, logs)
         starts, lost = offsets.clamped(last, logs)
         if lost:
-            text = f"topic {self.topic.name}: {'; '.join(lost)}: read from the first offset that is there"
-            warnings.warn(text, DataLossWarning, stacklevel=3)
+            self._warn("; ".join(lost))
         return starts
+
+    def _of_another(self, checkpoint: str | None, logs: Mapping[int, Log]) -> dict[int, int]:
+        """The offsets of a checkpoint mean nothing in a topic that was made again."""
+        why = f"it was deleted and made again since the checkpoint {checkpoint}"
+        if self.rule.fails_on_loss:
+            hint = f"--ignore-checkpoint begins with it, {FAIL_ON_LOSS.key}=false reads it from its first offsets"
+            raise DataLossError(f"topic {self.topic.name}: {why}", hint=hint, topic=self.topic.name)
+        self._warn(why)
+        return {partition: each.first for partition, each in logs.items()}
+
+    def _warn(self, why: str) -> None:
+        text = f"topic {self.topic.name}: {why}: read from the first offset that is there"
+        warnings.warn(text, DataLossWarning, stacklevel=4)
 
     def _first(self, logs: Mapping[int, Log]) -> dict[int, int]:
         """Without a checkpoint; a group that lacks offsets of a partition begins at the end of all, as in Hudi."""
