@@ -39,13 +39,16 @@ def class_path() -> str:
         return listed.read_text().strip()
 
 
-@contextmanager
-def broker(folder: Path) -> Iterator[str]:
-    """One node that is broker and controller; yields its address when it answers."""
-    port, controller = _free_port(), _free_port()
-    settings = folder / "server.properties"
-    settings.write_text(
-        f"""process.roles=broker,controller
+class Broker:
+    """One node that is broker and controller; its port and its data outlive its process."""
+
+    def __init__(self, folder: Path) -> None:
+        port, controller = _free_port(), _free_port()
+        self.address = f"127.0.0.1:{port}"
+        self._folder, self._settings = folder, folder / "server.properties"
+        self._process: subprocess.Popen[bytes] | None = None
+        self._settings.write_text(
+            f"""process.roles=broker,controller
 node.id=1
 controller.quorum.voters=1@127.0.0.1:{controller}
 listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}
@@ -56,22 +59,45 @@ offsets.topic.replication.factor=1
 offsets.topic.num.partitions=1
 transaction.state.log.replication.factor=1
 transaction.state.log.min.isr=1
+transaction.state.log.num.partitions=1
 group.initial.rebalance.delay.ms=0
+broker.session.timeout.ms=2000
+broker.heartbeat.interval.ms=500
 """
-    )
-    run = [str(java()), "-Xmx256m", "-cp", class_path()]
-    cluster = "MkU3OEVBNTcwNTJENDM2Qg"
-    tool = ["kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(settings)]
-    subprocess.run([*run, *tool], check=True, capture_output=True, timeout=120)
-    with (folder / "log").open("wb") as log:
-        process = subprocess.Popen([*run, "kafka.Kafka", str(settings)], stdout=log, stderr=log)
-    address = f"127.0.0.1:{port}"
+        )
+        self._run = [str(java()), "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp", class_path()]
+        tool = ["kafka.tools.StorageTool", "format", "-t", "MkU3OEVBNTcwNTJENDM2Qg", "-c", str(self._settings)]
+        subprocess.run([*self._run, *tool], check=True, capture_output=True, timeout=120)
+
+    def start(self) -> None:
+        """Returns when it responds."""
+        with (self._folder / "log").open("ab") as log:
+            self._process = subprocess.Popen([*self._run, "kafka.Kafka", str(self._settings)], stdout=log, stderr=log)
+        _wait(self.address, self._process, self._folder / "log")
+
+    def kill(self) -> None:
+        """As kill -9."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+
+@contextmanager
+def running(folder: Path) -> Iterator[Broker]:
+    """A broker that is up."""
+    made = Broker(folder)
     try:
-        _wait(address, process, folder / "log")
-        yield address
+        made.start()
+        yield made
     finally:
-        process.kill()
-        process.wait()
+        made.kill()
+
+
+@contextmanager
+def broker(folder: Path) -> Iterator[str]:
+    """As `running`; yields its address."""
+    with running(folder) as made:
+        yield made.address
 
 
 def _wait(address: str, process: subprocess.Popen[bytes], log: Path) -> None:

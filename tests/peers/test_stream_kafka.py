@@ -1,0 +1,289 @@
+"""Streams of a real Kafka broker: rounds, kills on either side, records that aged out, transactions, partitions."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from threading import Event, Thread
+from typing import Any
+
+import pytest
+from peer_kafka import Broker, running
+
+import skep
+from benchmarks.peers.bundle import PeerMissing
+from skep_stream.kafka.client import Topic
+from skep_stream.kafka.offsets import Range
+from skep_stream.kafka.source import DataLossWarning
+from skep_table.errors import DataLossError, StorageError
+
+pytestmark = pytest.mark.peer("kafka")
+ORDER = {
+    "type": "record",
+    "name": "order",
+    "fields": [{"name": "id", "type": "string"}, {"name": "ts", "type": "long"}],
+}
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    try:
+        with running(tmp_path_factory.mktemp("kafka")) as made:
+            yield made
+    except PeerMissing as missing:
+        pytest.skip(str(missing))
+
+
+@pytest.fixture
+def job(broker: Broker, tmp_path: Path) -> Job:
+    return Job(broker, tmp_path, f"orders-{next(_numbers)}")
+
+
+class Job:
+    """A topic of two partitions, and a table."""
+
+    def __init__(self, broker: Broker, work: Path, name: str) -> None:
+        from confluent_kafka import Producer
+        from confluent_kafka.admin import AdminClient, NewTopic
+
+        self.broker, self.work, self.name, self.table = broker, work, name, str(work / "table")
+        (work / "order.avsc").write_text(json.dumps(ORDER))
+        self.given = {"bootstrap.servers": broker.address, "log_level": 0}
+        self.admin = AdminClient(self.given)
+        for made in self.admin.create_topics([NewTopic(name, 2, 1)]).values():
+            made.result(60)
+        self.producer = Producer(self.given)
+
+    def put(self, *keys: str, partition: int = 0, time: int = 0) -> None:
+        for key in keys:
+            self.send(self.producer, key, partition, time)
+        assert self.producer.flush(60) == 0
+
+    def send(self, producer: Any, key: str, partition: int, time: int = 0) -> None:
+        more = {"timestamp": time} if time else {}
+        producer.produce(self.name, json.dumps({"id": key, "ts": 1}), key, partition=partition, **more)
+
+    def conf(self, **more: str) -> dict[str, str]:
+        return {
+            "bootstrap.servers": self.broker.address,
+            "auto.offset.reset": "earliest",
+            "hoodie.streamer.source.kafka.topic": self.name,
+            "hoodie.streamer.schemaprovider.source.schema.file": str(self.work / "order.avsc"),
+            "hoodie.datasource.write.recordkey.field": "id",
+            **{name.replace("__", "."): value for name, value in more.items()},
+        }
+
+    def streamer(self, conf: dict[str, str] | None = None, **flags: Any) -> skep.Streamer:
+        named = {**self.flags(), **flags}
+        return skep.Streamer(hoodie_conf={**self.conf(), **(conf or {})}, **named)
+
+    def flags(self) -> dict[str, str]:
+        return {
+            "target_base_path": self.table,
+            "target_table": "t",
+            "table_type": "COPY_ON_WRITE",
+            "source_class": "JsonKafkaSource",
+            "schemaprovider_class": "FilebasedSchemaProvider",
+            "op": "INSERT",
+        }
+
+    def command(self, *more: str) -> list[str]:
+        flags = [word for name, value in self.flags().items() for word in (f"--{name.replace('_', '-')}", value)]
+        conf = [word for key, value in self.conf().items() for word in ("--hoodie-conf", f"{key}={value}")]
+        return [str(Path(sys.executable).parent / "skep"), "stream", *flags, *conf, *more]
+
+    def ids(self) -> list[str]:
+        return sorted(skep.load(self.table).to_arrow()["id"].to_pylist())
+
+
+def test_rounds_go_on_in_another_process(job: Job) -> None:
+    job.put("a", "b")
+    job.put("c", partition=1)
+    assert job.streamer(source_limit=2).run_once().checkpoint == f"{job.name},0:1,1:1"
+    done = subprocess.run(job.command(), capture_output=True, text=True, timeout=120, check=True)
+    assert json.loads(done.stdout)["checkpoint"] == f"{job.name},0:2,1:1"
+    assert job.ids() == ["a", "b", "c"]
+    assert job.streamer().run_once().result is None
+
+
+@pytest.mark.parametrize(("checkpoint", "kept"), [("1700000001000", ["b", "c"]), ("1700000001", ["b", "c"])])
+def test_a_time_is_a_checkpoint(job: Job, checkpoint: str, kept: list[str]) -> None:
+    for number, key in enumerate("abc"):
+        job.put(key, time=1_700_000_000_000 + 1000 * number)
+    job.streamer({"hoodie.streamer.source.kafka.checkpoint.type": "timestamp"}, checkpoint=checkpoint).run_once()
+    assert job.ids() == kept
+
+
+def test_records_that_aged_out_are_an_error_or_warned_about(job: Job) -> None:
+    from confluent_kafka import TopicPartition
+
+    job.put("a", "b", "c", "d")
+    job.put("x", partition=1)
+    job.streamer(source_limit=2).run_once()
+    assert job.ids() == ["a", "x"]
+    for done in job.admin.delete_records([TopicPartition(job.name, 0, 3)]).values():
+        done.result(60)
+    with pytest.raises(DataLossError, match=f"topic {job.name}: partition 0 begins at offset 3, the checkpoint is 1"):
+        job.streamer().run_once()
+    with pytest.warns(DataLossWarning, match="partition 0 begins at offset 3"):
+        job.streamer({"hoodie.streamer.source.kafka.enable.failOnDataLoss": "false"}).run_once()
+    assert job.ids() == ["a", "d", "x"]  # Hudi would read x again
+    with pytest.raises(DataLossError, match="partition 0 no longer has the offsets from 1 to 4"):  # in between
+        Topic(job.name, {"bootstrap.servers": job.broker.address}).read({0: Range(1, 4)})
+
+
+def test_a_topic_that_was_made_again_is_an_error(job: Job) -> None:
+    from confluent_kafka.admin import NewTopic
+
+    job.put("a", "b")
+    job.streamer().run_once()
+    for done in job.admin.delete_topics([job.name]).values():
+        done.result(60)
+    time.sleep(1)
+    for made in job.admin.create_topics([NewTopic(job.name, 2, 1)]).values():
+        made.result(60)
+    job.put("c", "d", "e")
+    with pytest.raises(DataLossError, match=f"topic {job.name}: it was deleted and made again since the checkpoint"):
+        job.streamer().run_once()
+    with pytest.warns(DataLossWarning, match="deleted and made again"):
+        job.streamer({"hoodie.streamer.source.kafka.enable.failOnDataLoss": "false"}).run_once()
+    assert job.ids() == list("abcde")
+
+
+def test_new_partitions_are_read_from_their_beginning(job: Job) -> None:
+    from confluent_kafka.admin import NewPartitions
+
+    job.put("a")
+    streamer = job.streamer({"auto.offset.reset": "latest"})
+    streamer.run_once()
+    for made in job.admin.create_partitions([NewPartitions(job.name, 3)]).values():
+        made.result(60)
+    until(lambda: len(job.producer.list_topics(job.name, timeout=10).topics[job.name].partitions) == 3)
+    job.put("b", partition=2)
+    assert streamer.run_once().checkpoint == f"{job.name},0:1,1:0,2:1"
+    assert job.ids() == ["b"]
+
+
+def test_transactions_are_read_when_they_are_complete(job: Job) -> None:
+    from confluent_kafka import Producer
+
+    transactional = Producer({**job.given, "transactional.id": job.name})
+    transactional.init_transactions(60)
+    transactional.begin_transaction()
+    job.send(transactional, "aborted", 0)
+    transactional.flush(60)
+    transactional.abort_transaction(60)
+    transactional.begin_transaction()
+    job.send(transactional, "a", 0)
+    transactional.flush(60)
+    job.put("behind")
+    streamer = job.streamer()
+    assert streamer.run_once().rows == 0
+    transactional.commit_transaction(60)
+    assert (streamer.run_once().rows, job.ids()) == (2, ["a", "behind"])
+    assert streamer.run_once().result is None  # the last record is the transaction's own, and no message
+    job.streamer({"isolation.level": "read_uncommitted"}, target_base_path=f"{job.table}-2").run_once()
+    assert skep.load(f"{job.table}-2").to_arrow().num_rows == 3
+
+
+def test_a_limit_that_ends_at_a_record_of_a_transaction(job: Job) -> None:
+    from confluent_kafka import Producer
+
+    transactional = Producer({**job.given, "transactional.id": job.name})
+    transactional.init_transactions(60)
+    for key in "abc":
+        transactional.begin_transaction()
+        job.send(transactional, key, 0)
+        transactional.commit_transaction(60)
+    streamer = job.streamer(source_limit=2)
+    rows = [streamer.run_once().rows for _ in range(3)]
+    assert (rows, job.ids()) == ([1, 1, 1], ["a", "b", "c"])
+
+
+def test_a_broker_that_dies_and_comes_back_loses_nothing(job: Job) -> None:
+    job.put("a")
+    streamer = job.streamer({"skep.stream.kafka.timeout.seconds": "2"})
+    streamer.run_once()
+    job.put("b")
+    job.broker.kill()
+    try:
+        with pytest.raises(StorageError, match=f"topic {job.name}"):
+            streamer.run_once()
+    finally:
+        job.broker.start()
+    patient = job.streamer()
+    assert (patient.run_once().rows, job.ids()) == (1, ["a", "b"])
+
+
+@pytest.mark.parametrize("kills", [pytest.param(5), pytest.param(100, marks=pytest.mark.slow)])
+def test_rows_are_those_of_the_topic_however_often_the_stream_is_killed(job: Job, kills: int) -> None:
+    stop, sent = Event(), []
+
+    def produce() -> None:
+        for number in itertools.count():
+            if stop.is_set():
+                break
+            key = f"{number:07}"
+            job.send(job.producer, key, number % 2)
+            sent.append(key)
+            job.producer.poll(0)
+            if number % 20 == 0:
+                time.sleep(0.02)
+        assert job.producer.flush(60) == 0
+
+    writer = Thread(target=produce)
+    writer.start()
+    dice = random.Random(kills)
+    try:
+        for _ in range(kills):
+            with (job.work / "log").open("ab") as log:
+                running = subprocess.Popen(
+                    job.command("--continuous", "--source-limit", "500"), stdout=subprocess.PIPE, stderr=log
+                )
+                assert running.stdout is not None
+                if dice.random() < 0.7:
+                    running.stdout.readline()  # it has committed a round
+                time.sleep(dice.uniform(0, 2))
+                running.send_signal(signal.SIGKILL)
+                running.wait()
+                running.stdout.close()
+    finally:
+        stop.set()
+        writer.join()
+    streamer = job.streamer()
+    while streamer.run_once().result is not None:
+        pass
+    assert job.ids() == sent, (job.work / "log").read_text()[-2000:]
+
+
+def test_changes_are_messages_of_a_topic(job: Job) -> None:
+    from confluent_kafka import Consumer, TopicPartition
+
+    job.put("a", "b")
+    job.streamer().run_once()
+    words = [str(Path(sys.executable).parent / "skep"), "changes", job.table, "--to"]
+    words.append(f"kafka://{job.broker.address}/{job.name}-changes")
+    for _ in range(2):  # the second has nothing to send
+        subprocess.run(words, check=True, capture_output=True, timeout=120)
+    consumer = Consumer({**job.given, "group.id": "changes", "auto.offset.reset": "earliest"})
+    consumer.assign([TopicPartition(f"{job.name}-changes", 0, 0)])
+    found = consumer.consume(2, 10)
+    consumer.close()
+    assert [each.key() for each in found] == [b"t", b"t"]
+    changes = [json.loads(each.value()) for each in found]
+    assert sorted(each["after"]["id"] for each in changes) == ["a", "b"]
+
+
+def until(condition: Callable[[], object]) -> None:
+    end = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.2)
