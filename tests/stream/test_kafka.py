@@ -14,6 +14,7 @@ import skep
 from skep_stream.kafka.offsets import Log, Range, checked, clamped, parse, ranges, spell
 from skep_stream.kafka.options import ClientPropertyWarning
 from skep_stream.kafka.source import DataLossWarning
+from skep_stream.protocols import Position
 from skep_table.errors import DataLossError, InputError, OptionError, StorageError
 
 ORDER = {
@@ -218,7 +219,25 @@ def test_rows_of_many_messages_are_those_of_the_topic(job: Job) -> None:
         job.topic.put(*(row(f"{partition}-{number:05}", number) for number in range(5000)), partition=partition)
     assert job.streamer(op="BULK_INSERT").run_once().rows == 20_000
     rows = skep.load(job.table).to_arrow()
-    assert len(set(rows["id"].to_pylist())) == 20_000
+    assert sorted(rows["id"].to_pylist()) == sorted(
+        f"{part}-{number:05}" for part in range(4) for number in range(5000)
+    )
+
+
+def test_rows_are_in_the_order_of_partitions_and_offsets(job: Job) -> None:
+    for partition in (3, 0, 2):
+        job.topic.put(row(f"{partition}a"), row(f"{partition}b"), partition=partition)
+    found = job.streamer().stream.source.fetch(Position(), 100).frame
+    assert found is not None
+    assert found["id"].to_pylist() == ["0a", "0b", "2a", "2b", "3a", "3b"]
+
+
+def test_a_message_twice_is_one_row_of_an_upsert_and_two_of_an_insert(job: Job) -> None:
+    job.topic.put(row("a", 2, "x"), row("a", 2, "x"), row("a", 1, "late"))
+    job.streamer().run_once()
+    assert job.rows() == [row("a", 2, "x")]
+    job.streamer(op="INSERT", target_base_path=f"{job.table}-2").run_once()
+    assert skep.load(f"{job.table}-2").to_arrow().num_rows == 3
 
 
 def test_rows_get_the_places_of_their_messages(job: Job) -> None:

@@ -44,7 +44,7 @@ class AvroMessages:
     """How messages are read: by the schemas that they name, or `plain` ones by one; as rows of `target`."""
 
     writers: Confluent | StructType
-    target: Callable[[], Schema | None]
+    target: Schema | None
     rejected: Rejected | None = None
 
     def __call__(self, batch: pa.RecordBatch, place_of: PlaceOf) -> tuple[pa.Table, pa.RecordBatch]:
@@ -102,7 +102,7 @@ class AvroMessages:
             self.rejected.add(place.source, place.number, values.text(row), why)
 
     def _united(self, tables: Sequence[pa.Table]) -> pa.Table:
-        target = self.target()
+        target = self.target
         if target is not None:
             return pa.concat_tables([project(each, target) for each in tables] or [project(_NOTHING, target)])
         if not tables:

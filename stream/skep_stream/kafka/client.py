@@ -40,7 +40,7 @@ class Topic:
 
         with self._errors("list offsets"):
             committed, every = IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED
-            read = every if self.properties.get("isolation.level") == "read_uncommitted" else committed
+            read = every if self.properties.get("isolation.level", "").lower() == "read_uncommitted" else committed
             admin, partitions = self._admin(), self._partitions()
             first = self._offsets(admin, partitions, OffsetSpec.earliest(), every)
             end = self._offsets(admin, partitions, OffsetSpec.latest(), read)
@@ -79,20 +79,21 @@ class Topic:
         with self._errors("commit offsets"), self._consumer() as consumer:
             consumer.commit(offsets=[self._partition(*each) for each in offsets.items()], asynchronous=False)
 
-    def read(self, ranges: Mapping[int, Range]) -> pa.Table:
-        """The messages of these ranges, partition after partition.
+    def read(self, ranges: Mapping[int, Range]) -> Iterator[pa.RecordBatch]:
+        """The messages of these ranges as they arrive; those of a partition in their order.
 
         DataLossError where they are removed meanwhile, StorageError where none arrives for long.
         """
         wanted = {partition: range for partition, range in ranges.items() if range.count}
         if not wanted:
-            return messages.SCHEMA.empty_table()
+            return
         with self._errors("read"), self._consumer() as consumer:
             consumer.assign([self._partition(each, range.start) for each, range in wanted.items()])
-            return messages.in_order([messages.of(each) for each in self._taken(consumer, wanted)])
+            yield from self._taken(consumer, wanted)
 
-    def _taken(self, consumer: Any, wanted: Mapping[int, Range]) -> Iterator[list[Any]]:
-        """Messages as they arrive, until each partition is at its end."""
+    def _taken(self, consumer: Any, wanted: Mapping[int, Range]) -> Iterator[pa.RecordBatch]:
+        """Messages as they arrive, until each partition is at its end, which may be a record that is no message."""
+        ends = {partition: range.end for partition, range in wanted.items()}
         left = set(wanted)
         last = monotonic()
         while left:
@@ -100,33 +101,31 @@ class Topic:
             if not arrived and monotonic() - last > self.timeout:
                 raise StorageError(
                     f"topic {self.name}: no message of partition {min(left)} for {self.timeout:.0f} s, which is read"
-                    f" up to offset {wanted[min(left)].end}",
+                    f" up to offset {ends[min(left)]}",
                     call="read",
                     path=self.name,
                 )
-            taken = [each for each in arrived if each.error() is None and each.offset() < wanted[each.partition()].end]
-            ended = self._ended(arrived, wanted) & left
+            batch = messages.of([each for each in arrived if each.error() is None])
+            reached = messages.reached(batch)
+            if batch.num_rows < len(arrived):
+                reached |= self._ended([each for each in arrived if each.error() is not None], wanted)
+            ended = {partition for partition in left if reached.get(partition, 0) >= ends[partition]}
             if ended:
                 consumer.pause([self._partition(each) for each in ended])
                 left -= ended
-            if taken or ended:
+            within = messages.before(batch, ends, reached)
+            if within.num_rows or ended:
                 last = monotonic()
-            if taken:
-                yield taken
+                yield within
 
-    def _ended(self, arrived: list[Any], wanted: Mapping[int, Range]) -> set[int]:
-        """Partitions that are read to the end of their range, which may be a record that is no message."""
+    def _ended(self, errors: list[Any], wanted: Mapping[int, Range]) -> dict[int, int]:
+        """Where partitions end, of what is reported as errors."""
         from confluent_kafka import KafkaError
 
-        ended = set()
-        for each in arrived:
-            error = each.error()
-            if error is not None and error.code() != KafkaError._PARTITION_EOF:
-                self._raise(error, each, wanted)
-            reached = each.offset() + (error is None)
-            if reached >= wanted[each.partition()].end:
-                ended.add(each.partition())
-        return ended
+        for each in errors:
+            if each.error().code() != KafkaError._PARTITION_EOF:
+                self._raise(each.error(), each, wanted)
+        return {each.partition(): each.offset() for each in errors}
 
     def _raise(self, error: Any, message: Any, wanted: Mapping[int, Range]) -> None:
         from confluent_kafka import KafkaError

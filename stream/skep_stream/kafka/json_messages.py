@@ -20,10 +20,10 @@ _PAYLOAD: Final = "payload"
 
 def json_messages(
     batch: pa.RecordBatch,
-    schema: Schema,
     place_of: Callable[[int], Place],
-    rejected: Rejected | None,
     *,
+    schema: Schema,
+    rejected: Rejected | None,
     enveloped: bool,
 ) -> tuple[pa.Table, pa.RecordBatch]:
     """The rows, and their messages. InputError names topic, partition and offset of a message that does not fit."""

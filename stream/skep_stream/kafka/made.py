@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-
-import pyarrow as pa
 
 from skep_stream.kafka.avro_messages import AvroMessages, Confluent
 from skep_stream.kafka.client import Topic
@@ -37,7 +35,7 @@ from skep_table.avro.types import parse_record
 from skep_table.errors import OptionError
 from skep_table.options import Options
 from skep_table.schema.avro import parse_avro, to_avro
-from skep_table.schema.types import Schema, StructType
+from skep_table.schema.types import Schema
 
 
 def json_source(context: StreamContext) -> KafkaSource:
@@ -48,17 +46,17 @@ def json_source(context: StreamContext) -> KafkaSource:
     kept = rejected if options.value(SKIP_INVALID_JSON) or options.value(ERROR_TABLE) else None
     enveloped = options.value(ENVELOPE)
 
-    def decode(batch: pa.RecordBatch, place_of: object) -> tuple[pa.Table, pa.RecordBatch]:
-        return json_messages(batch, _source_schema(schemas), place_of, kept, enveloped=enveloped)  # type: ignore[arg-type]
+    def decoder() -> Decode:
+        return partial(json_messages, schema=_source_schema(schemas), rejected=kept, enveloped=enveloped)
 
-    return source_of(options, decode, rejected)
+    return source_of(options, decoder, rejected)
 
 
 def avro_source(context: StreamContext) -> KafkaSource:
     """AvroKafkaSource, by the class of its deserializer. OptionError for one that is not known."""
     rejected = Rejected()
-    decode = avro_decoder(context, rejected if context.options.value(ERROR_TABLE) else None)
-    return source_of(context.options, decode, rejected)
+    decoder = avro_decoder(context, rejected if context.options.value(ERROR_TABLE) else None)
+    return source_of(context.options, decoder, rejected)
 
 
 def mysql_source(context: StreamContext) -> KafkaSource:
@@ -75,34 +73,42 @@ def _changes(context: StreamContext, columns: Mapping[str, str]) -> KafkaSource:
     rejected = Rejected()
     kept = rejected if context.options.value(ERROR_TABLE) else None
     envelopes = avro_decoder(context, kept)
-    return replace(source_of(context.options, Flattened(envelopes, columns, kept), rejected), flattens=True)
+    made = source_of(context.options, lambda: Flattened(envelopes(), columns, kept), rejected)
+    return replace(made, flattens=True)
 
 
-def avro_decoder(context: StreamContext, rejected: Rejected | None) -> AvroMessages:
-    """How Avro messages are read."""
+def avro_decoder(context: StreamContext, rejected: Rejected | None) -> Callable[[], AvroMessages]:
+    """How the Avro messages of a round are read. OptionError for settings that can't be used."""
     options, schemas = context.options, context.schemas
     own = options.value(DESERIALIZER_SCHEMA)
+    reader: Callable[[], Schema | None]
     match options.value(DESERIALIZER).rpartition(".")[2]:
         case "KafkaAvroDeserializer":
-            return AvroMessages(Confluent(registry_of(options)), partial(_maybe, schemas), rejected)
+            reader = partial(_maybe, schemas)
         case "KafkaAvroSchemaDeserializer" if own:
             given = parse_avro(own).without_meta()
-            return AvroMessages(Confluent(registry_of(options)), lambda: given, rejected)
+            reader = lambda: given  # noqa: E731
         case "KafkaAvroSchemaDeserializer":
             reader = partial(_source_schema, _provided(context, "KafkaAvroSchemaDeserializer reads by a schema"))
-            return AvroMessages(Confluent(registry_of(options)), reader, rejected)
         case "ByteArrayDeserializer":
-            schema = _source_schema(_provided(context, "plain Avro is read by a schema"))
-            return AvroMessages(_record(schema), lambda: schema, rejected)
-    raise OptionError(
-        f"{DESERIALIZER.key}={options.value(DESERIALIZER)} is not known",
-        option=DESERIALIZER.key,
-        found=options.value(DESERIALIZER),
-        expected="KafkaAvroDeserializer, KafkaAvroSchemaDeserializer, ByteArrayDeserializer",
-    )
+            provider = _provided(context, "plain Avro is read by a schema")
+            return lambda: _plain(_source_schema(provider), rejected)
+        case _:
+            raise OptionError(
+                f"{DESERIALIZER.key}={options.value(DESERIALIZER)} is not known",
+                option=DESERIALIZER.key,
+                found=options.value(DESERIALIZER),
+                expected="KafkaAvroDeserializer, KafkaAvroSchemaDeserializer, ByteArrayDeserializer",
+            )
+    writers = Confluent(registry_of(options))
+    return lambda: AvroMessages(writers, reader(), rejected)
 
 
-def source_of(options: Options, decode: Decode, rejected: Rejected) -> KafkaSource:
+def _plain(schema: Schema, rejected: Rejected | None) -> AvroMessages:
+    return AvroMessages(parse_record(to_avro(schema)), schema, rejected)
+
+
+def source_of(options: Options, decoder: Callable[[], Decode], rejected: Rejected) -> KafkaSource:
     """The source of a topic. OptionError where it is not named."""
     for known in (TOPIC.key, "bootstrap.servers"):
         if not options.get(known):
@@ -118,11 +124,7 @@ def source_of(options: Options, decode: Decode, rejected: Rejected) -> KafkaSour
     )
     if options.value(COMMIT_OFFSETS) and not options.get("group.id"):
         raise OptionError(f"{COMMIT_OFFSETS.key} needs group.id", option="group.id")
-    return KafkaSource(topic, decode, rule, rejected, options.value(APPEND_OFFSETS), options.value(COMMIT_OFFSETS))
-
-
-def _record(schema: Schema) -> StructType:
-    return parse_record(to_avro(schema))
+    return KafkaSource(topic, decoder, rule, rejected, options.value(APPEND_OFFSETS), options.value(COMMIT_OFFSETS))
 
 
 def _provided(context: StreamContext, why: str) -> SchemaProvider:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -20,8 +20,6 @@ SCHEMA: Final = pa.schema(
 )
 OFFSET, PARTITION, TIME, KEY = (f"_hoodie_kafka_source_{name}" for name in ("offset", "partition", "timestamp", "key"))
 """The columns that Hudi appends, all of which may be null here."""
-PARSED: Final = 50_000
-"""So many messages are parsed at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,28 +45,39 @@ def of(messages: Sequence[Any]) -> pa.RecordBatch:
         [each.partition() for each in messages],
         [each.offset() for each in messages],
         [each.timestamp()[1] for each in messages],
-        [_bytes(each.key()) for each in messages],
-        [_bytes(each.value()) for each in messages],
+        [each.key() for each in messages],
+        [each.value() for each in messages],
     ]
     arrays = [pa.array(values, field.type) for values, field in zip(columns, SCHEMA, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
 
 
-def _bytes(value: str | bytes | None) -> bytes | None:
-    return value.encode() if isinstance(value, str) else value
+def reached(batch: pa.RecordBatch) -> dict[int, int]:
+    """Of each partition the offset behind its last message."""
+    found = pa.Table.from_batches([batch]).group_by("partition").aggregate([("offset", "max")]).to_pydict()
+    return {partition: offset + 1 for partition, offset in zip(found["partition"], found["offset_max"], strict=True)}
 
 
-def in_order(batches: Sequence[pa.RecordBatch]) -> pa.Table:
-    """The messages partition after partition, so that a round that is repeated has the same rows in the same order."""
-    table = pa.Table.from_batches(batches, SCHEMA)
-    if pc.count_distinct(table.column("partition")).as_py() < 2:
-        return table
-    return table.sort_by([("partition", "ascending"), ("offset", "ascending")])
+def before(batch: pa.RecordBatch, ends: Mapping[int, int], reached: Mapping[int, int]) -> pa.RecordBatch:
+    """The messages before the ends of their partitions."""
+    for partition, end in ends.items():
+        if reached.get(partition, 0) > end:
+            other = pc.not_equal(batch.column("partition"), partition)
+            batch = batch.filter(pc.or_(other, pc.less(batch.column("offset"), end)))
+    return batch
 
 
-def with_values(messages: pa.Table) -> pa.Table:
-    """Without those that have no value, as Hudi leaves them out: tombstones, empty and blank ones."""
-    return messages.filter(pc.greater(pc.fill_null(pc.binary_length(messages.column("value")), 0), 0))
+def in_order(rows: pa.Table, of_rows: Sequence[pa.RecordBatch]) -> pa.Table:
+    """Rows in the order of their messages, partition after partition: a round that is repeated has the same."""
+    places = pa.Table.from_batches([each.select(["partition", "offset"]) for each in of_rows])
+    if pc.count_distinct(places.column("partition")).as_py() < 2:
+        return rows
+    return rows.take(pc.sort_indices(places, [("partition", "ascending"), ("offset", "ascending")]))
+
+
+def with_values(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Without those that have no value, as Hudi leaves them out: tombstones and empty ones."""
+    return batch.filter(pc.greater(pc.fill_null(pc.binary_length(batch.column("value")), 0), 0))
 
 
 def place_of(topic: str, batch: pa.RecordBatch) -> Callable[[int], Place]:

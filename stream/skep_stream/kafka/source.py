@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -60,8 +60,8 @@ class Reader(Protocol):
         """Commits offsets for the group."""
         ...
 
-    def read(self, ranges: Mapping[int, Range]) -> pa.Table:
-        """The messages of these ranges."""
+    def read(self, ranges: Mapping[int, Range]) -> Iterable[pa.RecordBatch]:
+        """The messages of these ranges, as they arrive."""
         ...
 
 
@@ -79,12 +79,14 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class KafkaSource:
-    """One topic. `appends`: rows get the offset, partition, time and key of their messages; `commits`: the offsets of
-    each commit are committed for the group as well; `flattens`: the schema of messages is not that of rows.
+    """One topic; `decoder` is called once a round.
+
+    `appends`: rows get the offset, partition, time and key of their messages; `commits`: the offsets of each commit are
+    committed for the group as well; `flattens`: the schema of messages is not that of rows.
     """
 
     topic: Reader
-    decode: Decode
+    decoder: Callable[[], Decode]
     rule: Rule
     rejected: Rejected = field(default_factory=Rejected)
     appends: bool = False
@@ -105,8 +107,7 @@ class KafkaSource:
         if identity and last.extra.get(ID_KEY, identity) != identity:
             starts = self._of_another(last.checkpoint, logs)
         ranges = offsets.ranges(starts, logs, most, self.rule.least_parts)
-        found = messages.with_values(self.topic.read(ranges))
-        frame = self._rows(found) if found.num_rows else None
+        frame = self._rows(ranges)
         ends = {partition: each.end for partition, each in ranges.items()}
         state = {ID_KEY: identity} if identity else {}
         return Batch(frame, offsets.spell(self.topic.name, ends), state, rejected=self.rejected.taken())
@@ -193,10 +194,25 @@ class KafkaSource:
             )
         return offsets.spell(self.topic.name, {0: int(checkpoint)})
 
-    def _rows(self, found: pa.Table) -> pa.Table | None:
-        tables = []
-        for batch in found.combine_chunks().to_batches(max_chunksize=messages.PARSED):
-            rows, kept = self.decode(batch, messages.place_of(self.topic.name, batch))
-            tables.append(messages.appended(rows, kept) if self.appends else rows)
-        rows = pa.concat_tables(tables, promote_options="permissive")
-        return rows if rows.num_columns else None  # all were refused, and their columns are not known
+    def _rows(self, ranges: Mapping[int, Range]) -> pa.Table | None:
+        """Messages become rows as they arrive, so that a round holds its rows only."""
+        decode: Decode | None = None
+        tables, of_rows = [], []
+        for arrived in self.topic.read(ranges):
+            batch = messages.with_values(arrived)
+            if batch.num_rows:
+                decode = decode or self.decoder()
+                rows, kept = decode(batch, messages.place_of(self.topic.name, batch))
+                tables.append(messages.appended(rows, kept) if self.appends else rows)
+                of_rows.append(kept)
+        found = _united(tables) if tables else None
+        if found is None or not found.num_columns:  # there were none, or all were refused and no columns are known
+            return None
+        return messages.in_order(found, of_rows)
+
+
+def _united(tables: Sequence[pa.Table]) -> pa.Table:
+    try:
+        return pa.concat_tables(tables, promote_options="permissive")
+    except pa.ArrowException as error:
+        raise InputError(f"the messages of a round have columns that don't fit each other: {error}") from error
