@@ -66,6 +66,7 @@ class Job:
 
     def __init__(self, topic: Topic, schemas: Registry, table: str) -> None:
         self.topic, self.schemas, self.table = topic, schemas, table
+        self.version, self.kind = "6", "COPY_ON_WRITE"
 
     def put(self, op: str, before: Any, after: Any, **source: Any) -> None:
         names = {"name": "shop", "ts_ms": 5, **source}
@@ -78,13 +79,13 @@ class Job:
             **self.topic.options(),
             "hoodie.datasource.write.recordkey.field": "id",
             "hoodie.streamer.schemaprovider.registry.url": self.schemas.latest("changes"),
-            "hoodie.write.table.version": "6",
+            "hoodie.write.table.version": self.version,
             **{name.replace("__", "."): value for name, value in conf.items()},
         }
         streamer = skep.Streamer(
             target_base_path=self.table,
             target_table="t",
-            table_type="COPY_ON_WRITE",
+            table_type=self.kind,
             source_class=f"org.apache.hudi.utilities.sources.debezium.{database}DebeziumSource",
             schemaprovider_class="SchemaRegistryProvider",
             source_ordering_field={"Postgres": "_event_lsn", "Mysql": "_event_seq"}[database],
@@ -104,7 +105,12 @@ def value(key: int, name: str | None) -> dict[str, Any]:
     return {"id": key, "name": name}
 
 
-def test_changes_of_postgresql(job: Job) -> None:
+FORMS = [("6", "COPY_ON_WRITE"), ("6", "MERGE_ON_READ"), ("8", "COPY_ON_WRITE"), ("9", "MERGE_ON_READ")]
+
+
+@pytest.mark.parametrize(("version", "kind"), FORMS)
+def test_changes_of_postgresql(job: Job, version: str, kind: str) -> None:
+    job.version, job.kind = version, kind
     job.schemas.add("changes", POSTGRES)
     origin = {"schema": "public", "txId": 1, "xmin": None}
     job.put("r", None, value(1, "a"), lsn=10, **origin)
@@ -131,7 +137,9 @@ def test_changes_of_postgresql(job: Job) -> None:
     }
 
 
-def test_changes_of_mysql(job: Job) -> None:
+@pytest.mark.parametrize(("version", "kind"), FORMS)
+def test_changes_of_mysql(job: Job, version: str, kind: str) -> None:
+    job.version, job.kind = version, kind
     job.schemas.add("changes", MYSQL)
     job.put("c", None, value(1, "a"), file="mysql-bin.000002", pos=900, row=0)
     job.put("c", None, value(2, "b"), file="mysql-bin.000002", pos=950, row=1)
