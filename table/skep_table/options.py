@@ -303,7 +303,17 @@ def mask(key: str, value: str) -> str:
     return "****" if _is_secret(key) else value
 
 
-_SECRET_WORDS = ("password", "secret", "token", "credential", "api.key", "access.key", "account.key")
+_SECRET_WORDS = (
+    "password",
+    "secret",
+    "token",
+    "credential",
+    "api.key",
+    "access.key",
+    "account.key",
+    "jaas.config",
+    "user.info",
+)
 
 
 def _is_secret(key: str) -> bool:

@@ -12,10 +12,11 @@ from kafka_topics import Topic, cluster
 
 import skep
 from skep_stream.kafka.offsets import Log, Range, checked, clamped, parse, ranges, spell
-from skep_stream.kafka.options import ClientPropertyWarning
+from skep_stream.kafka.properties import ClientPropertyWarning, client_properties
 from skep_stream.kafka.source import DataLossWarning
 from skep_stream.protocols import Position
 from skep_table.errors import DataLossError, InputError, OptionError, StorageError
+from skep_table.options import Options
 
 ORDER = {
     "type": "record",
@@ -286,6 +287,40 @@ def test_a_topic_and_servers_are_needed(job: Job) -> None:
     for key in ("bootstrap.servers", "hoodie.streamer.source.kafka.topic"):
         with pytest.raises(OptionError, match=f"a Kafka source needs {key}"):
             job.streamer({key: ""})
+
+
+@pytest.mark.parametrize(
+    ("given", "passed"),
+    [
+        (
+            {"sasl.jaas.config": 'o.a.k.c.security.plain.PlainLoginModule required username="a" password="b\\"=;c";'},
+            {"sasl.username": "a", "sasl.password": 'b"=;c'},
+        ),
+        (
+            {"sasl.jaas.config": "o.a.k.c.security.scram.ScramLoginModule required\n username='a'\n password=b ;"},
+            {"sasl.username": "a", "sasl.password": "b"},
+        ),
+        (
+            {"ssl.truststore.type": "PEM", "ssl.truststore.location": "ca.pem"},
+            {"ssl.ca.location": "ca.pem"},
+        ),
+        ({"ssl.endpoint.identification.algorithm": ""}, {"ssl.endpoint.identification.algorithm": "none"}),
+        (
+            {"ssl.keystore.type": "pem", "ssl.keystore.location": "key.pem", "ssl.key.password": "x"},
+            {"ssl.key.location": "key.pem", "ssl.certificate.location": "key.pem", "ssl.key.password": "x"},
+        ),
+        ({"value.deserializer": "x", "schema.registry.url": "y", "fetch.min.bytes": "1"}, {"fetch.min.bytes": "1"}),
+    ],
+)
+def test_properties_of_java_are_those_of_the_client(given: dict[str, str], passed: dict[str, str]) -> None:
+    assert client_properties(Options(given)) == passed
+
+
+def test_a_login_of_another_kind_is_refused_without_showing_it() -> None:
+    login = "com.sun.security.auth.module.Krb5LoginModule required keyTab=s3cret;"
+    with pytest.raises(OptionError, match=r"sasl\.jaas\.config is read where it is PlainLoginModule") as raised:
+        client_properties(Options({"sasl.jaas.config": login}))
+    assert "s3cret" not in repr(raised.value) + str(raised.value.fields) + repr(Options({"sasl.jaas.config": login}))
 
 
 def test_properties_of_the_client_are_passed_on_or_named(job: Job) -> None:

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from skep_stream.kafka import messages
 from skep_stream.kafka.offsets import Log, Offsets, Range
-from skep_stream.kafka.options import made
+from skep_stream.kafka.properties import made
 from skep_table.errors import DataLossError, InputError, SkepError, StorageError
 
 log = logging.getLogger("skep.stream.kafka")

@@ -24,8 +24,8 @@ from skep_stream.kafka.options import (
     TIMEOUT,
     TOPIC,
     TOPIC_ID,
-    client_properties,
 )
+from skep_stream.kafka.properties import client_properties
 from skep_stream.kafka.source import Decode, KafkaSource, Rule
 from skep_stream.options import ERROR_TABLE, SKIP_INVALID_JSON
 from skep_stream.protocols import SchemaProvider, StreamContext

@@ -1,18 +1,13 @@
-"""Hudi's keys of Kafka sources, and which properties go to the client."""
+"""Hudi's keys of Kafka sources."""
 
 from __future__ import annotations
 
-import re
-import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from enum import Enum
-from typing import Any, Final, TypeVar
+from typing import Any
 
 from skep_stream.options import streamer_option
-from skep_table.errors import EnvironmentMissingError, OptionError
-from skep_table.options import Options, Status, at_least, boolean, one_of, option
-
-Client = TypeVar("Client")
+from skep_table.options import Status, at_least, boolean, one_of, option
 
 
 class Start(Enum):
@@ -111,48 +106,3 @@ for _name in (
     "source.json.kafka.processor.class",
 ):
     streamer_option(_name, str, "", "", status=Status.PLANNED)
-
-_OURS: Final = ("hoodie.", "skep.")
-_OF_JAVA: Final = frozenset({"key.deserializer", "value.deserializer", START.key})
-_OF_REGISTRY: Final = ("schema.registry.", "basic.auth.")
-_GUARDS: Final = ("ssl.", "sasl.", "security.")
-_UNKNOWN: Final = re.compile(r'No such configuration property: "(?P<name>[^"]+)"')
-
-
-class ClientPropertyWarning(UserWarning):
-    """A property that the client of Kafka does not know."""
-
-
-def client_properties(options: Options) -> dict[str, str]:
-    """The properties that are the client's: all but Hudi's, skep's, and those of Java's deserializers."""
-    return {
-        key: value
-        for key, value in options.items()
-        if not key.startswith((*_OURS, *_OF_REGISTRY)) and key not in _OF_JAVA
-    }
-
-
-def made(make: Callable[[Mapping[str, Any]], Client], properties: Mapping[str, Any]) -> Client:
-    """A client; properties that it does not know are left out with a warning, as Java's client does.
-
-    OptionError for a value that it can't use, and for an unknown property that protects a connection.
-    """
-    try:
-        from confluent_kafka import KafkaException
-    except ImportError as error:
-        raise EnvironmentMissingError(
-            "reading Kafka needs the package confluent-kafka",
-            hint="pip install 'skep[kafka]'",
-            package="confluent_kafka",
-        ) from error
-    left = dict(properties)
-    while True:
-        try:
-            return make(left)
-        except KafkaException as error:
-            text = error.args[0].str()
-            unknown = _UNKNOWN.search(text)
-            name = unknown["name"] if unknown else None
-            if name is None or name.startswith(_GUARDS) or left.pop(name, None) is None:
-                raise OptionError(f"the client of Kafka can't be made: {text}", option=name) from error
-            warnings.warn(f"{name} is no property of Kafka's client here", ClientPropertyWarning, stacklevel=2)
