@@ -15,7 +15,7 @@ from skep_stream.flags import Flags, pairs_of, parse
 from skep_stream.options import FORCE_SKIP, MULTIWRITER_ID, NO_DATA_ROUNDS, PROVIDER_PATH
 from skep_stream.plugins import provider_of, source_of, transformers_of
 from skep_stream.properties import layered, load_properties
-from skep_stream.protocols import Shaping, Source, StreamContext
+from skep_stream.protocols import Shaping, Source, StreamContext, Successor
 from skep_stream.rounds import UNLIMITED, Round, Stream
 from skep_stream.running import HasEnded, NoNewData, Retrying, never, run
 from skep_stream.status import status
@@ -128,6 +128,8 @@ class Streamer:
         context = replace(context, schemas=schemas)
         named = flags.given.get("source_class") or flags.text("source_class")
         source: Source = source_of(named, context) if isinstance(named, str) else named  # type: ignore[assignment]
+        asked = self._asked(options)
+        asked = replace(asked, first=self._left_by_another(source, asked))
         if isinstance(source, Shaping):
             schemas = source.schemas_of_rows(schemas)
         if flags.has("retry_on_source_failures"):
@@ -143,7 +145,7 @@ class Streamer:
             schemas=schemas,
             transformers=transformers,
             limit=UNLIMITED if limit is None or limit <= 0 else limit,
-            asked=self._asked(options),
+            asked=asked,
             keeps_checkpoint=not options.value(FORCE_SKIP),
             errors=error_table(options, self.target.path),
             commits_unchanged=flags.has("allow_commit_on_no_checkpoint_change"),
@@ -156,6 +158,13 @@ class Streamer:
         if first and checkpoint is None and self.target.table() is None:
             checkpoint = _first_checkpoint(first, options)
         return Asked(checkpoint, self._flags.text("ignore_checkpoint"), options.value(MULTIWRITER_ID))
+
+    def _left_by_another(self, source: Source, asked: Asked) -> str | None:
+        """The checkpoint of another program that wrote the table, where no stream has committed one."""
+        if asked.ignore is not None or not isinstance(source, Successor):
+            return None
+        table = self.target.table()
+        return source.first_checkpoint(table) if table is not None and newest(table, asked.writer) is None else None
 
     def _has_ended(self) -> HasEnded:
         name = self._flags.text("post_write_termination_strategy_class")

@@ -62,6 +62,15 @@ class Follower(Protocol):
 
 
 @runtime_checkable
+class Successor(Protocol):
+    """A source that goes on from where another program ended that wrote the table."""
+
+    def first_checkpoint(self, table: HudiTable) -> str | None:
+        """The checkpoint that is in the place of that program's; None where it has left none."""
+        ...
+
+
+@runtime_checkable
 class Shaping(Protocol):
     """A source whose rows differ from the schemas of the provider."""
 

@@ -7,16 +7,18 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from kafka_topics import Topic, cluster
 
 import skep
-from skep_stream.kafka.offsets import Log, Range, checked, clamped, parse, ranges, spell
+from skep_stream.kafka.offsets import Log, Range, checked, clamped, of_sink, parse, ranges, spell
 from skep_stream.kafka.properties import ClientPropertyWarning, client_properties
 from skep_stream.kafka.source import DataLossWarning
 from skep_stream.protocols import Position
 from skep_table.errors import DataLossError, InputError, OptionError, StorageError
 from skep_table.options import Options
+from skep_table.timeline.metadata import WriteOperation
 
 ORDER = {
     "type": "record",
@@ -258,6 +260,23 @@ def test_envelopes_of_connect_are_opened(job: Job) -> None:
     job.topic.put({"schema": about, "payload": row("b", 1, "y")})
     job.streamer({"skep.stream.kafka.json.envelope": "true"}).run_once()
     assert job.rows() == [row("a", 1, "x"), row("b", 1, "y")]
+
+
+@pytest.mark.parametrize(("more", "kept"), [({}, ["a", "c"]), ({"ignore_checkpoint": "x"}, ["a", "b", "c", "s"])])
+def test_a_stream_goes_on_where_the_sink_of_connect_ended(job: Job, more: dict[str, str], kept: list[str]) -> None:
+    job.topic.put(row("s"), row("a"))
+    job.topic.put(row("b"), row("c"), partition=1)
+    rows = pa.Table.from_pylist([row("a")]).set_column(2, "city", pa.nulls(1, pa.string()))
+    job.streamer().target.write(WriteOperation.UPSERT, rows, None, {"kafka.commit.offsets": "0=2,1=1"})
+    streamer = job.streamer(**more)
+    assert streamer.run_once().checkpoint == f"{job.topic.name},0:2,1:2,2:0,3:0"
+    assert job.ids() == kept
+    assert job.streamer(**more).run_once().result is None
+
+
+def test_offsets_of_a_sink_that_are_none_are_refused() -> None:
+    with pytest.raises(InputError, match=r"kafka\.commit\.offsets=0:1 are no offsets"):
+        of_sink("0:1", "trips")
 
 
 @pytest.mark.parametrize(

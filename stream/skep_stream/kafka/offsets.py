@@ -14,6 +14,8 @@ from skep_table.errors import DataLossError, InputError
 
 Offsets = Mapping[int, int]
 _FORM: Final = re.compile(r"(?P<topic>[A-Za-z0-9._-]+)(?P<offsets>(,\d+:\d+)+)")
+SINK_KEY: Final = "kafka.commit.offsets"
+_FORM_OF_SINK: Final = re.compile(r"\d+=\d+(,\d+=\d+)*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +60,15 @@ def parse(text: str, topic: str) -> dict[int, int]:
     return dict(_pair(each) for each in found["offsets"].lstrip(",").split(","))
 
 
-def _pair(text: str) -> tuple[int, int]:
-    partition, _, offset = text.partition(":")
+def of_sink(text: str, topic: str) -> str:
+    """The checkpoint for what Hudi's sink of Kafka Connect commits, `0=12,1=15`. InputError for what is none."""
+    if _FORM_OF_SINK.fullmatch(text) is None:
+        raise InputError(f"{SINK_KEY}={text} are no offsets of Hudi's sink", found=text, expected="0=12,1=15")
+    return spell(topic, dict(_pair(each, "=") for each in text.split(",")))
+
+
+def _pair(text: str, between: str = ":") -> tuple[int, int]:
+    partition, _, offset = text.partition(between)
     return int(partition), int(offset)
 
 

@@ -19,6 +19,7 @@ from skep_stream.protocols import Batch, Position, SchemaProvider
 from skep_stream.rejected import Rejected
 from skep_stream.rounds import UNLIMITED
 from skep_table.errors import DataLossError, InputError
+from skep_table.table import HudiTable
 
 log = logging.getLogger("skep.stream.kafka")
 PlaceOf = Callable[[int], messages.Place]
@@ -120,6 +121,14 @@ class KafkaSource:
             self.topic.commit(offsets.parse(checkpoint, self.topic.name))
         except Exception:
             log.exception("topic %s: offsets could not be committed for the group", self.topic.name)
+
+    def first_checkpoint(self, table: HudiTable) -> str | None:
+        """The offsets that Hudi's sink of Kafka Connect committed last; None where it made no commit."""
+        for instant in reversed(table.timeline.data().completed().instants):
+            text = table.commit_extra(instant).get(offsets.SINK_KEY)
+            if text:
+                return offsets.of_sink(text, self.topic.name)
+        return None
 
     def schemas_of_rows(self, given: SchemaProvider | None) -> SchemaProvider | None:
         """Those `given`, with the columns of messages where rows have them; of changes that of the target alone."""
