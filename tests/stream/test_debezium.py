@@ -157,6 +157,27 @@ def test_changes_of_mysql(job: Job, version: str, kind: str) -> None:
     assert [row["id"] for row in job.rows()] == [2]
 
 
+def test_changes_as_json(job: Job) -> None:
+    job.schemas.add("changes", POSTGRES)
+    as_json = {
+        "hoodie__streamer__source__kafka__value__deserializer__class": "o.a.k.c.s.StringDeserializer",
+        "skep__stream__kafka__json__envelope": "true",
+    }
+    source = {"version": "2.5", "name": "shop", "ts_ms": 5, "schema": "public", "txId": 1, "xmin": None}
+
+    def put(op: str, before: Any, after: Any, lsn: int) -> None:
+        change = {"before": before, "after": after, "source": {**source, "lsn": lsn}, "op": op, "ts_ms": 7}
+        job.topic.put({"schema": {}, "payload": {**change, "transaction": None}})
+
+    put("c", None, value(1, "a"), 1)
+    put("c", None, value(2, "b"), 2)
+    job.run("Postgres", **as_json)
+    put("d", value(1, "a"), None, 3)
+    put("u", None, value(2, "b2"), 4)
+    job.run("Postgres", **as_json)
+    assert [(row["id"], row["name"], row["_event_lsn"]) for row in job.rows()] == [(2, "b2", 4)]
+
+
 def test_what_is_no_change_of_a_row_is_refused_or_kept_apart(job: Job) -> None:
     job.schemas.add("changes", POSTGRES)
     job.put("c", None, value(1, "a"), schema="public", lsn=1)

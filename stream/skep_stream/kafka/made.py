@@ -44,12 +44,12 @@ def json_source(context: StreamContext) -> KafkaSource:
     options = context.options
     rejected = Rejected()
     kept = rejected if options.value(SKIP_INVALID_JSON) or options.value(ERROR_TABLE) else None
+    return source_of(options, _json_decoder(schemas, options, kept), rejected)
+
+
+def _json_decoder(schemas: SchemaProvider, options: Options, rejected: Rejected | None) -> Callable[[], Decode]:
     enveloped = options.value(ENVELOPE)
-
-    def decoder() -> Decode:
-        return partial(json_messages, schema=_source_schema(schemas), rejected=kept, enveloped=enveloped)
-
-    return source_of(options, decoder, rejected)
+    return lambda: partial(json_messages, schema=_source_schema(schemas), rejected=rejected, enveloped=enveloped)
 
 
 def avro_source(context: StreamContext) -> KafkaSource:
@@ -60,19 +60,24 @@ def avro_source(context: StreamContext) -> KafkaSource:
 
 
 def mysql_source(context: StreamContext) -> KafkaSource:
-    """MysqlDebeziumSource: Avro messages of Debezium's connector for MySQL."""
+    """MysqlDebeziumSource: messages of Debezium's connector for MySQL."""
     return _changes(context, MYSQL)
 
 
 def postgres_source(context: StreamContext) -> KafkaSource:
-    """PostgresDebeziumSource: Avro messages of Debezium's connector for PostgreSQL."""
+    """PostgresDebeziumSource: messages of Debezium's connector for PostgreSQL."""
     return _changes(context, POSTGRES)
 
 
 def _changes(context: StreamContext, columns: Mapping[str, str]) -> KafkaSource:
     rejected = Rejected()
     kept = rejected if context.options.value(ERROR_TABLE) else None
-    envelopes = avro_decoder(context, kept)
+    envelopes: Callable[[], Decode]
+    if context.options.value(DESERIALIZER).rpartition(".")[2] == "StringDeserializer":
+        schemas = _provided(context, "changes as JSON are read by the schema of their envelopes")
+        envelopes = _json_decoder(schemas, context.options, kept)
+    else:
+        envelopes = avro_decoder(context, kept)
     made = source_of(context.options, lambda: Flattened(envelopes(), columns, kept), rejected)
     return replace(made, flattens=True)
 
