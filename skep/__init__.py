@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from skep.hoodie import load, maintain, open_table, write
     from skep.hudi_jobs import HudiJobs, use_for_hudi
     from skep.lake import Lake, connect
+    from skep.pipelines import Pipeline, pipeline
     from skep.rows import Rows
     from skep.services.runner import ServiceWarning
     from skep.spark import register_source
@@ -33,6 +34,7 @@ __all__ = [
     "Commit",
     "HudiJobs",
     "Lake",
+    "Pipeline",
     "Rows",
     "ServiceWarning",
     "SkepError",
@@ -47,6 +49,7 @@ __all__ = [
     "load",
     "maintain",
     "open_table",
+    "pipeline",
     "register_source",
     "use_for_hudi",
     "write",
@@ -56,6 +59,7 @@ _HOMES = {
     "Commit": "skep.table",
     "HudiJobs": "skep.hudi_jobs",
     "Lake": "skep.lake",
+    "Pipeline": "skep.pipelines",
     "Rows": "skep.rows",
     "ServiceWarning": "skep.services.runner",
     "SkepError": "skep_table.errors",
@@ -69,6 +73,7 @@ _HOMES = {
     "load": "skep.hoodie",
     "maintain": "skep.hoodie",
     "open_table": "skep.hoodie",
+    "pipeline": "skep.pipelines",
     "register_source": "skep.spark",
     "use_for_hudi": "skep.hudi_jobs",
     "write": "skep.hoodie",

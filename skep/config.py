@@ -48,10 +48,12 @@ class Settings:
     """Settings of Spark sessions that skep starts."""
     stream: Mapping[str, str] = field(default_factory=dict)
     """Flags of streams, each by the stream's name, a dot and its own: `orders.target_table`."""
+    pipeline: Mapping[str, str] = field(default_factory=dict)
+    """What pipelines are described by, each by its name, a dot and a field: `cleaned.source`."""
 
 
 NAMES = tuple(setting.name for setting in fields(Settings))
-TABLES = frozenset({"options", "spark", "stream"})
+TABLES = frozenset({"options", "spark", "stream", "pipeline"})
 """Settings that hold names and values; the others are texts."""
 
 

@@ -42,6 +42,7 @@ from skep_table.write.settings import check_settings
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from skep.pipelines import Pipeline
     from skep.sql import SqlResult
     from skep.statements import LakeSession, StatementResult
     from skep_catalog.embedded import EmbeddedMetastore
@@ -307,6 +308,17 @@ class Lake:
                     renamed = replace(found, database=new.database, name=new.name + view)
                     self.metastore.alter_table(old.database, old.name + view, renamed)
         return self.table(str(new))
+
+    def pipeline(self, source: str, target: str, transform: object = None, **described: Any) -> Pipeline:
+        """What changes in one table, through a query or functions, into another; see `PipelineSpec` for the rest.
+
+        The tables are names, or paths: `lake.pipeline("raw", "clean", "SELECT id, trim(city) AS city FROM <SRC>")`.
+        """
+        from skep.pipelines import Pipeline, PipelineSpec
+
+        self._ensure_open()
+        spec = PipelineSpec(source=source, target=target, transform=transform, **described)  # type: ignore[arg-type]
+        return Pipeline(spec, self)
 
     # -- SQL
 

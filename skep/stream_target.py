@@ -14,6 +14,7 @@ from skep.background import wait_for
 from skep.hoodie import OPERATION, FrameWriter, removed_when_refused, table_services
 from skep.spark import SparkHolder
 from skep.writing import writer_for
+from skep_sql.protocols import Relation
 from skep_stream.options import ERROR_FAILURE, ERROR_NAME, ERROR_PATH, ERROR_TABLE, WriteFailure
 from skep_stream.rounds import schema_of_rows
 from skep_table.commit.create import create_table
@@ -45,7 +46,7 @@ class LakeQueries:
     def __init__(self, spark: SparkHolder) -> None:
         self._spark = spark
 
-    def query(self, text: str, relations: Mapping[str, pa.Table]) -> pa.Table:
+    def query(self, text: str, relations: Mapping[str, Relation]) -> pa.Table:
         """See `skep_stream.protocols.Engine`."""
         from sqlglot import errors, exp, parse_one
 
@@ -90,20 +91,25 @@ class TableTarget:
         return format_of_version(self.options.value(TABLE_VERSION)).streamer_keys
 
     def write(
-        self, operation: WriteOperation, frame: pa.Table, schema: Schema | None, extra: Mapping[str, str]
+        self,
+        operation: WriteOperation,
+        frame: pa.Table,
+        schema: Schema | None,
+        extra: Mapping[str, str],
+        batch_id: str | None = None,
     ) -> WriteResult:
         """See `StreamTarget`. TableMismatchError where the table there has other settings."""
         table = self.table()
         if table is not None:
             options = self._options_for(table)
             check_settings(table.config, table.storage.root, options)
-            return self._written(table.with_options(options), operation, frame, extra)
+            return self._written(table.with_options(options), operation, frame, extra, batch_id)
         options = self._options_of_new(frame)
         name = options.value(TABLE_NAME)
         spec = spec_of(options, name, schema or schema_of_rows(frame, name))
         table = create_table(open_storage(self.path, options), spec, options).with_context(events=self._events)
         with removed_when_refused(table):
-            return self._written(table, operation, frame, extra)
+            return self._written(table, operation, frame, extra, batch_id)
 
     def wait_for_services(self, compactions: int, clusterings: int) -> None:
         """Waits for the services in the background where so many plans are pending; 0 waits for all."""
@@ -116,13 +122,18 @@ class TableTarget:
             wait_for(table.storage.root)
 
     def _written(
-        self, table: HudiTable, operation: WriteOperation, frame: pa.Table, extra: Mapping[str, str]
+        self,
+        table: HudiTable,
+        operation: WriteOperation,
+        frame: pa.Table,
+        extra: Mapping[str, str],
+        batch_id: str | None,
     ) -> WriteResult:
         writer = writer_for(frame, table, replace(table_services(table), spark=self._spark))
         if operation is WriteOperation.DELETE_PARTITION:
-            result = writer.delete_partitions(writer.partitions_of(frame), extra_metadata=extra)
+            result = writer.delete_partitions(writer.partitions_of(frame), extra_metadata=extra, batch_id=batch_id)
         else:
-            result = writer.write(operation, frame, extra_metadata=extra)
+            result = writer.write(operation, frame, extra_metadata=extra, batch_id=batch_id)
         self._known = (result.table or table).in_context_of(table)
         return result
 

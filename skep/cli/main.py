@@ -28,6 +28,7 @@ COMMANDS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "changes": ("changes",),
         "write": ("write", "delete"),
         "stream": ("stream",),
+        "pipeline": ("pipeline",),
         "alter": ("alter",),
         "inspect": ("schema", "timeline", "files", "properties", "fsck"),
     },

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -9,24 +10,35 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from skep_stream.options import (
+    CLEANED_AWAY,
     MISSING_CHECKPOINT,
     READ_LATEST,
     SOURCE_INSTANTS,
     SOURCE_TABLE,
+    CleanedAway,
     MissingCheckpoint,
 )
 from skep_stream.protocols import Batch, Position, StreamContext
-from skep_table.errors import InputError, OptionError
-from skep_table.instant_time import BEGINNING, InstantTime
+from skep_table.errors import ChangesCleanedError, InputError, OptionError
+from skep_table.instant_time import AFTER_ALL, BEGINNING, InstantTime
 from skep_table.options import Options
 from skep_table.query.options import QueryType
 from skep_table.query.read import read
 from skep_table.query.request import ReadRequest
 from skep_table.schema.types import META_FIELDS
 from skep_table.table import HudiTable
+from skep_table.timeline.instant import DATA_ACTIONS, Action
 
 _COMMIT_TIME = "_hoodie_commit_time"
+_WAYS_ON = (
+    f"{CLEANED_AWAY.key}=full reads the table as it is now, in one round; earliest goes on at the first commit that can"
+    " be read"
+)
 _BY_REQUEST, _BY_COMPLETION = "resumeFromInstantRequestTime:", "resumeFromInstantCompletionTime:"
+
+
+class SkippedChangesWarning(UserWarning):
+    """Commits of a source were cleaned before they were read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,15 +58,74 @@ class HudiSource:
     options: Options
     instants: int
     missing: MissingCheckpoint | None
+    cleaned: CleanedAway | None = None
 
     def fetch(self, last: Position, limit: int) -> Batch:  # noqa: ARG002 - commits are counted, not bytes
         """The rows of the next commits, as they are after the last of these. InputError without a checkpoint."""
-        table = HudiTable.open(self.path, self.options)
-        checkpoint = None if last.checkpoint is None else checkpoint_of(table, last.checkpoint)
-        found = next_range(times_of(table), checkpoint, self.instants, self.missing)
+        table, times, checkpoint = self._now(last)
+        found = next_range(times, checkpoint, self.instants, self.missing)
         if found is None or found.since == found.until:
             return Batch(None, last.checkpoint if found is None else str(found.until))
-        return Batch(_rows(table, found), str(found.until))
+        if found.whole and found.since.strip("0") and self.cleaned is not None:
+            found = self._behind_archived(table, times, found)
+        rows, found = self._read(table, times, found)
+        return Batch(rows, str(found.until))
+
+    def waiting(self, last: Position) -> dict[str, object]:
+        """How many commits no round has read yet, and the newest of them."""
+        _, times, checkpoint = self._now(last)
+        later = [time for time in times if checkpoint is None or time.is_after(checkpoint)]
+        return {"waiting_commits": len(later), "newest": str(times[-1]) if times else None}
+
+    def _now(self, last: Position) -> tuple[HudiTable, list[InstantTime], InstantTime | None]:
+        table = HudiTable.open(self.path, self.options)
+        return table, times_of(table), None if last.checkpoint is None else checkpoint_of(table, last.checkpoint)
+
+    def _behind_archived(self, table: HudiTable, times: Sequence[InstantTime], found: Range) -> Range:
+        """What a round reads whose checkpoint precedes the active timeline. ChangesCleanedError by `fail`."""
+        time_of = table.format.reads.time_in_range
+        archived = (each for each in table.timeline.archived(found.since) if each.action in DATA_ACTIONS)
+        if not any(each.is_completed and time_of(each).is_after(found.since) for each in archived):
+            return Range(found.since, times[: self.instants][-1])
+        if self.cleaned is CleanedAway.FAIL:
+            raise ChangesCleanedError(
+                f"table {table.config.name}: commits after {found.since} are archived",
+                hint=_WAYS_ON,
+                table=table.config.name,
+                found=found.since,
+            )
+        if self.cleaned is CleanedAway.FULL:
+            return found
+        _warn_of_skipped(table, found.since, times[0])
+        return Range(_just_before(times[0]), times[: self.instants][-1])
+
+    def _read(self, table: HudiTable, times: Sequence[InstantTime], found: Range) -> tuple[pa.Table, Range]:
+        """The rows, and of which range they are where files of `found` were cleaned."""
+        strict = None if self.cleaned is None else False
+        try:
+            return _rows(table, found, strict), found
+        except ChangesCleanedError as error:
+            if self.cleaned is CleanedAway.FULL:
+                whole = Range(found.since, times[-1], whole=True)
+                return _rows(table, whole, None), whole
+            if self.cleaned is CleanedAway.EARLIEST:
+                return self._earliest(table, times, found, error)
+            raise ChangesCleanedError(error.message, hint=_WAYS_ON, **error.fields) from error
+
+    def _earliest(
+        self, table: HudiTable, times: Sequence[InstantTime], found: Range, error: ChangesCleanedError
+    ) -> tuple[pa.Table, Range]:
+        """From the first commit that can be read."""
+        later = [time for time in times if time.is_after(found.since)]
+        for at in range(1, len(later)):
+            part = Range(later[at - 1], later[at:][: self.instants][-1])
+            try:
+                rows = _rows(table, part, full_scan=False)
+            except ChangesCleanedError:
+                continue
+            _warn_of_skipped(table, found.since, later[at])
+            return rows, part
+        raise error
 
 
 def checkpoint_of(table: HudiTable, text: str) -> InstantTime:
@@ -76,11 +147,18 @@ def checkpoint_of(table: HudiTable, text: str) -> InstantTime:
 
 
 def times_of(table: HudiTable) -> list[InstantTime]:
-    """The times of completed commits: requested ones in version 6, completion times from version 8 on."""
-    commits = table.timeline.data().completed().instants
+    """The times of completed commits: requested ones in version 6, completion times from version 8 on.
+
+    Requested times end before the first write that is pending: once it completes, no checkpoint must be past it.
+    """
+    writes = table.timeline.data()
     if table.format.reads.ranges_by_completion_time:
-        return sorted(InstantTime(each.completion_time or each.requested_time) for each in commits)
-    return [each.requested_time for each in commits]
+        return sorted(InstantTime(each.completion_time or each.requested_time) for each in writes.completed())
+    open_ones = {each.requested_time for each in writes.pending()}
+    if any(each.action is Action.REPLACE_COMMIT for each in writes.pending()):
+        open_ones -= set(table.view().states.pending_clusterings.values())  # these bring no rows
+    first = min(open_ones, default=AFTER_ALL)
+    return [each.requested_time for each in writes.completed() if each.requested_time.is_before(first)]
 
 
 def next_range(
@@ -108,17 +186,31 @@ def next_range(
     return Range(since, later[-1] if later else since)
 
 
-def _rows(table: HudiTable, found: Range) -> pa.Table:
+def _rows(table: HudiTable, found: Range, full_scan: bool | None) -> pa.Table:
+    by_completion = table.format.reads.ranges_by_completion_time
     if found.whole:
-        answer = read(table, ReadRequest())
+        newest = table.timeline.data().completed().last()
+        is_newest = by_completion or newest is None or newest.requested_time == found.until
+        answer = read(table, ReadRequest(as_of=None if is_newest else found.until))
     else:
-        answer = read(
-            table, ReadRequest.of(table.options, query=QueryType.INCREMENTAL, since=found.since, until=found.until)
-        )
+        request = {"query": QueryType.INCREMENTAL, "since": found.since, "until": found.until, "full_scan": full_scan}
+        answer = read(table, ReadRequest.of(table.options, **request))
     rows = answer.to_arrow()
-    if found.whole and not table.format.reads.ranges_by_completion_time:
+    if found.whole and not by_completion:
         rows = rows.filter(pc.greater(rows.column(_COMMIT_TIME), found.since))
     return rows.drop_columns([name for name in rows.schema.names if name in META_FIELDS])
+
+
+def _just_before(time: InstantTime) -> InstantTime:
+    return InstantTime(str(int(time) - 1).zfill(len(time)))
+
+
+def _warn_of_skipped(table: HudiTable, since: InstantTime, first: InstantTime) -> None:
+    warnings.warn(
+        f"table {table.config.name}: changes after {since} and before {first} were cleaned and are not read",
+        SkippedChangesWarning,
+        stacklevel=2,
+    )
 
 
 def hudi_source(context: StreamContext) -> HudiSource:
@@ -137,4 +229,4 @@ def hudi_source(context: StreamContext) -> HudiSource:
             if not key.startswith(("hoodie.table.", "hoodie.datasource.write."))
         }
     )
-    return HudiSource(path, own, options.value(SOURCE_INSTANTS), missing)
+    return HudiSource(path, own, options.value(SOURCE_INSTANTS), missing, options.value(CLEANED_AWAY))

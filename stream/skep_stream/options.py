@@ -174,6 +174,25 @@ MISSING_CHECKPOINT = streamer_option(
 READ_LATEST = streamer_option(
     "source.hoodieincr.read_latest_on_missing_ckpt", boolean, False, "The older name of READ_LATEST"
 )
+
+
+class CleanedAway(Enum):
+    """What a Hudi source does about commits behind its checkpoint that were archived, or whose files were cleaned."""
+
+    FAIL = "fail"
+    FULL = "full"
+    EARLIEST = "earliest"
+
+
+_as_hudi: CleanedAway | None = None
+CLEANED_AWAY = option(
+    "skep.stream.hudi.cleaned",
+    one_of(CleanedAway),
+    _as_hudi,
+    "Commits of a Hudi source that were archived or whose files were cleaned: fail, full (one round up to the newest"
+    " commit, from the table as it is), earliest (goes on at the first commit that can be read, with a warning);"
+    " not set: as Hudi, which reads the table as it is instead of archived commits and fails for cleaned files",
+)
 for _name in ("drop.all.meta.fields.from.source", "drop_all_meta_fields"):
     streamer_option(
         f"source.hoodieincr.{_name}", boolean, True, "meta columns are never copied", status=Status.NO_EFFECT

@@ -119,9 +119,17 @@ class StreamTarget(Protocol):
         ...
 
     def write(
-        self, operation: WriteOperation, frame: pa.Table, schema: Schema | None, extra: Mapping[str, str]
+        self,
+        operation: WriteOperation,
+        frame: pa.Table,
+        schema: Schema | None,
+        extra: Mapping[str, str],
+        batch_id: str | None = None,
     ) -> WriteResult:
-        """One commit with `extra` in its metadata; makes the table, with `schema`, where there is none."""
+        """One commit with `extra` in its metadata; makes the table, with `schema`, where there is none.
+
+        A `batch_id` that a commit already has makes the call a no-op.
+        """
         ...
 
 

@@ -39,7 +39,10 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """A source, what changes its rows, and the table that takes them."""
+    """A source, what changes its rows, and the table that takes them.
+
+    With a `name`, of several runs at the same time only one commits the round behind a checkpoint.
+    """
 
     source: Source
     target: StreamTarget
@@ -51,6 +54,7 @@ class Stream:
     keeps_checkpoint: bool = True
     commits_unchanged: bool = False
     errors: ErrorTable | None = None
+    name: str = ""
     events: Events = field(default_factory=Events)
 
     def run_once(self, asked: Asked | None = None) -> Round:
@@ -83,10 +87,18 @@ class Stream:
             self.errors.write(batch.rejected, f"{last.checkpoint}..{batch.checkpoint} {digest_of(batch.rejected)}")
         extra = stated(self.target.checkpoint_keys(), checkpoint, batch.extra, asked, found)
         with self.events.step("stream.write", rows=rows.num_rows):
-            result = self.target.write(self.operation, rows, schema, extra)
+            result = self.target.write(self.operation, rows, schema, extra, self._batch_id(found))
+        if result.repeated:
+            log.info("another run has committed the round after %s meanwhile", last.checkpoint)
+            return Round(last, last.checkpoint)
         if isinstance(self.source, Follower) and checkpoint is not None:
             self.source.committed(checkpoint)
         return Round(last, batch.checkpoint, rows.num_rows, result)
+
+    def _batch_id(self, found: Recorded | None) -> str | None:
+        if not self.name:
+            return None
+        return f"{self.name} after {found.instant.requested_time if found else 'nothing'}"
 
     def _rows(self, batch: Batch) -> tuple[pa.Table | None, Schema | None]:
         """The rows to write and their schema; no rows, but columns, where the batch is empty."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Protocol, runtime_checkable
 
 from skep_stream.checkpoints import newest, resumed
@@ -13,8 +14,8 @@ from skep_stream.rounds import Stream
 class Measured(Protocol):
     """A source that knows what it has not read, without reading it."""
 
-    def waiting(self, last: Position) -> dict[str, int]:
-        """What lies behind `last`, as numbers by name."""
+    def waiting(self, last: Position) -> Mapping[str, object]:
+        """What lies behind `last`, by name."""
         ...
 
 

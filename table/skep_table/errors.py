@@ -129,6 +129,10 @@ class OptionError(InputError):
     """An option is unknown, contradicts another or has a value of the wrong kind. Fields: option, found, expected."""
 
 
+class ChangesCleanedError(InputError):
+    """Files or commits that a read of changes needs were cleaned or archived away. Fields: path, found, table."""
+
+
 class PredicateError(InputError):
     """A filter can't be parsed, or names a column that is not there."""
 

@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
-from skep_table.errors import InputError
+from skep_table.errors import ChangesCleanedError, InputError
 from skep_table.instant_time import AFTER_ALL, BEFORE_ALL, BEGINNING, InstantTime
 from skep_table.query.options import FALL_BACK_TO_FULL_SCAN
 from skep_table.query.request import ReadRequest, instant_text
@@ -62,7 +62,7 @@ def _archived_range(table: HudiTable, request: ReadRequest) -> tuple[InstantTime
 
 
 def check_known(table: HudiTable, instants: Sequence[Instant], request: ReadRequest) -> None:
-    """InputError for commits of the range that neither timeline nor archive has, where the table shows any of them."""
+    """ChangesCleanedError for commits of the range that timeline and archive lack, where the table shows any."""
     after, before = _archived_range(table, request)
     if after.is_at_or_after(before):
         return
@@ -71,7 +71,7 @@ def check_known(table: HudiTable, instants: Sequence[Instant], request: ReadRequ
         known.update(each.requested_time for each in (*table.timeline, *table.timeline.archived(after)))
     unknown = _unknown_files(table, request, known, after, before)
     if unknown:
-        raise InputError(
+        raise ChangesCleanedError(
             f"the archive has no commit that wrote rows of {unknown[0]}, within the range of the query; ask for a later"
             " range",
             hint=_WAY_OUT if not table.format.reads.ranges_by_completion_time else None,
@@ -143,7 +143,7 @@ def view_of_changes(table: HudiTable, instants: Sequence[Instant], request: Read
 
     Where some of these files were deleted (archived instants, cleaned files) and the request or the table's release
     allows it, the view is that of the whole table now: rows that were changed since are missing from the result.
-    InputError for commits that the timeline and the archive lack.
+    ChangesCleanedError for commits that the timeline and the archive lack.
     """
     rules = table.format.reads
     if rules.ranges_by_completion_time:  # rows of unknown commits would be missing from a scan of the table, too
@@ -185,7 +185,7 @@ def _all_there(table: HudiTable, listing: WrittenFiles, request: ReadRequest) ->
 
 
 def check_not_cleaned_away(table: HudiTable, slices: Sequence[FileSlice], request: ReadRequest) -> None:
-    """InputError when a file that an incremental query needs was deleted."""
+    """ChangesCleanedError when a file that an incremental query needs was deleted."""
     there = table.view(metadata=request.metadata).listing
     by_partition: dict[str, list[FileSlice]] = defaultdict(list)
     for found in slices:
@@ -198,7 +198,7 @@ def check_not_cleaned_away(table: HudiTable, slices: Sequence[FileSlice], reques
                 paths.append(found.base_file.path)
             missing = next((path for path in paths if path.rpartition("/")[2] not in names), None)
             if missing is not None:
-                raise InputError(
+                raise ChangesCleanedError(
                     f"the cleaner has removed {missing}, which the query needs; ask for a later range",
                     hint=_WAY_OUT,
                     path=missing,
