@@ -320,31 +320,42 @@ class Table(ServiceMethods, MetadataMethods):
         as_of: str | None = None,
         since: str | None = None,
         until: str | None = None,
+        max_commits: int | None = None,
         query: str | None = None,
         limit: int | None = None,
     ) -> Rows:
         """The table's rows: all, `where` a SQL predicate holds, `as_of` an earlier time, or changed `since` an instant.
 
-        Times are instants, dates or ISO times. `query`: snapshot, read_optimized, incremental or cdc.
+        Times are instants, dates or ISO times; `max_commits` keeps the first so many commits behind `since`. `query`:
+        snapshot, read_optimized, incremental or cdc.
         """
-        kind = query or ("incremental" if since is not None or until is not None else self._query)
+        is_range = any(each is not None for each in (since, until, max_commits))
+        kind = query or ("incremental" if is_range else self._query)
         request = ReadRequest(
             query=kind,  # type: ignore[arg-type]
             as_of=as_of,
             since=since,
             until=until,
+            max_commits=max_commits,
             columns=None if columns is None else texts(columns),
             where=where,
             limit=limit,
         )
         return Rows(self.hudi, request, self._services.spark)
 
-    def changes(self, since: str | None = None, until: str | None = None, *, cdc: bool = False) -> Rows:
-        """Rows inserted or updated after an instant, as they are now.
+    def changes(
+        self,
+        since: str | None = None,
+        until: str | None = None,
+        *,
+        max_commits: int | None = None,
+        cdc: bool = False,
+    ) -> Rows:
+        """Rows inserted or updated after an instant, as they are now, or after the first `max_commits` commits.
 
         With `cdc` each change: its operation (i, u, d), its instant, and the row before and after it as JSON.
         """
-        return self.read(query="cdc" if cdc else "incremental", since=since, until=until)
+        return self.read(query="cdc" if cdc else "incremental", since=since, until=until, max_commits=max_commits)
 
     def send_changes(self, to: str, *, consumer: str | None = None, since: str | None = None) -> list[Fed]:
         """Sends what commits changed to a receiver: a folder, http(s)://… or kafka://servers/topic; - is stdout.

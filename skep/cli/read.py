@@ -37,6 +37,9 @@ def read(
     ] = None,
     since: Annotated[str | None, typer.Option(metavar="TIME", help="Changes after this time (exclusive).")] = None,
     until: Annotated[str | None, typer.Option(metavar="TIME", help="Changes up to this time (inclusive).")] = None,
+    max_commits: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Changes of the first N commits after --since.")
+    ] = None,
     columns: Annotated[str | None, typer.Option(metavar="A,B,…", help="Only these columns, in this order.")] = None,
     where: Annotated[str | None, typer.Option(metavar="PREDICATE", help="A SQL predicate over the columns.")] = None,
     limit: Annotated[int | None, typer.Option(metavar="N", help="At most so many rows.")] = None,
@@ -66,7 +69,7 @@ def read(
 
         settings = Options(settings_of(option))
         opened, view = read_only_table_as(table, option, metastore, warehouse)
-        if query is None and (since is not None or until is not None) and as_of is None:
+        if query is None and any(each is not None for each in (since, until, max_commits)) and as_of is None:
             query = "incremental"
         elif query is None and view is View.READ_OPTIMIZED and not settings.is_set(QUERY_TYPE):
             query = "read_optimized"
@@ -76,6 +79,7 @@ def read(
             as_of=as_of,
             since=since,
             until=until,
+            max_commits=max_commits,
             columns=tuple(name.strip() for name in columns.split(",")) if columns is not None else None,
             where=where,
             limit=limit,

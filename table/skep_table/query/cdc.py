@@ -20,7 +20,7 @@ from skep_table.instant_time import InstantTime
 from skep_table.logfile import BlockType, read_blocks
 from skep_table.logfile.changes import AFTER, BEFORE, DELETE, INSERT, KEY, OP, TIME, UPDATE
 from skep_table.names import BaseFileName
-from skep_table.query.incremental import check_known, instants_between
+from skep_table.query.incremental import bounded, check_known, instants_between
 from skep_table.query.json_text import AVRO, COMPACT, json_rows, json_values
 from skep_table.query.plan import predicate_of
 from skep_table.query.predicate import Predicate
@@ -79,7 +79,7 @@ def plan_changes(table: HudiTable, request: ReadRequest) -> list[ChangeTask]:
     """One task per commit and changed file group of the request's range, in the order of the commits."""
     columns = tuple(answer_schema(request).names)
     predicate = predicate_of(request.where, SCHEMA)
-    found = _tasks(table, request)
+    found = _tasks(table, bounded(table, request))
     if not found:
         return []
     schema = table.schema().with_meta() if table.config.populate_meta_fields else table.schema()

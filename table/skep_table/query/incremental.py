@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 from typing import Final
 
 from skep_table.errors import ChangesCleanedError, InputError
@@ -40,6 +41,15 @@ def instants_between(table: HudiTable, request: ReadRequest) -> tuple[Instant, .
         instants += filter(_writes, table.timeline.archived(since))
     chosen = (instant for instant in instants if _inside(time_of(instant), since, until))
     return tuple(sorted(chosen, key=lambda instant: instant.requested_time))
+
+
+def bounded(table: HudiTable, request: ReadRequest) -> ReadRequest:
+    """The request with the end of its range in place of a number of commits."""
+    if request.max_commits is None:
+        return request
+    whole = replace(request, max_commits=None)
+    times = sorted(map(table.format.reads.time_in_range, instants_between(table, whole)))[: request.max_commits]
+    return replace(whole, until=times[-1]) if times else whole
 
 
 def commits_of_rows(table: HudiTable, request: ReadRequest, instants: Sequence[Instant]) -> CommitTimes:

@@ -18,6 +18,7 @@ from skep_table.query.cleaned import check_not_cleaned, files_deleted, is_outdat
 from skep_table.query.expression_pruning import prune_by_expressions
 from skep_table.query.incremental import (
     WrittenFiles,
+    bounded,
     check_not_cleaned_away,
     commits_of_rows,
     instants_between,
@@ -121,7 +122,7 @@ def plan(table: HudiTable, request: ReadRequest, steps: Steps | None = None) -> 
     now = table
     for _ in range(_ATTEMPTS):
         try:
-            tasks = _plan(now, request, steps)
+            tasks = _plan(now, bounded(now, request), steps)
         except (SkepError, FileNotFoundError):
             if not is_outdated(now, _moment(now, request)):
                 raise

@@ -31,8 +31,9 @@ class ReadRequest:
     """One read of a table. `query` may be given as text.
 
     `since` is exclusive and `until` inclusive: requested times in table version 6, completion times from 8 on; they
-    belong to incremental and cdc queries, `as_of` (a requested time) to snapshot and read_optimized ones. Times are
-    instants (17 or 14 digits), dates or ISO times. `columns` None is all of them, meta columns first. `where` is a SQL
+    belong to incremental and cdc queries, and so does `max_commits`, which ends the range with the first so many.
+    `as_of` (a requested time) belongs to snapshot and read_optimized ones. Times are instants (17 or 14 digits), dates
+    or ISO times. `columns` None is all of them, meta columns first. `where` is a SQL
     predicate. `path_glob` keeps the files of an incremental or cdc query whose path below the table matches.
     `metadata` False lists storage even where there is a metadata table. `partitions_from_path` True takes the
     values of partition columns from the folders; None lets table and query decide as Hudi does. `full_scan` True
@@ -44,6 +45,7 @@ class ReadRequest:
     as_of: str | None = None
     since: str | None = None
     until: str | None = None
+    max_commits: int | None = None
     columns: tuple[str, ...] | None = None
     where: str | None = None
     limit: int | None = None
@@ -64,9 +66,11 @@ class ReadRequest:
         if changes and self.as_of is not None:
             raise InputError(f"as_of does not go with the {self.query.value} query; use until", option="as_of")
         if not changes:
-            for name in ("since", "until", "path_glob"):
+            for name in ("since", "until", "max_commits", "path_glob"):
                 if getattr(self, name) is not None:
                     raise InputError(f"{name} goes with the incremental and cdc queries only", option=name)
+        if self.max_commits is not None and self.max_commits < 1:
+            raise InputError(f"max_commits must be 1 at least: {self.max_commits}", option="max_commits")
         if self.limit is not None and self.limit < 0:
             raise InputError(f"limit must not be negative: {self.limit}", option="limit")
         if self.columns is not None:

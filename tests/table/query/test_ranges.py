@@ -167,3 +167,20 @@ def test_a_late_row_of_an_old_partition_comes_with_its_commit(tmp_path: Path) ->
     assert rows.select(["_hoodie_commit_time", "id", "day"]).to_pylist() == [
         {"_hoodie_commit_time": late.requested_time, "id": "c", "day": "2020-01-01"}
     ]
+
+
+@pytest.mark.parametrize("query", ["incremental", "cdc"])
+def test_a_range_of_some_commits_is_that_up_to_the_last_of_them(upserted: HudiTable, query: str) -> None:
+    known = sorted(time for _, time in times(upserted))
+    for at in range(len(known)):
+        for most in (1, 2, 99):
+            end = known[at:][:most][-1]
+            since = known[at - 1] if at else None
+            some = read(upserted, ReadRequest(query=query, since=since, max_commits=most)).to_arrow()  # type: ignore[arg-type]
+            whole = read(upserted, ReadRequest(query=query, since=since, until=end)).to_arrow()  # type: ignore[arg-type]
+            assert some.equals(whole)
+    assert read(upserted, ReadRequest(query=query, since=known[-1], max_commits=1)).count() == 0  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="max_commits must be 1 at least"):
+        ReadRequest(query=query, max_commits=0)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="max_commits goes with the incremental and cdc queries only"):
+        ReadRequest(max_commits=1)
