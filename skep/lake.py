@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from skep.pipelines import Pipeline
+    from skep.pulls import Pulled
     from skep.sql import SqlResult
     from skep.statements import LakeSession, StatementResult
     from skep_catalog.embedded import EmbeddedMetastore
@@ -319,6 +320,13 @@ class Lake:
         self._ensure_open()
         spec = PipelineSpec(source=source, target=target, transform=transform, **described)  # type: ignore[arg-type]
         return Pipeline(spec, self)
+
+    def pull(self, **described: Any) -> Pulled | None:
+        """Writes the next commits of a table, by a query, as Avro files; `described` are the fields of `Pull`."""
+        from skep.pulls import Pull, pull
+
+        self._ensure_open()
+        return pull(self, Pull(**described))
 
     # -- SQL
 

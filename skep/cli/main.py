@@ -29,6 +29,7 @@ COMMANDS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "write": ("write", "delete"),
         "stream": ("stream",),
         "pipeline": ("pipeline",),
+        "pull": ("pull",),
         "alter": ("alter",),
         "inspect": ("schema", "timeline", "files", "properties", "fsck"),
     },

@@ -198,6 +198,7 @@ for _name in ("drop.all.meta.fields.from.source", "drop_all_meta_fields"):
         f"source.hoodieincr.{_name}", boolean, True, "meta columns are never copied", status=Status.NO_EFFECT
     )
 streamer_option("source.hoodieincr.file.format", str, "parquet", "the table knows it", status=Status.NO_EFFECT)
+PULLS = streamer_option("source.incrpull.root", str, "", "HiveIncrPullSource: the folder of the pulls of one table")
 SOURCE_QUERY = streamer_option("source.sql.sql.query", str, "", "The query of SqlSource")
 SOURCE_QUERY_FILE = streamer_option("source.sql.sql.file", str, "", "The file with the query of SqlFileBasedSource")
 SOURCE_QUERY_CHECKPOINT = streamer_option(

@@ -19,6 +19,7 @@ SOURCES: Final[Mapping[str, str]] = {
     "AvroDFSSource": f"{_FILES}:avro_source",
     "ORCDFSSource": f"{_FILES}:orc_source",
     "HoodieIncrSource": "skep_stream.hudi_source:hudi_source",
+    "HiveIncrPullSource": "skep_stream.incr_pull_source:incr_pull_source",
     "JdbcSource": "skep_stream.jdbc_source:jdbc_source",
     "JsonKafkaSource": "skep_stream.kafka.made:json_source",
     "AvroKafkaSource": "skep_stream.kafka.made:avro_source",
@@ -42,8 +43,7 @@ TRANSFORMERS: Final[Mapping[str, str]] = {
 }
 _WITH_CONTEXT: Final = ("SqlQueryBasedTransformer", "SqlFileBasedTransformer")
 _UNBUILT: Final = (
-    *("HiveIncrPullSource", "PulsarSource"),
-    *("ProtoKafkaSource", "JsonKinesisSource"),
+    *("PulsarSource", "ProtoKafkaSource", "JsonKinesisSource"),
     *("S3EventsSource", "S3EventsHoodieIncrSource"),
     *("GcsEventsSource", "GcsEventsHoodieIncrSource", "AvroDebeziumSource"),
     *("HiveSchemaProvider", "JdbcbasedSchemaProvider", "ProtoClassBasedSchemaProvider"),
