@@ -307,7 +307,21 @@ def specs_of(settings: Mapping[str, str], names: Sequence[str] = ()) -> dict[str
         known = ", ".join(sorted(by_name)) or "none"
         raise OptionError(f"no settings have a pipeline {unknown or ''}; there are: {known}", option="pipeline")
     specs = {name: PipelineSpec.of_settings(name, given) for name, given in by_name.items()}
+    _check_positions(specs)
     return {name: specs[name] for name in _in_order(specs) if not names or name in names}
+
+
+def _check_positions(specs: Mapping[str, PipelineSpec]) -> None:
+    """OptionError for pipelines that would have one position, of which each commit belongs to one of them."""
+    known: dict[tuple[str, str], str] = {}
+    for name, spec in specs.items():
+        other = known.setdefault((spec.target, spec.id or spec.source), name)
+        if other != name:
+            raise OptionError(
+                f"pipelines {other} and {name} have the same source and target",
+                hint="give one of them an id of its own",
+                option=f"pipeline.{name}.id",
+            )
 
 
 def _in_order(specs: Mapping[str, PipelineSpec]) -> Iterable[str]:

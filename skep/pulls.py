@@ -13,10 +13,10 @@ from skep.hive_client import HiveClient
 from skep.names import TableName
 from skep.pipelines import Tables
 from skep_stream.checkpoints import Asked, newest, resumed
-from skep_stream.hudi_source import times_of
 from skep_table.avro.container import container
-from skep_table.errors import InputError, NoSuchTableError, OptionError
+from skep_table.errors import InputError, NoSuchTableError, OptionError, UnsupportedError
 from skep_table.instant_time import BEGINNING, InstantTime
+from skep_table.query.incremental import times_of
 from skep_table.query.options import QueryType
 from skep_table.schema.arrow import from_arrow
 from skep_table.storage import Storage, open_storage
@@ -112,6 +112,13 @@ def pull(tables: Tables, asked: Pull, hive: HiveClient | None = None, queue: str
     chosen = later if asked.max_commits == ALL_COMMITS else later[: asked.max_commits]
     if not chosen:
         return None
+    by_completion = source.format.reads.ranges_by_completion_time
+    if hive is not None and by_completion:
+        raise UnsupportedError(
+            f"table {asked.source} has version {source.config.version}: Hive pulls those of version 6",
+            hint="without hiveUrl the query runs here",
+            found=source.config.version,
+        )
     storage = open_storage(asked.folder, tables.options)
     done = Pulled(storage.uri(chosen[-1]), since, chosen[-1], len(chosen), None)
     if hive is not None:
@@ -119,7 +126,6 @@ def pull(tables: Tables, asked: Pull, hive: HiveClient | None = None, queue: str
         storage.delete_folder(chosen[-1])
         hive.run(hive_statements(asked, since, done.path, queue))
         return done
-    by_completion = source.format.reads.ranges_by_completion_time
     text = asked.query_from(str(BEGINNING) if by_completion else since)  # the clause compares requested times
     rows = _rows(tables, asked, text, _changes(tables, asked, source, since, chosen[-1]))
     _write(storage, chosen[-1], asked, rows)

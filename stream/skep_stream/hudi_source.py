@@ -20,14 +20,15 @@ from skep_stream.options import (
 )
 from skep_stream.protocols import Batch, Position, StreamContext
 from skep_table.errors import ChangesCleanedError, InputError, OptionError
-from skep_table.instant_time import AFTER_ALL, BEGINNING, InstantTime
+from skep_table.instant_time import BEGINNING, InstantTime
 from skep_table.options import Options
+from skep_table.query.incremental import times_of
 from skep_table.query.options import QueryType
 from skep_table.query.read import read
 from skep_table.query.request import ReadRequest
 from skep_table.schema.types import META_FIELDS
 from skep_table.table import HudiTable
-from skep_table.timeline.instant import DATA_ACTIONS, Action
+from skep_table.timeline.instant import DATA_ACTIONS
 
 _COMMIT_TIME = "_hoodie_commit_time"
 _WAYS_ON = (
@@ -144,21 +145,6 @@ def checkpoint_of(table: HudiTable, text: str) -> InstantTime:
             found=text,
         )
     return found
-
-
-def times_of(table: HudiTable) -> list[InstantTime]:
-    """The times of completed commits: requested ones in version 6, completion times from version 8 on.
-
-    Requested times end before the first write that is pending: once it completes, no checkpoint must be past it.
-    """
-    writes = table.timeline.data()
-    if table.format.reads.ranges_by_completion_time:
-        return sorted(InstantTime(each.completion_time or each.requested_time) for each in writes.completed())
-    open_ones = {each.requested_time for each in writes.pending()}
-    if any(each.action is Action.REPLACE_COMMIT for each in writes.pending()):
-        open_ones -= set(table.view().states.pending_clusterings.values())  # these bring no rows
-    first = min(open_ones, default=AFTER_ALL)
-    return [each.requested_time for each in writes.completed() if each.requested_time.is_before(first)]
 
 
 def next_range(

@@ -322,6 +322,8 @@ def test_settings_that_can_not_be_used_are_named(tmp_path: Path, monkeypatch: py
     assert "[pipeline.y] needs target" in error("[pipeline.y]\nsource='./a'")
     assert "from can't be used" in error("[pipeline.y]\nsource='./a'\nfrom='./b'")
     assert "pipeline.y.max_commits is no number" in error("[pipeline.y]\nsource='./a'\ntarget='./b'\nmax_commits='x'")
+    same = "source='./a'\ntarget='./b'\n"
+    assert "have the same source and target" in error(f"[pipeline.y]\n{same}[pipeline.z]\n{same}")
     circle = "[pipeline.y]\nsource='./a'\ntarget='./b'\n[pipeline.z]\nsource='./b'\ntarget='./a'"
     assert "feed each other in a circle" in error(circle)
 

@@ -14,7 +14,7 @@ import skep
 from skep.hive_client import HiveAddress, HiveClient
 from skep.lake import Lake
 from skep.pulls import Pull, Pulled, pull
-from skep_table.errors import InputError, NoSuchTableError, OptionError, SkepError
+from skep_table.errors import InputError, NoSuchTableError, OptionError, SkepError, UnsupportedError
 
 pytestmark = pytest.mark.metastore
 SCHEMA = pa.schema([("id", pa.int64()), ("ts", pa.int64()), ("city", pa.string())])
@@ -209,6 +209,14 @@ def test_hive_is_given_the_settings_of_an_incremental_read(job: Job) -> None:
         "SET hoodie.trips.consume.max.commits=1",
         f"CREATE TABLE {temporary} STORED AS AVRO LOCATION '{path}' AS {job.query.replace('%s', '0')}",
     ]
+
+
+def test_hive_pulls_no_tables_of_later_versions(lake: Lake, tmp_path: Path) -> None:
+    job = Job(lake, tmp_path, 9)
+    job.put(1)
+    connection = Connection({f"{lake.database}.trips": job.source.path})
+    with pytest.raises(UnsupportedError, match="has version 9"):
+        pull(lake, Pull(**job.described(from_commit_time="0")), HiveClient(connection))
 
 
 def test_addresses_of_hive() -> None:

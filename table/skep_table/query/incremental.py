@@ -22,7 +22,7 @@ from skep_table.runner import ThreadRunner
 from skep_table.slices.commit_times import CommitTimes
 from skep_table.storage import FileStatus
 from skep_table.table import HudiTable
-from skep_table.timeline.instant import DATA_ACTIONS, Instant
+from skep_table.timeline.instant import DATA_ACTIONS, Action, Instant
 from skep_table.timeline.metadata import CommitMetadata
 from skep_table.view import FileSlice, FileView, FolderFilter
 from skep_table.view.instant_states import load_instant_states
@@ -41,6 +41,21 @@ def instants_between(table: HudiTable, request: ReadRequest) -> tuple[Instant, .
         instants += filter(_writes, table.timeline.archived(since))
     chosen = (instant for instant in instants if _inside(time_of(instant), since, until))
     return tuple(sorted(chosen, key=lambda instant: instant.requested_time))
+
+
+def times_of(table: HudiTable) -> list[InstantTime]:
+    """The times of completed commits: requested ones in version 6, completion times from version 8 on.
+
+    Requested times end before the first write that is pending: once it completes, no checkpoint must be past it.
+    """
+    writes = table.timeline.data()
+    if table.format.reads.ranges_by_completion_time:
+        return sorted(InstantTime(each.completion_time or each.requested_time) for each in writes.completed())
+    open_ones = {each.requested_time for each in writes.pending()}
+    if any(each.action is Action.REPLACE_COMMIT for each in writes.pending()):
+        open_ones -= set(table.view().states.pending_clusterings.values())  # these bring no rows
+    first = min(open_ones, default=AFTER_ALL)
+    return [each.requested_time for each in writes.completed() if each.requested_time.is_before(first)]
 
 
 def bounded(table: HudiTable, request: ReadRequest) -> ReadRequest:
