@@ -273,8 +273,27 @@ class HudiJobs:
             return None
         if not options:
             return statements.run(f"SELECT * FROM {name}")
-        place = statements.lake.table(".".join(_parts(name))).path
-        return rows_at(place, {**self._options, **options}, SparkHolder(spark)).to_spark()
+        return rows_at(self._path_of(spark, name), {**self._options, **options}, SparkHolder(spark)).to_spark()
+
+    @_alone
+    def stream(self, spark: SparkSession, asked: Asked, path: object) -> DataFrame:
+        """See `Routes`."""
+        from skep_writer import stream_changes
+        from skep_writer.routed import with_schema
+
+        own = {key: value for key, value in asked.options.items() if key != "path"}
+        options = Options({**self._options, **own})
+        options.check()
+        frame = stream_changes(spark, HudiTable.open(_without_pattern(str(path), options), options), options)
+        return frame if asked.schema is None else with_schema(frame, asked.schema)
+
+    def stream_table(self, spark: SparkSession, name: str, asked: Asked) -> DataFrame:
+        """See `Routes`."""
+        return self.stream(spark, asked, self._path_of(spark, name))
+
+    @_alone
+    def _path_of(self, spark: SparkSession, name: str) -> str:
+        return self._statements(spark).lake.table(".".join(_parts(name))).path
 
     # -- names and statements
 

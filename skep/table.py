@@ -16,7 +16,7 @@ from skep.specs import Text, texts
 from skep_table.errors import InputError
 from skep_table.events import Events
 from skep_table.options import REGISTRY, Options
-from skep_table.query.options import QueryType
+from skep_table.query.options import COMMITS_OF_BATCH, INCREMENTAL_FORMAT, START_OFFSET, QueryType
 from skep_table.query.request import ReadRequest
 from skep_table.schema.change import (
     AddColumn,
@@ -36,6 +36,7 @@ from skep_table.write.result import WriteResult
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
 
     from skep.changes import MergeBuilder
     from skep_sync.feed import Fed
@@ -356,6 +357,27 @@ class Table(ServiceMethods, MetadataMethods):
         With `cdc` each change: its operation (i, u, d), its instant, and the row before and after it as JSON.
         """
         return self.read(query="cdc" if cdc else "incremental", since=since, until=until, max_commits=max_commits)
+
+    def read_stream(
+        self,
+        spark: SparkSession | None = None,
+        *,
+        since: str | None = None,
+        max_commits: int | None = None,
+        cdc: bool = False,
+        **options: object,
+    ) -> DataFrame:
+        """A streaming frame of what commits insert or update, for `writeStream`; its checkpoint has the position.
+
+        The first batch has the whole table, or begins behind `since`: a time, or `latest`. `max_commits` are those of a
+        batch at most; `cdc` as of `changes`. UnsupportedError where Spark takes no such source.
+        """
+        from skep_writer import stream_changes
+
+        kind = "cdc" if cdc else None
+        named = {START_OFFSET.key: since, COMMITS_OF_BATCH.key: max_commits, INCREMENTAL_FORMAT.key: kind}
+        asked = {key: value for key, value in named.items() if value is not None} | options
+        return stream_changes(spark or self._services.spark.session, self.hudi, self.options.with_values(asked))
 
     def send_changes(self, to: str, *, consumer: str | None = None, since: str | None = None) -> list[Fed]:
         """Sends what commits changed to a receiver: a folder, http(s)://… or kafka://servers/topic; - is stdout.

@@ -184,13 +184,14 @@ def test_frames_are_written_and_read(spark: Any, jobs: HudiJobs, tmp_path: Path)
     orders(spark, 9).write.mode("ignore").format("hudi").options(**OPTIONS).save(place)
     with pytest.raises(TableExistsError, match="orders exists"):
         orders(spark, 9).write.format("hudi").options(**OPTIONS).save(place)
+    begin = {"hoodie.datasource.read.begin.instanttime": "0"}
     for wrong, words in [
         (lambda: read.load(f"{place}/tue/*"), "pattern for part"),
         (lambda: read.load(f"{place}/*/*/*"), "3 levels"),
         (lambda: spark.read.format("hudi").load([place, place]), "one Hudi table"),
         (lambda: spark.read.schema("id string").format("hudi").load(place), "column id is bigint"),
         (lambda: spark.read.format("hudi").load(), "needs the path"),
-        (lambda: spark.readStream.format("hudi").load(place), "streams from Hudi"),
+        (lambda: spark.readStream.format("hudi").options(**begin).load(place), "a stream has no"),
         (lambda: orders(spark).write.format("hudi").bucketBy(2, "id").save(place), "bucketBy"),
     ]:
         with pytest.raises((InputError, UnsupportedError), match=words):
@@ -453,6 +454,29 @@ def test_streams_write_each_batch_once(spark: Any, jobs: HudiJobs, tmp_path: Pat
     assert ids(spark.read.format("hudi").load(place)) == [1, 2]
     stream(checkpointLocation=str(tmp_path / "d")).toTable(f"{database}.ticks").awaitTermination()
     assert ids(spark.table(f"{database}.ticks")) == [1, 2]
+
+
+@engine
+def test_a_table_is_streamed_from_where_the_checkpoint_is(
+    spark: Any, jobs: HudiJobs, tmp_path: Path, database: str
+) -> None:
+    place, found = str(tmp_path / "orders"), str(tmp_path / "found")
+    orders(spark, 1, 2).write.format("hudi").options(**OPTIONS).save(place)
+    jobs_lake = f"{database}.streamed"
+    orders(spark, 7).write.format("hudi").options(**OPTIONS).saveAsTable(jobs_lake)
+
+    def run(rows: Any, checkpoint: str) -> list[int]:
+        writer = rows.writeStream.format("hudi").options(**OPTIONS, checkpointLocation=str(tmp_path / checkpoint))
+        writer.trigger(availableNow=True).start(found).awaitTermination()
+        return ids(spark.read.format("hudi").load(found))
+
+    assert run(spark.readStream.format("hudi").load(place), "c") == [1, 2]
+    orders(spark, 3, ts=2).write.format("hudi").options(**OPTIONS).mode("append").save(place)
+    assert run(spark.readStream.load(place, format="hudi"), "c") == [1, 2, 3]
+    assert len(HudiTable.open(found).timeline.data().completed()) == 2
+    assert run(spark.readStream.table(jobs_lake), "d") == [1, 2, 3, 7]
+    narrow = spark.readStream.schema("id bigint, none string").format("hudi").load(place)
+    assert narrow.schema.simpleString() == "struct<id:bigint,none:string>"
 
 
 # -- where the tables are

@@ -9,6 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from skep_writer.changes import stream_changes
     from skep_writer.edge import arrow_schema, collect_arrow, frame_schema
     from skep_writer.scan import arrow_frame, numbered, to_spark, with_constants
     from skep_writer.session import active_spark, make_spark
@@ -23,6 +24,7 @@ _MODULES = {
     "frame_schema": "edge",
     "make_spark": "session",
     "numbered": "scan",
+    "stream_changes": "changes",
     "to_spark": "scan",
     "with_constants": "scan",
 }
@@ -36,6 +38,7 @@ __all__ = [
     "frame_schema",
     "make_spark",
     "numbered",
+    "stream_changes",
     "to_spark",
     "with_constants",
 ]

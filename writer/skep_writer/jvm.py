@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 FILE_SCAN: Final = "FileScan"
 PRUNED_RELATION: Final = "PrunedRelation"
 PLANNING_CALLS: Final = "PlanningCalls"
+CHANGE_SOURCE: Final = "ChangeSource"
 
 _FILE_INDEX: Final = "org.apache.spark.sql.execution.datasources.InMemoryFileIndex"
 _made: Final[WeakKeyDictionary[Any, dict[str, Any]]] = WeakKeyDictionary()
@@ -44,21 +45,26 @@ def planning_call(spark: SparkSession, function: Callable[[Sequence[str], Sequen
 
     UnsupportedError where the session can't call Python.
     """
+    made = java_object(spark, PLANNING_CALLS)
+    return made.of(python_call(spark, lambda columns, filters: function(list(columns), list(filters))))
+
+
+def python_call(spark: SparkSession, function: Callable[[Any, Any], Any]) -> Any:
+    """A function of two values that Java calls."""
     from pyspark.java_gateway import ensure_callback_server_started
 
-    made = java_object(spark, PLANNING_CALLS)
     ensure_callback_server_started(spark.sparkContext._gateway)
-    return made.of(_BiFunction(function))
+    return _Call(function)
 
 
-class _BiFunction:
+class _Call:
     """A function as Java's."""
 
-    def __init__(self, function: Callable[[Sequence[str], Sequence[Any]], Any]) -> None:
+    def __init__(self, function: Callable[[Any, Any], Any]) -> None:
         self._function = function
 
-    def apply(self, columns: Any, filters: Any) -> Any:
-        return self._function(list(columns), list(filters))
+    def apply(self, one: Any, other: Any) -> Any:
+        return self._function(one, other)
 
     class Java:
         implements: Final = ["java.util.function.BiFunction"]
@@ -81,7 +87,10 @@ def _compiled(spark: SparkSession, name: str) -> Any:
     source = (files(__package__) / "java" / f"{name}.java").read_text("utf-8")
     compiler = context._jvm.org.codehaus.janino.SimpleCompiler()
     compiler.setParentClassLoader(loader)
-    compiler.cook(source.replace("$SESSION", kinds[0]).replace("$SEQ", kinds[1]))
+    names = {"$SESSION": kinds[0], "$SEQ": kinds[1], "$DATASET": kinds[0].replace("SparkSession", "Dataset")}
+    for mark, kind in names.items():
+        source = source.replace(mark, kind)
+    compiler.cook(source)
     found = compiler.getClassLoader().loadClass(f"skep.{name}")
     no_types, no_values = gateway.new_array(java.lang.Class, 0), gateway.new_array(java.lang.Object, 0)
     return found.getDeclaredConstructor(no_types).newInstance(no_values)

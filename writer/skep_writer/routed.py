@@ -80,6 +80,12 @@ class Routes(Protocol):
     def table(self, spark: SparkSession, name: str, options: Mapping[str, object]) -> DataFrame | None:
         """Reads a table by its name."""
 
+    def stream(self, spark: SparkSession, asked: Asked, path: object) -> DataFrame:
+        """Streams the changes of the table at a path."""
+
+    def stream_table(self, spark: SparkSession, name: str, asked: Asked) -> DataFrame:
+        """The same of a Hudi table by its name."""
+
     def is_hudi(self, spark: SparkSession, name: str) -> bool:
         """Whether a name is that of a Hudi table or of a view over such tables."""
 
@@ -379,20 +385,30 @@ class _StreamWriter(_OfFormat, DataStreamWriter):
 
 
 class _StreamReader(_OfFormat, DataStreamReader):
-    """`spark.readStream`, which refuses Hudi's format and tables by name."""
+    """`spark.readStream`: keeps what is set, in case the format turns out to be Hudi's."""
 
     def __init__(self, spark: SparkSession, routes: Routes) -> None:
         super().__init__(spark)
         self._routes, self._asked = routes, Asked()
 
+    def schema(self, schema: StructType | str) -> _StreamReader:
+        self._asked.schema = schema
+        super().schema(schema)
+        return self
+
     def load(self, path: Any = None, format: Any = None, schema: Any = None, **options: Any) -> DataFrame:
-        if is_hudi_format(self._spark, format or self._asked.source):
-            raise _no_stream(f'readStream.format("hudi") of {path}')
-        return super().load(path, format, schema, **options)
+        if format is not None:
+            self.format(format)
+        if schema is not None:
+            self.schema(schema)
+        self.options(**options)
+        if not is_hudi_format(self._spark, self._asked.source):
+            return super().load(path)
+        return self._routes.stream(self._spark, self._asked, self._asked.path(path))
 
     def table(self, tableName: str) -> DataFrame:
         if self._routes.is_hudi(self._spark, tableName):
-            raise _no_stream(f"readStream.table({tableName!r})")
+            return self._routes.stream_table(self._spark, tableName, self._asked)
         return super().table(tableName)
 
 
@@ -434,13 +450,6 @@ def _other_format(name: str, source: str | None) -> InputError:
         table=name,
         found=source,
         expected="hudi",
-    )
-
-
-def _no_stream(what: str) -> UnsupportedError:
-    return UnsupportedError(
-        f"{what}: streams from Hudi tables are not supported",
-        hint="read what changed since an instant: hoodie.datasource.query.type=incremental",
     )
 
 

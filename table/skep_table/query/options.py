@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-from skep_table.options import boolean, one_of, option
+from skep_table.options import at_least, boolean, one_of, option
 
 
 class QueryType(str, Enum):
@@ -44,6 +44,16 @@ BEGIN_INSTANT = option(
 )
 END_INSTANT = option(
     "hoodie.datasource.read.end.instanttime", str, "", "incremental and cdc: changes up to this time, inclusive"
+)
+START_OFFSET = option(
+    "hoodie.datasource.streaming.startOffset",
+    str,
+    "earliest",
+    "streams of Spark: earliest (the whole table first), latest, or the time behind which the first batch begins",
+)
+_all_commits: int | None = None
+COMMITS_OF_BATCH = option(
+    "skep.stream.max.commits", at_least(1), _all_commits, "streams of Spark: a batch has so many commits at most"
 )
 AS_OF_INSTANT = option("as.of.instant", str, "", "time travel: the table as of this instant, date or time")
 INCREMENTAL_PATH_GLOB = option(
