@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import shutil
 import signal
@@ -355,3 +356,25 @@ def test_tables_of_a_lake_are_locked_and_synced(lake: Lake) -> None:
     assert entry.parameters["last_commit_time_sync"] == done.result.instant.requested_time
     assert pipeline.run_once().result is None
     assert list(pipeline.status()["next"]) == list(str(raw.hudi.timeline.instants[-1].requested_time))
+
+
+def test_a_chain_that_runs_on_ends_well_when_it_is_terminated(tmp_path: Path) -> None:
+    chain = Chain(tmp_path)
+    settings(chain, tmp_path)
+    chain.put((1, 10, "delft", 5))
+    code = "import sys; from skep.cli.main import main; sys.argv = ['skep', *sys.argv[1:]]; main()"
+    words = [sys.executable, "-c", code, "pipeline", "run", "--every", "0.2", "--output", "jsonl"]
+    process = subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        for at in (1, 2):
+            assert [json.loads(process.stdout.readline())["pipeline"] for _ in range(2)] == ["cleaning", "totals"]
+            if at == 1:
+                chain.put((2, 11, "gouda", 6))
+        process.terminate()
+        assert process.wait(20) == 0
+    finally:
+        process.kill()
+        process.wait()
+    assert [each["city"] for each in rows(chain.totals)] == ["delft", "gouda"]
+    assert not HudiTable.open(chain.totals).timeline.pending().instants
