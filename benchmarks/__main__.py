@@ -8,7 +8,7 @@ from functools import partial
 
 from rich.console import Console
 
-from benchmarks import index, lock, look_up, object_store, read, services, spark_reads, sql, sync, upsert, write
+from benchmarks import index, lock, look_up, object_store, read, services, spark_reads, sql, stream, sync, upsert, write
 from benchmarks.peers.bundle import WRITERS
 
 BENCHMARKS = {
@@ -17,6 +17,7 @@ BENCHMARKS = {
     "read": read.measure,
     "read-spark": spark_reads.measure,
     "sql": sql.measure,
+    "stream": stream.measure,
     "sync": sync.measure,
     "services": services.measure,
     "lock": lock.measure,

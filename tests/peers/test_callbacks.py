@@ -16,10 +16,10 @@ from threading import Thread
 from typing import Any
 
 import pytest
-from peer_kafka import broker, class_path
 
 from benchmarks.peers.bundle import PeerMissing
 from benchmarks.peers.jvm import Jvm
+from benchmarks.peers.kafka import broker, class_path
 from skep_catalog.client import Metastore
 from skep_sync.receiver import parse_callback
 from skep_sync.sync import plan_sync

@@ -15,10 +15,10 @@ from threading import Event, Thread
 from typing import Any
 
 import pytest
-from peer_kafka import Broker, running
 
 import skep
 from benchmarks.peers.bundle import PeerMissing
+from benchmarks.peers.kafka import Broker, running
 from skep_stream.kafka.client import Topic
 from skep_stream.kafka.offsets import Range
 from skep_stream.kafka.source import DataLossWarning

@@ -1,4 +1,4 @@
-"""A Kafka broker as a process of its own: its jars by Maven coordinates, on loopback, ended with the test."""
+"""A Kafka broker as a process of its own, on loopback, and Spark's source of topics: their jars by coordinates."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from benchmarks.peers.bundle import DEPENDENCY_PLUGIN, PeerMissing, java
+from benchmarks.peers.bundle import DEPENDENCY_PLUGIN, PeerMissing, fetched, java
 
 RELEASE = "3.9.1"
 _POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
@@ -37,6 +37,18 @@ def class_path() -> str:
         if done.returncode:
             raise PeerMissing(f"Maven did not bring Kafka: {(done.stdout + done.stderr).strip()[-300:]}")
         return listed.read_text().strip()
+
+
+def spark_source() -> list[Path]:
+    """The jars of Spark's source `kafka`. PeerMissing when Maven can't get them."""
+    spark = "3.5.6"  # fits all of 3.5
+    parts = [
+        ("org.apache.spark", "spark-sql-kafka-0-10_2.12", spark),
+        ("org.apache.spark", "spark-token-provider-kafka-0-10_2.12", spark),
+        ("org.apache.kafka", "kafka-clients", "3.4.1"),
+        ("org.apache.commons", "commons-pool2", "2.11.1"),
+    ]
+    return [fetched(*each) for each in parts]
 
 
 class Broker:
