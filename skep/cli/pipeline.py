@@ -22,7 +22,7 @@ Names = Annotated[
     typer.Argument(metavar="[NAME]…", help="Pipelines of skep.toml, else all of them.", show_default=False),
 ]
 _ROUND = ("pipeline", "instant", "rows", "from", "to", "inserted", "updated", "seconds")
-_STATUS = ("pipeline", "source", "table", "instant", "next", "waiting_commits", "newest")
+_STATUS = ("pipeline", "source", "table", "instant", "next", "waiting_commits", "newest", "held_by")
 
 
 def register(parent: typer.Typer) -> None:

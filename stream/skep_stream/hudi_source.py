@@ -22,7 +22,7 @@ from skep_stream.protocols import Batch, Position, StreamContext
 from skep_table.errors import ChangesCleanedError, InputError, OptionError
 from skep_table.instant_time import BEGINNING, InstantTime
 from skep_table.options import Options
-from skep_table.query.incremental import times_of
+from skep_table.query.incremental import pending_write, times_of
 from skep_table.query.options import QueryType
 from skep_table.query.read import read
 from skep_table.query.request import ReadRequest
@@ -73,10 +73,16 @@ class HudiSource:
         return Batch(rows, str(found.until))
 
     def waiting(self, last: Position) -> dict[str, object]:
-        """How many commits no round has read yet, and the newest of them."""
-        _, times, checkpoint = self._now(last)
+        """How many commits no round has read yet, the newest of them, and the pending write that holds later ones."""
+        table, times, checkpoint = self._now(last)
         later = [time for time in times if checkpoint is None or time.is_after(checkpoint)]
-        return {"waiting_commits": len(later), "newest": str(times[-1]) if times else None}
+        pending, newest = pending_write(table), table.timeline.data().completed().last()
+        holds = pending is not None and newest is not None and newest.requested_time.is_after(pending)
+        return {
+            "waiting_commits": len(later),
+            "newest": str(times[-1]) if times else None,
+            "held_by": str(pending) if holds else None,
+        }
 
     def _now(self, last: Position) -> tuple[HudiTable, list[InstantTime], InstantTime | None]:
         table = HudiTable.open(self.path, self.options)

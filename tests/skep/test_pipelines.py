@@ -248,6 +248,7 @@ def test_a_write_that_is_pending_is_not_passed_over(tmp_path: Path, caplog: pyte
     content = completed.read_bytes()
     completed.unlink()  # the slow one is not yet complete
     assert chain.cleaning().run_once().result is None
+    assert chain.cleaning().status()["held_by"] == str(slow)
     completed.write_bytes(content)
     assert [each.rows for each in chain.cleaning().run()] == [2]
     assert [each["id"] for each in rows(chain.clean)] == [1, 2, 3]

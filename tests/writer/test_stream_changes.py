@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -151,3 +155,54 @@ def test_a_query_over_a_stream(spark: Any, tmp_path: Path) -> None:
     totals = rows.groupBy("v").count().writeStream.outputMode("complete").format("memory").queryName("totals")
     totals.trigger(availableNow=True).start().awaitTermination()
     assert sorted(map(tuple, spark.table("totals").collect())) == [(1, 2), (5, 1)]
+
+
+KILLED = """
+import os, signal, sys
+import pyspark
+from skep_catalog.java import find_java
+from skep_table.options import Options
+from skep_table.table import HudiTable
+from skep_writer import SparkWriter, stream_changes
+from skep_writer.session import make_spark
+
+folder, dying, when = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+conf = {"spark.driver.memory": "600m", "spark.sql.shuffle.partitions": "1"}
+spark = make_spark({"JAVA_HOME": str(find_java(pyspark.__version__).home)}, master="local[2]", conf=conf)
+spark.sparkContext.setLogLevel("OFF")
+target = HudiTable.open(f"{folder}/target")
+
+def write(frame, number):
+    if number == dying and when == "before":
+        os.kill(os.getpid(), signal.SIGKILL)
+    SparkWriter(target.reload(), spark).insert(frame.select("id", "v"), batch_id=f"changes-{number}")
+    if number == dying:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+rows = stream_changes(spark, HudiTable.open(f"{folder}/t"), Options({"skep.stream.max.commits": "1"}))
+query = rows.writeStream.foreachBatch(write).option("checkpointLocation", f"{folder}/c")
+query.trigger(availableNow=True).start().awaitTermination()
+spark.stop()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_stream_whose_process_is_killed_goes_on_where_it_was(spark: Any, tmp_path: Path) -> None:
+    job = Job(spark, tmp_path)
+    create_table(LocalStorage(str(tmp_path / "target")), TableSpec(name="target", schema=SCHEMA))
+    for at in range(4):
+        job.put(at, v=at)
+    for dying, when in ((1, "before"), (1, "after"), (2, "after"), (-1, "")):
+        ran = subprocess.run(
+            [sys.executable, "-c", KILLED, str(tmp_path), str(dying), when],
+            env={**os.environ, "PYSPARK_PYTHON": sys.executable},
+            capture_output=True,
+            timeout=200,
+            check=False,
+        )
+        assert ran.returncode == (0 if dying < 0 else -signal.SIGKILL), ran.stderr[-3000:]
+    target = HudiTable.open(tmp_path / "target")
+    rows = read(target, ReadRequest(columns=("id", "v"))).to_arrow().sort_by("id").to_pylist()
+    assert rows == [{"id": at, "v": at} for at in range(4)]
+    assert len(target.timeline.data().completed()) == 4

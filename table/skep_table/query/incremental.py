@@ -48,14 +48,23 @@ def times_of(table: HudiTable) -> list[InstantTime]:
 
     Requested times end before the first write that is pending: once it completes, no checkpoint must be past it.
     """
-    writes = table.timeline.data()
+    completed = table.timeline.data().completed()
     if table.format.reads.ranges_by_completion_time:
-        return sorted(InstantTime(each.completion_time or each.requested_time) for each in writes.completed())
-    open_ones = {each.requested_time for each in writes.pending()}
-    if any(each.action is Action.REPLACE_COMMIT for each in writes.pending()):
-        open_ones -= set(table.view().states.pending_clusterings.values())  # these bring no rows
-    first = min(open_ones, default=AFTER_ALL)
-    return [each.requested_time for each in writes.completed() if each.requested_time.is_before(first)]
+        return sorted(InstantTime(each.completion_time or each.requested_time) for each in completed)
+    first = pending_write(table) or AFTER_ALL
+    return [each.requested_time for each in completed if each.requested_time.is_before(first)]
+
+
+def pending_write(table: HudiTable) -> InstantTime | None:
+    """The first write that is pending and will bring rows behind its requested time; None where ranges are of other
+    times."""
+    if table.format.reads.ranges_by_completion_time:
+        return None
+    pending = table.timeline.data().pending()
+    times = {each.requested_time for each in pending}
+    if any(each.action is Action.REPLACE_COMMIT for each in pending):
+        times -= set(table.view().states.pending_clusterings.values())  # these bring no rows
+    return min(times, default=None)
 
 
 def bounded(table: HudiTable, request: ReadRequest) -> ReadRequest:
