@@ -127,15 +127,20 @@ def resumed(found: Recorded | None, asked: Asked) -> Position:
 
 
 def stated(
-    keys: StreamerKeys, checkpoint: str | None, state: Mapping[str, str], asked: Asked, found: Recorded | None
+    keys: StreamerKeys,
+    checkpoint: str | None,
+    state: Mapping[str, str],
+    asked: Asked,
+    found: Recorded | None,
+    others: Mapping[str, str] = _NO_STATE,
 ) -> dict[str, str]:
-    """What a commit states in its extra metadata."""
+    """What a commit states in its extra metadata; `others` are the newest entries of all streamers."""
     extra: dict[str, str] = {}
     if checkpoint is not None:
         extra[keys.checkpoint] = checkpoint
         extra.update(state)
         if asked.writer:
-            every = dict(found.every if found else _NO_STATE) | {asked.writer: checkpoint}
+            every = {**(found.every if found else _NO_STATE), **others, asked.writer: checkpoint}
             extra[keys.checkpoint] = json.dumps(every, separators=(",", ":"), sort_keys=True)
             extra[WRITER_KEY] = asked.writer
     if asked.checkpoint is not None:
@@ -143,6 +148,15 @@ def stated(
     if asked.ignore is not None:
         extra[IGNORE_KEY] = asked.ignore
     return extra
+
+
+def entries(table: HudiTable | None) -> Mapping[str, str]:
+    """The checkpoints of several streamers in the newest commit that has such; empty where none has.
+
+    Each commit carries those of the others on: their own commits may be archived.
+    """
+    found = () if table is None else history(table)
+    return next((each.every for each in found if each.every), _NO_STATE)
 
 
 def history(table: HudiTable) -> Iterable[Recorded]:

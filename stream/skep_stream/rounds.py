@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from skep_stream.checkpoints import Asked, Recorded, newest, resumed, stated
+from skep_stream.checkpoints import Asked, Recorded, entries, newest, resumed, stated
 from skep_stream.protocols import Batch, Follower, Position, SchemaProvider, Source, StreamTarget, Transformer
 from skep_stream.rejected import ErrorTable, digest_of
 from skep_stream.schemas import to_target
@@ -85,7 +85,8 @@ class Stream:
         if batch.rejected is not None and self.errors is not None:
             # first: a round that dies in between is repeated, and its batch is then known
             self.errors.write(batch.rejected, f"{last.checkpoint}..{batch.checkpoint} {digest_of(batch.rejected)}")
-        extra = stated(self.target.checkpoint_keys(), checkpoint, batch.extra, asked, found)
+        others = entries(self.target.table()) if asked.writer else {}
+        extra = stated(self.target.checkpoint_keys(), checkpoint, batch.extra, asked, found, others)
         with self.events.step("stream.write", rows=rows.num_rows):
             result = self.target.write(self.operation, rows, schema, extra, self._batch_id(found))
         if result.repeated:

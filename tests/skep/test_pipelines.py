@@ -21,6 +21,7 @@ import skep
 from skep.cli.main import app
 from skep.hoodie import create_at
 from skep.lake import Lake
+from skep_stream.checkpoints import entries
 from skep_stream.hudi_source import SkippedChangesWarning
 from skep_table.errors import ChangesCleanedError, InputError, OptionError
 from skep_table.table import HudiTable
@@ -115,7 +116,11 @@ def test_two_sources_of_one_target_have_a_position_each(tmp_path: Path) -> None:
     assert [each.run_once().rows for each in both] == [1, 1]
     one.put((3, 1, "delft", 1))
     assert [sum(done.rows for done in each.run()) for each in both] == [1, 0]
-    assert [each["id"] for each in rows(one.clean)] == [1, 2, 3]
+    other.put((4, 1, "gouda", 1))
+    assert [sum(done.rows for done in each.run()) for each in both] == [0, 1]
+    assert [each["id"] for each in rows(one.clean)] == [1, 2, 3, 4]
+    newest = [str(each.table.hudi.timeline.instants[-1].requested_time) for each in (one, other)]
+    assert entries(HudiTable.open(one.clean)) == dict(zip((one.raw, other.raw), newest, strict=True))
 
 
 KILLED = """

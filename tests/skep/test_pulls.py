@@ -51,17 +51,18 @@ class Job:
     def pull(self, **more: Any) -> Pulled | None:
         return self.lake.pull(**self.described(**more))
 
-    def streamer(self) -> skep.Streamer:
+    def streamer(self, source: str = "HiveIncrPullSource") -> skep.Streamer:
         conf = {
             "hoodie.datasource.write.recordkey.field": "id",
             "hoodie.streamer.source.incrpull.root": str(self.tmp / "copies__trips"),
+            "hoodie.streamer.source.dfs.root": str(self.tmp),
         }
         path = f"{self.lake.warehouse}/copies"
         return skep.Streamer(
             target_base_path=path,
             target_table="copies",
             table_type="COPY_ON_WRITE",
-            source_class="HiveIncrPullSource",
+            source_class=source,
             hoodie_conf=conf,
         )
 
@@ -117,6 +118,12 @@ def test_a_stream_leaves_a_pull_that_is_not_complete(job: Job) -> None:
     job.put(2)
     job.pull(from_commit_time=job.times[0])
     assert job.streamer().run_once().checkpoint == job.times[1]
+
+
+def test_pulls_are_files_of_avro_to_other_sources(job: Job) -> None:
+    job.put(1, 2)
+    job.pull(from_commit_time="0")
+    assert job.streamer("AvroDFSSource").run_once().rows == 2
 
 
 def test_other_tables_of_the_lake_are_joined(job: Job) -> None:
