@@ -384,3 +384,14 @@ def test_a_chain_that_runs_on_ends_well_when_it_is_terminated(tmp_path: Path) ->
         process.wait()
     assert [each["city"] for each in rows(chain.totals)] == ["delft", "gouda"]
     assert not HudiTable.open(chain.totals).timeline.pending().instants
+
+
+def test_a_round_without_rows_moves_the_position(tmp_path: Path) -> None:
+    chain = Chain(tmp_path)
+    chain.put((1, 1, "delft", None))
+    done = chain.cleaning().run_once()
+    assert (done.rows, done.result is None) == (0, False)
+    assert chain.cleaning().run_once().result is None
+    chain.table.delete(pa.table({"id": [1]}))  # not carried over: changes are rows
+    assert [each.rows for each in chain.cleaning().run()] == [0]
+    assert chain.cleaning().status()["waiting_commits"] == 0
