@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from skep_stream.protocols import Batch, Follower, Position, Source
@@ -60,7 +60,7 @@ class Retrying:
         if isinstance(self.source, Follower):
             self.source.committed(checkpoint)
 
-    def waiting(self, last: Position) -> dict[str, int]:
+    def waiting(self, last: Position) -> Mapping[str, object]:
         """See `Measured`."""
         return self.source.waiting(last) if isinstance(self.source, Measured) else {}
 
