@@ -33,7 +33,7 @@ def delete_metadata_table(storage: Storage, again: Definitions = NOTHING) -> Non
 def drop_indexes(table: HudiTable, kept: Collection[str], again: Definitions | None = None) -> None:
     """Drops the metadata partitions that are not in `kept`, those that are being built too.
 
-    A plan that an executor has begun stays until that ends: until then nobody is to make what it may still write to.
+    A plan that an executor has started stays until that ends: until then nobody is to make what it may still write to.
     Secondary indexes go with the record index: they lead to it, and are kept with its entries. The settings name what
     is to be made `again` from now on, if that is given.
     """

@@ -128,7 +128,7 @@ def set_idle_plans_aside(table: HudiTable) -> SetAside | None:
         columns = tuple(stats_columns(table))
         again[COLUMN_STATS] = IndexDefinition(COLUMN_STATS, COLUMN_STATS, COLUMN_STATS, columns)
     drop_indexes(table, table.config.metadata_partitions, again)
-    for each in table.reload().timeline.pending().of(Action.INDEXING):  # begun by executors that died
+    for each in table.reload().timeline.pending().of(Action.INDEXING):  # started by executors that died
         delete_pending(table, each)
     return SetAside(names, groups)
 
