@@ -1,4 +1,4 @@
-"""Changes of a table as a stream of Spark 3.5: batches by commits, restarts, CDC, where a stream begins."""
+"""Changes of a table as a stream of Spark: batches by commits, restarts, CDC, where a stream begins."""
 
 from __future__ import annotations
 

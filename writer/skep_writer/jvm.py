@@ -87,7 +87,13 @@ def _compiled(spark: SparkSession, name: str) -> Any:
     source = (files(__package__) / "java" / f"{name}.java").read_text("utf-8")
     compiler = context._jvm.org.codehaus.janino.SimpleCompiler()
     compiler.setParentClassLoader(loader)
-    names = {"$SESSION": kinds[0], "$SEQ": kinds[1], "$DATASET": kinds[0].replace("SparkSession", "Dataset")}
+    own = session.getClass().getName()  # of Spark 4 a class below the one in signatures
+    names = {
+        "$SESSION": kinds[0],
+        "$SEQ": kinds[1],
+        "$OWN_SESSION": own,
+        "$DATASET": own.replace("SparkSession", "Dataset"),
+    }
     for mark, kind in names.items():
         source = source.replace(mark, kind)
     compiler.cook(source)

@@ -9,7 +9,7 @@ import org.apache.spark.sql.connector.read.streaming.ReadLimit;
 public final class ChangeSource
     implements org.apache.spark.sql.execution.streaming.Source,
         org.apache.spark.sql.connector.read.streaming.SupportsTriggerAvailableNow {
-  private $SESSION session;
+  private $OWN_SESSION session;
   private org.apache.spark.sql.types.StructType schema;
   private java.util.function.BiFunction newest;
   private java.util.function.BiFunction rows;
@@ -18,7 +18,7 @@ public final class ChangeSource
   private String last;
 
   public org.apache.spark.sql.Dataset of(
-      $SESSION session,
+      $OWN_SESSION session,
       String schema,
       java.util.function.BiFunction newest,
       java.util.function.BiFunction rows,
@@ -31,7 +31,7 @@ public final class ChangeSource
     made.rows = rows;
     made.limit = limit;
     made.name = name;
-    return $DATASET.ofRows(
+    return $DATASET$.MODULE$.ofRows(
         session, org.apache.spark.sql.execution.streaming.StreamingExecutionRelation$.MODULE$.apply(made, session));
   }
 
