@@ -20,7 +20,7 @@ class Topic:
     producer: Any
     name: str
 
-    def put(self, *values: object, partition: int = 0, key: str | None = None, time: int = 0) -> None:
+    def put(self, *values: object, partition: int = 0, key: str | bytes | None = None, time: int = 0) -> None:
         """Messages: bytes as they are, None for a tombstone, all else as JSON."""
         for value in values:
             sent = value if value is None or isinstance(value, bytes) else json.dumps(value).encode()

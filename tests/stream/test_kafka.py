@@ -260,6 +260,15 @@ def test_envelopes_of_connect_are_opened(job: Job) -> None:
     job.topic.put({"schema": about, "payload": row("b", 1, "y")})
     job.streamer({"skep.stream.kafka.json.envelope": "true"}).run_once()
     assert job.rows() == [row("a", 1, "x"), row("b", 1, "y")]
+    job.topic.put(row("bare"))
+    with pytest.raises(InputError, match=f"topic {job.topic.name}, partition 0, offset 3: this is no envelope"):
+        job.streamer({"skep.stream.kafka.json.envelope": "true"}).run_once()
+
+
+def test_keys_that_are_no_text_are_replaced_as_in_java(job: Job) -> None:
+    job.topic.put(row("a"), key=b"\x00\xff\x01")
+    job.streamer({"hoodie.streamer.source.kafka.append.offsets": "true"}).run_once()
+    assert job.rows()[0]["_hoodie_kafka_source_key"] == "\x00\ufffd\x01"
 
 
 @pytest.mark.parametrize(("more", "kept"), [({}, ["a", "c"]), ({"ignore_checkpoint": "x"}, ["a", "b", "c", "s"])])

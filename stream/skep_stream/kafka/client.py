@@ -58,7 +58,7 @@ class Topic:
         return "" if found == _NO_ID else found
 
     def at_time(self, milliseconds: int, logs: Mapping[int, Log]) -> dict[int, int]:
-        """Of each partition the first offset of that time or later; its first one where there is none, as in Hudi."""
+        """Of each partition the first offset of that time or later; its end where all messages are older."""
         from confluent_kafka import IsolationLevel
         from confluent_kafka.admin import OffsetSpec
 
@@ -66,7 +66,7 @@ class Topic:
             found = self._offsets(
                 self._admin(), list(logs), OffsetSpec.for_timestamp(milliseconds), IsolationLevel.READ_UNCOMMITTED
             )
-        return {each: offset if offset >= 0 else logs[each].first for each, offset in found.items()}
+        return {each: offset if offset >= 0 else logs[each].end for each, offset in found.items()}
 
     def committed(self, partitions: list[int]) -> dict[int, int]:
         """The offsets committed for the group; partitions without one are left out."""

@@ -9,7 +9,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skep_stream.kafka.messages import Place
+from skep_stream.kafka.messages import places
 from skep_stream.kafka.source import Decode, PlaceOf
 from skep_stream.rejected import Rejected
 from skep_table.errors import InputError
@@ -60,8 +60,7 @@ class Flattened:
         return flattened(rows.filter(fits), self.columns), kept.filter(fits)
 
     def _refuse(self, refused: pa.RecordBatch, operations: pa.Array, topic: str) -> None:
-        for row, operation in enumerate(operations.to_pylist()):
-            place = Place(topic, refused.column("partition")[row].as_py(), refused.column("offset")[row].as_py())
+        for place, operation in zip(places(topic, refused), operations.to_pylist(), strict=True):
             why = f"operation {operation!r} of Debezium is no change of a row"
             if self.rejected is None:
                 raise InputError(f"{place}: {why}", path=place.source, line=place.number, found=operation)

@@ -10,12 +10,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from skep_stream.files.json_rows import json_values
-from skep_stream.kafka.messages import Place
+from skep_stream.kafka.messages import Place, places
 from skep_stream.rejected import Rejected
 from skep_table.errors import InputError
 from skep_table.schema.types import Field, Schema, StructType
 
 _PAYLOAD: Final = "payload"
+_EMPTY: Final = r'"payload"\s*:\s*null'
+_BARE: Final = "this is no envelope of Kafka Connect's: it has no payload"
 
 
 def json_messages(
@@ -32,17 +34,28 @@ def json_messages(
     before = place_of if kept is None else (lambda row: place_of(kept[row].as_py()))
     rows, taken = json_values(values, _within_envelope(schema) if enveloped else schema, before, rejected)
     batch = batch if taken is None else batch.take(taken)
-    return _unwrapped(rows, batch) if enveloped else (rows, batch)
+    return _unwrapped(rows, batch, place_of(0).topic, rejected) if enveloped else (rows, batch)
 
 
 def _within_envelope(schema: Schema) -> Schema:
     return Schema((Field(_PAYLOAD, StructType(schema.fields), nullable=True),), schema.name)
 
 
-def _unwrapped(rows: pa.Table, batch: pa.RecordBatch) -> tuple[pa.Table, pa.RecordBatch]:
-    """The rows within envelopes; those without one are deletes of Kafka Connect's, and are left out as tombstones."""
+def _unwrapped(
+    rows: pa.Table, batch: pa.RecordBatch, topic: str, rejected: Rejected | None
+) -> tuple[pa.Table, pa.RecordBatch]:
+    """The rows within envelopes; empty ones are deletes of Kafka Connect's, which are left out as tombstones are.
+
+    InputError for what is no envelope.
+    """
     column = rows.column(_PAYLOAD).combine_chunks()
     there = pc.is_valid(column)
+    without = batch.filter(pc.invert(there))
+    bare = without.filter(pc.invert(pc.match_substring_regex(without.column("value"), _EMPTY)))
+    for place, value in zip(places(topic, bare), bare.column("value").to_pylist(), strict=True):
+        if rejected is None:
+            raise InputError(f"{place}: {_BARE}", path=place.source, line=place.number)
+        rejected.add(place.source, place.number, value.decode("utf-8", "replace"), _BARE)
     return pa.Table.from_struct_array(column.filter(there)), batch.filter(there)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -80,6 +80,11 @@ def with_values(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch.filter(pc.greater(pc.fill_null(pc.binary_length(batch.column("value")), 0), 0))
 
 
+def places(topic: str, batch: pa.RecordBatch) -> Iterator[Place]:
+    """Where each message is."""
+    return map(place_of(topic, batch), range(batch.num_rows))
+
+
 def place_of(topic: str, batch: pa.RecordBatch) -> Callable[[int], Place]:
     """Where the message of a row is."""
     partitions, offsets = batch.column("partition"), batch.column("offset")
@@ -88,7 +93,7 @@ def place_of(topic: str, batch: pa.RecordBatch) -> Callable[[int], Place]:
 
 def appended(rows: pa.Table, batch: pa.RecordBatch) -> pa.Table:
     """Rows with the offset, partition, time and key of their messages, which are the rows of `batch`."""
-    key = batch.column("key").cast(pa.string())
+    key = _as_texts(batch.column("key"))
     for name, column in zip(
         (OFFSET, PARTITION, TIME, KEY),
         (batch.column("offset"), batch.column("partition"), batch.column("timestamp"), key),
@@ -96,3 +101,12 @@ def appended(rows: pa.Table, batch: pa.RecordBatch) -> pa.Table:
     ):
         rows = rows.append_column(name, column)
     return rows
+
+
+def _as_texts(keys: pa.Array) -> pa.Array:
+    """Keys as Java's client makes texts of them, with U+FFFD for what is no UTF-8."""
+    try:
+        return keys.cast(pa.string())
+    except pa.ArrowInvalid:
+        texts = [None if key is None else key.decode("utf-8", "replace") for key in keys.to_pylist()]
+        return pa.array(texts, pa.string())
