@@ -41,7 +41,7 @@ class Rejected:
 
     def taken(self) -> pa.Table | None:
         """All of them, which are no longer held; None for none."""
-        rows, self._rows = self._rows, []
+        rows, self._rows = sorted(self._rows), []  # messages arrive in another order when a round is repeated
         if not rows:
             return None
         log.warning(

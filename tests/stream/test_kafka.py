@@ -204,9 +204,9 @@ def test_offsets_that_are_not_there_fail_or_are_warned_about(job: Job) -> None:
 
 def test_a_bad_message_names_its_place_and_may_be_kept_apart(job: Job) -> None:
     job.topic.put(row("a"), b"{", b"\xff", b'{"id": "m",\n"ts": 1}', {"id": "b"}, b" ", b'{"id": "c"} {"id": "d"}')
-    job.topic.put(b'{"id": "n\n", "ts": 1}', {"id": "e", "ts": "late"}, row("f"), partition=2)
     with pytest.raises(InputError, match=f"topic {job.topic.name}, partition 0, offset 2: this is no JSON"):
         job.streamer().run_once()
+    job.topic.put(b'{"id": "n\n", "ts": 1}', {"id": "e", "ts": "late"}, row("f"), partition=2)
     errors = {"hoodie.errortable.enable": "true", "hoodie.errortable.base.path": f"{job.table}-errors"}
     streamer = job.streamer(errors)
     assert (streamer.run_once().rows, job.ids()) == (3, ["a", "f", "m"])
@@ -263,6 +263,24 @@ def test_envelopes_of_connect_are_opened(job: Job) -> None:
     job.topic.put(row("bare"))
     with pytest.raises(InputError, match=f"topic {job.topic.name}, partition 0, offset 3: this is no envelope"):
         job.streamer({"skep.stream.kafka.json.envelope": "true"}).run_once()
+
+
+def test_json_behind_the_id_of_a_schema(job: Job) -> None:
+    form = {
+        "hoodie.streamer.source.kafka.json.value.deserializer.class": "io.confluent.k.s.KafkaJsonSchemaDeserializer"
+    }
+    header = b"\x00\x00\x00\x00\x07"
+    job.topic.put(*(header + json.dumps(row(key)).encode() for key in "abc"), None)
+    job.streamer({**form}).run_once()
+    assert job.ids() == ["a", "b", "c"]
+    job.topic.put(row("bare"), header + json.dumps(row("d")).encode())
+    with pytest.raises(InputError, match=f"topic {job.topic.name}, partition 0, offset 4: .* no message of Confluent"):
+        job.streamer(form).run_once()
+    errors = {"hoodie.errortable.enable": "true", "hoodie.errortable.base.path": f"{job.table}-errors"}
+    job.streamer({**form, **errors}).run_once()
+    assert job.ids() == ["a", "b", "c", "d"]
+    with pytest.raises(OptionError, match=r"json\.value\.deserializer\.class=x\.Y is not known"):
+        job.streamer({next(iter(form)): "x.Y"})
 
 
 def test_keys_that_are_no_text_are_replaced_as_in_java(job: Job) -> None:

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from skep_stream.kafka.messages import Place
+from skep_stream.kafka import messages
+from skep_stream.kafka.confluent import HEADER, NO_HEADER, Rows, Values
 from skep_stream.registry import Registry
 from skep_stream.rejected import Rejected
 from skep_table.avro.decode import decode_records
@@ -19,10 +19,7 @@ from skep_table.errors import CorruptFileError, InputError, SchemaError, SkepErr
 from skep_table.schema.evolve import project
 from skep_table.schema.types import Schema, StructType
 
-_HEADER: Final = 5
-"""A zero and the id of the schema, in four bytes."""
-Rows = npt.NDArray[np.int64]
-PlaceOf = Callable[[int], Place]
+PlaceOf = Callable[[int], messages.Place]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +44,12 @@ class AvroMessages:
     target: Schema | None
     rejected: Rejected | None = None
 
-    def __call__(self, batch: pa.RecordBatch, place_of: PlaceOf) -> tuple[pa.Table, pa.RecordBatch]:
+    def __call__(self, topic: str, batch: pa.RecordBatch) -> tuple[pa.Table, pa.RecordBatch]:
         """The rows, and their messages.
 
         InputError names topic, partition and offset of a message that can't be read; with `rejected` it is left out.
         """
-        values = _Values.of(batch.column("value"))
+        values, place_of = Values.of(batch.column("value")), messages.place_of(topic, batch)
         tables, taken = [], [np.zeros(0, np.int64)]
         for writer, rows in self._by_schema(values, place_of):
             for found, kept in self._read(values, writer, rows, place_of):
@@ -63,7 +60,7 @@ class AvroMessages:
         order = np.argsort(kept, kind="stable")
         return rows.take(order), batch.take(pa.array(kept[order]))
 
-    def _by_schema(self, values: _Values, place_of: PlaceOf) -> list[tuple[StructType, Rows]]:
+    def _by_schema(self, values: Values, place_of: PlaceOf) -> list[tuple[StructType, Rows]]:
         if isinstance(self.writers, StructType):
             return [(self.writers, np.arange(len(values.starts)))]
         numbers = values.schema_ids()
@@ -71,7 +68,7 @@ class AvroMessages:
         for number in np.unique(numbers).tolist():
             rows = np.flatnonzero(numbers == number)
             if number < 0:
-                self._refuse(rows, values, place_of, "this is no message of Confluent's: it begins with no 0 and an id")
+                self._refuse(rows, values, place_of, NO_HEADER)
                 continue
             try:
                 groups.append((self.writers.schema(number), rows))
@@ -80,10 +77,10 @@ class AvroMessages:
         return groups
 
     def _read(
-        self, values: _Values, writer: StructType, rows: Rows, place_of: PlaceOf
+        self, values: Values, writer: StructType, rows: Rows, place_of: PlaceOf
     ) -> list[tuple[pa.RecordBatch, Rows]]:
         """Those that can be read: where a part of them can't, each half by itself."""
-        header = 0 if isinstance(self.writers, StructType) else _HEADER
+        header = 0 if isinstance(self.writers, StructType) else HEADER
         try:
             starts = values.starts[rows] + header
             return [(decode_records(writer, values.data, starts, values.ends[rows] - starts), rows)]
@@ -94,7 +91,7 @@ class AvroMessages:
         half = len(rows) // 2
         return [found for part in (rows[:half], rows[half:]) for found in self._read(values, writer, part, place_of)]
 
-    def _refuse(self, rows: Rows, values: _Values, place_of: PlaceOf, why: str, cause: SkepError | None = None) -> None:
+    def _refuse(self, rows: Rows, values: Values, place_of: PlaceOf, why: str, cause: SkepError | None = None) -> None:
         for row in rows.tolist():
             place = place_of(row)
             if self.rejected is None:
@@ -114,33 +111,3 @@ class AvroMessages:
 
 
 _NOTHING: Final = pa.table({})
-
-
-@dataclass(frozen=True, slots=True)
-class _Values:
-    """The bytes of all messages, and where each begins and ends."""
-
-    data: npt.NDArray[np.uint8]
-    starts: Rows
-    ends: Rows
-
-    @classmethod
-    def of(cls, values: pa.Array) -> _Values:
-        offsets = np.frombuffer(values.buffers()[1], np.int64, len(values) + 1, values.offset * 8)
-        data = np.frombuffer(values.buffers()[2] or b"", np.uint8)
-        return cls(data, offsets[:-1].copy(), offsets[1:].copy())
-
-    def schema_ids(self) -> Rows:
-        """The id in each message; -1 where there is none."""
-        has_header = self.ends - self.starts >= _HEADER
-        numbers = np.full(len(self.starts), -1, np.int64)
-        at = self.starts[has_header]
-        found = sum(
-            (self.data[at + 1 + place].astype(np.int64) << (24 - 8 * place) for place in range(4)), start=0 * at
-        )
-        numbers[has_header] = np.where(self.data[at] == 0, found, -1)
-        return numbers
-
-    def text(self, row: int) -> str:
-        """A message for an error table."""
-        return self.data[self.starts[row] : self.ends[row]].tobytes().decode("utf-8", "replace")

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from skep_stream.kafka.messages import places
-from skep_stream.kafka.source import Decode, PlaceOf
+from skep_stream.kafka.source import Decode
 from skep_stream.rejected import Rejected
 from skep_table.errors import InputError
 
@@ -49,14 +49,14 @@ class Flattened:
     columns: Mapping[str, str]
     rejected: Rejected | None = None
 
-    def __call__(self, batch: pa.RecordBatch, place_of: PlaceOf) -> tuple[pa.Table, pa.RecordBatch]:
+    def __call__(self, topic: str, batch: pa.RecordBatch) -> tuple[pa.Table, pa.RecordBatch]:
         """The rows, and their messages. InputError for messages that are no changes of rows."""
-        rows, kept = self.envelopes(batch, place_of)
+        rows, kept = self.envelopes(topic, batch)
         if not rows.num_rows:
             return rows.select([]), kept
         operations = _member(rows, "op").combine_chunks()
         fits = pc.fill_null(pc.is_in(operations, value_set=pa.array(_OF_ROWS, operations.type)), False)
-        self._refuse(kept.filter(pc.invert(fits)), operations.filter(pc.invert(fits)), place_of(0).topic)
+        self._refuse(kept.filter(pc.invert(fits)), operations.filter(pc.invert(fits)), topic)
         return flattened(rows.filter(fits), self.columns), kept.filter(fits)
 
     def _refuse(self, refused: pa.RecordBatch, operations: pa.Array, topic: str) -> None:

@@ -10,7 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from skep_stream.files.json_rows import json_values
-from skep_stream.kafka.messages import Place, places
+from skep_stream.kafka.confluent import NO_HEADER, Values
+from skep_stream.kafka.messages import Place, place_of, places
 from skep_stream.rejected import Rejected
 from skep_table.errors import InputError
 from skep_table.schema.types import Field, Schema, StructType
@@ -21,20 +22,28 @@ _BARE: Final = "this is no envelope of Kafka Connect's: it has no payload"
 
 
 def json_messages(
-    batch: pa.RecordBatch,
-    place_of: Callable[[int], Place],
-    *,
-    schema: Schema,
-    rejected: Rejected | None,
-    enveloped: bool,
+    topic: str, batch: pa.RecordBatch, *, schema: Schema, rejected: Rejected | None, enveloped: bool
 ) -> tuple[pa.Table, pa.RecordBatch]:
     """The rows, and their messages. InputError names topic, partition and offset of a message that does not fit."""
-    values, kept = _texts(batch.column("value"), place_of, rejected)
+    values, kept = _texts(batch.column("value"), place_of(topic, batch), rejected)
     batch = batch if kept is None else batch.take(kept)
-    before = place_of if kept is None else (lambda row: place_of(kept[row].as_py()))
-    rows, taken = json_values(values, _within_envelope(schema) if enveloped else schema, before, rejected)
+    read_as = _within_envelope(schema) if enveloped else schema
+    rows, taken = json_values(values, read_as, place_of(topic, batch), rejected)
     batch = batch if taken is None else batch.take(taken)
-    return _unwrapped(rows, batch, place_of(0).topic, rejected) if enveloped else (rows, batch)
+    return _unwrapped(rows, batch, topic, rejected) if enveloped else (rows, batch)
+
+
+def json_schema_messages(
+    topic: str, batch: pa.RecordBatch, *, schema: Schema, rejected: Rejected | None, enveloped: bool
+) -> tuple[pa.Table, pa.RecordBatch]:
+    """As `json_messages`, of those in Confluent's form. The schema is the given one, ids are passed over."""
+    fits = pa.array(Values.of(batch.column("value")).schema_ids() >= 0)
+    _refuse(batch.filter(pc.invert(fits)), topic, NO_HEADER, rejected)
+    batch = batch.filter(fits)
+    if batch.num_rows:
+        records = Values.of(batch.column("value")).without_headers()
+        batch = batch.set_column(batch.schema.get_field_index("value"), "value", records)
+    return json_messages(topic, batch, schema=schema, rejected=rejected, enveloped=enveloped)
 
 
 def _within_envelope(schema: Schema) -> Schema:
@@ -52,15 +61,12 @@ def _unwrapped(
     there = pc.is_valid(column)
     without = batch.filter(pc.invert(there))
     bare = without.filter(pc.invert(pc.match_substring_regex(without.column("value"), _EMPTY)))
-    for place, value in zip(places(topic, bare), bare.column("value").to_pylist(), strict=True):
-        if rejected is None:
-            raise InputError(f"{place}: {_BARE}", path=place.source, line=place.number)
-        rejected.add(place.source, place.number, value.decode("utf-8", "replace"), _BARE)
+    _refuse(bare, topic, _BARE, rejected)
     return pa.Table.from_struct_array(column.filter(there)), batch.filter(there)
 
 
 def _texts(
-    values: pa.Array, place_of: Callable[[int], Place], rejected: Rejected | None
+    values: pa.Array, place_at: Callable[[int], Place], rejected: Rejected | None
 ) -> tuple[pa.Array, pa.Array | None]:
     """The values as texts of one line each, and which they are where some are left out: those that are no UTF-8.
 
@@ -69,21 +75,21 @@ def _texts(
     try:
         texts = values.cast(pa.large_string())
     except pa.ArrowInvalid:
-        return _one_by_one(values, place_of, rejected)
+        return _one_by_one(values, place_at, rejected)
     if not pc.any(pc.match_substring(texts, "\n")).as_py():
         return texts, None
-    return _one_by_one(values, place_of, rejected)
+    return _one_by_one(values, place_at, rejected)
 
 
 def _one_by_one(
-    values: pa.Array, place_of: Callable[[int], Place], rejected: Rejected | None
+    values: pa.Array, place_at: Callable[[int], Place], rejected: Rejected | None
 ) -> tuple[pa.Array, pa.Array]:
     texts, kept = [], []
     for row, value in enumerate(values.to_pylist()):
         try:
             texts.append(_in_one_line(value.decode("utf-8")))
         except ValueError as error:
-            place, why = place_of(row), f"this is no JSON: {error}"
+            place, why = place_at(row), f"this is no JSON: {error}"
             if rejected is None:
                 raise InputError(f"{place}: {why}", path=place.source, line=place.number) from error
             rejected.add(place.source, place.number, value.decode("utf-8", "replace"), why)
@@ -97,3 +103,10 @@ def _in_one_line(text: str) -> str:
         return text
     json.loads(text)  # which refuses line ends within texts
     return text.replace("\n", " ")
+
+
+def _refuse(batch: pa.RecordBatch, topic: str, why: str, rejected: Rejected | None) -> None:
+    for place, value in zip(places(topic, batch), batch.column("value").to_pylist(), strict=True):
+        if rejected is None:
+            raise InputError(f"{place}: {why}", path=place.source, line=place.number)
+        rejected.add(place.source, place.number, value.decode("utf-8", "replace"), why)

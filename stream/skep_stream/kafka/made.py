@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
+from typing import Final
 
 from skep_stream.kafka.avro_messages import AvroMessages, Confluent
 from skep_stream.kafka.client import Topic
 from skep_stream.kafka.debezium import MYSQL, POSTGRES, Flattened
-from skep_stream.kafka.json_messages import json_messages
+from skep_stream.kafka.json_messages import json_messages, json_schema_messages
 from skep_stream.kafka.options import (
     APPEND_OFFSETS,
     CHECKPOINT_TYPE,
@@ -18,6 +19,7 @@ from skep_stream.kafka.options import (
     DESERIALIZER_SCHEMA,
     ENVELOPE,
     FAIL_ON_LOSS,
+    JSON_DESERIALIZER,
     LEAST_PARTS,
     MOST_EVENTS,
     START,
@@ -37,6 +39,8 @@ from skep_table.options import Options
 from skep_table.schema.avro import parse_avro, to_avro
 from skep_table.schema.types import Schema
 
+_OF_JSON: Final = {"StringDeserializer": json_messages, "KafkaJsonSchemaDeserializer": json_schema_messages}
+
 
 def json_source(context: StreamContext) -> KafkaSource:
     """JsonKafkaSource: objects of JSON, read by the schema of a provider. OptionError without one."""
@@ -49,7 +53,16 @@ def json_source(context: StreamContext) -> KafkaSource:
 
 def _json_decoder(schemas: SchemaProvider, options: Options, rejected: Rejected | None) -> Callable[[], Decode]:
     enveloped = options.value(ENVELOPE)
-    return lambda: partial(json_messages, schema=_source_schema(schemas), rejected=rejected, enveloped=enveloped)
+    found = options.value(JSON_DESERIALIZER)
+    read = _OF_JSON.get(found.rpartition(".")[2])
+    if read is None:
+        raise OptionError(
+            f"{JSON_DESERIALIZER.key}={found} is not known",
+            option=JSON_DESERIALIZER.key,
+            found=found,
+            expected=", ".join(_OF_JSON),
+        )
+    return lambda: partial(read, schema=_source_schema(schemas), rejected=rejected, enveloped=enveloped)
 
 
 def avro_source(context: StreamContext) -> KafkaSource:

@@ -72,6 +72,12 @@ DESERIALIZER_SCHEMA = streamer_option(
     "",
     "KafkaAvroSchemaDeserializer: an Avro schema, else the provider's",
 )
+JSON_DESERIALIZER = streamer_option(
+    "source.kafka.json.value.deserializer.class",
+    str,
+    "org.apache.kafka.common.serialization.StringDeserializer",
+    "JsonKafkaSource: StringDeserializer, or KafkaJsonSchemaDeserializer (JSON behind the id of a schema)",
+)
 APPEND_OFFSETS = streamer_option(
     "source.kafka.append.offsets", boolean, False, "Rows get offset, partition, time and key of their messages"
 )
@@ -96,6 +102,10 @@ TIMEOUT = option(
 for _name, _doc in {
     "source.kafka.fetch_partition.time.out": "partitions are listed in one call, which the client repeats",
     "source.kafka.spark.sql.consumer.enable": "there is one client",
+    "source.kafka.retry.initial_interval_ms": "the client repeats its calls",
+    "source.kafka.retry.max_interval_ms": "the client repeats its calls",
+    "source.kafka.retry.max_count": "the client repeats its calls",
+    "source.kafka.retry.exceptions": "the client repeats its calls",
 }.items():
     streamer_option(_name, str, "false", _doc, status=Status.NO_EFFECT)
 for _name in (

@@ -22,9 +22,8 @@ from skep_table.errors import DataLossError, InputError
 from skep_table.table import HudiTable
 
 log = logging.getLogger("skep.stream.kafka")
-PlaceOf = Callable[[int], messages.Place]
-Decode = Callable[[pa.RecordBatch, PlaceOf], tuple[pa.Table, pa.RecordBatch]]
-"""Messages to rows, and the messages that they are of."""
+Decode = Callable[[str, pa.RecordBatch], tuple[pa.Table, pa.RecordBatch]]
+"""Messages of a topic to rows, and the messages that they are of."""
 ID_KEY: Final = f"{STATE_PREFIX}kafka.topic"
 _DIGITS_OF_SECONDS, _DIGITS_OF_MILLISECONDS = 10, 13
 
@@ -211,7 +210,7 @@ class KafkaSource:
             batch = messages.with_values(arrived)
             if batch.num_rows:
                 decode = decode or self.decoder()
-                rows, kept = decode(batch, messages.place_of(self.topic.name, batch))
+                rows, kept = decode(self.topic.name, batch)
                 tables.append(messages.appended(rows, kept) if self.appends else rows)
                 of_rows.append(kept)
         found = _united(tables) if tables else None
