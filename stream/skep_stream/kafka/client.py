@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from time import monotonic
@@ -79,7 +79,7 @@ class Topic:
         with self._errors("commit offsets"), self._consumer() as consumer:
             consumer.commit(offsets=[self._partition(*each) for each in offsets.items()], asynchronous=False)
 
-    def read(self, ranges: Mapping[int, Range]) -> Iterator[pa.RecordBatch]:
+    def read(self, ranges: Mapping[int, Range]) -> Generator[pa.RecordBatch, None, None]:
         """The messages of these ranges as they arrive; those of a partition in their order.
 
         DataLossError where they are removed meanwhile, StorageError where none arrives for long.

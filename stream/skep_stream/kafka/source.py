@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -60,7 +61,7 @@ class Reader(Protocol):
         """Commits offsets for the group."""
         ...
 
-    def read(self, ranges: Mapping[int, Range]) -> Iterable[pa.RecordBatch]:
+    def read(self, ranges: Mapping[int, Range]) -> Generator[pa.RecordBatch, None, None]:
         """The messages of these ranges, as they arrive."""
         ...
 
@@ -206,9 +207,8 @@ class KafkaSource:
         """Messages become rows as they arrive, so that a round holds its rows only."""
         decode: Decode | None = None
         tables, of_rows = [], []
-        for arrived in self.topic.read(ranges):
-            batch = messages.with_values(arrived)
-            if batch.num_rows:
+        with closing(self.topic.read(ranges)) as batches:
+            for batch in filter(len, map(messages.with_values, batches)):
                 decode = decode or self.decoder()
                 rows, kept = decode(self.topic.name, batch)
                 tables.append(messages.appended(rows, kept) if self.appends else rows)
