@@ -130,10 +130,15 @@ class Case:
             return {
                 "hoodie.write.concurrency.mode": "OPTIMISTIC_CONCURRENCY_CONTROL",
                 **early,
-                **(INDEXES if self.indexed else {}),
+                **(self.indexes if self.indexed else {}),
             }
         buckets = {"hoodie.index.type": "BUCKET", "hoodie.bucket.index.num.buckets": "2"}
         return {"hoodie.write.concurrency.mode": "NON_BLOCKING_CONCURRENCY_CONTROL", **buckets}
+
+    @property
+    def indexes(self) -> dict[str, str]:
+        """What makes and keeps the indexes."""
+        return INDEXES if self.version == 6 else {**INDEXES, "hoodie.metadata.record.index.enable": "true"}
 
     def of_hudi(self, uri: str) -> dict[str, str]:
         """What Hudi is given besides."""
@@ -178,6 +183,9 @@ CASES = [
     Case("1.1.1", 9, "storage"),
     Case("1.2.0", 9, "storage", blocking=False),
     Case("0.15.0", 6, indexed=True),
+    Case("1.0.2", 8, indexed=True),
+    Case("1.1.1", 9, indexed=True),
+    Case("1.2.0", 9, indexed=True),
 ]
 CLIENT = Path(__file__).parent / "java/org/apache/hudi/aws/transaction/lock/S3StorageLockClient.java"
 
@@ -276,6 +284,12 @@ def test_the_same_rows_hold(
     lost = 0
     while not table.reload().timeline.instants:  # Hudi fails at a table whose timeline has no folder yet
         time.sleep(0.1)
+    if case.indexed and case.release == "1.2.0":
+        # It fails at the writes of a JVM that begins with a compaction of the metadata table, its own tables'
+        # too: the class of its records is loaded later, and does not know the schema object that is cached by then.
+        while not table.reload().timeline.completed().instants:
+            time.sleep(0.1)
+        hudi.read(place, {"hoodie.metadata.enable": "true"})
     for number in range(1, HUDI + 1):
         rows = batch(9, number * 10, dice)
         written += rows
@@ -316,7 +330,8 @@ def test_the_same_rows_hold(
     assert found == expected
     assert len(writes(table.reload())) == count
     if case.indexed:
-        assert {"files", "column_stats", "bloom_filters"} <= set(table.reload().config.metadata_partitions)
+        kept = {"files", "column_stats", "bloom_filters"} | ({"record_index"} if case.version > 6 else set())
+        assert kept <= set(table.reload().config.metadata_partitions)
         assert check_metadata_table(table.reload()).differences == ()
     assert case.blocking or not lost
     assert Metastore.connect(metastore_server.uri).locks("mixed", "t") == []
