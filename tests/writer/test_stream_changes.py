@@ -155,6 +155,7 @@ def test_a_query_over_a_stream(spark: Any, tmp_path: Path) -> None:
     totals = rows.groupBy("v").count().writeStream.outputMode("complete").format("memory").queryName("totals")
     totals.trigger(availableNow=True).start().awaitTermination()
     assert sorted(map(tuple, spark.table("totals").collect())) == [(1, 2), (5, 1)]
+    spark.catalog.dropTempView("totals")
 
 
 KILLED = """

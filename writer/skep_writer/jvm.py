@@ -22,6 +22,7 @@ PLANNING_CALLS: Final = "PlanningCalls"
 CHANGE_SOURCE: Final = "ChangeSource"
 
 _FILE_INDEX: Final = "org.apache.spark.sql.execution.datasources.InMemoryFileIndex"
+_STREAMING: Final = "org.apache.spark.sql.execution.streaming"
 _made: Final[WeakKeyDictionary[Any, dict[str, Any]]] = WeakKeyDictionary()
 
 
@@ -77,6 +78,12 @@ def reason_of(error: Exception) -> str:
     return text.splitlines()[0] if text else type(error).__name__
 
 
+def _package_of(context: Any, name: str, *packages: str) -> str:
+    """The last of these packages that has the class: newer releases of Spark leave a name behind where one was."""
+    utils = context._jvm.org.apache.spark.util.Utils
+    return [package for package in packages if utils.classIsLoadable(f"{package}.{name}")][-1]
+
+
 def _compiled(spark: SparkSession, name: str) -> Any:
     context: Any = spark.sparkContext
     gateway, java = context._gateway, context._jvm.java
@@ -93,6 +100,7 @@ def _compiled(spark: SparkSession, name: str) -> Any:
         "$SEQ": kinds[1],
         "$OWN_SESSION": own,
         "$DATASET": own.replace("SparkSession", "Dataset"),
+        "$STREAMING": _package_of(context, "SerializedOffset", _STREAMING, f"{_STREAMING}.runtime"),
     }
     for mark, kind in names.items():
         source = source.replace(mark, kind)

@@ -32,7 +32,7 @@ public final class ChangeSource
     made.limit = limit;
     made.name = name;
     return $DATASET$.MODULE$.ofRows(
-        session, org.apache.spark.sql.execution.streaming.StreamingExecutionRelation$.MODULE$.apply(made, session));
+        session, $STREAMING.StreamingExecutionRelation$.MODULE$.apply(made, session));
   }
 
   public org.apache.spark.sql.types.StructType schema() { return schema; }
@@ -46,7 +46,7 @@ public final class ChangeSource
   }
 
   public org.apache.spark.sql.connector.read.streaming.Offset deserializeOffset(String json) {
-    return new org.apache.spark.sql.execution.streaming.SerializedOffset(json);
+    return new $STREAMING.SerializedOffset(json);
   }
 
   public scala.Option getOffset() { return scala.Option.apply(offset((String) newest.apply(null, Boolean.TRUE))); }
@@ -65,7 +65,7 @@ public final class ChangeSource
   }
 
   private org.apache.spark.sql.execution.streaming.Offset offset(String time) {
-    return time == null ? null : new org.apache.spark.sql.execution.streaming.SerializedOffset(time);
+    return time == null ? null : new $STREAMING.SerializedOffset(time);
   }
 
   public org.apache.spark.sql.Dataset getBatch(
