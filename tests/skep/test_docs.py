@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -36,17 +37,17 @@ def shared_metastore(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Embed
         yield server
 
 
-@pytest.fixture
-def another_metastore(shared_metastore: EmbeddedMetastore) -> Iterator[EmbeddedMetastore]:
-    """Empty at first and at last: no page meets the tables of another one."""
-    yield shared_metastore
-    with Metastore.connect(shared_metastore.uri) as client:
-        for database in client.databases():
-            if database != "default":
-                client.drop_database(database, cascade=True)
-                continue
-            for table in client.tables(database):
-                client.drop_table(database, table)
+@contextmanager
+def left_as_it_was(server: EmbeddedMetastore) -> Iterator[None]:
+    """Drops the databases and the tables that a page makes: no page finds those of another one."""
+    with Metastore.connect(server.uri) as client:
+        databases, tables = set(client.databases()), set(client.tables("default"))
+    yield
+    with Metastore.connect(server.uri) as client:
+        for database in set(client.databases()) - databases:
+            client.drop_database(database, cascade=True)
+        for table in set(client.tables("default")) - tables:
+            client.drop_table("default", table)
 
 
 @pytest.mark.metastore
@@ -65,12 +66,18 @@ def test_the_examples_of_a_page_run(page: Path, tmp_path: Path, request: pytest.
         "HOME": str(tmp_path),
         "SPARK_SUBMIT_OPTS": f"{os.environ['SPARK_LAUNCHER_OPTS']} -Dspark.sql.warehouse.dir={tmp_path}/tables",
     }
-    if page.stem != "metastore":
-        of_all = ALL_TABLES.search(page.read_text(encoding="utf-8"))
-        server = request.getfixturevalue("another_metastore" if of_all else "metastore_server")
-        environment["SKEP__METASTORE"] = server.uri
     folder = tmp_path / "work"
     folder.mkdir()
+    with ExitStack() as stack:
+        if page.stem != "metastore":
+            of_all = ALL_TABLES.search(page.read_text(encoding="utf-8"))
+            server = request.getfixturevalue("shared_metastore" if of_all else "metastore_server")
+            stack.enter_context(left_as_it_was(server))
+            environment["SKEP__METASTORE"] = server.uri
+        run_page(page, folder, environment)
+
+
+def run_page(page: Path, folder: Path, environment: dict[str, str]) -> None:
     if code := "\n".join(blocks(page, "python")):
         run([sys.executable, "-c", code], folder, environment)
     for line in "".join(blocks(page, "console")).splitlines():
