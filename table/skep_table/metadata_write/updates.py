@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import pyarrow as pa
@@ -203,7 +203,7 @@ def _partition_stats(
             chosen[path] = found
         else:
             ended.append(path)
-    loose = _with_statistics(table, loose)
+    loose = _with_statistics(table, loose, prepared.columns)
     return partition_stats_update(tight, ended, prepared.columns, release, loose)
 
 
@@ -230,7 +230,7 @@ def _of_files(columns: Columns, files: Iterable[FileFacts]) -> Sequence[ColumnSu
 
 
 def _with_statistics(
-    table: HudiTable, summaries: Mapping[str, Sequence[ColumnSummary]]
+    table: HudiTable, summaries: Mapping[str, Sequence[ColumnSummary]], columns: Columns
 ) -> dict[str, Sequence[ColumnSummary]]:
     """Those for which there is a record to be widened: a partition without one may hold any value."""
     index = table.metadata_table()
@@ -238,7 +238,15 @@ def _with_statistics(
         return {}
     pairs = [(each.column, path) for path, found in summaries.items() for each in found]
     known = {pair for pair, there in zip(pairs, index.has_partition_stats(pairs), strict=True) if there}
-    return {path: [each for each in found if (each.column, path) in known] for path, found in summaries.items()}
+    return {
+        path: [_typed(each, columns) for each in found if (each.column, path) in known]
+        for path, found in summaries.items()
+    }
+
+
+def _typed(summary: ColumnSummary, columns: Columns) -> ColumnSummary:
+    """Also without values of the column's type: Hudi takes the type of merged records from the later one."""
+    return replace(summary, kind=columns[summary.column])
 
 
 # -- the record index --------------------------------------------------------------------------------------------------

@@ -211,6 +211,18 @@ class TestContents:
             ]
             assert [(r["maxValue"]["LongWrapper"]["value"], r["isTightBound"]) for r in of_p] == [(5, True)]
 
+    def test_deletes_leave_partitions_the_types_of_their_columns(self, table: HudiTable) -> None:
+        """Hudi 1.1 and later fail to read records of one type that are merged with a later one of null."""
+        if not table.format.metadata.has_partition_stats:
+            return
+        table = made(table, COLUMN_STATS, PARTITION_STATS)
+        before = records(table, PARTITION_STATS)
+        writer(table).delete(frame(("a", "p", 9)))
+        after = records(reopened(table), PARTITION_STATS)
+        assert {key: record.get("valueType") for key, record in after.items()} == {
+            key: record.get("valueType") for key, record in before.items()
+        }
+
     def test_again_is_the_same(self, table: HudiTable) -> None:
         first = made(table, *INDEXES)
         kept = {name: records(first, name) for name in INDEXES}
