@@ -9,7 +9,6 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 from skep_table.errors import InputError, SchemaError
-from skep_table.query.sql import parse_columns
 from skep_table.schema.arrow import from_arrow, from_arrow_type, to_arrow
 from skep_table.schema.avro import parse_avro
 from skep_table.schema.types import DataType, Schema, record_names
@@ -44,15 +43,21 @@ def schema_text(text: str) -> pa.Schema:
             return to_arrow(parse_avro(path.read_text(encoding="utf-8")).without_meta())
         except (OSError, ValueError) as error:
             raise InputError(f"{path} can't be read as an Avro schema: {error}", path=str(path)) from error
-    return parse_columns(text)
+    return _parsed(text)
 
 
 def type_of(given: pa.DataType | str, column: str) -> DataType:
     """The type of a column from Arrow's, or as SQL writes it: `decimal(12,2)`. InputError for text that is none."""
-    kind = parse_columns(f"c {given}").field(0).type if isinstance(given, str) else given
+    kind = _parsed(f"c {given}").field(0).type if isinstance(given, str) else given
     if pa.types.is_map(kind) and not pa.types.is_string(kind.key_type):
         raise SchemaError(f"column {column}: keys of maps are strings in Hudi's tables", column=column)
     return from_arrow_type(kind, column)
+
+
+def _parsed(text: str) -> pa.Schema:
+    from skep_table.query.sql import parse_columns  # loads a parser of SQL, which most callers have no use for
+
+    return parse_columns(text)
 
 
 def _arrow_schema(given: object) -> pa.Schema:

@@ -33,7 +33,6 @@ def writer_for(
     Spark writes Spark frames, and all frames where the caller gave a session; others are written in this process.
     `create`: see TableWriter.
     """
-    from skep_writer import SparkWriter
     from skep_writer.session import is_spark_frame
 
     options, events = table.options, table.context.events
@@ -43,7 +42,11 @@ def writer_for(
     if create is None:
         table = _upgraded(table, services)
     locked = table.with_context(lock=services.lock(options))
-    return LocalWriter(locked, hooks, create) if session is None else SparkWriter(locked, session, hooks, create)
+    if session is None:
+        return LocalWriter(locked, hooks, create)
+    from skep_writer import SparkWriter
+
+    return SparkWriter(locked, session, hooks, create)
 
 
 def _upgraded(table: HudiTable, services: Services) -> HudiTable:

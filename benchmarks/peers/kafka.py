@@ -41,7 +41,7 @@ def class_path() -> str:
 
 def spark_source() -> list[Path]:
     """The jars of Spark's source `kafka`. PeerMissing when Maven can't get them."""
-    spark = "3.5.6"  # fits all of 3.5
+    spark = "3.5.7"  # fits all of 3.5
     parts = [
         ("org.apache.spark", "spark-sql-kafka-0-10_2.12", spark),
         ("org.apache.spark", "spark-token-provider-kafka-0-10_2.12", spark),

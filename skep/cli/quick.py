@@ -1,4 +1,4 @@
-"""A quick start: Arrow without pandas, whose import would take a quarter of the time of a query."""
+"""A quick start: Arrow without pandas, whose import would take a quarter of the time of a query or a small round."""
 
 from __future__ import annotations
 

@@ -11,6 +11,7 @@ import typer
 
 from skep.cli.output import FAILED, WRONG_USAGE
 from skep.cli.progress import listening
+from skep.cli.quick import arrow_alone
 from skep.cli.scope import until_signalled
 from skep_stream.flags import FLAGS, Flag, Kind
 from skep_table.errors import SkepError
@@ -29,6 +30,7 @@ def stream(name: str | None, status: bool, **given: Any) -> None:
     of JSON is printed for each round. Exit code 1 for a round that failed: the table is as before it, and the next run
     starts from the same checkpoint.
     """
+    arrow_alone()
     from skep.streams import Streamer, named_flags, with_flags
     from skep_stream.many import flags_of_tables
 
