@@ -80,6 +80,13 @@ def drop_view(metastore: Metastore, name: TableName) -> None:
     metastore.drop_table(name.database, name.name)
 
 
+def view_entries(metastore: Metastore, database: str) -> list[Entry]:
+    """The views of a database, by name."""
+    return sorted(
+        (each for each in metastore.tables_of(database) if each.table_type == VIEW), key=lambda each: each.name
+    )
+
+
 def view_names(metastore: Metastore, database: str) -> list[str]:
-    """The views of a database."""
-    return sorted(entry.name for entry in metastore.tables_of(database) if entry.table_type == VIEW)
+    """The names of `view_entries`."""
+    return [entry.name for entry in view_entries(metastore, database)]

@@ -390,6 +390,13 @@ class TestMetadata:
             raw, client.GetColumns(ttypes.TGetColumnsReq(session, schemaName=database, tableName="typed"))
         )
         assert [row[16] for row in every] == list(range(1, len(every) + 1))
+        shared.sql("create view kept (number, sum) as select n, amount from typed")
+        try:
+            of_view = ttypes.TGetColumnsReq(session, schemaName=database, tableName="kept")
+            found = [(row[3], row[5], row[16]) for row in self.rows(raw, client.GetColumns(of_view))]
+            assert found == [("number", "BIGINT", 1), ("sum", "DECIMAL(20,8)", 2)]
+        finally:
+            shared.sql("drop view kept")
         keys = ttypes.TGetPrimaryKeysReq(session, schemaName=database, tableName="typed")
         assert [row[2:5] for row in self.rows(raw, client.GetPrimaryKeys(keys))] == [("typed", "n", 1)]
         assert self.rows(raw, client.GetCrossReference(ttypes.TGetCrossReferenceReq(session))) == []

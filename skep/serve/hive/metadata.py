@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from skep.views import view_names
+from skep.views import view_entries
 from skep_sql.functions import FUNCTIONS
 from skep_table.errors import NotATableError
 
@@ -152,6 +153,12 @@ def _entries(session: SqlSession, schema: str | None, table: str | None) -> Iter
         yield from (entry for entry in session.lake.entries(database) if fits(entry.name))
 
 
+def _views(session: SqlSession, schema: str | None, table: str | None) -> Iterator[Entry]:
+    fits = matcher(table)
+    for database in _databases(session, schema):
+        yield from (entry for entry in view_entries(session.lake.metastore, database) if fits(entry.name))
+
+
 def schemas(session: SqlSession, pattern: str | None) -> pa.Table:
     """The databases."""
     return made(SCHEMAS, ([name, ""] for name in _databases(session, pattern)))
@@ -167,9 +174,7 @@ def tables(session: SqlSession, schema: str | None, table: str | None, types: Se
             for entry in _entries(session, schema, table)
         ]
     if "VIEW" in wanted:
-        for database in _databases(session, schema):
-            names = view_names(session.lake.metastore, database)
-            rows += [["", database, name, "VIEW", ""] for name in names if matcher(table)(name)]
+        rows += [["", view.database, view.name, "VIEW", ""] for view in _views(session, schema, table)]
     if "VIEW" in wanted and not (schema or "").strip("%*"):
         rows += [["", "", name, "VIEW", ""] for name in session.views if matcher(table)(name)]
     return made(TABLES, rows)
@@ -181,11 +186,11 @@ def table_types() -> pa.Table:
 
 
 def columns(session: SqlSession, schema: str | None, table: str | None, column: str | None) -> pa.Table:
-    """Columns as the tables are registered."""
+    """Columns as the tables and the views of the metastore are registered."""
     fits = matcher(column)
     rows = (
         _column_row(entry, number, name, kind, comment)
-        for entry in _entries(session, schema, table)
+        for entry in chain(_entries(session, schema, table), _views(session, schema, table))
         for number, (name, kind, comment) in enumerate(_columns_of(entry), 1)
         if fits(name)
     )
