@@ -11,6 +11,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import groupby, islice
+from operator import attrgetter
 from typing import Final
 
 import numpy as np
@@ -33,9 +34,9 @@ from skep_table.metadata_write.expression_contents import expression_updates
 from skep_table.metadata_write.file_facts import FileFacts, facts_of_files, with_absent
 from skep_table.metadata_write.groups import GROUP_SETS, RecordGroups, group_count, group_id, group_set_of
 from skep_table.metadata_write.key_changes import secondary_entries, slice_keys, slice_rows, two_places
+from skep_table.metadata_write.reading import each_read
 from skep_table.metadata_write.spool import KEY, GroupSpool
 from skep_table.names import join
-from skep_table.query.ahead import in_order
 from skep_table.slices.options import SPILL_FOLDER
 from skep_table.storage import FileStatus
 from skep_table.table import HudiTable
@@ -49,6 +50,7 @@ Pieces = Callable[[], Iterator[pa.Table]]
 
 _FILES_AT_ONCE: Final = 256
 _PLACE: Final = "place"
+_SIZE: Final = attrgetter("size_bytes")  # of a slice
 _OF_FILES: Final = frozenset({COLUMN_STATS, PARTITION_STATS, BLOOM_FILTERS})
 
 
@@ -140,7 +142,8 @@ class _Facts:
         """The contents of all partitions that record something of files."""
         report, done = _steps(self.table, "metadata_table.files", sum(map(len, files.values()))), 0
         blooms = BLOOM_FILTERS in self.wanted.partitions
-        facts = facts_of_files(self.table, _statuses(files), self.wanted.columns, blooms=blooms)
+        runner = self.table.context.runner
+        facts = facts_of_files(self.table, _statuses(files), self.wanted.columns, blooms=blooms, runner=runner)
         for path, of_partition in groupby(facts, lambda each: each.partition_path):
             whole = _PartitionSummary(self.wanted.columns, self._latest(path))
             while some := list(islice(of_partition, _FILES_AT_ONCE)):
@@ -283,6 +286,10 @@ def _check_unique(table: HudiTable, spool: GroupSpool, group: _Group, slices: Se
     raise two_places(table, key.as_py(), first, second)
 
 
+def _distinct_keys(table: HudiTable, slice_: FileSlice) -> pa.Array:
+    return pc.unique(slice_keys(table, slice_))
+
+
 class _Keys:
     """The keys of all merged slices, spread over the file groups of the record index."""
 
@@ -298,7 +305,8 @@ class _Keys:
         view = self._table.view(metadata=False)
         self._slices = [slice_ for path in partitions for slice_ in view.slices(path)]
         report = _steps(self._table, "metadata_table.keys", len(self._slices))
-        for place, keys in enumerate(in_order(self._slices, self._keys_of, self._table.context.threads.threads)):
+        read = partial(_distinct_keys, self._table)
+        for place, keys in enumerate(each_read(self._table.context.runner, read, self._slices, _SIZE)):
             self._spread.add(self._set_of(self._slices[place]), keys, place)
             report(place + 1)
         sets = dict.fromkeys(map(self._set_of, self._slices)) if self._partitioned else [GROUP_SETS[RECORD_INDEX]]
@@ -314,9 +322,6 @@ class _Keys:
         if not self._partitioned:
             return GROUP_SETS[RECORD_INDEX]
         return groups_of_partition(self._table, slice_.partition_path)
-
-    def _keys_of(self, slice_: FileSlice) -> Iterator[pa.Array]:
-        yield pc.unique(slice_keys(self._table, slice_))
 
     def _pieces(self, spool: GroupSpool, group: _Group) -> Iterator[pa.Table]:
         paths, ids, times = self._columns
@@ -337,6 +342,11 @@ class _Keys:
 
 
 # -- secondary indexes -------------------------------------------------------------------------------------------------
+
+
+def _distinct_entries(table: HudiTable, columns: Sequence[str], slice_: FileSlice) -> dict[str, pa.Array]:
+    rows = slice_rows(table, slice_, columns)
+    return {column: pc.unique(secondary_entries(rows, column)) for column in columns}
 
 
 class _Entries:
@@ -360,15 +370,12 @@ class _Entries:
         view = self._table.view(metadata=False)
         slices = [slice_ for path in partitions for slice_ in view.slices(path)]
         report = _steps(self._table, "metadata_table.secondary_indexes", len(slices))
-        for place, entries in enumerate(in_order(slices, self._of_slice, self._table.context.threads.threads)):
+        read = partial(_distinct_entries, self._table, self._columns)
+        for place, entries in enumerate(each_read(self._table.context.runner, read, slices, _SIZE)):
             for index in self._indexes:
                 self._spreads[index.partition].add(group_set_of(index.partition), entries[index.column], place)
             report(place + 1)
         return {index.partition: self._contents(index, slices) for index in self._indexes}
-
-    def _of_slice(self, slice_: FileSlice) -> Iterator[dict[str, pa.Array]]:
-        rows = slice_rows(self._table, slice_, self._columns)
-        yield {column: pc.unique(secondary_entries(rows, column)) for column in self._columns}
 
     def _contents(self, index: SecondaryIndex, slices: Sequence[FileSlice]) -> Contents:
         name = group_set_of(index.partition)

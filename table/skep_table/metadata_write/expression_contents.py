@@ -35,7 +35,8 @@ def expression_updates(
     """
     done, view = 0, table.view(metadata=False)
     release, is_partitioned = table.format.metadata.release, bool(table.config.partition_fields)
-    for path, of_partition in groupby(expression_facts(table, files, indexes), lambda each: each.partition_path):
+    facts = expression_facts(table, files, indexes, table.context.runner)
+    for path, of_partition in groupby(facts, lambda each: each.partition_path):
         latest = frozenset(name for slice_ in view.slices(path) for name in slice_.file_names)
         wholes = {index.partition: _Whole(index, latest) for index in indexes if not index.has_filters}
         while some := list(islice(of_partition, _FILES_AT_ONCE)):

@@ -13,8 +13,10 @@ from skep_table.bloom import BloomFilter
 from skep_table.metadata_table.expressions import ExpressionIndex, texts_of
 from skep_table.metadata_table.records.summaries import ColumnSummary, merged, summary_of
 from skep_table.metadata_write.file_facts import UNSURE, ColumnReader
+from skep_table.metadata_write.reading import each_read
 from skep_table.names import BaseFileName, LogFileName
 from skep_table.query.ahead import in_order
+from skep_table.runner import Runner
 from skep_table.schema.arrow import arrow_type
 from skep_table.storage import FileStatus
 from skep_table.table import HudiTable
@@ -37,16 +39,19 @@ class ExpressionFacts:
 
 
 def expression_facts(
-    table: HudiTable, files: Iterable[tuple[str, FileStatus]], indexes: Sequence[ExpressionIndex]
+    table: HudiTable,
+    files: Iterable[tuple[str, FileStatus]],
+    indexes: Sequence[ExpressionIndex],
+    runner: Runner | None = None,
 ) -> Iterator[ExpressionFacts]:
-    """The facts of data files, given as partition path and file, in their order; a few are read ahead.
+    """The facts of data files, given as partition path and file, in their order; read ahead, by threads or `runner`.
 
     Raises what opening a file does, CorruptFileError naming a damaged one.
     """
     schema = table.stored_schema()
     columns = {index.column: schema[index.column].type for index in indexes}
     reader = _Reader(ColumnReader(table, columns), tuple(indexes))
-    yield from in_order(files, reader.read, table.context.threads.threads)
+    yield from each_read(runner or table.context.threads, reader.read, files, lambda file: file[1].size_bytes)
 
 
 def texts_of_files(
@@ -78,7 +83,7 @@ class _Reader:
     columns: ColumnReader
     indexes: tuple[ExpressionIndex, ...]
 
-    def read(self, file: tuple[str, FileStatus]) -> Iterator[ExpressionFacts]:
+    def read(self, file: tuple[str, FileStatus]) -> ExpressionFacts:
         path, status = file
         log_file = LogFileName.parse(status.name)
         is_data = BaseFileName.parse(status.name) is not None or (log_file is not None and not log_file.cdc)
@@ -91,7 +96,7 @@ class _Reader:
             log.debug("%s is in no index over an expression: %s", status.path, doubt)
             found = []
         sure = [each for each in found if each.is_sure]
-        yield ExpressionFacts(
+        return ExpressionFacts(
             path,
             status.name,
             self.indexes,

@@ -32,8 +32,9 @@ from skep_table.metadata_table.records.summaries import (
     summaries_of_rows,
     summaries_without_rows,
 )
+from skep_table.metadata_write.reading import each_read
 from skep_table.names import BaseFileName, LogFileName
-from skep_table.query.ahead import in_order
+from skep_table.runner import Runner
 from skep_table.schema.arrow import arrow_type
 from skep_table.schema.evolve import SourceNames, project
 from skep_table.schema.types import NO_DEFAULT, DateType, Field, Schema, StructType, TimestampType
@@ -56,15 +57,20 @@ class FileFacts:
 
 
 def facts_of_files(
-    table: HudiTable, files: Iterable[tuple[str, FileStatus]], columns: Columns, *, blooms: bool
+    table: HudiTable,
+    files: Iterable[tuple[str, FileStatus]],
+    columns: Columns,
+    *,
+    blooms: bool,
+    runner: Runner | None = None,
 ) -> Iterator[FileFacts]:
-    """The facts of data files, given as partition path and file, in their order; a few are read ahead.
+    """The facts of data files, given as partition path and file, in their order; read ahead, by threads or `runner`.
 
     `columns` as `stats_columns` has them. What is in a log file counts whether its instant has completed or not.
     Raises what opening a file does, CorruptFileError naming a damaged one.
     """
     reader = ColumnReader(table, columns, blooms)
-    yield from in_order(files, reader.read, table.context.threads.threads)
+    yield from each_read(runner or table.context.threads, reader.read, files, lambda file: file[1].size_bytes)
 
 
 def with_absent(columns: Columns, facts: FileFacts) -> Sequence[ColumnSummary] | None:
@@ -107,7 +113,7 @@ class ColumnReader:
             for rows in self._rows(opened, self.columns, names):
                 yield self._members(rows, self.columns)
 
-    def read(self, file: tuple[str, FileStatus]) -> Iterator[FileFacts]:
+    def read(self, file: tuple[str, FileStatus]) -> FileFacts:
         """The facts of a data file, given as partition path and file."""
         partition, status = file
         base, log_file = BaseFileName.parse(status.name), LogFileName.parse(status.name)
@@ -120,7 +126,7 @@ class ColumnReader:
                 summaries = self._unless_in_doubt(status, lambda: self._of_base(opened, footer, base.instant_time))
         elif log_file is not None and not log_file.cdc:
             summaries = self._unless_in_doubt(status, lambda: self._of_log(status.path))
-        yield FileFacts(partition, status.name, summaries, bloom)
+        return FileFacts(partition, status.name, summaries, bloom)
 
     def _unless_in_doubt(
         self, file: FileStatus, summaries: Callable[[], Sequence[ColumnSummary]]
