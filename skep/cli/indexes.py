@@ -9,7 +9,7 @@ import typer
 
 from skep.cli.output import Output, OutputOption, print_rows, reported
 from skep.cli.scope import MetastoreOption, WarehouseOption
-from skep.cli.tables import ServiceSettings, TableTarget, opened_table
+from skep.cli.tables import ServiceSettings, TableTarget, opened_table, running
 from skep_table.errors import InputError
 
 if TYPE_CHECKING:
@@ -85,7 +85,8 @@ def build(
     with reported(), opened_table(table, option, metastore, warehouse) as found:
         before = {each.partition for each in found.indexes()}
         over = _over(expression, argument or [])
-        found.build_index(kind.value, name=name, columns=column or None, expression=over)
+        with running(found):
+            found.build_index(kind.value, name=name, columns=column or None, expression=over)
         made = [each for each in found.indexes() if each.partition not in before]
     print_rows([_row(each, "made") for each in made], output, _COLUMNS)
 

@@ -72,6 +72,8 @@ class Display:
             self.bars.update(self._task, description=f"{self._what}: {event.name.removesuffix('.start')}", total=None)
         elif event.name.startswith("lock."):
             self.bars.update(self._task, description=escape(f"{self._what}: {_of_lock(event)}"))
+        elif event.total is not None:
+            self.bars.update(self._task, description=f"{self._what}: {event.name}")
         if event.total is not None:
             self.bars.update(self._task, completed=event.done, total=event.total)
 

@@ -55,6 +55,13 @@ def test_a_bar_names_the_step_and_how_much_of_it_is_done(monkeypatch: pytest.Mon
     assert len(bar.partition("╺")[0]) == full
 
 
+def test_a_step_that_only_counts_is_named_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = shown(monkeypatch, "demo.orders", Event("metadata_table.files", done=1, total=4))
+    assert "demo.orders: metadata_table.files" in drawn
+    (bar,) = re.findall("[━╺]+", drawn)
+    assert len(bar.partition("╺")[0]) == 10
+
+
 def test_nothing_is_drawn_where_no_terminal_is(capsys: pytest.CaptureFixture[str]) -> None:
     with listening("sync of demo.orders") as report:
         report(Event("sync.partitions", done=1, total=4))
@@ -119,6 +126,35 @@ def test_there_is_no_bar_with_quiet_or_lines(tmp_path: Path, monkeypatch: pytest
             assert "\x1b" not in terminal.getvalue()
     finally:
         logging.getLogger("skep").setLevel(logging.NOTSET)
+
+
+@pytest.mark.parametrize(
+    ("command", "steps"),
+    [
+        (["index", "build", "--kind", "secondary_index", "--column", "day"], ["keys", "secondary_indexes"]),
+        (["index", "build", "--kind", "column_stats"], ["files"]),
+        (["metadata", "rebuild", "--option", "hoodie.metadata.index.column.stats.enable=true"], ["files"]),
+    ],
+    ids=["secondary", "statistics", "rebuild"],
+)
+def test_making_an_index_shows_how_many_files_are_read(
+    command: list[str], steps: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = str(tmp_path / "t")
+    (tmp_path / "a.csv").write_text("id,day\n1,x\n2,y\n")
+    with pytest.raises(SystemExit):
+        app(["write", path, str(tmp_path / "a.csv"), "--key", "id", "--table-version", "9"])
+    terminal, listen = at_terminal(monkeypatch), progress.Display.listen
+
+    def drawn(display: progress.Display, event: Event) -> None:
+        listen(display, event)
+        display.bars.refresh()
+
+    monkeypatch.setattr(progress.Display, "listen", drawn)
+    with pytest.raises(SystemExit) as end:
+        app([*command[:2], path, *command[2:]])
+    assert end.value.code == 0
+    assert [step for step in steps if f"metadata_table.{step}" not in terminal.getvalue()] == []
 
 
 def test_a_write_on_a_terminal_shows_how_far_it_is(tmp_path: Path) -> None:
