@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import IO, Any
 
 from skep_table.errors import StorageError
@@ -71,3 +72,31 @@ def _counted(name: str) -> Any:
 
 for _name in (CHANGES | READS) - {"open_write", "delete_many"}:
     setattr(FaultyStorage, _name, _counted(_name))
+
+
+class KilledAtChanges(FaultyStorage):
+    """Dies at its nth call that changes something: a kill at a read leaves what the change before it left.
+
+    A file that is being written is left with half of its bytes; all of them where it dies `after` that call.
+    """
+
+    def __init__(self, root: str, at: int, *, after: bool = False) -> None:
+        super().__init__(root, at, dies=True, after=after)
+
+    def _call(self, name: str, path: str, do: Callable[[], Any]) -> Any:
+        if name not in {*CHANGES, "close"} and not self.hit:
+            return do()
+        return super()._call(name, path, do)
+
+    @contextmanager
+    def open_write(self, path: str) -> Iterator[IO[bytes]]:
+        written = None
+        try:
+            with super().open_write(path) as file:
+                yield file
+                file.flush()
+                written = Path(self.local_path(path)).read_bytes()
+        except StorageError:
+            if written is not None and len(self.calls) == self.at:
+                Path(self.local_path(path)).write_bytes(written if self.after else written[: len(written) // 2])
+            raise

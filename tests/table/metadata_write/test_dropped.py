@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from faulty_storage import CHANGES, FaultyStorage
+from faulty_storage import FaultyStorage, KilledAtChanges
 from metadata_listings import frame, new_table
 from sleepy_clock import SleepyClock
 
@@ -111,17 +111,8 @@ def rolls_back(table: HudiTable) -> None:
 ACTS = (restores, changes_version, alters, rebuilds, rolls_back)
 
 
-class KilledAtChanges(FaultyStorage):
-    """Dies at its nth call that changes something: a kill at a read leaves what the change before it left."""
-
-    def _call(self, name: str, path: str, do: Callable[[], Any]) -> Any:
-        if name not in {*CHANGES, "close"} and not self.hit:
-            return do()
-        return super()._call(name, path, do)
-
-
 def run(folder: Path, act: Callable[[HudiTable], Any], at: int) -> KilledAtChanges:
-    storage = KilledAtChanges(str(folder), at, dies=True)
+    storage = KilledAtChanges(str(folder), at)
     with suppress(SkepError):
         act(HudiTable.open(storage).with_context(runner=ThreadRunner(1)))
     return storage
