@@ -1,22 +1,19 @@
-"""The metadata table of a table that is written: kept in step with every action, or dropped before the first.
+"""The metadata table that a table keeps: what a write would not keep in step is dropped before it, and made again.
 
-All of this is for the holder of the table's lock, except `abort_in_metadata_table`.
+All of this is for the holder of the table's lock.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Final
 
 from skep_table.clock import Clock, LateClock
-from skep_table.commit.changes import groups_of
 from skep_table.commit.indexing_executors import reserved_partitions
 from skep_table.commit.instants import timeline_clock
 from skep_table.commit.options import METADATA_TABLE_POLICY, Concurrency, MetadataTablePolicy
-from skep_table.errors import FormatError, MetadataTableError, NotATableError, SkepError
-from skep_table.instant_time import InstantTime
-from skep_table.metadata_table import MetadataTable
+from skep_table.errors import MetadataTableError, SkepError
 from skep_table.metadata_table.definitions import IndexDefinition
 from skep_table.metadata_table.partitions import (
     BLOOM_FILTERS,
@@ -27,8 +24,6 @@ from skep_table.metadata_table.partitions import (
     RECORD_INDEX,
     SECONDARY_INDEX_PREFIX,
 )
-from skep_table.metadata_table.records import PartitionUpdate
-from skep_table.metadata_table.records.files import files_of_rollback
 from skep_table.metadata_write import (
     INDEX_ASYNC,
     Definitions,
@@ -41,26 +36,17 @@ from skep_table.metadata_write import (
     naming_dropped,
     open_own,
     partitions_of_options,
-    roll_back_delta_commit,
     secondary_indexes,
-    updates_of_rollback,
     waits_for,
-    with_building,
-    write_delta_commit,
 )
 from skep_table.metadata_write.definitions import definitions_of, new_stats_columns
 from skep_table.metadata_write.expressions import expression_indexes
-from skep_table.metadata_write.key_changes import SAME_KEYS
 from skep_table.options import Options
 from skep_table.table import METADATA_ENABLE, HudiTable
 from skep_table.table_config import update_table_config
-from skep_table.timeline.instant import Action, Instant
-from skep_table.timeline.metadata import CommitMetadata
-from skep_table.timeline.plans import IndexCommitMetadata, RollbackMetadata
 
 _MAINTAINED: Final = frozenset({FILES, COLUMN_STATS, PARTITION_STATS, BLOOM_FILTERS, RECORD_INDEX})
 _EARLIER_SECONDS: Final = 0.001
-_OVERTAKEN: Final = "a write that was requested later completed first"
 
 log = logging.getLogger("skep.commit")
 
@@ -78,9 +64,6 @@ def metadata_clock(table: HudiTable) -> Clock:
     return LateClock(timeline_clock(table), _EARLIER_SECONDS)
 
 
-# -- before a write
-
-
 def drop_unkept(table: HudiTable) -> HudiTable:
     """Drops what this write would not keep in step, and what does not agree with the table any more.
 
@@ -94,12 +77,12 @@ def drop_unkept(table: HudiTable) -> HudiTable:
     if not keeps:
         return drop_metadata_table(table)
     if table.metadata_table() is None:
-        return _delete(table, "it does not list all commits, and is made again")
-    unkept = sorted((_built_or_building(table) - _maintained(table)) | _without_groups(table))
+        return delete_and_warn(table, "it does not list all commits, and is made again")
+    unkept = sorted((built_or_building(table) - _maintained(table)) | _without_groups(table))
     if not unkept:
         return table
     _check_may_drop(table, f"the indexes {', '.join(unkept)} in its metadata table")
-    return _drop_indexes(table, unkept, "skep does not keep them in step")
+    return drop_and_warn(table, unkept, "skep does not keep them in step")
 
 
 def to_make_again(table: HudiTable, partitions: Collection[str]) -> Definitions:
@@ -152,7 +135,7 @@ def _create_dropped(table: HudiTable) -> HudiTable:
         if not isinstance(error, MetadataTableError):
             return table
         can_wait = False
-    missing = dropped.keys() - _built_or_building(table)
+    missing = dropped.keys() - built_or_building(table)
     waiting = missing if waits_for(table) else reserved_partitions(table)
     later = {each for each in missing if can_wait and (each in waiting or _is_built_aside(table, each))}
     if lost := sorted(missing - later):
@@ -165,7 +148,7 @@ def _create(table: HudiTable, partitions: Collection[str], definitions: Mapping[
     named = {name for name in definitions if name.startswith((SECONDARY_INDEX_PREFIX, EXPRESSION_INDEX_PREFIX))}
     wanted = (_maintained(table) & set(partitions)) | named
     wanted -= {name for name in wanted if _is_built_aside(table, name)}
-    if wanted <= _built_or_building(table):
+    if wanted <= built_or_building(table):
         return table
     return create_metadata_table(table, metadata_clock(table), wanted, definitions, reserved_partitions(table))
 
@@ -179,7 +162,8 @@ def name_dropped(table: HudiTable, indexes: Definitions) -> HudiTable:
     return table.reload()
 
 
-def _built_or_building(table: HudiTable) -> set[str]:
+def built_or_building(table: HudiTable) -> set[str]:
+    """The partitions that the settings name: readers use those that are built, writes keep all of them."""
     return {*table.config.metadata_partitions, *building_partitions(table.config)}
 
 
@@ -219,14 +203,14 @@ def _maintained(table: HudiTable) -> frozenset[str]:
     return kept | {index.partition for index in secondary_indexes(table)}
 
 
-def _drop_indexes(table: HudiTable, dropped: Collection[str], why: str, *, again: bool = False) -> HudiTable:
+def drop_and_warn(table: HudiTable, dropped: Collection[str], why: str, *, again: bool = False) -> HudiTable:
     """Drops these indexes, and secondary ones with the record index; the next writer makes them `again`."""
-    there = _built_or_building(table)
+    there = built_or_building(table)
     led = {name for name in there if name.startswith(SECONDARY_INDEX_PREFIX)} if RECORD_INDEX in dropped else set()
     going = {*dropped, *led}
     drop_indexes(table, there - going, to_make_again(table, going) if again else None)
     left = table.reload()
-    name, names = table.config.name, sorted(_built_or_building(table) - _built_or_building(left))
+    name, names = table.config.name, sorted(built_or_building(table) - built_or_building(left))
     log.warning("table %s: the indexes %s of its metadata table are dropped; %s", name, ", ".join(names), why)
     table.context.events.emit("write.indexes_dropped", table=name, indexes=names)
     return left
@@ -240,10 +224,11 @@ def drop_metadata_table(table: HudiTable, *, again: bool = False) -> HudiTable:
     if not has_metadata_table(table.config):
         return table
     _check_may_drop(table, "a metadata table")
-    return _delete(table, "a Hudi writer with metadata enabled rebuilds it", again=again)
+    return delete_and_warn(table, "a Hudi writer with metadata enabled rebuilds it", again=again)
 
 
-def _delete(table: HudiTable, why: str, *, again: bool = True) -> HudiTable:
+def delete_and_warn(table: HudiTable, why: str, *, again: bool = True) -> HudiTable:
+    """Drops all of it, whatever the options are, and returns the snapshot after that."""
     name, partitions = table.config.name, table.config.metadata_partitions
     delete_metadata_table(table.storage, to_make_again(table, partitions) if again else {})
     log.warning("table %s: its metadata table is dropped; %s", name, why)
@@ -267,126 +252,3 @@ def _check_may_drop(table: HudiTable, what: str) -> None:
             table=name,
             found=table.config.metadata_partitions,
         )
-
-
-# -- with an action
-
-
-def drop_overtaken(table: HudiTable, instant: Instant, metadata: CommitMetadata) -> HudiTable:
-    """Drops indexes in which the entries of this write would be applied before those of writes that completed first.
-
-    Readers of Hudi apply entries in the order in which writes were requested, where log files are named by these
-    times. What a write with a later time has recorded of the same partitions or keys, without having seen this one,
-    would count. That is right of one that brings no rows.
-    """
-    if not table.format.logs.of_delta_commit or metadata.operation_type in SAME_KEYS:
-        return table
-    later = [i for i in table.timeline.completed().data() if i.requested_time.is_after(instant.requested_time)]
-    if not later:
-        return table
-    theirs = [table.commit_metadata(each) for each in later]
-    dropped = set()
-    if any(set(metadata.partitions) & set(each.partitions) for each in theirs):
-        dropped |= {PARTITION_STATS, *(each.partition for each in expression_indexes(table) if not each.has_filters)}
-    mine = groups_of(metadata)
-    if any(mine & groups_of(each) for each in theirs):
-        dropped.add(RECORD_INDEX)
-    dropped &= _built_or_building(table)
-    return _drop_indexes(table, dropped, _OVERTAKEN, again=True) if dropped else table
-
-
-def record_in_metadata_table(table: HudiTable, time: InstantTime, updates: Sequence[PartitionUpdate]) -> None:
-    """Writes what the action `time` changes into the metadata table, before the action completes.
-
-    A metadata table to which that can't be added is dropped: readers then list the storage.
-    """
-    try:
-        write_delta_commit(open_own(table), time, updates, metadata_clock(table))
-    except (FormatError, NotATableError) as error:
-        _delete(table, error.message)
-
-
-def drop_of_columns(table: HudiTable) -> HudiTable:
-    """Drops statistics before columns get other names: their records state the names that columns had."""
-    there = table.config.metadata_partitions
-    dropped = {COLUMN_STATS, PARTITION_STATS} & set(there)
-    dropped |= {name for name in there if name.startswith(EXPRESSION_INDEX_PREFIX)}
-    return _drop_indexes(table, dropped, "columns change their names or types", again=True) if dropped else table
-
-
-def drop_merged(table: HudiTable, time: InstantTime) -> HudiTable:
-    """Drops the indexes that the entries of a write can't be taken out of any more, before it is rolled back.
-
-    A compaction has merged them, or the index was made after the write.
-    """
-    dropped = set(table.config.metadata_partitions) - {FILES}
-    if not dropped:
-        return table
-    try:
-        own = open_own(table)
-    except NotATableError:
-        return table
-    if own.timeline.contains(time) and not own.timeline.completed().of(Action.COMMIT).after(time):
-        built = dropped & (_built_of(table, time) | _made_after(own, time))
-        return (
-            _drop_indexes(table, built, f"they were built of {time}, which is rolled back", again=True)
-            if built
-            else table
-        )
-    if not own.timeline.contains(time) and table.timeline.pending().contains(time):
-        return table  # it has not come so far
-    return _drop_indexes(table, dropped, f"they hold entries of {time}, which is rolled back", again=True)
-
-
-def _built_of(table: HudiTable, time: InstantTime) -> set[str]:
-    """The indexes whose base files may hold what the write `time` brought, by the indexing that has built them."""
-    built = set()
-    for instant in table.timeline.completed().of(Action.INDEXING):
-        metadata = table.plan(instant)
-        for info in (metadata.index_partition_infos or ()) if isinstance(metadata, IndexCommitMetadata) else ():
-            if info.index_upto_instant is None or time.is_at_or_before(info.index_upto_instant):
-                built.add(info.metadata_partition_path or "")
-    return built
-
-
-def _made_after(own: HudiTable, time: InstantTime) -> set[str]:
-    """The partitions that were made of the files when the write `time` had completed."""
-    done = own.timeline.completed()
-    added = max((each.latest_time for each in done if each.requested_time == time), default=time)
-    first = [each for each in done if own.format.metadata.is_first(each.requested_time)]
-    return {name for each in first if each.latest_time.is_after(added) for name in own.commit_metadata(each).partitions}
-
-
-def record_rollback(table: HudiTable, rollback: Instant, metadata: RollbackMetadata) -> None:
-    """Records what a rollback leaves behind its target's own entries, which `abort_in_metadata_table` has undone.
-
-    These are log files with command blocks, and deleted files of a target that a compaction has merged already.
-    """
-    if not has_metadata_table(table.config):
-        return
-    try:
-        known = MetadataTable.open(table)
-    except NotATableError:
-        return
-    if known is None:
-        return
-    listed = {path: {file.name for file in known.files(path)} for path in metadata.partition_metadata}
-    update = files_of_rollback(metadata, listed)
-    if update is not None:
-        record_in_metadata_table(
-            table, rollback.requested_time, [update, *updates_of_rollback(with_building(table), metadata)]
-        )
-
-
-def abort_in_metadata_table(table: HudiTable, time: InstantTime) -> None:
-    """Undoes what the action `time` has written into the metadata table, if anything."""
-    if not has_metadata_table(table.config):
-        return
-    try:
-        own = open_own(table)
-        if own.timeline.contains(time):
-            roll_back_delta_commit(own, time)
-    except NotATableError:
-        return
-    except FormatError as error:
-        _delete(table, error.message)

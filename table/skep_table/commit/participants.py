@@ -18,14 +18,13 @@ from skep_table.commit.data_files import (
 )
 from skep_table.commit.index_entries import IndexEntries
 from skep_table.commit.markers import close_markers, delete_markers, marker_files, parse_markers
-from skep_table.commit.metadata_table import (
+from skep_table.commit.metadata_records import (
     abort_in_metadata_table,
     drop_of_columns,
     drop_overtaken,
-    drop_unkept,
-    keeps_metadata_table,
     record_in_metadata_table,
 )
+from skep_table.commit.metadata_table import drop_unkept, keeps_metadata_table
 from skep_table.commit.schema_history import SchemaHistory
 from skep_table.metadata_write import (
     Prepared,

@@ -15,7 +15,7 @@ from skep_table.commit.completed_once import complete_once
 from skep_table.commit.data_files import delete_files
 from skep_table.commit.instants import request_plan
 from skep_table.commit.markers import close_markers, delete_markers
-from skep_table.commit.metadata_table import drop_merged, record_rollback
+from skep_table.commit.metadata_records import drop_merged, record_rollback
 from skep_table.commit.participants import table_participants
 from skep_table.commit.rollback_plan import plan_rollback
 from skep_table.errors import AlreadyExistsError, FormatError

@@ -13,7 +13,8 @@ from skep_table.commit.data_files import delete_files, delete_new_partitions, fi
 from skep_table.commit.instants import after_others_have_read, request_write
 from skep_table.commit.machine import transition
 from skep_table.commit.markers import close_markers, delete_markers, open_markers
-from skep_table.commit.metadata_table import abort_in_metadata_table, create_missing, drop_unkept
+from skep_table.commit.metadata_records import abort_in_metadata_table
+from skep_table.commit.metadata_table import create_missing, drop_unkept
 from skep_table.commit.non_blocking import check_concurrency
 from skep_table.commit.options import Concurrency
 from skep_table.commit.participants import Participant

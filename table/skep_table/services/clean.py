@@ -16,7 +16,7 @@ from typing import Final
 
 from skep_table.commit.completed_once import complete_once
 from skep_table.commit.instants import request_plan
-from skep_table.commit.metadata_table import record_in_metadata_table
+from skep_table.commit.metadata_records import record_in_metadata_table
 from skep_table.commit.options import Concurrency, FailedWritesPolicy
 from skep_table.commit.recovery import roll_back_failed
 from skep_table.commit.writable import prepared

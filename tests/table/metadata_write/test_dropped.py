@@ -15,7 +15,8 @@ from metadata_listings import frame, new_table
 from sleepy_clock import SleepyClock
 
 from skep_table.clock import SYSTEM_CLOCK
-from skep_table.commit.metadata_table import drop_overtaken, name_dropped
+from skep_table.commit.metadata_records import drop_overtaken
+from skep_table.commit.metadata_table import name_dropped
 from skep_table.errors import FormatError, MetadataTableError, SkepError
 from skep_table.metadata_table.definitions import IndexDefinition
 from skep_table.metadata_table.partitions import BLOOM_FILTERS, COLUMN_STATS, FILES, PARTITION_STATS, RECORD_INDEX

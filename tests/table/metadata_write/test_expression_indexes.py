@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from skep_table.commit.create import TableSpec, create_table
-from skep_table.commit.metadata_table import drop_overtaken
+from skep_table.commit.metadata_records import drop_overtaken
 from skep_table.errors import InputError, MetadataTableError, SchemaError, UnsupportedError
 from skep_table.metadata_table.definitions import INDEX_DEFINITIONS
 from skep_table.metadata_table.partitions import BLOOM_MEMBER, FILES, STATS_MEMBER
