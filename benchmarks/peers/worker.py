@@ -311,7 +311,7 @@ def serve(start: Callable[[], object]) -> None:
 
 def main() -> None:
     folder, jar, settings = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
-    serve(lambda: Peer(session(folder, {"spark.jars": jar, **HUDI, **settings})))
+    serve(lambda: Peer(session(folder, {"spark.driver.extraClassPath": jar, **HUDI, **settings})))
 
 
 if __name__ == "__main__":
