@@ -34,6 +34,7 @@ _load("peer_hive_entries", HERE / "hive_entries.py")
 _load("peer_hive_tables", HERE / "hive_sync_tables.py")
 _load("peer_byte_histories", HERE / "byte_histories.py")
 _load("peer_byte_files", HERE / "byte_files.py")
+_load("peer_metadata_records", HERE / "metadata_records.py")
 
 
 @pytest.fixture(scope="session")
