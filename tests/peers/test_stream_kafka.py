@@ -95,7 +95,8 @@ class Job:
         }
 
     def command(self, *more: str) -> list[str]:
-        flags = [word for name, value in self.flags().items() for word in (f"--{name.replace('_', '-')}", value)]
+        given = {f"--{name.replace('_', '-')}": value for name, value in self.flags().items()}
+        flags = [word for name, value in given.items() if name not in more for word in (name, value)]
         conf = [word for key, value in self.conf().items() for word in ("--hoodie-conf", f"{key}={value}")]
         return [str(Path(sys.executable).parent / "skep"), "stream", *flags, *conf, *more]
 
@@ -224,13 +225,13 @@ def test_a_broker_that_dies_and_comes_back_loses_nothing(job: Job) -> None:
 
 
 class Writing:
-    """A producer that goes on: each key once, also where the broker is away for a while."""
+    """A producer that goes on: each key once, or twice, also where the broker is away for a while."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: Job, times: int = 1) -> None:
         from confluent_kafka import Producer
 
         self.sent: list[str] = []
-        self._job, self._stop = job, Event()
+        self._job, self._times, self._stop = job, times, Event()
         self._producer = Producer({**job.given, "enable.idempotence": True})
         self._thread = Thread(target=self._run)
 
@@ -247,35 +248,69 @@ class Writing:
             if self._stop.is_set():
                 break
             self.sent.append(f"{number:07}")
-            self._job.send(self._producer, self.sent[-1], number % 2)
+            for _ in range(self._times):
+                self._job.send(self._producer, self.sent[-1], number % 2)
             self._producer.poll(0)
             if number % 20 == 0:
                 time.sleep(0.02)
         assert self._producer.flush(60) == 0
 
 
-@pytest.mark.parametrize("kills", [pytest.param(5), pytest.param(100, marks=pytest.mark.slow)])
-def test_rows_are_those_of_the_topic_however_often_the_stream_is_killed(job: Job, kills: int) -> None:
-    dice = random.Random(kills)
-    with Writing(job) as writing, (job.work / "log").open("ab") as log:
-        for _ in range(kills):
-            words = job.command("--continuous", "--source-limit", "500")
-            stream = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=log)
-            assert stream.stdout is not None
-            if dice.random() < 0.7:
-                stream.stdout.readline()  # it has committed a round
-            time.sleep(dice.uniform(0, 2))
-            stream.kill()
-            stream.wait()
-            stream.stdout.close()
+def test_rows_are_those_of_the_topic_however_often_the_stream_is_killed(job: Job) -> None:
+    with Writing(job) as writing:
+        killed_again_and_again(job, random.Random(5), rounds=5)
     assert read_whole(job) == in_topic(job), (job.work / "log").read_text()[-2000:]
     assert in_topic(job) == writing.sent
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("operation", ["INSERT", "UPSERT"])
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_hundred_kills_of_the_stream_and_now_and_then_of_the_broker(job: Job, operation: str, seed: int) -> None:
+    """25 in each. Inserts: each message is a row, once. Upserts, of messages that arrive twice: each key is a row."""
+    is_upsert = operation == "UPSERT"
+    more = ("--op", operation, *RETRY)
+    with Writing(job, times=2 if is_upsert else 1) as writing:
+        restarts = killed_again_and_again(job, random.Random(seed), rounds=25, more=more, broker_dies=0.2)
+    messages = in_topic(job)  # a batch may be there twice: the broker died before it acknowledged it
+    assert set(messages) == set(writing.sent)
+    kept = read_whole(job, op=operation)
+    print(f"{operation}, seed {seed}: 25 kills, {restarts} restarts, {len(messages)} messages, {len(kept)} rows")
+    assert kept == (writing.sent if is_upsert else messages), (job.work / "log").read_text()[-2000:]
+    assert restarts
+    assert len(messages) >= (2 if is_upsert else 1) * len(writing.sent)
+
+
+RETRY = ("--retry-on-source-failures", "--retry-interval-seconds", "1", "--max-retry-count", "60")
+
+
+def killed_again_and_again(
+    job: Job, dice: random.Random, rounds: int, more: tuple[str, ...] = (), broker_dies: float = 0
+) -> int:
+    """Streams one after another, each killed at a random moment. Returns how often the broker was, beside one."""
+    restarts = 0
+    with (job.work / "log").open("ab") as log:
+        for _ in range(rounds):
+            words = job.command("--continuous", "--source-limit", "500", *more)
+            stream = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=log)
+            assert stream.stdout is not None
+            if dice.random() < 0.7:
+                stream.stdout.readline()  # it has committed a round
+            time.sleep(dice.uniform(0, 2))
+            if dice.random() < broker_dies:
+                job.broker.kill()
+                time.sleep(dice.uniform(0, 1))
+                job.broker.start()
+                restarts += 1
+            stream.kill()
+            stream.wait()
+            stream.stdout.close()
+    return restarts
+
+
+@pytest.mark.slow
 def test_rows_are_those_of_the_topic_when_the_broker_is_killed_beside_the_stream(job: Job) -> None:
-    retry = ("--retry-on-source-failures", "--retry-interval-seconds", "1", "--max-retry-count", "60")
-    words = job.command("--continuous", "--source-limit", "500", *retry)
+    words = job.command("--continuous", "--source-limit", "500", *RETRY)
     words += ["--hoodie-conf", "skep.stream.kafka.timeout.seconds=3"]
     dice = random.Random(1)
     with Writing(job) as writing, (job.work / "log").open("ab") as log:
@@ -313,8 +348,8 @@ def in_topic(job: Job) -> list[str]:
     return sorted(found)
 
 
-def read_whole(job: Job) -> list[str]:
-    streamer = job.streamer()
+def read_whole(job: Job, **flags: Any) -> list[str]:
+    streamer = job.streamer(**flags)
     while streamer.run_once().result is not None:
         pass
     return job.ids()
