@@ -181,6 +181,7 @@ class Pipeline:
             transformers=self._transformers(source),
             asked=Asked(writer=own, first=spec.start),
             name=f"pipeline {own}",
+            table=spec.target,
         )
 
     def _transformers(self, source: Table) -> list[Transformer]:

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import threading
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
 from importlib import import_module
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from skep.spark import SparkHolder
 from skep.stream_target import LakeQueries, TableTarget, error_table
 from skep_stream.checkpoints import Asked, newest
-from skep_stream.flags import Flags, pairs_of, parse
+from skep_stream.flags import Flags, FlagWarning, pairs_of, parse
+from skep_stream.lag import LagWatch
+from skep_stream.metrics_options import LAG_SECONDS, METRICS_ON, METRICS_PORT, METRICS_REPORTER
 from skep_stream.options import FORCE_SKIP, MULTIWRITER_ID, NO_DATA_ROUNDS, PROVIDER_PATH
 from skep_stream.plugins import provider_of, source_of, transformers_of
 from skep_stream.properties import layered, load_properties
 from skep_stream.protocols import Shaping, Source, StreamContext, Successor
 from skep_stream.rounds import UNLIMITED, Round, Stream
 from skep_stream.running import HasEnded, NoNewData, Retrying, never, run
-from skep_stream.status import status
+from skep_stream.status import lag, status
 from skep_sync.options import ENABLE
 from skep_table.clock import SystemClock
 from skep_table.errors import InputError, OptionError, UnsupportedError
@@ -31,6 +36,9 @@ from skep_table.timeline.metadata import WriteOperation
 from skep_table.write.merge_options import MERGE_MODE, ORDERING, PAYLOAD, STRATEGY
 from skep_table.write.options import COMBINE_INSERT, COMMIT_ON_ERRORS, DUPLICATES_DROPPED
 from skep_table.write.settings import TABLE_NAME, TABLE_TYPE
+
+if TYPE_CHECKING:
+    from skep.stream_metrics import MetricsServers
 
 _OPERATIONS: Final = (
     "UPSERT",
@@ -55,19 +63,26 @@ class Streamer:
         events: Events | None = None,
         spark: SparkHolder | None = None,
         stop: threading.Event | None = None,
+        metrics: MetricsServers | None = None,
         **flags: Any,
     ) -> None:
         """InputError for flags and properties that can't be used; nothing is read of the source, or written.
 
-        `stop`, when it is set, ends `run` after the round at hand.
+        `stop`, when it is set, ends `run` after the round at hand. `metrics` has the port that flags or options name,
+        while `run` lasts.
         """
         self._flags = Flags.of(flags)
+        if metrics is None and self._flags.text("metrics_port") is not None:
+            text = "--metrics-port has no effect here: skep.stream_metrics has listeners and servers"
+            warnings.warn(text, FlagWarning, stacklevel=2)
         if self._flags.text("config_folder"):
             raise OptionError("--config-folder is of many tables: see flags_of_tables", option="--config-folder")
         self._stop = stop or threading.Event()
         self._clock = SystemClock()
         given = layered(self._properties(), self._flags.pairs())
         options = Options({**given, **_of_flags(self._flags, given)})
+        self._metrics, self._port = metrics, _metrics_port(self._flags, options)
+        options = _without_metrics(options, served=metrics is not None and self._port is not None)
         options.check()
         holder = spark or SparkHolder()
         if _choice(self._flags, "engine", ("threads", "spark")) == "spark":
@@ -97,6 +112,10 @@ class Streamer:
 
     def run(self) -> Iterator[Round]:
         """Its rounds: one, or with `continuous` one after another until it is stopped or has ended."""
+        with self._measured():
+            yield from self._rounds()
+
+    def _rounds(self) -> Iterator[Round]:
         if not self.is_continuous:
             yield self.run_once()
             return
@@ -108,6 +127,21 @@ class Streamer:
                 self.target.wait_for_services(compactions or 0, clusterings or 0)
         finally:
             self.target.wait_for_services(0, 0)
+
+    @contextmanager
+    def _measured(self) -> Iterator[None]:
+        """Metrics of what runs in the block, where they are served."""
+        if self._metrics is None or self._port is None:
+            yield
+            return
+        events, options = self.stream.events, self.target.options
+        seconds = options.value(LAG_SECONDS)
+        apart = replace(self.stream, target=TableTarget(self.target.path, options, SparkHolder(), Events()))
+        with ExitStack() as stack:
+            stack.callback(events.listen(self._metrics.of(self._port)))
+            if seconds:
+                stack.enter_context(LagWatch(partial(lag, apart), events, self.stream.table, seconds))
+            yield
 
     def status(self) -> dict[str, Any]:
         """Its newest checkpoint, and what waits in the source where that can be listed; nothing is read or written."""
@@ -149,6 +183,7 @@ class Streamer:
             keeps_checkpoint=not options.value(FORCE_SKIP),
             errors=error_table(options, self.target.path),
             commits_unchanged=flags.has("allow_commit_on_no_checkpoint_change"),
+            table=str(flags.text("target_table")),
             events=context.events,
         )
 
@@ -210,6 +245,19 @@ def _choice(flags: Flags, argument: str, known: Sequence[str]) -> str:
         name = f"--{argument.replace('_', '-')}"
         raise OptionError(f"{name}: {text!r} is none of {', '.join(known)}", option=name, found=text)
     return found
+
+
+def _metrics_port(flags: Flags, options: Options) -> int | None:
+    """Where metrics are served: by the flag, else as Hudi's options have it; None: nowhere."""
+    by_options = options.value(METRICS_ON) and options.value(METRICS_REPORTER).strip().upper() == "PROMETHEUS"
+    own = flags.number("metrics_port")
+    return options.value(METRICS_PORT) if own is None and by_options else own
+
+
+def _without_metrics(options: Options, *, served: bool) -> Options:
+    """Those that are left to be checked: what is honoured here has no effect elsewhere."""
+    honoured = {each.key for each in (METRICS_ON, METRICS_REPORTER, METRICS_PORT)} if served else set()
+    return Options({key: value for key, value in options.items() if key not in honoured})
 
 
 def _function(name: str, flag: str) -> Any:

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
 # Reading needs none of these, whose import takes a fifth of a second; their options are known all the same.
 REGISTRY.add_later("skep.writing", "skep_table.services.automatic", "skep_table.upgrade", "skep_sync.feed")
+REGISTRY.add_later("skep_stream.metrics_options")
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -31,6 +32,7 @@ def stream(name: str | None, status: bool, **given: Any) -> None:
     starts from the same checkpoint.
     """
     arrow_alone()
+    from skep.stream_metrics import MetricsServers
     from skep.streams import Streamer, named_flags, with_flags
     from skep_stream.many import flags_of_tables
 
@@ -38,7 +40,7 @@ def stream(name: str | None, status: bool, **given: Any) -> None:
         argument: _one(argument, value) for argument, value in given.items() if value not in (None, [], False)
     }
     failed = False
-    with listening("stream") as listener:
+    with listening("stream") as listener, MetricsServers(_announce) as metrics:
         try:
             flags = with_flags(named_flags(name), flags) if name else flags
             # a continuous stream brings the round at hand to its end; else main's handler rolls it back
@@ -48,7 +50,7 @@ def stream(name: str | None, status: bool, **given: Any) -> None:
             _fail(error)
         for table, own in many.items():
             try:
-                _run(Streamer(stop=stop, **own), table, status, listener)
+                _run(Streamer(stop=stop, metrics=metrics, **own), table, status, listener)
             except SkepError as error:
                 if table is None:
                     _fail(error)
@@ -61,6 +63,11 @@ def stream(name: str | None, status: bool, **given: Any) -> None:
 def _fail(error: SkepError) -> NoReturn:
     typer.echo(f"error: {error}", err=True)
     raise typer.Exit(FAILED) from error
+
+
+def _announce(address: str) -> None:
+    if logging.getLogger("skep").isEnabledFor(logging.WARNING):  # else --quiet
+        typer.echo(f"metrics: {address}", err=True)
 
 
 def _run(streamer: Streamer, table: str | None, status: bool, listener: Listener) -> None:
@@ -95,7 +102,8 @@ def _one(argument: str, value: object) -> object:
 
 
 def _parameter(flag: Flag) -> inspect.Parameter:
-    panel = {Status.PLANNED: "Refused", Status.NO_EFFECT: "Without effect"}.get(flag.status, "Flags of HoodieStreamer")
+    panels = {Status.PLANNED: "Refused", Status.NO_EFFECT: "Without effect"}
+    panel = panels.get(flag.status, "Flags of skep" if flag.is_own else "Flags of HoodieStreamer")
     shown = flag.doc if flag.default is None else f"{flag.doc}  [default: {flag.default}]"
     metavar = {Kind.NUMBER: "N", Kind.LIST: "KEY=VALUE"}.get(flag.kind, "TEXT")
     kind: Any = bool if flag.kind is Kind.SWITCH else list[str] | None

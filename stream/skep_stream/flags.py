@@ -35,6 +35,7 @@ class Flag:
     doc: str
     default: str | None = None
     status: Status = Status.SUPPORTED
+    is_own: bool = False  # of skep, not of HoodieStreamer
 
     @property
     def argument(self) -> str:
@@ -82,7 +83,6 @@ FLAGS: Final[tuple[Flag, ...]] = (
         ),
         ("--config-folder", "Many tables: the folder of their property files, <database>_<table>_config.properties."),
         ("--base-path-prefix", "Many tables: the folder below which each is, as <database>/<table>."),
-        ("--engine", "skep's own: who writes, threads or spark.", "threads"),
     ),
     *_flags(
         Kind.NUMBER,
@@ -138,6 +138,13 @@ FLAGS: Final[tuple[Flag, ...]] = (
         ("--enable-hive-support", "no session of Hive's is needed"),
         ("--retry-last-pending-inline-clustering", "pending plans are carried out by the services of each commit"),
         ("--retry-last-pending-inline-compaction", "pending plans are carried out by the services of each commit"),
+    ),
+    Flag("--engine", Kind.TEXT, "Who writes, threads or spark.", "threads", is_own=True),
+    Flag(
+        "--metrics-port",
+        Kind.NUMBER,
+        "Serve metrics for Prometheus on this port of 127.0.0.1; 0 takes any.",
+        is_own=True,
     ),
 )
 _BY_ARGUMENT: Final[Mapping[str, Flag]] = {flag.argument: flag for flag in FLAGS}

@@ -18,7 +18,7 @@ from skep_stream.options import (
     CleanedAway,
     MissingCheckpoint,
 )
-from skep_stream.protocols import Batch, Position, StreamContext
+from skep_stream.protocols import SINCE, Batch, Position, StreamContext
 from skep_table.errors import ChangesCleanedError, InputError, OptionError
 from skep_table.instant_time import BEGINNING, InstantTime
 from skep_table.options import Options
@@ -29,6 +29,7 @@ from skep_table.query.request import ReadRequest
 from skep_table.schema.types import META_FIELDS
 from skep_table.table import HudiTable
 from skep_table.timeline.instant import DATA_ACTIONS
+from skep_table.timeline.timeline import milliseconds_of
 
 _COMMIT_TIME = "_hoodie_commit_time"
 _WAYS_ON = (
@@ -73,7 +74,8 @@ class HudiSource:
         return Batch(rows, str(found.until))
 
     def waiting(self, last: Position) -> dict[str, object]:
-        """How many commits no round has read yet, the newest of them, and the pending write that holds later ones."""
+        """How many commits no round has read yet, the newest of them, the pending write that holds later ones, and the
+        time of the oldest that waits."""
         table, times, checkpoint = self._now(last)
         later = [time for time in times if checkpoint is None or time.is_after(checkpoint)]
         pending, newest = pending_write(table), table.timeline.data().completed().last()
@@ -82,6 +84,7 @@ class HudiSource:
             "waiting_commits": len(later),
             "newest": str(times[-1]) if times else None,
             "held_by": str(pending) if holds else None,
+            SINCE: milliseconds_of(later[0], table.config.timezone) if later else None,
         }
 
     def _now(self, last: Position) -> tuple[HudiTable, list[InstantTime], InstantTime | None]:

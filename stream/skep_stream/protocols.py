@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
 from skep_table.events import Events
 from skep_table.format import StreamerKeys
@@ -16,6 +16,9 @@ from skep_table.write.result import WriteResult
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+SINCE: Final = "waiting_since"
+"""Among what a source states that waits: the time of the oldest, in ms since 1970; None where nothing waits."""
 
 
 @dataclass(frozen=True, slots=True)

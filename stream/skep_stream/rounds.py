@@ -30,6 +30,7 @@ class Round:
     checkpoint: str | None
     rows: int = 0
     result: WriteResult | None = None
+    rejected: int = 0
 
     @property
     def has_new_rows(self) -> bool:
@@ -41,7 +42,8 @@ class Round:
 class Stream:
     """A source, what changes its rows, and the table that takes them.
 
-    With a `name`, of several runs at the same time only one commits the round behind a checkpoint.
+    With a `name`, of several runs at the same time only one commits the round behind a checkpoint. Events name the
+    `table`.
     """
 
     source: Source
@@ -55,6 +57,7 @@ class Stream:
     commits_unchanged: bool = False
     errors: ErrorTable | None = None
     name: str = ""
+    table: str = ""
     events: Events = field(default_factory=Events)
 
     def run_once(self, asked: Asked | None = None) -> Round:
@@ -62,10 +65,15 @@ class Stream:
 
         SkepError where the source, a transformer or the write fails; the table is then as before.
         """
-        asked = asked or self.asked
+        with self.events.step("stream.round", table=self.table) as facts:
+            done = self._done(asked or self.asked)
+            facts.update(rows=done.rows, rejected=done.rejected, committed=done.result is not None)
+        return done
+
+    def _done(self, asked: Asked) -> Round:
         found = newest(self.target.table(), asked.writer)
         last = resumed(found, asked)
-        with self.events.step("stream.fetch", checkpoint=last.checkpoint) as facts:
+        with self.events.step("stream.fetch", table=self.table, checkpoint=last.checkpoint) as facts:
             batch = self.source.fetch(last, self.limit)
             facts.update(rows=0 if batch.frame is None else batch.frame.num_rows, next=batch.checkpoint)
         if self._is_unchanged(batch, last):
@@ -87,14 +95,15 @@ class Stream:
             self.errors.write(batch.rejected, f"{last.checkpoint}..{batch.checkpoint} {digest_of(batch.rejected)}")
         others = entries(self.target.table()) if asked.writer else {}
         extra = stated(self.target.checkpoint_keys(), checkpoint, batch.extra, asked, found, others)
-        with self.events.step("stream.write", rows=rows.num_rows):
+        with self.events.step("stream.write", table=self.table, rows=rows.num_rows):
             result = self.target.write(self.operation, rows, schema, extra, self._batch_id(found))
         if result.repeated:
             log.info("another run has committed the round after %s meanwhile", last.checkpoint)
             return Round(last, last.checkpoint)
         if isinstance(self.source, Follower) and checkpoint is not None:
             self.source.committed(checkpoint)
-        return Round(last, batch.checkpoint, rows.num_rows, result)
+        rejected = 0 if batch.rejected is None else batch.rejected.num_rows
+        return Round(last, batch.checkpoint, rows.num_rows, result, rejected)
 
     def _batch_id(self, found: Recorded | None) -> str | None:
         if not self.name:

@@ -8,6 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 from skep_stream.checkpoints import newest, resumed
 from skep_stream.protocols import Position
 from skep_stream.rounds import Stream
+from skep_table.timeline.timeline import milliseconds_of
 
 
 @runtime_checkable
@@ -17,6 +18,21 @@ class Measured(Protocol):
     def waiting(self, last: Position) -> Mapping[str, object]:
         """What lies behind `last`, by name."""
         ...
+
+
+def lag(stream: Stream) -> dict[str, object]:
+    """What waits behind the newest checkpoint, where the source knows it, and in `last_commit` the time of the commit
+    that has it, in ms since 1970."""
+    table = stream.target.table()
+    found = newest(table, stream.asked.writer)
+    facts: dict[str, object] = {}
+    if table is not None and found is not None:
+        facts["last_commit"] = milliseconds_of(found.instant.requested_time, table.config.timezone)
+    return {**facts, **_waiting(stream, resumed(found, stream.asked))}
+
+
+def _waiting(stream: Stream, last: Position) -> Mapping[str, object]:
+    return stream.source.waiting(last) if isinstance(stream.source, Measured) else {}
 
 
 def status(stream: Stream) -> dict[str, Any]:
@@ -32,5 +48,5 @@ def status(stream: Stream) -> dict[str, Any]:
         "checkpoint": None if found is None else found.checkpoint,
         "next": last.checkpoint,
         "pending": [f"{each.action.value} {each.requested_time}" for each in pending],
-        **(stream.source.waiting(last) if isinstance(stream.source, Measured) else {}),
+        **_waiting(stream, last),
     }

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any
@@ -21,6 +22,8 @@ from benchmarks.peers.kafka import Broker, running
 from skep_stream.kafka.client import Topic
 from skep_stream.kafka.offsets import Range
 from skep_stream.kafka.source import DataLossWarning
+from skep_stream.lag import LagWatch
+from skep_stream.status import lag
 from skep_table.errors import DataLossError, StorageError
 
 pytestmark = pytest.mark.peer("kafka")
@@ -112,6 +115,46 @@ def test_rounds_go_on_in_another_process(job: Job) -> None:
     assert json.loads(done.stdout)["checkpoint"] == f"{job.name},0:2,1:1"
     assert job.ids() == ["a", "b", "c"]
     assert job.streamer().run_once().result is None
+
+
+def test_what_waits_is_counted_from_the_oldest_message_that_no_round_has_read(job: Job) -> None:
+    first = 1_700_000_000_000
+    for number, key in enumerate("abcd"):
+        job.put(key, partition=number % 2, time=first + 1000 * number)
+    streamer = job.streamer(source_limit=2)
+    assert _waits(streamer) == (4, first)
+    streamer.run_once()
+    assert _waits(streamer) == (2, first + 2000)
+    streamer.run_once()
+    assert _waits(streamer) == (0, None)
+
+
+def test_metrics_of_a_topic_go_on_while_the_broker_is_away(job: Job) -> None:
+    from prometheus_client import CollectorRegistry
+
+    from skep.stream_metrics import StreamMetrics
+
+    registry = CollectorRegistry()
+    metrics = StreamMetrics(registry)
+    job.put("a")
+    streamer = job.streamer({"skep.stream.kafka.timeout.seconds": "2"})
+    streamer.stream.events.listen(metrics)
+    with LagWatch(partial(lag, streamer.stream), streamer.stream.events, "t", 0.1):
+        until(lambda: registry.get_sample_value("skep_stream_waiting_messages", {"table": "t"}) == 1)
+        assert 0 < (registry.get_sample_value("skep_stream_lag_seconds", {"table": "t"}) or 0) < 60
+        job.broker.kill()
+        try:
+            until(lambda: registry.get_sample_value("skep_stream_lag_failures_total", {"table": "t"}))
+        finally:
+            job.broker.start()
+        streamer.run_once()
+        until(lambda: registry.get_sample_value("skep_stream_waiting_messages", {"table": "t"}) == 0)
+        assert registry.get_sample_value("skep_stream_lag_seconds", {"table": "t"}) == 0
+
+
+def _waits(streamer: skep.Streamer) -> tuple[int, int | None]:
+    found = streamer.status()
+    return found["waiting_messages"], found["waiting_since"]
 
 
 @pytest.mark.parametrize(("checkpoint", "kept"), [("1700000001000", ["b", "c"]), ("1700000001", ["b", "c"])])

@@ -160,6 +160,20 @@ def test_rounds_read_on_and_nothing_new_is_no_commit(job: Job) -> None:
     assert streamer.status()["waiting_messages"] == 0
 
 
+def test_what_waits_is_as_old_as_the_oldest_of_the_next_messages(job: Job) -> None:
+    first = 1_700_000_000_000
+    job.topic.put(row("a"), time=first + 5000)
+    job.topic.put(row("b"), row("c"), time=first + 7000)
+    job.topic.put(row("d"), partition=1, time=first)
+    streamer = job.streamer(source_limit=2)
+    seen = []
+    for _ in range(3):
+        found = streamer.status()
+        seen.append((found["waiting_messages"], found["waiting_since"]))
+        streamer.run_once()
+    assert seen == [(4, first), (2, first + 7000), (0, None)]
+
+
 def test_a_first_round_at_the_end_commits_where_it_begins(job: Job) -> None:
     job.topic.put(row("a"))
     streamer = job.streamer({"auto.offset.reset": "latest"})

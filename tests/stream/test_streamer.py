@@ -5,11 +5,9 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-import os
 import shutil
 import sqlite3
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -17,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from faulty_storage import FaultyStorage
-from pyarrow import orc, parquet
+from file_jobs import KEYS, ORDER, Job, command, row, words
 
 import skep
 from skep_stream.jdbc_source import database_of, postgresql_arguments
@@ -35,60 +33,10 @@ from skep_table.storage import open_storage
 from skep_table.table import HudiTable
 from skep_table.timeline.instant import Action
 
-ORDER = {
-    "type": "record",
-    "name": "order",
-    "fields": [
-        {"name": "id", "type": "string"},
-        {"name": "ts", "type": "long"},
-        {"name": "city", "type": ["null", "string"], "default": None},
-    ],
-}
-KEYS = {"hoodie.datasource.write.recordkey.field": "id"}
-
 
 @pytest.fixture
 def job(tmp_path: Path) -> Job:
     return Job(tmp_path)
-
-
-class Job:
-    """A folder of files, a schema and a target."""
-
-    def __init__(self, work: Path) -> None:
-        self.work, self.source, self.table = work, work / "in", str(work / "table")
-        self.source.mkdir()
-        (work / "order.avsc").write_text(json.dumps(ORDER))
-
-    def put(self, name: str, *rows: dict[str, Any], at: int = 1_700_000_000) -> None:
-        path = self.source / name
-        if name.endswith(".parquet"):
-            parquet.write_table(pa.Table.from_pylist(list(rows)), path)
-        elif name.endswith(".orc"):
-            orc.write_table(pa.Table.from_pylist(list(rows)), path)
-        else:
-            path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-        os.utime(path, (at, at))
-
-    def streamer(self, conf: dict[str, str] | None = None, **flags: Any) -> skep.Streamer:
-        given = {
-            **KEYS,
-            "hoodie.streamer.source.dfs.root": str(self.source),
-            "hoodie.streamer.schemaprovider.source.schema.file": str(self.work / "order.avsc"),
-            **(conf or {}),
-        }
-        flags.setdefault("schemaprovider_class", "FilebasedSchemaProvider")
-        named = {"target_base_path": self.table, "target_table": "t", "table_type": "COPY_ON_WRITE", **flags}
-        return skep.Streamer(hoodie_conf=given, **named)
-
-    def rows(self) -> list[dict[str, Any]]:
-        rows = skep.load(self.table).to_arrow()
-        kept = rows.drop_columns([name for name in rows.schema.names if name.startswith("_hoodie_")])
-        return sorted(kept.to_pylist(), key=lambda row: str(row["id"]))
-
-
-def row(key: str, at: int, city: str | None = None) -> dict[str, Any]:
-    return {"id": key, "ts": at, "city": city}
 
 
 def test_a_round_is_one_commit_and_nothing_new_is_none(job: Job) -> None:
@@ -282,26 +230,6 @@ def test_a_source_that_fails_is_read_again(job: Job) -> None:
     assert [each["id"] for each in job.rows()] == ["a"]
 
 
-def words(job: Job, *more: str) -> list[str]:
-    conf = {
-        **KEYS,
-        "hoodie.streamer.source.dfs.root": str(job.source),
-        "hoodie.streamer.schemaprovider.source.schema.file": str(job.work / "order.avsc"),
-    }
-    (job.work / "job.properties").write_text("".join(f"{key}={value}\n" for key, value in conf.items()))
-    return [
-        *(sys.executable, "-m", "skep.cli.main", "stream", "--props", str(job.work / "job.properties")),
-        *("--target-base-path", job.table, "--target-table", "t", "--table-type", "COPY_ON_WRITE"),
-        *("--schemaprovider-class", "FilebasedSchemaProvider", *more),
-    ]
-
-
-def command(job: Job, *more: str) -> subprocess.CompletedProcess[str]:
-    code = "import sys; from skep.cli.main import main; sys.argv = ['skep', *sys.argv[1:]]; main()"
-    _, _, _, *rest = words(job, *more)
-    return subprocess.run([sys.executable, "-c", code, *rest], capture_output=True, text=True, timeout=60)
-
-
 def test_the_command_prints_a_line_a_round_and_ends_with_1_for_a_round_that_failed(job: Job) -> None:
     job.put("a.json", row("a", 1))
     done = command(job)
@@ -322,9 +250,8 @@ def test_the_command_prints_a_line_a_round_and_ends_with_1_for_a_round_that_fail
 
 def test_a_continuous_stream_ends_well_when_it_is_terminated(job: Job) -> None:
     job.put("a.json", row("a", 1))
-    code = "import sys; from skep.cli.main import main; sys.argv = ['skep', *sys.argv[1:]]; main()"
-    _, _, _, *rest = words(job, "--continuous", "--min-sync-interval-seconds", "1")
-    process = subprocess.Popen([sys.executable, "-c", code, *rest], stdout=subprocess.PIPE, text=True)
+    given = words(job, "--continuous", "--min-sync-interval-seconds", "1")
+    process = subprocess.Popen(given, stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
         assert json.loads(process.stdout.readline())["rows"] == 1
@@ -519,6 +446,7 @@ def test_the_status_shows_what_waits_and_changes_nothing(job: Job) -> None:
         "pending": [],
         "waiting_files": 1,
         "waiting_bytes": size,
+        "waiting_since": 1_600_000_000_000,
     }
 
 

@@ -28,7 +28,7 @@ from skep_stream.options import (
     SKIP_INVALID_JSON,
     SOURCE_SCHEMA_FILE,
 )
-from skep_stream.protocols import Batch, Position, StreamContext
+from skep_stream.protocols import SINCE, Batch, Position, StreamContext
 from skep_stream.rejected import Rejected
 from skep_table.errors import InputError, OptionError
 from skep_table.options import Options
@@ -67,10 +67,14 @@ class FileSource:
         state = state_of(chosen.remembered, self.rule)
         return Batch(frame, str(chosen.checkpoint), state, chosen.late, self.rejected.taken())
 
-    def waiting(self, last: Position) -> dict[str, int]:
-        """How many files have not been read, and their bytes. Lists the folder."""
+    def waiting(self, last: Position) -> dict[str, int | None]:
+        """How many files have not been read, their bytes, and the time of the oldest. Lists the folder."""
         files = self._chosen(last, _UNLIMITED).files
-        return {"waiting_files": len(files), "waiting_bytes": sum(file.size_bytes for file in files)}
+        return {
+            "waiting_files": len(files),
+            "waiting_bytes": sum(file.size_bytes for file in files),
+            SINCE: min((file.modified_ms for file in files), default=None),
+        }
 
     def _chosen(self, last: Position, limit: int) -> Chosen:
         before = checkpoint_of(last.checkpoint)

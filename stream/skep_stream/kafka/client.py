@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field, replace
 from time import monotonic
 from typing import Any, Final
 
@@ -21,6 +21,8 @@ _BATCH: Final = 10_000
 _POLL_SECONDS: Final = 0.1
 _OWN: Final = {"enable.auto.commit": False, "enable.partition.eof": True, "auto.offset.reset": "error"}
 """Offsets are in commits; the end of a partition is reported; offsets that are gone are an error."""
+_LITTLE: Final = {"queued.min.messages": "1", "max.partition.fetch.bytes": "4096"}
+"""A broker sends a whole batch of messages in any case."""
 _NO_ID: Final = "AAAAAAAAAAAAAAAAAAAAAA"
 """The id zero."""
 
@@ -90,6 +92,21 @@ class Topic:
         with self._errors("read"), self._consumer() as consumer:
             consumer.assign([self._partition(each, range.start) for each, range in wanted.items()])
             yield from self._taken(consumer, wanted)
+
+    def oldest(self, ranges: Mapping[int, Range]) -> int | None:
+        """The least time of the first messages of these ranges, in ms since 1970; None where none has a time.
+
+        Little more is fetched than one message of each partition. See `read`.
+        """
+        found: dict[int, int] = {}
+        wanted = {partition for partition, range in ranges.items() if range.count}
+        with closing(replace(self, properties={**self.properties, **_LITTLE}).read(ranges)) as batches:
+            for batch in batches:
+                for partition, moment in messages.first_times(batch).items():
+                    found.setdefault(partition, moment)
+                if found.keys() >= wanted:
+                    break
+        return min((each for each in found.values() if each > 0), default=None)
 
     def _taken(self, consumer: Any, wanted: Mapping[int, Range]) -> Iterator[pa.RecordBatch]:
         """Messages as they arrive, until each partition is at its end, which may be a record that is no message."""

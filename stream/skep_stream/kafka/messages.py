@@ -58,6 +58,13 @@ def reached(batch: pa.RecordBatch) -> dict[int, int]:
     return {partition: offset + 1 for partition, offset in zip(found["partition"], found["offset_max"], strict=True)}
 
 
+def first_times(batch: pa.RecordBatch) -> dict[int, int]:
+    """Of each partition the time of its first message; -1 where it has none."""
+    found = pa.Table.from_batches([batch]).group_by("partition", use_threads=False)
+    first = found.aggregate([("timestamp", "first")]).to_pydict()
+    return dict(zip(first["partition"], first["timestamp_first"], strict=True))
+
+
 def before(batch: pa.RecordBatch, ends: Mapping[int, int], reached: Mapping[int, int]) -> pa.RecordBatch:
     """The messages before the ends of their partitions."""
     for partition, end in ends.items():

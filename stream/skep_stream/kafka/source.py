@@ -16,7 +16,7 @@ from skep_stream.kafka import messages, offsets
 from skep_stream.kafka.offsets import Log, Offsets, Range
 from skep_stream.kafka.options import FAIL_ON_LOSS, CheckpointType, Start
 from skep_stream.kafka.shape import OfTarget, WithOffsets
-from skep_stream.protocols import Batch, Position, SchemaProvider
+from skep_stream.protocols import SINCE, Batch, Position, SchemaProvider
 from skep_stream.rejected import Rejected
 from skep_stream.rounds import UNLIMITED
 from skep_table.errors import DataLossError, InputError
@@ -63,6 +63,10 @@ class Reader(Protocol):
 
     def read(self, ranges: Mapping[int, Range]) -> Generator[pa.RecordBatch, None, None]:
         """The messages of these ranges, as they arrive."""
+        ...
+
+    def oldest(self, ranges: Mapping[int, Range]) -> int | None:
+        """The least time of the first messages of these ranges, in ms."""
         ...
 
 
@@ -135,11 +139,12 @@ class KafkaSource:
         shaped = OfTarget.of(given) if self.flattens else given
         return WithOffsets(shaped) if self.appends and shaped is not None else shaped
 
-    def waiting(self, last: Position) -> dict[str, int]:
-        """How many offsets are behind the checkpoint. Reads no message."""
+    def waiting(self, last: Position) -> dict[str, int | None]:
+        """How many offsets are behind the checkpoint, and the time of the oldest of the messages that are next."""
         logs = self.topic.logs()
         starts = self._starts(last.checkpoint, logs)
-        return {"waiting_messages": sum(max(each.end - starts[number], 0) for number, each in logs.items())}
+        behind = {number: Range(starts[number], each.end) for number, each in logs.items() if each.end > starts[number]}
+        return {"waiting_messages": sum(each.count for each in behind.values()), SINCE: self.topic.oldest(behind)}
 
     def _starts(self, checkpoint: str | None, logs: Mapping[int, Log]) -> dict[int, int]:
         if not checkpoint:
