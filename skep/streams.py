@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
@@ -22,7 +22,7 @@ from skep_stream.plugins import provider_of, source_of, transformers_of
 from skep_stream.properties import layered, load_properties
 from skep_stream.protocols import Shaping, Source, StreamContext, Successor
 from skep_stream.rounds import UNLIMITED, Round, Stream
-from skep_stream.running import HasEnded, NoNewData, Retrying, never, run
+from skep_stream.running import HasEnded, NoNewData, Retrying, Turn, never, run
 from skep_stream.status import lag, status
 from skep_sync.options import ENABLE
 from skep_table.clock import SystemClock
@@ -64,20 +64,24 @@ class Streamer:
         spark: SparkHolder | None = None,
         stop: threading.Event | None = None,
         metrics: MetricsServers | None = None,
+        turn: Turn = nullcontext,
         **flags: Any,
     ) -> None:
         """InputError for flags and properties that can't be used; nothing is read of the source, or written.
 
         `stop`, when it is set, ends `run` after the round at hand. `metrics` has the port that flags or options name,
-        while `run` lasts.
+        while `run` lasts. Each round of `run` is within a `turn`, of which there may be fewer than streams.
         """
         self._flags = Flags.of(flags)
         if metrics is None and self._flags.text("metrics_port") is not None:
             text = "--metrics-port has no effect here: skep.stream_metrics has listeners and servers"
             warnings.warn(text, FlagWarning, stacklevel=2)
-        if self._flags.text("config_folder"):
-            raise OptionError("--config-folder is of many tables: see flags_of_tables", option="--config-folder")
+        for name in ("config_folder", "tables_at_once"):
+            if name in self._flags.given:
+                flag = f"--{name.replace('_', '-')}"
+                raise OptionError(f"{flag} is of many tables: see flags_of_tables", option=flag)
         self._stop = stop or threading.Event()
+        self._turn = turn
         self._clock = SystemClock()
         given = layered(self._properties(), self._flags.pairs())
         options = Options({**given, **_of_flags(self._flags, given)})
@@ -116,13 +120,14 @@ class Streamer:
             yield from self._rounds()
 
     def _rounds(self) -> Iterator[Round]:
+        rounds = partial(run, self.stream, self._clock, stop=self._stop, turn=self._turn)
         if not self.is_continuous:
-            yield self.run_once()
+            yield from rounds(interval=0, has_ended=lambda _: True)
             return
         interval = self._flags.number("min_sync_interval_seconds") or 0
         compactions, clusterings = (self._flags.number(f"max_pending_{what}") for what in ("compactions", "clustering"))
         try:
-            for done in run(self.stream, self._clock, interval=interval, has_ended=self._has_ended(), stop=self._stop):
+            for done in rounds(interval=interval, has_ended=self._has_ended()):
                 yield done
                 self.target.wait_for_services(compactions or 0, clusterings or 0)
         finally:

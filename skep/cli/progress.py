@@ -77,6 +77,19 @@ class Display:
         if event.total is not None:
             self.bars.update(self._task, completed=event.done, total=event.total)
 
+    @contextmanager
+    def hidden(self) -> Iterator[None]:
+        """Removed while the block prints to the same terminal, and drawn again."""
+        with self._lock:
+            is_drawn = not self._ended and self.bars.live.is_started
+            if is_drawn:
+                self.bars.stop()
+            try:
+                yield
+            finally:
+                if is_drawn:
+                    self.bars.start()
+
     def stop(self) -> None:
         """Nothing is drawn any more."""
         self._timer.cancel()
@@ -122,6 +135,16 @@ def make_way() -> None:
     """Before results are printed: removes the bar when these go to the terminal, too."""
     if sys.stdout.isatty():
         stop()
+
+
+@contextmanager
+def aside() -> Iterator[None]:
+    """Around a line of results that others follow: the bar leaves the terminal to it, and comes back."""
+    if _current is None:
+        yield
+        return
+    with _current.hidden():
+        yield
 
 
 def with_bar(command: Any, path: str) -> None:

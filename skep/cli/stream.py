@@ -5,13 +5,15 @@ from __future__ import annotations
 import inspect
 import json
 import logging
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+import threading
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from skep.cli.output import FAILED, WRONG_USAGE
-from skep.cli.progress import listening
+from skep.cli.progress import aside, listening
 from skep.cli.quick import arrow_alone
 from skep.cli.scope import until_signalled
 from skep_stream.flags import FLAGS, Flag, Kind
@@ -19,9 +21,14 @@ from skep_table.errors import SkepError
 from skep_table.options import Status
 
 if TYPE_CHECKING:
-    from skep.streams import Streamer
     from skep_stream.rounds import Round
-    from skep_table.events import Listener
+
+log = logging.getLogger("skep.stream")
+_PRINTING: Final = threading.Lock()
+
+
+class StoppedError(SkepError):
+    """One of many streams was stopped before it could begin."""
 
 
 def stream(name: str | None, status: bool, **given: Any) -> None:
@@ -29,55 +36,108 @@ def stream(name: str | None, status: bool, **given: Any) -> None:
 
     NAME is a stream of skep.toml; flags given here count over its own. The flags are those of HoodieStreamer. One line
     of JSON is printed for each round. Exit code 1 for a round that failed: the table is as before it, and the next run
-    starts from the same checkpoint.
+    starts from the same checkpoint. Of many tables each has a thread of its own, and one that fails stops no other.
     """
     arrow_alone()
-    from skep.stream_metrics import MetricsServers
-    from skep.streams import Streamer, named_flags, with_flags
-    from skep_stream.many import flags_of_tables
+    from skep.streams import named_flags, with_flags
 
     flags: dict[str, Any] = {
         argument: _one(argument, value) for argument, value in given.items() if value not in (None, [], False)
     }
-    failed = False
+    try:
+        flags = with_flags(named_flags(name), flags) if name else flags
+        if flags.get("config_folder"):
+            _many(flags, status)
+        elif status:
+            _print_status(None, flags)
+        else:
+            _single(flags)
+    except SkepError as error:
+        _report(f"error: {error}")
+        raise typer.Exit(FAILED) from error
+
+
+def _single(flags: dict[str, Any]) -> None:
+    from skep.stream_metrics import MetricsServers
+    from skep.streams import Streamer
+
+    # a continuous stream brings the round at hand to its end; else main's handler rolls it back
+    stop = until_signalled() if flags.get("continuous") else None
     with listening("stream") as listener, MetricsServers(_announce) as metrics:
-        try:
-            flags = with_flags(named_flags(name), flags) if name else flags
-            # a continuous stream brings the round at hand to its end; else main's handler rolls it back
-            stop = until_signalled() if flags.get("continuous") and not status else None
-            many = flags_of_tables(flags) if flags.get("config_folder") else {None: flags}
-        except SkepError as error:
-            _fail(error)
-        for table, own in many.items():
+        streamer = Streamer(stop=stop, metrics=metrics, **flags)
+        streamer.stream.events.listen(listener)
+        for done in streamer.run():
+            _print(_facts(done))
+
+
+def _many(flags: dict[str, Any], status: bool) -> None:
+    from skep_stream.many import at_once, flags_of_tables
+
+    tables, most = flags_of_tables(flags), at_once(flags)
+    failures: list[str] = []
+
+    def failed(table: str, error: Exception) -> None:
+        failures.append(table)
+        _report(f"error: {table}: {error}")
+        if not isinstance(error, SkepError):
+            log.error("table %s: its stream has ended", table, exc_info=error)
+
+    if status:
+        for table, own in tables.items():
             try:
-                _run(Streamer(stop=stop, metrics=metrics, **own), table, status, listener)
+                _print_status(table, own)
             except SkepError as error:
-                if table is None:
-                    _fail(error)
-                typer.echo(f"error: {table}: {error}", err=True)
-                failed = True
-    if failed:
+                failed(table, error)
+    else:
+        _at_once(tables, most, failed)
+    if failures:
         raise typer.Exit(FAILED)
 
 
-def _fail(error: SkepError) -> NoReturn:
-    typer.echo(f"error: {error}", err=True)
-    raise typer.Exit(FAILED) from error
+def _at_once(tables: Mapping[str, dict[str, Any]], most: int, failed: Callable[[str, Exception], None]) -> None:
+    """All streams in threads. SIGTERM and SIGINT end them after the rounds at hand."""
+    from skep.many_streams import Turns, run_at_once
+    from skep.spark import SparkHolder
+    from skep.stream_metrics import MetricsServers
+    from skep.streams import Streamer
+
+    stop, turns, spark = until_signalled(), Turns(most), SparkHolder()
+    with listening("stream") as listener, MetricsServers(_announce) as metrics:
+
+        def run(table: str, own: dict[str, Any]) -> None:
+            with turns.turn():  # its table is opened
+                streamer = Streamer(stop=stop, metrics=metrics, spark=spark, turn=turns.turn, **own)
+            streamer.stream.events.listen(listener)
+            had_rounds = streamer.is_continuous
+            for done in streamer.run():
+                had_rounds = True
+                _print({"table": table, **_facts(done)})
+            if not had_rounds:
+                raise StoppedError("it was stopped before its round", table=table)
+
+        run_at_once({table: partial(run, table, own) for table, own in tables.items()}, failed, stop)
+
+
+def _print_status(table: str | None, flags: dict[str, Any]) -> None:
+    from skep.streams import Streamer
+
+    _print({**Streamer(**flags).status(), **({} if table is None else {"table": table})})
+
+
+def _print(facts: Mapping[str, object]) -> None:
+    """One line, whole, whatever other threads print."""
+    with _PRINTING, aside():
+        typer.echo(json.dumps(facts))
+
+
+def _report(text: str) -> None:
+    with _PRINTING, aside():
+        typer.echo(text, err=True)
 
 
 def _announce(address: str) -> None:
-    if logging.getLogger("skep").isEnabledFor(logging.WARNING):  # else --quiet
-        typer.echo(f"metrics: {address}", err=True)
-
-
-def _run(streamer: Streamer, table: str | None, status: bool, listener: Listener) -> None:
-    named = {} if table is None else {"table": table}
-    if status:
-        typer.echo(json.dumps({**streamer.status(), **named}))
-        return
-    streamer.stream.events.listen(listener)
-    for done in streamer.run():
-        typer.echo(json.dumps({**named, **_facts(done)}))
+    if log.isEnabledFor(logging.WARNING):  # else --quiet
+        _report(f"metrics: {address}")
 
 
 def _facts(done: Round) -> dict[str, object]:

@@ -139,6 +139,7 @@ FLAGS: Final[tuple[Flag, ...]] = (
         ("--retry-last-pending-inline-clustering", "pending plans are carried out by the services of each commit"),
         ("--retry-last-pending-inline-compaction", "pending plans are carried out by the services of each commit"),
     ),
+    Flag("--tables-at-once", Kind.NUMBER, "Many tables: so many rounds run at the same time.", "8", is_own=True),
     Flag("--engine", Kind.TEXT, "Who writes, threads or spark.", "threads", is_own=True),
     Flag(
         "--metrics-port",
@@ -150,6 +151,11 @@ FLAGS: Final[tuple[Flag, ...]] = (
 _BY_ARGUMENT: Final[Mapping[str, Flag]] = {flag.argument: flag for flag in FLAGS}
 _BY_NAME: Final[Mapping[str, Flag]] = {flag.name: flag for flag in FLAGS}
 Given = Mapping[str, object]
+
+
+def default_of(argument: str) -> str | None:
+    """The value of a flag that is not given."""
+    return _BY_ARGUMENT[argument].default
 
 
 def parse(words: Sequence[str]) -> dict[str, Any]:
@@ -214,7 +220,7 @@ class Flags:
     def text(self, argument: str) -> str | None:
         """The text of a flag, or its default."""
         value = self.given.get(argument)
-        return _BY_ARGUMENT[argument].default if value is None else str(value)
+        return default_of(argument) if value is None else str(value)
 
     def number(self, argument: str) -> int | None:
         """The number of a flag, or its default."""

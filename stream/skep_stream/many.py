@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from skep_stream.flags import pairs_of
+from skep_stream.flags import default_of, pairs_of
 from skep_stream.options import INGESTED, INGESTED_INTO, OLD_PREFIX, PREFIX
 from skep_stream.properties import layered, load_properties
 from skep_table.errors import OptionError
 from skep_table.options import Options
 
-_OF_MANY: Final = ("config_folder", "base_path_prefix", "props", "hoodie_conf", "target_table", "target_base_path")
+_OF_MANY: Final = (
+    *("config_folder", "tables_at_once", "base_path_prefix"),
+    *("props", "hoodie_conf", "target_table", "target_base_path"),
+)
 
 
 def flags_of_tables(flags: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
@@ -26,6 +29,14 @@ def flags_of_tables(flags: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     if not names:
         raise OptionError(f"many tables need {INGESTED.key}", option=INGESTED.key)
     return {name: _of_table(name, flags, common) for name in names}
+
+
+def at_once(flags: Mapping[str, Any]) -> int:
+    """How many of the tables may have a round at the same time. OptionError for a text that is no such number."""
+    text = str(flags.get("tables_at_once", default_of("tables_at_once")))
+    if not text.isdigit() or int(text) < 1:
+        raise OptionError(f"--tables-at-once: {text!r} is no number from 1 on", option="--tables-at-once", found=text)
+    return int(text)
 
 
 def _of_table(name: str, flags: Mapping[str, Any], common: Mapping[str, str]) -> dict[str, Any]:

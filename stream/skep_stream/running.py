@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 from skep_stream.protocols import Batch, Follower, Position, Source
@@ -15,6 +16,7 @@ from skep_table.errors import SkepError
 
 log = logging.getLogger("skep.stream")
 HasEnded = Callable[[Round], bool]
+Turn = Callable[[], AbstractContextManager[None]]
 
 
 class NoNewData:
@@ -66,15 +68,24 @@ class Retrying:
 
 
 def run(
-    stream: Stream, clock: Clock, *, interval: float, has_ended: HasEnded, stop: threading.Event
+    stream: Stream,
+    clock: Clock,
+    *,
+    interval: float,
+    has_ended: HasEnded,
+    stop: threading.Event,
+    turn: Turn = nullcontext,
 ) -> Iterator[Round]:
     """Rounds, begun `interval` seconds apart at least, until `stop` is set or `has_ended`; a round is never cut short.
 
-    An error ends the stream: its round left the table as it was.
+    Each runs within a `turn`. An error ends the stream: its round left the table as it was.
     """
     while not stop.is_set():
-        start = clock.monotonic()
-        done = stream.run_once()
+        with turn():
+            if stop.is_set():  # while it waited for its turn
+                return
+            start = clock.monotonic()
+            done = stream.run_once()
         yield done
         if has_ended(done) or stop.wait(max(interval - (clock.monotonic() - start), 0)):
             return

@@ -450,25 +450,6 @@ def test_the_status_shows_what_waits_and_changes_nothing(job: Job) -> None:
     }
 
 
-def test_many_tables_each_with_properties_of_its_own(job: Job) -> None:
-    job.put("a.json", row("a", 1))
-    folder = job.work / "tables"
-    folder.mkdir()
-    (folder / "shop_one_config.properties").write_text("hoodie.datasource.write.partitionpath.field=city\n")
-    (folder / "shop_bad_config.properties").write_text(f"hoodie.streamer.source.dfs.root={job.work}/none\n")
-    (job.work / "two.properties").write_text(f"hoodie.streamer.ingestion.targetBasePath={job.work}/elsewhere\n")
-    names = "hoodie.streamer.ingestion.tablesToBeIngested=shop.bad,shop.one,two"
-    two = f"hoodie.streamer.ingestion.default.two.configFile={job.work}/two.properties"
-    more = ("--hoodie-conf", names, "--hoodie-conf", two, "--config-folder", str(folder))
-    done = command(job, *more, "--base-path-prefix", f"{job.work}/lake/")
-    assert done.returncode == 1
-    assert f"error: shop.bad: the source folder {job.work}/none is not there" in done.stderr
-    assert [json.loads(line)["table"] for line in done.stdout.splitlines()] == ["shop.one", "two"]
-    assert HudiTable.open(job.work / "lake/shop/one").config.partition_fields == ("city",)
-    assert HudiTable.open(job.work / "elsewhere").config.name == "default.two"
-    assert "many tables need" in command(job, "--config-folder", str(folder)).stderr
-
-
 @pytest.mark.parametrize("version", [6, 9])
 def test_a_table_source_takes_the_checkpoints_of_later_releases(job: Job, version: int) -> None:
     conf = {"hoodie.streamer.source.hoodieincr.path": job.table, "hoodie.write.table.version": str(version)}
