@@ -17,6 +17,7 @@ from skep_stream.kafka.properties import ClientPropertyWarning, client_propertie
 from skep_stream.kafka.source import DataLossWarning
 from skep_stream.protocols import Position
 from skep_table.errors import DataLossError, InputError, OptionError, StorageError
+from skep_table.events import Event
 from skep_table.options import Options
 from skep_table.timeline.metadata import WriteOperation
 
@@ -239,6 +240,16 @@ def test_rows_of_many_messages_are_those_of_the_topic(job: Job) -> None:
     assert sorted(rows["id"].to_pylist()) == sorted(
         f"{part}-{number:05}" for part in range(4) for number in range(5000)
     )
+
+
+def test_a_fetch_reports_how_many_messages_are_read(job: Job) -> None:
+    job.topic.put(row("a"), None, row("b"))
+    seen: list[Event] = []
+    streamer = job.streamer()
+    streamer.stream.events.listen(seen.append)
+    streamer.run_once()
+    counts = [(event.done, event.total) for event in seen if event.name == "stream.fetch" and event.seconds is None]
+    assert counts[-1] == (3, 3)
 
 
 def test_rows_are_in_the_order_of_partitions_and_offsets(job: Job) -> None:

@@ -29,6 +29,7 @@ from skep_table.errors import (
     TableMismatchError,
     UnsupportedError,
 )
+from skep_table.events import Event
 from skep_table.storage import open_storage
 from skep_table.table import HudiTable
 from skep_table.timeline.instant import Action
@@ -426,6 +427,18 @@ def test_a_continuous_stream_compacts_beside_its_rounds(job: Job) -> None:
     job.put("5.json", row("a", 5), at=1_700_000_005)
     job.streamer(conf, table_type="MERGE_ON_READ", disable_compaction=True).run_once()
     assert len(HudiTable.open(job.table).timeline.completed().of(Action.COMMIT)) == 2
+
+
+def test_a_fetch_reports_how_much_of_it_is_done(job: Job) -> None:
+    for name in ("a", "b"):
+        job.put(f"{name}.json", row(name, 1))
+    size = (job.source / "a.json").stat().st_size
+    seen: list[Event] = []
+    streamer = job.streamer()
+    streamer.stream.events.listen(seen.append)
+    streamer.run_once()
+    done = [(event.done, event.total) for event in seen if event.name == "stream.fetch" and event.seconds is None]
+    assert done == [(size, 2 * size), (2 * size, 2 * size)]
 
 
 def test_the_status_shows_what_waits_and_changes_nothing(job: Job) -> None:

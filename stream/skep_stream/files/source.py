@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime, timedelta, timezone
 from functools import partial
@@ -31,6 +31,7 @@ from skep_stream.options import (
 from skep_stream.protocols import SINCE, Batch, Position, StreamContext
 from skep_stream.rejected import Rejected
 from skep_table.errors import InputError, OptionError
+from skep_table.events import Events
 from skep_table.options import Options
 from skep_table.storage import FileStatus, Storage, open_storage
 
@@ -53,6 +54,7 @@ class FileSource:
     rule: Rule
     listing: Listing
     rejected: Rejected = field(default_factory=Rejected)
+    events: Events = field(default_factory=Events)
 
     def fetch(self, last: Position, limit: int) -> Batch:
         """The rows of the files that have not been read, up to `limit` bytes; columns by name.
@@ -62,10 +64,17 @@ class FileSource:
         self.rejected.taken()  # of a round that failed
         chosen = self._chosen(last, limit)
         self._warn(chosen, limit)
-        tables = [self.read(self.storage.uri(file.path), self.storage.read(file.path)) for file in chosen.files]
+        tables = list(self._tables(chosen.files))
         frame = _united(tables) if tables else None
         state = state_of(chosen.remembered, self.rule)
         return Batch(frame, str(chosen.checkpoint), state, chosen.late, self.rejected.taken())
+
+    def _tables(self, files: Sequence[FileStatus]) -> Iterator[pa.Table]:
+        done, total = 0, sum(file.size_bytes for file in files)
+        for file in files:
+            yield self.read(self.storage.uri(file.path), self.storage.read(file.path))
+            done += file.size_bytes
+            self.events.progress("stream.fetch", done, total)
 
     def waiting(self, last: Position) -> dict[str, int | None]:
         """How many files have not been read, their bytes, and the time of the oldest. Lists the folder."""
@@ -159,7 +168,7 @@ def _source(context: StreamContext, reader: Reader) -> FileSource:
     if not root:
         raise OptionError(f"a file source needs {ROOT.key}", option=ROOT.key)
     rule = Rule(0, options.value(REMEMBERED), options.value(OVERSIZED))
-    return FileSource(open_storage(root, options), reader, rule, _listing(options))
+    return FileSource(open_storage(root, options), reader, rule, _listing(options), events=context.events)
 
 
 def json_source(context: StreamContext) -> FileSource:

@@ -48,7 +48,7 @@ def json_source(context: StreamContext) -> KafkaSource:
     options = context.options
     rejected = Rejected()
     kept = rejected if options.value(SKIP_INVALID_JSON) or options.value(ERROR_TABLE) else None
-    return source_of(options, _json_decoder(schemas, options, kept), rejected)
+    return source_of(context, _json_decoder(schemas, options, kept), rejected)
 
 
 def _json_decoder(schemas: SchemaProvider, options: Options, rejected: Rejected | None) -> Callable[[], Decode]:
@@ -69,7 +69,7 @@ def avro_source(context: StreamContext) -> KafkaSource:
     """AvroKafkaSource, by the class of its deserializer. OptionError for one that is not known."""
     rejected = Rejected()
     decoder = avro_decoder(context, rejected if context.options.value(ERROR_TABLE) else None)
-    return source_of(context.options, decoder, rejected)
+    return source_of(context, decoder, rejected)
 
 
 def mysql_source(context: StreamContext) -> KafkaSource:
@@ -91,7 +91,7 @@ def _changes(context: StreamContext, columns: Mapping[str, str]) -> KafkaSource:
         envelopes = _json_decoder(schemas, context.options, kept)
     else:
         envelopes = avro_decoder(context, kept)
-    made = source_of(context.options, lambda: Flattened(envelopes(), columns, kept), rejected)
+    made = source_of(context, lambda: Flattened(envelopes(), columns, kept), rejected)
     return replace(made, flattens=True)
 
 
@@ -126,8 +126,9 @@ def _plain(schema: Schema, rejected: Rejected | None) -> AvroMessages:
     return AvroMessages(parse_record(to_avro(schema)), schema, rejected)
 
 
-def source_of(options: Options, decoder: Callable[[], Decode], rejected: Rejected) -> KafkaSource:
+def source_of(context: StreamContext, decoder: Callable[[], Decode], rejected: Rejected) -> KafkaSource:
     """The source of a topic. OptionError where it is not named."""
+    options = context.options
     for known in (TOPIC.key, "bootstrap.servers"):
         if not options.get(known):
             raise OptionError(f"a Kafka source needs {known}", option=known)
@@ -142,7 +143,15 @@ def source_of(options: Options, decoder: Callable[[], Decode], rejected: Rejecte
     )
     if options.value(COMMIT_OFFSETS) and not options.get("group.id"):
         raise OptionError(f"{COMMIT_OFFSETS.key} needs group.id", option="group.id")
-    return KafkaSource(topic, decoder, rule, rejected, options.value(APPEND_OFFSETS), options.value(COMMIT_OFFSETS))
+    return KafkaSource(
+        topic,
+        decoder,
+        rule,
+        rejected,
+        appends=options.value(APPEND_OFFSETS),
+        commits=options.value(COMMIT_OFFSETS),
+        events=context.events,
+    )
 
 
 def _provided(context: StreamContext, why: str) -> SchemaProvider:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Final, Protocol
@@ -20,6 +20,7 @@ from skep_stream.protocols import SINCE, Batch, Position, SchemaProvider
 from skep_stream.rejected import Rejected
 from skep_stream.rounds import UNLIMITED
 from skep_table.errors import DataLossError, InputError
+from skep_table.events import Events
 from skep_table.table import HudiTable
 
 log = logging.getLogger("skep.stream.kafka")
@@ -97,6 +98,7 @@ class KafkaSource:
     appends: bool = False
     commits: bool = False
     flattens: bool = False
+    events: Events = field(default_factory=Events)
 
     def fetch(self, last: Position, limit: int) -> Batch:
         """The rows of up to `limit` messages; the checkpoint has the next offset of every partition.
@@ -213,7 +215,7 @@ class KafkaSource:
         decode: Decode | None = None
         tables, of_rows = [], []
         with closing(self.topic.read(ranges)) as batches:
-            for batch in filter(len, map(messages.with_values, batches)):
+            for batch in filter(len, map(messages.with_values, self._counted(batches, ranges))):
                 decode = decode or self.decoder()
                 rows, kept = decode(self.topic.name, batch)
                 tables.append(messages.appended(rows, kept) if self.appends else rows)
@@ -222,6 +224,13 @@ class KafkaSource:
         if found is None or not found.num_columns:  # there were none, or all were refused and no columns are known
             return None
         return messages.in_order(found, of_rows)
+
+    def _counted(self, batches: Iterable[pa.RecordBatch], ranges: Mapping[int, Range]) -> Iterator[pa.RecordBatch]:
+        done, total = 0, sum(each.count for each in ranges.values())
+        for batch in batches:
+            yield batch
+            done += len(batch)
+            self.events.progress("stream.fetch", done, total)
 
 
 def _united(tables: Sequence[pa.Table]) -> pa.Table:
