@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -84,3 +85,13 @@ def words(job: Job, *more: str) -> list[str]:
 def command(job: Job, *more: str) -> subprocess.CompletedProcess[str]:
     """The command to its end."""
     return subprocess.run(words(job, *more), capture_output=True, text=True, timeout=60)
+
+
+def many(job: Job, names: Iterable[str], **own: str) -> list[str]:
+    """The flags of many tables, with properties of one by its name."""
+    folder = job.work / "tables"
+    folder.mkdir(exist_ok=True)
+    for name in names:
+        (folder / f"default_{name}_config.properties").write_text(own.get(name, "") + "\n")
+    tables = f"hoodie.streamer.ingestion.tablesToBeIngested={','.join(names)}"
+    return ["--hoodie-conf", tables, "--config-folder", str(folder), "--base-path-prefix", f"{job.work}/lake"]

@@ -8,14 +8,14 @@ import pty
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from file_jobs import Job, command, row, words
+from file_jobs import Job, command, many, row, words
 
 import skep
 from skep.many_streams import Turns, run_at_once
@@ -62,16 +62,6 @@ class Meeting:
                 raise TimeoutError(f"{self._other} is not there")
             time.sleep(0.01)
         return Batch(pa.table({"id": [self._name], "ts": [1]}), self._name)
-
-
-def many(job: Job, names: Iterable[str], **own: str) -> list[str]:
-    """The flags of many tables, with properties of one by its name."""
-    folder = job.work / "tables"
-    folder.mkdir(exist_ok=True)
-    for name in names:
-        (folder / f"default_{name}_config.properties").write_text(own.get(name, "") + "\n")
-    tables = f"hoodie.streamer.ingestion.tablesToBeIngested={','.join(names)}"
-    return ["--hoodie-conf", tables, "--config-folder", str(folder), "--base-path-prefix", f"{job.work}/lake"]
 
 
 def meet(job: Job, *more: str) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from file_jobs import Job, command, row, words
+from file_jobs import Job, command, many, row, words
 
 from skep_stream.lag import LagWatch
 from skep_stream.protocols import Batch, Position
@@ -82,6 +82,16 @@ def test_a_stream_that_goes_on_is_scraped(job: Job) -> None:
             job.put(f"{name}.json", row(name, 1), at=int(begin) - 100)
         process.send_signal(18)
         until(address, 'skep_stream_rows_total{table="t"}', 4)
+
+
+def test_a_failure_of_one_of_many_tables_is_scraped_while_the_other_goes_on(job: Job) -> None:
+    job.put("a.json", row("a", 1))
+    flags = many(job, ["one", "bad"], bad=f"hoodie.streamer.source.dfs.root={job.work}/none")
+    with continuous(job, *flags, "--metrics-port", "0") as (_, address):
+        until(address, 'skep_stream_rounds_total{outcome="failed",table="default.bad"}', 1)
+        until(address, 'skep_stream_rounds_total{outcome="unchanged",table="default.one"}', 2)
+        found = until(address, 'skep_stream_rows_total{table="default.one"}', 1)
+    assert found['skep_stream_rows_total{table="default.bad"}'] == 0
 
 
 def test_hudis_options_of_prometheus_are_honoured_by_the_command(job: Job) -> None:
