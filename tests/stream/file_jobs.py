@@ -36,7 +36,8 @@ class Job:
         (work / "order.avsc").write_text(json.dumps(ORDER))
 
     def put(self, name: str, *rows: dict[str, Any], at: int = 1_700_000_000) -> None:
-        path = self.source / name
+        target = self.source / name
+        path = target.with_name(f".{target.name}")  # no stream reads it before it has its time
         if name.endswith(".parquet"):
             parquet.write_table(pa.Table.from_pylist(list(rows)), path)
         elif name.endswith(".orc"):
@@ -44,6 +45,7 @@ class Job:
         else:
             path.write_text("".join(json.dumps(row) + "\n" for row in rows))
         os.utime(path, (at, at))
+        path.rename(target)
 
     def streamer(self, conf: dict[str, str] | None = None, **flags: Any) -> skep.Streamer:
         given = {
