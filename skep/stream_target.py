@@ -22,6 +22,7 @@ from skep_table.errors import InputError, NotATableError, OptionError, SkepError
 from skep_table.events import Events
 from skep_table.format import MergeSource, StreamerKeys, format_of, format_of_version
 from skep_table.options import Options
+from skep_table.schema.arrow import nullable
 from skep_table.schema.types import Schema
 from skep_table.storage import open_storage
 from skep_table.table import HudiTable
@@ -101,6 +102,7 @@ class TableTarget:
         """See `StreamTarget`. TableMismatchError where the table there has other settings."""
         table = self.table()
         if table is not None:
+            frame = frame.cast(nullable(frame.schema))  # rows that are there have no value in a column that is new
             options = self._options_for(table)
             check_settings(table.config, table.storage.root, options)
             return self._written(table.with_options(options), operation, frame, extra, batch_id)

@@ -82,6 +82,17 @@ def test_messages_of_several_schemas_are_rows_of_all_columns(job: Job) -> None:
     assert job.schemas.asked == [f"/schemas/ids/{number}" for number in (old, new)]
 
 
+@pytest.mark.parametrize("rounds", [1, 2])
+def test_rows_without_a_column_that_later_messages_always_have(job: Job, rounds: int) -> None:
+    later = {**ORDER, "fields": [*ORDER["fields"], {"name": "n", "type": "int", "default": 0}]}
+    job.topic.put(job.schemas.message(job.schemas.add("order", ORDER), {"id": "a", "ts": 1}))
+    if rounds == 2:
+        job.streamer().run_once()
+    job.topic.put(job.schemas.message(job.schemas.add("order", later), {"id": "b", "ts": 2, "n": 3}))
+    job.streamer().run_once()
+    assert job.rows() == [{"id": "a", "ts": 1, "n": None}, {"id": "b", "ts": 2, "n": 3}]
+
+
 def test_a_stream_follows_the_registry(job: Job) -> None:
     old = job.schemas.add("order", ORDER)
     job.topic.put(job.schemas.message(old, {"id": "a", "ts": 1}))

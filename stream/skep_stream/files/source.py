@@ -33,6 +33,7 @@ from skep_stream.rejected import Rejected
 from skep_table.errors import InputError, OptionError
 from skep_table.events import Events
 from skep_table.options import Options
+from skep_table.schema.types import Schema
 from skep_table.storage import FileStatus, Storage, open_storage
 
 log = logging.getLogger("skep.stream")
@@ -47,10 +48,10 @@ class SourceFileWarning(UserWarning):
 
 @dataclass(frozen=True, slots=True)
 class FileSource:
-    """The files below a folder that a reader takes; `listing` finds them."""
+    """The files below a folder that a reader takes, which is made once a round; `listing` finds them."""
 
     storage: Storage
-    read: Reader
+    reader: Callable[[], Reader]
     rule: Rule
     listing: Listing
     rejected: Rejected = field(default_factory=Rejected)
@@ -64,17 +65,18 @@ class FileSource:
         self.rejected.taken()  # of a round that failed
         chosen = self._chosen(last, limit)
         self._warn(chosen, limit)
-        tables = list(self._tables(chosen.files))
-        frame = _united(tables) if tables else None
+        frame = self._rows(chosen.files) if chosen.files else None
         state = state_of(chosen.remembered, self.rule)
         return Batch(frame, str(chosen.checkpoint), state, chosen.late, self.rejected.taken())
 
-    def _tables(self, files: Sequence[FileStatus]) -> Iterator[pa.Table]:
+    def _rows(self, files: Sequence[FileStatus]) -> pa.Table:
+        read, tables = self.reader(), []
         done, total = 0, sum(file.size_bytes for file in files)
         for file in files:
-            yield self.read(self.storage.uri(file.path), self.storage.read(file.path))
+            tables.append(read(self.storage.uri(file.path), self.storage.read(file.path)))
             done += file.size_bytes
             self.events.progress("stream.fetch", done, total)
+        return _united(tables)
 
     def waiting(self, last: Position) -> dict[str, int | None]:
         """How many files have not been read, their bytes, and the time of the oldest. Lists the folder."""
@@ -162,7 +164,7 @@ def _listing(options: Options) -> Listing:
     return partial(_list_dates, _pattern(options.value(DATE_FORMAT)), options.value(DATE_DEPTH), first)
 
 
-def _source(context: StreamContext, reader: Reader) -> FileSource:
+def _source(context: StreamContext, reader: Callable[[], Reader]) -> FileSource:
     options = context.options
     root = options.value(ROOT)
     if not root:
@@ -171,38 +173,56 @@ def _source(context: StreamContext, reader: Reader) -> FileSource:
     return FileSource(open_storage(root, options), reader, rule, _listing(options), events=context.events)
 
 
+def _schema(context: StreamContext) -> Schema | None:
+    return context.schemas.source_schema() if context.schemas is not None else None
+
+
 def json_source(context: StreamContext) -> FileSource:
     """JsonDFSSource: JSON lines, read by the schema of a provider. OptionError without one."""
-    schema = context.schemas.source_schema() if context.schemas is not None else None
-    if schema is None:
+
+    def schema() -> Schema:
+        found = _schema(context)
+        if found is not None:
+            return found
         raise OptionError(
             "JSON is read by a schema: please provide a schema provider",
             hint=f"--schemaprovider-class FilebasedSchemaProvider, with {SOURCE_SCHEMA_FILE.key}",
             option="--schemaprovider-class",
         )
+
+    schema()
     left_out = context.options.value(SKIP_INVALID_JSON) or context.options.value(ERROR_TABLE)
     rejected = Rejected()
     kept = rejected if left_out else None
-    return replace(_source(context, lambda name, data: json_rows(name, data, schema, kept)), rejected=rejected)
+
+    def reader() -> Reader:
+        found = schema()
+        return lambda name, data: json_rows(name, data, found, kept)
+
+    return replace(_source(context, reader), rejected=rejected)
 
 
 def csv_source(context: StreamContext) -> FileSource:
     """CsvDFSSource."""
-    schema = context.schemas.source_schema() if context.schemas is not None else None
     form = CsvForm.of(context.options)
-    return _source(context, lambda name, data: csv_rows(name, data, schema, form))
+
+    def reader() -> Reader:
+        found = _schema(context)
+        return lambda name, data: csv_rows(name, data, found, form)
+
+    return _source(context, reader)
 
 
 def parquet_source(context: StreamContext) -> FileSource:
     """ParquetDFSSource."""
-    return _source(context, parquet_rows)
+    return _source(context, lambda: parquet_rows)
 
 
 def orc_source(context: StreamContext) -> FileSource:
     """ORCDFSSource."""
-    return _source(context, orc_rows)
+    return _source(context, lambda: orc_rows)
 
 
 def avro_source(context: StreamContext) -> FileSource:
     """AvroDFSSource."""
-    return _source(context, avro_rows)
+    return _source(context, lambda: avro_rows)

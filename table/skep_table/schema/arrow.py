@@ -45,6 +45,24 @@ def to_arrow(schema: Schema) -> pa.Schema:
     return pa.schema([_to_field(field) for field in schema.fields])
 
 
+def nullable(schema: pa.Schema) -> pa.Schema:
+    """The same columns, each of which may be null, and so may all that they hold."""
+    return pa.schema([_nullable(field) for field in schema], schema.metadata)
+
+
+def _nullable(field: pa.Field) -> pa.Field:
+    kind, t = field.type, pa.types
+    if t.is_struct(kind):
+        kind = pa.struct([_nullable(member) for member in kind])
+    elif t.is_list(kind):
+        kind = pa.list_(_nullable(kind.value_field))
+    elif t.is_large_list(kind):
+        kind = pa.large_list(_nullable(kind.value_field))
+    elif t.is_map(kind):
+        kind = pa.map_(kind.key_type, _nullable(kind.item_field))
+    return pa.field(field.name, kind, True, field.metadata)
+
+
 def is_any_list(kind: pa.DataType) -> bool:
     """Whether it is one of Arrow's forms of a list."""
     t = pa.types

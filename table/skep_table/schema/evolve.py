@@ -7,6 +7,7 @@ nothing is passed on as it is. What Hudi can't promote is a SchemaError with col
 from __future__ import annotations
 
 from collections.abc import Mapping
+from decimal import Decimal
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -88,6 +89,8 @@ def _absent(field: Field, kind: pa.DataType, length: int, path: str) -> pa.Array
 def _default(value: Any, kind: pa.DataType) -> pa.Scalar:
     if isinstance(value, str) and (pa.types.is_binary(kind) or pa.types.is_fixed_size_binary(kind)):
         value = value.encode("latin-1")  # Avro's JSON spells bytes as code points
+    if isinstance(value, str) and pa.types.is_decimal(kind):
+        value = Decimal(int.from_bytes(value.encode("latin-1"), "big", signed=True)).scaleb(-kind.scale)
     if pa.types.is_temporal(kind):
         return pa.scalar(value, pa.int32() if kind.bit_width == 32 else pa.int64()).cast(kind)
     return pa.scalar(value, kind)

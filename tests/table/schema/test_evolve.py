@@ -103,12 +103,14 @@ def test_missing_columns_take_their_default():
             Field("t", StringType(), default="x"),
             Field("b", BinaryType(), default="ÿ"),
             Field("d", DateType(), default=1),
+            Field("p", DecimalType(5, 2, 0), default="\xff\x38"),
         )
     )
     rows = project(batch(a=[1, 2]), target)
     assert rows.column("n").to_pylist() == [5, 5]
     assert rows.column("b").to_pylist() == [b"\xff"] * 2
     assert rows.column("d").cast(pa.int32()).to_pylist() == [1, 1]
+    assert rows.column("p").to_pylist() == [Decimal("-2.00")] * 2
 
 
 def test_a_required_column_that_is_missing_is_an_error():
