@@ -6,16 +6,16 @@ The URL is Hudi's, `jdbc:sqlite:/path` or `jdbc:postgresql://host:port/database`
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from skep_stream import postgresql
 from skep_stream.options import (
     JDBC_COLUMN,
     JDBC_FALL_BACK,
@@ -34,12 +34,20 @@ from skep_table.errors import EnvironmentMissingError, InputError, OptionError, 
 _NAME: Final = re.compile(r"[A-Za-z_][\w$]*")
 
 
+def _by_values(_connection: Any, columns: Any) -> list[None]:
+    return [None] * len(columns)
+
+
 @dataclass(frozen=True, slots=True)
 class Database:
-    """One kind of database: how it is connected to, and how its driver writes a parameter."""
+    """One kind of database: how it is connected to, how its driver writes a parameter, and the types of columns.
+
+    `types` are of a connection and what its driver states about the columns; None for those that have only values.
+    """
 
     connect: Callable[[], Any]
     parameter: str
+    types: Callable[[Any, Any], Sequence[pa.DataType | None]] = _by_values
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,16 +67,29 @@ class JdbcSource:
         """The next rows; the checkpoint is their greatest value. StorageError where the database refuses."""
         with _errors(self.shown), _closing(self.database.connect()) as connection:
             if self.column is None:
-                return Batch(_rows(connection, f"SELECT * FROM {self.table}", ()), last.checkpoint or "")
+                return Batch(self._rows(connection, self._whole()), last.checkpoint or "")
             try:
-                rows = _rows(connection, *incremental(self.table, self.column, last.checkpoint, limit, self.database))
+                query = incremental(self.table, self.column, last.checkpoint, limit, self.database)
+                rows = self._rows(connection, *query)
             except Exception:
                 if not self.falls_back:
                     raise
-                rows = _rows(connection, f"SELECT * FROM {self.table}", ())
-        if not rows.num_rows:
-            return Batch(None, last.checkpoint)
-        return Batch(rows, str(pc.max(rows.column(self.column)).as_py()))
+                rows = self._rows(connection, self._whole())
+        greatest = pc.max(_column(rows, self.column)).as_py()
+        if greatest is None:  # there are no rows, or after a fall back none with a value
+            return Batch(rows if rows.num_rows else None, last.checkpoint)
+        return Batch(rows, str(greatest))
+
+    def _whole(self) -> str:
+        return f"SELECT * FROM {self.table}"
+
+    def _rows(self, connection: Any, query: str, values: tuple[object, ...] = ()) -> pa.Table:
+        cursor = connection.cursor()
+        cursor.execute(query, values)
+        names = [each[0] for each in cursor.description]
+        types = self.database.types(connection, cursor.description)
+        columns = list(zip(*cursor.fetchall(), strict=True)) or [()] * len(names)
+        return pa.table([_array(*each) for each in zip(names, columns, types, strict=True)], names=names)
 
 
 def incremental(
@@ -86,19 +107,20 @@ def incremental(
     )
 
 
-def _rows(connection: Any, query: str, values: tuple[object, ...]) -> pa.Table:
-    cursor = connection.cursor()
-    cursor.execute(query, values)
-    names = [each[0] for each in cursor.description]
-    columns = list(zip(*cursor.fetchall(), strict=True)) or [()] * len(names)
-    arrays = []
-    for name, found in zip(names, columns, strict=True):
-        try:
-            array = pa.array(found)
-        except (pa.ArrowException, TypeError, OverflowError) as error:
-            raise InputError(f"column {name} can't be made one of Arrow: {error}", column=name) from error
-        arrays.append(array.cast(pa.string()) if pa.types.is_null(array.type) else array)
-    return pa.table(arrays, names=names)
+def _column(rows: pa.Table, name: str) -> pa.ChunkedArray:
+    """A database may spell a name in other case."""
+    found = [each for each in rows.schema.names if each.lower() == name.lower()]
+    if len(found) != 1 and name not in found:
+        raise InputError(f"the table has no column {name}", column=name, found=", ".join(rows.schema.names))
+    return rows.column(name if name in found else found[0])
+
+
+def _array(name: str, values: Sequence[object], kind: pa.DataType | None) -> pa.Array:
+    try:
+        array = pa.array(values, kind)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        raise InputError(f"column {name} can't be made one of Arrow: {error}", column=name) from error
+    return array.cast(pa.string()) if pa.types.is_null(array.type) else array
 
 
 @contextmanager
@@ -125,7 +147,8 @@ def database_of(url: str, user: str, password: str) -> Database:
     if url.startswith("jdbc:sqlite:"):
         return Database(lambda: _sqlite(url.removeprefix("jdbc:sqlite:")), "?")
     if url.startswith("jdbc:postgresql:"):
-        return Database(lambda: _postgresql(postgresql_arguments(url, user, password)), "%s")
+        arguments = postgresql.arguments_of(url, user, password)
+        return Database(lambda: postgresql.connect(arguments), "%s", postgresql.types_of)
     kind = ":".join(url.split(":")[:2])
     raise UnsupportedError(f"no driver for {kind}", option=JDBC_URL.key, found=kind, expected="sqlite, postgresql")
 
@@ -136,24 +159,6 @@ def _sqlite(path: str) -> Any:
     if not Path(path).exists():
         raise InputError(f"{path} is not there", path=path)
     return sqlite3.connect(f"file:{path}?mode=ro", uri=True)
-
-
-def postgresql_arguments(url: str, user: str, password: str) -> dict[str, object]:
-    """What the driver takes, of a URL."""
-    parts = urlsplit(url.removeprefix("jdbc:"))
-    found = {"host": parts.hostname, "port": parts.port, "dbname": parts.path.lstrip("/"), "user": user}
-    given: dict[str, object] = {name: value for name, value in found.items() if value}
-    return given | ({"password": password} if password else {})
-
-
-def _postgresql(arguments: dict[str, object]) -> Any:
-    try:
-        import psycopg
-    except ImportError as error:
-        raise EnvironmentMissingError(
-            "reading PostgreSQL needs psycopg", hint="pip install 'skep[postgresql]'", missing="psycopg"
-        ) from error
-    return psycopg.connect(**arguments)
 
 
 def jdbc_source(context: StreamContext) -> JdbcSource:
@@ -170,4 +175,7 @@ def jdbc_source(context: StreamContext) -> JdbcSource:
         password = read_text(options.value(JDBC_PASSWORD_FILE), options).strip()
     url, table = options.value(JDBC_URL), options.value(JDBC_TABLE)
     database = database_of(url, options.value(JDBC_USER), password)
-    return JdbcSource(database, table, column, options.value(JDBC_FALL_BACK), f"{url.partition('?')[0]}, {table}")
+    shown = f"{url.partition('?')[0]}, {table}"
+    if database.parameter == "%s":
+        table = table.replace("%", "%%")
+    return JdbcSource(database, table, column, options.value(JDBC_FALL_BACK), shown)
