@@ -12,6 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 from skep.spark import SparkHolder
+from skep.stream_catalog import MetastoreColumns
 from skep.stream_target import LakeQueries, TableTarget, error_table
 from skep_stream.checkpoints import Asked, newest
 from skep_stream.flags import Flags, FlagWarning, pairs_of, parse
@@ -93,7 +94,8 @@ class Streamer:
             holder = SparkHolder(holder.session)
         events = events or Events()
         self.target = TableTarget(str(self._flags.text("target_base_path")), options, holder, events)
-        self.stream = self._made(StreamContext(options, LakeQueries(holder), self.target, None, events))
+        context = StreamContext(options, LakeQueries(holder), self.target, None, events, MetastoreColumns(options))
+        self.stream = self._made(context)
 
     @classmethod
     def of(cls, words: Sequence[str], **more: Any) -> Streamer:

@@ -75,6 +75,18 @@ MULTIWRITER_ID = streamer_option(
 )
 SOURCE_SCHEMA_FILE = streamer_option("schemaprovider.source.schema.file", str, "", "An Avro schema of the source")
 TARGET_SCHEMA_FILE = streamer_option("schemaprovider.target.schema.file", str, "", "An Avro schema of the target")
+SOURCE_SCHEMA_DATABASE = streamer_option(
+    "schemaprovider.source.schema.hive.database", str, "default", "The database of that table"
+)
+SOURCE_SCHEMA_TABLE = streamer_option(
+    "schemaprovider.source.schema.hive.table", str, "", "HiveSchemaProvider: a table with the columns of the source"
+)
+TARGET_SCHEMA_DATABASE = streamer_option(
+    "schemaprovider.target.schema.hive.database", str, "default", "The database of that table"
+)
+TARGET_SCHEMA_TABLE = streamer_option(
+    "schemaprovider.target.schema.hive.table", str, "", "HiveSchemaProvider: a table with the columns of the target"
+)
 SQL = streamer_option("transformer.sql", str, "", "The query of SqlQueryBasedTransformer; <SRC> is the batch")
 SQL_FILE = streamer_option("transformer.sql.file", str, "", "A file of statements, separated by ;, the last a query")
 for _prefix in (PREFIX, OLD_PREFIX):

@@ -30,6 +30,7 @@ SOURCES: Final[Mapping[str, str]] = {
 }
 PROVIDERS: Final[Mapping[str, str]] = {
     "FilebasedSchemaProvider": "skep_stream.schemas:file_schemas",
+    "HiveSchemaProvider": "skep_stream.schemas:metastore_schemas",
     "RowBasedSchemaProvider": "skep_stream.schemas:row_schemas",
     "SchemaRegistryProvider": "skep_stream.registry:registry_schemas",
     "TableSchemaProvider": "skep_stream.schemas:table_schemas",
@@ -46,7 +47,7 @@ _UNBUILT: Final = (
     *("PulsarSource", "ProtoKafkaSource", "JsonKinesisSource"),
     *("S3EventsSource", "S3EventsHoodieIncrSource"),
     *("GcsEventsSource", "GcsEventsHoodieIncrSource", "AvroDebeziumSource"),
-    *("HiveSchemaProvider", "JdbcbasedSchemaProvider", "ProtoClassBasedSchemaProvider"),
+    *("JdbcbasedSchemaProvider", "ProtoClassBasedSchemaProvider"),
     *("ChainedTransformer", "ErrorTableAwareChainedTransformer", "SparkAvroPostProcessor"),
 )
 """Hudi's classes that are known and not built."""

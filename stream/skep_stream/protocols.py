@@ -136,6 +136,14 @@ class StreamTarget(Protocol):
         ...
 
 
+class Catalog(Protocol):
+    """A metastore."""
+
+    def schema(self, database: str, table: str) -> Schema:
+        """The columns of a table as it is now. NoSuchTableError where there is none."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class StreamContext:
     """What sources, providers and transformers are made with."""
@@ -145,3 +153,4 @@ class StreamContext:
     target: StreamTarget
     schemas: SchemaProvider | None = None
     events: Events = field(default_factory=Events)
+    catalog: Catalog | None = None

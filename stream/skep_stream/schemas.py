@@ -1,4 +1,4 @@
-"""Schema providers: from files, or from the target table; and rows brought to the schema of the target."""
+"""Schema providers: from files, the metastore, or the target table; and rows brought to the schema of the target."""
 
 from __future__ import annotations
 
@@ -7,9 +7,16 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from skep_stream.options import SOURCE_SCHEMA_FILE, TARGET_SCHEMA_FILE
+from skep_stream.options import (
+    SOURCE_SCHEMA_DATABASE,
+    SOURCE_SCHEMA_FILE,
+    SOURCE_SCHEMA_TABLE,
+    TARGET_SCHEMA_DATABASE,
+    TARGET_SCHEMA_FILE,
+    TARGET_SCHEMA_TABLE,
+)
 from skep_stream.properties import read_text
-from skep_stream.protocols import SchemaProvider, StreamContext
+from skep_stream.protocols import Catalog, SchemaProvider, StreamContext
 from skep_table.errors import InputError, OptionError, SchemaError
 from skep_table.schema.avro import parse_avro
 from skep_table.schema.evolve import project
@@ -51,6 +58,41 @@ def table_schemas(context: StreamContext) -> GivenSchemas:
     if table is None:
         raise InputError("the schema is that of the target table, which is not there yet")
     return GivenSchemas(table.schema())
+
+
+@dataclass(frozen=True, slots=True)
+class MetastoreSchemas:
+    """The columns of tables in the metastore, read again at each use: a stream that goes on follows them."""
+
+    catalog: Catalog
+    source: tuple[str, str]
+    target: tuple[str, str] | None = None
+
+    def source_schema(self) -> Schema:
+        """The columns of the source."""
+        return self.catalog.schema(*self.source).without_meta()
+
+    def target_schema(self) -> Schema | None:
+        """The columns of the target, where it has a table of its own."""
+        return self.catalog.schema(*self.target).without_meta() if self.target else None
+
+
+def metastore_schemas(context: StreamContext) -> MetastoreSchemas:
+    """HiveSchemaProvider. OptionError where no table is named; NoSuchTableError where one is not there."""
+    options = context.options
+    source, target = options.value(SOURCE_SCHEMA_TABLE), options.value(TARGET_SCHEMA_TABLE)
+    if not source:
+        raise OptionError(f"HiveSchemaProvider needs {SOURCE_SCHEMA_TABLE.key}", option=SOURCE_SCHEMA_TABLE.key)
+    if context.catalog is None:
+        raise OptionError("HiveSchemaProvider needs a metastore", option="--schemaprovider-class")
+    made = MetastoreSchemas(
+        context.catalog,
+        (options.value(SOURCE_SCHEMA_DATABASE), source),
+        (options.value(TARGET_SCHEMA_DATABASE), target) if target else None,
+    )
+    made.source_schema()
+    made.target_schema()
+    return made
 
 
 def row_schemas(_context: StreamContext) -> GivenSchemas:
