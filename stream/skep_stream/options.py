@@ -12,7 +12,7 @@ T = TypeVar("T")
 PREFIX: Final = "hoodie.streamer."
 OLD_PREFIX: Final = "hoodie.deltastreamer."
 _no_names: tuple[str, ...] = ()
-REGISTRY.add_later("skep_stream.kafka.options", "skep_stream.registry")
+REGISTRY.add_later("skep_stream.kafka.options", "skep_stream.registry", "skep_stream.proto.options")
 
 
 def streamer_option(

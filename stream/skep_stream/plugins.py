@@ -23,6 +23,7 @@ SOURCES: Final[Mapping[str, str]] = {
     "JdbcSource": "skep_stream.jdbc_source:jdbc_source",
     "JsonKafkaSource": "skep_stream.kafka.made:json_source",
     "AvroKafkaSource": "skep_stream.kafka.made:avro_source",
+    "ProtoKafkaSource": "skep_stream.kafka.made:proto_source",
     "MysqlDebeziumSource": "skep_stream.kafka.made:mysql_source",
     "PostgresDebeziumSource": "skep_stream.kafka.made:postgres_source",
     "SqlSource": "skep_stream.sql_source:query_source",
@@ -31,8 +32,9 @@ SOURCES: Final[Mapping[str, str]] = {
 PROVIDERS: Final[Mapping[str, str]] = {
     "FilebasedSchemaProvider": "skep_stream.schemas:file_schemas",
     "HiveSchemaProvider": "skep_stream.schemas:metastore_schemas",
+    "ProtoClassBasedSchemaProvider": "skep_stream.proto.schemas:message_schemas",
     "RowBasedSchemaProvider": "skep_stream.schemas:row_schemas",
-    "SchemaRegistryProvider": "skep_stream.registry:registry_schemas",
+    "SchemaRegistryProvider": "skep_stream.registry_schemas:registry_schemas",
     "TableSchemaProvider": "skep_stream.schemas:table_schemas",
 }
 TRANSFORMERS: Final[Mapping[str, str]] = {
@@ -44,10 +46,10 @@ TRANSFORMERS: Final[Mapping[str, str]] = {
 }
 _WITH_CONTEXT: Final = ("SqlQueryBasedTransformer", "SqlFileBasedTransformer")
 _UNBUILT: Final = (
-    *("PulsarSource", "ProtoKafkaSource", "JsonKinesisSource"),
+    *("PulsarSource", "JsonKinesisSource"),
     *("S3EventsSource", "S3EventsHoodieIncrSource"),
     *("GcsEventsSource", "GcsEventsHoodieIncrSource", "AvroDebeziumSource"),
-    *("JdbcbasedSchemaProvider", "ProtoClassBasedSchemaProvider"),
+    "JdbcbasedSchemaProvider",
     *("ChainedTransformer", "ErrorTableAwareChainedTransformer", "SparkAvroPostProcessor"),
 )
 """Hudi's classes that are known and not built."""

@@ -15,13 +15,19 @@ from skep_table.storage import open_storage
 Read = Callable[[str], str]
 
 
-def read_text(path: str, options: Mapping[str, str] | None = None) -> str:
-    """A text file at a path or URI. OptionError when it is not there, or is no text."""
+def read_bytes(path: str, options: Mapping[str, str] | None = None) -> bytes:
+    """A file at a path or URI. OptionError when it is not there."""
     folder, _, name = path.removeprefix("file://").rpartition("/")
     try:
-        return open_storage(folder or ("/" if path.startswith("/") else "."), options).read(name).decode("utf-8")
+        return open_storage(folder or ("/" if path.startswith("/") else "."), options).read(name)
     except (FileNotFoundError, IsADirectoryError):
         raise OptionError(f"{path} is not there", path=path) from None
+
+
+def read_text(path: str, options: Mapping[str, str] | None = None) -> str:
+    """A text file at a path or URI. OptionError when it is not there, or is no text."""
+    try:
+        return read_bytes(path, options).decode("utf-8")
     except UnicodeDecodeError as error:
         raise OptionError(f"{path} is not in UTF-8: {error}", path=path) from error
 

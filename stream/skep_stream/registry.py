@@ -1,19 +1,15 @@
-"""A schema registry by its HTTP interface: schemas by address and by id, and the provider that reads them."""
+"""A schema registry by its HTTP interface: schemas by address, by id, and those that another one refers to."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
-from urllib.parse import unquote, urlsplit, urlunsplit
+from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from skep_stream.options import streamer_option
-from skep_stream.protocols import StreamContext
 from skep_table.errors import FormatError, OptionError, SchemaError, StorageError
 from skep_table.options import Options, Status, option
-from skep_table.schema.avro import parse_avro
-from skep_table.schema.types import Schema
 
 SOURCE_URL = streamer_option(
     "schemaprovider.registry.url", str, "", "SchemaRegistryProvider: …/subjects/<subject>/versions/latest", secret=True
@@ -21,7 +17,13 @@ SOURCE_URL = streamer_option(
 TARGET_URL = streamer_option(
     "schemaprovider.registry.targetUrl", str, "", "The same of the target; else that of the source", secret=True
 )
-for _name in ("schemaconverter", "baseUrl", "urlSuffix", "sourceUrlSuffix", "targetUrlSuffix"):
+CONVERTER = streamer_option(
+    "schemaprovider.registry.schemaconverter",
+    str,
+    "",
+    "ProtoSchemaToAvroSchemaConverter: the registry's schemas are of Protobuf",
+)
+for _name in ("baseUrl", "urlSuffix", "sourceUrlSuffix", "targetUrlSuffix"):
     streamer_option(f"schemaprovider.registry.{_name}", str, "", "", status=Status.PLANNED)
 for _name in ("keystore.location", "keystore.password", "truststore.location", "truststore.password", "key.password"):
     option(f"schema.registry.ssl.{_name}", str, "", status=Status.PLANNED, secret=True)
@@ -30,10 +32,28 @@ USER_INFO = option("basic.auth.user.info", str, "", "user:password at the regist
 USER_INFO_OF_CLIENTS = option(f"schema.registry.{USER_INFO.key}", str, "", "The same, among a client's", secret=True)
 _TIMEOUT_SECONDS: Final = 30.0
 _NOT_FOUND: Final = 404
+_AVRO: Final = "AVRO"
 
 
 class UnknownSchemaError(SchemaError):
     """A registry has no schema of this id."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """A schema that another one refers to by a name, and its place in the registry."""
+
+    name: str
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """A schema as a registry gives it out."""
+
+    text: str
+    kind: str
+    references: tuple[Reference, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +67,16 @@ class Registry:
     def schema(self, number: int) -> str:
         """The Avro schema of an id. UnknownSchemaError for none, StorageError where no address can be reached."""
         if number not in self._known:
-            self._known[number] = self._read(f"schemas/ids/{number}")
+            path = f"schemas/ids/{number}"
+            self._known[number] = avro_of(self.read(path), f"{without_user(self.urls[0])[0].rstrip('/')}/{path}")
         return self._known[number]
 
-    def _read(self, path: str) -> str:
+    def read(self, path: str) -> Registered:
+        """What is at a path below the address. As `read_registered`."""
         failure: StorageError | None = None
         for url in self.urls:
             try:
-                return read_schema(f"{url.rstrip('/')}/{path}", self.user_info)
+                return read_registered(f"{url.rstrip('/')}/{path}", self.user_info)
             except StorageError as error:
                 failure = error
         assert failure is not None
@@ -62,7 +84,21 @@ class Registry:
 
 
 def read_schema(url: str, user_info: str = "") -> str:
-    """The Avro schema at an address, which may hold user and password.
+    """The Avro schema at an address. As `read_registered`; SchemaError for a schema of another kind."""
+    return avro_of(read_registered(url, user_info), without_user(url)[0])
+
+
+def avro_of(found: Registered, address: str) -> str:
+    """The text of an Avro schema. SchemaError for one of another kind."""
+    if found.kind != _AVRO:
+        raise SchemaError(
+            f"{address}: the schema is of {found.kind}, not of Avro", path=address, found=found.kind, expected=_AVRO
+        )
+    return found.text
+
+
+def read_registered(url: str, user_info: str = "") -> Registered:
+    """The schema at an address, which may hold user and password.
 
     UnknownSchemaError where there is none, StorageError where the registry refuses, FormatError for no answer of one.
     """
@@ -78,20 +114,30 @@ def read_schema(url: str, user_info: str = "") -> str:
         raise UnknownSchemaError(f"{address}: the registry has no such schema", path=address)
     if not response.is_success:
         raise StorageError(f"{address}: status {response.status_code}", call="GET", path=address)
-    return _schema_in(address, response.text)
+    return _registered_in(address, response.text)
 
 
-def _schema_in(address: str, text: str) -> str:
+def _registered_in(address: str, text: str) -> Registered:
     try:
         document: Any = json.loads(text)
-    except ValueError:
-        document = None
-    if not isinstance(document, Mapping) or not isinstance(document.get("schema"), str):
-        raise FormatError(f"{address}: this is no answer of a schema registry", path=address, found=text[:200])
-    kind = document.get("schemaType", "AVRO")
-    if kind != "AVRO":
-        raise SchemaError(f"{address}: the schema is of {kind}, not of Avro", path=address, found=kind, expected="AVRO")
-    return str(document["schema"])
+        references = tuple(map(_reference, document.get("references") or ()))
+        return Registered(_text(document["schema"]), _text(document.get("schemaType", _AVRO)), references)
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise FormatError(
+            f"{address}: this is no answer of a schema registry", path=address, found=text[:200]
+        ) from error
+
+
+def _reference(node: Any) -> Reference:
+    return Reference(
+        _text(node["name"]), f"subjects/{quote(_text(node['subject']), safe='')}/versions/{int(node['version'])}"
+    )
+
+
+def _text(node: object) -> str:
+    if not isinstance(node, str):
+        raise TypeError(f"{node!r} is no text")
+    return node
 
 
 def without_user(url: str) -> tuple[str, str]:
@@ -105,47 +151,15 @@ def registry_of(options: Options) -> Registry:
     """By the properties of Confluent's deserializers; else that of the schema provider. OptionError for none."""
     given = options.value(REGISTRY_URL)
     if given:
-        return Registry(tuple(each.strip() for each in given.split(",")), _user_info(options))
+        return Registry(tuple(each.strip() for each in given.split(",")), user_info(options))
     base, subjects, _ = options.value(SOURCE_URL).partition("/subjects/")
     if not subjects:
         raise OptionError(
             f"Avro messages need a schema registry: {REGISTRY_URL.key}", option=REGISTRY_URL.key, found=base or None
         )
-    return Registry((base,), _user_info(options))
+    return Registry((base,), user_info(options))
 
 
-@dataclass(frozen=True, slots=True)
-class RegistrySchemas:
-    """The newest schemas of subjects, read again at each use: a stream that goes on follows them."""
-
-    source: str = field(repr=False)
-    target: str = field(repr=False)
-    user_info: str = field(default="", repr=False)
-
-    def source_schema(self) -> Schema:
-        """The columns of the source."""
-        return self._read(self.source)
-
-    def target_schema(self) -> Schema | None:
-        """The columns of the target, where it has a subject of its own."""
-        return self._read(self.target) if self.target else None
-
-    def _read(self, url: str) -> Schema:
-        address = without_user(url)[0]
-        try:
-            return parse_avro(read_schema(url, self.user_info)).without_meta()
-        except SchemaError as error:
-            message = error.message if error.message.startswith(address) else f"{address}: {error.message}"
-            raise SchemaError(message, hint=error.hint, **{**error.fields, "path": address}) from error
-
-
-def registry_schemas(context: StreamContext) -> RegistrySchemas:
-    """SchemaRegistryProvider. OptionError without an address."""
-    options = context.options
-    if not options.value(SOURCE_URL):
-        raise OptionError(f"SchemaRegistryProvider needs {SOURCE_URL.key}", option=SOURCE_URL.key)
-    return RegistrySchemas(options.value(SOURCE_URL), options.value(TARGET_URL), _user_info(options))
-
-
-def _user_info(options: Options) -> str:
+def user_info(options: Options) -> str:
+    """`user:password` at the registry, by either of the keys."""
     return options.value(USER_INFO) or options.value(USER_INFO_OF_CLIENTS)

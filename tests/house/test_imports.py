@@ -28,8 +28,9 @@ MAY_IMPORT = {names_in(row[0])[0]: set(names_in(row[2])) for row in table_rows(P
 # Modules whose names are not those of the distributions in pyproject.toml, or that these bring along.
 FROM = {
     "TCLIService": "pyhive", "anyio": "starlette", "botocore": "boto3", "google_crc32c": "google-crc32c",
-    "confluent_kafka": "confluent-kafka", "hdfs_native": "hdfs-native", "prometheus_client": "prometheus-client",
-    "prompt_toolkit": "prompt-toolkit", "py4j": "pyspark", "thriftpy2": "happybase", "tomllib": "tomli",
+    "confluent_kafka": "confluent-kafka", "google": "protobuf", "hdfs_native": "hdfs-native",
+    "prometheus_client": "prometheus-client", "prompt_toolkit": "prompt-toolkit", "py4j": "pyspark",
+    "thriftpy2": "happybase", "tomllib": "tomli",
 }  # fmt: skip
 ORDER = [name for row in table_rows(PAGE, "## Code map of `skep_table`") for name in names_in(row[0])]
 

@@ -97,11 +97,12 @@ class Job:
             "op": "INSERT",
         }
 
-    def command(self, *more: str) -> list[str]:
-        given = {f"--{name.replace('_', '-')}": value for name, value in self.flags().items()}
-        flags = [word for name, value in given.items() if name not in more for word in (name, value)]
-        conf = [word for key, value in self.conf().items() for word in ("--hoodie-conf", f"{key}={value}")]
-        return [str(Path(sys.executable).parent / "skep"), "stream", *flags, *conf, *more]
+    def command(self, *more: str, conf: dict[str, str] | None = None, **flags: str) -> list[str]:
+        named = {f"--{name.replace('_', '-')}": value for name, value in {**self.flags(), **flags}.items()}
+        words = [word for name, value in named.items() if name not in more for word in (name, value)]
+        given = {**self.conf(), **(conf or {})}
+        words += [word for key, value in given.items() for word in ("--hoodie-conf", f"{key}={value}")]
+        return [str(Path(sys.executable).parent / "skep"), "stream", *words, *more]
 
     def ids(self) -> list[str]:
         return sorted(skep.load(self.table).to_arrow()["id"].to_pylist())
@@ -155,6 +156,48 @@ def test_metrics_of_a_topic_go_on_while_the_broker_is_away(job: Job) -> None:
 def _waits(streamer: skep.Streamer) -> tuple[int, int | None]:
     found = streamer.status()
     return found["waiting_messages"], found["waiting_since"]
+
+
+@pytest.mark.parametrize("framed", [False, True])
+def test_protobuf_goes_on_in_another_process(job: Job, framed: bool) -> None:
+    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+    file = descriptor_pb2.FileDescriptorProto(name="shop.proto", package="shop", syntax="proto3")
+    message = file.message_type.add(name="Order")
+    for number, (name, kind) in enumerate({"id": 9, "ts": 3, "big": 4}.items(), 1):
+        message.field.add(name=name, number=number, type=kind, label=1)
+    (job.work / "shop.desc").write_bytes(descriptor_pb2.FileDescriptorSet(file=[file]).SerializeToString())
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    order = message_factory.GetMessageClass(pool.FindMessageTypeByName("shop.Order"))
+    conf = {
+        "skep.stream.proto.descriptor.file": str(job.work / "shop.desc"),
+        "hoodie.streamer.schemaprovider.proto.class.name": "shop.Shop$Order",
+        "hoodie.streamer.source.kafka.proto.value.deserializer.class": (
+            "x.KafkaProtobufDeserializer" if framed else "x.ByteArrayDeserializer"
+        ),
+    }
+    flags = {"source_class": "ProtoKafkaSource", "schemaprovider_class": "ProtoClassBasedSchemaProvider"}
+
+    def put(*keys: str, partition: int = 0) -> None:
+        for key in keys:
+            sent = order(id=key, ts=1, big=(1 << 64) - 1).SerializeToString()
+            job.producer.produce(job.name, b"\0\0\0\0\7\0" + sent if framed else sent, key, partition=partition)
+        assert job.producer.flush(60) == 0
+
+    put("a", "b")
+    put("c", partition=1)
+    assert job.streamer(conf, **flags, source_limit=2).run_once().checkpoint == f"{job.name},0:1,1:1"
+    put("d", partition=1)
+    done = subprocess.run(job.command(conf=conf, **flags), capture_output=True, text=True, timeout=120, check=True)
+    assert json.loads(done.stdout)["checkpoint"] == f"{job.name},0:2,1:2"
+    assert job.ids() == ["a", "b", "c", "d"]
+    assert set(skep.load(job.table).to_arrow()["big"].to_pylist()) == {(1 << 64) - 1}
+    job.producer.produce(job.name, b"\xff", "bad", partition=1)
+    job.producer.flush(60)
+    failed = subprocess.run(job.command(conf=conf, **flags), capture_output=True, text=True, timeout=120, check=False)
+    assert failed.returncode == 1
+    assert f"topic {job.name}, partition 1, offset 2" in failed.stderr
 
 
 @pytest.mark.parametrize(("checkpoint", "kept"), [("1700000001000", ["b", "c"]), ("1700000001", ["b", "c"])])

@@ -5,11 +5,12 @@ from __future__ import annotations
 import base64
 import json
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from io import BytesIO
 from threading import Thread
+from types import MappingProxyType
 from typing import Any
 
 import fastavro
@@ -22,16 +23,25 @@ class Registry:
 
     def __init__(self) -> None:
         self.schemas: list[Any] = []
+        self.more: dict[int, dict[str, Any]] = {}  # what else is stated about a schema, by its id
         self.subjects: dict[str, int] = {}
         self.guarded = False
         self.asked: list[str] = []
         self.url = ""
 
-    def add(self, subject: str, schema: Any) -> int:
-        """The id of a new schema, now the newest of the subject."""
+    def add(self, subject: str, schema: Any, kind: str = "", **more: Any) -> int:
+        """The id of a new schema, now the newest of the subject; one with a `kind` is a text."""
         self.schemas.append(schema)
-        self.subjects[subject] = len(self.schemas)
-        return len(self.schemas)
+        number = self.subjects[subject] = len(self.schemas)
+        if kind:
+            self.more[number] = {"schemaType": kind, **more}
+        return number
+
+    def add_file(self, subject: str, file: Any, imports: Mapping[str, str] = MappingProxyType({})) -> int:
+        """A file of Protobuf, and the subjects of those that it imports."""
+        text = base64.b64encode(file.SerializeToString()).decode()
+        references = [{"name": name, "subject": each, "version": 1} for name, each in imports.items()]
+        return self.add(subject, text, "PROTOBUF", references=references)
 
     def message(self, number: int, record: Any) -> bytes:
         """A record in Confluent's form."""
@@ -44,16 +54,21 @@ class Registry:
 
     def respond(self, path: str) -> tuple[int, Any]:
         """Status and body."""
-        match path.strip("/").split("/"):
+        match path.partition("?")[0].strip("/").split("/"):
             case ["schemas", "ids", number] if int(number) <= len(self.schemas):
-                return 200, {"schema": json.dumps(self.schemas[int(number) - 1])}
-            case ["subjects", subject, "versions", "latest"] if subject in self.subjects:
-                number = self.subjects[subject]
-                found = {"subject": subject, "version": 1, "id": number}
-                return 200, {**found, "schema": json.dumps(self.schemas[number - 1])}
+                return 200, self._stated(int(number))
             case ["subjects", "broken", *_]:
                 return 500, {"error_code": 50001}
+            case ["subjects", subject, "versions", "latest" | "1"] if subject in self.subjects:
+                found = self.subjects[subject]
+                return 200, {"subject": subject, "version": 1, "id": found, **self._stated(found)}
         return 404, {"error_code": 40403}
+
+    def _stated(self, number: int) -> dict[str, Any]:
+        schema = self.schemas[number - 1]
+        if number in self.more:
+            return {"schema": schema, **self.more[number]}
+        return {"schema": json.dumps(schema)}
 
 
 def plain(schema: Any, record: Any) -> bytes:

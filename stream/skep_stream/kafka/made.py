@@ -22,14 +22,20 @@ from skep_stream.kafka.options import (
     JSON_DESERIALIZER,
     LEAST_PARTS,
     MOST_EVENTS,
+    PROTO_DESERIALIZER,
     START,
     TIMEOUT,
     TOPIC,
     TOPIC_ID,
 )
 from skep_stream.kafka.properties import client_properties
+from skep_stream.kafka.proto_messages import OfRegistry, OneType, ProtoMessages
 from skep_stream.kafka.source import Decode, KafkaSource, Rule
 from skep_stream.options import ERROR_TABLE, SKIP_INVALID_JSON
+from skep_stream.proto.columns import Shape, message_rows
+from skep_stream.proto.options import DESCRIPTORS
+from skep_stream.proto.registered import RegisteredTypes
+from skep_stream.proto.types import indexes_of, message_of_file
 from skep_stream.protocols import SchemaProvider, StreamContext
 from skep_stream.registry import registry_of
 from skep_stream.rejected import Rejected
@@ -70,6 +76,34 @@ def avro_source(context: StreamContext) -> KafkaSource:
     rejected = Rejected()
     decoder = avro_decoder(context, rejected if context.options.value(ERROR_TABLE) else None)
     return source_of(context, decoder, rejected)
+
+
+def proto_source(context: StreamContext) -> KafkaSource:
+    """ProtoKafkaSource, by the class of its deserializer. OptionError for one that is not known."""
+    options = context.options
+    rejected = Rejected()
+    kept = rejected if options.value(ERROR_TABLE) else None
+    types = _proto_types(options)
+    return source_of(options, lambda: ProtoMessages(types, _maybe(context.schemas), kept), rejected)
+
+
+def _proto_types(options: Options) -> OneType | OfRegistry:
+    """A file of descriptors counts over a registry: it may have schemas as text only."""
+    shape, found = Shape.of(options), options.value(PROTO_DESERIALIZER)
+    match found.rpartition(".")[2]:
+        case "ByteArrayDeserializer":
+            return OneType(message_rows(message_of_file(options), shape))
+        case "KafkaProtobufDeserializer" if options.value(DESCRIPTORS):
+            message = message_of_file(options)
+            return OneType(message_rows(message, shape), indexes_of(message))
+        case "KafkaProtobufDeserializer":
+            return OfRegistry(RegisteredTypes(registry_of(options)), shape)
+    raise OptionError(
+        f"{PROTO_DESERIALIZER.key}={found} is not known",
+        option=PROTO_DESERIALIZER.key,
+        found=found,
+        expected="ByteArrayDeserializer, KafkaProtobufDeserializer",
+    )
 
 
 def mysql_source(context: StreamContext) -> KafkaSource:

@@ -78,6 +78,12 @@ JSON_DESERIALIZER = streamer_option(
     "org.apache.kafka.common.serialization.StringDeserializer",
     "JsonKafkaSource: StringDeserializer, or KafkaJsonSchemaDeserializer (JSON behind the id of a schema)",
 )
+PROTO_DESERIALIZER = streamer_option(
+    "source.kafka.proto.value.deserializer.class",
+    str,
+    "org.apache.kafka.common.serialization.ByteArrayDeserializer",
+    "ProtoKafkaSource: ByteArrayDeserializer (plain messages), KafkaProtobufDeserializer (behind the id of a schema)",
+)
 APPEND_OFFSETS = streamer_option(
     "source.kafka.append.offsets", boolean, False, "Rows get offset, partition, time and key of their messages"
 )
@@ -110,7 +116,6 @@ for _name, _doc in {
     streamer_option(_name, str, "false", _doc, status=Status.NO_EFFECT)
 for _name in (
     "source.kafka.offset.skip.buffer.minutes",
-    "source.kafka.proto.value.deserializer.class",
     "source.kafka.ignore.prefix.config.list",
     "source.kafka.value.deserializer.confluent.class",
     "source.json.kafka.processor.class",

@@ -1,0 +1,1 @@
+"""Protobuf: types of messages by their descriptors, and messages as Arrow columns."""

@@ -1,0 +1,69 @@
+"""Types of Protobuf messages that a schema registry keeps: a file for each id, and the files that it imports."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from skep_stream.proto.options import DESCRIPTORS
+from skep_stream.proto.types import Types, file_of
+from skep_stream.registry import Registered, Registry, read_registered, without_user
+from skep_table.errors import SchemaError
+
+_KIND = "PROTOBUF"
+_ROOT = "the schema"  # no name of a file that another one imports
+_SERIALIZED = "format=serialized"
+
+
+@dataclass(frozen=True, slots=True)
+class RegisteredTypes:
+    """Of a registry, each id read once."""
+
+    registry: Registry
+    _known: dict[int, Types] = field(default_factory=dict, compare=False, repr=False)
+
+    def message(self, number: int, indexes: Sequence[int]) -> Any:
+        """A message by the id of its file and its place there. SchemaError for none."""
+        if number not in self._known:
+            path = f"schemas/ids/{number}"
+            self._known[number] = _types(path, self.registry.read(f"{path}?{_SERIALIZED}"), self._reference)
+        return self._known[number].at(_ROOT, indexes)
+
+    def _reference(self, path: str) -> Registered:
+        return self.registry.read(f"{path}?{_SERIALIZED}")
+
+
+def first_message(url: str, user_info: str) -> Any:
+    """The first message of the file at …/subjects/<subject>/versions/<version>, as Confluent takes it."""
+    registry = Registry((url.partition("/subjects/")[0],), user_info)
+    found = read_registered(f"{url}?{_SERIALIZED}", user_info)
+    return _types(without_user(url)[0], found, lambda path: registry.read(f"{path}?{_SERIALIZED}")).at(_ROOT, (0,))
+
+
+def _types(origin: str, found: Registered, read: Callable[[str], Registered]) -> Types:
+    files: dict[str, Any] = {}
+
+    def add(name: str, registered: Registered, origin: str) -> None:
+        files[name] = _file(name, registered, origin)
+        for reference in registered.references:
+            if reference.name not in files:
+                add(reference.name, read(reference.path), reference.path)
+
+    add(_ROOT, found, origin)
+    return Types.of(origin, list(files.values()))
+
+
+def _file(name: str, found: Registered, origin: str) -> Any:
+    if found.kind != _KIND:
+        raise SchemaError(f"{origin}: the schema is of {found.kind}, not of Protobuf", found=found.kind, expected=_KIND)
+    try:
+        return file_of(base64.b64decode(found.text, validate=True), name, origin)
+    except binascii.Error as error:
+        raise SchemaError(
+            f"{origin}: the registry has the schema as text only, which can't be read without protoc",
+            hint=f"{DESCRIPTORS.key} names a file of descriptors",
+            path=origin,
+        ) from error
