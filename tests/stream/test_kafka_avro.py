@@ -82,8 +82,11 @@ def test_messages_of_several_schemas_are_rows_of_all_columns(job: Job) -> None:
     assert job.schemas.asked == [f"/schemas/ids/{number}" for number in (old, new)]
 
 
-@pytest.mark.parametrize("rounds", [1, 2])
-def test_rows_without_a_column_that_later_messages_always_have(job: Job, rounds: int) -> None:
+@pytest.mark.parametrize(("rounds", "batch"), [(1, 100), (1, 1), (2, 100)])
+def test_rows_without_a_column_that_later_messages_always_have(
+    job: Job, rounds: int, batch: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("skep_stream.kafka.client._BATCH", batch)
     later = {**ORDER, "fields": [*ORDER["fields"], {"name": "n", "type": "int", "default": 0}]}
     job.topic.put(job.schemas.message(job.schemas.add("order", ORDER), {"id": "a", "ts": 1}))
     if rounds == 2:

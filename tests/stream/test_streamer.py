@@ -399,6 +399,16 @@ def test_urls_of_other_databases_are_refused() -> None:
         database_of("jdbc:mysql://db/shop", "u", "secret")
 
 
+def test_files_of_one_round_that_lack_a_column_of_another(job: Job) -> None:
+    for name, more in (("a", {}), ("b", {"n": 3})):
+        kinds = {"id": pa.string(), "ts": pa.int64(), **dict.fromkeys(more, pa.int32())}
+        schema = pa.schema([pa.field(each, kind, nullable=False) for each, kind in kinds.items()])
+        path = job.work / "in" / f"{name}.parquet"
+        parquet.write_table(pa.Table.from_pylist([{"id": name, "ts": 1, **more}], schema), path)
+    job.streamer(source_class="ParquetDFSSource", schemaprovider_class=None).run_once()
+    assert job.rows() == [{"id": "a", "ts": 1, "n": None}, {"id": "b", "ts": 1, "n": 3}]
+
+
 def test_changes_of_aws_dms_are_applied(job: Job) -> None:
     conf = {"hoodie.datasource.write.payload.class": "org.apache.hudi.common.model.AWSDmsAvroPayload"}
     flags = {"source_class": "ParquetDFSSource", "schemaprovider_class": None, "transformer_class": "AWSDmsTransformer"}

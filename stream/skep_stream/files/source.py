@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime, timedelta, timezone
 from functools import partial
@@ -30,6 +30,7 @@ from skep_stream.options import (
 )
 from skep_stream.protocols import SINCE, Batch, Position, StreamContext
 from skep_stream.rejected import Rejected
+from skep_stream.united import united
 from skep_table.errors import InputError, OptionError
 from skep_table.events import Events
 from skep_table.options import Options
@@ -76,7 +77,7 @@ class FileSource:
             tables.append(read(self.storage.uri(file.path), self.storage.read(file.path)))
             done += file.size_bytes
             self.events.progress("stream.fetch", done, total)
-        return _united(tables)
+        return united(tables, "files")
 
     def waiting(self, last: Position) -> dict[str, int | None]:
         """How many files have not been read, their bytes, and the time of the oldest. Lists the folder."""
@@ -100,15 +101,6 @@ class FileSource:
                     SourceFileWarning,
                     stacklevel=3,
                 )
-
-
-def _united(tables: Sequence[pa.Table]) -> pa.Table:
-    if all(table.schema.equals(tables[0].schema) for table in tables):
-        return pa.concat_tables(tables)
-    try:
-        return pa.concat_tables(tables, promote_options="permissive")
-    except pa.ArrowException as error:
-        raise InputError(f"the files of a round have columns that don't fit each other: {error}") from error
 
 
 def _list_all(storage: Storage) -> Sequence[FileStatus]:

@@ -12,8 +12,8 @@ import pyarrow as pa
 from skep_stream.kafka import messages
 from skep_stream.kafka.confluent import Rows, Values
 from skep_stream.rejected import Rejected
+from skep_stream.united import united
 from skep_table.errors import InputError, SkepError
-from skep_table.schema.arrow import nullable
 from skep_table.schema.evolve import project
 from skep_table.schema.types import Schema
 
@@ -70,11 +70,4 @@ class Parts:
 def _united(tables: Sequence[pa.Table], target: Schema | None) -> pa.Table:
     if target is not None:
         return pa.concat_tables([project(each, target) for each in tables] or [project(_NOTHING, target)])
-    if not tables:
-        return _NOTHING
-    if any(each.schema != tables[0].schema for each in tables):  # a message may lack a column of another one
-        tables = [each.cast(nullable(each.schema)) for each in tables]
-    try:
-        return pa.concat_tables(tables, promote_options="permissive")
-    except pa.ArrowException as error:
-        raise InputError(f"the messages of a round have schemas that don't fit each other: {error}") from error
+    return united(tables, "messages") if tables else _NOTHING

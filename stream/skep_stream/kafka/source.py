@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Final, Protocol
@@ -19,6 +19,7 @@ from skep_stream.kafka.shape import OfTarget, WithOffsets
 from skep_stream.protocols import SINCE, Batch, Position, SchemaProvider
 from skep_stream.rejected import Rejected
 from skep_stream.rounds import UNLIMITED
+from skep_stream.united import united
 from skep_table.errors import DataLossError, InputError
 from skep_table.events import Events
 from skep_table.table import HudiTable
@@ -220,7 +221,7 @@ class KafkaSource:
                 rows, kept = decode(self.topic.name, batch)
                 tables.append(messages.appended(rows, kept) if self.appends else rows)
                 of_rows.append(kept)
-        found = _united(tables) if tables else None
+        found = united(tables, "messages") if tables else None
         if found is None or not found.num_columns:  # there were none, or all were refused and no columns are known
             return None
         return messages.in_order(found, of_rows)
@@ -231,10 +232,3 @@ class KafkaSource:
             yield batch
             done += len(batch)
             self.events.progress("stream.fetch", done, total)
-
-
-def _united(tables: Sequence[pa.Table]) -> pa.Table:
-    try:
-        return pa.concat_tables(tables, promote_options="permissive")
-    except pa.ArrowException as error:
-        raise InputError(f"the messages of a round have columns that don't fit each other: {error}") from error
