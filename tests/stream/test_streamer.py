@@ -16,6 +16,7 @@ import pyarrow as pa
 import pytest
 from faulty_storage import FaultyStorage
 from file_jobs import KEYS, ORDER, Job, command, row, words
+from pyarrow import parquet
 
 import skep
 from skep_stream.jdbc_source import database_of

@@ -84,7 +84,7 @@ def proto_source(context: StreamContext) -> KafkaSource:
     rejected = Rejected()
     kept = rejected if options.value(ERROR_TABLE) else None
     types = _proto_types(options)
-    return source_of(options, lambda: ProtoMessages(types, _maybe(context.schemas), kept), rejected)
+    return source_of(context, lambda: ProtoMessages(types, _maybe(context.schemas), kept), rejected)
 
 
 def _proto_types(options: Options) -> OneType | OfRegistry:
