@@ -21,6 +21,8 @@ _BATCH: Final = 10_000
 _POLL_SECONDS: Final = 0.1
 _OWN: Final = {"enable.auto.commit": False, "enable.partition.eof": True, "auto.offset.reset": "error"}
 """Offsets are in commits; the end of a partition is reported; offsets that are gone are an error."""
+_AHEAD: Final = {"group.id": "skep", "fetch.queue.backoff.ms": 10}
+"""The client fetches on as soon as what it holds was taken, where it waits for a second by itself."""
 _LITTLE: Final = {"queued.min.messages": "1", "max.partition.fetch.bytes": "4096"}
 """A broker sends a whole batch of messages in any case."""
 _NO_ID: Final = "AAAAAAAAAAAAAAAAAAAAAA"
@@ -186,7 +188,7 @@ class Topic:
     def _consumer(self) -> Iterator[Any]:
         from confluent_kafka import Consumer
 
-        properties = {"group.id": "skep", **self.properties, **_OWN}
+        properties = {**_AHEAD, **self.properties, **_OWN}
         consumer = made(lambda given: Consumer(given, logger=log), properties)
         try:
             yield consumer

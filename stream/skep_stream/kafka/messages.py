@@ -76,7 +76,7 @@ def before(batch: pa.RecordBatch, ends: Mapping[int, int], reached: Mapping[int,
 
 def in_order(rows: pa.Table, of_rows: Sequence[pa.RecordBatch]) -> pa.Table:
     """Rows in the order of their messages, partition after partition: a round that is repeated has the same."""
-    places = pa.Table.from_batches([each.select(["partition", "offset"]) for each in of_rows])
+    places = pa.Table.from_batches(of_rows)
     if pc.count_distinct(places.column("partition")).as_py() < 2:
         return rows
     return rows.take(pc.sort_indices(places, [("partition", "ascending"), ("offset", "ascending")]))

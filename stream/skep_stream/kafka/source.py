@@ -220,7 +220,7 @@ class KafkaSource:
                 decode = decode or self.decoder()
                 rows, kept = decode(self.topic.name, batch)
                 tables.append(messages.appended(rows, kept) if self.appends else rows)
-                of_rows.append(kept)
+                of_rows.append(kept.select(["partition", "offset"]))
         found = united(tables, "messages") if tables else None
         if found is None or not found.num_columns:  # there were none, or all were refused and no columns are known
             return None
