@@ -69,10 +69,11 @@ def encode_records(schema: Schema | StructType, table: pa.Table | pa.RecordBatch
 def _chunk(record: StructType, rows: pa.Table | pa.RecordBatch) -> pa.Array:
     count = rows.num_rows
     everywhere = np.ones(count, np.bool_)
+    names = frozenset(rows.schema.names)
     pieces: Pieces = []
     for field in record.fields:
         arrow = arrow_field(field)
-        if field.name not in rows.schema.names:
+        if field.name not in names:
             column: Any = pa.nulls(count, arrow.type)
         else:
             column = rows.column(field.name)
@@ -111,11 +112,11 @@ def _scalar(data: bytes) -> pa.Scalar:
 
 def _slot(field: Field, values: Any, rows: Mask, path: str) -> Pieces:
     """A value for each of `rows`, behind the number of its branch where it may be null."""
-    valid = rows & values.is_valid().to_numpy(zero_copy_only=False)
     if isinstance(field.type, UnionType):
         return _union(field.type, values, rows, path)
+    valid = _among(rows, values)
     if not field.nullable:
-        if valid.sum() != rows.sum():
+        if valid is not rows and valid.sum() != rows.sum():
             raise SchemaError(f"column {path} must not be null", column=path, found="null", expected=str(values.type))
         return _value(field.type, values, rows, path)
     null_at = null_branch(field)
@@ -123,6 +124,16 @@ def _slot(field: Field, values: Any, rows: Mask, path: str) -> Pieces:
         return [_varints(np.full(len(values), null_at), rows)]
     branch = np.where(valid, 1 - null_at, null_at)
     return [_varints(branch, rows), *_value(field.type, values, valid, path)]
+
+
+def _among(rows: Mask, values: Any) -> Mask:
+    """The rows whose value is not null: `rows` itself where none is."""
+    nulls = values.null_count
+    if not nulls:
+        return rows
+    if nulls == len(values):
+        return np.zeros(len(values), np.bool_)
+    return rows & values.is_valid().to_numpy(zero_copy_only=False)
 
 
 def _value(kind: AvroType, values: Any, rows: Mask, path: str) -> Pieces:
@@ -172,6 +183,7 @@ def _value(kind: AvroType, values: Any, rows: Mask, path: str) -> Pieces:
 def _union(kind: UnionType, values: Any, rows: Mask, path: str) -> Pieces:
     branch = np.full(len(values), -1, np.int64)
     valid = values.is_valid().to_numpy(zero_copy_only=False)
+    asked = rows & valid
     pieces: Pieces = []
     member = 0
     for number, (name, inner) in enumerate(kind.branches):
@@ -180,7 +192,9 @@ def _union(kind: UnionType, values: Any, rows: Mask, path: str) -> Pieces:
             continue
         column = values.field(member)
         member += 1
-        taken = rows & valid & column.is_valid().to_numpy(zero_copy_only=False)
+        if column.null_count == len(column):
+            continue
+        taken = _among(asked, column)
         branch[taken] = number
         if taken.any():
             pieces += _value(inner, column, taken, f"{path}.{name}")

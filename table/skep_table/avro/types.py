@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
@@ -39,7 +40,27 @@ AvroType = DataType | UnionType
 
 def arrow_of(kind: AvroType) -> pa.DataType:
     """The Arrow type of what the decoder makes of `kind`."""
-    match kind:
+    return _nested(_Same(kind)) if isinstance(kind, (UnionType, StructType, ListType, MapType)) else arrow_type(kind)
+
+
+class _Same:
+    """A type by its identity: to compare types by their members takes as long as to make Arrow types of them."""
+
+    __slots__ = ("kind",)
+
+    def __init__(self, kind: AvroType) -> None:
+        self.kind = kind
+
+    def __hash__(self) -> int:
+        return id(self.kind)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and other.kind is self.kind
+
+
+@lru_cache(maxsize=1024)
+def _nested(same: _Same) -> pa.DataType:
+    match kind := same.kind:
         case UnionType():
             return pa.struct([pa.field(name, arrow_of(branch)) for name, branch in kind.branches if branch is not None])
         case StructType():

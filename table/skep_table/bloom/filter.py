@@ -13,6 +13,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from skep_table.bloom.hashes import HashKind, KeyHashes
 from skep_table.errors import CorruptFileError, OptionError, UnsupportedError
@@ -139,8 +140,15 @@ class BloomFilter:
         return None if self.kind is BloomKind.SIMPLE else self.kind.value
 
     def might_contain(self, keys: pa.Array | pa.ChunkedArray | KeyHashes) -> pa.BooleanArray:
-        """For each key, false when it is surely not in. Give `KeyHashes` to ask several filters about the same keys."""
+        """For each key, false when it is surely not in. Give `KeyHashes` to ask several filters about the same keys.
+
+        No filter holds an empty text, so that it does not show whether one was among its values.
+        """
         if not isinstance(keys, KeyHashes):
+            found = np.array(pc.equal(pc.binary_length(keys), 0) if len(keys) else [], np.bool_)
+            if found.any():
+                found[~found] = np.array(self.might_contain(keys.filter(pa.array(~found))))
+                return pa.array(found)
             parts = [self._test(KeyHashes(keys[at : at + _BATCH])) for at in range(0, len(keys), _BATCH)]
             return pa.array(np.concatenate(parts) if parts else np.zeros(0, np.bool_))
         return pa.array(self._test(keys))

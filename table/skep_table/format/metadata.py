@@ -12,7 +12,6 @@ _NO_INSTANT: Final = "00000000000000"
 _FIRST_SUFFIX: Final = 10
 _INDEX_SUFFIX: Final = 4
 _SUFFIX_DIGITS: Final = 3
-_WITH_SUFFIX: Final = (len(_NO_INSTANT) + _SUFFIX_DIGITS, DIGITS + _SUFFIX_DIGITS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +48,10 @@ class MetadataRules:
 
     def is_first(self, time: InstantTime) -> bool:
         """Whether a delta commit of this time makes a partition."""
-        if not self.appends_suffixes:
-            return time.startswith(_NO_INSTANT)
-        if len(time) not in _WITH_SUFFIX:
-            return False
+        if time.startswith(_NO_INSTANT):
+            return True
+        if not self.appends_suffixes or len(time) != DIGITS + _SUFFIX_DIGITS:
+            return False  # the last digits of a time without a suffix are its milliseconds
         suffix = int(time[-_SUFFIX_DIGITS:])
         return suffix >= _FIRST_SUFFIX or suffix == _INDEX_SUFFIX
 

@@ -7,7 +7,7 @@ import zlib
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import pairwise
 from typing import Final, Protocol, TypeVar
 
@@ -42,18 +42,18 @@ class ByteSource(Protocol):
 
 
 class StorageSource:
-    """A file in storage, read by ranges."""
+    """A file in storage, or the part of one that begins at `base`, read by ranges."""
 
-    def __init__(self, storage: Storage, path: str, size_bytes: int | None = None) -> None:
-        self._storage, self._path = storage, path
-        self._size = storage.size(path) if size_bytes is None else size_bytes
+    def __init__(self, storage: Storage, path: str, size_bytes: int | None = None, base: int = 0) -> None:
+        self._storage, self._path, self._base = storage, path, base
+        self._size = storage.size(path) - base if size_bytes is None else size_bytes
 
     def __len__(self) -> int:
         return self._size
 
     def __getitem__(self, part: slice) -> bytes:
         start, stop, _ = part.indices(self._size)
-        return self._storage.read_range(self._path, start, max(0, stop - start))
+        return self._storage.read_range(self._path, self._base + start, max(0, stop - start))
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class HFile:
         self._first_keys = [ref.first_key for ref in refs]
         self._meta_index_at = after
         self._meta_count = self._int(trailer, TrailerField.META_INDEX_COUNT)
-        self.info = self._file_info(self._int(trailer, TrailerField.FILE_INFO_OFFSET))
+        self._info_at = self._int(trailer, TrailerField.FILE_INFO_OFFSET)
         self._cached = lru_cache(maxsize=4)(lambda number: self._entries([number]))
 
     @classmethod
@@ -205,7 +205,10 @@ class HFile:
             raise self._corrupt(f"trailer field {field.name} is impossible", self._size - layout.TRAILER_BYTES, value)
         return value
 
-    def _file_info(self, offset: int) -> dict[str, bytes]:
+    @cached_property
+    def info(self) -> dict[str, bytes]:
+        """What the file states of itself, by name. CorruptFileError."""
+        offset = self._info_at
         payload, _ = self._block(offset, layout.FILE_INFO)
 
         def parse() -> dict[str, bytes]:

@@ -15,13 +15,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from skep_table.keys.generator import EMPTY_TEXT, NULL_TEXT, KeyGeneratorType
-from skep_table.names import FileGroupId
-from skep_table.options import Options, at_least, comma_list, option
+from skep_table.names import META_FOLDER, FileGroupId
+from skep_table.options import Options, Status, at_least, boolean, comma_list, option
 from skep_table.table_config import TableConfig
 
 _INDEX: Final = "hoodie.index.type"
-_BY_PARTITION: Final = "hoodie.bucket.index.partition.expressions"
 _ENGINE: Final = "hoodie.index.bucket.engine"
+OTHER_BUCKETS: Final = f"{META_FOLDER}/.bucket_index"
+"""The folder in which Hudi records buckets that are not counted alike in the whole table."""
+
 _MASK = np.uint64(0xFFFFFFFF)
 _nothing: tuple[str, ...] = ()
 
@@ -29,6 +31,35 @@ BUCKETS = option("hoodie.bucket.index.num.buckets", at_least(1), 256, "BUCKET: f
 BUCKET_FIELDS = option(
     "hoodie.bucket.index.hash.field", comma_list, _nothing, "BUCKET: key columns that are hashed; all of the record key"
 )
+BUCKETS_BY_PARTITION = option(
+    "hoodie.bucket.index.partition.expressions",
+    str,
+    "",
+    "BUCKET: Hudi counts the buckets of a table by partition; filters leave out no file by these, writes are refused",
+)
+BUCKET_PRUNING = option(
+    "hoodie.bucket.index.query.pruning", boolean, True, "BUCKET: filters leave out files by the buckets of their keys"
+)
+option(
+    "hoodie.bucket.index.partition.rule.type",
+    str,
+    "regex",
+    f"see {BUCKETS_BY_PARTITION.key}",
+    status=Status.NO_EFFECT,
+)
+for _key, _doc in {
+    "hoodie.bucket.index.min.num.buckets": "buckets are not split or merged",
+    "hoodie.bucket.index.max.num.buckets": "buckets are not split or merged",
+    "hoodie.bucket.index.merge.threshold": "buckets are not split or merged",
+    "hoodie.bucket.index.split.threshold": "buckets are not split or merged",
+    "hoodie.bucket.index.remote.partitioner.enable": "tasks are balanced by bytes",
+}.items():
+    option(_key, str, "", _doc, status=Status.NO_EFFECT)
+
+
+def counts_by_partition(config: TableConfig, options: Options) -> bool:
+    """Whether the partitions of a table have numbers of buckets of their own, by its settings or the options."""
+    return bool(config.raw.get(BUCKETS_BY_PARTITION.key) or options.value(BUCKETS_BY_PARTITION))
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +125,7 @@ class Buckets:
         }
         is_simple = given[_INDEX].upper() == "BUCKET" and given[_ENGINE].upper() in ("", "SIMPLE")
         # Hudi 1.1 can count buckets by partition, beside the table.
-        is_simple &= not (config.raw.get(_BY_PARTITION) or of_reader.get(_BY_PARTITION))
+        is_simple &= not counts_by_partition(config, of_reader)
         if not is_simple or not given[BUCKETS.key] or not config.record_key_fields:
             return None
         stated = Options({key: text for key, text in given.items() if text})

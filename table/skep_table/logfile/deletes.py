@@ -37,6 +37,9 @@ _WRITTEN_AS: Final = (
 )
 
 
+_NO_ENTRIES: Final = b"\x00"  # an Avro array without elements
+
+
 @cache
 def delete_record_list() -> StructType:
     """The newest form: the files have no schema, and each release only added branches at the end of the union."""
@@ -45,6 +48,9 @@ def delete_record_list() -> StructType:
 
 def read_deletes(content: pa.Buffer, path: str, offset: int) -> pa.Table:
     """The content behind version and length, as columns record_key, partition_path and ordering_value."""
+    if content == _NO_ENTRIES:  # as each file group of a metadata table begins
+        none = pa.array([], pa.string())
+        return pa.table({"record_key": none, "partition_path": none, "ordering_value": pa.nulls(0)})
     starts, lengths = np.zeros(1, np.int64), np.array([len(content)], np.int64)
     batch = decode_records(delete_record_list(), content, starts, lengths, path=path, offset=offset)
     entries = batch.column(0).flatten()
