@@ -14,6 +14,7 @@ import instant_files
 import pyarrow as pa
 
 from skep_table.commit.create import TableSpec, create_table
+from skep_table.format import DEFAULT
 from skep_table.options import Options
 from skep_table.storage import open_storage
 from skep_table.table import HudiTable
@@ -22,10 +23,10 @@ from skep_table.write.local import LocalWriter
 _LINKS = 10_000  # of one file; file systems have a limit
 
 
-def make(place: Path, count: int, *, empty: bool = False) -> HudiTable:
+def make(place: Path, count: int, *, empty: bool = False, version: int = DEFAULT.version) -> HudiTable:
     """Columns `id` (1 everywhere) and `day` (`p0000000` …), in one commit. `empty`: the files have no bytes."""
     rows = pa.table({"id": pa.array([1], pa.int64()), "day": ["p0000000"]})
-    spec = TableSpec(name="many", schema=rows.schema, record_key=("id",), partition_by=("day",))
+    spec = TableSpec(name="many", schema=rows.schema, record_key=("id",), partition_by=("day",), version=version)
     create_table(open_storage(place), spec)
     full_size = {"options": Options({"hoodie.index.bloom.num_entries": 60_000})}
     done = LocalWriter(HudiTable.open(place).with_context(**full_size)).upsert(rows)

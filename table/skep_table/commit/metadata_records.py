@@ -19,19 +19,23 @@ from skep_table.metadata_table.partitions import (
     FILES,
     PARTITION_STATS,
     RECORD_INDEX,
+    SECONDARY_INDEX_PREFIX,
 )
 from skep_table.metadata_table.records import PartitionUpdate
 from skep_table.metadata_table.records.files import files_of_rollback
+from skep_table.metadata_table.records.secondary_index import keeps_texts
 from skep_table.metadata_write import (
     has_metadata_table,
     open_own,
     roll_back_delta_commit,
+    secondary_indexes,
     updates_of_rollback,
     with_building,
     write_delta_commit,
 )
 from skep_table.metadata_write.expressions import expression_indexes
 from skep_table.metadata_write.key_changes import SAME_KEYS
+from skep_table.preview import Preview
 from skep_table.table import HudiTable
 from skep_table.timeline.instant import Action, Instant
 from skep_table.timeline.metadata import CommitMetadata
@@ -63,6 +67,23 @@ def drop_overtaken(table: HudiTable, instant: Instant, metadata: CommitMetadata)
     return drop_and_warn(table, dropped, _OVERTAKEN, again=True) if dropped else table
 
 
+def drop_retyped(table: HudiTable, instant: Instant, metadata: CommitMetadata) -> HudiTable:
+    """Drops secondary indexes of columns whose type this write changes, where their values then have other texts.
+
+    Entries of rows that the write leaves alone would not be found by the new ones.
+    """
+    indexes = secondary_indexes(table)
+    if not indexes:
+        return table
+    before, after = table.stored_schema(), Preview(table, instant, metadata).stored_schema()
+    dropped = {
+        each.partition
+        for each in indexes
+        if each.column not in after or not keeps_texts(before[each.column].type, after[each.column].type)
+    }
+    return drop_and_warn(table, dropped, "their columns change their types", again=True) if dropped else table
+
+
 def record_in_metadata_table(table: HudiTable, time: InstantTime, updates: Sequence[PartitionUpdate]) -> None:
     """Writes what the action `time` changes into the metadata table, before the action completes.
 
@@ -75,17 +96,17 @@ def record_in_metadata_table(table: HudiTable, time: InstantTime, updates: Seque
 
 
 def drop_of_columns(table: HudiTable) -> HudiTable:
-    """Drops statistics before columns get other names: their records state the names that columns had."""
+    """Drops what is of columns before these get other names: records and definitions state the names that they had."""
     there = table.config.metadata_partitions
     dropped = {COLUMN_STATS, PARTITION_STATS} & set(there)
-    dropped |= {name for name in there if name.startswith(EXPRESSION_INDEX_PREFIX)}
+    dropped |= {name for name in there if name.startswith((EXPRESSION_INDEX_PREFIX, SECONDARY_INDEX_PREFIX))}
     return drop_and_warn(table, dropped, "columns change their names or types", again=True) if dropped else table
 
 
 def drop_merged(table: HudiTable, time: InstantTime) -> HudiTable:
     """Drops the indexes that the entries of a write can't be taken out of any more, before it is rolled back.
 
-    A compaction has merged them, or the index was made after the write.
+    A compaction or log compaction has merged them, or the index was made after the write.
     """
     dropped = set(table.config.metadata_partitions) - {FILES}
     if not dropped:
@@ -94,7 +115,7 @@ def drop_merged(table: HudiTable, time: InstantTime) -> HudiTable:
         own = open_own(table)
     except NotATableError:
         return table
-    if own.timeline.contains(time) and not own.timeline.completed().of(Action.COMMIT).after(time):
+    if own.timeline.contains(time) and not _is_merged(own, time):
         built = dropped & (_built_of(table, time) | _made_after(own, time))
         return (
             drop_and_warn(table, built, f"they were built of {time}, which is rolled back", again=True)
@@ -104,6 +125,20 @@ def drop_merged(table: HudiTable, time: InstantTime) -> HudiTable:
     if not own.timeline.contains(time) and table.timeline.pending().contains(time):
         return table  # it has not come so far
     return drop_and_warn(table, dropped, f"they hold entries of {time}, which is rolled back", again=True)
+
+
+def _is_merged(own: HudiTable, time: InstantTime) -> bool:
+    """Whether a compaction or a log compaction has merged the entries of the write `time`.
+
+    Each takes what has completed before it was requested. Where the timeline does not state when that was, any that is
+    later than the write counts. Log compactions complete as delta commits.
+    """
+    entries = next(each for each in own.timeline if each.requested_time == time)
+    if not entries.is_completed and own.format.logs.of_delta_commit:
+        return False
+    of_logs = own.timeline.files.log_compactions
+    merging = (i for i in own.timeline.completed() if i.action is Action.COMMIT or i.requested_time in of_logs)
+    return any(each.requested_time.is_at_or_after(entries.latest_time) for each in merging)
 
 
 def _built_of(table: HudiTable, time: InstantTime) -> set[str]:

@@ -39,8 +39,9 @@ from skep_table.metadata_write import (
     secondary_indexes,
     waits_for,
 )
-from skep_table.metadata_write.definitions import definitions_of, new_stats_columns
+from skep_table.metadata_write.definitions import definitions_of, new_stats_columns, secondary_of_options
 from skep_table.metadata_write.expressions import expression_indexes
+from skep_table.metadata_write.options import warn_of_ineffective
 from skep_table.options import Options
 from skep_table.table import METADATA_ENABLE, HudiTable
 from skep_table.table_config import update_table_config
@@ -104,10 +105,16 @@ def _is_usual(table: HudiTable, definition: IndexDefinition) -> bool:
 
 
 def create_missing(table: HudiTable) -> HudiTable:
-    """Makes what was dropped to be made again, and what the options enable, unless pending actions must end first."""
+    """Makes what was dropped to be made again, and what the options enable, unless pending actions must end first.
+
+    Warns of options that switch off what is kept, or on what is not made.
+    """
     table = _create_dropped(table)
-    enabled = table.options.value(METADATA_ENABLE)
-    return _create(table, partitions_of_options(table), {}) if enabled else table
+    warn_of_ineffective(table)
+    if not table.options.value(METADATA_ENABLE):
+        return table
+    secondary = secondary_of_options(table)
+    return _create(table, {*partitions_of_options(table), *secondary}, secondary)
 
 
 def create_again(table: HudiTable) -> HudiTable:

@@ -7,6 +7,9 @@ index outside are (`index_entries.py`), or deletes them in `abort`.
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Protocol
 
 from skep_table.commit.data_files import (
@@ -22,10 +25,12 @@ from skep_table.commit.metadata_records import (
     abort_in_metadata_table,
     drop_of_columns,
     drop_overtaken,
+    drop_retyped,
     record_in_metadata_table,
 )
 from skep_table.commit.metadata_table import drop_unkept, keeps_metadata_table
 from skep_table.commit.schema_history import SchemaHistory
+from skep_table.errors import FormatError
 from skep_table.metadata_write import (
     Prepared,
     has_metadata_table,
@@ -33,10 +38,12 @@ from skep_table.metadata_write import (
     updates_of_commit,
     with_building,
 )
-from skep_table.names import marker_folder
+from skep_table.names import FileGroupId, marker_folder
 from skep_table.table import HudiTable
 from skep_table.timeline.instant import Action, Instant
 from skep_table.timeline.metadata import CommitMetadata, WriteOperation
+
+log = logging.getLogger("skep.commit")
 
 
 class Participant(Protocol):
@@ -76,10 +83,20 @@ class MetadataTableParticipant:
     def __init__(self) -> None:
         self._prepared = Prepared()
 
+    def found_in(self, tagged: Mapping[FileGroupId, str]) -> None:
+        """Records in which base file of a group the index has read all keys that the write updates there."""
+        self._prepared = replace(self._prepared, tagged=tagged)
+
     def prepare(self, table: HudiTable, instant: Instant, metadata: CommitMetadata) -> None:
-        """Reads what the entries of the indexes need: bounds and keys of the written files."""
+        """Reads what the entries of the indexes need: bounds and keys of the written files.
+
+        Another writer may drop an index meanwhile, or make it again: what could not be read is left to `commit`.
+        """
         if has_metadata_table(table.config) and keeps_metadata_table(table.options):
-            self._prepared = prepare_updates(with_building(table), instant, metadata, self._prepared)
+            try:
+                self._prepared = prepare_updates(with_building(table), instant, metadata, self._prepared)
+            except (FormatError, FileNotFoundError) as error:
+                log.info("table %s: its indexes are read again under the lock: %s", table.config.name, error)
 
     def commit(self, table: HudiTable, instant: Instant, metadata: CommitMetadata) -> None:
         """Adds files and index entries to the metadata table, or drops it.
@@ -90,6 +107,7 @@ class MetadataTableParticipant:
         table = drop_unkept(table)
         if has_metadata_table(table.config):
             table = drop_overtaken(table, instant, metadata)
+            table = drop_retyped(table, instant, metadata)
             if metadata.operation_type is WriteOperation.ALTER_SCHEMA:
                 table = drop_of_columns(table)
             table = with_building(table)
@@ -101,9 +119,9 @@ class MetadataTableParticipant:
         abort_in_metadata_table(table, instant.requested_time)
 
 
-def table_participants(table: HudiTable) -> tuple[Participant, ...]:  # noqa: ARG001 - one day, its settings decide
-    """The participants that the table itself requires, the same for every process that writes to it."""
-    return (MetadataTableParticipant(), IndexEntries(), SchemaHistory())
+def table_participants(metadata_table: MetadataTableParticipant | None = None) -> tuple[Participant, ...]:
+    """The participants that a table itself requires, the same for every process that writes to it."""
+    return (metadata_table or MetadataTableParticipant(), IndexEntries(), SchemaHistory())
 
 
 class DataFiles:

@@ -31,7 +31,7 @@ from skep_table.commit.heartbeat import Heartbeat, HeartbeatLimits
 from skep_table.commit.instants import timeline_clock
 from skep_table.commit.machine import CommitMachine, transition
 from skep_table.commit.markers import end_here
-from skep_table.commit.participants import DataFiles, Participant, table_participants
+from skep_table.commit.participants import DataFiles, MetadataTableParticipant, Participant, table_participants
 from skep_table.commit.rollback import roll_back, rollbacks_of
 from skep_table.commit.states import (
     CHECK,
@@ -76,7 +76,8 @@ class PendingCommit(CommitMachine, ABC):
         self.after: HudiTable | None = None
         """The table right after the completion, without a new listing; None before it."""
         self._files = DataFiles()
-        self._standing: tuple[Participant, ...] = (self._files, *table_participants(table))
+        self._metadata_table = MetadataTableParticipant()
+        self._standing: tuple[Participant, ...] = (self._files, *table_participants(self._metadata_table))
         self._participants = self._standing
         self._content: CommitMetadata | None = None  # what the completed file is to hold, once it was checked
         self._heartbeat_files: list[str] = []

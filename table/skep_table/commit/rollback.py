@@ -107,7 +107,7 @@ def carry_out(table: HudiTable, rollback: Instant, plan: RollbackPlan) -> Rollba
         and (written := _append_command(table.storage, rollback, info, request)) is not None
     ]
     target = Instant(info.commit_time, Action(info.action), State.INFLIGHT)
-    for participant in reversed(table_participants(table)):
+    for participant in reversed(table_participants()):
         participant.abort(table, target)
     _delete_pending_forms(table, info)
     return RollbackMetadata(

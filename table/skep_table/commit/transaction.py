@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 
 from skep_table.commit.changes import completed_since, services_planned_after, touched_groups
 from skep_table.commit.conflict import CommitCandidate, check_conflicts, refuse_early
@@ -110,13 +110,16 @@ class Transaction(PendingCommit):
         metadata: CommitMetadata,
         condition: Condition | None = None,
         participants: Sequence[Participant] = (),
+        tagged: Mapping[FileGroupId, str] = MappingProxyType({}),
     ) -> Instant:
         """Makes the write visible. CommitConflictError, LeaseLostError, StorageError: the caller then aborts.
 
-        `participants` take part besides the data files and those of the table.
+        `participants` take part besides the data files and those of the table. `tagged` has by file group the path of
+        the base file in which the index has read all keys that were updated there.
         """
         self._condition = condition
         self._participants = (*self._standing, *participants)
+        self._metadata_table.found_in(tagged)
         return self._finish(metadata)
 
     def retry(self) -> frozenset[FileGroupId] | None:

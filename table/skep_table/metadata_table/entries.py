@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property, partial
 from typing import Final
 
 import numpy as np
@@ -14,10 +15,11 @@ import pyarrow.compute as pc
 
 from skep_table.avro import decode_values
 from skep_table.errors import CorruptFileError, FormatError, SchemaError
-from skep_table.hfile import HFile
+from skep_table.hfile import ByteSource, HFile, StorageSource
 from skep_table.instant_time import InstantTime
 from skep_table.logfile import BlockRule, BlockType, LogBlock, read_blocks, valid_blocks
 from skep_table.metadata_table.schema import metadata_record
+from skep_table.schema.types import StructType
 from skep_table.storage import Storage
 from skep_table.view import FileSlice
 
@@ -25,6 +27,8 @@ Mask = npt.NDArray[np.bool_]
 
 # What is found for so many keys is kept for the next look-up: some megabytes.
 _MOST_KEPT: Final = 1 << 16
+# A block of so many bytes takes less time to read at once than its index and one of its parts.
+_READ_WHOLE: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +44,14 @@ class _Found:
     """What a look-up of keys has found in one column."""
 
     column: str
+    newest: bool
     keys: pa.Array
     entries: tuple[Entries, ...]
 
-    def covers(self, keys: pa.Array, column: str) -> bool:
-        return column == self.column and bool(pc.all(pc.is_in(keys, value_set=self.keys), min_count=0).as_py())
+    def covers(self, keys: pa.Array, column: str, *, newest: bool) -> bool:
+        if (column, newest) != (self.column, self.newest):
+            return False
+        return bool(pc.all(pc.is_in(keys, value_set=self.keys), min_count=0).as_py())
 
     def of(self, keys: pa.Array) -> Iterator[Entries]:
         for each in self.entries:
@@ -72,15 +79,20 @@ class GroupReader:
         """The id of the file group."""
         return self.slice.file_id
 
-    def entries(self, keys: pa.Array | None = None, *, column: str) -> Iterator[Entries]:
-        """Oldest first; `keys` None means all. Of the records, only `column` is decoded."""
+    def entries(self, keys: pa.Array | None = None, *, column: str, newest: bool = False) -> Iterator[Entries]:
+        """Oldest first; `keys` None means all. Of the records, only `column` is decoded.
+
+        `newest`: of each of the keys its newest record may be enough, and one that is deleted may be left out. Files
+        older than all of these records are not read.
+        """
         if keys is None or len(keys) > _MOST_KEPT:
             for source in self._opened():
                 yield from source.entries(keys, column)
             return
         keys, last = keys.cast(pa.string()), self._last
-        if last is None or not last.covers(keys, column):
-            last = self._last = _Found(column, keys, tuple(_found(self._opened(), keys, column)))
+        if last is None or not last.covers(keys, column, newest=newest):
+            found = tuple(_found(self._opened(), keys, column, newest=newest))
+            last = self._last = _Found(column, newest, keys, found)
         yield from last.of(keys)
 
     def prefix_entries(self, prefix: str, *, column: str) -> Iterator[Entries]:
@@ -97,6 +109,11 @@ class GroupReader:
         files = (source for source in self._opened() if isinstance(source, _HFileSource))
         return sum(source.most_bytes_of_prefix(prefix) for source in files)
 
+    def times(self) -> frozenset[InstantTime]:
+        """The instants whose blocks count, and those that a log compaction among them has merged."""
+        blocks = valid_blocks(self._blocks(), BlockRule(self._counts))
+        return frozenset(time for block in blocks for time in (block.instant_time, *block.compacted_times))
+
     def _opened(self) -> list[_Source]:
         if self._sources is None:
             self._sources = list(self._open())
@@ -105,17 +122,16 @@ class GroupReader:
     def _open(self) -> Iterator[_Source]:
         base = self.slice.base_file
         if base is not None:
-            yield _HFileSource(HFile.open(self._storage, base.path, base.size_bytes), base.path)
+            yield _HFileSource(partial(HFile.open, self._storage, base.path, base.size_bytes), base.path)
         for block in valid_blocks(self._blocks(), BlockRule(self._counts)):
             if block.type is BlockType.DELETE:
                 deletes = block.deletes()
                 if len(deletes):
                     yield _DeleteSource(deletes)
             elif block.type is BlockType.HFILE_DATA:
-                content = block.content().to_pybytes()
-                if content:
-                    file = HFile(content, block.path, block.content_offset)
-                    yield _HFileSource(file, block.path, block.schema_text)
+                if block.content_size:  # read later by its place: not one of many log files stays open
+                    place = block.path, block.content_offset, block.content_size
+                    yield _HFileSource(partial(_file_inside, self._storage, *place), block.path, block.schema_text)
             else:
                 raise FormatError(
                     f"{block.path}: a {block.type.name} block in a metadata table at byte {block.offset}",
@@ -127,14 +143,34 @@ class GroupReader:
             yield from read_blocks(self._storage.open_input(log.path), log.path, log.size_bytes)
 
 
+def _file_inside(storage: Storage, path: str, offset: int, size_bytes: int) -> HFile:
+    """The HFile in a log block: read whole where it is small, else by its index, as a file of its own."""
+    content: ByteSource
+    if size_bytes <= _READ_WHOLE:
+        content = storage.read_range(path, offset, size_bytes)
+    else:
+        content = StorageSource(storage, path, size_bytes, offset)
+    return HFile(content, path, offset)
+
+
 class _HFileSource:
-    def __init__(self, file: HFile, path: str, schema_text: str | None = None) -> None:
-        text = schema_text or file.schema_text
+    """An HFile, which is read once something is looked for in it."""
+
+    def __init__(self, read: Callable[[], HFile], path: str, schema_text: str | None = None) -> None:
+        self._read, self._path, self._schema_text = read, path, schema_text
+
+    @cached_property
+    def _file(self) -> HFile:
+        return self._read()
+
+    @cached_property
+    def record(self) -> StructType:
+        """The type of the records. FormatError unless it is that of a metadata table."""
+        path, text = self._path, self._schema_text or self._file.schema_text
         if text is None:
             raise FormatError(f"{path}: an HFile of a metadata table without a schema", path=path, expected="schema")
-        self._file, self._path = file, path
         try:
-            self.record = metadata_record(text)
+            return metadata_record(text)
         except SchemaError as error:
             raise FormatError(f"{path}: {error.message}", path=path, expected="HoodieMetadataRecord") from error
 
@@ -166,21 +202,24 @@ class _HFileSource:
 
 class _DeleteSource:
     def __init__(self, deletes: pa.Table) -> None:
-        self._keys = deletes.column("record_key").combine_chunks().drop_null()
+        self.keys = deletes.column("record_key").combine_chunks().drop_null()
 
     def entries(self, wanted: pa.Array | None, column: str) -> Iterator[Entries]:  # noqa: ARG002 - has no columns
-        yield Entries(self._keys, None)
+        yield Entries(self.keys, None)
 
     def prefix_entries(self, prefix: str, column: str) -> Iterator[Entries]:  # noqa: ARG002
-        yield Entries(self._keys, None)
+        yield Entries(self.keys, None)
 
 
 _Source = _HFileSource | _DeleteSource
 
 
-def _found(sources: Sequence[_Source], keys: pa.Array, column: str) -> Iterator[Entries]:
+def _found(sources: Sequence[_Source], keys: pa.Array, column: str, *, newest: bool) -> Iterator[Entries]:
     """What the sources have for keys. Each has few of them: all whose records have one schema are decoded at once."""
-    stored = {each: each.stored(keys) for each in sources if isinstance(each, _HFileSource)}
+    if newest:
+        stored = _newest(sources, keys)
+    else:
+        stored = {each: each.stored(keys) for each in sources if isinstance(each, _HFileSource)}
     alike: dict[int, list[_HFileSource]] = defaultdict(list)
     for file, rows in stored.items():
         if rows.num_rows:
@@ -189,10 +228,28 @@ def _found(sources: Sequence[_Source], keys: pa.Array, column: str) -> Iterator[
     for files in alike.values():
         decoded |= _decoded_together(files, [stored[each] for each in files], column)
     for source in sources:
-        if isinstance(source, _DeleteSource):
+        if isinstance(source, _HFileSource):
+            if source in decoded:
+                yield decoded[source]
+        elif not newest:
             yield from source.entries(keys, column)
-        elif source in decoded:
-            yield decoded[source]
+
+
+def _newest(sources: Sequence[_Source], keys: pa.Array) -> dict[_HFileSource, pa.RecordBatch]:
+    """Of each key its newest record, as it is stored; none of a key that is deleted."""
+    found: dict[_HFileSource, pa.RecordBatch] = {}
+    left = keys.cast(pa.large_binary())
+    for source in reversed(sources):
+        if not len(left):
+            break
+        if isinstance(source, _DeleteSource):
+            there = source.keys.cast(pa.large_binary())
+        else:
+            found[source] = source.stored(left)
+            there = found[source].column("key")
+        if len(there):
+            left = left.filter(pc.invert(pc.is_in(left, value_set=there)))
+    return found
 
 
 def _decoded_together(

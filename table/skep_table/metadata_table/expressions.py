@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from skep_table.bloom import BloomBuilder, BloomKind
 from skep_table.errors import InputError, SchemaError, UnsupportedError
@@ -112,6 +113,11 @@ def _check_filter(options: Mapping[str, str]) -> None:
             fits = False
         if not fits:
             raise InputError(f"{name}={value} is no option of a Bloom filter", found=value)
+
+
+def has_empty(texts: pa.Array | pa.ChunkedArray) -> bool:
+    """Whether an empty text is among them, which no Bloom filter can have."""
+    return pc.any(pc.equal(texts, "")).as_py() is True
 
 
 def texts_of(values: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:

@@ -6,6 +6,7 @@ A newer record adds files, and deletes those that it marks deleted; of several s
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -14,9 +15,37 @@ import pyarrow.compute as pc
 from skep_table.metadata_table.entries import Entries
 from skep_table.metadata_table.partitions import FILES_MEMBER
 
+_NONE: Final = pa.table(
+    {"key": pa.array([], pa.string()), "name": pa.array([], pa.string()), "size": pa.array([], pa.int64())}
+)
+
 
 def merged_files(entries: Iterable[Entries]) -> pa.Table:
     """The live files as columns `key`, `name`, `size`, sorted by key and name."""
+    rows = _rows(entries)
+    return _NONE if rows is None else _merge(rows)
+
+
+def merged_changes(entries: Iterable[Entries]) -> pa.Table | None:
+    """What the entries come to for the files below them: as `key`, `name`, `size`, `deleted`, each file once.
+
+    None where all files of a key were deleted at once, of which they name none.
+    """
+    rows = _rows(entries)
+    if rows is None:
+        return _NONE.append_column("deleted", pa.array([], pa.bool_()))
+    if rows["name"].null_count:
+        return None
+    live = _merge(rows)
+    ended = rows.filter(rows["deleted"]).group_by(["key", "name"]).aggregate([])
+    ended = ended.join(live.select(["key", "name"]), ["key", "name"], join_type="left anti")
+    deleted = ended.append_column("size", pa.array(np.zeros(len(ended), np.int64)))
+    sides = ((live, False), (deleted, True))
+    return pa.concat_tables([side.append_column("deleted", pa.array(np.full(len(side), mark))) for side, mark in sides])
+
+
+def _rows(entries: Iterable[Entries]) -> pa.Table | None:
+    """All that the entries state, as `key`, `name`, `size`, `deleted`, and the `number` of the entry; None for none."""
     tables = []
     for number, source in enumerate(entries):
         if source.records is None:
@@ -28,9 +57,7 @@ def merged_files(entries: Iterable[Entries]) -> pa.Table:
         sizes, deleted = infos.flatten()
         rows = pa.table({"key": source.keys.take(owners), "name": names, "size": sizes, "deleted": deleted})
         tables.append(rows.append_column("number", pa.array(np.full(len(rows), number, np.int64))))
-    if not tables:
-        return pa.table({"key": pa.array([], pa.string()), "name": [], "size": pa.array([], pa.int64())})
-    return _merge(pa.concat_tables(tables))
+    return pa.concat_tables(tables) if tables else None
 
 
 def _entries_of(maps: pa.MapArray) -> tuple[pa.Array, pa.Array, pa.StructArray]:

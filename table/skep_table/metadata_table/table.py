@@ -247,7 +247,9 @@ class MetadataTable:
         if PARTITION_STATS not in self.indexes:
             return [False] * len(pairs)
         keys = [spelling.column_key(column) + spelling.path_key(path) for column, path in pairs]
-        found = statistics_by_key(self._lookup(PARTITION_STATS, keys, STATS_MEMBER), pa.int64())["key"].to_pylist()
+        groups = self.group_readers(PARTITION_STATS)
+        newest = _entries_in(groups, pa.array(keys, pa.string()), STATS_MEMBER, newest=True)
+        found = statistics_by_key(newest, pa.int64())["key"].to_pylist()
         return list(map(set(found).__contains__, keys))
 
     def statistics_of_files(
@@ -286,7 +288,8 @@ class MetadataTable:
         if index not in self.indexes:
             return None
         by_key = {spelling.path_key(path) + spelling.file_key(name): (path, name) for path, name in files}
-        keys, found = latest(self._lookup(index, list(by_key), BLOOM_MEMBER), BLOOM_MEMBER)
+        entries = _entries_in(self.group_readers(index), pa.array(by_key, pa.string()), BLOOM_MEMBER, newest=True)
+        keys, found = latest(entries, BLOOM_MEMBER)
         filters = {}
         for key, record in zip(keys.to_pylist(), found.to_pylist(), strict=True):
             if record is not None and not record["isDeleted"]:
@@ -313,7 +316,8 @@ class MetadataTable:
                 return None
             sets = {name: sets[name] for name in names}
         # A partitioned index knows a key once for each partition of the data table.
-        found = [file_ids(*latest(_entries_in(groups, wanted, column), column)) for groups in sets.values()]
+        among = (_entries_in(groups, wanted, column, newest=True) for groups in sets.values())
+        found = [file_ids(*latest(entries, column)) for entries in among]
         return pa.concat_tables(found) if found else file_ids(wanted[:0], pa.nulls(0))
 
     @property
@@ -368,7 +372,7 @@ class MetadataTable:
         """As `record_index`, by one file group alone: its number in `record_index_groups`."""
         column = RECORD_INDEX_MEMBER
         reader = self.group_readers(RECORD_INDEX)[group]
-        return file_ids(*latest(reader.entries(keys, column=column), column))
+        return file_ids(*latest(reader.entries(keys, column=column, newest=True), column))
 
     def group(self, slice_: FileSlice) -> GroupReader:
         """What a file group holds by one slice of it."""
@@ -431,21 +435,19 @@ class MetadataTable:
             if instant.startswith(_FIRST_INSTANTS):
                 return True
             of_data = InstantTime(instant[:_INSTANT_DIGITS])
-            return of_data not in pending and (
-                of_data.is_at_or_before(last) or own_action.get(instant) is Action.LOG_COMPACTION
-            )
+            # A log compaction may be later than all of these: what it has merged then counts in its place.
+            return of_data not in pending and of_data.is_at_or_before(last)
 
-        own_action = {instant.requested_time: instant.action for instant in own.completed()}
         return counts
 
 
-def _entries_in(groups: Sequence[GroupReader], keys: pa.Array, column: str) -> list[Entries]:
+def _entries_in(groups: Sequence[GroupReader], keys: pa.Array, column: str, *, newest: bool = False) -> list[Entries]:
     """What the groups hold for keys that are spread over them."""
     number = spelling.group_numbers(keys, len(groups))
     return [
         entries
         for at in np.unique(number).tolist()
-        for entries in groups[at].entries(keys.filter(pa.array(number == at)), column=column)
+        for entries in groups[at].entries(keys.filter(pa.array(number == at)), column=column, newest=newest)
     ]
 
 

@@ -23,6 +23,9 @@ _EMPTY: Final = pa.struct(
 _TOGETHER: Final = {
     "file_name": "first", "min_value": "min", "max_value": "max", "value_count": "sum", "null_count": "sum"
 }  # fmt: skip
+_OUR_DAYS: Final = 5_000_000_000_000
+"""In milliseconds the years 1811 to 2128, in microseconds 58 days before and after 1970."""
+_ORDINALS_OF_UNIT: Final = {"ms": (15, 18), "us": (16, 19), "ns": (17, 20)}
 _STRICT: Final = pc.ScalarAggregateOptions(skip_nulls=False)
 
 
@@ -54,7 +57,9 @@ def statistics_by_key(entries: Iterable[Entries], kind: pa.DataType) -> pa.Table
     alive = pc.invert(pc.struct_field(found, "isDeleted").fill_null(True))
     keys, found = keys.filter(alive), found.filter(alive)
     member = {field.name: pc.struct_field(found, field.name) for field in found.type}
-    lowest, highest = unwrap(member["minValue"], kind), unwrap(member["maxValue"], kind)
+    lowest, highest = (
+        _known(unwrap(member[name], kind), kind, member.get("valueType")) for name in ("minValue", "maxValue")
+    )
     values, nulls = member["valueCount"], member["nullCount"]
     # Hudi counts all values as null, too, where a footer has no bounds: those of a long text, or of NaN.
     uncertain = pc.and_(pc.and_(pc.is_null(lowest), pc.equal(nulls, values)), pc.greater(nulls, 0)).fill_null(False)
@@ -92,6 +97,27 @@ def unwrap(wrapped: pa.StructArray, kind: pa.DataType) -> pa.Array:
                 values = pc.if_else(pc.is_nan(values), pa.scalar(None, kind), values)
             result = pc.coalesce(result, values)
     return result
+
+
+def _known(values: pa.Array, kind: pa.DataType, stated: pa.StructArray | None) -> pa.Array:
+    """Null where the number that a file states may be in another unit or of another scale than the column.
+
+    Writers have an option for times in milliseconds, whatever the schema has. Records of version 2 state what the
+    file has; before, a number is taken for a time only if it is none of our days in the other unit.
+    """
+    if not len(values) or not (pa.types.is_timestamp(kind) or pa.types.is_decimal(kind)):
+        return values
+    if pa.types.is_decimal(kind):
+        if stated is None:
+            return values
+        fits = pc.ends_with(pc.struct_field(stated, "additionalInfo"), f",{kind.scale}").fill_null(True)
+    else:
+        ordinal = pa.nulls(len(values), pa.int32()) if stated is None else pc.struct_field(stated, "typeOrdinal")
+        small = pc.less(pc.abs(values.cast(pa.int64())), _OUR_DAYS)
+        in_unit = {"ms": small, "us": pc.invert(small)}.get(kind.unit, pa.scalar(True))
+        as_stated = pc.is_in(ordinal, value_set=pa.array(_ORDINALS_OF_UNIT.get(kind.unit, ()), pa.int32()))
+        fits = pc.if_else(pc.is_valid(ordinal), as_stated, in_unit)
+    return pc.if_else(fits, values, pa.scalar(None, kind))
 
 
 def _as(values: Any, kind: pa.DataType) -> Any:

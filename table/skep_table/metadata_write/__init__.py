@@ -14,6 +14,7 @@ from skep_table.metadata_write.building import (
 from skep_table.metadata_write.compact import (
     compact_metadata_table,
     delta_commits_to_compact,
+    is_compaction_due,
     is_held_up_by_building,
     last_compaction,
     unused_time,
@@ -29,6 +30,7 @@ from skep_table.metadata_write.definitions import secondary_indexes
 from skep_table.metadata_write.delta_commit import write_delta_commit
 from skep_table.metadata_write.drop import delete_metadata_table, drop_indexes
 from skep_table.metadata_write.dropped import Definitions, dropped_indexes, naming_dropped
+from skep_table.metadata_write.log_compact import compact_metadata_logs, is_log_compaction_due
 from skep_table.metadata_write.options import COMPACT_DELTA_COMMITS, INDEX_ASYNC, partitions_of_options
 from skep_table.metadata_write.own import (
     building_partitions,
@@ -55,6 +57,7 @@ __all__ = [
     "begin_partitions",
     "building_partitions",
     "committed_files",
+    "compact_metadata_logs",
     "compact_metadata_table",
     "create_metadata_table",
     "delete_bases",
@@ -65,7 +68,9 @@ __all__ = [
     "existing_groups",
     "groups_to_begin",
     "has_metadata_table",
+    "is_compaction_due",
     "is_held_up_by_building",
+    "is_log_compaction_due",
     "last_compaction",
     "naming_dropped",
     "open_own",

@@ -39,7 +39,7 @@ def write_base(
     with own.storage.open_write(path) as sink:
         writer = HFileWriter(sink, file_info(schema))
         for piece in chain([first], pieces):
-            writer.add(*entries_of(piece, schema))
+            writer.add(*entries_of(piece, schema).columns)
         writer.close()
     return WriteStat(
         file_id=file_id,

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from datetime import timedelta
 from typing import Final
 
 from skep_table.clock import Clock
@@ -20,7 +21,7 @@ from skep_table.metadata_table.partitions import member_of
 from skep_table.metadata_write.base_file import write_base
 from skep_table.metadata_write.definitions import index_types
 from skep_table.metadata_write.merge import merged_puts
-from skep_table.metadata_write.options import COMPACT_DELTA_COMMITS
+from skep_table.metadata_write.options import COMPACT_DELTA_COMMITS, COMPACT_DELTA_SECONDS, COMPACT_TRIGGER
 from skep_table.metadata_write.own import building_partitions, open_own
 from skep_table.metadata_write.records import record_schema
 from skep_table.metadata_write.unfinished import without_unfinished
@@ -29,10 +30,12 @@ from skep_table.table import HudiTable
 from skep_table.timeline.instant import Action, Instant, State
 from skep_table.timeline.metadata import CommitMetadata, WriteOperation, WriteStat
 from skep_table.timeline.plans import CompactionOperation, CompactionPlan
+from skep_table.timeline.timeline import format_instant_time
 from skep_table.timeline.write import complete, create_requested, transition_to_inflight
 from skep_table.view import FileSlice
 
 _SUFFIX: Final = "001"
+_NO_TIME: Final = "0" * 14
 
 log = logging.getLogger("skep.services")
 
@@ -46,32 +49,37 @@ def compact_metadata_table(table: HudiTable, clock: Clock) -> Instant | None:
     time = _due_at(table, own)
     if time is None:
         return None
-    slices, types = list(_changed_slices(table, own)), index_types(table)
+    slices, types = list(changed_slices(table, own)), index_types(table)
     instant = Instant(time, Action.COMPACTION, State.REQUESTED)
-    create_requested(own, instant, CompactionPlan(operations=tuple(map(_operation, slices))))
+    create_requested(own, instant, CompactionPlan(operations=tuple(map(operation_of, slices))))
     instant = transition_to_inflight(own, instant)
     metadata_table = MetadataTable(table, own)
-    stats: dict[str, list[WriteStat]] = defaultdict(list)
-    for slice_ in slices:
-        index_type = types.get(slice_.partition_path)
-        stat = _compacted(own, slice_, metadata_table.group(slice_), time, index_type)
-        if stat is not None:
-            stats[slice_.partition_path].append(stat)
-    own.storage.sync([stat.path for of_partition in stats.values() for stat in of_partition])
-    metadata = CommitMetadata(
-        partition_to_write_stats={partition: tuple(found) for partition, found in stats.items()},
-        operation_type=WriteOperation.COMPACT,
-        compacted=True,
-        extra_metadata={"schema": record_schema(own.format.metadata.release).text},
-    )
-    done = complete(own, instant, metadata, clock, alone=True)
+    stats = [_compacted(own, each, metadata_table.group(each), time, types.get(each.partition_path)) for each in slices]
+    done = complete_merge(own, instant, WriteOperation.COMPACT, stats, clock)
     log.info("table %s: its metadata table is compacted at %s", table.config.name, time)
     table.context.events.emit("metadata_table.compacted", table=table.config.name, instant=time)
     return done
 
 
-def _changed_slices(table: HudiTable, own: HudiTable) -> Iterator[FileSlice]:
-    """Those with log files besides the empty one that a file group begins with."""
+def complete_merge(
+    own: HudiTable, instant: Instant, operation: WriteOperation, stats: Iterable[WriteStat | None], clock: Clock
+) -> Instant:
+    """Completes a compaction or log compaction whose files `stats` are of, once they are on the disk."""
+    by_partition: dict[str, list[WriteStat]] = defaultdict(list)
+    for stat in filter(None, stats):
+        by_partition[stat.partition_path].append(stat)
+    own.storage.sync([stat.path for of_partition in by_partition.values() for stat in of_partition])
+    metadata = CommitMetadata(
+        partition_to_write_stats={partition: tuple(found) for partition, found in by_partition.items()},
+        operation_type=operation,
+        compacted=True,
+        extra_metadata={"schema": record_schema(own.format.metadata.release).text},
+    )
+    return complete(own, instant, metadata, clock, alone=True)
+
+
+def changed_slices(table: HudiTable, own: HudiTable) -> Iterator[FileSlice]:
+    """The latest slices with log files besides the empty one that a file group begins with."""
     view, types = own.view(metadata=False), index_types(table)
     for partition in table.config.metadata_partitions:
         if member_of(partition, types.get(partition)) is None:
@@ -89,7 +97,8 @@ def _begins_group(own: HudiTable, slice_: FileSlice, name: LogFileName) -> bool:
     return name.version == 1 and is_first(slice_.base_instant)
 
 
-def _operation(slice_: FileSlice) -> CompactionOperation:
+def operation_of(slice_: FileSlice) -> CompactionOperation:
+    """What a plan states of a slice."""
     return CompactionOperation(
         base_instant_time=slice_.base_instant,
         delta_file_paths=tuple(str(each.name) for each in slice_.log_files),
@@ -123,10 +132,28 @@ def last_compaction(own: HudiTable) -> Instant | None:
 
 
 def delta_commits_to_compact(own: HudiTable) -> list[InstantTime]:
-    """The completed delta commits since the last compaction."""
-    last = last_compaction(own)
+    """The completed delta commits since the last compaction, without what merges others."""
+    last, merged = last_compaction(own), own.timeline.files.log_compactions
     completed = own.timeline.completed().of(Action.DELTA_COMMIT)
-    return [i.requested_time for i in completed if last is None or i.latest_time.is_after(last.requested_time)]
+    since = (i for i in completed if last is None or i.latest_time.is_after(last.requested_time))
+    return [i.requested_time for i in since if i.requested_time not in merged]
+
+
+def is_compaction_due(table: HudiTable, own: HudiTable) -> bool:
+    """Whether the trigger of the metadata table fires. It never does without a delta commit since the last compaction.
+
+    Before the first one, time counts from the first delta commit with a time; some that make partitions have none.
+    """
+    count, last = len(delta_commits_to_compact(own)), last_compaction(own)
+    if last is None:
+        written = own.timeline.completed().of(Action.DELTA_COMMIT)
+        last = next((each for each in written if not each.requested_time.startswith(_NO_TIME)), None)
+    now, options = table.context.clock.now(), table.options
+    since = format_instant_time(now - timedelta(seconds=options.value(COMPACT_DELTA_SECONDS)), own.config.timezone)
+    return count > 0 and options.value(COMPACT_TRIGGER).fires(
+        enough=count >= options.value(COMPACT_DELTA_COMMITS),
+        long_ago=last is not None and InstantTime(last.requested_time[:DIGITS]).is_at_or_before(since),
+    )
 
 
 def unused_time(table: HudiTable, own: HudiTable, suffix: str) -> InstantTime | None:
@@ -149,7 +176,7 @@ def unused_time(table: HudiTable, own: HudiTable, suffix: str) -> InstantTime | 
 
 
 def _due_at(table: HudiTable, own: HudiTable) -> InstantTime | None:
-    """The time of a compaction now; None while too few delta commits, or what is pending, speak against it.
+    """The time of a compaction now; None while its trigger, or what is pending, speaks against it.
 
     Partitions that are being built have no base to be merged with yet, and their log files must stay readable: the
     data table archives what a compaction has merged.
@@ -163,7 +190,7 @@ def is_held_up_by_building(table: HudiTable) -> bool:
 
 
 def _free_at(table: HudiTable, own: HudiTable) -> InstantTime | None:
-    if len(delta_commits_to_compact(own)) < table.options.value(COMPACT_DELTA_COMMITS):
+    if not is_compaction_due(table, own):
         return None
     time = unused_time(table, own, _SUFFIX)
     if time is None or own.timeline.contains(time):

@@ -144,22 +144,31 @@ class _Facts:
         blooms = BLOOM_FILTERS in self.wanted.partitions
         runner = self.table.context.runner
         facts = facts_of_files(self.table, _statuses(files), self.wanted.columns, blooms=blooms, runner=runner)
-        for path, of_partition in groupby(facts, lambda each: each.partition_path):
-            whole = _PartitionSummary(self.wanted.columns, self._latest(path))
-            while some := list(islice(of_partition, _FILES_AT_ONCE)):
-                for update in self._updates(some):
-                    self.add(update)
-                whole.add(some)
-                done += len(some)
-                report(done)
-            found = whole.summaries if PARTITION_STATS in self.wanted.partitions else None
-            if found is not None:
-                self.add(partition_stats_update({path: found}, (), (), self._release))
+        open_: dict[str, _PartitionSummary] = {}
+        while some := list(islice(facts, _FILES_AT_ONCE)):
+            for update in self._updates(some):
+                self.add(update)
+            for path, of_partition in groupby(some, lambda each: each.partition_path):
+                if path not in open_:
+                    open_[path] = _PartitionSummary(self.wanted.columns, self._latest(path))
+                open_[path].add(of_partition)
+            last = some[-1].partition_path  # which may go on
+            self._add_partitions({path: whole for path, whole in open_.items() if path != last})
+            open_ = {last: open_[last]}
+            done += len(some)
+            report(done)
+        self._add_partitions(open_)
         return {name: self.contents(name) for name in self.wanted.partitions if name in _OF_FILES}
 
     @property
     def _release(self) -> str:
         return self.table.format.metadata.release
+
+    def _add_partitions(self, wholes: Mapping[str, _PartitionSummary]) -> None:
+        if PARTITION_STATS in self.wanted.partitions:
+            found = {path: whole.summaries for path, whole in wholes.items()}
+            known = {path: summaries for path, summaries in found.items() if summaries is not None}
+            self.add(partition_stats_update(known, (), (), self._release))
 
     def _latest(self, path: str) -> frozenset[str]:
         """The files that a snapshot query reads."""

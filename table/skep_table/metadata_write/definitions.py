@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from skep_table.errors import MetadataTableError, NotATableError
+from skep_table.errors import MetadataTableError, NotATableError, OptionError, SchemaError
 from skep_table.metadata_table import MetadataTable
 from skep_table.metadata_table.definitions import (
     DEFINITIONS,
@@ -29,9 +29,17 @@ from skep_table.metadata_table.partitions import (
     unbuilt_partitions,
 )
 from skep_table.metadata_table.records.column_stats import ALWAYS_INDEXED, indexable
+from skep_table.metadata_table.records.secondary_index import has_known_texts
 from skep_table.metadata_table.records.summaries import Columns
-from skep_table.metadata_write.options import COLUMN_STATS_COLUMNS, COLUMN_STATS_MOST_COLUMNS
-from skep_table.schema.types import IntType, LongType, Schema, StringType
+from skep_table.metadata_write.options import (
+    COLUMN_STATS_COLUMNS,
+    COLUMN_STATS_MOST_COLUMNS,
+    SECONDARY_COLUMN,
+    SECONDARY_NAME,
+    is_partitioned_by_options,
+)
+from skep_table.options import warn_ineffective
+from skep_table.schema.types import Schema
 from skep_table.slices.history import in_files
 from skep_table.storage import Storage
 from skep_table.table import HudiTable
@@ -44,8 +52,6 @@ IDENTITY: Final = "identity"
 
 PLANNED_COLUMNS: Final = "skep.columns"
 """In the plan of an indexing action: the columns of new statistics, as JSON."""
-
-_SPELLED_ALIKE: Final = (StringType, IntType, LongType)
 
 
 def write_definitions(
@@ -126,13 +132,22 @@ def stats_columns(table: HudiTable, earlier: IndexDefinition | None = None) -> C
 
 
 def new_stats_columns(table: HudiTable) -> Sequence[str]:
-    """The names of the columns that the options give new column statistics. SchemaError as `stats_columns`."""
+    """The names of the columns that the options give new column statistics. SchemaError as `stats_columns`.
+
+    Warns of those that the options name and that have none.
+    """
     schema, release = table.stored_schema(), table.format.metadata.release
     named = table.options.value(COLUMN_STATS_COLUMNS)
-    if not table.format.metadata.defines_indexes:
-        return tuple(indexable(in_files(table, schema), named or None, release))
-    most = None if named else table.options.value(COLUMN_STATS_MOST_COLUMNS)
-    data = tuple(indexable(schema, named or None, release))[:most]
+    defines = table.format.metadata.defines_indexes
+    data = tuple(indexable(schema if defines else in_files(table, schema), named or None, release))
+    if without := [name for name in named if name not in data and name not in ALWAYS_INDEXED]:
+        warn_ineffective(
+            f"option {COLUMN_STATS_COLUMNS.key}: table {table.config.name} has no column {', '.join(without)} that can"
+            " have statistics"
+        )
+    if not defines:
+        return data
+    data = data[: None if named else table.options.value(COLUMN_STATS_MOST_COLUMNS)]
     meta = ALWAYS_INDEXED if table.config.populate_meta_fields else ()
     return tuple(dict.fromkeys((*meta, *data)))
 
@@ -147,9 +162,9 @@ class SecondaryIndex:
 
 
 def secondary_indexes(table: HudiTable) -> Sequence[SecondaryIndex]:
-    """Those secondary indexes that the table has and whose entries can be written: of a column of texts or integers.
+    """Those secondary indexes that the table has and whose entries can be written: of values with known texts.
 
-    Other values have no text that is the same in all releases. None where a record key may be in several partitions:
+    None where a record key may be in several partitions:
     an entry has no place for the partition, and would end with the first of the rows.
     """
     names = [name for name in table.config.metadata_partitions if name.startswith(SECONDARY_INDEX_PREFIX)]
@@ -175,6 +190,34 @@ def new_secondary_index(table: HudiTable, partition: str, definition: IndexDefin
     return _secondary_index(partition, replace(definition, version=version), table.stored_schema())
 
 
+def secondary_of_options(table: HudiTable) -> Mapping[str, IndexDefinition]:
+    """The secondary index that the options of a writer have made, by its partition, where the column has none yet.
+
+    It waits for the table's columns. OptionError where the table can't have it.
+    """
+    column = table.options.value(SECONDARY_COLUMN)
+    defined = definitions_of(table) if column else {}
+    there = {name for name in table.config.metadata_partitions if name.startswith(SECONDARY_INDEX_PREFIX)}
+    if not column or any(defined[name].source_fields == (column,) for name in there & defined.keys()):
+        return {}
+    name = f"{SECONDARY_INDEX_PREFIX}{table.options.value(SECONDARY_NAME) or column.replace('.', '_')}"
+    definition = IndexDefinition(name, SECONDARY_INDEX, IDENTITY, (column,))
+    try:
+        can_be = new_secondary_index(table, name, definition) is not None
+    except SchemaError:
+        return {}
+    by_partition = is_partitioned_record_index(table) or is_partitioned_by_options(table)
+    if not can_be or by_partition or name in there:
+        raise OptionError(
+            f"option {SECONDARY_COLUMN.key}: table {table.config.name} can't have the index {name} of {column}",
+            hint="versions 8 and 9 have them, of types that Hudi's releases write alike, with a global record index",
+            option=SECONDARY_COLUMN.key,
+            table=table.config.name,
+            column=column,
+        )
+    return {name: definition}
+
+
 def definition_of_secondary(index: SecondaryIndex) -> IndexDefinition:
     """The definition of a new secondary index."""
     version = SHARDED_BY_VALUE if index.by_value else None
@@ -185,7 +228,7 @@ def _secondary_index(partition: str, definition: IndexDefinition | None, schema:
     if definition is None or len(definition.source_fields) != 1:
         return None
     (column,) = definition.source_fields
-    if column not in schema or not isinstance(schema[column].type, _SPELLED_ALIKE):
+    if column not in schema or not has_known_texts(schema[column].type, by_value=definition.is_by_value):
         return None
     return SecondaryIndex(partition, column, definition.is_by_value)
 

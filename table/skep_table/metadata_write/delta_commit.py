@@ -18,7 +18,7 @@ from skep_table.metadata_table.keys import group_set
 from skep_table.metadata_table.records import PartitionUpdate
 from skep_table.metadata_write.base_file import FIRST_TOKEN
 from skep_table.metadata_write.groups import group_id
-from skep_table.metadata_write.records import RecordSchema, hfile_of, record_schema
+from skep_table.metadata_write.records import RecordSchema, entries_of, hfile_of, record_schema
 from skep_table.metadata_write.rollback import roll_back_delta_commit
 from skep_table.metadata_write.unfinished import without_unfinished
 from skep_table.names import LogFileName, join
@@ -41,7 +41,8 @@ class _Append:
 def write_delta_commit(own: HudiTable, time: InstantTime, updates: Sequence[PartitionUpdate], clock: Clock) -> None:
     """Writes and completes the delta commit `time` of the metadata table `own`; an earlier attempt at it is undone.
 
-    Readers ignore it until the action of the same time on the data table completes.
+    Readers ignore it until the action of the same time on the data table completes. So its files need not be durable
+    one after the other: they are synced together.
     """
     own = without_unfinished(own)
     if own.timeline.contains(time):
@@ -49,13 +50,15 @@ def write_delta_commit(own: HudiTable, time: InstantTime, updates: Sequence[Part
         own = own.reload()
     schema = record_schema(own.format.metadata.release)
     appends = [append for update in updates for append in _appends(own, time, update, schema)]
-    instant = create_requested(own, Instant(time, Action.DELTA_COMMIT, State.REQUESTED))
-    instant = transition_to_inflight(own, instant, _metadata([append.planned for append in appends]))
+    planned = _metadata([append.planned for append in appends])
+    requested = create_requested(own, Instant(time, Action.DELTA_COMMIT, State.REQUESTED), durable=False)
+    inflight = transition_to_inflight(own, requested, planned, durable=False)
     for append in appends:
         own.storage.create_exclusive(append.stat.path, append.data, durable=False)
-    own.storage.sync([append.stat.path for append in appends])
-    done = replace(_metadata([append.stat for append in appends]), extra_metadata={"schema": schema.text})
-    complete(own, instant, done, clock, alone=True)
+    metadata = replace(_metadata([append.stat for append in appends]), extra_metadata={"schema": schema.text})
+    done = complete(own, inflight, metadata, clock, alone=True, durable=False)
+    states = map(own.timeline.layout.path, (requested, inflight, done))
+    own.storage.sync([*(append.stat.path for append in appends), *states])
 
 
 def _metadata(stats: Sequence[WriteStat]) -> CommitMetadata:
@@ -87,12 +90,12 @@ def _appends(own: HudiTable, time: InstantTime, update: PartitionUpdate, schema:
             slices = [replace(slice_, log_files=(LogFile(begin.stat.path, len(begin.data), log),))]
     if not slices:
         return  # deletes of keys that are not there
-    put_to = update.groups_of(update.puts["key"].combine_chunks(), len(slices))
+    puts = entries_of(update.puts, schema)
+    put_to = update.groups_of(puts["key"], len(slices))
     deleted_from = update.groups_of(update.deletes, len(slices))
     for number in np.union1d(put_to, deleted_from).tolist():
-        puts = update.puts.filter(pa.array(put_to == number))
         deletes = update.deletes.filter(pa.array(deleted_from == number))
-        yield _append(own, time, slices[number], puts, deletes, schema)
+        yield _append(own, time, slices[number], puts.filter(pa.array(put_to == number)), deletes, schema)
 
 
 def _begin(time: InstantTime, slice_: FileSlice, name: LogFileName) -> _Append:
@@ -120,10 +123,12 @@ def first_block(time: InstantTime, partition: str) -> bytes:
 
 
 def _append(
-    own: HudiTable, time: InstantTime, slice_: FileSlice, puts: pa.Table, deletes: pa.Array, schema: RecordSchema
+    own: HudiTable, time: InstantTime, slice_: FileSlice, puts: pa.RecordBatch, deletes: pa.Array, schema: RecordSchema
 ) -> _Append:
     headers = {HeaderKey.INSTANT_TIME: str(time), HeaderKey.SCHEMA: schema.file_text}
-    data = format_block(BlockType.HFILE_DATA, headers, hfile_of(puts, schema)) if len(puts) else b""
+    data = b""
+    if puts.num_rows:
+        data = format_block(BlockType.HFILE_DATA, headers, hfile_of(puts, schema))
     if len(deletes):
         data += format_block(BlockType.DELETE, headers, delete_content(delete_entries(deletes, slice_.partition_path)))
     logs = own.format.logs
@@ -136,13 +141,13 @@ def _append(
         path="",
         partition_path=slice_.partition_path,
         prev_commit=slice_.base_instant,
-        num_update_writes=len(puts),
+        num_update_writes=puts.num_rows,
     )
     stat = replace(
         planned,
         path=join(slice_.partition_path, str(name)),
         prev_commit=name.instant_time,
-        num_writes=len(puts),
+        num_writes=puts.num_rows,
         num_deletes=len(deletes),
         total_write_bytes=len(data),
         file_size_in_bytes=len(data),

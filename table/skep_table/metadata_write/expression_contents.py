@@ -36,19 +36,30 @@ def expression_updates(
     done, view = 0, table.view(metadata=False)
     release, is_partitioned = table.format.metadata.release, bool(table.config.partition_fields)
     facts = expression_facts(table, files, indexes, table.context.runner)
-    for path, of_partition in groupby(facts, lambda each: each.partition_path):
-        latest = frozenset(name for slice_ in view.slices(path) for name in slice_.file_names)
-        wholes = {index.partition: _Whole(index, latest) for index in indexes if not index.has_filters}
-        while some := list(islice(of_partition, _FILES_AT_ONCE)):
-            yield from (_of_files(table, index, some) for index in indexes)
-            for whole in wholes.values():
-                whole.add(some)
-            done += len(some)
-            report(done)
-        for index in indexes if is_partitioned else ():
-            summary = wholes[index.partition].summary if index.partition in wholes else None
-            if summary is not None:
-                yield expression_partitions_update(index.partition, index.column, {path: summary}, (), release)
+    summed = [index for index in indexes if is_partitioned and not index.has_filters]
+    open_: dict[str, list[_Whole]] = {}  # as many as `summed`
+
+    def ended(last: str | None) -> Iterator[PartitionUpdate]:
+        for number, index in enumerate(summed):
+            found = {path: wholes[number].summary for path, wholes in open_.items() if path != last}
+            known = {path: summary for path, summary in found.items() if summary is not None}
+            yield expression_partitions_update(index.partition, index.column, known, (), release)
+
+    while some := list(islice(facts, _FILES_AT_ONCE)):
+        yield from (_of_files(table, index, some) for index in indexes)
+        for path, of_partition in groupby(some, lambda each: each.partition_path):
+            if path not in open_:
+                latest = frozenset(name for slice_ in view.slices(path) for name in slice_.file_names)
+                open_[path] = [_Whole(index, latest) for index in summed]
+            of_files = list(of_partition)
+            for whole in open_[path]:
+                whole.add(of_files)
+        last = some[-1].partition_path  # which may go on
+        yield from ended(last)
+        open_ = {last: open_[last]}
+        done += len(some)
+        report(done)
+    yield from ended(None)
 
 
 def _of_files(table: HudiTable, index: ExpressionIndex, some: Sequence[ExpressionFacts]) -> PartitionUpdate:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from skep_table.bloom import BloomFilter
-from skep_table.metadata_table.expressions import ExpressionIndex, texts_of
+from skep_table.metadata_table.expressions import ExpressionIndex, has_empty, texts_of
 from skep_table.metadata_table.records.summaries import ColumnSummary, merged, summary_of
 from skep_table.metadata_write.file_facts import UNSURE, ColumnReader
 from skep_table.metadata_write.reading import each_read
@@ -26,7 +26,7 @@ log = logging.getLogger("skep.commit")
 
 @dataclass(frozen=True)
 class ExpressionFacts:
-    """Of one file, by the metadata partition of each index that the values are sure for.
+    """Of one file, by the metadata partition of each index that the values are sure for, and can be in.
 
     Summaries count values without nulls, as Hudi does in these indexes; those of a file without rows count none.
     """
@@ -58,7 +58,7 @@ def texts_of_files(
     table: HudiTable, files: Sequence[tuple[str, FileStatus]], index: ExpressionIndex
 ) -> Iterator[pa.Array | None]:
     """The distinct values of the expression in each data file, as Bloom filters have them; None where some are not
-    sure."""
+    sure, or empty."""
     reader = ColumnReader(table, {index.column: table.stored_schema()[index.column].type})
 
     def read(file: tuple[str, FileStatus]) -> Iterator[pa.Array | None]:
@@ -69,7 +69,11 @@ def texts_of_files(
                 if not index.expression.is_sure(values):
                     yield None
                     return
-                found += pa.chunked_array(texts_of(index.expression.of(values))).chunks
+                texts = texts_of(index.expression.of(values))
+                if has_empty(texts):
+                    yield None
+                    return
+                found += pa.chunked_array(texts).chunks
         except UNSURE:
             yield None
             return
@@ -123,7 +127,10 @@ class _Values:
             return
         results = expression.of(values)
         if self.index.has_filters:
-            self.builder.add(texts_of(results))
+            texts = texts_of(results)
+            self.is_sure = not has_empty(texts)
+            if self.is_sure:
+                self.builder.add(texts)
         else:
             self._found = merged([*self._found, summary_of(self.index.column, expression.result, results)])
 

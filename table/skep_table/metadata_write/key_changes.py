@@ -3,7 +3,8 @@
 So are the entries of secondary indexes, which have a value of a column and the record key that has it.
 
 What the stats of a commit count is taken only where it proves that the keys of a base file stayed (format guide 16.5),
-or that log files have updates alone: if the record index states their keys in that file group, nothing changes.
+or that log files have updates alone: if the base file holds their keys and no log file deletes any, or if the record
+index states these keys in that file group, nothing changes.
 """
 
 from __future__ import annotations
@@ -18,11 +19,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from skep_table.errors import MetadataTableError
+from skep_table.logfile import read_blocks
 from skep_table.merge import MergeRule
 from skep_table.metadata_table.partitions import RECORD_INDEX, unbuilt_partitions
-from skep_table.metadata_table.records.secondary_index import secondary_keys
+from skep_table.metadata_table.records.secondary_index import secondary_keys, secondary_texts
 from skep_table.names import FileGroupId, join
-from skep_table.schema.types import RECORD_KEY
+from skep_table.schema.types import IS_DELETED, OPERATION, RECORD_KEY
 from skep_table.slices.read import read_slice
 from skep_table.table import HudiTable
 from skep_table.timeline.metadata import CommitMetadata, WriteOperation, WriteStat
@@ -30,6 +32,7 @@ from skep_table.view import FileSlice, FileView
 
 SAME_KEYS: Final = frozenset({WriteOperation.COMPACT, WriteOperation.LOG_COMPACT})
 """Operations after which each file group has the keys that it had."""
+_NONE_TAGGED: Final[Mapping[FileGroupId, str]] = {}
 _NO_KEYS: Final = pa.array([], pa.string())
 _PLACES: Final = pa.schema([("record_key", pa.string()), ("partition_path", pa.string()), ("file_id", pa.string())])
 
@@ -76,17 +79,19 @@ def key_changes(
     metadata: CommitMetadata,
     columns: Sequence[str],
     known: Mapping[FileGroupId, GroupChange],
+    tagged: Mapping[FileGroupId, str] = _NONE_TAGGED,
 ) -> dict[FileGroupId, GroupChange]:
     """The changes of each file group that a commit wrote or replaced; without those in which all keys stay.
 
     `after` is the table with the commit, `columns` are those of secondary indexes. What is `known` of slices with the
-    same files is not read again.
+    same files is not read again. `tagged` has by file group the path of the base file in which all keys were read that
+    the commit updates there.
     """
     if metadata.operation_type in SAME_KEYS:
         return {}
     slices = list(_changed_slices(before.view(), after.view(), metadata, values_count=bool(columns)))
     fresh = [each for each in slices if not _is_known(known, columns, *each)]
-    same = frozenset() if columns else _groups_with_keys_stated(before, after, metadata, fresh)
+    same = frozenset() if columns else _groups_with_same_keys(before, after, metadata, fresh, tagged)
     done = before.context.threads.map(
         partial(_compared, before, after, columns), (s for s in fresh if s[0] not in same)
     )
@@ -105,7 +110,7 @@ def secondary_entries(rows: pa.Table | None, column: str) -> pa.Array:
     """The keys of a secondary index for rows of a table, with their record keys. A column that they lack is null."""
     if rows is None or column not in rows.column_names:
         return _NO_KEYS
-    values = rows[column].cast(pa.string()).combine_chunks()
+    values = secondary_texts(rows[column]).combine_chunks()
     return secondary_keys(values, _keys(rows))
 
 
@@ -156,25 +161,59 @@ def _keeps_keys(stat: WriteStat) -> bool:
     return not stat.is_log and stat.prev_commit not in ("", "null") and not (stat.num_inserts or stat.num_deletes)
 
 
-def _groups_with_keys_stated(
-    before: HudiTable, after: HudiTable, metadata: CommitMetadata, changed: Iterable[Changed]
+def _groups_with_same_keys(
+    before: HudiTable,
+    after: HudiTable,
+    metadata: CommitMetadata,
+    changed: Iterable[Changed],
+    tagged: Mapping[FileGroupId, str],
 ) -> frozenset[FileGroupId]:
-    """Groups that got only updates in log files, all of keys that the record index states there: those keys stay.
+    """Groups that got only updates in log files, all of keys that they hold."""
+    rule = MergeRule.of(before.config, before.options)
+    if rule.merger is not None:  # it may make a delete of an update
+        return frozenset()
+    logs = _updating_logs(metadata)
+    updated = [(old, new) for group, old, new in changed if group in logs and old is not None and new is not None]
+    rows_delete = rule.delete_field is not None or {IS_DELETED, OPERATION} & set(before.schema().names())
+    keeping = frozenset() if rows_delete else _groups_without_deletes(before, (old for old, _ in updated), tagged)
+    unsure = [
+        replace(new, base_file=None, log_files=tuple(log for log in new.log_files if log.path in logs[new.group]))
+        for _, new in updated
+        if new.group not in keeping
+    ]
+    return keeping | _groups_with_keys_stated(before, after, unsure)
+
+
+def _groups_without_deletes(
+    before: HudiTable, slices: Iterable[FileSlice], tagged: Mapping[FileGroupId, str]
+) -> frozenset[FileGroupId]:
+    """Those whose base file holds all keys that are updated, and whose log files delete none.
+
+    It costs reading the headers of the blocks.
+    """
+
+    def only_rows(slice_: FileSlice) -> bool:
+        return all(
+            block.type.has_records
+            for log in slice_.log_files
+            for block in read_blocks(before.storage.open_input(log.path), log.path, log.size_bytes)
+        )
+
+    same = [s for s in slices if s.base_file is not None and s.base_file.path == tagged.get(s.group)]
+    return frozenset(s.group for s, only in zip(same, before.context.threads.map(only_rows, same), strict=True) if only)
+
+
+def _groups_with_keys_stated(
+    before: HudiTable, after: HudiTable, updated: Sequence[FileSlice]
+) -> frozenset[FileGroupId]:
+    """Those of which the record index states all keys in these log files there.
 
     It costs a look-up of the keys that were written, not reading the slices.
     """
     index = before.metadata_table()
-    if index is None or RECORD_INDEX not in index.indexes or RECORD_INDEX in unbuilt_partitions(before.config):
+    if not updated or index is None or RECORD_INDEX not in index.indexes:
         return frozenset()
-    if MergeRule.of(before.config, before.options).merger is not None:  # it may make a delete of an update
-        return frozenset()
-    logs = _updating_logs(metadata)
-    updated = [
-        replace(new, base_file=None, log_files=tuple(log for log in new.log_files if log.path in logs[group]))
-        for group, old, new in changed
-        if group in logs and old is not None and new is not None
-    ]
-    if not updated:
+    if RECORD_INDEX in unbuilt_partitions(before.config):
         return frozenset()
     keys = before.context.threads.map(lambda slice_: (slice_.group, pc.unique(slice_keys(after, slice_))), updated)
     written = _places(keys)

@@ -6,7 +6,7 @@ Marks of deleted files, and deleted keys, are no longer among them.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any, Final
 
@@ -16,11 +16,12 @@ import pyarrow.compute as pc
 
 from skep_table.errors import MetadataTableError
 from skep_table.metadata_table.entries import Entries, latest, since_reset, widened
+from skep_table.metadata_table.files import merged_changes as changed_files
 from skep_table.metadata_table.files import merged_files
-from skep_table.metadata_table.partitions import FILES, STATS_MEMBER, record_kind
+from skep_table.metadata_table.partitions import FILES, STATS_MEMBER, RecordKind, record_kind
 from skep_table.metadata_table.records.build import record_type, wrapped
 from skep_table.metadata_table.records.expression_index import numbers_of_statistics
-from skep_table.metadata_table.records.files import files_merged
+from skep_table.metadata_table.records.files import files_changed, files_merged
 
 _PIECE_ROWS: Final = 65_536
 _DELETED: Final = "isDeleted"
@@ -47,13 +48,42 @@ def merged_puts(
         return
     kind = record_kind(partition, index_type)
     assert kind is not None, partition
-    if kind.member == STATS_MEMBER:
-        keys, records = _statistics(entries, partition)
-    else:
-        keys, records = latest(entries, kind.member)
-    if not len(keys):
-        return
-    keys, records = _alive(keys, records)
+    keys, records = _by_key(partition, entries, kind)
+    if len(keys):
+        yield from _puts(kind, *_alive(keys, records), release)
+
+
+def merged_changes(
+    partition: str, entries: Sequence[Entries], release: str, index_type: str | None = None
+) -> tuple[pa.Table, pa.Array] | None:
+    """What the entries of log files come to, oldest first, with one for each key: puts, and keys that were deleted.
+
+    The puts ascend by their keys, and marks of deleted files and partitions are among them. Statistics that replace
+    others and were widened since count as widening, and then state more than there is. None where puts would state
+    less. `index_type` and errors as for `merged_puts`.
+    """
+    none = pa.array([], pa.string())
+    if partition == FILES:
+        changed = changed_files(entries)
+        return None if changed is None else (files_changed(changed).puts, none)
+    kind = record_kind(partition, index_type)
+    assert kind is not None, partition
+    keys, records = _by_key(partition, entries, kind)
+    deleted = pc.unique(
+        pa.concat_arrays([none, *(each.keys.cast(pa.string()) for each in entries if each.records is None)])
+    )
+    deletes = deleted.filter(pc.invert(pc.is_in(deleted, value_set=keys)))
+    pieces = list(_puts(kind, keys, records, release)) if len(keys) else []
+    puts = pa.concat_tables(pieces) if pieces else pa.table({"key": none})
+    return puts, deletes.take(pc.sort_indices(deletes))
+
+
+def _by_key(partition: str, entries: Iterable[Entries], kind: RecordKind) -> tuple[pa.Array, Any]:
+    """One record for each key that was not deleted, marks of a deletion among them."""
+    return _statistics(entries, partition) if kind.member == STATS_MEMBER else latest(entries, kind.member)
+
+
+def _puts(kind: RecordKind, keys: pa.Array, records: Any, release: str) -> Iterator[pa.Table]:
     records = widened(records, record_type(kind.record, release))  # which may know more members than others
     order = pc.sort_indices(keys)  # by their bytes, as in an HFile
     for at in range(0, len(keys), _PIECE_ROWS):

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any, Final
+
 from skep_table.errors import OptionError
 from skep_table.metadata_table.partitions import BLOOM_FILTERS, COLUMN_STATS, FILES, PARTITION_STATS, RECORD_INDEX
-from skep_table.options import Status, at_least, boolean, comma_list, option, planned
-from skep_table.table import HudiTable
+from skep_table.options import Option, Status, at_least, boolean, comma_list, one_of, option, warn_ineffective
+from skep_table.table import METADATA_ENABLE, HudiTable
+from skep_table.timeline.trigger import Trigger
 
 _NO_NAMES: tuple[str, ...] = ()
 _ONE_RECORD_BYTES = 48
@@ -15,6 +19,31 @@ COMPACT_DELTA_COMMITS = option(
     at_least(1),
     10,
     "The metadata table is compacted after so many of its delta commits",
+)
+COMPACT_TRIGGER = option(
+    "hoodie.metadata.compact.trigger.strategy",
+    one_of(Trigger),
+    Trigger.NUM_COMMITS,
+    "What starts a compaction of the metadata table: delta commits, time, both, or either",
+)
+COMPACT_DELTA_SECONDS = option(
+    "hoodie.metadata.compact.max.delta.seconds",
+    at_least(0),
+    7200,
+    "Seconds since the last compaction of the metadata table that start one, where the trigger counts them",
+)
+
+LOG_COMPACT_ENABLE = option(
+    "hoodie.metadata.log.compaction.enable",
+    boolean,
+    False,
+    "Between its compactions, the log files of the metadata table are merged",
+)
+LOG_COMPACT_BLOCKS = option(
+    "hoodie.metadata.log.compaction.blocks.threshold",
+    at_least(2),
+    5,
+    "The log files of the metadata table are merged after so many of its delta commits",
 )
 
 # -- column statistics
@@ -111,12 +140,14 @@ LEAST_RECORD_GROUPS_OF_PARTITION = option(
     at_least(1),
     1,
     "A new partitioned record index has at least so many file groups for each partition",
+    "hoodie.metadata.partitioned.record.index.min.filegroup.count",
 )
 MOST_RECORD_GROUPS_OF_PARTITION = option(
     "hoodie.metadata.record.level.index.max.filegroup.count",
     at_least(1),
     10,
     "A new partitioned record index has at most so many file groups for each partition",
+    "hoodie.metadata.partitioned.record.index.max.filegroup.count",
 )
 
 
@@ -128,18 +159,16 @@ def _factor(text: str) -> float:
 
 
 RECORD_GROWTH = option(
-    "hoodie.metadata.record.level.index.growth.factor",
+    "hoodie.metadata.record.index.growth.factor",
     _factor,
     2.0,
     "A new record index has file groups for so many times the records that the table has",
-    "hoodie.metadata.record.index.growth.factor",
 )
 RECORD_GROUP_BYTES = option(
-    "hoodie.metadata.record.level.index.max.filegroup.size",
+    "hoodie.metadata.record.index.max.filegroup.size",
     at_least(_ONE_RECORD_BYTES),
     1 << 30,
     "A new record index has so many file groups that none of them exceeds this size in bytes",
-    "hoodie.metadata.record.index.max.filegroup.size",
 )
 
 # -- indexes over expressions
@@ -152,12 +181,33 @@ EXPRESSION_GROUPS = option(
     "hoodie.metadata.index.functional.file.group.count",
 )
 
-planned(  # what CREATE INDEX and `skep index build` state of an index
+_DEFINED_BY_COMMAND = "CREATE INDEX and skep index build state it of an index"
+for _key in (
     "hoodie.expression.index.name",
     "hoodie.expression.index.function",
-    "hoodie.expression.index.type",
     "hoodie.expression.index.definition.checksum",
+    "hoodie.metadata.index.expression.column",
+    "hoodie.metadata.index.expression.options",
+):
+    option(_key, str, "", _DEFINED_BY_COMMAND, status=Status.PLANNED)
+option("hoodie.expression.index.type", str, "COLUMN_STATS", _DEFINED_BY_COMMAND, status=Status.PLANNED)
+
+# -- secondary indexes
+
+SECONDARY_COLUMN = option(
+    "hoodie.metadata.index.secondary.column",
+    str,
+    "",
+    "Writes that keep a metadata table make a secondary index of this column, and a record index, unless it has one",
 )
+SECONDARY_NAME = option("hoodie.index.name", str, "", "The name of that index; else it is named by its column")
+
+# -- others that work on the metadata table
+
+_ONE_LOCK = "all that changes the metadata table holds the table's lock, and compacts it in the same process"
+option("hoodie.metadata.table.service.manager.enabled", str, "false", _ONE_LOCK, status=Status.PLANNED)
+option("hoodie.metadata.table.service.manager.actions", str, "", _ONE_LOCK, status=Status.PLANNED)
+option("hoodie.metadata.write.concurrency.mode", str, "SINGLE_WRITER", _ONE_LOCK, status=Status.PLANNED)
 
 # -- indexes that are built beside writes
 
@@ -192,8 +242,6 @@ for _key, (_anyway, _doc) in {
     "hoodie.metadata.cleaner.parallelism": ("", _THREADS),
     "hoodie.metadata.keep.min.commits": ("", _SERVICES),
     "hoodie.metadata.keep.max.commits": ("", _SERVICES),
-    "hoodie.metadata.log.compaction.enable": ("false", "the metadata table is compacted as a whole"),
-    "hoodie.metadata.log.compaction.blocks.threshold": ("", "the metadata table is compacted as a whole"),
     "hoodie.metadata.max.deltacommits.when_pending": ("", "writes never fail for a compaction that waits"),
     "hoodie.metadata.max.logfile.size": ("", "each delta commit has log files of its own"),
     "hoodie.metadata.max.init.parallelism": ("", _THREADS),
@@ -232,10 +280,60 @@ for _key, (_anyway, _doc) in {
     "hoodie.metadata.index.expression.parallelism": ("", _THREADS),
     "hoodie.metadata.index.secondary.enable": ("true", "CREATE INDEX and skep index build make secondary indexes"),
     "hoodie.metadata.index.secondary.parallelism": ("", _THREADS),
-    "hoodie.metadata.index.secondary.column": ("", "CREATE INDEX and skep index build make secondary indexes"),
     "hoodie.metadata.range.repartition.target.size.in.mb": ("", _THREADS),
+    "hoodie.metadata.range.repartition.target.records.per.partition": ("", _THREADS),
+    "hoodie.metadata.range.repartition.sampling.fraction": ("", _THREADS),
+    "hoodie.metadata.range.repartition.random.seed": ("", _THREADS),
+    "hoodie.metadata.repartition.default.partitions": ("", _THREADS),
+    "hoodie.metadata.repartition.min.partitions.threshold": ("", _THREADS),
+    "hoodie.file.listing.parallelism": ("", _THREADS),
+    "hoodie.expression.index.range.metadata.storage.level": ("", _THREADS),
+    "hoodie.metadata.fallback.enable": (
+        "false",
+        "an outdated metadata table is not read, one that can't be is an error",
+    ),
+    "hoodie.metadata.derive.from.datatable.clean.policy": ("", _SERVICES),
+    "hoodie.metadata.write.fail.on.table.service.failures": (
+        "false",
+        "a service that fails is a warning, and is tried again after the next commit",
+    ),
+    "_hoodie.metadata.ignore.spurious.deletes": ("true", "deleting a file that is not listed changes nothing"),
 }.items():
     option(_key, str, _anyway, _doc, status=Status.NO_EFFECT)
+
+
+_SWITCHES: Final[Mapping[str, tuple[Option[bool], ...]]] = {
+    COLUMN_STATS: (COLUMN_STATS_ENABLE,),
+    PARTITION_STATS: (PARTITION_STATS_ENABLE,),
+    BLOOM_FILTERS: (BLOOM_FILTERS_ENABLE,),
+    RECORD_INDEX: (RECORD_INDEX_ENABLE, PARTITIONED_RECORD_INDEX_ENABLE),
+}
+
+
+def warn_of_ineffective(table: HudiTable) -> None:
+    """Warns, once a process each, of options that switch off an index that the table has and keeps, or that are to make
+    one where a metadata table is not asked for, as it is by Hudi's default."""
+    options, is_enabled = table.options, table.options.value(METADATA_ENABLE)
+    made_by: list[tuple[str, Option[Any]]] = [
+        *((name, each) for name, switches in _SWITCHES.items() for each in switches),
+        ("", SECONDARY_COLUMN),
+    ]
+    given = [(name, each) for name, each in made_by if options.is_set(each) and options.value(each)]
+    for partition, each in given:
+        if not is_enabled and partition not in table.config.metadata_partitions:
+            warn_ineffective(
+                f"option {each.key} has no effect without {METADATA_ENABLE.key}=true: table {table.config.name} is not"
+                " given an index"
+            )
+    if options.value(SECONDARY_NAME) and not options.value(SECONDARY_COLUMN):
+        warn_ineffective(f"option {SECONDARY_NAME.key} has no effect without {SECONDARY_COLUMN.key}")
+    for partition, switches in _SWITCHES.items():
+        off = [each.key for each in switches if options.is_set(each) and not options.value(each)]
+        if off and partition in table.config.metadata_partitions and not any(map(options.value, switches)):
+            warn_ineffective(
+                f"option {off[0]}=false has no effect: table {table.config.name} keeps the index {partition},"
+                " which skep index drop drops"
+            )
 
 
 def partitions_of_options(table: HudiTable) -> frozenset[str]:

@@ -39,19 +39,19 @@ def _json(schema: dict[str, Any]) -> str:
     return json.dumps(schema, separators=(",", ":"))
 
 
-def hfile_of(puts: pa.Table, schema: RecordSchema) -> bytes:
-    """The puts of an update as an HFile; they ascend by their keys."""
-    return format_hfile(*entries_of(puts, schema), file_info(schema))
+def hfile_of(entries: pa.RecordBatch, schema: RecordSchema) -> bytes:
+    """An HFile of entries, which ascend by their keys."""
+    return format_hfile(entries["key"], entries["value"], file_info(schema))
 
 
-def entries_of(puts: pa.Table, schema: RecordSchema) -> tuple[pa.Array, pa.Array]:
-    """The puts of an update as keys and values of an HFile."""
+def entries_of(puts: pa.Table, schema: RecordSchema) -> pa.RecordBatch:
+    """The puts of an update as the entries of an HFile, with columns `key` and `value`."""
     record = puts["record"].combine_chunks()
     members = dict(zip((field.name for field in record.type), record.flatten(), strict=True))
     rows = pa.table({"key": pa.array([""] * len(puts), pa.string()), **members})  # the key is the HFile's
     data, offsets = encode_records(schema.type, rows)
     values = pa.Array.from_buffers(pa.large_binary(), len(rows), [None, pa.py_buffer(offsets), data])
-    return puts["key"].combine_chunks(), values
+    return pa.RecordBatch.from_arrays([puts["key"].combine_chunks(), values], ["key", "value"])
 
 
 def file_info(schema: RecordSchema) -> dict[str, bytes]:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _HELD_BYTES: Final = 32 << 20
 _CHUNK_BYTES: Final = 2 << 20
+_TABLES: Final = 64  # of a group, before they are made one: a table of few rows takes a hundred times their bytes
 
 KEY: Final = "key"
 
@@ -37,6 +38,7 @@ class GroupSpool:
         self._file = SpillFile(folder)
         self._held_bytes, self._chunk_bytes = held_bytes, chunk_bytes
         self._held: dict[Hashable, list[pa.Table]] = defaultdict(list)
+        self._last: dict[Hashable, list[pa.Table]] = defaultdict(list)
         self._size = 0
         self._places: dict[Hashable, list[Place]] = defaultdict(list)
         self._counts: dict[Hashable, int] = defaultdict(int)
@@ -55,7 +57,11 @@ class GroupSpool:
         if not len(rows):
             return
         self._counts[group] += len(rows)
-        self._held[group].append(rows)
+        last = self._last[group]
+        last.append(rows)
+        if len(last) == _TABLES:
+            self._held[group].append(pa.concat_tables(last).combine_chunks())
+            last.clear()
         self._size += rows.nbytes
         if self._size > self._held_bytes:
             self._write()
@@ -84,8 +90,10 @@ class GroupSpool:
 
     def _write(self) -> None:
         with self._lock:
-            for group, tables in self._held.items():
-                for batch in pa.concat_tables(tables).combine_chunks().to_batches():
-                    self._places[group].append(self._file.append(batch))
+            for group, last in self._last.items():
+                if tables := [*self._held[group], *last]:
+                    for batch in pa.concat_tables(tables).combine_chunks().to_batches():
+                        self._places[group].append(self._file.append(batch))
             self._held.clear()
+            self._last.clear()
             self._size = 0

@@ -61,6 +61,7 @@ class Prepared:
 
     `partitioned` is the record index, where it has file groups of its own for each partition. With the same `basis` the
     `changes` are the same: the other instants of the snapshot, what the commit did, and the secondary indexes.
+    `tagged` has by file group the path of the base file in which all keys were read that the commit updates there.
     """
 
     columns: Columns = field(default_factory=dict)
@@ -70,6 +71,7 @@ class Prepared:
     secondary: Sequence[SecondaryIndex] = ()
     partitioned: bool = False
     basis: tuple[object, ...] | None = None
+    tagged: Mapping[FileGroupId, str] = field(default_factory=dict)
 
 
 def prepare_updates(
@@ -92,14 +94,15 @@ def prepare_updates(
         facts |= {(each.partition_path, each.name): each for each in read}
     expressions = facts_of_commit(after, dict(_written(metadata)), known.expressions)
     if RECORD_INDEX not in indexes:
-        return Prepared(columns, facts, expressions=expressions)
+        return Prepared(columns, facts, expressions=expressions, tagged=known.tagged)
     partitioned, secondary = is_partitioned_record_index(table), secondary_indexes(table)
     others = frozenset(each for each in table.timeline if each.requested_time != instant.requested_time)
     basis = (others, metadata.partition_to_write_stats, metadata.partition_to_replace_file_ids, secondary)
     changes = known.changes
     if basis != known.basis:
-        changes = key_changes(table, after, metadata, sorted({index.column for index in secondary}), changes)
-    return Prepared(columns, facts, changes, expressions, secondary, partitioned, basis)
+        valued = sorted({index.column for index in secondary})
+        changes = key_changes(table, after, metadata, valued, changes, known.tagged)
+    return Prepared(columns, facts, changes, expressions, secondary, partitioned, basis, known.tagged)
 
 
 def updates_of_commit(

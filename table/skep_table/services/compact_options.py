@@ -2,21 +2,9 @@
 
 from __future__ import annotations
 
-from enum import Enum
-
 from skep_table.options import Status, at_least, boolean, comma_list, one_of, option
 from skep_table.services.cluster_options import class_name
-
-
-class Trigger(str, Enum):
-    """What starts a compaction: delta commits since the last one, time since it, both, or either."""
-
-    NUM_COMMITS = "NUM_COMMITS"
-    NUM_COMMITS_AFTER_LAST_REQUEST = "NUM_COMMITS_AFTER_LAST_REQUEST"
-    TIME_ELAPSED = "TIME_ELAPSED"
-    NUM_AND_TIME = "NUM_AND_TIME"
-    NUM_OR_TIME = "NUM_OR_TIME"
-
+from skep_table.timeline.trigger import Trigger
 
 _DEFAULT_STRATEGIES: tuple[str, ...] = ("LogFileSizeBased",)
 
@@ -80,7 +68,7 @@ LOG_COMPACT_FILES = option(
 )
 
 for key, doc in {
-    "hoodie.log.compaction.enable": "the metadata table is not written",
+    "hoodie.log.compaction.enable": "the metadata table is compacted as a whole",
     "hoodie.optimized.log.blocks.scan.enable": "blocks that a log compaction stands for are always left out",
     "hoodie.compaction.sort.merge": "slices stream in bounded memory",
     "hoodie.compaction.lazy.block.read": "blocks are read when they are needed",

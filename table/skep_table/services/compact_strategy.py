@@ -11,12 +11,12 @@ from typing import Final
 from skep_table.errors import InputError, OptionError
 from skep_table.options import Options
 from skep_table.services import compact_options as options_of
-from skep_table.services.compact_options import Trigger
 from skep_table.services.strategies import COMPACTION_GROUP, find_strategy
 from skep_table.table_config import TimelineZone
 from skep_table.timeline.instant import Action, Instant
 from skep_table.timeline.plans import CompactionOperation
 from skep_table.timeline.timeline import Timeline, format_instant_time
+from skep_table.timeline.trigger import Trigger
 
 Operations = Sequence[CompactionOperation]
 Choose = Callable[[Operations], Operations]
@@ -59,13 +59,7 @@ def is_compaction_due(timeline: Timeline, options: Options, now: datetime, zone:
     enough = count >= options.value(options_of.COMPACT_DELTA_COMMITS)
     seconds = timedelta(seconds=options.value(options_of.COMPACT_DELTA_SECONDS))
     long_ago = last.requested_time.is_at_or_before(format_instant_time(now - seconds, zone))
-    return {
-        Trigger.NUM_COMMITS: enough,
-        Trigger.NUM_COMMITS_AFTER_LAST_REQUEST: enough,
-        Trigger.TIME_ELAPSED: long_ago,
-        Trigger.NUM_AND_TIME: enough and long_ago,
-        Trigger.NUM_OR_TIME: enough or long_ago,
-    }[trigger]
+    return trigger.fires(enough=enough, long_ago=long_ago)
 
 
 def _since_compaction(timeline: Timeline, *, requests: bool) -> tuple[Instant | None, int]:

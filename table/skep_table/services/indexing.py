@@ -304,8 +304,8 @@ def _check_secondary(table: HudiTable, definition: IndexDefinition) -> None:
     if new_secondary_index(table, definition.name, definition) is None:
         found = type(schema[column].type).__name__.removesuffix("Type").lower()
         raise UnsupportedError(
-            f"table {name}: column {column} is a {found}, and secondary indexes are of texts and integers:"
-            " other values have no text that all releases of Hudi write alike",
+            f"table {name}: column {column} is a {found}, and tables of version {table.config.version} have no"
+            " secondary indexes of these: not all releases of Hudi write their values alike, or take them",
             table=name,
             column=column,
         )

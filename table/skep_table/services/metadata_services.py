@@ -14,10 +14,12 @@ from skep_table.commit.writable import prepared
 from skep_table.errors import NotATableError
 from skep_table.metadata_write import (
     COMPACT_DELTA_COMMITS,
+    compact_metadata_logs,
     compact_metadata_table,
-    delta_commits_to_compact,
     has_metadata_table,
+    is_compaction_due,
     is_held_up_by_building,
+    is_log_compaction_due,
     open_own,
     unused_time,
 )
@@ -38,17 +40,19 @@ _CLEAN_SUFFIX: Final = "002"
 
 
 def is_metadata_table_due(table: HudiTable) -> bool:
-    """Whether so many delta commits were written to the table's metadata table that it is to be compacted."""
+    """Whether the table's metadata table is to be compacted, by its trigger, or its logs."""
     if not (keeps_metadata_table(table.options) and has_metadata_table(table.config)):
         return False
     try:
-        return len(delta_commits_to_compact(open_own(table))) >= table.options.value(COMPACT_DELTA_COMMITS)
+        own = open_own(table)
+        return is_compaction_due(table, own) or is_log_compaction_due(table, own)
     except NotATableError:
         return False
 
 
 def maintain_metadata_table(table: HudiTable) -> Instant | None:
-    """Cleans, compacts and archives the metadata table. Returns the compaction, where one was possible."""
+    """Cleans, compacts and archives the metadata table. Returns the compaction, where one was possible; otherwise its
+    logs are compacted, where the options enable that."""
     with table.context.locked():
         table = prepared(table)
         if not has_metadata_table(table.config):
@@ -58,6 +62,8 @@ def maintain_metadata_table(table: HudiTable) -> Instant | None:
         if aside:
             table = table.reload()
         compacted = compact_metadata_table(table, metadata_clock(table))
+        if compacted is None:
+            compact_metadata_logs(table, metadata_clock(table))
         if aside:
             table = plan_again(table, aside)
         _archive(table)

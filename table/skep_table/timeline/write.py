@@ -113,28 +113,37 @@ def request_instant(
     )
 
 
-def create_requested(table: Seen, instant: Instant, content: Content = None) -> Instant:
-    """Creates the requested file. AlreadyExistsError when another writer has this time and action."""
-    return _create(table, replace(instant, state=State.REQUESTED), content)
+def create_requested(table: Seen, instant: Instant, content: Content = None, *, durable: bool = True) -> Instant:
+    """Creates the requested file. AlreadyExistsError when another writer has this time and action.
+
+    `durable`: as for `Storage.create_exclusive`; where it is not, the caller syncs the file.
+    """
+    return _create(table, replace(instant, state=State.REQUESTED), content, durable)
 
 
-def transition_to_inflight(table: Seen, instant: Instant, content: Content = None) -> Instant:
-    """Creates the inflight file. AlreadyExistsError when it exists."""
-    return _create(table, replace(instant, state=State.INFLIGHT), content)
+def transition_to_inflight(table: Seen, instant: Instant, content: Content = None, *, durable: bool = True) -> Instant:
+    """Creates the inflight file. AlreadyExistsError when it exists. `durable`: as for `create_requested`."""
+    return _create(table, replace(instant, state=State.INFLIGHT), content, durable)
 
 
 def complete(
-    table: Seen, instant: Instant, content: Content, clock: Clock = SYSTEM_CLOCK, *, alone: bool = False
+    table: Seen,
+    instant: Instant,
+    content: Content,
+    clock: Clock = SYSTEM_CLOCK,
+    *,
+    alone: bool = False,
+    durable: bool = True,
 ) -> Instant:
     """Creates the completed file, which is the commit point: everything that the instant wrote becomes visible.
 
     In layout 2, `table` must be a snapshot made under the table's lock. AlreadyExistsError when the instant is
-    completed, which nobody else can have done when this process is `alone`.
+    completed, which nobody else can have done when this process is `alone`. `durable`: as for `create_requested`.
     """
     done = _completed(table, instant, clock)
     if not alone:
         _refuse_second(table, done)
-    return _create(table, done, content)
+    return _create(table, done, content, durable)
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,8 +230,8 @@ def delete_completed(table: Seen, instant: Instant) -> Instant:
     return replace(instant, state=State.INFLIGHT, completion_time=None, by_modification=False)
 
 
-def _create(table: Seen, instant: Instant, content: Content) -> Instant:
-    table.storage.create_exclusive(table.timeline.layout.path(instant), _encode(table, content))
+def _create(table: Seen, instant: Instant, content: Content, durable: bool) -> Instant:
+    table.storage.create_exclusive(table.timeline.layout.path(instant), _encode(table, content), durable=durable)
     return instant
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pyarrow as pa
 import pytest
@@ -14,7 +16,8 @@ from sleepy_clock import SleepyClock
 
 from skep_table.clock import SYSTEM_CLOCK
 from skep_table.commit.metadata_table import create_missing
-from skep_table.errors import MetadataTableError
+from skep_table.errors import MetadataTableError, StorageError
+from skep_table.events import Events
 from skep_table.metadata_table.definitions import IndexDefinition
 from skep_table.metadata_table.partitions import BLOOM_FILTERS, COLUMN_STATS, FILES, PARTITION_STATS, RECORD_INDEX
 from skep_table.metadata_write import create_metadata_table, delete_metadata_table
@@ -41,7 +44,9 @@ from skep_table.table_config import TableType
 from skep_table.upgrade import change_version
 from skep_table.write.local import LocalWriter
 
-pytestmark = pytest.mark.parametrize("table_version", [6, pytest.param(8, marks=pytest.mark.slow), 9], indirect=True)
+pytestmark = [
+    pytest.mark.parametrize("table_version", [6, pytest.param(8, marks=pytest.mark.slow), 9], indirect=True),
+]
 COW, MOR = TableType.COPY_ON_WRITE, TableType.MERGE_ON_READ
 ALL = {
     "hoodie.metadata.enable": "true",
@@ -54,6 +59,7 @@ SECONDARY = {
     name: IndexDefinition(name, "secondary_index", "identity", (column,))
     for name, column in {"secondary_index_by_ts": "ts", "secondary_index_part": "part"}.items()
 }
+SHARED = {"hoodie.write.concurrency.mode": "optimistic_concurrency_control"}
 NO_OPTIONS: dict[str, str] = {}
 PARTITIONS = ["p", "q", "r", "ü/é", "new2", "new3"]
 EVERY_KEY = [*"abcdefghijk", "ä", "key with $ and \\"]
@@ -203,6 +209,70 @@ def test_services(table: HudiTable) -> None:
         assert_kept(table)
         execute_pending_compactions(reopened(table))
         assert_kept(table)
+
+
+class Meanwhile(LocalStorage):
+    """Does something once, before the first data file of a write is opened; may fail where the write completes."""
+
+    def __init__(self, root: str, do: Callable[[], object], *, fails: bool = False) -> None:
+        super().__init__(root)
+        self._do: Callable[[], object] | None = do
+        self._fails = fails
+
+    @contextmanager
+    def open_write(self, path: str) -> Iterator[IO[bytes]]:
+        if self._do is not None and not path.startswith(".hoodie"):
+            do, self._do = self._do, None
+            do()
+        with super().open_write(path) as file:
+            yield file
+
+    def create_exclusive(self, path: str, data: bytes, *, durable: bool = True) -> None:
+        if self._fails and re.fullmatch(r"\.hoodie/timeline/\d+_\d+\.(delta)?commit", path):
+            raise StorageError("injected", path=path)
+        super().create_exclusive(path, data, durable=durable)
+
+
+def test_a_write_that_is_rolled_back_beside_a_compaction_of_others(table: HudiTable) -> None:
+    """The compaction is requested after the write, and has none of its entries: all indexes stay."""
+    if table.config.version == 6:
+        return  # there it is not compacted while an earlier write is pending
+    before = set(reopened(table).config.metadata_partitions)
+    every = {"hoodie.metadata.compact.max.delta.commits": "1"}
+    compacted = []
+
+    def meanwhile() -> None:
+        writer(table, **SHARED).upsert(frame(("b", "q", 5)))
+        compacted.append(maintain_metadata_table(reopened(table, **every, **SHARED)))
+
+    late = HudiTable.open(Meanwhile(table.storage.root, meanwhile, fails=True), SHARED)
+    dropped = []
+    late = late.with_context(events=Events(lambda event: dropped.append(event) if "dropped" in event.name else None))
+    with pytest.raises(StorageError, match="injected"):
+        LocalWriter(late).upsert(frame(("a", "p", 7)))
+    assert compacted != [None]
+    assert set(reopened(table).config.metadata_partitions) == before
+    assert dropped == []
+    assert check_metadata_table(reopened(table)).differences == ()
+    assert_kept(table)
+    writer(table).upsert(frame(("a", "p", 8)))
+    assert_kept(table)
+
+
+def test_an_index_is_dropped_while_a_write_is_under_way(tmp_path: Path) -> None:
+    """As another writer does that completes late: what the write has read of it before does not matter."""
+    made = new_table(tmp_path / "t", MOR)
+    writer(made, **ALL).insert(frame(("a", "p", 1), ("b", "q", 1)))
+    storage = Meanwhile(made.storage.root, lambda: drop_metadata(reopened(made), [RECORD_INDEX]))
+    LocalWriter(HudiTable.open(storage)).upsert(frame(("a", "p", 2)))
+    assert RECORD_INDEX not in reopened(made).config.metadata_partitions
+    assert check_metadata_table(reopened(made)).differences == ()
+    assert rows_of(made) == [("a", 2), ("b", 1)]
+
+
+def rows_of(table: HudiTable) -> list[tuple[object, object]]:
+    found = read(reopened(table), ReadRequest()).to_arrow()
+    return sorted(zip(found["id"].to_pylist(), found["ts"].to_pylist(), strict=True))
 
 
 def test_rollbacks_and_restores(table: HudiTable) -> None:

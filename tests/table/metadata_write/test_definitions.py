@@ -98,6 +98,7 @@ class TestColumns:
         assert set(stats_columns(table)) == {record["columnName"] for record in records.to_pylist()}
 
     @pytest.mark.parametrize("table_version", [6, 8, 9], indirect=True)
+    @pytest.mark.filterwarnings("ignore::skep_table.options.IneffectiveOptionWarning")  # of the column that is none
     def test_of_a_new_index(self, tmp_path: Path, table_version: int) -> None:
         table = new_table(tmp_path, TableType.COPY_ON_WRITE)
         every = [*table.stored_schema().with_meta().names()]

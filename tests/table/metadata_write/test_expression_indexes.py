@@ -143,6 +143,15 @@ def test_each_action_keeps_them(table: HudiTable) -> None:
     step(lambda: LocalWriter(now(table)).upsert(rows(8, 9, day=60)))
 
 
+def test_empty_texts_are_in_no_filter(table: HudiTable) -> None:
+    """Hudi's filters refuse them."""
+    empty = rows(1, 4, 70).set_column(2, "name", pa.array(["", "Né1", "X"]))
+    LocalWriter(now(table)).upsert(empty)
+    checked(table)
+    answers_alike(table, ["lower(name) = ''", "lower(name) IN ('', 'né8')", "lower(name) = 'x'"])
+    assert ids(table, "lower(name) = ''") == ["k1"]
+
+
 def test_rollbacks_and_restores(table: HudiTable) -> None:
     LocalWriter(now(table)).upsert(rows(50, 51))
     saved = now(table).timeline.data().completed().last()

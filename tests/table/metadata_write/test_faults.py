@@ -33,20 +33,26 @@ from skep_table.services.cluster import execute_pending_clusterings, schedule_cl
 from skep_table.services.compact import execute_pending_compactions, schedule_compaction
 from skep_table.services.indexing import build_index, drop_index, index_named
 from skep_table.services.log_compact import execute_pending_log_compactions, schedule_log_compaction
-from skep_table.services.metadata_admin import rebuild_metadata_table
+from skep_table.services.metadata_admin import drop_metadata, rebuild_metadata_table
 from skep_table.services.metadata_check import check_metadata_table
 from skep_table.services.metadata_services import maintain_metadata_table
 from skep_table.services.restore import restore
 from skep_table.services.rollback import roll_back_instant
 from skep_table.services.savepoint import create_savepoint
+from skep_table.services.ttl import expire_partitions
 from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
 from skep_table.table_config import TableType
+from skep_table.upgrade import change_version
 from skep_table.write.local import LocalWriter
 
 COW, MOR = TableType.COPY_ON_WRITE, TableType.MERGE_ON_READ
 EVERY_CALL = (pytest.mark.slow, pytest.mark.timeout(3600))  # some hundred calls, each with a table of its own
 NULLS = {"hoodie.write.set.null.for.missing.columns": "true"}
+LOGS_MERGED = {
+    "hoodie.metadata.log.compaction.enable": "true",
+    "hoodie.metadata.log.compaction.blocks.threshold": "2",
+}
 Act = Callable[[HudiTable], Any]
 
 
@@ -141,6 +147,25 @@ def maintains(table: HudiTable) -> None:
     maintain_metadata_table(table.with_options({"hoodie.metadata.compact.max.delta.commits": "1"}))
 
 
+def merges_logs(table: HudiTable) -> None:
+    maintain_metadata_table(table.with_options(LOGS_MERGED))
+
+
+def expires(table: HudiTable) -> None:
+    """All partitions were written to ten days ago."""
+    clock = SleepyClock()
+    clock.slept += 10 * 24 * 3600
+    expire_partitions(table.with_options({"hoodie.partition.ttl.strategy.days.retain": "5"}).with_context(clock=clock))
+
+
+def drops_all(table: HudiTable) -> None:
+    drop_metadata(table)
+
+
+def to_version_8(table: HudiTable) -> None:
+    change_version(table, 8)
+
+
 def plans_log_compaction(table: HudiTable) -> None:
     assert schedule_log_compaction(table.with_options({"hoodie.log.compaction.blocks.threshold": "2"}))
 
@@ -208,18 +233,30 @@ SUBJECTS = (
     Subject("restore", MOR, restores, savepoint, in_steps=True),
     Subject("alter", MOR, renames, adds_a_column, only=(NAMED,)),
     Subject("metadata-services", COW, maintains, again=maintains),
+    Subject("metadata-logs", MOR, merges_logs, again=merges_logs),
+    Subject("savepoint", COW, savepoint),
+    Subject("expiry", MOR, expires),
+    Subject("change-of-version", MOR, to_version_8, again=to_version_8, only=(FILES, INDEXED)),
+    Subject("drop-of-all", MOR, drops_all, only=(INDEXED,)),
     Subject("rebuild", MOR, rebuild_metadata_table, only=(NAMED,)),
     Subject("build", MOR, builds, only=(NAMED,)),
     Subject("drop", MOR, drops, only=(NAMED,)),
     Subject("drop-with-others", MOR, drops_with_others, only=(NAMED,)),
 )
 CASES = [
-    pytest.param(version, indexes, subject, id=f"{version}-{name}-{subject.name}")
+    pytest.param(
+        version,
+        indexes,
+        subject,
+        id=f"{version}-{name}-{subject.name}",
+        marks=[pytest.mark.slow] * (indexes is not NAMED and version == (6, 9)[number % 2]),
+    )
     for name, indexes in (("files", FILES), ("indexes", INDEXED), ("named", NAMED))
     for version in ((9,) if indexes is NAMED else (6, 9))
-    for subject in SUBJECTS
+    for number, subject in enumerate(SUBJECTS)
     if indexes in subject.only
 ]
+"""Each action in one version; --all has it in both."""
 
 
 def prepared(folder: Path, subject: Subject, indexes: Indexes = FILES) -> None:
@@ -265,7 +302,7 @@ def partitions(folder: Path) -> set[str]:
     ("step", "after"),
     [
         pytest.param(13, False, id="some-before"),
-        pytest.param(13, True, id="some-after"),
+        pytest.param(13, True, id="some-after", marks=pytest.mark.slow),
         pytest.param(1, False, id="every", marks=EVERY_CALL),  # after a call is before the next
     ],
 )

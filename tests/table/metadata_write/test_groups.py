@@ -24,7 +24,7 @@ MILLION = 10**6
         (100 * MILLION, {}, 10),
         (1000 * MILLION, {}, 89),  # twice the records, of 48 bytes each, in groups of 1 GiB
         (1000 * MILLION, {f"{PREFIX}.index.growth.factor": "1.0"}, 44),
-        (1000 * MILLION, {f"{PREFIX}.level.index.growth.factor": "4.0"}, 178),
+        (1000 * MILLION, {f"{PREFIX}.index.growth.factor": "4.0"}, 178),
         (1000 * MILLION, {f"{PREFIX}.index.max.filegroup.count": "50"}, 50),
         (1000 * MILLION, {f"{PREFIX}.index.max.filegroup.size": str(1 << 28)}, 357),
         (10**12, {}, 10_000),

@@ -30,7 +30,9 @@ from skep_table.timeline.instant import Action
 from skep_table.upgrade import change_version
 from skep_table.write.local import LocalWriter
 
-pytestmark = pytest.mark.parametrize("table_version", [6, pytest.param(8, marks=pytest.mark.slow), 9], indirect=True)
+pytestmark = [
+    pytest.mark.parametrize("table_version", [6, pytest.param(8, marks=pytest.mark.slow), 9], indirect=True),
+]
 FILE_VERSIONS = "hoodie.cleaner.fileversions.retained"
 COW, MOR = TableType.COPY_ON_WRITE, TableType.MERGE_ON_READ
 

@@ -19,12 +19,12 @@ from skep_table.write.local import LocalWriter
 
 TABLES = [
     ("0.15.0", "cow_column_stats"),
-    ("0.15.0", "cow_record_index"),
-    ("1.0.2", "cow_column_stats"),
+    pytest.param("0.15.0", "cow_record_index", marks=pytest.mark.slow),
+    pytest.param("1.0.2", "cow_column_stats", marks=pytest.mark.slow),
     ("1.0.2", "cow_record_index"),
-    ("1.0.2", "cow_upsert_mdt"),
-    ("1.1.1", "cow_column_stats"),
-    ("1.1.1", "cow_record_index"),
+    pytest.param("1.0.2", "cow_upsert_mdt", marks=pytest.mark.slow),
+    pytest.param("1.1.1", "cow_column_stats", marks=pytest.mark.slow),
+    pytest.param("1.1.1", "cow_record_index", marks=pytest.mark.slow),
     ("1.1.1", "cow_upsert_mdt"),
 ]
 

@@ -17,7 +17,7 @@ from skep_table.metadata_table import FOLDER
 from skep_table.metadata_table.partitions import FILES
 from skep_table.metadata_table.records.files import files_of_clean, files_of_commit
 from skep_table.metadata_write import create_metadata_table, open_own
-from skep_table.metadata_write.records import hfile_of, record_schema
+from skep_table.metadata_write.records import entries_of, hfile_of, record_schema
 from skep_table.names import LogFileName
 from skep_table.properties import parse_properties
 from skep_table.storage import FolderStorage, LocalStorage
@@ -47,7 +47,7 @@ def blocks_of(own: HudiTable) -> Iterator[LogBlock]:
             yield from read_blocks(own.storage.open_input(file.path), file.path, file.size_bytes)
 
 
-def entries_of(file: HFile) -> pa.Table:
+def scanned(file: HFile) -> pa.Table:
     return pa.Table.from_batches(file.scan()).combine_chunks()
 
 
@@ -76,9 +76,9 @@ def test_records_of_commits_are_hudis(data: HudiTable) -> None:
             update = files_of_commit(data.commit_metadata(instant))
         theirs = HFile(block.content().to_pybytes(), block.path, block.content_offset)
         schema = record_schema(data.format.metadata.release)
-        ours = HFile(hfile_of(update.puts, schema), "ours")
-        assert records_of(entries_of(ours), schema.file_text) == records_of(entries_of(theirs), block.schema_text)
-        assert entries_of(ours).equals(entries_of(theirs)), "other bytes"
+        ours = HFile(hfile_of(entries_of(update.puts, schema), schema), "ours")
+        assert records_of(scanned(ours), schema.file_text) == records_of(scanned(theirs), block.schema_text)
+        assert scanned(ours).equals(scanned(theirs)), "other bytes"
         compared += 1
     assert compared >= 3
 

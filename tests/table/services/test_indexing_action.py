@@ -20,7 +20,9 @@ from skep_table.table_config import TableType
 from skep_table.timeline.instant import Action
 from skep_table.timeline.write import delete_pending, transition_to_inflight
 
-pytestmark = pytest.mark.parametrize("table_version", [6, pytest.param(8, marks=pytest.mark.slow), 9], indirect=True)
+pytestmark = [
+    pytest.mark.parametrize("table_version", [6, pytest.param(8, marks=pytest.mark.slow), 9], indirect=True),
+]
 COW, MOR = TableType.COPY_ON_WRITE, TableType.MERGE_ON_READ
 
 

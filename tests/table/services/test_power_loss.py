@@ -26,6 +26,7 @@ from skep_table.services.clean import clean
 from skep_table.services.cluster import cluster
 from skep_table.services.compact import compact
 from skep_table.services.log_compact import compact_logs
+from skep_table.services.metadata_check import check_metadata_table
 from skep_table.services.rollback import roll_back_instant
 from skep_table.services.savepoint import create_savepoint
 from skep_table.storage import LocalStorage
@@ -194,25 +195,34 @@ CHANGES: dict[str, Callable[[Any], Any]] = {
 }
 ON_LOGS = {"compact", "compact_logs"}
 SERVICES = {*ON_LOGS, "cluster", "clean", "savepoint"}  # what these planned may be left to the next executor
-QUICK = {("cow", "rollback"), ("mor", "upsert"), ("cow", "archive")}
+QUICK = {("cow", "rollback"), ("mor", "upsert"), ("cow", "archive"), ("mor-indexed", "upsert")}
+INDEXES = {
+    "metadata__enable": "true",
+    "metadata__index__column__stats__enable": "true",
+    "metadata__index__bloom__filter__enable": "true",
+    "metadata__record__index__enable": "true",
+    "metadata__record__index__min__filegroup__count": "1",
+    "index__type": "GLOBAL_BLOOM",
+}
 
 
 def cases() -> list[Any]:
     return [
         pytest.param(kind, name, id=f"{kind}-{name}", marks=[] if (kind, name) in QUICK else [pytest.mark.slow])
-        for kind, name in itertools.product(("cow", "mor"), CHANGES)
-        if kind == "mor" or name not in ON_LOGS
+        for kind, name in itertools.product(("cow", "mor", "cow-indexed", "mor-indexed"), CHANGES)
+        if kind.startswith("mor") or name not in ON_LOGS
     ]
 
 
 def seed(maker: Any, kind: str) -> Any:
-    """Several files a partition and several versions of each, or logs over them."""
-    maker.create(TableType.MERGE_ON_READ if kind == "mor" else TableType.COPY_ON_WRITE)
-    LocalWriter(maker.table.with_context(**maker.setting())).bulk_insert(maker.frame(1, "p/a", "p/b", "q/c"))
+    """Several files a partition and several versions of each, or logs over them; with all indexes where asked for."""
+    maker.create(TableType.MERGE_ON_READ if kind.startswith("mor") else TableType.COPY_ON_WRITE)
+    first = maker.setting(**INDEXES if kind.endswith("indexed") else {})
+    LocalWriter(maker.table.with_context(**first)).bulk_insert(maker.frame(1, "p/a", "p/b", "q/c"))
     LocalWriter(maker.table.with_context(**maker.setting())).bulk_insert(maker.frame(1, "p/f"))
     for ts in range(2, 4):
         maker.upsert(ts, "p/a", "p/b", "q/c")
-    if kind == "mor":
+    if kind.startswith("mor"):
         compact(maker.table.with_context(**maker.setting()))
     for ts in range(4, 6):
         maker.upsert(ts, "p/a", "p/b", "q/c")
@@ -245,6 +255,8 @@ def test_after_a_power_loss_the_table_is_as_before_or_after(
         assert left.rows() in [{**rows, "z/z": 9} for rows in finished], where
         if name not in SERVICES:
             assert_clean(left.table, left.folder, where)
+        if kind.endswith("indexed"):
+            assert not check_metadata_table(left.table).differences, where
     assert tried > 5
 
 

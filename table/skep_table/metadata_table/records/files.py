@@ -68,8 +68,12 @@ def files_listed(partitions: _Sizes) -> PartitionUpdate:
 
 def files_merged(rows: pa.Table) -> PartitionUpdate:
     """The live files as `merged_files` returns them, by key: what is left once all changes are merged."""
-    named = rows.append_column("deleted", pa.array(np.zeros(len(rows), np.bool_))).cast(_ROWS)
-    return _grouped(named, [ALL_PARTITIONS])
+    return files_changed(rows.append_column("deleted", pa.array(np.zeros(len(rows), np.bool_))))
+
+
+def files_changed(rows: pa.Table) -> PartitionUpdate:
+    """Files that were added and deleted, as `merged_changes` returns them, by key."""
+    return _grouped(rows.cast(_ROWS), [ALL_PARTITIONS])
 
 
 def _row(partition_path: str, name: str, size: int | None = None) -> tuple[str, str, int, bool]:

@@ -11,10 +11,65 @@ import pyarrow.compute as pc
 
 from skep_table.metadata_table.records.build import type_of, update
 from skep_table.metadata_table.records.update import PartitionUpdate
+from skep_table.schema.types import (
+    BooleanType,
+    DataType,
+    DateType,
+    DecimalType,
+    IntType,
+    LongType,
+    StringType,
+    TimestampType,
+)
 
 _SEPARATOR: Final = "$"
 _NULL: Final = "\0"
 _SPECIAL: Final = r"([\\$\x00])"
+
+
+def has_known_texts(kind: DataType, *, by_value: bool) -> bool:
+    """Whether each value of a type has one text in such an index, whichever release has written it.
+
+    Indexes without `by_value` are those that Hudi 1.0 writes, too: it has dates in another form than later releases,
+    and timestamps in the unit of their column. Hudi from 1.1 on makes none of decimals and booleans. The text of a
+    float or double depends on the release of Java.
+    """
+    match kind:
+        case StringType() | IntType() | LongType():
+            return True
+        case TimestampType(utc=True):
+            return by_value or kind.unit == "us"
+        case DateType():
+            return by_value
+        case DecimalType() | BooleanType():
+            return not by_value
+    return False
+
+
+def keeps_texts(before: DataType, after: DataType) -> bool:
+    """Whether values have the same text when the type of their column changes."""
+    return _form(before) == _form(after)
+
+
+def _form(kind: DataType) -> object:
+    match kind:
+        case StringType() | IntType() | LongType():
+            return StringType
+        case DecimalType(scale=scale):
+            return DecimalType, scale
+    return type(kind)
+
+
+def secondary_texts(values: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+    """Values as such an index has them: those of types that `has_known_texts`.
+
+    Dates are days, and timestamps microseconds, since 1970.
+    """
+    if pa.types.is_date(values.type):
+        values = values.cast(pa.int32())
+    elif pa.types.is_timestamp(values.type):
+        values = values.cast(pa.timestamp("us", values.type.tz)).cast(pa.int64())
+    return values.cast(pa.string())
 
 
 def secondary_index_update(

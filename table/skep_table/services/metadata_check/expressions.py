@@ -119,7 +119,7 @@ def _check_filters(
         findings.checked += 1
         stated = filters.get((path, file.name))
         if texts is None:
-            findings.add(Problem.LOOSE, path, file.name, "not compared: the values are not sure")
+            findings.add(Problem.LOOSE, path, file.name, "not compared: a value is empty, or not sure")
         elif stated is None:
             if len(texts):
                 findings.add(Problem.LOOSE, path, file.name, "no filter: queries look into it")

@@ -1,6 +1,6 @@
 """A secondary index against the merged slices: an entry for each row, of the value of its column and its record key.
 
-Of columns of texts and integers: other values have no text that all releases of Hudi write alike.
+Of values that all releases of Hudi write alike.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ from skep_table.metadata_table import MetadataTable, group_numbers
 from skep_table.metadata_table.definitions import IndexDefinition
 from skep_table.metadata_table.entries import latest
 from skep_table.metadata_table.partitions import SECONDARY_INDEX_MEMBER
-from skep_table.metadata_table.records.secondary_index import secondary_keys, sharded_parts
-from skep_table.schema.types import IntType, LongType, StringType
+from skep_table.metadata_table.records.secondary_index import has_known_texts, secondary_keys, sharded_parts
 from skep_table.services.metadata_check.findings import Findings, Problem
 from skep_table.services.metadata_check.key_spool import KeySpool
 from skep_table.services.metadata_check.slices import keyed_slices
@@ -37,7 +36,7 @@ def is_comparable(table: HudiTable, metadata: MetadataTable, partition: str) -> 
         return False
     (column,) = definition.source_fields
     schema = table.stored_schema()
-    return column in schema and isinstance(schema[column].type, (StringType, IntType, LongType))
+    return column in schema and has_known_texts(schema[column].type, by_value=definition.is_by_value)
 
 
 def check_secondary_index(table: HudiTable, metadata: MetadataTable, findings: Findings) -> None:
@@ -48,7 +47,7 @@ def check_secondary_index(table: HudiTable, metadata: MetadataTable, findings: F
         spool = KeySpool(file)
         slices: list[FileSlice] = []
         for found in keyed_slices(table, definition.source_fields[0]):
-            entries = secondary_keys(found.values, found.keys)
+            entries = secondary_keys(found.texts, found.keys)
             findings.checked += len(entries)
             spool.add(None, _numbers(entries, definition, len(groups)), entries, len(slices))
             slices.append(found.slice)

@@ -10,6 +10,7 @@ from typing import Final
 import pyarrow as pa
 
 from skep_table.keys.stored import StoredKeys
+from skep_table.metadata_table.records.secondary_index import secondary_texts
 from skep_table.slices.read import read_slice
 from skep_table.table import HudiTable
 from skep_table.view import FileSlice
@@ -19,11 +20,12 @@ _SLICES_AT_ONCE: Final = 8
 
 @dataclass(frozen=True)
 class KeyedSlice:
-    """A slice with the record keys of its merged rows, and the values of the column that was asked for."""
+    """A slice with the record keys of its merged rows, and what secondary indexes have of the column that was asked
+    for."""
 
     slice: FileSlice
     keys: pa.Array
-    values: pa.Array | None = None
+    texts: pa.Array | None = None
 
 
 def latest_slices(table: HudiTable) -> Iterator[FileSlice]:
@@ -40,11 +42,11 @@ def keyed_slices(table: HudiTable, column: str | None = None) -> Iterator[KeyedS
     columns: Sequence[str] = list(dict.fromkeys((*stored.schema.names(), *asked)))
 
     def read(slice_: FileSlice) -> KeyedSlice:
-        keys, values = [pa.array([], pa.string())], [pa.array([], pa.string())]
+        keys, texts = [pa.array([], pa.string())], [pa.array([], pa.string())]
         for rows in read_slice(table, slice_, columns=columns):
             keys.append(stored.of_rows(rows.select(stored.schema.names())).cast(pa.string()))
-            values += [rows.column(name).cast(pa.string()) for name in asked]
-        return KeyedSlice(slice_, pa.concat_arrays(keys), pa.concat_arrays(values) if asked else None)
+            texts += [secondary_texts(rows.column(name)) for name in asked]
+        return KeyedSlice(slice_, pa.concat_arrays(keys), pa.concat_arrays(texts) if asked else None)
 
     waiting = latest_slices(table)
     while portion := list(itertools.islice(waiting, _SLICES_AT_ONCE)):
