@@ -135,8 +135,8 @@ def _side(node: Node, table: exp.Table, select: exp.Select, schema: pa.Schema, *
         return _Side(_named(field), field.type)
     called = function_call(node)
     field = None if called is None else _column(called.argument, table, select, schema)
-    if called is None or field is None:
-        return None
+    if called is None or field is None or not all(_PLAIN_TEXT.fullmatch(each) for each in called.options.values()):
+        return None  # settings of Spark decide what a backslash in a text means
     try:
         kind = from_arrow_type(field.type, field.name)
         expression = expression_of(called.function, called.options, kind)

@@ -146,7 +146,10 @@ def _column(alias: str, name: str) -> Node:
 
 
 def predicate_text(where: Node | None, table: HudiTable, alias: str) -> str | None:
-    """The predicate as skep's own reader takes it; None for one that it can't, or that has names of other tables."""
+    """The predicate as skep's own reader takes it; None for one that it can't, or that has names of other tables.
+
+    None, too, where it compares floating-point numbers: NaN is the largest of them in SQL, and no number there.
+    """
     if where is None or where.find(exp.Query):
         return None
     own = where.copy()
@@ -155,10 +158,10 @@ def predicate_text(where: Node | None, table: HudiTable, alias: str) -> str | No
             column.set("table", None)
     text: str = own.sql("spark")
     try:
-        parse_predicate(text, to_arrow(table.schema().with_meta()))
+        predicate = parse_predicate(text, to_arrow(table.schema().with_meta()))
     except PredicateError:
         return None
-    return text
+    return None if predicate.compares_floats else text
 
 
 def values_to_set(assignments: Sequence[Assignment], table: HudiTable, name: str, alias: str) -> list[Value]:

@@ -47,6 +47,10 @@ def implied(query: str, alias: str = "t", *, in_utc: bool = False) -> str | None
         ("substring(part, 1, 2) > 'x'", "SUBSTRING(`part`, 1, 2) > 'x'"),
         ("'x' < trim(part) and t.id = 1", "'x' < TRIM(`part`) AND `id` = 1"),
         ("t.id = 1", "`id` = 1"),
+        ("substring(part, -2, 2) = 'x'", "SUBSTRING(`part`, -2, 2) = 'x'"),
+        ("regexp_extract(part, '^([a-z]+)/', 0) = 'x'", "REGEXP_EXTRACT(`part`, '^([a-z]+)/', 0) = 'x'"),
+        ("regexp_replace(part, '[0-9]', '') = 'x'", "REGEXP_REPLACE(`part`, '[0-9]', '') = 'x'"),
+        ("year(part) = 2026", "YEAR(`part`) = 2026"),
     ],
 )
 def test_conditions_on_columns_are_found(where: str, expected: str) -> None:
@@ -60,6 +64,9 @@ def test_conditions_on_columns_are_found(where: str, expected: str) -> None:
         "upper(part) = 'É'",
         "upper(upper(part)) = 'X'",
         "length(part) = '1'",
+        "regexp_extract(part, r'\\d+', 0) = 'x'",  # settings decide what a backslash is
+        "regexp_extract(part, 'x$', 0) = 'x'",
+        "unix_timestamp(at) = 5.5",
         "from_unixtime(id, 'yyyy-MM-dd') = '2026-01-01'",  # in the session's time zone
         "year(at) = 2026",
         "id = '1'",  # Spark converts one of the two

@@ -117,3 +117,15 @@ def test_values_that_are_inserted(own: Lake, plain: Any) -> None:
             assert rows(found) == rows(expected), values
         finally:
             plain.sql(f"DROP TABLE given_{at}")
+
+
+@pytest.mark.parametrize("statement", ["delete from t where x > 5", "update t set y = 9 where x > 5"])
+def test_statements_change_the_rows_that_a_query_shows(lake: Lake, statement: str) -> None:
+    """NaN is the largest number for SQL, and none for filters of reads."""
+    rows = pa.table({"id": [1, 2, 3], "x": [math.nan, 1.0, 7.0], "y": [1, 1, 1]})
+    lake.create_table("t", rows, key="id").upsert(rows)
+    shown = lake.sql("select id from t where x > 5 order by id").to_arrow()["id"].to_pylist()
+    assert shown == [1, 3]
+    lake.sql(statement)
+    left = lake.sql("select id from t where y = 1 order by id").to_arrow()["id"].to_pylist()
+    assert left == [2]

@@ -6,6 +6,7 @@ not sure: bounds of it are not written down.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -14,13 +15,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from skep_table.errors import InputError, UnsupportedError
-from skep_table.expressions.patterns import DEFAULT, Pattern, in_range
-from skep_table.schema.types import DataType, DateType, IntType, LongType, StringType, TimestampType
+from skep_table.expressions.patterns import DEFAULT, LARGEST_OFFSET, Pattern, in_range
+from skep_table.expressions.regexes import Regex
+from skep_table.expressions.text_days import are_plain_days, days_of_texts
+from skep_table.schema.types import BinaryType, DataType, DateType, IntType, LongType, StringType, TimestampType
 
 IDENTITY: Final = "identity"
 
 _FORMAT, _TRIMMED, _POSITION, _LENGTH, _DAYS = "format", "trimString", "pos", "len", "days"
+_PATTERN, _GROUP, _REPLACEMENT = "pattern", "idx", "replacement"
+_UNSTATED: Final = "\0"  # no pattern has it
 _DAY: Final = 86_400
+_A_SECOND: Final = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+_INT: Final = re.compile(r"[+-]?[0-9]+")
 _MOST_DAYS: Final = 1 << 24  # far beyond the year 9999
 # Letters with the same capital or small letter in all releases of Java, each of them one; a test compares all of them
 # with Spark.
@@ -63,11 +70,14 @@ class Expression:
             return low, high
         pattern = Pattern.parse(self.option(_FORMAT) or "")
         if pattern is not None:
-            return pattern.widened(low, high)
+            return pattern.widened(low, high) if pattern.is_ordered else None
         if self.function in ("to_date", "year"):
             kind, one = low.type, pa.scalar(1, pa.int32())
             low, high = (each.cast(pa.int32()) for each in (low, high))
             return pc.subtract(low, one).cast(kind), pc.add(high, one).cast(kind)
+        if self.function == "unix_timestamp":
+            most = pa.scalar(LARGEST_OFFSET, pa.int64())
+            return pc.subtract(low, most), pc.add(high, most)
         return None
 
     def option(self, name: str) -> str | None:
@@ -79,13 +89,15 @@ class Expression:
 class _Function:
     """`types` decides which type the values have, and whether by a time zone; None for a source without values.
 
-    `options`: their names, and what stands for one that is not given; None for one that must be.
+    `options`: their names, and what stands for one that is not given; None for one that must be. `ignores_options`:
+    they change no value of the types that are known here.
     """
 
     types: Callable[[DataType, Mapping[str, str]], tuple[DataType, bool] | None]
     values: Callable[[Expression, Values], Values]
     options: Mapping[str, str | None]
     sure: Callable[[Expression, Values], Values] | None = None
+    ignores_options: bool = False
 
 
 def expression_of(function: str, options: Mapping[str, str], source: DataType) -> Expression:
@@ -104,7 +116,7 @@ def expression_of(function: str, options: Mapping[str, str], source: DataType) -
         raise InputError(
             f"{function} has no option {strange[0]}", found=strange[0], expected=", ".join(found.options) or "none"
         )
-    stated = {name: options.get(name) or default for name, default in found.options.items()}
+    stated = {name: options.get(name, default) for name, default in found.options.items()}
     missing = [name for name, value in stated.items() if value is None]
     if missing:
         raise InputError(f"{function} needs the option {missing[0]}", found="none", expected=missing[0])
@@ -116,7 +128,7 @@ def expression_of(function: str, options: Mapping[str, str], source: DataType) -
         raise UnsupportedError(
             f"expressions over {function} of a {kind}{shown} are not supported", found=function, expected="another"
         )
-    normal = _normal(given)
+    normal = {} if found.ignores_options else _normal(given)
     if function == "date_sub":
         function, normal = "date_add", {_DAYS: str(-int(normal[_DAYS]))}
     return Expression(function, tuple(sorted(normal.items())), source, *types)
@@ -129,9 +141,11 @@ def known_functions() -> tuple[str, ...]:
 
 def _normal(options: Mapping[str, str]) -> dict[str, str]:
     """Options that mean the same are spelled alike."""
-    numbers = {name: str(int(options[name])) for name in (_POSITION, _LENGTH, _DAYS) if name in options}
+    numbers = {name: str(int(options[name])) for name in (_POSITION, _LENGTH, _DAYS, _GROUP) if name in options}
     if numbers.get(_POSITION) == "0":
         numbers[_POSITION] = "1"
+    if _LENGTH in numbers:
+        numbers[_LENGTH] = str(max(0, int(numbers[_LENGTH])))
     return {**options, **numbers}
 
 
@@ -143,15 +157,34 @@ def _identity(source: DataType, _options: Mapping[str, str]) -> tuple[DataType, 
 
 
 def _text(source: DataType, _options: Mapping[str, str]) -> tuple[DataType, bool] | None:
-    return (StringType(), False) if isinstance(source, StringType) else None
+    """Spark takes whole numbers as their texts."""
+    return (StringType(), False) if isinstance(source, (StringType, IntType, LongType)) else None
 
 
-def _text_length(source: DataType, _options: Mapping[str, str]) -> tuple[DataType, bool] | None:
-    return (IntType(), False) if isinstance(source, StringType) else None
+def _text_length(source: DataType, options: Mapping[str, str]) -> tuple[DataType, bool] | None:
+    return (IntType(), False) if isinstance(source, BinaryType) or _text(source, options) else None
 
 
 def _part_of_text(source: DataType, options: Mapping[str, str]) -> tuple[DataType, bool] | None:
-    return _text(source, options) if options[_POSITION].isdecimal() and options[_LENGTH].isdecimal() else None
+    return _text(source, options) if all(_is_int(options[name]) for name in (_POSITION, _LENGTH)) else None
+
+
+def _match(source: DataType, options: Mapping[str, str]) -> tuple[DataType, bool] | None:
+    regex = Regex.parse(options[_PATTERN])
+    known = regex is not None and _is_int(options[_GROUP]) and 0 <= int(options[_GROUP]) <= len(regex.groups)
+    return _text(source, options) if known else None
+
+
+def _without_matches(source: DataType, options: Mapping[str, str]) -> tuple[DataType, bool] | None:
+    """Places without characters are not found alike, and references to groups are spelled in another way."""
+    regex = Regex.parse(options[_PATTERN])
+    known = regex is not None and regex.takes_some and not {"\\", "$"} & set(options[_REPLACEMENT])
+    return _text(source, options) if known else None
+
+
+def _is_int(text: str) -> bool:
+    """Whether Java takes a text for an int."""
+    return _INT.fullmatch(text) is not None and -(2**31) <= int(text) < 2**31
 
 
 def _unix_time(source: DataType, options: Mapping[str, str]) -> tuple[DataType, bool] | None:
@@ -166,14 +199,25 @@ def _formatted(source: DataType, options: Mapping[str, str]) -> tuple[DataType, 
     return None if _day_of(source) is None else (StringType(), _day_of(source) is True)
 
 
-def _whole_day(source: DataType, _options: Mapping[str, str]) -> tuple[DataType, bool] | None:
+def _whole_day(source: DataType, options: Mapping[str, str]) -> tuple[DataType, bool] | None:
+    """By a format only texts are read."""
+    if isinstance(source, StringType):
+        return (DateType(), False) if options[_FORMAT] == _UNSTATED else None
     zoned = _day_of(source)
     return None if zoned is None else (DateType(), zoned)
 
 
 def _date_part(source: DataType, _options: Mapping[str, str]) -> tuple[DataType, bool] | None:
+    if isinstance(source, StringType):
+        return IntType(), False
     zoned = _day_of(source)
     return None if zoned is None else (IntType(), zoned)
+
+
+def _whole_seconds(source: DataType, _options: Mapping[str, str]) -> tuple[DataType, bool] | None:
+    """A day begins at a time that depends on the zone."""
+    zoned = _day_of(source)
+    return None if zoned is None else (LongType(), not zoned)
 
 
 def _time_part(source: DataType, _options: Mapping[str, str]) -> tuple[DataType, bool] | None:
@@ -181,8 +225,8 @@ def _time_part(source: DataType, _options: Mapping[str, str]) -> tuple[DataType,
 
 
 def _moved_day(source: DataType, options: Mapping[str, str]) -> tuple[DataType, bool] | None:
-    days = options[_DAYS].removeprefix("-")
-    known = isinstance(source, DateType) and days.isdecimal() and int(days) < _MOST_DAYS
+    known = isinstance(source, (StringType, DateType)) and _is_int(options[_DAYS])
+    known = known and abs(int(options[_DAYS])) < _MOST_DAYS
     return (DateType(), False) if known else None
 
 
@@ -215,16 +259,37 @@ def _letters(
 
 
 def _has_plain_letters(_expression: Expression, texts: Values) -> Values:
-    return pc.match_substring_regex(texts, _PLAIN_LETTERS)
+    return pc.match_substring_regex(texts.cast(pa.string()), _PLAIN_LETTERS)
 
 
 def _trimmed(kernel: Callable[..., Values]) -> Callable[[Expression, Values], Values]:
-    return lambda expression, texts: kernel(texts, characters=expression.option(_TRIMMED))
+    return lambda expression, texts: kernel(texts.cast(pa.string()), characters=expression.option(_TRIMMED))
+
+
+def _length(_expression: Expression, values: Values) -> Values:
+    if pa.types.is_binary(values.type) or pa.types.is_large_binary(values.type):
+        return pc.binary_length(values).cast(pa.int32())
+    return pc.utf8_length(values.cast(pa.string())).cast(pa.int32())
 
 
 def _substring(expression: Expression, texts: Values) -> Values:
-    start = int(expression.option(_POSITION) or 1) - 1
-    return pc.utf8_slice_codeunits(texts, start, start + int(expression.option(_LENGTH) or 0))
+    """A position below zero is counted from the end, and may be before the first character."""
+    position, length = int(expression.option(_POSITION) or 1), int(expression.option(_LENGTH) or 0)
+    start = position - 1 if position > 0 else position
+    stop = start + length if start >= 0 or start + length < 0 else None
+    return pc.utf8_slice_codeunits(texts.cast(pa.string()), start, stop)
+
+
+def _extracted(expression: Expression, texts: Values) -> Values:
+    regex = Regex.parse(expression.option(_PATTERN) or "")
+    assert regex is not None
+    return regex.extracted(texts.cast(pa.string()), int(expression.option(_GROUP) or 0))
+
+
+def _replaced(expression: Expression, texts: Values) -> Values:
+    regex = Regex.parse(expression.option(_PATTERN) or "")
+    assert regex is not None
+    return regex.replaced(texts.cast(pa.string()), expression.option(_REPLACEMENT) or "")
 
 
 def _unix_texts(expression: Expression, seconds: Values) -> Values:
@@ -246,21 +311,44 @@ def _seconds(times: Values) -> Values:
     return pc.floor_temporal(times, unit="second").cast(pa.timestamp("s", times.type.tz)).cast(pa.int64())
 
 
+def _unix_time_of(times: Values) -> Values:
+    """The seconds of dates or timestamps, without fractions: those before 1970 are of the second after."""
+    if pa.types.is_date(times.type):
+        return _seconds(times)
+    return pc.divide(times.cast(pa.int64()), _A_SECOND[times.type.unit])
+
+
 def _has_plain_year(_expression: Expression, values: Values) -> Values:
+    if _is_of_texts(values):
+        return are_plain_days(values.cast(pa.string()))
     return in_range(values.cast(pa.int64()) if pa.types.is_integer(values.type) else _seconds(values))
 
 
+def _is_plain_day(_expression: Expression, values: Values) -> Values:
+    return are_plain_days(values.cast(pa.string())) if _is_of_texts(values) else pa.array([], pa.bool_())
+
+
 def _days(_expression: Expression, values: Values) -> Values:
-    return values if pa.types.is_date(values.type) else pc.floor_temporal(values, unit="day").cast(pa.date32())
+    if pa.types.is_timestamp(values.type):
+        return pc.floor_temporal(values, unit="day").cast(pa.date32())
+    return _dates(values)
+
+
+def _dates(values: Values) -> Values:
+    return days_of_texts(values.cast(pa.string())) if _is_of_texts(values) else values
+
+
+def _is_of_texts(values: Values) -> bool:
+    return pa.types.is_string(values.type) or pa.types.is_large_string(values.type)
 
 
 def _part(kernel: Callable[[Values], Values]) -> Callable[[Expression, Values], Values]:
-    return lambda _expression, values: kernel(values).cast(pa.int32())
+    return lambda _expression, values: kernel(_dates(values)).cast(pa.int32())
 
 
 def _moved(expression: Expression, days: Values) -> Values:
     more = pa.scalar(int(expression.option(_DAYS) or 0), pa.int32())
-    return pc.add(days.cast(pa.int32()), more).cast(pa.date32())
+    return pc.add(_dates(days).cast(pa.int32()), more).cast(pa.date32())
 
 
 _LETTERS: Final = ("upper", "lower")
@@ -271,15 +359,20 @@ _FUNCTIONS: Final[dict[str, _Function]] = {
     "trim": _Function(_text, _trimmed(pc.utf8_trim), {_TRIMMED: " "}),
     "ltrim": _Function(_text, _trimmed(pc.utf8_ltrim), {_TRIMMED: " "}),
     "rtrim": _Function(_text, _trimmed(pc.utf8_rtrim), {_TRIMMED: " "}),
-    "length": _Function(_text_length, lambda _expression, texts: pc.utf8_length(texts).cast(pa.int32()), {}),
+    "length": _Function(_text_length, _length, {}),
     "substring": _Function(_part_of_text, _substring, {_POSITION: None, _LENGTH: None}),
+    "regexp_extract": _Function(_match, _extracted, {_PATTERN: None, _GROUP: None}),
+    "regexp_replace": _Function(_without_matches, _replaced, {_PATTERN: None, _REPLACEMENT: None}),
     "from_unixtime": _Function(_unix_time, _unix_texts, {_FORMAT: DEFAULT}, _has_plain_year),
     "date_format": _Function(_formatted, _formatted_texts, {_FORMAT: None}, _has_plain_year),
-    "to_date": _Function(_whole_day, _days, {}),
+    "to_date": _Function(_whole_day, _days, {_FORMAT: _UNSTATED}, _is_plain_day, ignores_options=True),
+    "unix_timestamp": _Function(
+        _whole_seconds, lambda _expression, times: _unix_time_of(times), {_FORMAT: DEFAULT}, ignores_options=True
+    ),
     "year": _Function(_date_part, _part(pc.year), {}, _has_plain_year),
     "month": _Function(_date_part, _part(pc.month), {}, _has_plain_year),
     "day": _Function(_date_part, _part(pc.day), {}, _has_plain_year),
     "hour": _Function(_time_part, _part(pc.hour), {}, _has_plain_year),
-    "date_add": _Function(_moved_day, _moved, {_DAYS: None}),
-    "date_sub": _Function(_moved_day, _moved, {_DAYS: None}),
+    "date_add": _Function(_moved_day, _moved, {_DAYS: None}, _is_plain_day),
+    "date_sub": _Function(_moved_day, _moved, {_DAYS: None}, _is_plain_day),
 }

@@ -1,6 +1,7 @@
-"""Dates and times as texts by a pattern of Spark's: the year first, and each part of it smaller than the one before.
+"""Dates and times as texts by a pattern of Spark's. Times are UTC.
 
-Such texts are in the order of the times, so bounds of texts are those of times. Times are UTC.
+Where the year is first, and each part smaller than the one before, texts are in the order of the times: bounds of texts
+are those of times.
 """
 
 from __future__ import annotations
@@ -20,52 +21,64 @@ FIRST_SECOND: Final = -62_135_596_800
 LAST_SECOND: Final = 253_402_300_799
 """9999-12-31 23:59:59: years behind have a sign."""
 
+LARGEST_OFFSET: Final = 18 * 3600
+"""Of a time zone in Java, in seconds."""
+
 _PARTS: Final = ("yyyy", "MM", "dd", "HH", "mm", "ss")
 _DIRECTIVES: Final = ("%Y", "%m", "%d", "%H", "%M", "%S")
 _DIGITS: Final = (4, 2, 2, 2, 2, 2)
 _SECONDS: Final = (366 * 86_400, 31 * 86_400, 86_400, 3600, 60, 0)
 _FIRST: Final = ("0001", "01", "01", "00", "00", "00")
 _BETWEEN: Final = ("-", "-", " ", ":", ":")
-_SEPARATOR: Final = r"([-/:. _]*)"
-_PATTERN: Final = re.compile(
-    _PARTS[0] + "".join(f"(?:{_SEPARATOR}{part}" for part in _PARTS[1:]) + ")?" * len(_PARTS[1:])
-)
-_LARGEST_OFFSET: Final = 18 * 3600  # of a time zone in Java
+_SEPARATOR: Final = r"[-/:. _]*(?:'T')?[-/:. _]*"  # two apostrophes in a row are one in the text
+_PART: Final = "|".join(_PARTS)
+_PATTERN: Final = re.compile(f"(?:{_PART})(?:{_SEPARATOR}(?:{_PART}))*")
 
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """A pattern that has the first so many parts of a time, with `separators` between them."""
+    """A pattern that has some parts of a time, each once, with `separators` between them."""
 
     text: str
+    parts: tuple[str, ...]
     separators: tuple[str, ...]
 
     @classmethod
     def parse(cls, text: str) -> Pattern | None:
         """None for a pattern of another form."""
-        found = _PATTERN.fullmatch(text)
-        return None if found is None else cls(text, tuple(each for each in found.groups() if each is not None))
+        if _PATTERN.fullmatch(text) is None:
+            return None
+        first, *others = re.findall(f"({_SEPARATOR})({_PART})", text)
+        parts = (first[1], *(part for _, part in others))
+        separators = tuple(separator.replace("'", "") for separator, _ in others)
+        return cls(text, parts, separators) if len(set(parts)) == len(parts) else None
 
     @property
     def has_times(self) -> bool:
-        """Whether there are hours among the parts."""
-        return len(self.separators) > 2
+        """Whether there are parts of a day among the parts."""
+        return not {*self.parts}.isdisjoint(_PARTS[3:])
+
+    @property
+    def is_ordered(self) -> bool:
+        """Whether the texts are in the order of the times."""
+        return self.parts == _PARTS[: len(self.parts)]
 
     def texts(self, seconds: pa.Array) -> pa.Array:
         """Of timestamps in whole seconds."""
-        pieces = zip(("", *self.separators), _DIRECTIVES, strict=False)
+        pieces = zip(("", *self.separators), (_DIRECTIVES[_PARTS.index(part)] for part in self.parts), strict=True)
         return pc.strftime(seconds, format="".join(separator + directive for separator, directive in pieces))
 
     def widened(self, low: pa.Array, high: pa.Array) -> tuple[pa.Array, pa.Array]:
         """Bounds of the texts in UTC, where these are bounds of the texts in a time zone that is not known.
 
-        Null where one of the bounds is not by the pattern, or too near to the first or last year.
+        For patterns that are ordered. Null where one of the bounds is not by the pattern, or too near to the first or
+        last year.
         """
         first, last = self._seconds(low), self._seconds(high)
         unit = _SECONDS[len(self.separators)]
         return (
-            self.texts(_moved(first, -_LARGEST_OFFSET)),
-            self.texts(_moved(last, unit + _LARGEST_OFFSET)),
+            self.texts(_moved(first, -LARGEST_OFFSET)),
+            self.texts(_moved(last, unit + LARGEST_OFFSET)),
         )
 
     def _seconds(self, texts: pa.Array) -> pa.Array:

@@ -14,6 +14,7 @@ from skep_table.errors import InputError, StorageError
 from skep_table.instant_time import AFTER_ALL, BEFORE_ALL, InstantTime
 from skep_table.names import BaseFileName, LogFileName, join
 from skep_table.table import HudiTable
+from skep_table.table_config import load_table_config
 from skep_table.timeline.instant import Action, Instant, State
 from skep_table.timeline.plans import CleanerPlan, CleanMetadata
 from skep_table.timeline.timeline import Timeline
@@ -133,6 +134,16 @@ def is_outdated(table: HudiTable, as_of: InstantTime | None = None) -> bool:
         )
     except FileNotFoundError:
         return True  # it has completed meanwhile
+
+
+def has_lost_indexes(table: HudiTable) -> bool:
+    """Whether a partition of the metadata table that the snapshot has was dropped since it was taken.
+
+    What is dropped goes from the table's settings first, and from the storage after that. So what was read before is
+    whole where the settings still have it.
+    """
+    known = set(table.config.metadata_partitions)
+    return bool(known) and not known <= set(load_table_config(table.storage).metadata_partitions)
 
 
 def _times(timeline: Iterable[Instant]) -> Iterator[InstantTime]:

@@ -5,31 +5,34 @@ These indexes describe the table as it is now. An index that may not be true for
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Final
+from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skep_table.instant_time import InstantTime
+from skep_table.instant_time import CompletionTime, InstantTime
 from skep_table.metadata_table import MetadataTable
 from skep_table.metadata_table.partitions import RECORD_INDEX, SECONDARY_INDEX_PREFIX
+from skep_table.metadata_table.records.secondary_index import has_known_texts, secondary_texts
 from skep_table.names import FileGroupId
 from skep_table.query.options import QueryType
 from skep_table.query.partitions import PartitionValues
 from skep_table.query.predicate import Bounds, Column, Path, Predicate
 from skep_table.query.pruning import MOST_KEYS, in_byte_order, record_keys
+from skep_table.schema.arrow import from_arrow_type
 from skep_table.schema.types import RECORD_KEY
 from skep_table.table import HudiTable
 from skep_table.table_config import MergeMode
-from skep_table.timeline.instant import Action
+from skep_table.timeline.instant import DATA_ACTIONS, Action, Instant
 from skep_table.timeline.metadata import WriteOperation
-from skep_table.timeline.timeline import Timeline
 
 _MOST_VALUES: Final = 100  # that are looked up in a secondary index
 _MOST_SECONDARY_BYTES: Final = 8 << 20  # of a secondary index are read: a value may have very many rows
+_MOST_LATE: Final = 100  # writes that completed late, of which the partitions are asked for
 _LIKE_NUMBERS: Final = r"^[-+.0-9]"
 _LIKE_DATES: Final = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}"
 
@@ -61,7 +64,7 @@ def prune_by_partition_statistics(
 ) -> list[str]:
     """The partitions that their statistics can't exclude."""
     makes_values = table.config.is_mor and table.config.merge_mode is MergeMode.CUSTOM
-    if makes_values or not partitions or not _completed_in_order(table.timeline):
+    if makes_values or not partitions or not _in_order(table.timeline.data().completed()):
         return list(partitions)
     rows = metadata.statistics_of_partitions(RECORD_KEY, pa.string(), partitions)
     if rows is None:
@@ -72,19 +75,47 @@ def prune_by_partition_statistics(
         if known is not None:
             bounds[column.path] = known
     wanted = predicate.may_match(bounds, len(partitions))
-    return [path for path, may in zip(partitions, wanted.tolist(), strict=True) if may]
+    unsure = frozenset[str]() if wanted.all() else _completed_late(table)
+    if unsure is None:
+        return list(partitions)
+    return [path for path, may in zip(partitions, wanted.tolist(), strict=True) if may or path in unsure]
 
 
-def _completed_in_order(timeline: Timeline) -> bool:
+def _in_order(writes: Iterable[Instant]) -> bool:
     """Whether writes completed in the order in which they were requested.
 
     Hudi merges the statistics of a partition's files as of the requested time: without the files of writes that were
     requested later and completed earlier.
     """
-    done = [each.completion_time for each in timeline.data().completed()]
+    done = [each.completion_time for each in writes]
     return all(
         first is not None and second is not None and first.is_at_or_before(second) for first, second in pairwise(done)
     )
+
+
+def _completed_late(table: HudiTable) -> frozenset[str] | None:
+    """The partitions of archived writes that completed after one that was requested later; None for too many writes.
+
+    Their statistics stay as they are until the partition is written to again. Writes of older table versions, which
+    have no completion time, were there before any statistics of partitions.
+    """
+    if table not in _late:
+        data = (each for each in table.timeline.archived() if each.action in DATA_ACTIONS)
+        writes = sorted(chain(data, table.timeline.data().completed()), key=lambda each: each.requested_time)
+        first: CompletionTime | None = None
+        late = []
+        for write in reversed(writes):
+            done = write.completion_time
+            if first is not None and done is not None and first.is_before(done):
+                late.append(write)
+            else:
+                first = done or first
+        paths = (path for each in late[:_MOST_LATE] for path in table.commit_metadata(each).partition_to_write_stats)
+        _late[table] = None if len(late) > _MOST_LATE else frozenset(paths)
+    return _late[table]
+
+
+_late: WeakKeyDictionary[HudiTable, frozenset[str] | None] = WeakKeyDictionary()
 
 
 def _bounds(metadata: MetadataTable, column: Column, partitions: Sequence[str], rows: pa.ChunkedArray) -> Bounds | None:
@@ -151,9 +182,9 @@ def places_of(
         return None  # the index has the values that Hudi's merger made
     for column, partition in metadata.secondary_indexes().items():
         values = predicate.equal_values(tuple(column.split(".")))
-        if values is None or column in partitions.names or not _is_spelled_alike(values.type):
+        if values is None or column in partitions.names or not _has_known_texts(metadata, partition, values.type):
             continue
-        texts = values.drop_null().cast(pa.string())
+        texts = secondary_texts(values.drop_null())
         found = metadata.record_keys_of(partition, texts, _MOST_SECONDARY_BYTES) if len(texts) <= _MOST_VALUES else None
         if found is not None and len(found) <= MOST_KEYS:
             by = f"by the secondary index {partition.removeprefix(SECONDARY_INDEX_PREFIX)}"
@@ -161,9 +192,9 @@ def places_of(
     return None
 
 
-def _is_spelled_alike(kind: pa.DataType) -> bool:
-    """Whether values have one text in all releases."""
-    return pa.types.is_string(kind) or pa.types.is_integer(kind)
+def _has_known_texts(metadata: MetadataTable, partition: str, kind: pa.DataType) -> bool:
+    by_value = metadata.definitions[partition].is_by_value
+    return has_known_texts(from_arrow_type(kind, partition), by_value=by_value)
 
 
 def _places_of_keys(
@@ -180,7 +211,7 @@ def _places_of_keys(
             return None
         among = partitions.select(metadata.partitions(), predicate)
     found = metadata.record_index(keys, among)
-    if found is None or (_may_lack_keys(table) and len(found) < len(keys)):
+    if found is None or (pc.count_distinct(found["record_key"]).as_py() < len(keys) and _may_lack_keys(table)):
         return None
     rows = zip(found["partition_path"].to_pylist(), found["file_id"].to_pylist(), strict=True)
     return Places(frozenset(FileGroupId(path, file_id) for path, file_id in rows), by)
@@ -190,7 +221,16 @@ def _may_lack_keys(table: HudiTable) -> bool:
     """Whether the record index may lack keys of live rows.
 
     Where Hudi overwrites or deletes a partition, it takes from the index all keys of its base files, those too of rows
-    that had moved to another partition (format guide 16.5).
+    that had moved to another partition (format guide 16.5). It does not get them back: archived writes count, too.
     """
-    replaced = table.timeline.completed().of(Action.REPLACE_COMMIT)
-    return any(table.commit_metadata(each).operation_type is not WriteOperation.CLUSTER for each in replaced)
+    if table not in _lacking:
+        replaced = chain(
+            table.timeline.completed().of(Action.REPLACE_COMMIT),
+            (each for each in table.timeline.archived() if each.action is Action.REPLACE_COMMIT),
+        )
+        operations = (table.commit_metadata(each).operation_type for each in replaced)
+        _lacking[table] = any(each is not WriteOperation.CLUSTER for each in operations)
+    return _lacking[table]
+
+
+_lacking: WeakKeyDictionary[HudiTable, bool] = WeakKeyDictionary()

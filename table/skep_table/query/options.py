@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-from skep_table.options import at_least, boolean, one_of, option
+from skep_table.options import Status, at_least, boolean, one_of, option
 
 
 class QueryType(str, Enum):
@@ -81,3 +81,16 @@ FALL_BACK_TO_FULL_SCAN = option(
     "answer an incremental query from the table as it is now when files that it needs were cleaned; without this key, "
     "tables of version 8 and later do and older ones don't",
 )
+
+_PLANNED_ONCE = "a read is planned once, by a listing of the partitions that its filters leave"
+for _key, (_anyway, _doc) in {
+    "hoodie.fileIndex.dataSkippingFailureMode": ("strict", "an index that can't be read is an error"),
+    "hoodie.file.index.enable": ("true", _PLANNED_ONCE),
+    "hoodie.file.index.cache.use.spillable.map": ("false", _PLANNED_ONCE),
+    "hoodie.file.index.cache.spillable.mem": ("", _PLANNED_ONCE),
+    "hoodie.datasource.read.file.index.listing.mode": ("lazy", _PLANNED_ONCE),
+    "hoodie.datasource.read.file.index.listing.partition-path-prefix.analysis.enabled": ("true", _PLANNED_ONCE),
+    "hoodie.datasource.read.file.index.list.partitions.from.catalog": ("false", _PLANNED_ONCE),
+    "hoodie.datasource.read.file.index.optimize.listing.using.path.filter": ("false", _PLANNED_ONCE),
+}.items():
+    option(_key, str, _anyway, _doc, status=Status.NO_EFFECT)

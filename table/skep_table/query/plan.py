@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from itertools import chain
 from typing import Final
 
@@ -11,10 +12,11 @@ import pyarrow as pa
 
 from skep_table.errors import InputError, SkepError, UnsupportedError
 from skep_table.instant_time import InstantTime
+from skep_table.keys.buckets import OTHER_BUCKETS
 from skep_table.metadata_table import MetadataTable
 from skep_table.metadata_table.partitions import BLOOM_FILTERS, FILES, PARTITION_STATS
 from skep_table.options import Options
-from skep_table.query.cleaned import check_not_cleaned, files_deleted, is_outdated
+from skep_table.query.cleaned import check_not_cleaned, files_deleted, has_lost_indexes, is_outdated
 from skep_table.query.expression_pruning import prune_by_expressions
 from skep_table.query.incremental import (
     WrittenFiles,
@@ -116,7 +118,8 @@ def plan(table: HudiTable, request: ReadRequest, steps: Steps | None = None) -> 
 
     `steps` collects what each step left; the whole table is listed for it.
 
-    A table that was cleaned since it was opened is planned as it is now: its files may have been deleted.
+    A table that was cleaned since it was opened is planned as it is now: its files may have been deleted. So is one of
+    whose metadata table something was dropped: a part of its files may have been there still.
     StorageError where it is cleaned faster than planned, or has got other columns.
     """
     now = table
@@ -124,10 +127,10 @@ def plan(table: HudiTable, request: ReadRequest, steps: Steps | None = None) -> 
         try:
             tasks = _plan(now, bounded(now, request), steps)
         except (SkepError, FileNotFoundError):
-            if not is_outdated(now, _moment(now, request)):
+            if not _is_outdated(now, request):
                 raise
         else:
-            if not is_outdated(now, _moment(now, request)):
+            if not _is_outdated(now, request):
                 _check_columns(table, now, request)
                 return tasks
         now = now.reload()
@@ -150,6 +153,8 @@ def matching(tasks: Sequence[ReadTask], predicate: Predicate, request: ReadReque
     try:
         slices = _matching_slices(scan, predicate, [task.slice for task in tasks], request)
     except (SkepError, FileNotFoundError):
+        return tasks
+    if has_lost_indexes(scan.table):
         return tasks
     left = {found.group: found for found in slices}
     return [replace(task, slice=left[task.slice.group]) for task in tasks if task.slice.group in left]
@@ -174,6 +179,10 @@ def has_indexes(table: HudiTable, request: ReadRequest) -> bool:
     """Whether the request uses indexes of the metadata table, and there are some besides the listing of files."""
     metadata = table.metadata_to_read() if _uses_metadata(request) else None
     return metadata is not None and metadata.indexes != {FILES}
+
+
+def _is_outdated(table: HudiTable, request: ReadRequest) -> bool:
+    return is_outdated(table, _moment(table, request)) or (request.metadata and has_lost_indexes(table))
 
 
 def _moment(table: HudiTable, request: ReadRequest) -> InstantTime | None:
@@ -247,8 +256,11 @@ def scan_of(table: HudiTable, request: ReadRequest) -> Scan:
 
 def predicate_of(where: str | None, schema: pa.Schema) -> Predicate | None:
     """The parser is imported only when there is a text to parse: tasks on executors run without it."""
-    if where is None:
-        return None
+    return None if where is None else _parsed(where, schema)
+
+
+@lru_cache(maxsize=8)  # a read asks for its schema and its tasks
+def _parsed(where: str, schema: pa.Schema) -> Predicate:
     from skep_table.query.sql import parse_predicate
 
     return parse_predicate(where, schema)
@@ -370,9 +382,10 @@ def _pruned(
     if metadata is not None and conditions is not None:
         slices = _by_statistics(scan, metadata, slices, conditions, request, steps)
     in_buckets = prune_by_buckets(slices, predicate, table.config, {**table.options, **request.options})
-    if steps is not None and len(in_buckets) < len(slices):
-        steps.left_slices("by buckets", in_buckets)
-    slices = in_buckets
+    if len(in_buckets) < len(slices) and not table.may_have_folder(OTHER_BUCKETS):
+        slices = in_buckets
+        if steps is not None:
+            steps.left_slices("by buckets", slices)
     keys = record_keys(predicate, table.config)
     if keys is None or not (opens_files or (metadata is not None and BLOOM_FILTERS in metadata.indexes)):
         return slices

@@ -195,6 +195,12 @@ class Predicate:
         """The columns and struct members that the condition uses, each once."""
         return tuple(column.path for column in self.compared_columns)
 
+    @property
+    def compares_floats(self) -> bool:
+        """Whether the condition looks at floating-point numbers otherwise than whether they are null."""
+        leaves = (leaf for leaf in _leaves(self.condition) if not isinstance(leaf, IsNull))
+        return any(pa.types.is_floating(value.type) for leaf in leaves for value in _values(leaf))
+
     def mask(self, rows: pa.RecordBatch | pa.Table) -> pa.Array | pa.ChunkedArray:
         """True, false or null for each row."""
         with _reported(self):
@@ -217,7 +223,12 @@ class Predicate:
 
     def weakened(self, columns: frozenset[str]) -> Predicate | None:
         """What must hold of `columns` alone wherever the whole holds; None when that is nothing."""
-        weaker = _weakened(self.condition, lambda leaf: all(each.path[0] in columns for each in _columns(leaf)))
+
+        def looks_at_these(leaf: Leaf) -> bool:
+            names = {each.path[0] for each in _columns(leaf)}
+            return bool(names) and names <= columns
+
+        weaker = _weakened(self.condition, looks_at_these)
         return None if weaker == TRUE else Predicate(weaker, self.text)
 
     def of_expression(self, expression: Expression, column: Column, name: str) -> Predicate | None:
@@ -307,7 +318,9 @@ def _value(node: Value, source: _Source) -> Any:
     if isinstance(node, Literal):
         return source.literal(node.value)
     if isinstance(node, Cast):
-        return _value(node.argument, source).cast(node.type)
+        # Large integers are rounded where they are compared with floating-point numbers, as Spark does.
+        rounds = pa.types.is_integer(node.argument.type) and pa.types.is_floating(node.type)
+        return _value(node.argument, source).cast(node.type, safe=not rounds)
     if isinstance(node, Applied):
         return node.expression.of(_value(node.argument, source))
     return getattr(pc, node.function)(*(_value(argument, source) for argument in node.arguments))
@@ -351,6 +364,14 @@ def _weakened(node: Condition, keeps: Callable[[Leaf], bool]) -> Condition:
         parts = tuple(_weakened(part, keeps) for part in node.parts)
         return TRUE if TRUE in parts else Or(parts)
     return node if keeps(node) else TRUE
+
+
+def _leaves(node: Condition) -> Iterator[Leaf]:
+    if isinstance(node, (And, Or)):
+        for part in node.parts:
+            yield from _leaves(part)
+    else:
+        yield node
 
 
 def _columns(node: Condition | Value) -> Iterator[Column]:
@@ -408,10 +429,29 @@ def _equal_values(node: Condition, path: Path) -> pa.Array | None:
     if isinstance(node, Comparison) and node.function == "equal":
         for side, other in ((node.left, node.right), (node.right, node.left)):
             if isinstance(side, Column) and side.path == path and isinstance(other, Literal):
-                return pa.array([other.value.as_py()], other.type).cast(side.type)
+                return equal_to(pa.array([other.value.as_py()], other.type), side.type)
     if isinstance(node, IsIn) and not node.negated and isinstance(node.argument, Column) and node.argument.path == path:
-        return node.values.cast(node.argument.type)
+        return equal_to(node.values, node.argument.type)
     return None
+
+
+def equal_to(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    """What values of `kind` can be that equal one of `values`, so that looking for the same finds what `=` does.
+
+    Nothing equals null, no number one that its type can't hold, none NaN, and zero equals zero of either sign.
+    """
+    values = values.drop_null()
+    if pa.types.is_floating(kind):
+        numbers = values.cast(pa.float64())
+        held = numbers.cast(kind, safe=False)
+        held = held.filter(pc.equal(held.cast(pa.float64()), numbers))
+        if pc.any(pc.equal(held, 0.0)).as_py():
+            held = pc.unique(pa.concat_arrays([held, pa.array([0.0, -0.0], pa.float64()).cast(kind)]))
+        return held
+    if pa.types.is_integer(kind) and pa.types.is_integer(values.type):
+        held = values.cast(kind, safe=False)
+        return held.filter(pc.equal(held.cast(values.type, safe=False), values))
+    return values.cast(kind)
 
 
 # Over statistics: a boolean array, false where no row can match; None where nothing is known.

@@ -16,8 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from skep_table.basefile import BaseFileFooter, read_footer
-from skep_table.keys.buckets import BUCKET_NAMES, Buckets
+from skep_table.keys.buckets import BUCKET_NAMES, BUCKET_PRUNING, Buckets
 from skep_table.metadata_table import MetadataTable
+from skep_table.options import Options
 from skep_table.query.predicate import Bounds, Column, Path, Predicate
 from skep_table.runner import ThreadRunner
 from skep_table.schema.types import RECORD_KEY
@@ -71,6 +72,8 @@ def _bounds(
         return None
     if pa.types.is_string(column.type):
         rows = in_byte_order(rows)
+    if pa.types.is_binary(column.type):
+        rows = _without_bounds(rows)  # Java compares bytes as signed numbers
     return bounds_of_slices(rows, files, count)
 
 
@@ -92,6 +95,13 @@ def bounds_of_slices(rows: pa.Table, files: Sequence[tuple[int, str, str]], coun
 
 
 _AGGREGATED: Final = ("min_value_min", "max_value_max", "null_count_sum", "value_count_sum")
+
+
+def _without_bounds(stats: pa.Table) -> pa.Table:
+    none = pa.nulls(len(stats), stats.schema.field("min_value").type)
+    return stats.set_column(stats.schema.get_field_index("min_value"), "min_value", none).set_column(
+        stats.schema.get_field_index("max_value"), "max_value", none
+    )
 
 
 def in_byte_order(stats: pa.Table) -> pa.Table:
@@ -188,7 +198,7 @@ def prune_by_buckets(
 ) -> list[FileSlice]:
     """The slices of the buckets that rows can be in where the filter holds, in a table that is written by buckets."""
     buckets = Buckets.known(config, options)
-    if buckets is None:
+    if buckets is None or not Options(options).value(BUCKET_PRUNING):
         return list(slices)
     bound = [predicate.equal_values(tuple(field.split("."))) for field in buckets.fields]
     values = [text for each in bound if each is not None and (text := _key_text(each)) is not None]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
+from typing import Final
 
 import pyarrow as pa
 
@@ -10,13 +11,15 @@ from skep_table.query import cdc, execute
 from skep_table.query.ahead import in_order
 from skep_table.query.cleaned import files_there
 from skep_table.query.options import QueryType
-from skep_table.query.plan import plan, scan_of
+from skep_table.query.plan import ReadTask, plan, scan_of
 from skep_table.query.request import ReadRequest
 from skep_table.query.result import ReadResult
 from skep_table.runner import Runner, ThreadRunner
 from skep_table.table import HudiTable
+from skep_table.view import FileSlice
 
 SNAPSHOT = ReadRequest()
+_SMALL_BYTES: Final = 4 << 20
 
 
 def read(table: HudiTable, request: ReadRequest = SNAPSHOT, runner: Runner | None = None) -> ReadResult:
@@ -43,14 +46,13 @@ def read_batches(table: HudiTable, request: ReadRequest = SNAPSHOT) -> Iterator[
     left = request.limit
     if left == 0:
         return
-    # A limit is likely met by the first slice: reading ahead would be for nothing.
-    workers = 1 if left is not None else None
     with files_there(table):
         batches: Generator[pa.RecordBatch, None, None]
         if request.query is QueryType.CDC:
-            batches = in_order(cdc.plan_changes(table, request), cdc.run, workers)
+            batches = in_order(cdc.plan_changes(table, request), cdc.run, 1 if left is not None else None)
         else:
-            batches = in_order(plan(table, request), execute.run, workers)
+            tasks = plan(table, request)
+            batches = in_order(tasks, execute.run, 1 if left is not None or _is_small(tasks) else None)
         for batch in batches:
             if left is not None and batch.num_rows >= left:
                 yield batch.slice(0, left)
@@ -58,6 +60,15 @@ def read_batches(table: HudiTable, request: ReadRequest = SNAPSHOT) -> Iterator[
                 return
             yield batch
             left = None if left is None else left - batch.num_rows
+
+
+def _is_small(tasks: Sequence[ReadTask]) -> bool:
+    """Whether one file is read, in less time than threads take. With a limit the first slice is likely to do, too."""
+    return len(tasks) == 1 and not tasks[0].slice.log_files and _size(tasks[0].slice) <= _SMALL_BYTES
+
+
+def _size(found: FileSlice) -> int:
+    return 0 if found.base_file is None else found.base_file.size_bytes
 
 
 def _count(table: HudiTable, request: ReadRequest, runner: Runner) -> int:

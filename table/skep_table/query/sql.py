@@ -38,8 +38,9 @@ from skep_table.query.predicate import (
     Predicate,
     Truth,
     Value,
+    equal_to,
 )
-from skep_table.query.sql_functions import FunctionCall, function_call
+from skep_table.query.sql_functions import FunctionCall, format_of, function_call
 from skep_table.schema.arrow import from_arrow_type
 
 
@@ -259,7 +260,7 @@ class _Reader:
         scalars = [item.value for _, item in sides if isinstance(item, Literal)]
         present = [value.as_py() for value in scalars if value.is_valid]
         kind = next((value.type for value in scalars if value.is_valid), argument.type)
-        values = pa.array(present, kind)
+        values = equal_to(pa.array(present, kind), sides[0][0].type)
         return IsIn(sides[0][0], values, or_null=len(present) < len(scalars), negated=negated)
 
     def like(self, node: Node, negated: bool) -> Condition:
@@ -340,7 +341,10 @@ class _Reader:
     def cast(self, node: Node) -> Value:
         argument = self.value(node.this)
         kind = self.cast_type(node.args["to"]) if isinstance(node, exp.Cast) else pa.date32()
-        if pa.types.is_date(kind) and pa.types.is_timestamp(argument.type) and argument.type.tz is not None:
+        by_format = node.args.get("format") is not None
+        if by_format and pa.types.is_string(argument.type):
+            return self.applied(FunctionCall("to_date", node.this, {"format": format_of(node)}), node)
+        if pa.types.is_date(kind) and not isinstance(argument, Literal) and _is_day(argument.type):
             return self.applied(FunctionCall("to_date", node.this), node)
         if not isinstance(argument, Literal):
             return argument if argument.type == kind else Cast(argument, kind)
@@ -430,9 +434,18 @@ class _Reader:
                 return value, Literal(literal)
             if _family(literal.type) == "timestamp" and family == "date":
                 return Cast(value, literal.type), Literal(literal)
+            if _family(literal.type) == "timestamp" and not _is_in_unit(literal, kind):
+                finer = pa.timestamp(literal.type.unit, kind.tz)
+                return Cast(value, finer), Literal(literal.cast(finer))
             if _family(literal.type) in ("date", "timestamp"):
                 return value, Literal(literal.cast(kind))
         raise self.fail(f"{_named(kind)} does not compare with {given!r}")
+
+
+def _is_day(kind: pa.DataType) -> bool:
+    """Whether values become dates as Spark has it: otherwise as Arrow has it."""
+    is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
+    return is_text or (pa.types.is_timestamp(kind) and kind.tz is not None)
 
 
 def _family(kind: pa.DataType) -> str | None:
@@ -493,6 +506,11 @@ def _with_number(value: Value, number: float | Decimal) -> tuple[Value, Value]:
         return value, Literal(pa.scalar(exact, kind))
     wide = pa.decimal256(76, max(digits, kind.scale))
     return Cast(value, wide), Literal(pa.scalar(exact, wide))
+
+
+def _is_in_unit(moment: pa.Scalar, kind: pa.DataType) -> bool:
+    """Whether a column of the type can have this time: one in milliseconds has no microseconds."""
+    return bool(moment.cast(kind, safe=False).cast(moment.type) == moment)
 
 
 def _temporal(text: str, kind: pa.DataType, reader: _Reader) -> pa.Scalar:

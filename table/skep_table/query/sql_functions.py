@@ -53,10 +53,21 @@ def _trim(node: Node) -> FunctionCall | None:
 
 
 def _substring(node: Node) -> FunctionCall | None:
-    start, length = (_number(node.args.get(name)) for name in ("start", "length"))
+    start, length = (_signed(node.args.get(name)) for name in ("start", "length"))
     if start is None or length is None or _given(node) != {"this", "start", "length"}:
         return None
     return FunctionCall("substring", node.this, {"pos": start, "len": length})
+
+
+def format_of(node: Node) -> str:
+    """The pattern of dates or times that a call has: the parser has turned it into another form."""
+    text = str(Spark.Generator(dialect="spark").format_time(node))
+    return text[1:-1].replace("\\'", "'")
+
+
+def _whole_seconds(node: Node) -> FunctionCall | None:
+    """By a format only texts are read, and no expression is of them."""
+    return FunctionCall("unix_timestamp", node.this) if _given(node) == {"this", "format"} else None
 
 
 def _formatted(function: str, inner: type[Any] | None) -> Callable[[Node], FunctionCall | None]:
@@ -66,8 +77,7 @@ def _formatted(function: str, inner: type[Any] | None) -> Callable[[Node], Funct
             argument = argument.this
         if _text(given) is None or _given(node) != {"this", "format"}:
             return None
-        text = Spark.Generator(dialect="spark").format_time(node)  # the parser has turned it into another form
-        return FunctionCall(function, argument, {"format": str(text)[1:-1]})
+        return FunctionCall(function, argument, {"format": format_of(node)})
 
     return read
 
@@ -89,6 +99,21 @@ def _moved(node: Node) -> FunctionCall | None:
     return FunctionCall("date_add", argument, {"days": str(sign * int(number))})
 
 
+def _match(node: Node) -> FunctionCall | None:
+    pattern, stated = _text(node.expression), node.args.get("group")
+    group = "1" if stated is None else _number(stated)
+    if pattern is None or group is None or not _given(node) <= {"this", "expression", "group", "null_if_pos_overflow"}:
+        return None
+    return FunctionCall("regexp_extract", node.this, {"pattern": pattern, "idx": group})
+
+
+def _without_matches(node: Node) -> FunctionCall | None:
+    pattern, replacement = _text(node.expression), _text(node.args.get("replacement"))
+    if pattern is None or replacement is None or _given(node) != {"this", "expression", "replacement"}:
+        return None
+    return FunctionCall("regexp_replace", node.this, {"pattern": pattern, "replacement": replacement})
+
+
 def _text(node: Node) -> str | None:
     return str(node.this) if isinstance(node, exp.Literal) and node.is_string else None
 
@@ -96,6 +121,11 @@ def _text(node: Node) -> str | None:
 def _number(node: Node) -> str | None:
     known = isinstance(node, exp.Literal) and not node.is_string and str(node.this).isdecimal()
     return str(node.this) if known else None
+
+
+def _signed(node: Node) -> str | None:
+    number = _number(node.this) if isinstance(node, exp.Neg) else _number(node)
+    return f"-{number}" if number is not None and isinstance(node, exp.Neg) else number
 
 
 def _given(node: Node) -> set[str]:
@@ -113,6 +143,9 @@ _CALLS: Final[dict[type[Any], Callable[[Node], FunctionCall | None]]] = {
     exp.DayOfMonth: _of_day("day"),
     exp.Trim: _trim,
     exp.Substring: _substring,
+    exp.RegexpExtract: _match,
+    exp.RegexpReplace: _without_matches,
+    exp.StrToUnix: _whole_seconds,
     exp.UnixToStr: _formatted("from_unixtime", None),
     exp.TimeToStr: _formatted("date_format", exp.TimeStrToTime),
     exp.TsOrDsAdd: _moved,

@@ -29,7 +29,7 @@ from skep_table.metadata_table.records.record_index import record_index_update
 from skep_table.metadata_table.records.secondary_index import secondary_index_update, secondary_keys, sharded_parts
 from skep_table.metadata_table.records.summaries import ColumnSummary, summaries_of_rows, summaries_without_rows
 from skep_table.metadata_write import open_own
-from skep_table.metadata_write.records import hfile_of, record_schema
+from skep_table.metadata_write.records import entries_of, hfile_of, record_schema
 from skep_table.metafile import ensure_partition
 from skep_table.names import BaseFileName, BaseFormat, join
 from skep_table.query import ReadRequest, execute, plan, read
@@ -79,7 +79,7 @@ def rows_of(chance: random.Random, part: int, keys: list[int], number: int) -> p
             "note": maybe(chance.choice(NOTES)), "number": maybe(near * 10**12),
             "ratio": maybe(chance.choice([float("nan"), -0.0, near / 8, float("-inf"), near / 8, near / 8])),
             "price": maybe(Decimal(near) / 100), "day": maybe(dt.date(1970, 1, 1) + dt.timedelta(days=near)),
-            "at": maybe(EPOCH + dt.timedelta(seconds=near, microseconds=chance.randrange(10**6))),
+            "at": maybe(EPOCH + dt.timedelta(hours=100 * near, microseconds=chance.randrange(10**6))),
             "flag": maybe(part % 2 == 0), "raw": maybe(bytes([part, chance.randrange(256)])),
         }  # fmt: skip
 
@@ -230,7 +230,7 @@ def _with_partitions(table: HudiTable, updates: Mapping[str, list[tuple[str, Par
             for group in range(groups):
                 name = BaseFileName(f"{prefix}-{group:04d}-0", "0-0-0", time, BaseFormat.HFILE)
                 puts = update.puts.filter(pa.array(of_group == group))
-                own.storage.create_exclusive(join(partition, str(name)), hfile_of(puts, schema))
+                own.storage.create_exclusive(join(partition, str(name)), hfile_of(entries_of(puts, schema), schema))
         done = CommitMetadata(operation_type=WriteOperation.BULK_INSERT, extra_metadata={"schema": schema.text})
         complete(own, instant, done, table.context.clock, alone=True)
     update_table_config(table.storage, {METADATA_PARTITIONS: ",".join(["files", *updates])})

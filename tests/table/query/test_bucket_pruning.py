@@ -90,3 +90,22 @@ def test_a_table_that_has_not_recorded_its_index_is_read_by_the_readers_options(
     # wrong options, or written by another index: all is read
     few = {**INDEX, "hoodie.bucket.index.num.buckets": "2"}
     assert len({bucket for _, bucket in opened(table, "id = 'k3'", **few)}) > 1
+
+
+def test_an_option_leaves_buckets_aside(tmp_path: Path) -> None:
+    table = made(tmp_path, type=TableType.MERGE_ON_READ)
+    off = {"hoodie.bucket.index.query.pruning": "false"}
+    assert len({bucket for _, bucket in opened(table, "id = 'k3'", **off)}) > 1
+    assert len({bucket for _, bucket in opened(table.with_options(off), "id = 'k3'")}) > 1
+
+
+@pytest.mark.parametrize("by", ["option", "folder"])
+def test_buckets_that_hudi_counts_by_partition_leave_out_nothing(tmp_path: Path, by: str) -> None:
+    table = made(tmp_path, type=TableType.MERGE_ON_READ)
+    options = {}
+    if by == "option":
+        options = {"hoodie.bucket.index.partition.expressions": "p,4"}
+    else:
+        (tmp_path / ".hoodie/.bucket_index/partition_bucket_index_meta/configs").mkdir(parents=True)
+        table = table.reload()
+    assert len({bucket for _, bucket in opened(table, "id = 'k3'", **options)}) > 1

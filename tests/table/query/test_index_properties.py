@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import io
 import random
 import shutil
 from dataclasses import replace
@@ -17,7 +18,8 @@ from counting_storage import CountingStorage
 from golden_metadata import RELEASES
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from indexed_tables import EPOCH, NOTES, PARTS, SCHEMA, TAGS, everything, indexed, rows_of, written
+from indexed_tables import SCHEMA, everything, indexed, rows_of, written
+from random_filters import conditions, literals, text
 
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.errors import FormatError
@@ -41,9 +43,11 @@ from skep_table.query.sql import parse_predicate
 from skep_table.query.steps import Steps
 from skep_table.schema.arrow import from_arrow
 from skep_table.schema.types import RECORD_KEY, StringType
+from skep_table.services.archive import move_to_archive
 from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
 from skep_table.table_config import USER_PROVIDED, TableType
+from skep_table.timeline.instant import Action
 from skep_table.write.local import LocalWriter
 
 COW, MOR = TableType.COPY_ON_WRITE, TableType.MERGE_ON_READ
@@ -71,72 +75,7 @@ def rows(table: HudiTable) -> pa.Table:
     return everything(table)
 
 
-def text(value: str) -> str:
-    return "'" + value.replace("\\", "\\\\").replace("'", "''") + "'"
-
-
 VALUES = st.text(st.sampled_from("a$\\\0ü\n\U00010000"), max_size=6)
-
-
-class Values(dict[str, list[str]]):
-    """The values of the rows, as literals: too long to be shown as part of a strategy."""
-
-    def __repr__(self) -> str:
-        return "Values"
-
-
-def chosen(texts: list[str]) -> st.SearchStrategy[str]:
-    """One of some texts, which are too long to be shown as part of a strategy."""
-    return st.integers(0, len(texts) - 1).map(lambda at: texts[at])
-
-
-NEAR = st.integers(-1000, 4000)
-MOMENTS = st.builds(lambda s, us: EPOCH + dt.timedelta(seconds=s, microseconds=us), NEAR, st.integers(0, 999_999))
-LITERALS: dict[str, st.SearchStrategy[str]] = {
-    "id": st.builds("'k{:03d}'".format, st.integers(0, 330)),
-    "part": st.sampled_from([text(each) for each in (*PARTS, "none")]),
-    "tag": st.sampled_from([text(each) for each in (*TAGS, "none")]),
-    "note": chosen([text(each) for each in (*NOTES, "x", "y", "é")]),
-    "number": st.builds(lambda near: str(near * 10**12), NEAR),
-    "ratio": st.builds(lambda near: repr(near / 8), NEAR),
-    "price": st.builds(lambda near: str(Decimal(near) / 100), NEAR),
-    "day": st.builds(lambda near: f"DATE '{dt.date(1970, 1, 1) + dt.timedelta(days=near)}'", NEAR),
-    "at": st.builds(lambda at: f"TIMESTAMP '{at:%Y-%m-%d %H:%M:%S.%f}'", MOMENTS),
-    "flag": st.sampled_from(["TRUE", "FALSE"]),
-}
-COMPARED = st.sampled_from(["=", "=", "<>", "<", "<=", ">", ">="])
-
-
-@st.composite
-def leaves(draw: st.DrawFn, values: Values) -> str:
-    column = draw(st.sampled_from([*LITERALS, "raw"]))
-    form = draw(st.sampled_from(["compare", "compare", "compare", "in", "null"]))
-    if form == "null" or column == "raw":
-        return f"{column} IS {draw(st.sampled_from(['', 'NOT ']))}NULL"
-    literal = st.one_of(chosen(values[column]), LITERALS[column])
-    if form == "compare":
-        return f"{column} {draw(COMPARED)} {draw(literal)}"
-    listed = draw(st.lists(literal, min_size=1, max_size=4))
-    return f"{column} {draw(st.sampled_from(['', 'NOT ']))}IN ({', '.join(listed)})"
-
-
-def conditions(values: Values) -> st.SearchStrategy[str]:
-    return st.recursive(
-        leaves(values),
-        lambda inner: st.builds("({} {} {})".format, inner, st.sampled_from(["AND", "AND", "OR"]), inner),
-        max_leaves=4,
-    )
-
-
-def literals(rows: pa.Table) -> Values:
-    spelled: dict[str, Any] = {
-        "id": text, "part": text, "tag": text, "note": text, "number": str, "ratio": repr, "price": str,
-        "day": "DATE '{}'".format, "at": lambda at: f"TIMESTAMP '{at:%Y-%m-%d %H:%M:%S.%f}'", "flag": str,
-    }  # fmt: skip
-    found = {
-        name: [spell(value) for value in rows[name].to_pylist() if value is not None] for name, spell in spelled.items()
-    }
-    return Values({**found, "ratio": [each for each in found["ratio"] if "n" not in each]})
 
 
 def check(table: HudiTable, rows: pa.Table, data: st.DataObject) -> None:
@@ -184,6 +123,21 @@ def steps(table: HudiTable, where: str) -> dict[str, int]:
     return {step.by: step.slices for step in explain(table, ReadRequest(where=where)).steps}
 
 
+@pytest.mark.parametrize(
+    "where",
+    [
+        "1 = 2", "false", "1 = 1 AND id = 'k005'", "id <=> 'k005'", "NOT id <=> 'k005'", "id = ''", "id IN ('', 'k5')",
+        "line IN (1, 3000000000)", "line = 3000000000", "tag = ''", "part = '' OR id = 'k005'", "note LIKE ''",
+        "ratio IN ('NaN')", "ratio IN (0.0)", "raw = X'00'", "number = 1e0", "id IN (NULL, 'k005')", "id = NULL",
+        "tag = NULL AND part = 'north'",
+    ],
+)  # fmt: skip
+def test_conditions_that_are_easily_forgotten(table: HudiTable, rows: pa.Table, where: str) -> None:
+    expected = rows.filter(parse_predicate(where, rows.schema).mask(rows))
+    found = read(table, ReadRequest(where=where)).to_arrow()
+    assert sorted(found["id"].to_pylist()) == sorted(expected["id"].to_pylist())
+
+
 class TestWhatIsLeftOut:
     def test_by_a_key(self, table: HudiTable, rows: pa.Table) -> None:
         row = rows.slice(5, 1).to_pylist()[0]
@@ -225,6 +179,17 @@ class TestKeysOfSeveralFields:
         assert read(table, ReadRequest(where=where)).to_arrow()["id"].to_pylist() == [row["id"]]
         assert "by the record index" not in steps(table, f"id = '{row['id']}'")
 
+    def test_numbers_that_no_key_can_be_are_in_no_row(self, tmp_path: Path) -> None:
+        rows = pa.table({"id": pa.array([1, 2], pa.int32()), "n": [1, 2]})
+        options = {"hoodie.metadata.enable": "true", "hoodie.metadata.record.index.enable": "true"}
+        made = create_table(
+            LocalStorage(str(tmp_path)), TableSpec(name="t", schema=rows.schema, record_key=("id",)), options
+        )
+        LocalWriter(made).upsert(rows)
+        table = HudiTable.open(tmp_path)
+        assert steps(table, "id = 3000000000")["by the record index"] == 0
+        assert read(table, ReadRequest(where="id IN (1, 3000000000)")).to_arrow()["id"].to_pylist() == [1]
+
     def test_keys_of_a_generator_of_the_users_own_are_not_known(self, tmp_path: Path) -> None:
         table = indexed(written(tmp_path / "t", 6, COW))
         config = replace(table.config, key_generator=USER_PROVIDED)
@@ -251,6 +216,49 @@ def test_a_look_up_takes_the_same_requests_whatever_the_number_of_partitions(tmp
         assert all(path.startswith(".hoodie") for path in storage.calls.paths("list_folder", "list_prefix"))
         asked.append(storage.calls.counts())
     assert asked[0] == asked[1]
+
+
+class _CountedBytes(LocalStorage):
+    """A folder that counts the bytes that are read of the record index."""
+
+    read_of_index = 0
+
+    def read_range(self, path: str, offset: int, length: int) -> bytes:
+        return self._counted(path, super().read_range(path, offset, length))
+
+    def open_input(self, path: str, *, size: int | None = None) -> pa.NativeFile:
+        return pa.PythonFile(_CountedFile(self, path))
+
+    def _counted(self, path: str, data: bytes) -> bytes:
+        if path.startswith(f"{FOLDER}/record_index"):
+            self.read_of_index += len(data)
+        return data
+
+
+class _CountedFile(io.FileIO):
+    def __init__(self, storage: _CountedBytes, path: str) -> None:
+        super().__init__(storage.local_path(path))
+        self._storage, self._path = storage, path
+
+    def read(self, size: int | None = -1) -> bytes:
+        return self._storage._counted(self._path, super().read(-1 if size is None else size) or b"")
+
+
+def test_a_look_up_in_a_large_log_reads_its_index_and_one_block(tmp_path: Path) -> None:
+    """A large write is a large block of the record index until that is compacted."""
+    keys = random.Random(0).sample(range(10**9), 400_000)
+    rows = pa.table({"id": pa.array(map(str, keys)), "n": pa.array(range(len(keys)))})
+    spec = TableSpec(name="t", schema=rows.schema, record_key=("id",))
+    options = {"hoodie.metadata.enable": "true", "hoodie.metadata.record.index.enable": "true",
+               "hoodie.metadata.record.index.min.filegroup.count": "1"}  # fmt: skip
+    LocalWriter(create_table(LocalStorage(str(tmp_path / "t")), spec, options)).bulk_insert(rows.slice(0, 1))
+    LocalWriter(HudiTable.open(str(tmp_path / "t"), options)).bulk_insert(rows.slice(1))
+    sizes = [file.stat().st_size for file in (tmp_path / "t" / FOLDER / "record_index").glob(".record*.log*")]
+    storage = _CountedBytes(str(tmp_path / "t"))
+    found = read(HudiTable.open(storage), ReadRequest(where=f"id = '{keys[1234]}'")).to_arrow()
+    assert found["n"].to_pylist() == [1234]
+    assert max(sizes) > 2_000_000
+    assert 0 < storage.read_of_index < max(sizes) / 4
 
 
 class TestChangesOfASecondaryIndex:
@@ -311,8 +319,8 @@ STATED = [
     (summary("note", "10", "9", 10, 0), "note = '55'", False, "texts that were numbers"),
     (summary("note", "1960-01-01", "1960-01-02", 10, 0), "note = 'x'", True, "dates as texts"),
     (summary("note", "b", "\U0001f381", 10, 0), "note = 'a'", False, "another order than that of the bytes"),
-    (summary("at", 0, 1, 10, 0), f"at = {BEYOND}", True, "times"),
-    (summary("at", 0, 1, 10, 1), f"at = {BEYOND}", False, "times in INT96, whose file has no bounds"),
+    (summary("at", 10**15, 10**15 + 1, 10, 0), f"at = {BEYOND}", True, "times"),
+    (summary("at", 10**15, 10**15, 10, 1), f"at = {BEYOND}", False, "times in INT96, whose file has no bounds"),
     (summary("ratio", 0.0, 1.0, 10, 0), "ratio = 5.0", False, "floats"),
 ]
 
@@ -348,12 +356,61 @@ class TestStatisticsOfPartitions:
         assert not (excluded and left)
 
 
+class TestUnitsOfStatistics:
+    """A file may have times in milliseconds, whatever the schema has: Hudi has an option for it."""
+
+    MILLIS = dt.datetime(2024, 1, 1, tzinfo=dt.timezone.utc).timestamp() * 1000
+
+    @pytest.mark.parametrize("version", [6, 8, 9])
+    @pytest.mark.parametrize("unit", ["ms", "us"])
+    def test_a_time_is_used_where_its_unit_is_sure(self, tmp_path: Path, version: int, unit: str) -> None:
+        table = indexed(written(tmp_path / "t", version, COW))
+        view, schema = table.view(), from_arrow(SCHEMA)
+        names = [(path, str(found.base_file.name)) for path in view.partitions() for found in view.slices(path)
+                 if found.base_file is not None]  # fmt: skip
+        number = int(self.MILLIS) * (1 if unit == "ms" else 1000)
+        kind = replace(schema["at"].type, unit=unit)
+        stated = [ColumnSummary("at", kind, number, number, 10, 0)]
+        update = column_stats_update(dict.fromkeys(names, stated), [], [], table.format.metadata.release)
+        now = changed(table, update)
+        assert steps(now, "at = TIMESTAMP '2024-01-01 00:00:00'")["by column statistics"] == len(names)
+        beyond = steps(now, "at > TIMESTAMP '2024-01-02 00:00:00'")["by column statistics"]
+        assert beyond == (0 if unit == "us" else len(names))
+
+    def test_times_of_1970_are_sure_where_the_record_states_the_type(self, tmp_path: Path) -> None:
+        for version, expected in ((8, False), (9, True)):
+            now = indexed(written(tmp_path / str(version), version, COW))
+            update = column_stats_update(
+                {(path, str(found.base_file.name)): [summary("at", 0, 1, 10, 0)]
+                 for path in now.view().partitions() for found in now.view().slices(path) if found.base_file},
+                [], [], now.format.metadata.release,
+            )  # fmt: skip
+            found = steps(changed(now, update), "at = TIMESTAMP '2100-01-01 00:00:00'")
+            assert (found["by column statistics"] == 0) is expected
+
+
+def test_bounds_of_bytes_leave_nothing_out(tmp_path: Path) -> None:
+    """Java compares bytes as signed numbers, so that 0x80 is the smallest: Hudi's bounds are of another order."""
+    table = indexed(written(tmp_path / "t", 9, COW))
+    view = table.view()
+    names = [(path, str(found.base_file.name)) for path in view.partitions() for found in view.slices(path)
+             if found.base_file is not None]  # fmt: skip
+    stated = [summary("raw", b"\x80", b"\x01", 10, 0)]
+    now = changed(table, column_stats_update(dict.fromkeys(names, stated), [], [], table.format.metadata.release))
+    assert steps(now, "raw = X'00'")["by column statistics"] == len(names)
+
+
 class TestIndexesThatAreNotTrue:
-    def test_keys_may_be_missing_after_an_overwrite(self, tmp_path: Path) -> None:
+    @pytest.mark.parametrize("archived", [False, True])
+    @pytest.mark.parametrize("version", [6, 9])
+    def test_keys_may_be_missing_after_an_overwrite(self, tmp_path: Path, version: int, archived: bool) -> None:
         """Hudi takes keys from the index that had moved to another partition."""
-        table = written(tmp_path / "t", 6, COW)
+        table = written(tmp_path / "t", version, COW)
         options = {"hoodie.metadata.enable": "true"}
         LocalWriter(HudiTable.open(table.storage, options)).insert_overwrite(rows_of(random.Random(1), 0, [5, 6], 10))
+        if archived:
+            replaced = HudiTable.open(table.storage).timeline.completed().of(Action.REPLACE_COMMIT)
+            move_to_archive(HudiTable.open(table.storage), list(replaced))
         table = indexed(HudiTable.open(table.storage))
         assert steps(table, "id = 'k005'")["by the record index"] == 1
         assert "by the record index" not in steps(table, "id = 'none'")
@@ -375,7 +432,10 @@ class TestIndexesThatAreNotTrue:
         (folder / FOLDER / timeline / later).write_bytes(b"")
         assert "by the record index" not in steps(HudiTable.open(folder), where)
 
-    def test_statistics_of_partitions_after_writes_that_completed_out_of_order(self, tmp_path: Path) -> None:
+    @pytest.mark.parametrize("archived", [False, True])
+    def test_statistics_of_partitions_after_writes_that_completed_out_of_order(
+        self, tmp_path: Path, archived: bool
+    ) -> None:
         table = indexed(written(tmp_path / "t", 9, COW))
         where = "number < -500000000000000"
         assert steps(table, where)["by partition statistics"] < 8
@@ -383,7 +443,22 @@ class TestIndexesThatAreNotTrue:
         (file,) = (tmp_path / "t/.hoodie/timeline").glob(f"{first.requested_time}_*")
         late = f"{first.requested_time}_{int(second.completion_time or 0) + 1}{file.suffix}"
         file.rename(file.with_name(late))
-        assert steps(HudiTable.open(table.storage), where)["by partition statistics"] == 8
+        if not archived:
+            assert steps(HudiTable.open(table.storage), where)["by partition statistics"] == 8
+            return
+        now = HudiTable.open(table.storage)
+        move_to_archive(now, now.timeline.data().completed().instants[:2])
+        written_to = set(now.commit_metadata(now.timeline.data().completed().instants[0]).partition_to_write_stats)
+        steps_ = Steps()
+        plan(HudiTable.open(table.storage), ReadRequest(where="number < -5000000000000000"), steps_)
+        (found,) = (step for step in steps_.found if step.by == "by partition statistics")
+        assert found.partitions == len(written_to) == 1
+
+    def test_archived_writes_that_completed_in_order_are_no_reason(self, tmp_path: Path) -> None:
+        table = indexed(written(tmp_path / "t", 9, COW))
+        move_to_archive(table, table.timeline.data().completed().instants[:2])
+        found = steps(HudiTable.open(table.storage), "number < -500000000000000")
+        assert found["by partition statistics"] < 8
 
     def test_damaged_definitions_are_an_error_that_names_them(self, tmp_path: Path) -> None:
         table = indexed(written(tmp_path / "t", 9, COW))
