@@ -29,7 +29,7 @@ class Status(Enum):
     """What becomes of an option that a user sets."""
 
     SUPPORTED = "supported"
-    PLANNED = "planned"  # known, not built: refused by name when set
+    PLANNED = "planned"  # known, not built: refused by name when set, unless it asks for what skep does anyway
     NO_EFFECT = (
         "no effect"  # there is nothing in skep that it would change: a warning, unless it asks for what skep does
     )
@@ -49,7 +49,7 @@ class Option(Generic[T]):
 
     `key` is Hudi's name where Hudi has one; `aliases` are older and alternative spellings. `secret` values are masked
     wherever they would be shown. `only` are the write operations that read it, by Hudi's names; all when empty. Without
-    effect, `default` is the value that describes what skep does anyway.
+    effect, or refused, `default` is the value that describes what skep does anyway.
     """
 
     key: str
@@ -102,7 +102,7 @@ def one_of(kind: type[E]) -> Callable[[str], E]:
     return parse
 
 
-_PREFIXES: Final = ("hoodie.", "skep.")
+_PREFIXES: Final = ("hoodie.", "skep.", "_hoodie.")
 
 
 class Registry:
@@ -250,7 +250,7 @@ class Options(Mapping[str, str]):
     def check(self) -> None:
         """Refuses known keys that are not built yet (UnsupportedError).
 
-        Warns, once a process for each, of unknown `hoodie.` and `skep.` keys and of keys that have no effect.
+        Warns, once a process for each, of unknown `hoodie.`, `_hoodie.` and `skep.` keys and of those without effect.
         """
         for key in self._given:
             known = REGISTRY.find(key)
@@ -259,10 +259,11 @@ class Options(Mapping[str, str]):
                     nearest = REGISTRY.nearest(key)
                     hint = f"; did you mean {nearest}?" if nearest else ""
                     _warn_once(f"unknown option {key}{hint}", UnknownOptionWarning)
-            elif known.status is Status.PLANNED:
-                raise UnsupportedError(f"option {key} is known but not supported yet", option=key)
-            elif known.status is Status.NO_EFFECT and self._given[key].lower() != str(known.default).lower():
-                warn_ineffective(f"option {key} has no effect" + (f": {known.doc}" if known.doc else ""))
+            elif known.status is not Status.SUPPORTED and self._given[key].lower() != str(known.default).lower():
+                reason = f": {known.doc}" if known.doc else ""
+                if known.status is Status.PLANNED:
+                    raise UnsupportedError(f"option {key} is known but not supported yet{reason}", option=key)
+                warn_ineffective(f"option {key} has no effect{reason}")
 
     def check_operation(self, operation: str) -> None:
         """Warns, once a process each, of options that only other write operations than `operation` read."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Container, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from skep_table.commit.options import CONFLICT_RETRIES
 from skep_table.context import TableContext
@@ -39,11 +39,14 @@ class ConflictRetries:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What an attempt planned and wrote. `replaced`: the file groups that it replaces."""
+    """What an attempt planned and wrote. `replaced`: the file groups that it replaces; `tagged`: by file group the path
+    of the base file in which the index has read all keys that were updated there.
+    """
 
     plan: BucketPlan
     results: tuple[BucketResult, ...]
     replaced: Mapping[str, tuple[str, ...]] | None = None
+    tagged: Mapping[FileGroupId, str] = field(default_factory=dict)
 
     def may_stay(self, plan: WritePlan) -> bool:
         """Whether the next attempt may keep some of it.

@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, TypedDict
 
 from skep_table.commit.transaction import Transaction
 from skep_table.commit.writable import check_writable
 from skep_table.errors import CommitConflictError, InexactValueError, InputError, RowErrors, SkepError, os_errors_named
 from skep_table.hooks import CommitHook, Committed
-from skep_table.names import DEFAULT_PARTITION
+from skep_table.names import DEFAULT_PARTITION, FileGroupId
+from skep_table.query.cleaned import has_lost_indexes
 from skep_table.schema.avro import avro_text
 from skep_table.schema.change import ColumnChange
 from skep_table.schema.types import Schema
@@ -30,7 +33,7 @@ from skep_table.write.bucket import BucketResult
 from skep_table.write.candidates import candidate_files
 from skep_table.write.conflict_retry import ConflictRetries, Kept, Written
 from skep_table.write.idempotency import CommitLabel, NoCommit
-from skep_table.write.indexes import index_of, refuse_consistent_hashing
+from skep_table.write.indexes import index_of, refuse_other_buckets
 from skep_table.write.merge_options import deletes_rows
 from skep_table.write.operation import TRAITS, Replaces, data_action, deletion_of
 from skep_table.write.options import COMMIT_METADATA_PREFIX, COMMIT_ON_ERRORS, EMPTY_COMMITS, VALIDATORS
@@ -49,7 +52,14 @@ from skep_table.write.rows import KeyedRows
 from skep_table.write.settings import check_settings
 from skep_table.write.sizes import sizing_of
 from skep_table.write.source import Computed, Engine, Frame, Matching, RowSource, deleting
-from skep_table.write.workload import commit_metadata, groups_in_clustering, profiles_of, tagging_of, workload
+from skep_table.write.workload import (
+    commit_metadata,
+    groups_in_clustering,
+    profiles_of,
+    tagged_in,
+    tagging_of,
+    workload,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -311,7 +321,7 @@ class TableWriter:
                     self._create, table = None, table.reload()
                 return self._attempt(table, plan, source, label, tries)
             except _PlanOutdated:
-                pass  # nothing was written yet
+                pass  # nothing of it remains
             except InexactValueError as error:
                 # a column whose type does not hold the frame's values gets one that does, where there is one
                 widened |= {str(error.fields["column"])}
@@ -338,7 +348,7 @@ class TableWriter:
             label.check(transaction.table)
             if _plan_is_outdated(table, transaction.table):
                 raise _PlanOutdated
-            refuse_consistent_hashing(transaction.table)
+            refuse_other_buckets(transaction.table)
             if plan.streams:
                 transaction.inflight(None)
                 plan.index.before_writing(transaction.table, transaction.instant.requested_time)
@@ -349,7 +359,7 @@ class TableWriter:
             while True:
                 written = self._write_rows(transaction, plan, rows, former)
                 try:
-                    return self._complete(transaction, plan, written.results, label, written.replaced)
+                    return self._complete(transaction, plan, written.results, label, written.replaced, written.tagged)
                 except CommitConflictError as error:
                     if not (tries and source.is_steady and written.may_stay(plan)):
                         raise
@@ -367,12 +377,12 @@ class TableWriter:
 
     def _write_rows(self, transaction: Transaction, plan: WritePlan, rows: KeyedRows, former: Kept | None) -> Written:
         table, events = transaction.table, self._table.context.events
-        with events.step("write.tag") as found:
+        with events.step("write.tag") as found, _whole_indexes(table):
             files = candidate_files(table, self._searched(table, plan, rows.partitions()))
             tagged = rows.tag(tagging_of(table, plan, files) if plan.uses_index else None)
             profiles = profiles_of(table, files, tagged, plan)
             found.update(partitions=len(profiles), files=sum(map(len, files.values())))
-        replaced = self._replaced(table, plan, rows.partitions())
+            replaced = self._replaced(table, plan, rows.partitions())
         context = plan.context(table, transaction.instant)
         sizing = sizing_of(table, plan, profiles, context, rows.sample)
         buckets = plan_buckets(profiles, sizing, fill_small_files=plan.fills_small_files, names=plan.index.names)
@@ -385,7 +395,7 @@ class TableWriter:
         plan.index.before_writing(table, transaction.instant.requested_time)
         with events.step("write.files", buckets=len(buckets.buckets)):
             results = rows.write(context, left)
-        return Written(buckets, (*kept, *results), replaced)
+        return Written(buckets, (*kept, *results), replaced, tagged_in(plan, buckets.buckets))
 
     def _record_index(self, table: HudiTable, plan: WritePlan) -> None:
         """What later writers need to find the keys of this one."""
@@ -451,6 +461,7 @@ class TableWriter:
         results: Sequence[BucketResult],
         label: CommitLabel,
         replaced: Mapping[str, tuple[str, ...]] | None = None,
+        tagged: Mapping[FileGroupId, str] = MappingProxyType({}),
     ) -> WriteResult:
         time = transaction.instant.requested_time
         extra = {**ids_of_commit(transaction.table, plan.in_files, time), **label.extra}
@@ -466,7 +477,7 @@ class TableWriter:
         self._refuse_empty(transaction, metadata, plan.schema)
         self._validate(transaction, metadata)
         with self._table.context.events.step("write.commit"):
-            instant = transaction.complete(metadata, label.check, label.participants)
+            instant = transaction.complete(metadata, label.check, label.participants, tagged)
         try:
             plan.index.after_commit(transaction.after or transaction.table, instant.requested_time)
         except Exception:
@@ -508,10 +519,29 @@ class TableWriter:
 
 
 class _PlanOutdated(InputError):
-    """Columns or settings of the table changed since the write was planned: it would drop columns, or break rules."""
+    """Columns or settings of the table changed since the write was planned: it would drop columns, or break rules.
+
+    Or its metadata table was dropped while the write looked its keys up.
+    """
 
     def __init__(self) -> None:
         super().__init__("columns or settings of the table were changed since the write was planned")
+
+
+@contextmanager
+def _whole_indexes(table: HudiTable) -> Iterator[None]:
+    """Raises _PlanOutdated where a partition of the metadata table was dropped while it was read.
+
+    Of one that is deleted by half, files are missing, and keys that the table holds would be taken for new ones.
+    """
+    try:
+        yield
+    except (SkepError, FileNotFoundError) as error:
+        if has_lost_indexes(table):
+            raise _PlanOutdated from error
+        raise
+    if has_lost_indexes(table):
+        raise _PlanOutdated
 
 
 def _plan_is_outdated(before: HudiTable, now: HudiTable) -> bool:

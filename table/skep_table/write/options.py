@@ -266,6 +266,8 @@ _ANYWAY: Final = {
     "hoodie.write.markers.type": "DIRECT",
     "hoodie.embed.timeline.server": "false",
     "hoodie.combine.before.delete": "true",
+    "hoodie.index.hbase.security.authentication": "simple",
+    "hoodie.index.hbase.dynamic_qps": "false",
 }
 
 for key, doc in {
@@ -282,6 +284,39 @@ for key, doc in {
     "hoodie.bloom.index.prune.by.ranges": "key ranges are in the footers, which are read anyway",
     "hoodie.bloom.index.bucketized.checking": "each file is read once",
     "hoodie.bloom.index.keys.per.bucket": "each file is read once",
+    "hoodie.bloom.index.bucketized.checking.enable.dynamic.parallelism": "each file is read once",
+    "hoodie.bloom.index.fileid.key.sorting.enable": "each file is read once",
+    "hoodie.global.index.reconcile.parallelism": "",
+    "hoodie.record.index.use.caching": "rows are held until the commit",
+    "hoodie.record.index.input.storage.level": "see hoodie.write.tagged.record.storage.level",
+    **dict.fromkeys(
+        (
+            "hoodie.index.hbase.zk.connection_timeout_ms",
+            "hoodie.index.hbase.zk.session_timeout_ms",
+            "hoodie.index.hbase.security.authentication",
+            "hoodie.index.hbase.kerberos.user.keytab",
+            "hoodie.index.hbase.kerberos.user.principal",
+            "hoodie.index.hbase.master.kerberos.principal",
+            "hoodie.index.hbase.regionserver.kerberos.principal",
+        ),
+        "the Thrift gateway connects to HBase",
+    ),
+    **dict.fromkeys(
+        (
+            "hoodie.index.hbase.bucket.number",
+            "hoodie.index.hbase.desired_puts_time_in_secs",
+            "hoodie.index.hbase.dynamic_qps",
+            "hoodie.index.hbase.max.qps.fraction",
+            "hoodie.index.hbase.max.qps.per.region.server",
+            "hoodie.index.hbase.min.qps.fraction",
+            "hoodie.index.hbase.qps.allocator.class",
+            "hoodie.index.hbase.qps.fraction",
+            "hoodie.index.hbase.sleep.ms.for.get.batch",
+            "hoodie.index.hbase.sleep.ms.for.put.batch",
+            "hoodie.index.hbase.zkpath.qps_root",
+        ),
+        "calls of the Thrift gateway are not throttled",
+    ),
     "hoodie.bloom.index.input.storage.level": "see hoodie.write.tagged.record.storage.level",
     "hoodie.simple.index.use.caching": "rows are held until the commit",
     "hoodie.simple.index.parallelism": "",

@@ -27,7 +27,7 @@ from skep_table.write.arrange import Arrangement
 from skep_table.write.columns import Arriving, columns_of_deletes, columns_of_rows
 from skep_table.write.context import Memory, WriteContext
 from skep_table.write.held import names_positions
-from skep_table.write.indexes import Index, index_of, refuse_consistent_hashing
+from skep_table.write.indexes import Index, index_of, refuse_other_buckets
 from skep_table.write.keyed import Keyer
 from skep_table.write.merge_options import merged_by
 from skep_table.write.operation import TRAITS, Traits
@@ -173,7 +173,7 @@ def plan_write(
     """
     config, traits = table.config, TRAITS[operation]
     check_settings(config, table.storage.root, options)
-    refuse_consistent_hashing(table)
+    refuse_other_buckets(table)
     _refuse_unasked_duplicates(operation, options)
     index = index_of(config, options)
     generator = generator_as_stored(table, options)

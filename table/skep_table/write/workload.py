@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from skep_table.errors import CommitConflictError, DuplicateKeyError, OptionError
 from skep_table.instant_time import InstantTime
@@ -18,7 +18,7 @@ from skep_table.write.indexes.named import NamedFiles
 from skep_table.write.indexes.tagging import Tagging
 from skep_table.write.options import DUPLICATES, Duplicates
 from skep_table.write.plan import WritePlan
-from skep_table.write.profile import BucketPlan, PartitionProfile
+from skep_table.write.profile import Bucket, BucketPlan, PartitionProfile
 from skep_table.write.rows import Tagged
 from skep_table.write.tags import MISSING_GROUP, NEW_KEY
 
@@ -38,6 +38,17 @@ def tagging_of(table: HudiTable, plan: WritePlan, files: CandidateFiles) -> Tagg
     if index.is_global:
         relocation = Relocation(plan.rule, plan.combines, index.moves, table, plan.schema, files, plan.traits.deletes)
     return Tagging(index.look_up(table, files), files, relocation)
+
+
+def tagged_in(plan: WritePlan, buckets: Iterable[Bucket]) -> dict[FileGroupId, str]:
+    """By file group with updates in logs the path of the base file in which the index has read all of their keys."""
+    if plan.traits.prepped or not (plan.uses_index and plan.index.finds_in_base_files):
+        return {}
+    return {
+        FileGroupId(bucket.partition_path, bucket.file_id): bucket.base.path
+        for bucket in buckets
+        if bucket.to_log and bucket.base is not None and bucket.base.path
+    }
 
 
 def profiles_of(

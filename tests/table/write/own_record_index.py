@@ -17,7 +17,7 @@ from skep_table.metadata_table.records.record_index import record_index_update
 from skep_table.metadata_write import drop_indexes, open_own
 from skep_table.metadata_write.definitions import IS_PARTITIONED, definitions_of, write_definitions
 from skep_table.metadata_write.delta_commit import delete_entries
-from skep_table.metadata_write.records import hfile_of, record_schema
+from skep_table.metadata_write.records import entries_of, hfile_of, record_schema
 from skep_table.metafile import ensure_partition
 from skep_table.names import BaseFileName, BaseFormat, LogFileName, join
 from skep_table.query import ReadRequest, read
@@ -107,4 +107,4 @@ def _fill(own: HudiTable, file_id: str, time: str, keys: pa.Table) -> None:
     release = own.format.metadata.release
     puts = record_index_update(*columns, 5, release).puts
     path = join(RECORD_INDEX, str(BaseFileName(file_id, "0-0-0", time, BaseFormat.HFILE)))
-    own.storage.create_exclusive(path, hfile_of(puts, record_schema(release)))
+    own.storage.create_exclusive(path, hfile_of(entries_of(puts, record_schema(release)), record_schema(release)))

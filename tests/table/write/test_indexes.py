@@ -250,6 +250,10 @@ class TestBucket(LocalContract):
         with pytest.raises(OptionError, match="consistent hashing"):
             self.writer(make(), hoodie__index__bucket__engine="CONSISTENT_HASHING").insert(rows(("a", "p", 1, 1)))
 
+    def test_buckets_by_partition_are_refused_by_name(self, make: Make) -> None:
+        with pytest.raises(UnsupportedError, match=r"hoodie\.bucket\.index\.partition\.expressions"):
+            self.writer(make(), hoodie__bucket__index__partition__expressions="p,4").insert(rows(("a", "p", 1, 1)))
+
 
 class TestGlobalBloom(GlobalContract):
     options: ClassVar[dict[str, Any]] = {"hoodie.index.type": "GLOBAL_BLOOM"}

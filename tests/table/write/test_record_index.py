@@ -434,7 +434,7 @@ def test_a_write_that_would_drop_the_metadata_table_is_refused(tmp_path: Path, n
     table = new_table(tmp_path / "t")
     LocalWriter(table).insert(rows(["a"]))
     without = Options({"hoodie.index.type": name, "hoodie.metadata.enable": "false"})
-    with pytest.raises(OptionError, match=r"hoodie\.metadata\.enable=true"):
+    with pytest.raises(OptionError, match=r"hoodie\.metadata\.enable=false drop"):
         LocalWriter(table.reload().with_context(options=without)).upsert(rows(["a"]))
     assert table.reload().metadata_table() is not None
 

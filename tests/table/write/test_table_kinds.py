@@ -272,6 +272,15 @@ def test_a_table_of_consistent_hashing_is_not_given_groups_that_its_index_does_n
     assert not len(table.reload().timeline)
 
 
+@pytest.mark.parametrize("kind", list(TableType), ids=lambda kind: kind.value)
+def test_a_table_with_buckets_by_partition_is_not_given_groups_by_another_number(make: Make, kind: TableType) -> None:
+    table = make({}, type=kind)
+    (Path(table.storage.root) / ".hoodie/.bucket_index/partition_bucket_index_meta/configs").mkdir(parents=True)
+    with pytest.raises(UnsupportedError, match="a number of buckets for each partition"):
+        writer(table).upsert(rows(("a", 1, 1, 1)))
+    assert not len(table.reload().timeline)
+
+
 # -- Hudi's own --------------------------------------------------------------------------------------------------------
 
 

@@ -65,6 +65,7 @@ class BloomIndex(Index):
     is_global: bool = False
     moves: bool = True
     by_metadata: bool = False
+    finds_in_base_files = True
 
     def look_up(self, table: HudiTable, files: CandidateFiles) -> BloomLookUp:
         look_up = BloomLookUp(table, files, self.is_global, positions=names_positions(table))

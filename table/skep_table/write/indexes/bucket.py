@@ -10,14 +10,16 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from skep_table.commit.options import Concurrency
-from skep_table.errors import OptionError, TableMismatchError
+from skep_table.errors import OptionError, TableMismatchError, UnsupportedError
 from skep_table.keys.buckets import (
     BUCKET_FIELDS,
     BUCKET_NAMES,
     BUCKETS,
+    BUCKETS_BY_PARTITION,
     FIXED_BUCKET_NAMES,
     GroupNames,
     bucket_numbers,
+    counts_by_partition,
 )
 from skep_table.options import Options
 from skep_table.table import HudiTable
@@ -45,8 +47,15 @@ class BucketIndex(Index):
 
     @classmethod
     def of(cls, config: TableConfig, options: Options) -> BucketIndex:
-        """OptionError for hash fields that are not in the record key."""
+        """OptionError for hash fields that are not in the record key; UnsupportedError for buckets by partition."""
         options.value(BUCKET_ENGINE)
+        if counts_by_partition(config, options):
+            raise UnsupportedError(
+                f"table {config.name}: {BUCKETS_BY_PARTITION.key} gives each partition a number of buckets of its own,"
+                " and such tables are not written yet",
+                option=BUCKETS_BY_PARTITION.key,
+                table=config.name,
+            )
         keys = config.record_key_fields
         fields = options.value(BUCKET_FIELDS) or keys
         if not keys or not set(fields) <= set(keys):

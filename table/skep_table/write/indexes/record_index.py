@@ -65,8 +65,8 @@ class RecordIndex(Index):
         if not keeps_metadata_table(options):
             raise OptionError(
                 f"table {config.name}: {INDEX_TYPE.key}={kind.value} finds keys by the metadata table, which writes"
-                f" without {METADATA_ENABLE.key}=true drop",
-                hint=f"all writers of the table need {METADATA_ENABLE.key}=true",
+                f" with {METADATA_ENABLE.key}=false drop",
+                hint=f"leave {METADATA_ENABLE.key} out, or set it to true, for all writers of the table",
                 option=METADATA_ENABLE.key,
                 table=config.name,
                 found="false",

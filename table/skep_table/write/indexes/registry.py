@@ -6,8 +6,7 @@ from importlib.metadata import entry_points
 from typing import Any, Final, Protocol
 
 from skep_table.errors import TableMismatchError, UnsupportedError
-from skep_table.keys.buckets import BUCKET_FIELDS, BUCKETS
-from skep_table.names import META_FOLDER
+from skep_table.keys.buckets import BUCKET_FIELDS, BUCKETS, OTHER_BUCKETS
 from skep_table.options import Option, Options
 from skep_table.table import HudiTable
 from skep_table.table_config import TableConfig
@@ -18,8 +17,10 @@ from skep_table.write.indexes.memory import InMemoryIndex
 from skep_table.write.options import BLOOM_BY_METADATA, BLOOM_MOVES, INDEX_CLASS, INDEX_TYPE, SIMPLE_MOVES, IndexType
 
 GROUP: Final = "skep.indexes"
-_BUCKET_RANGES: Final = f"{META_FOLDER}/.bucket_index"
-_CONSISTENT_HASHING: Final = "consistent_hashing_metadata"
+_OTHER_BUCKETS: Final = {
+    "consistent_hashing_metadata": "by consistent hashing",
+    "partition_bucket_index_meta": "with a number of buckets for each partition",
+}
 _RECORDED: Final[tuple[Option[Any], ...]] = (INDEX_TYPE, BUCKETS, BUCKET_FIELDS)
 _NEEDS_KEYS: Final = {
     IndexType.GLOBAL_BLOOM,
@@ -78,20 +79,22 @@ def index_of(config: TableConfig, options: Options) -> Index:
             return RecordIndex.of(kind, config, options)
 
 
-def refuse_consistent_hashing(table: HudiTable) -> None:
-    """UnsupportedError for a table written by consistent hashing, whatever index the options name.
+def refuse_other_buckets(table: HudiTable) -> None:
+    """UnsupportedError for a table whose buckets are counted in another way, whatever index the options name.
 
-    Such a table records the hash ranges of its file groups: Hudi would not find a group that is not recorded.
+    Such a table records the hash ranges of its file groups, or the buckets of its partitions: Hudi would not find a row
+    in a group of another one.
     """
-    if not (table.config.is_mor and table.may_have_folder(_BUCKET_RANGES)):
+    if not table.may_have_folder(OTHER_BUCKETS):
         return
-    if _CONSISTENT_HASHING in table.storage.list_folder(_BUCKET_RANGES).folders:
-        raise UnsupportedError(
-            f"table {table.config.name} is written by consistent hashing, which is not supported yet",
-            hint="Hudi's writers know it: hoodie.index.bucket.engine=CONSISTENT_HASHING",
-            table=table.config.name,
-            path=table.storage.root,
-        )
+    for folder in table.storage.list_folder(OTHER_BUCKETS).folders:
+        if folder in _OTHER_BUCKETS:
+            raise UnsupportedError(
+                f"table {table.config.name} is written {_OTHER_BUCKETS[folder]}, which is not supported yet",
+                hint="Hudi's writers know it, by their options hoodie.index.bucket.engine or hoodie.bucket.index.…",
+                table=table.config.name,
+                path=table.storage.root,
+            )
 
 
 def _with_recorded(config: TableConfig, options: Options) -> Options:
