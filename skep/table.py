@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import skep.known_options  # noqa: F401 - the options that reading does not need are known all the same
 from skep.rows import Rows
 from skep.schemas import type_of
 from skep.services.metadata import MetadataMethods
@@ -15,7 +16,7 @@ from skep.services.runner import Services
 from skep.specs import Text, texts
 from skep_table.errors import InputError
 from skep_table.events import Events
-from skep_table.options import REGISTRY, Options
+from skep_table.options import Options
 from skep_table.query.options import COMMITS_OF_BATCH, INCREMENTAL_FORMAT, START_OFFSET, QueryType
 from skep_table.query.request import ReadRequest
 from skep_table.schema.change import (
@@ -42,11 +43,6 @@ if TYPE_CHECKING:
     from skep_sync.feed import Fed
     from skep_sync.sync import SyncReport
     from skep_table.write.flow import TableWriter
-
-
-# Reading needs none of these, whose import takes a fifth of a second; their options are known all the same.
-REGISTRY.add_later("skep.writing", "skep_table.services.automatic", "skep_table.upgrade", "skep_sync.feed")
-REGISTRY.add_later("skep_stream.metrics_options")
 
 
 @dataclass(frozen=True, slots=True)

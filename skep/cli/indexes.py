@@ -55,7 +55,13 @@ def show(
 @app.command()
 def build(
     table: TableTarget,
-    kind: Annotated[Kind, typer.Option("--kind", help="What the index is of; a table has one of each but the last.")],
+    kind: Annotated[
+        Kind,
+        typer.Option(
+            "--kind",
+            help="What the index is of; one of each, but any number of the last and of those with --expression.",
+        ),
+    ],
     name: Annotated[
         str | None,
         typer.Option(
@@ -66,7 +72,11 @@ def build(
     ] = None,
     column: Annotated[
         list[str] | None,
-        typer.Option("--column", metavar="C", help="The column of a secondary index, or of statistics; repeatable."),
+        typer.Option(
+            "--column",
+            metavar="C",
+            help="The column of a secondary index or an expression, or of statistics; repeatable.",
+        ),
     ] = None,
     expression: Annotated[
         str | None,

@@ -152,6 +152,7 @@ def read_only_table_as(
     target: str, pairs: list[str] | None, metastore: str | None, warehouse: str | None
 ) -> tuple[HudiTable, View | None]:
     """The same, with the view that the name stands for in the metastore; None for a path."""
+    import skep.known_options  # noqa: F401 - options that reading has no use for are known, too
     from skep_catalog.entries import view_of
     from skep_table.options import Options
     from skep_table.table import HudiTable
@@ -159,6 +160,7 @@ def read_only_table_as(
     given = Options(settings_of(pairs))
     given.check()
     location, options, entry = _registered(target, given, metastore, warehouse)
+    Options(options).check()
     table = HudiTable.open(location, options)
     return table, None if entry is None else view_of(entry, table.config)
 

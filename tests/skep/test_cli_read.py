@@ -16,6 +16,8 @@ import typer
 from typer.testing import CliRunner, Result
 
 from skep.cli import inspect, read
+from skep_table import options
+from skep_table.options import IneffectiveOptionWarning
 
 ORDERS = ("1.1.1", "mor_upsert")
 
@@ -126,6 +128,15 @@ def test_wrong_usage_exits_with_2(run: Any, arguments: tuple[str, ...], message:
     assert result.exit_code == 2
     assert message in result.stderr
     assert result.stdout == ""
+
+
+def test_options_that_reading_does_not_need_are_known(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(options, "_warned", set())
+    with pytest.warns(IneffectiveOptionWarning, match="hoodie.metadata.dir.filter.regex has no effect: "):
+        run("read", "--option", "hoodie.metadata.dir.filter.regex=x")
+    refused = run("read", "--option", "hoodie.metadata.table.service.manager.enabled=true")
+    assert refused.exit_code == 1
+    assert "hoodie.metadata.table.service.manager.enabled is known but not supported" in refused.stderr
 
 
 def test_failures_exit_with_1(tmp_path: Path) -> None:
