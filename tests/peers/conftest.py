@@ -68,6 +68,12 @@ def no_jvm(_jvms: Jvms) -> None:
         pytest.skip(str(missing))
 
 
+@pytest.fixture
+def is_thorough(request: pytest.FixtureRequest) -> bool:
+    """Whether a test checks all that it can after each of its steps (--all), or a sample, as each commit has it."""
+    return bool(request.config.getoption("--all"))
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests of one release together, the newest first: each JVM is started once, and 0.15.0 reads what 1.x wrote."""
     mine = [index for index, item in enumerate(items) if HERE in item.path.parents]

@@ -82,9 +82,7 @@ WITH_9 = (*EVERY_COMMIT, ("1.2.0", 9))
 """With the newest version, for the tests that show most of it."""
 
 
-def peers(
-    asked: Iterable[tuple[str, int]] = PEERS, sampled: Iterable[tuple[str, int]] = EVERY_COMMIT
-) -> pytest.MarkDecorator:
+def peers(sampled: Iterable[tuple[str, int]] = EVERY_COMMIT) -> pytest.MarkDecorator:
     """Runs a test with each release and table version (`release`, and `table_version`, whose tables tests then make).
 
     What is not `sampled` is slow.
@@ -93,7 +91,7 @@ def peers(
         ("release", "table_version"),
         [
             pytest.param(release, version, marks=peer_marks(release, sampled=(release, version) in sampled))
-            for release, version in asked
+            for release, version in PEERS
         ],
         indirect=["table_version"],
     )

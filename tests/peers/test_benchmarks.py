@@ -32,6 +32,7 @@ def measured(
     return run
 
 
+@pytest.mark.slow
 @pytest.mark.peer("hudi-0.15.0")
 def test_upsert(measured: Callable[..., dict[tuple[str, str], float]]) -> None:
     seconds = measured("upsert", "skep,Hudi 0.15.0,floor")

@@ -45,7 +45,8 @@ def run(job: str, folder: Path, *, hudi: bool) -> list[dict[str, Any]]:
 
 
 @pytest.mark.peer(f"hudi-{RELEASE}")
-@pytest.mark.parametrize("job", ["quick_start", "statements", pytest.param("streams", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("job", ["quick_start", "statements", "streams"])
+@pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_a_job_reads_the_same_with_hudi_and_with_skep(job: str, tmp_path: Path, no_jvm: None) -> None:
     theirs = run(job, tmp_path / "hudi", hudi=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +14,24 @@ from peer_shared import MERGE_ON_READ, META, SHAPES, Shape, Shared, peer_marks
 
 from benchmarks.peers.jvm import Jvm
 from benchmarks.peers.spelling import difference
+from skep_table.clock import SystemClock
 from skep_table.metadata_table.partitions import BLOOM_FILTERS, COLUMN_STATS, FILES, PARTITION_STATS, RECORD_INDEX
+from skep_table.metadata_write import open_own
 from skep_table.metadata_write.definitions import is_partitioned_record_index
+from skep_table.services.archive import archive
+from skep_table.services.automatic import maintain
 from skep_table.services.clean import clean
 from skep_table.services.cluster import cluster
 from skep_table.services.compact import compact
+from skep_table.services.log_compact import compact_logs
 from skep_table.services.metadata_check import check_metadata_table
 from skep_table.services.restore import restore
 from skep_table.services.rollback import roll_back_instant
 from skep_table.services.savepoint import create_savepoint, delete_savepoint
+from skep_table.services.ttl import expired_partitions
 from skep_table.table import HudiTable
+from skep_table.timeline.instant import Action
+from skep_table.upgrade import change_version
 from skep_table.write.local import LocalWriter
 
 GLOBAL, PARTITIONED = "record.index", "record.level.index"
@@ -39,9 +48,22 @@ SKIPPING = {
 }
 SORTED = {"hoodie.clustering.plan.strategy.sort.columns": "ts,id"}
 ONE_COMMIT = {"hoodie.cleaner.commits.retained": "1"}
+TWO_BLOCKS = {"hoodie.log.compaction.blocks.threshold": "2"}
+SHORT = {"hoodie.keep.max.commits": "4", "hoodie.keep.min.commits": "3", **ONE_COMMIT}
+BY_FILTERS = {"index__type": "BLOOM", "bloom__index__use__metadata": "true"}
+
+COMPARED = {
+    FILES: "files",
+    COLUMN_STATS: "ranges",
+    PARTITION_STATS: "partition_ranges",
+    BLOOM_FILTERS: "filters",
+    RECORD_INDEX: "keys",
+    "secondary_index_by_note": "secondary_entries",
+    "secondary_index_by_n": "secondary_entries",
+}
 
 COW, MOR = SHAPES[0], MERGE_ON_READ[0]
-SAMPLED = (("0.15.0", COW, GLOBAL), ("1.0.2", MOR, GLOBAL), ("1.2.0", MOR, GLOBAL))
+SAMPLED = (("1.2.0", MOR, GLOBAL),)
 # 1.2.0 keeps statistics only of partitions that its driver has listed, and fails for others: in overwrites of tables of
 # its own, too, and in tables of both writers by the partitioned record index and beside secondary indexes.
 CASES = [
@@ -60,6 +82,13 @@ CASES = [
 ]
 
 
+class Later(SystemClock):
+    """The clock of two days from now."""
+
+    def now(self) -> datetime:
+        return datetime.now(timezone.utc) + timedelta(days=2)
+
+
 class Indexed:
     """A table with every index that both writers keep, and the rows that must be in it."""
 
@@ -67,12 +96,11 @@ class Indexed:
         self.shared, self.hudi, self.record_index = Shared.make(path, shape), hudi, record_index
         self.source = self.shared.source
         self.index_type = "RECORD_INDEX" if record_index == GLOBAL else "RECORD_LEVEL_INDEX"
-        self.has_partition_stats = hudi.release != "0.15.0"
         self.made = {
             **MADE,
             f"hoodie.metadata.{record_index}.enable": "true",
         }
-        self.checks = 0
+        self.checks, self.validates_each_step = 0, False
         self.is_mor = shape.type.value == "MERGE_ON_READ"
 
     # -- steps ----------------------------------------------------------------------------------------------------
@@ -100,6 +128,21 @@ class Indexed:
         given = {**self.shared.hudi_options(self.hudi.release), **options}
         given["hoodie.datasource.write.operation"] = "upsert"
         self.hudi.request("services", path=str(self.shared.path), options=given, calls=list(calls))
+
+    def expire(self, partition: str) -> None:
+        """What `expire_partitions` does two days from now."""
+        options = {"hoodie.partition.ttl.strategy.days.retain": "1"}
+        selected = {"hoodie.partition.ttl.strategy.partition.selected": partition}
+        table = self.table(**options, **selected)
+        expired = expired_partitions(table.with_context(clock=Later()))
+        assert expired == [partition]
+        LocalWriter(table).delete_partitions(expired)
+        self.without(partition)
+
+    def expire_by_hudi(self, partition: str) -> None:
+        ttl = {"partition__ttl__inline": "true", "partition__ttl__strategy__days__retain": "0"}
+        self.theirs("upsert", self.source.again(1), **ttl, partition__ttl__strategy__partition__selected=partition)
+        self.without(partition)
 
     def without(self, partition: str) -> None:
         """The model of a table that lost what was in a partition."""
@@ -137,12 +180,14 @@ class Indexed:
         """No index differs from the files, and queries that skip files by indexes find what they must."""
         now = self.table()
         expected = {FILES, COLUMN_STATS, BLOOM_FILTERS, RECORD_INDEX}
-        expected |= {PARTITION_STATS} if self.has_partition_stats else set()
+        expected |= {PARTITION_STATS} if now.config.version >= 8 else set()
         assert set(now.config.metadata_partitions) == expected, step
         assert is_partitioned_record_index(now) == (self.record_index == PARTITIONED), step
         found = check_metadata_table(now)
         assert not found.differences, f"after {step}: {found.differences}"
         assert not found.skipped, step
+        if self.validates_each_step:
+            validated(self.hudi, now, step)
         rows = self.shared.expected()
         assert not (wrong := difference(self.shared.read(), rows, without=META)), f"skep after {step}: {wrong}"
         options = {**SKIPPING, f"hoodie.metadata.{self.record_index}.enable": "true"}
@@ -165,9 +210,19 @@ class Indexed:
         return name
 
     def check_by_hudi(self) -> None:
-        """Hudi's own comparison of the files listed by the metadata table and by storage."""
+        """Hudi's own comparisons: of the files listed by the metadata table and by storage, and of all indexes."""
         found = self.hudi.sql(f"CALL validate_metadata_table_files(table => '{self.known_to_sql()}')")
         assert found.rows == []
+        validated(self.hudi, self.table(), "the last step")
+
+
+def validated(hudi: Jvm, table: HudiTable, step: str) -> None:
+    """Hudi compares every index with the files, and finds no difference."""
+    found = hudi.validate(table.storage.root)
+    assert not found.differences, f"Hudi after {step}: {found.differences}"
+    asked = {"latest file slices", *(COMPARED[name] for name in table.config.metadata_partitions)}
+    assert all(found.compared.get(kind) for kind in asked), f"Hudi after {step}: {found.compared}"
+    assert {"id", "part", "ts", "n", "note"} <= set(found.columns), f"Hudi after {step}: {found.columns}"
 
 
 def filters(rows: list[Row]) -> list[tuple[str, Callable[[Row], bool]]]:
@@ -187,10 +242,17 @@ def filters(rows: list[Row]) -> list[tuple[str, Callable[[Row], bool]]]:
 
 @pytest.fixture
 def both(
-    release: str, table_version: int, shape: Shape, kind: str, jvm: Callable[[str], Jvm], tmp_path: Path
+    release: str,
+    table_version: int,
+    shape: Shape,
+    kind: str,
+    is_thorough: bool,
+    jvm: Callable[[str], Jvm],
+    tmp_path: Path,
 ) -> Indexed:
     """A table with rows and all indexes; it is of `table_version`."""
     made = Indexed(tmp_path / "t", replace(shape, name=f"{shape.name}_indexed"), jvm(release), kind)
+    made.validates_each_step = is_thorough
     made.ours("insert", made.source.new(4), **made.made)
     made.step("bulk insert", lambda: made.ours("bulk_insert", made.source.new(24), **made.made))
     return made
@@ -279,20 +341,77 @@ def test_overwrites_in_turns(both: Indexed) -> None:
     both.check_by_hudi()
 
 
+@cases
+@pytest.mark.slow
+def test_log_compaction_expiry_and_archives_in_turns(both: Indexed) -> None:
+    source, table = both.source, both.table
+    _, south, east = both.shared.shape.partitions
+    both.step("upsert", lambda: both.by_index("upsert", source.mixed(8, 4)))
+    both.step("their upsert", lambda: both.theirs("upsert", source.mixed(8, 4)))
+    if both.is_mor:
+        both.by_index("upsert", source.again(8))
+        assert compact_logs(table(**TWO_BLOCKS))
+        both.check("log compaction")
+        both.step("their upsert behind it", lambda: both.theirs("upsert", source.mixed(6, 3)))
+    both.step("expiry of a partition", lambda: both.expire(east))
+    both.step("their upsert behind it", lambda: both.theirs("upsert", source.mixed(4, 6)))
+    if both.hudi.release in ("1.0.2", "1.1.1"):  # 0.15 has none, and 1.2.0 fails for it as for overwrites
+        both.step("their expiry of a partition", lambda: both.expire_by_hudi(south))
+        both.step("upsert behind it", lambda: both.by_index("upsert", source.mixed(4, 6)))
+    compacts = {"hoodie.metadata.compact.max.delta.commits": "2"}
+    both.step("compaction of the metadata table", lambda: [step.run() for step in maintain(table(**compacts))])
+    assert open_own(table()).timeline.completed().of(Action.COMMIT).instants
+    both.step("clean", lambda: clean(table(**ONE_COMMIT)))
+    assert archive(table(**SHORT)).instants
+    both.check("archive")
+    both.step("their upsert behind it", lambda: both.theirs("upsert", source.mixed(6, 3)))
+    few = {"keep__max__commits": "4", "keep__min__commits": "3", "cleaner__commits__retained": "1"}
+    archives = {**few, "archive__automatic": "true", "clean__automatic": "true"}
+    both.step("their upsert and archive", lambda: both.theirs("upsert", source.mixed(6, 3), **archives))
+    both.step("the last upsert", lambda: both.by_index("upsert", source.mixed(4, 6)))
+    both.check_by_hudi()
+
+
+OF_VERSIONS = [
+    pytest.param(release, 6, shape, GLOBAL, id=f"{release}-{shape}", marks=peer_marks(release, sampled=False))
+    for release in ("1.1.1", "1.2.0")
+    for shape in (COW, MOR)
+]
+
+
+@pytest.mark.parametrize(PARAMETERS, OF_VERSIONS, indirect=["table_version"])
+def test_changes_of_version_in_turns(both: Indexed) -> None:
+    source = both.source
+    both.step("upsert", lambda: both.by_index("upsert", source.mixed(8, 4)))
+    for version in (8, 9, 8, 6):
+        both.step(f"change to version {version}", lambda to=version: change_version(both.table(**both.made), to))
+        both.step(f"upsert in version {version}", lambda: both.by_index("upsert", source.mixed(6, 3)))
+        both.step(f"their upsert in version {version}", lambda: both.theirs("upsert", source.mixed(6, 3)))
+
+
+@cases
+@pytest.mark.slow
+def test_hudi_tags_by_bloom_filters_of_skep(both: Indexed) -> None:
+    source = both.source
+    both.step("upsert", lambda: both.by_index("upsert", source.mixed(8, 4)))
+    both.step("their upsert", lambda: both.theirs("upsert", source.mixed(8, 4), **BY_FILTERS))
+    both.step("upsert behind it", lambda: both.ours("upsert", source.mixed(8, 4)))
+    both.step("their delete", lambda: both.theirs("delete", source.forget(source.again(3)), **BY_FILTERS))
+    both.step("delete", lambda: both.ours("delete", source.forget(source.again(3))))
+    both.step("clustering", lambda: cluster(both.table(**SORTED)))
+    both.step("their upsert behind it", lambda: both.theirs("upsert", source.mixed(8, 4), **BY_FILTERS))
+
+
 OF_VALUES = [
-    pytest.param(release, version, shape, id=f"{release}-{shape}", marks=peer_marks(release, sampled=sampled))
-    for release, version, shape, sampled in (
-        ("1.0.2", 8, COW, False),
-        ("1.0.2", 8, MOR, False),
-        ("1.1.1", 9, COW, True),
-        ("1.1.1", 9, MOR, False),
-    )
+    pytest.param(release, version, shape, id=f"{release}-{shape}", marks=peer_marks(release, sampled=False))
+    for release, version in (("1.0.2", 8), ("1.1.1", 9))
+    for shape in (COW, MOR)
 ]
 
 
 @pytest.mark.parametrize(("release", "table_version", "shape"), OF_VALUES, indirect=["table_version"])
 def test_secondary_indexes_of_hudi_are_kept(
-    release: str, table_version: int, shape: Shape, jvm: Callable[[str], Jvm], tmp_path: Path
+    release: str, table_version: int, shape: Shape, is_thorough: bool, jvm: Callable[[str], Jvm], tmp_path: Path
 ) -> None:
     hudi, name = jvm(release), f"{shape.name}_{release.replace('.', '_')}_by_value"
     # 1.0.2 makes no secondary index of files with a column of arrays in Arrow's layout.
@@ -319,6 +438,8 @@ def test_secondary_indexes_of_hudi_are_kept(
         assert indexes <= set(now.config.metadata_partitions), step
         found = check_metadata_table(now)
         assert not found.differences, f"after {step}: {found.differences}"
+        if is_thorough or step == "their upsert behind it":
+            validated(hudi, now, step)
         rows = both.shared.expected()
         words, numbers = ({row[column] for row in rows} - {None} for column in ("note", "n"))
         both.checks += 1  # and with it the values that are looked for

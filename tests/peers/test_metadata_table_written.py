@@ -2,33 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from peer_shared import MERGE_ON_READ, META, SHAPES, Shape, Shared, peers
+from peer_shared import MERGE_ON_READ, META, SHAPES, Shape, Shared, peer_marks
 
 from benchmarks.peers.jvm import Jvm
 from benchmarks.peers.spelling import difference
 from skep_table.metadata_write import open_own
 from skep_table.names import PARTITION_METAFILE
 from skep_table.services.automatic import maintain
+from skep_table.services.clean import clean
 from skep_table.services.compact import compact
+from skep_table.services.metadata_check import check_metadata_table
+from skep_table.services.metadata_services import maintain_metadata_table
 from skep_table.services.rollback import roll_back_instant
 from skep_table.table import HudiTable
 from skep_table.timeline.instant import Action
 from skep_table.write.local import LocalWriter
 
 ASKED = (("0.15.0", 6), ("1.2.0", 9), ("1.1.1", 9))
-SAMPLED = (("0.15.0", 6), ("1.2.0", 9))
 KEPT = {"hoodie.metadata.enable": "true"}
 OF_HUDI = {
     "metadata__enable": "true",
     "metadata__index__column__stats__enable": "false",
     "metadata__index__partition__stats__enable": "false",
 }
-KINDS = (SHAPES[0], MERGE_ON_READ[0])
+COW, MOR = SHAPES[0], MERGE_ON_READ[0]
+SAMPLED = (("0.15.0", 6, COW), ("1.2.0", 9, MOR))
+LOGS_MERGED = {
+    "hoodie.metadata.log.compaction.enable": "true",
+    "hoodie.metadata.log.compaction.blocks.threshold": "3",
+    "hoodie.metadata.compact.max.delta.commits": "100",
+}
+
+
+def asked(versions: Iterable[tuple[str, int]]) -> pytest.MarkDecorator:
+    """Runs a test with both types of tables, with each release and table version."""
+    return pytest.mark.parametrize(
+        ("release", "table_version", "shape"),
+        [
+            pytest.param(*case, shape, marks=peer_marks(case[0], sampled=(*case, shape) in SAMPLED))
+            for case in versions
+            for shape in (COW, MOR)
+        ],
+        ids=str,
+        indirect=["table_version"],
+    )
 
 
 class Kept:
@@ -40,6 +62,14 @@ class Kept:
     @property
     def table(self) -> HudiTable:
         return HudiTable.open(str(self.shared.path), KEPT)
+
+    def merge_logs(self) -> None:
+        before = self.log_compactions()
+        maintain_metadata_table(self.table.with_options(LOGS_MERGED))
+        assert self.log_compactions() > before, "no log compaction"
+
+    def log_compactions(self) -> frozenset[str]:
+        return frozenset(open_own(self.table).timeline.files.log_compactions)
 
     def ours(self, operation: str, rows: list[dict[str, object]]) -> None:
         self.shared.ours(operation, rows, writer=LocalWriter(self.table))
@@ -64,8 +94,7 @@ def assert_listed(table: HudiTable) -> None:
         assert {file.path: file.size_bytes for file in metadata.files(partition)} == there
 
 
-@pytest.mark.parametrize("shape", KINDS, ids=str)
-@peers(ASKED, SAMPLED)
+@asked(ASKED)
 def test_hudi_reads_and_keeps_it(
     shape: Shape, release: str, table_version: int, jvm: Callable[[str], Jvm], tmp_path: Path
 ) -> None:
@@ -99,3 +128,37 @@ def test_hudi_reads_and_keeps_it(
     kept.check(hudi)
     kept.ours("upsert", source.mixed(3, 1))
     kept.check(hudi)
+
+
+@asked((*ASKED, ("1.0.2", 8)))
+def test_either_merges_its_log_files(
+    shape: Shape, release: str, table_version: int, jvm: Callable[[str], Jvm], tmp_path: Path
+) -> None:
+    """Hudi before 1.2 applies the merged entries beside those that they stand for."""
+    kept = Kept(tmp_path / "t", replace(shape, name=f"{shape.name}_metadata_logs"))
+    source, hudi = kept.shared.source, jvm(release)
+    kept.ours("insert", source.new(20))
+    for _ in range(3):
+        kept.ours("upsert", source.mixed(8, 4))
+    clean(kept.table.with_options({"hoodie.cleaner.commits.retained": "1"}))
+    kept.merge_logs()
+    kept.check(hudi)
+    kept.ours("upsert", source.mixed(8, 4))
+    kept.check(hudi)
+    before = kept.log_compactions()
+    merging = {key.removeprefix("hoodie.").replace(".", "__"): value for key, value in LOGS_MERGED.items()}
+    for _ in range(4):
+        kept.shared.theirs(hudi, "upsert", source.mixed(3, 1), **OF_HUDI, **merging)
+    assert kept.log_compactions() > before, "none of Hudi"
+    kept.check(hudi)
+    for _ in range(3):
+        kept.ours("upsert", source.mixed(3, 1))
+        kept.check(hudi)
+    kept.merge_logs()  # Hudi's among what it merges
+    kept.check(hudi)
+    kept.shared.theirs(hudi, "upsert", source.mixed(8, 4), **OF_HUDI)
+    kept.check(hudi)
+    maintain_metadata_table(kept.table.with_options({"hoodie.metadata.compact.max.delta.commits": "1"}))
+    kept.ours("upsert", source.mixed(3, 1))
+    kept.check(hudi)
+    assert not check_metadata_table(kept.table).differences

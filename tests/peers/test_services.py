@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from peer_shared import MERGE_ON_READ, SHAPES, Shape, Shared, agree
+from peer_shared import MERGE_ON_READ, SHAPES, Shape, Shared, agree, peer_marks
 
 from benchmarks.peers.bundle import RELEASES
 from benchmarks.peers.jvm import Jvm
@@ -27,10 +27,20 @@ from skep_table.services.savepoint import create_savepoint, delete_savepoint
 from skep_table.timeline.instant import Action
 from skep_table.timeline.metadata import WriteOperation
 
+COW, MOR = SHAPES[0], MERGE_ON_READ[0]
+SAMPLED = (("0.15.0", MOR), ("1.2.0", COW))
 hudi_releases = pytest.mark.parametrize(
-    "release", [pytest.param(release, marks=pytest.mark.peer(f"hudi-{release}")) for release in RELEASES]
+    "release", [pytest.param(release, marks=peer_marks(release, sampled=True)) for release in RELEASES]
 )
-both_types = pytest.mark.parametrize("shape", [SHAPES[0], MERGE_ON_READ[0]], ids=str)
+with_both_types = pytest.mark.parametrize(
+    ("release", "shape"),
+    [
+        pytest.param(release, shape, marks=peer_marks(release, sampled=(release, shape) in SAMPLED))
+        for release in RELEASES
+        for shape in (COW, MOR)
+    ],
+    ids=str,
+)
 Start = Callable[[str], Jvm]
 
 SORTED = {"hoodie.clustering.plan.strategy.sort.columns": "ts,id"}
@@ -84,8 +94,7 @@ def clusterings(shared: Shared, *, pending: bool = False) -> int:
     return sum(table.commit_metadata(instant).operation_type is WriteOperation.CLUSTER for instant in done)
 
 
-@hudi_releases
-@both_types
+@with_both_types
 def test_hudi_carries_out_our_clustering(release: str, shape: Shape, jvm: Start, tmp_path: Path) -> None:
     hudi, shared = jvm(release), filled(tmp_path / shape.name, shape)
     before = len(files(shared))
@@ -100,8 +109,7 @@ def test_hudi_carries_out_our_clustering(release: str, shape: Shape, jvm: Start,
     agree(shared, hudi)
 
 
-@hudi_releases
-@both_types
+@with_both_types
 def test_we_carry_out_hudis_clustering(release: str, shape: Shape, jvm: Start, tmp_path: Path) -> None:
     hudi, shared = jvm(release), filled(tmp_path / shape.name, shape)
     call(hudi, "run_clustering", shared, op="schedule", order="ts,id")
@@ -112,8 +120,7 @@ def test_we_carry_out_hudis_clustering(release: str, shape: Shape, jvm: Start, t
     agree(shared, hudi)
 
 
-@hudi_releases
-@both_types
+@with_both_types
 def test_hudi_writes_cleans_and_archives_after_all_our_services(
     release: str, shape: Shape, jvm: Start, tmp_path: Path
 ) -> None:
@@ -150,8 +157,7 @@ SERVICES = {
 }
 
 
-@hudi_releases
-@both_types
+@with_both_types
 def test_we_clean_and_archive_after_hudi_and_it_reads_our_archive(
     release: str, shape: Shape, jvm: Start, tmp_path: Path
 ) -> None:
@@ -180,8 +186,7 @@ def test_we_clean_and_archive_after_hudi_and_it_reads_our_archive(
     agree(shared, hudi)
 
 
-@hudi_releases
-@both_types
+@with_both_types
 def test_hudi_reads_an_archive_of_rollbacks_cleans_and_replaced_files(
     release: str, shape: Shape, jvm: Start, tmp_path: Path
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import math
 import os
 import random
 import signal
@@ -12,11 +13,15 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
+
+if TYPE_CHECKING:
+    from skep_table.table import HudiTable
 
 HERE = Path(__file__).parent
 
@@ -34,9 +39,10 @@ def _load(name: str, path: Path) -> Any:
 totals = _load("storm_totals", HERE / "totals.py")
 script = _load("storm_writer", HERE / "storm_writer.py")
 _load("storm_proxy", HERE / "proxy.py")
+_load("storm_indexes", HERE / "indexes.py")
 
 
-SERVICES, HUDI = -1, 9  # among the writers' numbers: the process that runs the table's services, and JVM Hudi's
+HUDI, SERVICES = script.HUDI, script.SERVICES_RUNNER
 
 
 @dataclass
@@ -57,11 +63,18 @@ class Storm:
     """The writers that are Spark sessions."""
     hudi: str = ""
     """The release of JVM Hudi that writes beside the others for as long as they do."""
+    hudi_batches: int = 0
+    """If given, Hudi writes so many, and the others go on until then."""
+    hudi_options: dict[str, str] = field(default_factory=dict)
+    think: float = 0
+    """The longest time in seconds that a writer takes before its next batch."""
     options: dict[str, object] = field(default_factory=dict)
     properties: dict[str, str] = field(default_factory=dict)
     version: int = 6
     processes: dict[int, subprocess.Popen[bytes]] = field(default_factory=dict)
     lives: Counter[int] = field(default_factory=Counter)
+    looks: int = 0
+    hudi_died: float = -math.inf
 
     def __post_init__(self) -> None:
         from skep_table.commit.create import TableSpec, create_table
@@ -87,6 +100,11 @@ class Storm:
         """The file that ends the services and Hudi."""
         return self.folder / "stop"
 
+    @property
+    def rest(self) -> Path:
+        """The file for as long as which the others leave the table to Hudi."""
+        return self.folder / "rest"
+
     def start(self, writer: int) -> None:
         life = self.lives[writer]
         self.lives[writer] += 1
@@ -104,24 +122,91 @@ class Storm:
             "services": writer == SERVICES,
             "hudi": self.hudi if writer == HUDI else "",
             "stop": str(self.stop),
+            "rest": str(self.rest),
+            "think": self.think,
+            "goes_on": bool(self.hudi_batches),
+            "hudi_batches": self.hudi_batches - sum("acknowledged" in line for line in self.of_hudi()),
+            "hudi_options": self.hudi_options,
         }
         command = [sys.executable, str(HERE / "storm_writer.py"), json.dumps(job)]
         with (self.folder / f"{writer}.{life}.log").open("wb") as log:
-            self.processes[writer] = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
+            environment = {**os.environ, "TMPDIR": str(self.folder)}  # a process that is killed cleans up nothing
+            self.processes[writer] = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=environment)
 
     def kill(self, writer: int) -> None:
         process = self.processes[writer]
         if process.poll() is None:
-            process.kill()
+            self._signal(writer, signal.SIGKILL)
             process.wait()
+            if writer == HUDI:
+                self.hudi_died = time.monotonic()
+                self.rest.unlink(missing_ok=True)
+                self._release_lock_of_hudi()
             self.start(writer)
 
-    def pause(self, writer: int, seconds: float) -> None:
-        process = self.processes[writer]
-        if process.poll() is None:
-            os.kill(process.pid, signal.SIGSTOP)
-            time.sleep(seconds)
-            os.kill(process.pid, signal.SIGCONT)
+    @property
+    def done(self) -> int:
+        """How many batches are acknowledged."""
+        return sum("acknowledged" in line for line in totals.journal_lines(self.folder))
+
+    @property
+    def lives_of_writers(self) -> int:
+        """How many processes the writers had so far."""
+        return sum(self.lives[writer] for writer in range(self.writers))
+
+    def kill_one(self) -> None:
+        """One of the writers that have started to write."""
+        if started := [writer for writer in range(self.writers) if self.has_started(writer)]:
+            self.kill(self.dice.choice(started))
+
+    def has_started(self, writer: int) -> bool:
+        """Whether the process that is now this writer has done something."""
+        return bool(totals.journal_lines(self.folder, f"{writer}.{self.lives[writer] - 1}.journal"))
+
+    def is_hudi_warm(self) -> bool:
+        """Whether the JVM that runs now has written something."""
+        return any("acknowledged" in line for line in self.of_hudi(self.lives[HUDI] - 1))
+
+    def of_hudi(self, life: int | None = None) -> list[dict[str, Any]]:
+        lives = f"{HUDI}.{'*' if life is None else life}.journal"
+        lines: list[dict[str, Any]] = totals.journal_lines(self.folder, lives)
+        return lines
+
+    def _signal(self, writer: int, number: int) -> None:
+        """The JVM is in a group of its own, which its writer has noted."""
+        if writer == HUDI:
+            for line in self.of_hudi(self.lives[HUDI] - 1):
+                with suppress(ProcessLookupError):
+                    os.killpg(line.get("group", 0) or self.processes[writer].pid, number)
+        os.kill(self.processes[writer].pid, number)
+
+    def _release_lock_of_hudi(self) -> None:
+        """What its operator does after a JVM died: nobody can see by the lock file that it did."""
+        lock = script.make_lock(self.lock, self.table)
+        for holder in lock.holders():
+            if "lockThreadName" in holder.text:
+                assert lock.revoke(holder.lock_id)
+
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """All processes are stopped, wherever they are."""
+        stopped = [writer for writer, process in self.processes.items() if process.poll() is None]
+        for writer in stopped:
+            self._signal(writer, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for writer in stopped:
+                self._signal(writer, signal.SIGCONT)
+
+    def look(self, what: Callable[[HudiTable], object], every: int) -> None:
+        """Readers may come at any time, as now: after so many more commits all processes stop where they are."""
+        done = self.done
+        if done >= every * (self.looks + 1):
+            with self.frozen():
+                totals.check(self.table, self.folder)
+                what(self.table)
+            self.looks = done // every
 
     def run(self, trouble: Callable[[Storm], None] | None = None, seconds: float = 1100) -> Counter[str]:
         """All writers to their end; `trouble` is called again and again meanwhile, as long as all of them run."""
@@ -138,6 +223,8 @@ class Storm:
             while running := [w for w, process in self.processes.items() if process.poll() is None]:
                 assert time.monotonic() < deadline, f"still running: {running}"
                 time.sleep(0.05)
+                if HUDI in self.processes and self.processes[HUDI].poll():
+                    break  # the others would wait for it
                 if {*running} <= {SERVICES, HUDI}:
                     self.stop.touch()
                 elif trouble is not None:
@@ -159,6 +246,10 @@ class Storm:
         ):
             time.sleep(0.1)
 
+    def logged(self, text: str) -> int:
+        """How many lines of the processes' logs have this text."""
+        return sum(log.read_text(errors="replace").count(text) for log in self.folder.glob("*.log"))
+
     def conflicts(self) -> list[str]:
         """The errors of writes that lost against another one."""
         return totals.conflicts(self.folder)
@@ -175,11 +266,16 @@ class Storm:
     def after(self) -> None:
         import pyarrow as pa
 
+        from skep_table.locks.lease import LeasedLock
         from skep_table.write.local import LocalWriter
 
         row = {"id": "after", "part": "after", "ts": 1, "batch": "after"}
-        lock = script.make_lock({**self.lock, "beat": 10}, self.table)  # the storm is over: leases are long again
-        LocalWriter(self.table.with_context(lock=lock)).upsert(pa.Table.from_pylist([row], script.SCHEMA))
+        beat = max(self.lock["beat"], 10)  # the storm is over: leases are long again
+        lock = script.make_lock({**self.lock, "beat": beat}, self.table)
+        time.sleep(max(0, self.hudi_died + 5 * beat - time.monotonic()))
+        table = self.table.with_context(lock=lock, options=self.table.options.with_values(script.heartbeats(beat)))
+        LocalWriter(table).upsert(pa.Table.from_pylist([row], script.SCHEMA))
+        assert not isinstance(lock, LeasedLock) or lock.holders() == []
 
 
 @pytest.fixture

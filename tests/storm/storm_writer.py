@@ -4,7 +4,8 @@ Each commit is one batch, by an id that the commit records. What is about to be 
 id again when the write has been acknowledged. A batch that conflicts is tried again until it is committed.
 
 Instead of writing, one process may run the table's services, over and over until the file `stop` is there. Another one
-may let JVM Hudi write until then; what Hudi refuses ends it.
+may let JVM Hudi write until then. What Hudi refuses ends it, other than conflicts where writers may have some: after
+the second one the others leave the table to it until it has written.
 """
 
 from __future__ import annotations
@@ -24,12 +25,15 @@ from skep_table.lock import Lock
 from skep_table.options import Options
 from skep_table.services.automatic import maintain
 from skep_table.table import HudiTable
+from skep_table.timeline.instant import DATA_ACTIONS
 from skep_table.write.idempotency import BATCH_ID
 from skep_table.write.local import LocalWriter
 
 SCHEMA = pa.schema([("id", pa.string()), ("part", pa.string()), ("ts", pa.int64()), ("batch", pa.string())])
 DDL = {"id": "string", "part": "string", "ts": "bigint", "batch": "string"}
 TRIES = 200
+SERVICES_RUNNER, HUDI = -1, 9
+"""Among the writers' numbers: the process that runs the table's services, and JVM Hudi's."""
 
 
 def make_lock(spec: dict[str, Any], table: HudiTable) -> Lock:
@@ -41,7 +45,7 @@ def make_lock(spec: dict[str, Any], table: HudiTable) -> Lock:
     if kind == "filesystem":
         from skep_table.locks.filesystem import FileSystemLock
 
-        return FileSystemLock(table.storage, expire_seconds=4 * beat, heartbeat_seconds=beat)
+        return FileSystemLock(table.storage, expire_seconds=spec.get("expire", 4 * beat), heartbeat_seconds=beat)
     if kind == "zookeeper":
         from skep_table.locks.zookeeper import ZooKeeperLock
 
@@ -56,8 +60,19 @@ def make_lock(spec: dict[str, Any], table: HudiTable) -> Lock:
     return HmsLock(Metastore.connect(spec["at"], timeout_seconds=20), "storm", Path(table.storage.root).name)
 
 
-def batches(writer: int, life: int, seed: int, count: int) -> Any:
-    """What the writer does. A later life has other batches, and keys of its own too."""
+def heartbeats(beat: float) -> dict[str, object]:
+    """The options by which a writer counts as dead."""
+    return {
+        "hoodie.client.heartbeat.interval_in_ms": int(beat * 1000),
+        "hoodie.client.heartbeat.tolerable.misses": 4,
+    }
+
+
+def batches(writer: int, life: int, seed: int, count: int, pace: int = 1) -> Any:
+    """What the writer does. A later life has other batches, and keys of its own too.
+
+    The ordering values of a slow writer rise by `pace`: some of its rows are to be the last ones, too.
+    """
     dice = random.Random(f"{seed}/{writer}/{life}")
     mine: list[str] = []
     for number in range(count):
@@ -70,7 +85,7 @@ def batches(writer: int, life: int, seed: int, count: int) -> Any:
         mine += own
         shared = [f"shared-{at}" for at in dice.sample(range(40), dice.randrange(1, 4))]
         again = dice.sample(mine, min(len(mine), 2))
-        rows = dict.fromkeys((*own, *shared, *again), number * 10000 + life * 100 + writer)
+        rows = dict.fromkeys((*own, *shared, *again), number * pace * 10000 + life * 100 + writer)
         yield (
             batch,
             "upsert",
@@ -146,26 +161,66 @@ class HudiWriter:
     def __exit__(self, *_: object) -> None:
         self._hudi.stop()
 
+    @property
+    def group(self) -> int:
+        """Of the processes that are to be killed with this one."""
+        return self._hudi.pid
+
     def write(self, batch: str, operation: str, rows: list[dict[str, Any]]) -> str:
         """The time at which its instant was requested."""
         ddl = ", ".join(f"{name} {DDL[name]}" for name in rows[0])
         options = {**self._options, BATCH_ID: batch}
         self._hudi.write(self._table.storage.root, rows, ddl, options, operation=operation)
         done = self._table.reload()
-        for instant in reversed(done.timeline.data().completed().instants):
-            if done.commit_metadata(instant).extra_metadata.get(BATCH_ID) == batch:
+        for instant in reversed([*done.timeline.archived(), *done.timeline.data().completed().instants]):
+            if instant.action in DATA_ACTIONS and done.commit_metadata(instant).extra_metadata.get(BATCH_ID) == batch:
                 return instant.requested_time
         raise AssertionError(f"Hudi wrote batch {batch}, and it is not on the timeline")
 
 
 def run_hudi(job: dict[str, Any], table: HudiTable, options: dict[str, str], note: Any) -> None:
-    """Batches one after the other. Hudi is not asked again for what it refused: a conflict would be a failure."""
-    with HudiWriter(job["hudi"], table, options) as hudi:
-        for batch, operation, rows in batches(job["writer"], job["life"], job["seed"], 100_000):
+    """Batches one after the other: so many, or until the others are done."""
+    least, rest = job["hudi_batches"], Path(job["rest"])
+    done = Path(job["stop"])
+    with HudiWriter(job["hudi"], table, {**options, **job["hudi_options"]}) as hudi:
+        note(group=hudi.group)
+        made = batches(job["writer"], job["life"], job["seed"], 100_000, pace=8 if least else 1)
+        for number, (batch, operation, rows) in enumerate(made, 1):
             note(batch=batch, operation=operation, rows=rows)
-            note(batch=batch, acknowledged=hudi.write(batch, operation, rows))
-            if Path(job["stop"]).exists():
+            note(batch=batch, acknowledged=written_by(hudi, batch, operation, rows, options, rest, note))
+            if number == least:
+                done.touch()
+            if done.exists():
                 return
+
+
+def written_by(
+    hudi: HudiWriter,
+    batch: str,
+    operation: str,
+    rows: list[dict[str, Any]],
+    options: dict[str, str],
+    rest: Path,
+    note: Any,
+) -> str:
+    """Hudi does not try again by itself."""
+    from benchmarks.peers.jvm import HudiRefused
+
+    optimistic = options["hoodie.write.concurrency.mode"].startswith("optimistic")
+    for attempt in range(20):
+        if attempt > 1:
+            rest.touch()  # it would always lose against writers that are so much faster
+        try:
+            time_written = hudi.write(batch, operation, rows)
+        except HudiRefused as error:
+            if not optimistic or not any(word in str(error).lower() for word in ("conflict", "clustering")):
+                raise
+            note(batch=batch, lost=str(error)[:300])
+            time.sleep(1)
+            continue
+        rest.unlink(missing_ok=True)
+        return time_written
+    raise AssertionError(f"Hudi lost batch {batch} every time")
 
 
 def writer_of(job: dict[str, Any], table: HudiTable, setting: dict[str, Any]) -> Any:
@@ -197,8 +252,7 @@ def main() -> None:
     options = Options(
         {
             "hoodie.write.concurrency.mode": "optimistic_concurrency_control",
-            "hoodie.client.heartbeat.interval_in_ms": int(job["lock"]["beat"] * 1000),
-            "hoodie.client.heartbeat.tolerable.misses": 4,
+            **heartbeats(job["lock"]["beat"]),
             "hoodie.write.num.retries.on.conflict.failures": 3,
             "hoodie.parquet.compression.codec": "uncompressed",
             **(SERVICES if job["services"] else {}),
@@ -215,7 +269,11 @@ def main() -> None:
         run_services(table, setting, Path(job["stop"]), note)
         return
     writer, frame = writer_of(job, table, setting)
-    for batch, operation, rows in batches(job["writer"], job["life"], job["seed"], job["commits"]):
+    dice, stop, rest = random.Random(job["seed"] + job["writer"]), Path(job["stop"]), Path(job["rest"])
+    made = batches(job["writer"], job["life"], job["seed"], 100_000 if job["goes_on"] else job["commits"])
+    for number, (batch, operation, rows) in enumerate(made):
+        if number >= job["commits"] and stop.exists():
+            return
         schema = SCHEMA if operation == "upsert" else pa.schema([SCHEMA.field("id"), SCHEMA.field("part")])
         note(batch=batch, operation=operation, rows=rows)
         for _ in range(TRIES):
@@ -228,6 +286,9 @@ def main() -> None:
             break
         else:
             sys.exit(f"batch {batch} was not committed in {TRIES} tries")
+        time.sleep(dice.random() * job["think"])
+        while rest.exists():
+            time.sleep(0.1)
 
 
 if __name__ == "__main__":

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from storm_indexes import INDEXED, indexes_are_right, looks
+from storm_writer import SERVICES_RUNNER
 
 from skep_catalog.embedded import EmbeddedMetastore
-from skep_table.query import ReadRequest, read
-from skep_table.services.metadata_check import check_metadata_table
 from skep_table.timeline.instant import Action
 
 MakeStorm = Callable[..., Any]
@@ -104,26 +104,6 @@ def one_group_a_bucket(table: Any) -> None:
         assert len(numbers) == len(set(numbers)), f"{path}: {numbers}"
 
 
-INDEXED = {
-    "hoodie.metadata.enable": "true",
-    "hoodie.metadata.index.column.stats.enable": "true",
-    "hoodie.metadata.index.bloom.filter.enable": "true",
-    "hoodie.metadata.record.index.enable": "true",
-    "hoodie.metadata.record.index.min.filegroup.count": "2",
-    "hoodie.metadata.compact.max.delta.commits": "5",
-}
-NAMES = {"files", "column_stats", "bloom_filters", "record_index"}
-
-
-def indexes_are_right(table: Any) -> None:
-    """All of them are there, and state what the files hold."""
-    now = table.reload()
-    assert set(now.config.metadata_partitions) >= NAMES
-    assert check_metadata_table(now).differences == ()
-    rows, same = (read(now, ReadRequest(metadata=metadata)).to_arrow().sort_by("id") for metadata in (True, False))
-    assert rows.equals(same)
-
-
 @pytest.mark.engine("storm")
 @pytest.mark.parametrize(("type", "version"), [("cow", 9), ("mor", 6)])
 def test_a_few_writers_of_a_table_with_indexes(type: str, version: int, storm: MakeStorm) -> None:
@@ -147,13 +127,26 @@ class TestStorm:
     @pytest.mark.parametrize("version", [6, 8, 9])
     @types
     def test_indexes(self, type: str, version: int, storm: MakeStorm) -> None:
-        """Killed at any time, beside compaction, clustering, clean and the services of the metadata table."""
-        how = {"writers": 4, "commits": 12, "services": True}
-        made = storm({"kind": "storage"}, type=type, version=version, options=INDEXED, **how)
-        found = made.run(kills(3))
-        assert sum(made.lives.values()) > made.writers + 1, "nobody was killed"
+        """Killed at any time, beside compaction, clustering, clean, archiving and the services of the metadata table,
+        whose process is killed, too. Now and then all are stopped where they are, and readers look."""
+        how = {"writers": 4, "commits": 8, "services": True}
+        made = storm({"kind": "storage", "beat": 2}, type=type, version=version, options=INDEXED, **how)
+
+        def trouble(storm: Any) -> None:
+            storm.look(looks, every=8)
+            chance = storm.dice.random()
+            if chance < 0.01 and storm.lives[SERVICES_RUNNER] < 3 and storm.has_started(SERVICES_RUNNER):
+                storm.kill(SERVICES_RUNNER)
+            elif chance < 0.05 and storm.lives_of_writers < min(2.5 * storm.writers, storm.writers + storm.done / 4):
+                storm.kill_one()
+
+        found = made.run(trouble)
+        print(dict(made.lives), f"{made.looks} looks, indexes were dropped {made.logged('are dropped;')} times")
+        assert made.looks
+        assert made.lives_of_writers > made.writers + 1, "nobody was killed"
         assert found["committed"] >= made.writers * made.commits
         indexes_are_right(made.table)
+        assert made.table.reload().timeline.archived(), "nothing was archived"
 
     @oldest_and_newest
     @types

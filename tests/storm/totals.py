@@ -11,15 +11,16 @@ from typing import Any
 from skep_table.names import BaseFileName
 from skep_table.query import ReadRequest, read
 from skep_table.table import HudiTable
+from skep_table.timeline.instant import DATA_ACTIONS, Instant
 from skep_table.write.idempotency import BATCH_ID
 
 Row = tuple[int, str]  # ts, batch
 
 
-def journal_lines(folder: Path) -> list[dict[str, Any]]:
+def journal_lines(folder: Path, files: str = "*.journal") -> list[dict[str, Any]]:
     """A line that a killed writer did not finish counts for nothing."""
     lines = []
-    for file in sorted(folder.glob("*.journal")):
+    for file in sorted(folder.glob(files)):
         for text in file.read_text().splitlines():
             try:
                 lines.append(json.loads(text))
@@ -43,7 +44,7 @@ def check(table: HudiTable, journals: Path) -> Counter[str]:
     acknowledged = {line["batch"]: line["acknowledged"] for line in lines if "acknowledged" in line}
     table = table.reload()
     committed: dict[str, str] = {}
-    for instant in table.timeline.data().completed():
+    for instant in completed_writes(table):
         batch = table.commit_metadata(instant).extra_metadata.get(BATCH_ID)
         if batch in written:
             assert batch not in committed, f"batch {batch} was committed twice: {committed[batch]}, {instant}"
@@ -68,6 +69,12 @@ def check(table: HudiTable, journals: Path) -> Counter[str]:
     )
 
 
+def completed_writes(table: HudiTable) -> list[Instant]:
+    """Those that are archived, too."""
+    archived = [each for each in table.timeline.archived() if each.action in DATA_ACTIONS]
+    return [*archived, *table.timeline.completed().data().instants]
+
+
 def rows_of(batches: Iterable[dict[str, Any]]) -> dict[str, Row]:
     """The greatest `ts` of a key wins. Only the writer of a key deletes it, after it was written, and for good."""
     rows: dict[str, Row] = {}
@@ -88,8 +95,10 @@ def check_clean(table: HudiTable) -> None:
     folder = Path(table.storage.root)
     for left in (".hoodie/.temp", ".hoodie/.heartbeat", ".hoodie/.stages"):
         assert not [file for file in (folder / left).rglob("*") if file.is_file()], f"files in {left}"
-    completed = {instant.requested_time for instant in table.timeline.completed().data()}
+    completed = {instant.requested_time for instant in completed_writes(table)}
     for file in folder.rglob("*.parquet"):
+        if ".hoodie" in file.relative_to(folder).parts:
+            continue
         name = BaseFileName.parse(file.name)
         assert name is not None
         assert name.instant_time in completed, f"{file} was left behind"

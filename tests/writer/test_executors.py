@@ -89,7 +89,7 @@ ALONE = {"spark.default.parallelism": "1", "spark.sql.shuffle.partitions": "1", 
     ("master", "conf"),
     [
         ("local-cluster[2,1,1024]", {}),
-        ("local[2]", {}),
+        pytest.param("local[2]", {}, marks=pytest.mark.slow),
         ("local[1]", ALONE),
     ],
 )
