@@ -38,6 +38,15 @@ class Answer:
     seconds: float
 
 
+@dataclass(frozen=True, slots=True)
+class Validation:
+    """How a metadata table differs from its table, how much was compared by kind, and the columns with statistics."""
+
+    differences: list[str]
+    compared: dict[str, int]
+    columns: list[str]
+
+
 class Worker:
     """A script in a process of its own that answers requests line by line; see `worker.serve`.
 
@@ -146,6 +155,11 @@ class Jvm(Worker):
     def sql(self, text: str, settings: Mapping[str, str] | None = None) -> Answer:
         """Runs a statement under `settings`, which hold for this statement only."""
         return _answer(self.request("sql", text=text, settings=dict(settings or {})))
+
+    def validate(self, path: str | Path) -> Validation:
+        """Hudi's own comparison of the metadata table with the files, and what is in them."""
+        found = self.request("validate", path=str(path))
+        return Validation(found["differences"], found["compared"], found["columns"])
 
     def archived(self, path: str | Path) -> dict[str, str | None]:
         """Time → what the archive of a table keeps of the instant, as JSON. Of release 0.15.0."""

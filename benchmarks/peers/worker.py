@@ -23,9 +23,15 @@ sys.path[0] = str(Path(__file__).resolve().parents[2])
 import pyspark.sql.types as spark_types  # noqa: E402
 from pyspark.sql import DataFrame, SparkSession  # noqa: E402
 
+from benchmarks.peers.metadata_validator import MetadataValidator  # noqa: E402
 from benchmarks.peers.spelling import SpecialFloats, spell  # noqa: E402
 
 Json = dict[str, Any]
+
+
+# Where Hudi tags by the Bloom filters of a metadata table it broadcasts a view of the table, with its locks. The other
+# packages that Kryo looks into are opened by Spark itself.
+OPENED = "--add-opens=java.base/java.util.concurrent.locks=ALL-UNNAMED"
 
 
 def session(folder: str, settings: dict[str, str]) -> SparkSession:
@@ -35,7 +41,7 @@ def session(folder: str, settings: dict[str, str]) -> SparkSession:
         "spark.local.dir": f"{folder}/local",
         "spark.sql.warehouse.dir": f"{folder}/warehouse",
         "spark.driver.memory": "2g",
-        "spark.driver.extraJavaOptions": "-Duser.timezone=UTC",
+        "spark.driver.extraJavaOptions": f"-Duser.timezone=UTC {OPENED}",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
         "spark.ui.enabled": "false",
@@ -212,6 +218,10 @@ class Peer:
         finally:
             client.close()
         return {}
+
+    def validate(self, *, path: str) -> Json:
+        """Hudi compares the metadata table of a table with its files."""
+        return MetadataValidator(self._spark, path).run()
 
     def archived(self, *, path: str) -> Json:
         """Time → what the archive of a table of version 6 keeps of the instant, as Hudi 0.15 decodes it."""
