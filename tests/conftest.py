@@ -1,7 +1,8 @@
 """Fixtures and options that all suites share.
 
 --engines=NAMES and --peers=NAMES choose which real engines and other implementations are asked (`none`, `all`, or names
-separated by commas); --all also runs what is too slow for every commit. What is not chosen is deselected, not skipped.
+separated by commas); --all also runs what takes too long for every commit (see sampling.py). What is not chosen is
+deselected, not skipped.
 Among the engines' names may be how they are started: `auto` (as processes, and the images' own tests), `processes`, or
 `containers` (all of them that have an image).
 On CI (the variable CI is set) a skip is a failure: a machine that lacks what a test needs must not look like a pass.
@@ -24,10 +25,11 @@ import hypothesis
 import pytest
 
 # A machine shared with other work pauses tests at random; what blocks is caught by pytest's own time limit.
-# Outside of CI each run tries new examples, and fewer: what one run misses a later one finds.
+# Each run tries new examples, and few: what one run misses a later one finds.
 hypothesis.settings.register_profile("skep", deadline=None, max_examples=25)
 # CI answers for a change: it tries the same examples each time, and leaves the search for new ones to others.
-hypothesis.settings.register_profile("ci", deadline=None, derandomize=True)
+hypothesis.settings.register_profile("ci", deadline=None, derandomize=True, max_examples=25)
+hypothesis.settings.register_profile("all", deadline=None, max_examples=100)
 hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "skep")
 
 # The Java of Spark sessions, also of those in processes that tests start: many short-lived JVMs and little data, where
@@ -92,11 +94,15 @@ load_helper("metadata_listings", TESTS / "table" / "metadata_write" / "listings.
 load_helper("indexing_acts", TESTS / "table" / "services" / "indexing_acts.py")
 load_helper("own_record_index", TESTS / "table" / "write" / "own_record_index.py")
 load_helper("indexed_tables", TESTS / "table" / "query" / "indexed_tables.py")
+load_helper("random_filters", TESTS / "table" / "query" / "random_filters.py")
 load_helper("source_tree", TESTS / "house" / "source_tree.py")
+SAMPLING = load_helper("sampling", TESTS / "sampling.py")
 ENGINE_TIMINGS = load_helper("engine_timings", TESTS / "engines" / "timings.py")
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--all"):
+        hypothesis.settings.load_profile("all")
     load_helper("client_contract", TESTS / "catalog" / "client_contract.py")
     load_helper("refusing_proxy", TESTS / "catalog" / "refusing_proxy.py")
     load_helper("instant_files", TESTS / "table" / "instant_files.py")
@@ -186,7 +192,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--engines", default="auto", metavar="NAMES", help=engines)
     group.addoption("--peers", default="all", metavar="NAMES", help="implementations: none, all, or names by comma")
     group.addoption("--table-version", type=int, default=6, metavar="N", help="of tables that tests make: 6, 8 or 9")
-    group.addoption("--all", action="store_true", help="also run the tests marked slow")
+    group.addoption("--all", action="store_true", help="also run what takes too long for every commit")
 
 
 WAYS = {"processes", "containers"}
@@ -224,19 +230,15 @@ LONG = ("tests/engines/", "tests/peers/", "tests/skep/", "tests/writer/", "tests
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    def runs(item: pytest.Item) -> bool:
-        return (
-            chosen(item, "engine", config.getoption("--engines"))
-            and chosen(item, "peer", config.getoption("--peers"))
-            and (config.getoption("--all") or item.get_closest_marker("slow") is None)
-        )
-
     if "PYTEST_XDIST_WORKER" in os.environ:
         items.sort(key=lambda item: not item.nodeid.startswith(LONG))
-    keep = [item for item in items if runs(item)]
-    if len(keep) < len(items):
-        config.hook.pytest_deselected(items=[item for item in items if not runs(item)])
-        items[:] = keep
+    engines, peers = config.getoption("--engines"), config.getoption("--peers")
+    keep = {item for item in items if chosen(item, "engine", engines) and chosen(item, "peer", peers)}
+    if not config.getoption("--all"):
+        keep = SAMPLING.sample(keep)
+    if deselected := [item for item in items if item not in keep]:
+        config.hook.pytest_deselected(items=deselected)
+        items[:] = [item for item in items if item in keep]
 
 
 # -- no silent skips on CI ---------------------------------------------------------------------------------------------

@@ -35,7 +35,6 @@ for _name in ("launch", "containers", "asking", "values", "starting", "tables", 
 from engine_asking import Engine  # noqa: E402 - loaded just now
 from engine_containers import ContainerLauncher  # noqa: E402
 from engine_launch import Launcher, ProcessLauncher, Running  # noqa: E402
-from engine_matrix import Matrix  # noqa: E402
 from engine_services import ServiceMissing  # noqa: E402
 from engine_starting import ENGINES, METASTORES, engine_param, start_engine, start_metastore  # noqa: E402
 from engine_tables import RECIPES, Made  # noqa: E402
@@ -150,11 +149,6 @@ def tables(
             return made
 
         yield functools.cache(registered)
-
-
-@pytest.fixture(scope="session")
-def matrix() -> Matrix:
-    return Matrix()
 
 
 def _started(start: Callable[[], T]) -> T:

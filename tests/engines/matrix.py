@@ -1,9 +1,9 @@
-"""What each engine reads: what is known not to work, and the page of the docs that a run makes of its answers."""
+"""What each engine reads: what is known not to work, and the tables of it in the docs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from engine_values import Row
@@ -82,7 +82,7 @@ def known(engine: str, recipe: str, view: str) -> Limit | None:
 
 def with_section(page: str, engine: str, section: str) -> str:
     """The page with an engine's table in its place, which two comments mark."""
-    begin, end = f"<!-- {engine}: what a run of the tests saw -->\n", f"<!-- {engine}: end -->\n"
+    begin, end = f"<!-- {engine}: as the tests find it -->\n", f"<!-- {engine}: end -->\n"
     before, found, rest = page.partition(begin)
     _, closed, after = rest.partition(end)
     assert found, f"no place for {engine} in the page"
@@ -90,20 +90,12 @@ def with_section(page: str, engine: str, section: str) -> str:
     return f"{before}{begin}{section}{end}{after}"
 
 
-@dataclass
-class Matrix:
-    """Engine → feature → view → what was seen in this run."""
+def section(engine: str, features: Mapping[str, str]) -> str:
+    """What an engine reads, as a table in Markdown: a row for each recipe of a table, by the `features` it shows."""
+    rows = [[feature, *(_cell(engine, recipe, view) for view in COLUMNS)] for recipe, feature in features.items()]
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in [["", *COLUMNS], ["---"] * (len(COLUMNS) + 1), *rows])
 
-    seen: dict[str, dict[str, dict[str, str]]] = field(default_factory=dict)
 
-    def section(self, engine: str) -> str:
-        """One engine's table in Markdown."""
-        head = ["| | " + " | ".join(COLUMNS) + " |", "| --- |" + " --- |" * len(COLUMNS)]
-        rows = [
-            f"| {feature} | " + " | ".join(seen.get(column, "") for column in COLUMNS) + " |"
-            for feature, seen in self.seen[engine].items()
-        ]
-        return "\n".join([*head, *rows]) + "\n"
-
-    def note(self, engine: str, feature: str, view: str, what: str) -> None:
-        self.seen.setdefault(engine, {}).setdefault(feature, {})[view] = what
+def _cell(engine: str, recipe: str, view: str) -> str:
+    limit = known(engine, recipe, view)
+    return limit.text if limit else "yes"

@@ -34,7 +34,7 @@ def read_by_skep(made: Made, query: str) -> Any:
     return made.table.read(query=query).to_arrow()
 
 
-@pytest.mark.parametrize("kind", ["cow", "mor"])
+@pytest.mark.parametrize("kind", [pytest.param("cow", marks=pytest.mark.slow), "mor"])
 @pytest.mark.parametrize("question", QUESTIONS)
 def test_questions(engine: Engine, tables: Tables, question: str, kind: str) -> None:
     made = tables("life", kind)
