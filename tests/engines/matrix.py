@@ -92,10 +92,8 @@ def with_section(page: str, engine: str, section: str) -> str:
 
 def section(engine: str, features: Mapping[str, str]) -> str:
     """What an engine reads, as a table in Markdown: a row for each recipe of a table, by the `features` it shows."""
-    rows = [[feature, *(_cell(engine, recipe, view) for view in COLUMNS)] for recipe, feature in features.items()]
-    return "".join(f"| {' | '.join(cells)} |\n" for cells in [["", *COLUMNS], ["---"] * (len(COLUMNS) + 1), *rows])
-
-
-def _cell(engine: str, recipe: str, view: str) -> str:
-    limit = known(engine, recipe, view)
-    return limit.text if limit else "yes"
+    lines = ["| | " + " | ".join(COLUMNS) + " |", "| --- |" + " --- |" * len(COLUMNS)]
+    for recipe, feature in features.items():
+        limits = (known(engine, recipe, view) for view in COLUMNS)
+        lines.append(f"| {feature} | " + " | ".join(limit.text if limit else "yes" for limit in limits) + " |")
+    return "\n".join(lines) + "\n"
