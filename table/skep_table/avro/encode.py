@@ -72,6 +72,9 @@ def _chunk(record: StructType, rows: pa.Table | pa.RecordBatch) -> pa.Array:
     names = frozenset(rows.schema.names)
     pieces: Pieces = []
     for field in record.fields:
+        if field.name not in names and field.nullable and not isinstance(field.type, UnionType):
+            pieces.append(_varints(np.full(count, null_branch(field)), everywhere))
+            continue
         arrow = arrow_field(field)
         if field.name not in names:
             column: Any = pa.nulls(count, arrow.type)
@@ -208,14 +211,19 @@ def _union(kind: UnionType, values: Any, rows: Mask, path: str) -> Pieces:
 
 def _varints(values: I64, rows: Mask) -> Any:
     """Zig-zag varints of the values of `rows`, nothing for the others."""
-    if len(values) > 1 and rows.all() and (values == values[0]).all():
-        return _varints(values[:1], rows[:1])[0]
+    everywhere = bool(rows.all())
+    if not everywhere:
+        values = np.where(rows, values, 0)
     unsigned = ((values << 1) ^ (values >> 63)).view(np.uint64)
-    size = np.ones(len(values), np.int64)
     widest = int(unsigned.max()).bit_length() if len(values) else 0
+    if everywhere and len(values) > 1 and int(unsigned.min()) == int(unsigned[0]) == int(unsigned.max()):
+        return _varints(values[:1], rows[:1])[0]
+    if widest <= 7:
+        return _of_width(unsigned.astype(np.uint8).reshape(-1, 1), rows)
+    size = np.ones(len(values), np.int64)
     for bits in range(7, widest, 7):
         size += unsigned >= np.uint64(1 << bits)
-    widest_size = max(1, -(-widest // 7))
+    widest_size = -(-widest // 7)
     matrix = np.empty((len(values), widest_size), np.uint8)
     for i in range(widest_size):
         group = (unsigned >> np.uint64(7 * i)).astype(np.uint8) & np.uint8(0x7F)
@@ -227,15 +235,25 @@ def _ragged(matrix: npt.NDArray[np.uint8], size: I64) -> pa.Array:
     """The first `size` bytes of each row of a matrix."""
     offsets = np.zeros(len(size) + 1, np.int64)
     np.cumsum(size, out=offsets[1:])
-    data = matrix[np.arange(matrix.shape[1]) < size[:, None]]
-    return pa.Array.from_buffers(
-        pa.large_binary(), len(size), [None, pa.py_buffer(offsets), pa.py_buffer(data)], null_count=0
-    )
+    return _binary(offsets, matrix[np.arange(matrix.shape[1]) < size[:, None]])
+
+
+def _of_width(matrix: npt.NDArray[np.uint8], rows: Mask) -> pa.Array:
+    """All bytes of `rows` of a matrix, nothing for the others."""
+    if rows.all():
+        return _binary(np.arange(len(rows) + 1) * matrix.shape[1], np.ascontiguousarray(matrix))
+    offsets = np.zeros(len(rows) + 1, np.int64)
+    np.cumsum(rows, out=offsets[1:])
+    return _binary(offsets * matrix.shape[1], matrix[rows])
+
+
+def _binary(offsets: I64, data: npt.NDArray[np.uint8]) -> pa.Array:
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
+    return pa.Array.from_buffers(pa.large_binary(), len(offsets) - 1, buffers, null_count=0)
 
 
 def _fixed(values: npt.NDArray[Any], rows: Mask) -> pa.Array:
-    matrix = values.view(np.uint8).reshape(len(values), -1) if len(values) else np.zeros((0, 1), np.uint8)
-    return _ragged(matrix, np.where(rows, matrix.shape[1], 0))
+    return _of_width(values.view(np.uint8).reshape(len(values), -1) if len(values) else np.zeros((0, 1), np.uint8), rows)
 
 
 def _numbers(values: Any, kind: pa.DataType) -> npt.NDArray[Any]:
