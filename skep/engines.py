@@ -62,6 +62,11 @@ class LakeEngine:
         self._spark = SparkEngine(spark)
         self._duckdb = DuckEngine()
 
+    @property
+    def in_utc(self) -> bool:
+        """See `Engine`. By the session that runs, or that would be started."""
+        return self._holder.time_zone == "UTC"
+
     def why_spark(self, relations: Mapping[str, Relation]) -> str | None:
         """What leaves all queries over these relations to Spark."""
         if not DuckEngine.is_there():
@@ -181,7 +186,7 @@ class SparkEngine:
     def planned(self, query: exp.Query, relations: Mapping[str, Relation]) -> tuple[DataFrame, Sequence[Rows]]:
         """The answer as a frame, and the reads of tables that it is made of."""
         session, frames = self._holder.session, {}
-        needed = reads_needed(query, relations, in_utc=session.conf.get(_ZONE) == "UTC")
+        needed = reads_needed(query, relations, in_utc=self._holder.time_zone == "UTC")
         try:
             for name, relation in needed.items():
                 if id(relation) not in frames:
@@ -562,7 +567,6 @@ def _is_spark(relation: Relation) -> bool:
     return bool(is_spark_frame(relation))
 
 
-_ZONE: Final = "spark.sql.session.timeZone"
 _ANALYSIS: Final = ("AnalysisException", "ParseException")
 _VALUES: Final = ("NumberFormatException", "ArithmeticException", "SparkRuntimeException", "DateTimeException")
 

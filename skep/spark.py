@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
@@ -29,6 +30,8 @@ def register_source(spark: SparkSession) -> None:
     spark.dataSource.register(SkepSource)
 
 
+TIME_ZONE: Final = "spark.sql.session.timeZone"
+UTC: Final = "UTC"  # of sessions that are started here, as of DuckDB and of skep's own reader
 _STARTING: Final = threading.Lock()  # of several threads that need the session one starts it
 
 
@@ -62,12 +65,19 @@ class SparkHolder:
         active = active_spark()
         if active is not None:
             return active
-        conf = dict(self.conf)
+        conf = {TIME_ZONE: UTC, **self.conf}
         master = conf.pop("spark.master", None)
         self._made = make_spark({"JAVA_HOME": str(find_java().home)}, master=master, conf=conf)
         if hasattr(self._made, "dataSource"):
             register_source(self._made)
         return self._made
+
+    @property
+    def time_zone(self) -> str:
+        """Of the session that runs, or that would be started. Starts nothing."""
+        running = self.given or self._made or _running_elsewhere()
+        zone = self.conf.get(TIME_ZONE, UTC) if running is None else running.conf.get(TIME_ZONE)
+        return str(zone)
 
     @property
     def is_started(self) -> bool:
@@ -79,3 +89,12 @@ class SparkHolder:
         made, self._made, self._stopped = self._made, None, True
         if made is not None:
             made.stop()
+
+
+def _running_elsewhere() -> SparkSession | None:
+    """A session that others have started in this process."""
+    if "pyspark" not in sys.modules:
+        return None
+    from skep_writer.session import active_spark
+
+    return active_spark()

@@ -70,7 +70,7 @@ def update_rows(
     values = values_to_set(assignments, table, target.name, alias)
     check_update_wins(table, target.name)
     _refuse_keys(values, table, target.name)
-    pruned = predicate_text(where, table, alias)
+    pruned = predicate_text(where, table, alias, engine)
 
     def compute(snapshot: HudiTable) -> pa.Table:
         schema = to_arrow(snapshot.schema())
@@ -110,7 +110,7 @@ def run_delete(statement: Delete, scope: Scope, engine: Engine, options: Mapping
     target = scope.catalog.table(look_up(scope.catalog, statement.name))
     alias = statement.alias or statement.name.parts[-1]
     table = target.hudi
-    text = "true" if statement.where is None else predicate_text(statement.where, table, alias)
+    text = "true" if statement.where is None else predicate_text(statement.where, table, alias, engine)
     if text is not None:
         return target.delete_where(text, options)
     check_has_meta(table, target, "DELETE with this predicate")
@@ -145,10 +145,11 @@ def _column(alias: str, name: str) -> Node:
     return exp.column(exp.to_identifier(name, quoted=True), table=exp.to_identifier(alias, quoted=True))
 
 
-def predicate_text(where: Node | None, table: HudiTable, alias: str) -> str | None:
+def predicate_text(where: Node | None, table: HudiTable, alias: str, engine: Engine) -> str | None:
     """The predicate as skep's own reader takes it; None for one that it can't, or that has names of other tables.
 
-    None, too, where it compares floating-point numbers: NaN is the largest of them in SQL, and no number there.
+    None, too, where it compares floating-point numbers, since NaN is the largest of them in SQL and no number there,
+    and where it depends on a time zone that is not that of `engine`: the reader's is UTC.
     """
     if where is None or where.find(exp.Query):
         return None
@@ -161,7 +162,8 @@ def predicate_text(where: Node | None, table: HudiTable, alias: str) -> str | No
         predicate = parse_predicate(text, to_arrow(table.schema().with_meta()))
     except PredicateError:
         return None
-    return None if predicate.compares_floats else text
+    differs = predicate.compares_floats or (predicate.depends_on_zone and not engine.in_utc)
+    return None if differs else text
 
 
 def values_to_set(assignments: Sequence[Assignment], table: HudiTable, name: str, alias: str) -> list[Value]:

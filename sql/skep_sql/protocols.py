@@ -23,6 +23,11 @@ Relation = Any
 class Engine(Protocol):
     """Answers queries in Spark's dialect. Their tables are names of `relations`."""
 
+    @property
+    def in_utc(self) -> bool:
+        """Whether times without a zone are in UTC."""
+        ...
+
     def schema(self, query: exp.Query, relations: Mapping[str, Relation]) -> pa.Schema:
         """The columns of the answer, without computing it. InputError for a query that does not fit its relations."""
         ...

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import math
 from collections.abc import Iterator
 from typing import Any
@@ -10,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from skep.lake import Lake
-from skep.spark import SparkHolder
+from skep.spark import TIME_ZONE, SparkHolder
 from skep_catalog.client import Metastore
 from skep_writer import collect_arrow
 
@@ -129,3 +130,38 @@ def test_statements_change_the_rows_that_a_query_shows(lake: Lake, statement: st
     lake.sql(statement)
     left = lake.sql("select id from t where y = 1 order by id").to_arrow()["id"].to_pylist()
     assert left == [2]
+
+
+ZONED = [
+    "seen >= '2024-07-01'",
+    "seen < timestamp '2024-07-01 00:00:00'",
+    "to_date(seen) = date '2024-07-01'",
+    "hour(seen) < 12 and id > 1",
+    "seen > '2024-07-01T00:00:00Z'",
+]
+
+
+@pytest.mark.parametrize("zone", ["America/New_York", "UTC"])
+def test_statements_take_times_as_queries_do(spark_lake: Lake, spark: Any, zone: str) -> None:
+    """The session has a zone, in which both read times without one."""
+    noon = dt.datetime(2024, 6, 30, 12, tzinfo=dt.timezone.utc)
+    seen = [noon + dt.timedelta(hours=hour) for hour in range(24)]
+    rows = pa.table({"id": list(range(24)), "seen": pa.array(seen, pa.timestamp("us", "UTC")), "n": [0] * 24})
+    before = spark.conf.get(TIME_ZONE)
+    spark.conf.set(TIME_ZONE, zone)
+    try:
+        for at, condition in enumerate(ZONED, 1):
+            spark_lake.create_table(f"t{at}", rows, key="id").upsert(rows)
+            shown = ids(spark_lake, f"t{at}", condition)
+            assert 0 < len(shown) < 24, condition
+            spark_lake.sql(f"update t{at} set n = 1 where {condition}")
+            assert ids(spark_lake, f"t{at}", "n = 1") == shown, condition
+            spark_lake.sql(f"delete from t{at} where {condition}")
+            assert ids(spark_lake, f"t{at}", "true") == [id for id in range(24) if id not in shown], condition
+    finally:
+        spark.conf.set(TIME_ZONE, before)
+
+
+def ids(lake: Lake, table: str, condition: str) -> list[int]:
+    found: list[int] = lake.sql(f"select id from {table} where {condition} order by id").to_arrow()["id"].to_pylist()
+    return found

@@ -45,6 +45,12 @@ _load("storm_indexes", HERE / "indexes.py")
 HUDI, SERVICES = script.HUDI, script.SERVICES_RUNNER
 
 
+def without_frames(log: Path) -> str:
+    """A log without the stack frames of the JVM, which would leave no room for the causes."""
+    lines = log.read_text(errors="replace").splitlines()
+    return "\n".join(line for line in lines if not line.strip().startswith("at "))
+
+
 @dataclass
 class Storm:
     """`seed` decides what is written, and what happens when. A storm that fails prints it: STORM_SEED replays it.
@@ -181,10 +187,10 @@ class Storm:
         os.kill(self.processes[writer].pid, number)
 
     def _release_lock_of_hudi(self) -> None:
-        """What its operator does after a JVM died: nobody can see by the lock file that it did."""
+        """What its operator does after a JVM died: nobody can see by the lock file, which is empty, that it did."""
         lock = script.make_lock(self.lock, self.table)
         for holder in lock.holders():
-            if "lockThreadName" in holder.text:
+            if not holder.text:
                 assert lock.revoke(holder.lock_id)
 
     @contextmanager
@@ -231,7 +237,7 @@ class Storm:
                     trouble(self)
             for writer, process in self.processes.items():
                 life = self.lives[writer] - 1
-                assert process.returncode == 0, (self.folder / f"{writer}.{life}.log").read_text()[-3000:]
+                assert process.returncode == 0, without_frames(self.folder / f"{writer}.{life}.log")[-3000:]
         finally:
             for process in self.processes.values():
                 if process.poll() is None:

@@ -253,7 +253,8 @@ def _binary(offsets: I64, data: npt.NDArray[np.uint8]) -> pa.Array:
 
 
 def _fixed(values: npt.NDArray[Any], rows: Mask) -> pa.Array:
-    return _of_width(values.view(np.uint8).reshape(len(values), -1) if len(values) else np.zeros((0, 1), np.uint8), rows)
+    matrix = values.view(np.uint8).reshape(len(values), -1) if len(values) else np.zeros((0, 1), np.uint8)
+    return _of_width(matrix, rows)
 
 
 def _numbers(values: Any, kind: pa.DataType) -> npt.NDArray[Any]:

@@ -201,6 +201,12 @@ class Predicate:
         leaves = (leaf for leaf in _leaves(self.condition) if not isinstance(leaf, IsNull))
         return any(pa.types.is_floating(value.type) for leaf in leaves for value in _values(leaf))
 
+    @property
+    def depends_on_zone(self) -> bool:
+        """Whether the condition looks at times, or the days of them: texts without a zone mean others in each zone."""
+        leaves = (leaf for leaf in _leaves(self.condition) if not isinstance(leaf, IsNull))
+        return any(_depends_on_zone(value) for leaf in leaves for value in _values(leaf))
+
     def mask(self, rows: pa.RecordBatch | pa.Table) -> pa.Array | pa.ChunkedArray:
         """True, false or null for each row."""
         with _reported(self):
@@ -396,6 +402,10 @@ def _values(node: Condition | Value) -> Iterator[Value]:
         if isinstance(node, (Cast, Applied)):
             yield node
         yield from _values(node.argument)
+
+
+def _depends_on_zone(value: Value) -> bool:
+    return pa.types.is_timestamp(value.type) or (isinstance(value, Applied) and value.expression.zoned)
 
 
 def _compares(leaf: Leaf, value: Value, *, equal_only: bool) -> bool:
