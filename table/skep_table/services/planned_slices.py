@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 
+from skep_table.commit.changes import touched_groups
 from skep_table.commit.markers import list_markers
 from skep_table.errors import CommitConflictError
 from skep_table.names import FileGroupId, join
@@ -35,15 +36,25 @@ class PlannedSlices:
         self._instant = instant
         self._planned = planned
         self._seen: HudiTable | None = None
+        self._begun: HudiTable | None = None
         self.slices: Mapping[FileGroupId, FileSlice] = {}
         """The slices in the order of `planned`, with the files that the plan names only."""
         with suppress(CommitConflictError):  # decided under the lock, where the plan is taken off the timeline
             self._read(table)
 
     def check(self, table: HudiTable) -> None:
-        """Raises CommitConflictError where a slice of this snapshot, taken under the lock, is not as planned."""
+        """Raises CommitConflictError where a slice of this snapshot, taken under the lock, is not as planned.
+
+        The first snapshot is the one whose rows the executor takes.
+        """
         if self._seen is None or not _is_quiet(self._seen, table, self._instant):
             self._read(table)
+        if self._begun is None:
+            self._begun = table
+        for write in _completed_since(self._begun, table):
+            # In version 6 its log files were there, under the same names, when the plan was made.
+            for group in self._planned.keys() & touched_groups(table, write):
+                raise self._conflict(table, group)
 
     def _read(self, table: HudiTable) -> None:
         self._seen = None
@@ -63,20 +74,22 @@ class PlannedSlices:
             if slice_ is not None and own:
                 slice_ = replace(slice_, log_files=tuple(log for log in slice_.log_files if str(log.name) not in own))
             if slice_ is None or frozenset(slice_.file_names) != names or group in taken:
-                place = join(*group)
-                happened, service = (
-                    ("written to, or planned for a compaction,", "log compaction")
-                    if of_logs
-                    else ("written to or replaced", "clustering")
-                )
-                raise CommitConflictError(
-                    f"table {table.config.name}: {place} was {happened} since its {service} was planned",
-                    hint="plan it again",
-                    table=table.config.name,
-                    path=place,
-                )
+                raise self._conflict(table, group)
             found[group] = slice_
         self._seen, self.slices = table, found
+
+    def _conflict(self, table: HudiTable, group: FileGroupId) -> CommitConflictError:
+        happened, service = (
+            ("written to, or planned for a compaction,", "log compaction")
+            if self._instant.action is Action.LOG_COMPACTION
+            else ("written to or replaced", "clustering")
+        )
+        return CommitConflictError(
+            f"table {table.config.name}: {join(*group)} was {happened} since its {service} was planned",
+            hint="plan it again",
+            table=table.config.name,
+            path=join(*group),
+        )
 
 
 def _own_files(table: HudiTable, instant: Instant) -> frozenset[str]:
@@ -85,6 +98,17 @@ def _own_files(table: HudiTable, instant: Instant) -> frozenset[str]:
     if now is None or now.state is State.REQUESTED:
         return frozenset()
     return frozenset(marker.file_name for marker in list_markers(table.storage, instant.requested_time) or ())
+
+
+def _completed_since(before: HudiTable, now: HudiTable) -> list[Instant]:
+    """The writes that were pending, or not there, in an earlier snapshot, and are completed in this one."""
+    known = {instant.requested_time for instant in before.timeline.completed().data()}
+    found = [instant for instant in now.timeline.completed().data() if instant.requested_time not in known]
+    gone = {instant.requested_time for instant in before.timeline.pending().data()}
+    gone -= {instant.requested_time for instant in now.timeline}
+    return (
+        [*found, *(instant for instant in now.timeline.archived() if instant.requested_time in gone)] if gone else found
+    )
 
 
 def _is_quiet(before: HudiTable, now: HudiTable, own: Instant) -> bool:

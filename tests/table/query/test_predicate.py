@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import math
 import pickle
 from decimal import Decimal
 
@@ -10,6 +11,8 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -396,10 +399,30 @@ def test_one_of_a_list_is_equal_to_one_of_it(name: str, data: st.DataObject) -> 
 @pytest.mark.parametrize("name", TYPED)
 @given(data=st.data())
 def test_scanners_of_each_type_keep_the_same_rows(name: str, data: st.DataObject) -> None:
+    """They leave out row groups by their own reading of the statistics."""
     rows = data.draw(rows_of_type(name))
     predicate = parse_predicate(data.draw(typed_conditions(name)), rows.schema)
-    kept = rows.filter(predicate.expression) if predicate.expression is not None else rows
+    file = pa.BufferOutputStream()
+    pq.write_table(rows, file, row_group_size=data.draw(st.integers(1, 3)))
+    kept = ds.ParquetFileFormat().make_fragment(file.getvalue()).to_table(filter=predicate.expression)
     assert str(kept.filter(predicate.mask(kept)).to_pylist()) == str(rows.filter(predicate.mask(rows)).to_pylist())
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("c <> 1.5", [1.5, math.nan]),
+        ("NOT c IN (1.5, 2.5)", [1.5, math.nan, 1.5]),
+        ("NOT (c = 1.5 OR c IS NULL)", [1.5, None, math.nan]),
+        ("c <> 1.5 AND c <> 2.5", [2.5, math.nan]),
+    ],
+)
+def test_scanners_keep_nan_beside_one_number(text: str, values: list[float | None]) -> None:
+    file = pa.BufferOutputStream()
+    pq.write_table(rows := pa.table({"c": pa.array(values, pa.float64())}), file)
+    predicate = parse_predicate(text, rows.schema)
+    kept = ds.ParquetFileFormat().make_fragment(file.getvalue()).to_table(filter=predicate.expression)
+    assert str(kept.filter(predicate.mask(kept))["c"].to_pylist()) == "[nan]"
 
 
 def test_statistics_leave_out_what_they_can() -> None:

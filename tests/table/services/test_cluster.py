@@ -232,13 +232,30 @@ def test_a_plan_whose_input_was_written_to_is_given_up(maker: Any, monkeypatch: 
 class Meanwhile:
     """A runner after whose tasks something else happens."""
 
-    def __init__(self, happens: Callable[[], None]) -> None:
+    def __init__(self, happens: Callable[[], object]) -> None:
         self._happens = happens
 
     def map(self, function: Any, tasks: Any) -> list[Any]:
         done = [function(task) for task in tasks]
         self._happens()
         return done
+
+
+def test_a_write_that_completes_while_its_file_is_clustered_stays(mor_maker: Any) -> None:
+    """Its log file was there when the plan was made, and has the same name now: in version 6 no name states a write."""
+    fill(mor_maker)
+    mor_maker.upsert(99, "p/0-0")
+    written = mor_maker.table.timeline.data().completed().last()
+    completed = mor_maker.path_of(written)
+    content = completed.read_bytes()
+    completed.unlink()  # the write of another client is under way
+    instant = schedule_clustering(mor_maker.table.with_context(**mor_maker.setting(**SORTED)))
+    assert instant is not None
+    meanwhile = Meanwhile(lambda: completed.write_bytes(content))
+    with pytest.raises(CommitConflictError, match="was written to or replaced since"):
+        execute_clustering(mor_maker.table.with_context(**dict(mor_maker.setting(), runner=meanwhile)), instant)
+    assert mor_maker.rows()["p/0-0"] == 99
+    assert pending_clusterings(mor_maker.table) == []
 
 
 def test_an_active_executor_is_left_alone(maker: Any) -> None:
