@@ -82,6 +82,7 @@ def load_helper(name: str, path: Path) -> ModuleType:
 load_helper("golden_archives", TESTS / "golden" / "archives.py")
 load_helper("golden_faults", TESTS / "golden" / "faults.py")
 load_helper("golden_requests", TESTS / "golden" / "requests.py")
+load_helper("runs_first", TESTS / "table" / "runs_first.py")
 load_helper("captured_tables", TESTS / "table" / "captured_tables.py")
 load_helper("counting_storage", TESTS / "table" / "counting_storage.py")
 load_helper("log_positions", TESTS / "table" / "log_positions.py")

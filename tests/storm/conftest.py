@@ -247,10 +247,26 @@ class Storm:
 
     def _wait_for_hudi(self) -> None:
         """A JVM takes its time to start and for its first write: the others would be done before."""
-        while self.processes[HUDI].poll() is None and not any(
-            "acknowledged" in line for line in totals.journal_lines(self.folder)
-        ):
+        while self.processes[HUDI].poll() is None and not self.is_hudi_warm():
             time.sleep(0.1)
+
+    def write_shared_keys(self) -> None:
+        """All of them, before the storm: Hudi does not detect that others insert a key that it inserts, too."""
+        import pyarrow as pa
+
+        from skep_table.write.local import LocalWriter
+
+        rows = [
+            {"id": key, "part": script.part_of(key), "ts": -1, "batch": "first"}
+            for key in (f"shared-{at}" for at in range(script.SHARED))
+        ]
+        table = self.table.with_context(options=self.table.options.with_values(self.options))
+        done = LocalWriter(table).upsert(pa.Table.from_pylist(rows, script.SCHEMA), batch_id="first")
+        notes = [
+            {"batch": "first", "operation": "upsert", "rows": rows},
+            {"batch": "first", "acknowledged": done.instant.requested_time},
+        ]
+        (self.folder / "first.journal").write_text("".join(json.dumps(note) + "\n" for note in notes))
 
     def logged(self, text: str) -> int:
         """How many lines of the processes' logs have this text."""

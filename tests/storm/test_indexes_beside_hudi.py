@@ -76,6 +76,8 @@ def test_all_are_killed(release: str, version: int, type: str, storm: Callable[.
         think=2,
     )
 
+    made.write_shared_keys()
+
     def trouble(storm: Any) -> None:
         storm.look(looks, every=12)
         chance = storm.dice.random()

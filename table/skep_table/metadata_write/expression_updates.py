@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from skep_table.metadata_table import MetadataTable
@@ -55,7 +55,7 @@ def expressions_of_commit(
                 expression_stats_update(
                     index.partition, index.column, with_rows(index, facts), (), table.format.metadata.release
                 ),
-                *_of_partitions(table, Preview(table, instant, metadata), metadata.partitions, index, facts),
+                *_of_partitions(table, instant, metadata, index, facts),
             ]
         )
         for index in expression_indexes(table)
@@ -98,19 +98,21 @@ def _of_filters(table: HudiTable, instant: Instant, index: ExpressionIndex, fact
 
 
 def _of_partitions(
-    table: HudiTable, after: HudiTable, paths: Iterable[str], index: ExpressionIndex, facts: Facts
+    table: HudiTable, instant: Instant, metadata: CommitMetadata, index: ExpressionIndex, facts: Facts
 ) -> list[PartitionUpdate]:
     """Of the files of each partition that the commit touched, by what the index has of those that it did not write.
 
-    A partition with a file whose values are not sure has none: they would leave its rows out.
+    A partition with a file whose values are not sure has none: they would leave its rows out. So would those of one to
+    which a pending write adds files, whose entries will count as older.
     """
     if not table.config.partition_fields:
         return []
-    metadata, view = table.metadata_table(), after.view()
+    after = Preview(table, instant, metadata)
+    stated, view, beside = table.metadata_table(), after.view(), is_beside_earlier(table, instant)
     written: dict[str, ColumnSummary] = {}
     ended = []
-    for path in paths:
-        whole = _whole(after, metadata, view, path, index, facts)
+    for path in metadata.partitions:
+        whole = None if beside else _whole(after, stated, view, path, index, facts)
         if whole is not None and _has_rows(whole):
             written[path] = whole
         else:
@@ -157,6 +159,16 @@ def _stated(
         if values is not None and nulls is not None and (values == 0 or (low is not None and high is not None)):
             found[name] = ColumnSummary(index.column, kind, low, high, values, nulls)
     return found
+
+
+def is_beside_earlier(table: HudiTable, instant: Instant) -> bool:
+    """Whether a write with an earlier requested time is pending: its entries will count as older than these.
+
+    Statistics of a whole partition would hide those of the files that it adds.
+    """
+    if not table.format.logs.of_delta_commit:
+        return False
+    return any(other.requested_time.is_before(instant.requested_time) for other in table.timeline.pending().data())
 
 
 def latest_files(view: FileView, path: str) -> list[FileStatus]:

@@ -35,6 +35,7 @@ from skep_table.metadata_write.expression_updates import (
     expressions_of_clean,
     expressions_of_commit,
     facts_of_commit,
+    is_beside_earlier,
     latest_files,
 )
 from skep_table.metadata_write.file_facts import FileFacts, facts_of_files, with_absent
@@ -179,8 +180,8 @@ def _written(metadata: CommitMetadata) -> Iterator[tuple[File, FileStatus]]:
 def _partition_stats(
     table: HudiTable, instant: Instant, metadata: CommitMetadata, prepared: Prepared
 ) -> PartitionUpdate:
-    """Of small partitions all files count. The statistics of larger ones, and of those that lose no file, are widened
-    by the files that were written.
+    """Of small partitions all files count. The statistics of larger ones, of those that lose no file, and of all where
+    entries of a pending write will count as older than these, are widened by the files that were written.
 
     A partition with a file of which the columns are not known has no statistics: they would leave its rows out.
     """
@@ -193,9 +194,10 @@ def _partition_stats(
     own: dict[str, list[FileFacts]] = defaultdict(list)
     for (path, _), facts in prepared.facts.items():
         own[path].append(facts)
+    beside = is_beside_earlier(table, instant)
     for path in metadata.partitions:
         there, files = latest_files(before, path), latest_files(view, path)
-        stay = there and {file.path for file in there} <= {file.path for file in files}
+        stay = beside or (there and {file.path for file in there} <= {file.path for file in files})
         if len(files) <= max(_RECOMPUTED_FILES, len(own[path])) and not stay:
             found = _of_files(prepared.columns, _facts(table, path, files, prepared))
             chosen = tight

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pyarrow as pa
 import pytest
+from runs_first import RunsFirst
 
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.lock import InProcessLock
@@ -20,22 +21,7 @@ from skep_table.table import HudiTable
 from skep_table.table_config import TableType
 from skep_table.write.local import LocalWriter
 
-A, R = TypeVar("A"), TypeVar("R")
 SCHEMA = pa.schema([("id", pa.string()), ("part", pa.string()), ("v", pa.int64())])
-
-
-class Meanwhile(ThreadRunner):
-    """Does something else before it runs the tasks that write files, once."""
-
-    def __init__(self, action: Callable[[], object]) -> None:
-        super().__init__()
-        self._action: Callable[[], object] | None = action
-
-    def map(self, function: Callable[[A], R], tasks: Iterable[A]) -> Sequence[R]:
-        action, self._action = self._action, None
-        if action is not None:
-            action()
-        return super().map(function, tasks)
 
 
 @pytest.fixture(params=list(TableType), ids=lambda kind: kind.value)
@@ -55,7 +41,7 @@ def content(table: HudiTable) -> list[tuple[str, int]]:
 
 def writer(table: HudiTable, meanwhile: Callable[[], object] | None = None, **options: Any) -> LocalWriter:
     given = {key.replace("__", "."): value for key, value in options.items()}
-    runner = Meanwhile(meanwhile) if meanwhile else ThreadRunner()
+    runner = RunsFirst(meanwhile) if meanwhile else ThreadRunner()
     return LocalWriter(table.with_context(lock=InProcessLock("t"), runner=runner, options=Options(given)))
 
 
