@@ -33,8 +33,8 @@ from skep_table.metadata_write import (
     with_building,
     write_delta_commit,
 )
-from skep_table.metadata_write.expressions import expression_indexes
 from skep_table.metadata_write.key_changes import SAME_KEYS
+from skep_table.metadata_write.overtaken import indexes_that_hide
 from skep_table.preview import Preview
 from skep_table.table import HudiTable
 from skep_table.timeline.instant import Action, Instant
@@ -45,11 +45,11 @@ _OVERTAKEN: Final = "a write that was requested later completed first"
 
 
 def drop_overtaken(table: HudiTable, instant: Instant, metadata: CommitMetadata) -> HudiTable:
-    """Drops indexes in which the entries of this write would be applied before those of writes that completed first.
+    """Drops indexes in which the entries of this write would be hidden by those of writes that completed first.
 
     Readers of Hudi apply entries in the order in which writes were requested, where log files are named by these
     times. What a write with a later time has recorded of the same partitions or keys, without having seen this one,
-    would count. That is right of one that brings no rows.
+    would count. That is right of one that brings no rows, and of statistics of partitions that only widen others.
     """
     if not table.format.logs.of_delta_commit or metadata.operation_type in SAME_KEYS:
         return table
@@ -57,9 +57,8 @@ def drop_overtaken(table: HudiTable, instant: Instant, metadata: CommitMetadata)
     if not later:
         return table
     theirs = [table.commit_metadata(each) for each in later]
-    dropped = set()
-    if any(set(metadata.partitions) & set(each.partitions) for each in theirs):
-        dropped |= {PARTITION_STATS, *(each.partition for each in expression_indexes(table) if not each.has_filters)}
+    shared = set(metadata.partitions) & {path for each in theirs for path in each.partitions}
+    dropped = indexes_that_hide(table, shared, {each.requested_time for each in later})
     mine = groups_of(metadata)
     if any(mine & groups_of(each) for each in theirs):
         dropped.add(RECORD_INDEX)

@@ -17,6 +17,7 @@ from skep_table.metadata_table.records.expression_index import (
 from skep_table.metadata_table.records.summaries import ColumnSummary, merged
 from skep_table.metadata_write.expression_facts import ExpressionFacts, expression_facts, stored_bounds
 from skep_table.metadata_write.expressions import expression_indexes
+from skep_table.metadata_write.overtaken import is_beside_earlier
 from skep_table.preview import Preview
 from skep_table.schema.arrow import arrow_type
 from skep_table.storage import FileStatus
@@ -159,16 +160,6 @@ def _stated(
         if values is not None and nulls is not None and (values == 0 or (low is not None and high is not None)):
             found[name] = ColumnSummary(index.column, kind, low, high, values, nulls)
     return found
-
-
-def is_beside_earlier(table: HudiTable, instant: Instant) -> bool:
-    """Whether a write with an earlier requested time is pending: its entries will count as older than these.
-
-    Statistics of a whole partition would hide those of the files that it adds.
-    """
-    if not table.format.logs.of_delta_commit:
-        return False
-    return any(other.requested_time.is_before(instant.requested_time) for other in table.timeline.pending().data())
 
 
 def latest_files(view: FileView, path: str) -> list[FileStatus]:

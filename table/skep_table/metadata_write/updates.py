@@ -35,11 +35,11 @@ from skep_table.metadata_write.expression_updates import (
     expressions_of_clean,
     expressions_of_commit,
     facts_of_commit,
-    is_beside_earlier,
     latest_files,
 )
 from skep_table.metadata_write.file_facts import FileFacts, facts_of_files, with_absent
 from skep_table.metadata_write.key_changes import GroupChange, KeyChanges, key_changes, slice_keys, two_places
+from skep_table.metadata_write.overtaken import is_beside_earlier
 from skep_table.names import FileGroupId, join
 from skep_table.preview import Preview
 from skep_table.storage import FileStatus
