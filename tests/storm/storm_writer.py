@@ -183,7 +183,7 @@ class HudiWriter:
 
 
 # A write of Hudi 1.2 fails where another one has dropped an index that was there when it began, and where a clustering
-# completes as it begins: it has its files from one look at the timeline, and the places of keys from a later one.
+# completes as it begins: its list of files is older than the places of keys that it reads.
 LOST = (
     "conflict",
     "clustering",

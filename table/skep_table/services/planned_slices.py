@@ -36,7 +36,7 @@ class PlannedSlices:
         self._instant = instant
         self._planned = planned
         self._seen: HudiTable | None = None
-        self._begun: HudiTable | None = None
+        self._executed: HudiTable | None = None
         self.slices: Mapping[FileGroupId, FileSlice] = {}
         """The slices in the order of `planned`, with the files that the plan names only."""
         with suppress(CommitConflictError):  # decided under the lock, where the plan is taken off the timeline
@@ -49,9 +49,9 @@ class PlannedSlices:
         """
         if self._seen is None or not _is_quiet(self._seen, table, self._instant):
             self._read(table)
-        if self._begun is None:
-            self._begun = table
-        for write in _completed_since(self._begun, table):
+        if self._executed is None:
+            self._executed = table
+        for write in _completed_since(self._executed, table):
             # In version 6 its log files were there, under the same names, when the plan was made.
             for group in self._planned.keys() & touched_groups(table, write):
                 raise self._conflict(table, group)
@@ -104,11 +104,11 @@ def _completed_since(before: HudiTable, now: HudiTable) -> list[Instant]:
     """The writes that were pending, or not there, in an earlier snapshot, and are completed in this one."""
     known = {instant.requested_time for instant in before.timeline.completed().data()}
     found = [instant for instant in now.timeline.completed().data() if instant.requested_time not in known]
-    gone = {instant.requested_time for instant in before.timeline.pending().data()}
-    gone -= {instant.requested_time for instant in now.timeline}
-    return (
-        [*found, *(instant for instant in now.timeline.archived() if instant.requested_time in gone)] if gone else found
-    )
+    missing = {instant.requested_time for instant in before.timeline.pending().data()}
+    missing -= {instant.requested_time for instant in now.timeline}
+    if missing:
+        found += [instant for instant in now.timeline.archived() if instant.requested_time in missing]
+    return found
 
 
 def _is_quiet(before: HudiTable, now: HudiTable, own: Instant) -> bool:
