@@ -121,7 +121,7 @@ def drop_merged(table: HudiTable, time: InstantTime) -> HudiTable:
             if built
             else table
         )
-    if not own.timeline.contains(time) and table.timeline.pending().contains(time):
+    if not own.timeline.contains(time) and table.timeline.pending_changes().contains(time):
         return table  # it has not come so far
     return drop_and_warn(table, dropped, f"they hold entries of {time}, which is rolled back", again=True)
 

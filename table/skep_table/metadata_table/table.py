@@ -426,7 +426,8 @@ class MetadataTable:
         later instant whose block deletes their files.
         """
         own, data = self._own.timeline, self._data.timeline
-        pending = {instant.requested_time for instant in data.pending()}
+        # A savepoint has the time of a completed commit.
+        pending = {each.requested_time for each in data.pending() if each.action is not Action.SAVEPOINT}
         last = max((instant.requested_time for instant in data), default=BEFORE_ALL)
 
         def counts(instant: InstantTime) -> bool:

@@ -195,9 +195,7 @@ def _free_at(table: HudiTable, own: HudiTable) -> InstantTime | None:
     time = unused_time(table, own, _SUFFIX)
     if time is None or own.timeline.contains(time):
         return None
-    for pending in table.timeline.pending():
-        if pending.action is Action.INDEXING:
-            continue  # it has nothing here but the partitions that it builds
+    for pending in table.timeline.pending_changes():
         if own.timeline.contains(pending.requested_time):
             return None
         if table.format.metadata.appends_suffixes and pending.requested_time.is_before(time):

@@ -116,8 +116,7 @@ def create_metadata_table(
 
 def waits_for(table: HudiTable) -> Instant | None:
     """The pending action that has to end before a partition of the metadata table can be made, if there is one."""
-    pending = (each for each in table.timeline.pending() if each.action is not Action.INDEXING)
-    return next(pending, None) if table.format.metadata.first_when_quiet else None
+    return next(iter(table.timeline.pending_changes()), None) if table.format.metadata.first_when_quiet else None
 
 
 def _with_needed(partitions: Collection[str]) -> frozenset[str]:

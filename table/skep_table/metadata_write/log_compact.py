@@ -93,7 +93,7 @@ def _due_at(table: HudiTable, own: HudiTable) -> InstantTime | None:
     Entries of an action that is pending would count as older than the merged ones, and those that completed may be
     rolled back.
     """
-    if not is_log_compaction_due(table, own) or any(i.action is not Action.INDEXING for i in table.timeline.pending()):
+    if not is_log_compaction_due(table, own) or table.timeline.pending_changes():
         return None
     time = unused_time(table, own, _SUFFIX)
     if time is None or not all(each.requested_time.is_before(time) for each in own.timeline):

@@ -100,7 +100,7 @@ def _belongs_to(table: HudiTable, wrote: InstantTime, stat: WriteStat, base_inst
 
 
 def _unnamed(table: HudiTable, files: Iterable[FileStatus]) -> Iterator[FileFinding]:
-    pending = {instant.requested_time for instant in table.timeline.pending()}
+    pending = {instant.requested_time for instant in table.timeline.pending_changes()}
     bases: dict[tuple[str, InstantTime], str] = {}
     for file in sorted(files, key=lambda file: file.path):
         name = BaseFileName.parse(file.name) or LogFileName.parse(file.name)

@@ -122,6 +122,11 @@ class Timeline:
         """Requested and inflight instants."""
         return self.filter(lambda instant: not instant.is_completed)
 
+    def pending_changes(self) -> Timeline:
+        """Pending instants of actions that change files: no savepoints, which have the time of a completed commit, and
+        no indexing."""
+        return self.pending().filter(lambda instant: instant.action not in (Action.SAVEPOINT, Action.INDEXING))
+
     def data(self) -> Timeline:
         """Commits, delta commits and replace commits in any state (Hudi: the commits timeline)."""
         return self.filter(lambda instant: instant.action in DATA_ACTIONS)

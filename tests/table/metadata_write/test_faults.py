@@ -23,7 +23,7 @@ from skep_table.clock import SYSTEM_CLOCK
 from skep_table.errors import SkepError, StorageError
 from skep_table.metadata_table import MetadataTable
 from skep_table.metadata_table.definitions import IndexDefinition
-from skep_table.metadata_write import create_metadata_table, dropped_indexes
+from skep_table.metadata_write import create_metadata_table, dropped_indexes, open_own
 from skep_table.query import ReadRequest, read
 from skep_table.runner import ThreadRunner
 from skep_table.schema.change import AddColumn, RenameColumn
@@ -43,6 +43,7 @@ from skep_table.services.ttl import expire_partitions
 from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
 from skep_table.table_config import TableType
+from skep_table.timeline.instant import Action
 from skep_table.upgrade import change_version
 from skep_table.write.local import LocalWriter
 
@@ -340,6 +341,23 @@ def test_killed_at_a_call(indexes: Indexes, subject: Subject, step: int, after: 
         assert not differences, (where, differences)
         assert partitions(work) in kept, where
         assert not dropped_indexes(HudiTable.open(str(work)).config), where
+
+
+@pytest.mark.parametrize("table_version", [6, 9], indirect=True)
+def test_a_savepoint_that_was_not_finished_hides_no_rows(tmp_path: Path) -> None:
+    """It has the time of its commit, and stays for as long as nobody makes another one."""
+    folder = tmp_path / "t"
+    subject = Subject("savepoint-of-the-last", COW, lambda table: create_savepoint(table))
+    prepared(folder, subject, INDEXED)
+    expected = rows(HudiTable.open(str(folder)), metadata=False)
+    assert run(folder, subject, 2, after=False).hit
+    table = HudiTable.open(str(folder))
+    assert table.timeline.pending().of(Action.SAVEPOINT)
+    assert rows(table, metadata=True) == expected
+    assert check_metadata_table(table).differences == ()
+    maintains(table)
+    assert open_own(table).timeline.completed().of(Action.COMMIT), "its metadata table is not compacted any more"
+    assert_alike(table)
 
 
 class FullDisk(LocalStorage):
