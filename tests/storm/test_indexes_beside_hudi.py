@@ -95,7 +95,9 @@ def test_all_are_killed(release: str, version: int, type: str, storm: Callable[.
     assert found["committed"] >= made.writers * made.commits
     assert sum("acknowledged" in each for each in made.of_hudi()) >= made.hudi_batches
     indexes_are_right(made.table)
-    services = {Action.REPLACE_COMMIT, Action.CLEAN} | ({Action.COMMIT} if type == "mor" else set())
+    # In version 6 a compaction waits until no delta commit is under way, and one of Hudi always is.
+    compacts = type == "mor" and version > 6
+    services = {Action.REPLACE_COMMIT, Action.CLEAN} | ({Action.COMMIT} if compacts else set())
     now = made.table.reload()
     assert services <= {each.action for each in (*now.timeline.archived(), *now.timeline.completed().instants)}
     assert now.timeline.archived(), "nothing was archived"
