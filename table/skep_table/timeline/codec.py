@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from skep_table.errors import FormatError
 from skep_table.timeline.metadata import BaseFilesWritten, CommitMetadata, WriteOperation, WriteStat, names_log
 from skep_table.timeline.ocf import read_record, write_record
+
+T = TypeVar("T")
 
 # Hudi's names, in the order in which 0.15.0 writes them.
 _STAT: Final = {
@@ -72,27 +74,12 @@ def decode_json(data: bytes, path: str) -> CommitMetadata:
 
 def partitions_of_json(data: bytes, path: str) -> tuple[str, ...]:
     """The sorted partition paths of the metadata that `decode_json` decodes. FormatError naming `path`."""
-    try:
-        record = json.loads(data) if data else {}
-        members = (record.get("partitionToWriteStats"), record.get("partitionToReplaceFileIds"))
-        return tuple(sorted({partition for member in members for partition in member or ()}))
-    except (ValueError, RecursionError, AttributeError, TypeError) as error:
-        raise _broken(path, f"no commit: {error}") from error
+    return _part(_partitions, lambda: json.loads(data) if data else {}, path)
 
 
 def base_files_of_json(data: bytes, path: str) -> BaseFilesWritten:
     """The totals of base files of the metadata that `decode_json` decodes. FormatError naming `path`."""
-    try:
-        record = json.loads(data) if data else {}
-        written = [
-            (stat.get("totalWriteBytes") or 0, stat.get("numWrites") or 0)
-            for stats in (record.get("partitionToWriteStats") or {}).values()
-            for stat in stats
-            if not names_log(stat.get("path") or "", stat.get("logVersion"))
-        ]
-        return BaseFilesWritten(sum(size for size, _ in written), tuple(rows for _, rows in written))
-    except (ValueError, RecursionError, AttributeError, TypeError) as error:
-        raise _broken(path, f"no commit: {error}") from error
+    return _part(_base_files, lambda: json.loads(data) if data else {}, path)
 
 
 def extra_of_json(data: bytes, path: str) -> Mapping[str, str]:
@@ -126,6 +113,16 @@ def decode_avro(data: bytes, path: str) -> CommitMetadata:
     return _metadata(read_record(data, path), path) if data else CommitMetadata()
 
 
+def partitions_of_avro(data: bytes, path: str) -> tuple[str, ...]:
+    """The sorted partition paths of the metadata that `decode_avro` decodes. FormatError naming `path`."""
+    return _part(_partitions, lambda: read_record(data, path) if data else {}, path)
+
+
+def base_files_of_avro(data: bytes, path: str) -> BaseFilesWritten:
+    """The totals of base files of the metadata that `decode_avro` decodes. FormatError naming `path`."""
+    return _part(_base_files, lambda: read_record(data, path) if data else {}, path)
+
+
 def extra_of_avro(data: bytes, path: str) -> Mapping[str, str]:
     """The extra metadata of the metadata that `decode_avro` decodes. FormatError naming `path`."""
     return _metadata(read_record(data, path, ("extraMetadata",)), path).extra_metadata if data else {}
@@ -157,6 +154,31 @@ def commit_record(metadata: CommitMetadata) -> dict[str, Any]:
 def metadata_of_record(record: Mapping[str, Any], path: str) -> CommitMetadata:
     """Converts a HoodieCommitMetadata or HoodieReplaceCommitMetadata record, such as a member of an archive entry."""
     return _metadata(record, path)
+
+
+# What reads a part of a record makes no stats of it: a commit may have very many.
+
+
+def _part(of_record: Callable[[Any], T], record: Callable[[], Any], path: str) -> T:
+    try:
+        return of_record(record())
+    except (ValueError, RecursionError, AttributeError, TypeError) as error:
+        raise _broken(path, f"no commit: {error}") from error
+
+
+def _partitions(record: Any) -> tuple[str, ...]:
+    members = (record.get("partitionToWriteStats"), record.get("partitionToReplaceFileIds"))
+    return tuple(sorted({partition for member in members for partition in member or ()}))
+
+
+def _base_files(record: Any) -> BaseFilesWritten:
+    written = [
+        (stat.get("totalWriteBytes") or 0, stat.get("numWrites") or 0)
+        for stats in (record.get("partitionToWriteStats") or {}).values()
+        for stat in stats
+        if not names_log(stat.get("path") or "", stat.get("logVersion"))
+    ]
+    return BaseFilesWritten(sum(size for size, _ in written), tuple(rows for _, rows in written))
 
 
 def _metadata(record: Any, path: str) -> CommitMetadata:

@@ -11,6 +11,7 @@ from typing import Final, TypeVar
 from skep_table.instant_time import CompletionTime, InstantTime
 from skep_table.names import META_FOLDER
 from skep_table.timeline.codec import (
+    base_files_of_avro,
     base_files_of_json,
     decode_avro,
     decode_json,
@@ -19,6 +20,7 @@ from skep_table.timeline.codec import (
     extra_of_avro,
     extra_of_json,
     is_json,
+    partitions_of_avro,
     partitions_of_json,
 )
 from skep_table.timeline.instant import Action, Instant, State
@@ -67,14 +69,6 @@ def _encode_json(metadata: CommitMetadata, _release: str) -> bytes:
     return encode_json(metadata)
 
 
-def _partitions_of_avro(data: bytes, path: str) -> tuple[str, ...]:
-    return decode_avro(data, path).partitions
-
-
-def _base_files_of_avro(data: bytes, path: str) -> BaseFilesWritten:
-    return decode_avro(data, path).base_files
-
-
 def _either(of_json: Callable[[bytes, str], T], of_avro: Callable[[bytes, str], T], data: bytes, path: str) -> T:
     return (of_json if is_json(data) else of_avro)(data, path)
 
@@ -82,8 +76,8 @@ def _either(of_json: Callable[[bytes, str], T], of_avro: Callable[[bytes, str], 
 _JSON: Final = CommitCodec(decode_json, partitions_of_json, base_files_of_json, extra_of_json, _encode_json)
 _AVRO: Final = CommitCodec(
     commit=partial(_either, decode_json, decode_avro),
-    partitions=partial(_either, partitions_of_json, _partitions_of_avro),
-    base_files=partial(_either, base_files_of_json, _base_files_of_avro),
+    partitions=partial(_either, partitions_of_json, partitions_of_avro),
+    base_files=partial(_either, base_files_of_json, base_files_of_avro),
     extra=partial(_either, extra_of_json, extra_of_avro),
     encode=encode_avro,
 )

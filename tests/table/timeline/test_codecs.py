@@ -19,6 +19,7 @@ from skep_table.avro_schemas import NAMESPACE, RECORDS, RELEASES, schema_of
 from skep_table.errors import FormatError
 from skep_table.instant_time import CompletionTime, InstantTime
 from skep_table.timeline.codec import (
+    base_files_of_avro,
     base_files_of_json,
     decode_avro,
     decode_json,
@@ -26,6 +27,8 @@ from skep_table.timeline.codec import (
     encode_json,
     extra_of_avro,
     extra_of_json,
+    partitions_of_avro,
+    partitions_of_json,
 )
 from skep_table.timeline.instant import DATA_ACTIONS, Action, Instant, State
 from skep_table.timeline.layout import TimelineLayout, layout_1, layout_2
@@ -259,6 +262,13 @@ def test_the_extra_metadata_alone(metadata: CommitMetadata) -> None:
 @given(METADATA)
 def test_base_files_without_a_stat_for_each(metadata: CommitMetadata) -> None:
     assert base_files_of_json(encode_json(metadata), "p") == metadata.base_files
+    assert base_files_of_avro(encode_avro(metadata, "1.0.2"), "p") == metadata.base_files
+
+
+@given(METADATA)
+def test_partitions_without_a_stat_for_each_file(metadata: CommitMetadata) -> None:
+    assert partitions_of_json(encode_json(metadata), "p") == metadata.partitions
+    assert partitions_of_avro(encode_avro(metadata, "1.0.2"), "p") == metadata.partitions
 
 
 @pytest.mark.parametrize("data", [b"", b"{}", b'{"partitionToWriteStats": {"a": [{"path": null}, {"numWrites": 3}]}}'])
