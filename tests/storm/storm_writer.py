@@ -188,6 +188,7 @@ LOST = (
     "conflict",
     "clustering",
     "should be part of inflight metadata partitions",
+    "index is not initialized",
     "of partition path",
 )
 

@@ -60,7 +60,7 @@ def drop_overtaken(table: HudiTable, instant: Instant, metadata: CommitMetadata)
     shared = set(metadata.partitions) & {path for each in theirs for path in each.partitions}
     dropped = indexes_that_hide(table, shared, {each.requested_time for each in later})
     mine = groups_of(metadata)
-    if any(mine & groups_of(each) for each in theirs):
+    if any(mine & groups_of(each) for each in theirs if each.operation_type not in SAME_KEYS):
         dropped.add(RECORD_INDEX)
     dropped &= built_or_building(table)
     return drop_and_warn(table, dropped, _OVERTAKEN, again=True) if dropped else table

@@ -301,3 +301,17 @@ def test_statistics_of_partitions_leave_room_for_a_write_that_completes_late(
     assert check_metadata_table(opened(tmp_path)).differences == ()
     found = read(opened(tmp_path), ReadRequest(where="ts = 99")).to_arrow()
     assert found["id"].to_pylist() == ["z"]
+
+
+def test_a_compaction_that_completes_first_leaves_the_record_index(table_version: int, tmp_path: Path) -> None:
+    """The file groups have the keys that they had."""
+    seeded(tmp_path, MOR)
+    LocalWriter(opened(tmp_path, **NULLS)).upsert(frame(("a", "p", 3)))
+    early = Instant(last(opened(tmp_path)).plus_milliseconds(1), Action.DELTA_COMMIT, State.INFLIGHT)
+    written = opened(tmp_path).timeline.data().completed().last()
+    assert written is not None
+    metadata = opened(tmp_path).commit_metadata(written)
+    assert schedule_compaction(opened(tmp_path, **{"hoodie.compact.inline.max.delta.commits": "1"}))
+    execute_pending_compactions(opened(tmp_path))
+    left = drop_overtaken(opened(tmp_path), early, metadata)
+    assert RECORD_INDEX in left.config.metadata_partitions
