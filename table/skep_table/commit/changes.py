@@ -34,6 +34,12 @@ def touched_groups(table: HudiTable, instant: Instant) -> frozenset[FileGroupId]
     return groups_of(table.commit_metadata(instant)) if instant.state is not instant.state.REQUESTED else frozenset()
 
 
+def groups_in_writing(table: HudiTable) -> frozenset[FileGroupId]:
+    """The file groups that pending writes state in their inflight files: a plan that takes one would be given up."""
+    writes = (i for i in table.timeline.pending().data() if not is_clustering(table, i))
+    return frozenset(group for instant in writes for group in touched_groups(table, instant))
+
+
 def groups_of(metadata: CommitMetadata) -> frozenset[FileGroupId]:
     """The file groups that a commit wrote or replaced."""
     # What is only planned names its partition in the key alone.

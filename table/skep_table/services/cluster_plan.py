@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from skep_table.commit.changes import is_clustering
+from skep_table.commit.changes import groups_in_writing, is_clustering
 from skep_table.errors import OptionError, SchemaError
+from skep_table.names import FileGroupId
 from skep_table.options import Options
 from skep_table.schema.arrow import to_arrow
 from skep_table.schema.types import Schema
@@ -85,7 +86,7 @@ def plan_clustering(table: HudiTable) -> RequestedReplaceMetadata | None:
     partitions = choose_partitions(view.partitions() if changed is None else changed, options)
     ordered_by = _ordered_by(table, params)
     scanned = table.context.threads.map(
-        partial(_groups_of, table, view, strategy, sizes, ordered_by, options), partitions
+        partial(_groups_of, table, view, strategy, sizes, ordered_by, options, groups_in_writing(table)), partitions
     )
     found = [(path, group) for path, (of_path, _) in zip(partitions, scanned, strict=True) for group in of_path]
     most = options.value(options_of.MAX_GROUPS)
@@ -202,20 +203,22 @@ def _groups_of(
     sizes: Sizes,
     ordered_by: Collection[str] | None,
     options: Options,
+    in_writing: Collection[FileGroupId],
     partition: str,
 ) -> tuple[list[list[FileSlice]], bool]:
     """The groups of a partition, and whether it is settled: once they are rewritten, it has no candidates.
 
     It is not while the files that come of it may be small themselves.
     """
-    eligible = [group.latest for group in view.file_groups(partition) if _is_free(group)]
-    slices = [with_source_size(table, each, table.options) for each in eligible if each is not None]
+    free = [each for group in view.file_groups(partition) if _is_free(group) and (each := group.latest) is not None]
+    eligible = [each for each in free if each.group not in in_writing]
+    slices = [with_source_size(table, each, table.options) for each in eligible]
     if strategy is not None:
         return [list(group) for group in strategy(partition, slices, options)], False
     groups = group_by_size(slices, sizes, ordered_by)
     small = sum((each.base_file.size_bytes if each.base_file else 0) < sizes.small for each in slices)
     is_single = len(groups) == 1 and sizes.outputs(groups[0]) == 1 and small == len(groups[0])
-    return groups, not sizes.single_files and (not groups or is_single)
+    return groups, len(eligible) == len(free) and not sizes.single_files and (not groups or is_single)
 
 
 def _is_free(group: FileGroup) -> bool:

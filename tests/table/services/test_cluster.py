@@ -241,21 +241,42 @@ class Meanwhile:
         return done
 
 
-def test_a_write_that_completes_while_its_file_is_clustered_stays(mor_maker: Any) -> None:
-    """Its log file was there when the plan was made, and has the same name now: in version 6 no name states a write."""
+@pytest.fixture
+def under_way(mor_maker: Any) -> Iterator[Callable[[], object]]:
+    """Another client's write of `p/0-0` has written its log file; the function completes it."""
     fill(mor_maker)
     mor_maker.upsert(99, "p/0-0")
-    written = mor_maker.table.timeline.data().completed().last()
-    completed = mor_maker.path_of(written)
+    completed = mor_maker.path_of(mor_maker.table.timeline.data().completed().last())
     content = completed.read_bytes()
-    completed.unlink()  # the write of another client is under way
-    instant = schedule_clustering(mor_maker.table.with_context(**mor_maker.setting(**SORTED)))
-    assert instant is not None
-    meanwhile = Meanwhile(lambda: completed.write_bytes(content))
-    with pytest.raises(CommitConflictError, match="was written to or replaced since"):
-        execute_clustering(mor_maker.table.with_context(**dict(mor_maker.setting(), runner=meanwhile)), instant)
+    completed.unlink()
+    yield lambda: completed.write_bytes(content)
     assert mor_maker.rows()["p/0-0"] == 99
     assert pending_clusterings(mor_maker.table) == []
+
+
+def test_files_that_are_being_written_to_are_left_out(mor_maker: Any, under_way: Callable[[], object]) -> None:
+    """They are another time: a clustering of them would give up."""
+    setting = mor_maker.setting(**SORTED)
+    instant = schedule_clustering(mor_maker.table.with_context(**setting))
+    meanwhile = dict(setting, runner=Meanwhile(under_way))
+    assert execute_clustering(mor_maker.table.with_context(**meanwhile), instant) is not None
+    assert len(mor_maker.table.view().slices("p")) == 2
+    assert cluster(mor_maker.table.with_context(**setting)) is not None
+    assert len(mor_maker.table.view().slices("p")) == 1
+
+
+def test_a_write_that_completes_while_its_file_is_clustered_stays(
+    mor_maker: Any, under_way: Callable[[], object]
+) -> None:
+    """Its log file was there when the plan was made, and has the same name now: in version 6 no name states a write."""
+    (written,) = mor_maker.table.timeline.pending().data()
+    mor_maker.path_of(written).write_bytes(b"")  # of a client that states no files before it completes
+    instant = schedule_clustering(mor_maker.table.with_context(**mor_maker.setting(**SORTED)))
+    assert instant is not None
+    with pytest.raises(CommitConflictError, match="was written to or replaced since"):
+        execute_clustering(
+            mor_maker.table.with_context(**dict(mor_maker.setting(), runner=Meanwhile(under_way))), instant
+        )
 
 
 def test_an_active_executor_is_left_alone(maker: Any) -> None:
