@@ -97,8 +97,8 @@ def measure(*, scale: float, runs: int, only: frozenset[str], progress: Progress
             with ExitStack() as up:
                 try:
                     worker = up.enter_context(contender.start())
-                    upserts(report, contender, worker, scale, runs, Path(scratch), progress)
                     small_commits(report, contender, worker, scale, runs, Path(scratch), progress)
+                    upserts(report, contender, worker, scale, runs, Path(scratch), progress)
                 except (PeerMissing, HudiRefused) as reason:
                     report.of(contender.name, upsert_task("RECORD_INDEX", "")).failed = str(reason)[:200]
                 shutil.rmtree(scratch)
