@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 
-from skep_table.commit.changes import touched_groups
+from skep_table.commit.changes import completed_since, touched_groups
 from skep_table.commit.markers import list_markers
 from skep_table.errors import CommitConflictError
 from skep_table.names import FileGroupId, join
@@ -51,7 +51,7 @@ class PlannedSlices:
             self._read(table)
         if self._executed is None:
             self._executed = table
-        for write in _completed_since(self._executed, table):
+        for write in completed_since(self._executed, table):
             # In version 6 its log files were there, under the same names, when the plan was made.
             for group in self._planned.keys() & touched_groups(table, write):
                 raise self._conflict(table, group)
@@ -98,17 +98,6 @@ def _own_files(table: HudiTable, instant: Instant) -> frozenset[str]:
     if now is None or now.state is State.REQUESTED:
         return frozenset()
     return frozenset(marker.file_name for marker in list_markers(table.storage, instant.requested_time) or ())
-
-
-def _completed_since(before: HudiTable, now: HudiTable) -> list[Instant]:
-    """The writes that were pending, or not there, in an earlier snapshot, and are completed in this one."""
-    known = {instant.requested_time for instant in before.timeline.completed().data()}
-    found = [instant for instant in now.timeline.completed().data() if instant.requested_time not in known]
-    missing = {instant.requested_time for instant in before.timeline.pending().data()}
-    missing -= {instant.requested_time for instant in now.timeline}
-    if missing:
-        found += [instant for instant in now.timeline.archived() if instant.requested_time in missing]
-    return found
 
 
 def _is_quiet(before: HudiTable, now: HudiTable, own: Instant) -> bool:
