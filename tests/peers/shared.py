@@ -22,6 +22,7 @@ from skep_table.format import known_versions
 from skep_table.options import Options
 from skep_table.query import ReadRequest, read
 from skep_table.query.json_text import json_lines
+from skep_table.services.metadata_check import check_metadata_table
 from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
 from skep_table.table_config import TableType
@@ -254,6 +255,17 @@ class Shared:
                 self.rows.pop(row["id"], None)
             else:
                 self.rows[row["id"]] = row
+
+
+def index_agrees(shared: Shared, now: HudiTable, index: str, step: str) -> list[Row]:
+    """The rows that must be there. The index is kept, indexes state what the files hold, and skep reads these rows."""
+    assert index in now.config.metadata_partitions, step
+    found = check_metadata_table(now)
+    assert not found.differences, f"after {step}: {found.differences}"
+    assert not found.skipped, step
+    rows = shared.expected()
+    assert not (wrong := difference(shared.read(), rows, without=META)), f"skep after {step}: {wrong}"
+    return rows
 
 
 def agree(shared: Shared, hudi: Jvm) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from peer_rows import EVERY_TYPE, FEW, Columns, Row, date
-from peer_shared import MERGE_ON_READ, META, SHAPES, Shape, Shared, peer_marks
+from peer_shared import MERGE_ON_READ, META, SHAPES, Shape, Shared, index_agrees, peer_marks
 
 from benchmarks.peers.jvm import Jvm
 from benchmarks.peers.spelling import difference
@@ -28,7 +28,6 @@ from skep_table.services.clean import clean
 from skep_table.services.cluster import cluster
 from skep_table.services.compact import compact
 from skep_table.services.indexing import build_index, drop_index, index_named
-from skep_table.services.metadata_check import check_metadata_table
 from skep_table.table import HudiTable
 from skep_table.write.local import LocalWriter
 
@@ -156,13 +155,7 @@ class Both:
         return found
 
     def check(self, step: str) -> None:
-        now = self.table()
-        assert self.partition in now.config.metadata_partitions, step
-        found = check_metadata_table(now)
-        assert not found.differences, f"after {step}: {found.differences}"
-        assert not found.skipped, step
-        rows = self.shared.expected()
-        assert not (wrong := difference(self.shared.read(), rows, without=META)), f"skep after {step}: {wrong}"
+        index_agrees(self.shared, self.table(), self.partition, step)
         filters = self.filters()
         for where in filters if self.is_thorough else filters[-1:]:
             every = self.hudi.read(self.shared.path, {"hoodie.metadata.enable": "false"}, where=where).rows

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from peer_rows import EVERY_TYPE, Columns, Maker, Row, maybe
-from peer_shared import MERGE_ON_READ, META, SHAPES, Shape, Shared, peer_marks
+from peer_shared import MERGE_ON_READ, META, SHAPES, Shape, Shared, index_agrees, peer_marks
 
 from benchmarks.peers.jvm import Jvm
 from benchmarks.peers.spelling import difference
@@ -22,7 +22,6 @@ from skep_table.services.clean import clean
 from skep_table.services.cluster import cluster
 from skep_table.services.compact import compact
 from skep_table.services.indexing import build_index, drop_index, index_named
-from skep_table.services.metadata_check import check_metadata_table
 from skep_table.table import HudiTable
 from skep_table.write.local import LocalWriter
 
@@ -121,12 +120,7 @@ class Both:
 
     def check(self, step: str) -> None:
         now = self.table()
-        assert self.partition in now.config.metadata_partitions, step
-        found = check_metadata_table(now)
-        assert not found.differences, f"after {step}: {found.differences}"
-        assert not found.skipped, step
-        rows = self.shared.expected()
-        assert not (wrong := difference(self.shared.read(), rows, without=META)), f"skep after {step}: {wrong}"
+        rows = index_agrees(self.shared, now, self.partition, step)
         values = sorted({row[self.column] for row in rows} - {None}, key=str)
         for value in values[: self.values]:
             shown = value.replace("T", " ").replace("Z", "") if isinstance(value, str) else str(value).lower()
