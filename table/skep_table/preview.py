@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection
 from dataclasses import replace
 
-from skep_table.instant_time import InstantTime
+from skep_table.instant_time import CompletionTime, InstantTime
 from skep_table.names import BaseFileName, LogFileName
 from skep_table.storage import FileStatus
 from skep_table.table import HudiTable
@@ -55,8 +55,11 @@ class Preview(HudiTable):
 
 
 def _with(timeline: Timeline, done: Instant) -> Timeline:
-    """A timeline on which an instant is completed."""
+    """A timeline on which an instant is completed, after all others: log files belong to slices by completion times."""
     others = [each for each in timeline if each.requested_time != done.requested_time]
+    if timeline.layout.has_completion_times:
+        last = max(each.latest_time for each in (*others, done))
+        done = replace(done, completion_time=CompletionTime(last.plus_milliseconds(1)))
     return Timeline([*others, done], timeline.layout, timeline.archive)
 
 

@@ -40,6 +40,7 @@ from skep_table.table import HudiTable
 from skep_table.table_config import TableType, update_table_config
 from skep_table.timeline.instant import Action, Instant, State
 from skep_table.upgrade import change_version
+from skep_table.write import flow
 from skep_table.write.local import LocalWriter
 
 pytestmark = pytest.mark.parametrize("table_version", [6, 9], indirect=True)
@@ -315,3 +316,29 @@ def test_a_compaction_that_completes_first_leaves_the_record_index(table_version
     execute_pending_compactions(opened(tmp_path))
     left = drop_overtaken(opened(tmp_path), early, metadata)
     assert RECORD_INDEX in left.config.metadata_partitions
+
+
+def test_keys_that_are_deleted_while_a_compaction_runs_leave_the_record_index(
+    table_version: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log file of the write that completes last belongs to the new slice, though it was requested before it."""
+    if table_version == 6:
+        return  # there a compaction is not planned beside a delta commit
+    seeded(tmp_path, MOR)
+    LocalWriter(opened(tmp_path, **NULLS)).upsert(frame(("a", "p", 3)))
+    workload, compacted = flow.workload, []
+
+    def compacts_first(*given: Any) -> Any:
+        """Before it is known which files the write will write to."""
+        monkeypatch.undo()
+        compacted.append(schedule_compaction(opened(tmp_path, **{"hoodie.compact.inline.max.delta.commits": "1"})))
+        execute_pending_compactions(opened(tmp_path))
+        return workload(*given)
+
+    monkeypatch.setattr(flow, "workload", compacts_first)
+    LocalWriter(opened(tmp_path)).delete(frame(("a", "p", 9)))
+    assert None not in compacted
+    assert len(compacted) == 1
+    assert read(opened(tmp_path), ReadRequest(where="id = 'a'")).to_arrow().num_rows == 0
+    assert RECORD_INDEX in opened(tmp_path).config.metadata_partitions
+    assert check_metadata_table(opened(tmp_path)).differences == ()
