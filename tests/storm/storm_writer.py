@@ -183,13 +183,15 @@ class HudiWriter:
 
 
 # A write of Hudi 1.2 fails where another one has dropped an index that was there when it began, and where a clustering
-# completes as it begins: its list of files is older than the places of keys that it reads.
+# completes as it begins: its list of files is older than the places of keys that it reads. Hudi reads all rollbacks
+# of its timeline, and fails where one of them has been archived since it listed them.
 LOST = (
     "conflict",
     "clustering",
     "should be part of inflight metadata partitions",
     "index is not initialized",
     "of partition path",
+    "could not read commit details",
 )
 
 

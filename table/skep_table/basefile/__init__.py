@@ -1,6 +1,7 @@
 """Base files: Parquet (read and written) and ORC (read), with the footer entries that Hudi's writers look for."""
 
 from skep_table.basefile.footer import BaseFileFooter, read_footer
+from skep_table.basefile.matching import RowCondition
 from skep_table.basefile.options import BaseFileOptions
 from skep_table.basefile.reader import OpenBaseFile, open_base, read_base
 from skep_table.basefile.value_filters import ValueFilters
@@ -12,6 +13,7 @@ __all__ = [
     "BaseFileWriter",
     "ColumnRange",
     "OpenBaseFile",
+    "RowCondition",
     "ValueFilters",
     "WrittenFile",
     "open_base",

@@ -1,4 +1,4 @@
-"""Rows of base files as a stream of Arrow batches: only the wanted columns, only row groups that a filter leaves."""
+"""Rows of base files as a stream of Arrow batches: only the wanted columns, and of rows what a condition leaves."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from skep_table.basefile.calendars import LegacyCalendar
 from skep_table.basefile.encoding import encoded_columns
 from skep_table.basefile.footer import BaseFileFooter, damage_named, opened_footer
+from skep_table.basefile.matching import RowCondition, Statistics, matching_rows
 from skep_table.names import BaseFormat
 from skep_table.schema.arrow import to_arrow
 from skep_table.schema.evolve import SourceNames, project
@@ -44,7 +44,7 @@ class OpenBaseFile:
         columns: Sequence[str] | None = None,
         schema: Schema | None = None,
         names: SourceNames | None = None,
-        filter: pc.Expression | None = None,
+        condition: RowCondition | None = None,
         batch_rows: int = BATCH_ROWS,
         encoded: Collection[str] = (),
     ) -> Iterator[pa.RecordBatch]:
@@ -52,9 +52,9 @@ class OpenBaseFile:
 
         `columns` picks columns of the file as it is; `schema` instead gives batches of that schema, older types
         promoted and missing columns filled (SchemaError where that can't be); `names` are the file's names for renamed
-        columns. `filter` spares row groups whose statistics exclude it, in files without renamed columns: rows that
-        fail it may still come. Text columns that are `encoded` by name come with their dictionaries where the file has
-        some. Raises CorruptFileError for a damaged file.
+        columns. `condition` spares row groups whose statistics exclude it, and the other columns of rows that fail it,
+        in files without renamed columns: rows that fail it may still come. Text columns that are `encoded` by name come
+        with their dictionaries where the file has some. Raises CorruptFileError for a damaged file.
         """
         source, path, wanted = self._source, self._path, _wanted(columns, schema, names)
         if path.endswith("." + BaseFormat.ORC.extension):
@@ -62,19 +62,22 @@ class OpenBaseFile:
         else:
             target = None if names else schema
             kept = () if names else self._encoded(encoded)
-            # The filter names the columns of today, of which the file may have others by the same names.
-            pruned = None if names else filter
-            batches = _parquet_batches(source, path, wanted, pruned, batch_rows, target, self._metadata, kept)
+            # The condition names the columns of today, of which the file may have others by the same names.
+            known = None if names else condition
+            batches = _parquet_batches(source, path, wanted, known, batch_rows, target, self._metadata, kept)
         for batch in batches:
             yield batch if schema is None else project(batch, schema, names or {}, encoded=bool(encoded))
 
-    def row_groups(self, filter: pc.Expression | None, schema: Schema) -> tuple[int, int]:
-        """How many row groups `rows` reads with this filter and schema, and how many there are; none of an ORC file."""
+    def row_groups(self, condition: RowCondition | None, schema: Schema) -> tuple[int, int]:
+        """How many row groups statistics leave `rows` with this condition and schema, and how many there are; none of
+        an ORC file.
+        """
         if self._path.endswith("." + BaseFormat.ORC.extension):
             return 0, 0
         with damage_named(self._path):
             file = pq.ParquetFile(self._source)
-            return len(_groups_to_read(self._source, file, self._path, filter, schema)), file.num_row_groups
+            statistics = Statistics.of(self._source, condition)
+            return len(_groups_to_read(file, self._path, statistics, schema)), file.num_row_groups
 
     def _encoded(self, among: Collection[str]) -> Sequence[str]:
         if not among:
@@ -99,12 +102,12 @@ def read_base(
     columns: Sequence[str] | None = None,
     schema: Schema | None = None,
     names: SourceNames | None = None,
-    filter: pc.Expression | None = None,
+    condition: RowCondition | None = None,
     batch_rows: int = BATCH_ROWS,
 ) -> Iterator[pa.RecordBatch]:
     """Opens a base file and streams its rows, as `OpenBaseFile.rows`."""
     with open_base(storage, path, size) as file:
-        yield from file.rows(columns=columns, schema=schema, names=names, filter=filter, batch_rows=batch_rows)
+        yield from file.rows(columns=columns, schema=schema, names=names, condition=condition, batch_rows=batch_rows)
 
 
 def _wanted(columns: Sequence[str] | None, schema: Schema | None, names: SourceNames | None) -> Sequence[str] | None:
@@ -118,26 +121,34 @@ def _parquet_batches(
     source: pa.NativeFile,
     path: str,
     wanted: Sequence[str] | None,
-    filter: pc.Expression | None,
+    condition: RowCondition | None,
     batch_rows: int,
     target: Schema | None,
     metadata: pq.FileMetaData | None = None,
     encoded: Sequence[str] = (),
 ) -> Iterator[pa.RecordBatch]:
     with damage_named(path):
+        statistics = Statistics.of(source, condition)
+        if statistics is not None:
+            metadata = statistics.metadata  # read once for both
         # Java's INT96 times have nanoseconds and overflow before 1677; microseconds hold all that Hudi can.
         file = pq.ParquetFile(
             source, metadata=metadata, read_dictionary=encoded, coerce_int96_timestamp_unit="us", pre_buffer=True
         )
         calendar = LegacyCalendar.of(file.metadata, path)
-        groups = _groups_to_read(source, file, path, filter, target)
         columns = wanted
         if wanted is not None:
             present = set(file.schema_arrow.names)
             columns = [name for name in wanted if name in present]
         seen = False
-        for group in groups:  # one at a time: Arrow would keep the bytes of all of them until the last is read
-            for batch in file.iter_batches(batch_size=batch_rows, row_groups=[group], columns=columns):
+        # one at a time: Arrow would keep the bytes of all of them until the last is read
+        for group in _groups_to_read(file, path, statistics, target):
+            batches = None
+            if condition is not None and columns is not None and _fits(condition, file, columns, target, path):
+                batches = matching_rows(file, source, group, condition, columns, batch_rows)
+            if batches is None:
+                batches = file.iter_batches(batch_size=batch_rows, row_groups=[group], columns=columns)
+            for batch in batches:
                 seen = True
                 plain = _without_metadata(batch)
                 yield plain if calendar is None else calendar.proleptic(plain)
@@ -147,13 +158,13 @@ def _parquet_batches(
 
 
 def _groups_to_read(
-    source: pa.NativeFile, file: pq.ParquetFile, path: str, filter: pc.Expression | None, target: Schema | None
+    file: pq.ParquetFile, path: str, statistics: Statistics | None, target: Schema | None
 ) -> Sequence[int]:
     every = range(file.num_row_groups)
     # statistics are in the file's calendar, too
-    if filter is None or LegacyCalendar.of(file.metadata, path) is not None:
+    if statistics is None or LegacyCalendar.of(file.metadata, path) is not None:
         return every
-    return _groups_left(source, filter) if target is None or _same_types(file.schema_arrow, target) else every
+    return statistics.groups_left() if target is None or _same_types(file.schema_arrow, target) else every
 
 
 def _same_types(held: pa.Schema, target: Schema) -> bool:
@@ -165,18 +176,14 @@ def _same_types(held: pa.Schema, target: Schema) -> bool:
     return True
 
 
-def _groups_left(source: pa.NativeFile, filter: pc.Expression) -> list[int]:
-    """Row groups whose statistics can't exclude the filter, by Arrow's own reading of the two."""
-    import pyarrow.dataset as ds
-
-    fragment = ds.ParquetFileFormat().make_fragment(source)
-    try:
-        return [group.id for group in fragment.subset(filter).row_groups]
-    except (
-        pa.ArrowInvalid,
-        pa.ArrowNotImplementedError,
-    ):  # the filter names a column, or compares with a type, that this file has not
-        return [group.id for group in fragment.row_groups]
+def _fits(
+    condition: RowCondition, file: pq.ParquetFile, columns: Sequence[str], target: Schema | None, path: str
+) -> bool:
+    """Whether the file's rows as they are stored show what fulfils the condition."""
+    if LegacyCalendar.of(file.metadata, path) is not None or not set(condition.columns) <= set(columns):
+        return False
+    held, wanted = file.schema_arrow, None if target is None else to_arrow(target)
+    return wanted is None or all(held.field(name).type == wanted.field(name).type for name in condition.columns)
 
 
 def _orc_batches(source: pa.NativeFile, path: str, wanted: Sequence[str] | None) -> Iterator[pa.RecordBatch]:

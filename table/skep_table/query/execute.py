@@ -6,12 +6,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from skep_table.basefile import read_footer
 from skep_table.basefile.reader import open_base
 from skep_table.logfile import read_blocks
 from skep_table.query.plan import ReadTask, Scan
+from skep_table.query.predicate import Predicate
 from skep_table.schema.exact import cast_exactly
 from skep_table.schema.types import COMMIT_TIME, RECORD_KEY
 from skep_table.slices import read_slice
@@ -31,7 +31,7 @@ def run(task: ReadTask) -> Iterator[pa.RecordBatch]:
         schema=scan.file_schema,
         as_of=scan.as_of,
         commit_times=None if completed or scan.commits_after_merge else scan.commit_times,
-        filter=_pushed(scan, constants),
+        condition=_pushed(scan, constants),
         options=scan.options,
         history=scan.history,
     )
@@ -68,17 +68,16 @@ def row_groups(task: ReadTask) -> tuple[int, int]:
     constants = scan.constants(task.slice)
     # Log records may change any row, and a file of another schema may have other columns by the same names.
     may_prune = not task.slice.log_files and not scan.history and base.name.instant_time != METADATA_BOOTSTRAP
-    filter = _pushed(scan, constants) if may_prune else None
+    condition = _pushed(scan, constants) if may_prune else None
     schema = scan.file_schema.select(_columns_of_files(scan, constants))
     with open_base(scan.table.storage, base.path, base.known_size) as file:
-        return file.row_groups(filter, schema)
+        return file.row_groups(condition, schema)
 
 
-def _pushed(scan: Scan, constants: dict[str, pa.Scalar]) -> pc.Expression | None:
-    """What row groups of files can be left out by: conditions on columns that have the same type there."""
+def _pushed(scan: Scan, constants: dict[str, pa.Scalar]) -> Predicate | None:
+    """What rows of files can be left out by: conditions on columns that have the same type there."""
     from_file = scan.typed_as_in_files - constants.keys()
-    pushed = scan.predicate.weakened(from_file) if scan.predicate is not None else None
-    return None if pushed is None else pushed.expression
+    return None if scan.predicate is None else scan.predicate.weakened(from_file)
 
 
 def _columns_of_files(scan: Scan, constants: dict[str, pa.Scalar]) -> tuple[str, ...]:

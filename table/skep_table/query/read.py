@@ -20,6 +20,7 @@ from skep_table.view import FileSlice
 
 SNAPSHOT = ReadRequest()
 _SMALL_BYTES: Final = 4 << 20
+_SMALL_FILTERED_BYTES: Final = 16 << 20
 
 
 def read(table: HudiTable, request: ReadRequest = SNAPSHOT, runner: Runner | None = None) -> ReadResult:
@@ -64,7 +65,9 @@ def read_batches(table: HudiTable, request: ReadRequest = SNAPSHOT) -> Iterator[
 
 def _is_small(tasks: Sequence[ReadTask]) -> bool:
     """Whether one file is read, in less time than threads take. With a limit the first slice is likely to do, too."""
-    return len(tasks) == 1 and not tasks[0].slice.log_files and _size(tasks[0].slice) <= _SMALL_BYTES
+    if len(tasks) != 1 or tasks[0].slice.log_files:
+        return False
+    return _size(tasks[0].slice) <= (_SMALL_BYTES if tasks[0].scan.predicate is None else _SMALL_FILTERED_BYTES)
 
 
 def _size(found: FileSlice) -> int:

@@ -7,9 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from skep_table.basefile import read_base
+from skep_table.basefile import RowCondition, read_base
 from skep_table.instant_time import InstantTime
 from skep_table.merge import Updates, Watch, latest_per_key
 from skep_table.schema.arrow import to_arrow
@@ -37,7 +36,7 @@ def read_slice(
     columns: Sequence[str] | None = None,
     schema: Schema | None = None,
     as_of: InstantTime | None = None,
-    filter: pc.Expression | None = None,
+    condition: RowCondition | None = None,
     commit_times: CommitTimes | None = None,
     options: Mapping[str, str] | None = None,
     history: tuple[SchemaVersion, ...] | None = None,
@@ -46,11 +45,11 @@ def read_slice(
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a slice in the reader's `schema` (the table's, with meta columns, when None), only `columns` of it.
 
-    `as_of` leaves out log blocks of later instants. `filter` may spare row groups of a slice without logs: rows that
-    fail it may still come. `commit_times` reads as if no other commit had written to the slice: rows of others are left
-    out before the merge. `options` win over the table's; log entries above `hoodie.memory.merge.max.size` bytes spill
-    to disk. `history` is the table's schema history where it is known already. `counts` is filled while the rows are
-    read, and `watch` is passed those that differ from the base file's. Raises CorruptFileError and
+    `as_of` leaves out log blocks of later instants. `condition` spares reading rows of a slice without logs: rows
+    that fail it may still come. `commit_times` reads as if no other commit had written to the slice: rows of others
+    are left out before the merge. `options` win over the table's; log entries above `hoodie.memory.merge.max.size`
+    bytes spill to disk. `history` is the table's schema history where it is known already. `counts` is filled while
+    the rows are read, and `watch` is passed those that differ from the base file's. Raises CorruptFileError and
     FormatError naming the file, SchemaError naming the column.
     """
     if schema is None:
@@ -60,11 +59,11 @@ def read_slice(
     every = table.options.with_values(options or {})
     context = SliceContext(table, schema, wanted, as_of, every, commit_times, history, counts or MergeCounts(), watch)
     if not slice.log_files:
-        yield from _base_rows(context, slice, context.answer, filter, BATCH_ROWS)
+        yield from _base_rows(context, slice, context.answer, condition, BATCH_ROWS)
         return
     with open_blocks(context, slice.log_files) as blocks:
         if not blocks:
-            yield from _base_rows(context, slice, context.answer, filter, BATCH_ROWS)
+            yield from _base_rows(context, slice, context.answer, condition, BATCH_ROWS)
             return
         positions = BlockPositions.of(context, slice, blocks)
         yield from _merged(context, slice, log_rows(context, blocks, positions), positions is not None)
@@ -162,19 +161,19 @@ def _loose(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _base_rows(
-    context: SliceContext, slice: FileSlice, wanted: Schema, filter: pc.Expression | None, batch_rows: int
+    context: SliceContext, slice: FileSlice, wanted: Schema, condition: RowCondition | None, batch_rows: int
 ) -> Iterator[pa.RecordBatch]:
     if context.commit_times is None:
-        yield from _all_base_rows(context, slice, wanted, filter, batch_rows)
+        yield from _all_base_rows(context, slice, wanted, condition, batch_rows)
         return
     names = list(wanted.names())
     read = wanted if COMMIT_TIME in wanted else context.schema.select((*names, COMMIT_TIME))
-    for batch in _all_base_rows(context, slice, read, filter, batch_rows):
+    for batch in _all_base_rows(context, slice, read, condition, batch_rows):
         yield batch.filter(context.commit_times.mask(batch.column(COMMIT_TIME))).select(names)
 
 
 def _all_base_rows(
-    context: SliceContext, slice: FileSlice, wanted: Schema, filter: pc.Expression | None, batch_rows: int
+    context: SliceContext, slice: FileSlice, wanted: Schema, condition: RowCondition | None, batch_rows: int
 ) -> Iterator[pa.RecordBatch]:
     if slice.base_file is None:
         return
@@ -185,4 +184,6 @@ def _all_base_rows(
         yield from read_stitched(storage, path, source, wanted, batch_rows, names)
         return
     size = slice.base_file.known_size
-    yield from read_base(storage, path, size=size, schema=wanted, names=names, filter=filter, batch_rows=batch_rows)
+    yield from read_base(
+        storage, path, size=size, schema=wanted, names=names, condition=condition, batch_rows=batch_rows
+    )

@@ -11,7 +11,8 @@ from skep_table.basefile import BaseFileOptions, BaseFileWriter, read_base, read
 from skep_table.basefile.writer import key_range
 from skep_table.bloom import BloomKind
 from skep_table.errors import CorruptFileError
-from skep_table.schema.arrow import from_arrow
+from skep_table.query.sql import parse_predicate
+from skep_table.schema.arrow import from_arrow, to_arrow
 from skep_table.schema.types import IntType
 from skep_table.storage import LocalStorage
 
@@ -125,9 +126,11 @@ def test_row_groups_end_at_the_block_size_and_statistics_spare_them(storage):
     )
     groups = pq.read_metadata(storage.local_path(PATH)).num_row_groups
     assert groups > 3
-    left = pa.Table.from_batches(read_base(storage, PATH, columns=["id"], filter=pc.field("id") > "key-000009990"))
+    late = parse_predicate("id > 'key-000009990'", to_arrow(SCHEMA))
+    left = pa.Table.from_batches(read_base(storage, PATH, columns=["id"], condition=late))
     assert 9 <= left.num_rows < 10_000 / groups * 2
-    every = pa.Table.from_batches(read_base(storage, PATH, columns=["id"], filter=pc.field("nobody") > 1))
+    other = parse_predicate("nobody > 1", pa.schema([("nobody", pa.int64())]))
+    every = pa.Table.from_batches(read_base(storage, PATH, columns=["id"], condition=other))
     assert every.num_rows == 10_000
 
 

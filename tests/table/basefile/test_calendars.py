@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
 from skep_table.basefile import read_base
 from skep_table.errors import UnsupportedError
+from skep_table.query.sql import parse_predicate
 from skep_table.storage import LocalStorage
 
 # From each of these days of the Julian calendar on (the first of March, but for the year 1 and the end of it) the
@@ -43,13 +43,16 @@ OLD = {"org.apache.spark.version": "2.4.8"}
 DAY = 86_400_000_000
 
 
-def read_as(folder: Path, entries: dict[str, str], column: pa.Array, filter: Any = None, **how: Any) -> pa.ChunkedArray:
+def read_as(
+    folder: Path, entries: dict[str, str], column: pa.Array, where: str | None = None, **how: Any
+) -> pa.ChunkedArray:
     """The column of a file with such entries in its footer."""
     table = pa.table({"c": column})
     with pq.ParquetWriter(folder / "f.parquet", table.schema, store_schema=False, **how) as file:
         file.write_table(table)
         file.add_key_value_metadata(entries)
-    batches = read_base(LocalStorage(str(folder)), "f.parquet", filter=filter)
+    condition = None if where is None else parse_predicate(where, pa.schema([("c", column.type)]))
+    batches = read_base(LocalStorage(str(folder)), "f.parquet", condition=condition)
     return pa.Table.from_batches(batches)["c"]
 
 
@@ -94,7 +97,7 @@ def test_a_mark_counts_for_its_own_kind_of_times(tmp_path: Path) -> None:
 
 def test_statistics_in_the_legacy_calendar_exclude_nothing(tmp_path: Path) -> None:
     days = pa.array([-141_428], pa.int32()).cast(pa.date32())
-    assert len(read_as(tmp_path, LEGACY, days, pc.field("c") == date(1582, 10, 4))) == 1
+    assert len(read_as(tmp_path, LEGACY, days, "c = DATE '1582-10-04'")) == 1
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,8 @@ from pyarrow import orc
 
 from skep_table.basefile import read_base, read_footer
 from skep_table.errors import CorruptFileError, FormatError, SkepError
+from skep_table.query.sql import parse_predicate
+from skep_table.schema.arrow import to_arrow
 from skep_table.schema.types import RECORD_KEY, DoubleType, Field, LongType, Schema, StringType
 from skep_table.storage import LocalStorage
 
@@ -114,5 +116,6 @@ def test_statistics_of_a_column_that_was_widened_spare_nothing(tmp_path):
     """1.87 as float is 1.8700000047683716 to statistics, and 1.87 to the reader."""
     pq.write_table(pa.table({"x": pa.array([1.87], pa.float32())}), tmp_path / "f.parquet")
     wanted = Schema((Field("x", DoubleType()),))
-    batches = read_base(LocalStorage(str(tmp_path)), "f.parquet", schema=wanted, filter=pc.field("x") <= 1.87)
+    condition = parse_predicate("x <= 1.87", to_arrow(wanted))
+    batches = read_base(LocalStorage(str(tmp_path)), "f.parquet", schema=wanted, condition=condition)
     assert [value for batch in batches for value in batch.column("x").to_pylist()] == [1.87]

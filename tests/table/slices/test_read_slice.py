@@ -8,7 +8,6 @@ from decimal import Decimal
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -18,7 +17,8 @@ from pyarrow import orc
 from skep_table.errors import CorruptFileError, FormatError, SkepError
 from skep_table.logfile import BlockType, HeaderKey, format_block
 from skep_table.merge import latest_per_key
-from skep_table.schema.arrow import from_arrow
+from skep_table.query.sql import parse_predicate
+from skep_table.schema.arrow import from_arrow, to_arrow
 from skep_table.slices import read_slice
 from skep_table.slices.commit_times import CommitTimes
 
@@ -126,9 +126,9 @@ def test_reading_the_commits_of_a_range_merges_no_others(hand):
 
 
 def test_a_filter_spares_row_groups_of_slices_without_logs_only(hand):
-    found, nothing = hand.slice(), pc.field("ts") > 100
-    assert len(read(hand.open(), found, filter=nothing)) == 3
-    assert read(hand.open(), replace(found, log_files=()), filter=nothing) == []
+    found, nothing = hand.slice(), parse_predicate("ts > 100", to_arrow(hand.open().schema()))
+    assert len(read(hand.open(), found, condition=nothing)) == 3
+    assert read(hand.open(), replace(found, log_files=()), condition=nothing) == []
 
 
 # -- deletes with ordering values -------------------------------------------------------------------------------------
