@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection
 from dataclasses import replace
 
+from skep_table.format import TableFormat
 from skep_table.instant_time import CompletionTime, InstantTime
 from skep_table.names import BaseFileName, LogFileName
 from skep_table.storage import FileStatus
@@ -21,7 +22,7 @@ class Preview(HudiTable):
 
     def __init__(self, table: HudiTable, instant: Instant, metadata: CommitMetadata) -> None:
         done = replace(instant, action=instant.action.completed_as, state=State.COMPLETED)
-        super().__init__(table.context, table.config, _with(table.timeline, done))
+        super().__init__(table.context, table.config, _with(table.timeline, done, table.format))
         self._before = table
         self._instant = done
         self._metadata = metadata
@@ -33,7 +34,7 @@ class Preview(HudiTable):
         return Preview(self._before.reload(), self._instant, self._metadata)
 
     def timeline_now(self) -> Timeline:
-        return _with(super().timeline_now(), self._instant)
+        return _with(super().timeline_now(), self._instant, self.format)
 
     def commit_metadata(self, instant: Instant) -> CommitMetadata:
         if instant.requested_time == self._instant.requested_time:
@@ -54,10 +55,10 @@ class Preview(HudiTable):
         return name is not None and name.instant_time == self._instant.requested_time
 
 
-def _with(timeline: Timeline, done: Instant) -> Timeline:
-    """A timeline on which an instant is completed, after all others: log files belong to slices by completion times."""
+def _with(timeline: Timeline, done: Instant, format: TableFormat) -> Timeline:
+    """A timeline on which an instant is completed, after all others where log files belong to slices by that time."""
     others = [each for each in timeline if each.requested_time != done.requested_time]
-    if timeline.layout.has_completion_times:
+    if format.logs.of_delta_commit:
         last = max(each.latest_time for each in (*others, done))
         done = replace(done, completion_time=CompletionTime(last.plus_milliseconds(1)))
     return Timeline([*others, done], timeline.layout, timeline.archive)

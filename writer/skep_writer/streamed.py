@@ -90,7 +90,7 @@ class PartitionWriters:
     def close(self) -> list[BucketResult]:
         """Closes all files, and returns the results: one for each file group that was written."""
         odd, empty = tuple(sorted(self._odd)), tuple(sorted(self._empty))
-        self._results += [BucketResult(tuple(writer.close()), odd, empty) for writer in self._open.values()]
+        self._results += [BucketResult.of(self._context, writer.close(), odd, empty) for writer in self._open.values()]
         return self._results
 
     def _writer(self, path: str) -> InsertWriter:
@@ -98,7 +98,7 @@ class PartitionWriters:
         if writer is None:
             if len(self._open) >= _OPEN_FILES:
                 unused = self._open.pop(next(iter(self._open)))
-                self._results.append(BucketResult(tuple(unused.close())))
+                self._results.append(BucketResult.of(self._context, unused.close()))
             bucket = Bucket(self._task, path, new_file_id())
             writer = self._stack.enter_context(InsertWriter(self._context, bucket, self._numbers))
         self._open[path] = writer  # now the one used last

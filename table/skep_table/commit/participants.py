@@ -8,7 +8,6 @@ index outside are (`index_entries.py`), or deletes them in `abort`.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Protocol
 
@@ -32,13 +31,14 @@ from skep_table.commit.metadata_table import drop_unkept, keeps_metadata_table
 from skep_table.commit.schema_history import SchemaHistory
 from skep_table.errors import FormatError
 from skep_table.metadata_write import (
+    FoundByTasks,
     Prepared,
     has_metadata_table,
     prepare_updates,
     updates_of_commit,
     with_building,
 )
-from skep_table.names import FileGroupId, marker_folder
+from skep_table.names import marker_folder
 from skep_table.table import HudiTable
 from skep_table.timeline.instant import Action, Instant
 from skep_table.timeline.metadata import CommitMetadata, WriteOperation
@@ -83,9 +83,9 @@ class MetadataTableParticipant:
     def __init__(self) -> None:
         self._prepared = Prepared()
 
-    def found_in(self, tagged: Mapping[FileGroupId, str]) -> None:
-        """Records in which base file of a group the index has read all keys that the write updates there."""
-        self._prepared = replace(self._prepared, tagged=tagged)
+    def spare_reading(self, found: FoundByTasks) -> None:
+        """Keeps what the tasks of the write have found out about its files, for `prepare` and `commit`."""
+        self._prepared = replace(self._prepared, tasks=found)
 
     def prepare(self, table: HudiTable, instant: Instant, metadata: CommitMetadata) -> None:
         """Reads what the entries of the indexes need: bounds and keys of the written files.

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from types import MappingProxyType, TracebackType
+from types import TracebackType
 
 from skep_table.commit.changes import completed_since, services_planned_after, touched_groups
 from skep_table.commit.conflict import CommitCandidate, check_conflicts, refuse_early
@@ -26,7 +26,7 @@ from skep_table.commit.schemas import with_merged_schema
 from skep_table.commit.states import REMOVE, REQUEST, RETRY, ROLL_BACK, START, CommitKind, CommitState
 from skep_table.commit.writable import check_version, check_writable
 from skep_table.errors import CommitConflictError, InputError, SkepError
-from skep_table.metadata_write import has_metadata_table
+from skep_table.metadata_write import FoundByTasks, has_metadata_table
 from skep_table.names import FileGroupId
 from skep_table.table import HudiTable
 from skep_table.timeline.instant import Action, Instant
@@ -35,6 +35,8 @@ from skep_table.timeline.plans import RequestedReplaceMetadata
 from skep_table.timeline.write import delete_pending, transition_to_inflight
 
 log = logging.getLogger("skep.commit")
+
+_NOTHING_FOUND = FoundByTasks()
 
 Condition = Callable[[HudiTable], None]
 """Checks the table as it is right before the completion, and raises where the write may not complete."""
@@ -110,16 +112,15 @@ class Transaction(PendingCommit):
         metadata: CommitMetadata,
         condition: Condition | None = None,
         participants: Sequence[Participant] = (),
-        tagged: Mapping[FileGroupId, str] = MappingProxyType({}),
+        found: FoundByTasks = _NOTHING_FOUND,
     ) -> Instant:
         """Makes the write visible. CommitConflictError, LeaseLostError, StorageError: the caller then aborts.
 
-        `participants` take part besides the data files and those of the table. `tagged` has by file group the path of
-        the base file in which the index has read all keys that were updated there.
+        `participants` take part besides the data files and those of the table. `found` spares reading the files again.
         """
         self._condition = condition
         self._participants = (*self._standing, *participants)
-        self._metadata_table.found_in(tagged)
+        self._metadata_table.spare_reading(found)
         return self._finish(metadata)
 
     def retry(self) -> frozenset[FileGroupId] | None:

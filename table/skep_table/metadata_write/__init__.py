@@ -30,6 +30,7 @@ from skep_table.metadata_write.definitions import secondary_indexes
 from skep_table.metadata_write.delta_commit import write_delta_commit
 from skep_table.metadata_write.drop import delete_metadata_table, drop_indexes
 from skep_table.metadata_write.dropped import Definitions, dropped_indexes, naming_dropped
+from skep_table.metadata_write.file_facts import ColumnReader, FileFacts
 from skep_table.metadata_write.log_compact import compact_metadata_logs, is_log_compaction_due
 from skep_table.metadata_write.options import COMPACT_DELTA_COMMITS, INDEX_ASYNC, partitions_of_options
 from skep_table.metadata_write.own import (
@@ -41,6 +42,7 @@ from skep_table.metadata_write.own import (
 )
 from skep_table.metadata_write.rollback import roll_back_delta_commit
 from skep_table.metadata_write.updates import (
+    FoundByTasks,
     Prepared,
     prepare_updates,
     updates_of_clean,
@@ -51,7 +53,10 @@ from skep_table.metadata_write.updates import (
 __all__ = [
     "COMPACT_DELTA_COMMITS",
     "INDEX_ASYNC",
+    "ColumnReader",
     "Definitions",
+    "FileFacts",
+    "FoundByTasks",
     "Prepared",
     "announce",
     "begin_partitions",

@@ -50,7 +50,7 @@ def expression_facts(
     """
     schema = table.stored_schema()
     columns = {index.column: schema[index.column].type for index in indexes}
-    reader = _Reader(ColumnReader(table, columns), tuple(indexes))
+    reader = _Reader(ColumnReader.of(table, columns), tuple(indexes))
     yield from each_read(runner or table.context.threads, reader.read, files, lambda file: file[1].size_bytes)
 
 
@@ -59,7 +59,7 @@ def texts_of_files(
 ) -> Iterator[pa.Array | None]:
     """The distinct values of the expression in each data file, as Bloom filters have them; None where some are not
     sure, or empty."""
-    reader = ColumnReader(table, {index.column: table.stored_schema()[index.column].type})
+    reader = ColumnReader.of(table, {index.column: table.stored_schema()[index.column].type})
 
     def read(file: tuple[str, FileStatus]) -> Iterator[pa.Array | None]:
         found = [pa.array([], pa.string())]

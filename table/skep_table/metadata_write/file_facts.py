@@ -37,10 +37,11 @@ from skep_table.names import BaseFileName, LogFileName
 from skep_table.runner import Runner
 from skep_table.schema.arrow import arrow_type
 from skep_table.schema.evolve import SourceNames, project
+from skep_table.schema.history import SchemaVersion
 from skep_table.schema.types import NO_DEFAULT, DateType, Field, Schema, StructType, TimestampType
 from skep_table.slices.bootstrap import METADATA_BOOTSTRAP
 from skep_table.slices.history import in_files, names_in_file, schema_history
-from skep_table.storage import FileStatus
+from skep_table.storage import FileStatus, Storage
 from skep_table.table import HudiTable
 
 log = logging.getLogger("skep.commit")
@@ -69,7 +70,7 @@ def facts_of_files(
     `columns` as `stats_columns` has them. What is in a log file counts whether its instant has completed or not.
     Raises what opening a file does, CorruptFileError naming a damaged one.
     """
-    reader = ColumnReader(table, columns, blooms)
+    reader = ColumnReader.of(table, columns, blooms=blooms)
     yield from each_read(runner or table.context.threads, reader.read, files, lambda file: file[1].size_bytes)
 
 
@@ -89,17 +90,52 @@ class _DoubtError(Exception):
     """What readers find in a column of a file is not sure."""
 
 
+def _never(_instant: InstantTime) -> bool:
+    return False
+
+
 UNSURE: Final = (_DoubtError, SchemaError, UnsupportedError)
 """What reading a column of a file raises where readers may find something else in it."""
 
 
 @dataclass(frozen=True)
 class ColumnReader:
-    """Reads what files hold of some columns, as `stats_columns` has them."""
+    """Reads what files hold of some columns, as `stats_columns` has them. It can be sent to other machines.
 
-    table: HudiTable
+    `schema` is that of files, `history` has its versions. `mixes_rows`: a merged row may have values of several rows,
+    so that bounds of one file don't hold for it. `is_done`: whether the instant of a file has completed.
+    """
+
+    storage: Storage
+    schema: Schema
     columns: Columns
     blooms: bool = False
+    mixes_rows: bool = False
+    history: tuple[SchemaVersion, ...] = ()
+    is_done: Callable[[InstantTime], bool] = _never
+
+    @classmethod
+    def of(cls, table: HudiTable, columns: Columns, *, blooms: bool = False) -> ColumnReader:
+        """The reader of the files of a table."""
+        return cls(
+            table.storage,
+            in_files(table, table.stored_schema()),
+            columns,
+            blooms,
+            _mixes_rows(table),
+            schema_history(table),
+            table.timeline.is_completed_or_archived,
+        )
+
+    @classmethod
+    def of_write(cls, table: HudiTable, schema: Schema, columns: Columns) -> ColumnReader | None:
+        """The reader of files that a write is making with this schema, for its tasks: a file that lacks a column is
+        left to a reader of the table. None where all files are.
+        """
+        schema = in_files(table, schema)
+        if not columns or schema_history(table) or any(name.partition(".")[0] not in schema for name in columns):
+            return None
+        return cls(table.storage, schema, columns, mixes_rows=_mixes_rows(table))
 
     def rows(self, file: FileStatus) -> Iterator[pa.Table]:
         """All rows of a data file, those of a log file not merged with others. Raises `UNSURE`."""
@@ -107,7 +143,7 @@ class ColumnReader:
         if base is None:
             yield from self._rows_of_log(file.path)
             return
-        with open_base(self.table.storage, file.path, file.size_bytes or None) as opened:
+        with open_base(self.storage, file.path, file.size_bytes or None) as opened:
             names = self._names_of_base(base.instant_time)
             self._paths(names, opened.footer().arrow_schema, base.instant_time)
             for rows in self._rows(opened, self.columns, names):
@@ -120,7 +156,7 @@ class ColumnReader:
         summaries: Sequence[ColumnSummary] = ()
         bloom = None
         if base is not None and (self.columns or self.blooms):
-            with open_base(self.table.storage, status.path, status.size_bytes or None) as opened:
+            with open_base(self.storage, status.path, status.size_bytes or None) as opened:
                 footer = opened.footer()
                 bloom = footer.bloom if self.blooms else None
                 summaries = self._unless_in_doubt(status, lambda: self._of_base(opened, footer, base.instant_time))
@@ -179,9 +215,9 @@ class ColumnReader:
         return found or summaries_without_rows(self.columns)
 
     def _rows_of_log(self, path: str) -> Iterator[pa.Table]:
-        if self._mixes_rows:
+        if self.mixes_rows:
             raise _DoubtError("its rows take over values of others")
-        with self.table.storage.open_input(path) as source:
+        with self.storage.open_input(path) as source:
             blocks = valid_blocks(read_blocks(source, path), BlockRule(lambda _instant: True))
             for block in (each for each in blocks if each.type.has_records):
                 for rows in self._log_rows(block):
@@ -239,7 +275,7 @@ class ColumnReader:
         """A column that is not in a file must read as nulls: it has no default, and the file is not by newer names."""
         if not field.nullable or field.default not in (NO_DEFAULT, None):
             raise _DoubtError(f"column {column} is not there, and is not null")
-        if not self.table.timeline.is_completed_or_archived(instant):
+        if not self.is_done(instant):
             raise _DoubtError(f"column {column} is not there, and {instant} may have changed the columns")
 
     def _chain(self, column: str) -> Sequence[Field]:
@@ -248,27 +284,21 @@ class ColumnReader:
     @cached_property
     def _chains(self) -> Mapping[str, Sequence[Field]]:
         """The fields from the top down to each column."""
-        return {column: _fields_to(self._whole, column) for column in self.columns}
+        return {column: _fields_to(self.schema, column) for column in self.columns}
 
     @cached_property
     def _schema(self) -> Schema:
         """The top-level columns that are wanted, or contain what is."""
-        return self._whole.select(tuple(dict.fromkeys(fields[0].name for fields in self._chains.values())))
-
-    @cached_property
-    def _whole(self) -> Schema:
-        return in_files(self.table, self.table.stored_schema())
-
-    @cached_property
-    def _mixes_rows(self) -> bool:
-        """Whether a merged row may have values of several rows: bounds of one file then don't hold for it."""
-        rule = MergeRule.of(self.table.config, self.table.options)
-        stages = (rule.log, rule.base, rule.of_batch.log)
-        return rule.merger is not None or any(stage.fill is not Fill.NOTHING for stage in stages)
+        return self.schema.select(tuple(dict.fromkeys(fields[0].name for fields in self._chains.values())))
 
     def _names_at(self, instant: InstantTime) -> SourceNames:
-        history = schema_history(self.table)
-        return names_in_file(history, instant) if history else {}
+        return names_in_file(self.history, instant) if self.history else {}
+
+
+def _mixes_rows(table: HudiTable) -> bool:
+    rule = MergeRule.of(table.config, table.options)
+    stages = (rule.log, rule.base, rule.of_batch.log)
+    return rule.merger is not None or any(stage.fill is not Fill.NOTHING for stage in stages)
 
 
 def _fields_to(schema: Schema, column: str) -> Sequence[Field]:

@@ -57,12 +57,24 @@ _PLACE: Final = ["record_key", "partition_path", "file_id"]
 
 
 @dataclass(frozen=True)
+class FoundByTasks:
+    """What the tasks of a write have found out about its files, so that they are not read again.
+
+    `tagged` has by file group the path of the base file in which all keys were read that the commit updates there.
+    `facts` are of these `columns`, and without Bloom filters.
+    """
+
+    tagged: Mapping[FileGroupId, str] = field(default_factory=dict)
+    columns: Columns = field(default_factory=dict)
+    facts: Mapping[File, FileFacts] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Prepared:
     """What was read for a commit outside of the lock. It stays valid for the files that it names.
 
     `partitioned` is the record index, where it has file groups of its own for each partition. With the same `basis` the
     `changes` are the same: the other instants of the snapshot, what the commit did, and the secondary indexes.
-    `tagged` has by file group the path of the base file in which all keys were read that the commit updates there.
     """
 
     columns: Columns = field(default_factory=dict)
@@ -72,7 +84,7 @@ class Prepared:
     secondary: Sequence[SecondaryIndex] = ()
     partitioned: bool = False
     basis: tuple[object, ...] | None = None
-    tagged: Mapping[FileGroupId, str] = field(default_factory=dict)
+    tasks: FoundByTasks = field(default_factory=FoundByTasks)
 
 
 def prepare_updates(
@@ -90,20 +102,22 @@ def prepare_updates(
         written = dict(_written(metadata))
         if columns == known.columns:
             facts = {file: known.facts[file] for file in written if file in known.facts}
+        else:
+            facts = _facts_of_tasks(after, written, columns, known.tasks, blooms=BLOOM_FILTERS in indexes)
         missing = [(path, status) for (path, name), status in written.items() if (path, name) not in facts]
         read = facts_of_files(after, missing, columns, blooms=BLOOM_FILTERS in indexes)
         facts |= {(each.partition_path, each.name): each for each in read}
     expressions = facts_of_commit(after, dict(_written(metadata)), known.expressions)
     if RECORD_INDEX not in indexes:
-        return Prepared(columns, facts, expressions=expressions, tagged=known.tagged)
+        return Prepared(columns, facts, expressions=expressions, tasks=known.tasks)
     partitioned, secondary = is_partitioned_record_index(table), secondary_indexes(table)
     others = frozenset(each for each in table.timeline if each.requested_time != instant.requested_time)
     basis = (others, metadata.partition_to_write_stats, metadata.partition_to_replace_file_ids, secondary)
     changes = known.changes
     if basis != known.basis:
         valued = sorted({index.column for index in secondary})
-        changes = key_changes(table, after, metadata, valued, changes, known.tagged)
-    return Prepared(columns, facts, changes, expressions, secondary, partitioned, basis, known.tagged)
+        changes = key_changes(table, after, metadata, valued, changes, known.tasks.tagged)
+    return Prepared(columns, facts, changes, expressions, secondary, partitioned, basis, known.tasks)
 
 
 def updates_of_commit(
@@ -165,6 +179,20 @@ def updates_of_rollback(table: HudiTable, metadata: RollbackMetadata) -> list[Pa
     facts = facts_of_files(table, logs, stats_columns(table), blooms=False) if logs else ()
     written = {(each.partition_path, each.name): each.summaries for each in facts}
     return [column_stats_update(written, (), (), table.format.metadata.release)] if written else []
+
+
+def _facts_of_tasks(
+    table: HudiTable, written: Mapping[File, FileStatus], columns: Columns, tasks: FoundByTasks, *, blooms: bool
+) -> dict[File, FileFacts]:
+    """What tasks have found in the files that a commit has of them, with the Bloom filters of base files."""
+    if columns != tasks.columns:
+        return {}
+    facts = {file: tasks.facts[file] for file in written if file in tasks.facts}
+    bases = [(path, written[path, name]) for path, name in facts if blooms and not name.startswith(".")]
+    for each in facts_of_files(table, bases, {}, blooms=True):
+        file = (each.partition_path, each.name)
+        facts[file] = replace(facts[file], bloom=each.bloom)
+    return facts
 
 
 def _written(metadata: CommitMetadata) -> Iterator[tuple[File, FileStatus]]:

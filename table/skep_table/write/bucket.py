@@ -18,8 +18,10 @@ import pyarrow.compute as pc
 from skep_table.basefile import OpenBaseFile, open_base
 from skep_table.merge import DELETED, MergeRule, Updates, latest_per_key, mark_deleted
 from skep_table.merge.rows import deleted, in_delete_block
+from skep_table.metadata_write import FileFacts
 from skep_table.names import MarkerType
 from skep_table.schema.types import RECORD_KEY
+from skep_table.storage import FileStatus
 from skep_table.timeline.metadata import WriteStat
 from skep_table.write.append import append_rows
 from skep_table.write.candidates import CandidateFile
@@ -37,7 +39,7 @@ _BATCH_SHARE = 0.1
 
 @dataclass(frozen=True, slots=True)
 class BucketResult:
-    """The files a bucket became.
+    """The files a bucket became, and what column statistics record of them.
 
     The driver warns of list columns with null elements, and of partition columns with empty text.
     """
@@ -45,6 +47,25 @@ class BucketResult:
     stats: tuple[WriteStat, ...]
     lists_with_nulls: tuple[str, ...] = ()
     empty_partitions: tuple[str, ...] = ()
+    facts: tuple[FileFacts, ...] = ()
+
+    @classmethod
+    def of(
+        cls,
+        context: WriteContext,
+        stats: Iterable[WriteStat],
+        lists_with_nulls: Iterable[str] = (),
+        empty_partitions: Iterable[str] = (),
+    ) -> BucketResult:
+        """With the facts of the files, in a table that keeps column statistics. Those that are not sure are left to
+        a reader that knows the table.
+        """
+        stats, reader = tuple(stats), context.facts
+        files = [
+            (each.partition_path, FileStatus(each.path, each.file_size_in_bytes, 0)) for each in stats if each.path
+        ]
+        facts = [] if reader is None else [found for file in files if (found := reader.read(file)).summaries]
+        return cls(stats, tuple(lists_with_nulls), tuple(empty_partitions), tuple(facts))
 
 
 def write_bucket(context: WriteContext, bucket: Bucket, rows: pa.Table | Iterable[pa.Table]) -> BucketResult:
@@ -148,7 +169,7 @@ class _BucketWriter:
             rows = self._settled(pa.concat_tables(tables))
             stats = [self._add(base, rows) if self._context.appends else self._merge(base, rows)]
         stats[0] = replace(stats[0], total_write_errors=self._errors)
-        return BucketResult(tuple(stats), tuple(self._odd), tuple(self._empty))
+        return BucketResult.of(self._context, stats, self._odd, self._empty)
 
     def _settled(self, rows: pa.Table) -> pa.Table:
         """Rows that can be written, one a key where that is asked for."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from skep_table.commit.options import CONFLICT_RETRIES
 from skep_table.context import TableContext
 from skep_table.errors import CommitConflictError
+from skep_table.metadata_write import FoundByTasks
 from skep_table.names import FileGroupId
 from skep_table.write.bucket import BucketResult
 from skep_table.write.operation import Replaces
@@ -39,14 +40,12 @@ class ConflictRetries:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What an attempt planned and wrote. `replaced`: the file groups that it replaces; `tagged`: by file group the path
-    of the base file in which the index has read all keys that were updated there.
-    """
+    """What an attempt planned and wrote. `replaced`: the file groups that it replaces."""
 
     plan: BucketPlan
     results: tuple[BucketResult, ...]
     replaced: Mapping[str, tuple[str, ...]] | None = None
-    tagged: Mapping[FileGroupId, str] = field(default_factory=dict)
+    found: FoundByTasks = field(default_factory=FoundByTasks)
 
     def may_stay(self, plan: WritePlan) -> bool:
         """Whether the next attempt may keep some of it.

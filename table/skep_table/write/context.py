@@ -12,6 +12,7 @@ from skep_table.keys.dropped import DroppedColumns
 from skep_table.keys.stored import StoredKeys
 from skep_table.logfile.options import LogFileOptions
 from skep_table.merge import MergeRule
+from skep_table.metadata_write import ColumnReader
 from skep_table.names import Marker
 from skep_table.options import Options
 from skep_table.schema.types import Schema
@@ -61,7 +62,8 @@ class WriteContext:
     bulk_insert. `keys` computes the keys of stored rows. `announced`, by bucket number: the first file of each, where
     the driver has announced these; all markers of such a commit are listed. `memory` bounds what one task holds.
     `on_written` is called with the new keys of each finished base file: see `Index.on_written`. `partial`: of some
-    rows, or of all, only some columns count. `changes` is what change logs hold, in a table that has them.
+    rows, or of all, only some columns count. `changes` is what change logs hold, in a table that has them. `facts`
+    reads of finished files what column statistics record, in a table that keeps them.
     """
 
     storage: Storage
@@ -85,6 +87,7 @@ class WriteContext:
     on_written: Callable[[WrittenKeys], None] | None = None
     partial: PartialUpdate | None = None
     changes: CdcMode | None = None
+    facts: ColumnReader | None = None
 
     @property
     def deletes(self) -> bool:

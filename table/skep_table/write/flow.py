@@ -12,14 +12,14 @@ import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, TypedDict
 
 from skep_table.commit.transaction import Transaction
 from skep_table.commit.writable import check_writable
 from skep_table.errors import CommitConflictError, InexactValueError, InputError, RowErrors, SkepError, os_errors_named
 from skep_table.hooks import CommitHook, Committed
-from skep_table.names import DEFAULT_PARTITION, FileGroupId
+from skep_table.metadata_write import FoundByTasks
+from skep_table.names import DEFAULT_PARTITION
 from skep_table.query.cleaned import has_lost_indexes
 from skep_table.schema.avro import avro_text
 from skep_table.schema.change import ColumnChange
@@ -54,6 +54,7 @@ from skep_table.write.sizes import sizing_of
 from skep_table.write.source import Computed, Engine, Frame, Matching, RowSource, deleting
 from skep_table.write.workload import (
     commit_metadata,
+    found_by_tasks,
     groups_in_clustering,
     profiles_of,
     tagged_in,
@@ -66,6 +67,8 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 _RECENT_SECONDS: Final = 5.0
+
+_NOTHING_FOUND = FoundByTasks()
 
 log = logging.getLogger("skep.write")
 
@@ -352,14 +355,15 @@ class TableWriter:
             if plan.streams:
                 transaction.inflight(None)
                 plan.index.before_writing(transaction.table, transaction.instant.requested_time)
-                results = source.stream(plan, plan.context(transaction.table, transaction.instant))
+                context = plan.context(transaction.table, transaction.instant)
+                results = source.stream(plan, context)
                 if results is not None:
-                    return self._complete(transaction, plan, results, label)
+                    return self._complete(transaction, plan, results, label, found=found_by_tasks(context, results))
             rows, former = source.rows(plan, transaction.table), None
             while True:
                 written = self._write_rows(transaction, plan, rows, former)
                 try:
-                    return self._complete(transaction, plan, written.results, label, written.replaced, written.tagged)
+                    return self._complete(transaction, plan, written.results, label, written.replaced, written.found)
                 except CommitConflictError as error:
                     if not (tries and source.is_steady and written.may_stay(plan)):
                         raise
@@ -395,7 +399,8 @@ class TableWriter:
         plan.index.before_writing(table, transaction.instant.requested_time)
         with events.step("write.files", buckets=len(buckets.buckets)):
             results = rows.write(context, left)
-        return Written(buckets, (*kept, *results), replaced, tagged_in(plan, buckets.buckets))
+        every = (*kept, *results)
+        return Written(buckets, every, replaced, found_by_tasks(context, every, tagged_in(plan, buckets.buckets)))
 
     def _record_index(self, table: HudiTable, plan: WritePlan) -> None:
         """What later writers need to find the keys of this one."""
@@ -461,7 +466,7 @@ class TableWriter:
         results: Sequence[BucketResult],
         label: CommitLabel,
         replaced: Mapping[str, tuple[str, ...]] | None = None,
-        tagged: Mapping[FileGroupId, str] = MappingProxyType({}),
+        found: FoundByTasks = _NOTHING_FOUND,
     ) -> WriteResult:
         time = transaction.instant.requested_time
         extra = {**ids_of_commit(transaction.table, plan.in_files, time), **label.extra}
@@ -477,7 +482,7 @@ class TableWriter:
         self._refuse_empty(transaction, metadata, plan.schema)
         self._validate(transaction, metadata)
         with self._table.context.events.step("write.commit"):
-            instant = transaction.complete(metadata, label.check, label.participants, tagged)
+            instant = transaction.complete(metadata, label.check, label.participants, found)
         try:
             plan.index.after_commit(transaction.after or transaction.table, instant.requested_time)
         except Exception:

@@ -10,12 +10,16 @@ from typing import Any
 import pyarrow as pa
 
 from skep_table.basefile import BaseFileOptions
+from skep_table.commit.metadata_table import keeps_metadata_table
 from skep_table.errors import KeyFieldError, OptionError
 from skep_table.keys import KeyGenerator
 from skep_table.keys.dropped import DroppedColumns
 from skep_table.keys.stored import StoredKeys, generator_as_stored
 from skep_table.logfile.options import POSITIONS, LogFileOptions
 from skep_table.merge import MergeRule
+from skep_table.metadata_table.partitions import COLUMN_STATS, PARTITION_STATS
+from skep_table.metadata_write import ColumnReader, with_building
+from skep_table.metadata_write.definitions import stats_columns
 from skep_table.options import Option, Options
 from skep_table.schema.exact import LOSSY, Casts
 from skep_table.schema.policy import hint_of_case
@@ -139,6 +143,7 @@ class WritePlan:
             on_written=self.index.on_written if self.index.keeps_keys else None,
             partial=self._partial_of(table),
             changes=table.config.captured,
+            facts=self._facts_of(table),
         )
 
     def _logs(self, table: HudiTable) -> LogFileOptions:
@@ -149,6 +154,12 @@ class WritePlan:
     def _names_positions(self, table: HudiTable) -> bool:
         """An index that opens no base file has no positions: unless asked for, none are looked up there."""
         return names_positions(table) and (self.index.opens_base_files or self.options.is_set(POSITIONS))
+
+    def _facts_of(self, table: HudiTable) -> ColumnReader | None:
+        kept = with_building(table).config.metadata_partitions if keeps_metadata_table(table.options) else ()
+        if not {COLUMN_STATS, PARTITION_STATS} & set(kept):
+            return None
+        return ColumnReader.of_write(table, self.in_files, stats_columns(table))
 
     def _partial_of(self, table: HudiTable) -> PartialUpdate | None:
         if self.partial is None or self.partial.table is None:

@@ -141,7 +141,7 @@ class _OpenPartition:
 
     def close(self) -> BucketResult:
         """Completes the file."""
-        return BucketResult(tuple(self._writer.close()), tuple(self._odd), tuple(self._empty))
+        return BucketResult.of(self._context, self._writer.close(), self._odd, self._empty)
 
 
 def _write_some(task: tuple[_OpenPartition, pa.RecordBatch, np.ndarray]) -> None:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 
 from skep_table.errors import CommitConflictError, DuplicateKeyError, OptionError
 from skep_table.instant_time import InstantTime
+from skep_table.metadata_write import FoundByTasks
 from skep_table.names import FileGroupId
 from skep_table.schema.avro import avro_text
 from skep_table.table import HudiTable
 from skep_table.timeline.metadata import CommitMetadata, WriteOperation, WriteStat
 from skep_table.write.bucket import BucketResult
 from skep_table.write.candidates import CandidateFiles
+from skep_table.write.context import WriteContext
 from skep_table.write.indexes.global_tagging import Relocation
 from skep_table.write.indexes.named import NamedFiles
 from skep_table.write.indexes.tagging import Tagging
@@ -38,6 +41,14 @@ def tagging_of(table: HudiTable, plan: WritePlan, files: CandidateFiles) -> Tagg
     if index.is_global:
         relocation = Relocation(plan.rule, plan.combines, index.moves, table, plan.schema, files, plan.traits.deletes)
     return Tagging(index.look_up(table, files), files, relocation)
+
+
+def found_by_tasks(
+    context: WriteContext, results: Iterable[BucketResult], tagged: Mapping[FileGroupId, str] = MappingProxyType({})
+) -> FoundByTasks:
+    """What the tasks of a commit have found out about its files, with what `tagged_in` returns."""
+    columns = {} if context.facts is None else context.facts.columns
+    return FoundByTasks(tagged, columns, {(f.partition_path, f.name): f for each in results for f in each.facts})
 
 
 def tagged_in(plan: WritePlan, buckets: Iterable[Bucket]) -> dict[FileGroupId, str]:

@@ -18,12 +18,15 @@ from skep_table.commit.create import TableSpec, create_table
 from skep_table.metadata_table.entries import latest
 from skep_table.metadata_table.records.bloom_filters import bloom_filters_update
 from skep_table.metadata_table.records.column_stats import column_stats_update
+from skep_table.metadata_table.records.summaries import Columns
+from skep_table.metadata_write import updates
 from skep_table.metadata_write.definitions import stats_columns
 from skep_table.metadata_write.file_facts import FileFacts, facts_of_files
 from skep_table.names import BaseFileName, LogFileName
 from skep_table.query import ReadRequest, read
 from skep_table.schema.change import AddColumn, ChangeType, ColumnChange, DropColumn, RenameColumn
 from skep_table.schema.types import DecimalType, IntType, LongType, StringType
+from skep_table.services.metadata_check import check_metadata_table
 from skep_table.storage import FileStatus, LocalStorage
 from skep_table.table import HudiTable
 from skep_table.table_config import TableType
@@ -228,3 +231,80 @@ class TestTypes:
         shown = read(HudiTable.open(str(tmp_path)), ReadRequest()).to_arrow()["c"].cast(pa.int32()).to_pylist()
         assert (low, high) == (min(shown), max(shown))
         assert low != -171_500
+
+
+@versions
+@pytest.mark.parametrize("kind", [COW, MOR])
+class TestFoundByTasks:
+    """What a write's own tasks have found in its files."""
+
+    OPTIONS: Mapping[str, object] = {
+        "hoodie.metadata.enable": "true",
+        "hoodie.metadata.index.column.stats.enable": "true",
+        "hoodie.metadata.index.partition.stats.enable": "true",
+    }
+    BLOOMS: Mapping[str, object] = {"hoodie.metadata.index.bloom.filter.enable": "true"}
+
+    @pytest.fixture
+    def read_again(self, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, tuple[str, ...]]]:
+        """The files of which facts are read for a commit, with the columns of these."""
+        seen: list[tuple[str, tuple[str, ...]]] = []
+
+        def recorded(table: HudiTable, files: Any, columns: Columns, **how: Any) -> Any:
+            listed = list(files)
+            seen.extend((file.name, tuple(columns)) for _, file in listed)
+            return facts_of_files(table, listed, columns, **how)
+
+        monkeypatch.setattr(updates, "facts_of_files", recorded)
+        return seen
+
+    def written(self, folder: Path, kind: TableType, *commits: pa.Table, **options: object) -> HudiTable:
+        new_table(folder, kind)
+        for rows in commits:
+            LocalWriter(HudiTable.open(str(folder), {**self.OPTIONS, **options})).upsert(rows)
+        return HudiTable.open(str(folder))
+
+    def test_files_are_not_read_again(
+        self, tmp_path: Path, kind: TableType, read_again: list[tuple[str, tuple[str, ...]]]
+    ) -> None:
+        rows = frame(("a", "p", 1), ("b", "q", 2))
+        table = self.written(tmp_path, kind, rows)
+        read_again.clear()
+        writer = LocalWriter(table.with_options(self.OPTIONS))
+        writer.upsert(frame(("a", "p", 7), ("c", "r", 9)))
+        assert read_again == []
+        now = HudiTable.open(str(tmp_path))
+        assert check_metadata_table(now).differences == ()
+        found = {each.name: bounds(each) for each in facts(now)}
+        assert any(each["ts"][:2] == (9, 9) for each in found.values())
+
+    def test_of_base_files_their_bloom_filters_are_read(
+        self, tmp_path: Path, kind: TableType, read_again: list[tuple[str, tuple[str, ...]]]
+    ) -> None:
+        table = self.written(tmp_path, kind, frame(("a", "p", 1)), **self.BLOOMS)
+        read_again.clear()
+        LocalWriter(table.with_options({**self.OPTIONS, **self.BLOOMS})).upsert(frame(("a", "p", 7), ("c", "r", 9)))
+        assert {columns for _, columns in read_again} == {()}
+        assert not any(name.startswith(".") for name, _ in read_again)
+        assert check_metadata_table(HudiTable.open(str(tmp_path))).differences == ()
+
+    def test_a_table_whose_columns_were_renamed_reads_them(
+        self, tmp_path: Path, kind: TableType, read_again: list[tuple[str, tuple[str, ...]]]
+    ) -> None:
+        table = self.written(tmp_path, kind, frame(("a", "p", 1)))
+        altered(table, AddColumn("more", LongType()))
+        read_again.clear()
+        nulls = {"hoodie.write.set.null.for.missing.columns": "true"}
+        LocalWriter(HudiTable.open(str(tmp_path), {**self.OPTIONS, **nulls})).upsert(frame(("a", "p", 7)))
+        assert read_again
+        assert check_metadata_table(HudiTable.open(str(tmp_path))).differences == ()
+
+    def test_rows_that_take_over_values_of_others_have_none(
+        self, tmp_path: Path, kind: TableType, read_again: list[tuple[str, tuple[str, ...]]]
+    ) -> None:
+        payload = "org.apache.hudi.common.model.OverwriteNonDefaultsWithLatestAvroPayload"
+        new_table(tmp_path, kind, payload_class=payload)
+        for ts in (1, 7):
+            LocalWriter(HudiTable.open(str(tmp_path), self.OPTIONS)).upsert(frame(("a", "p", ts)))
+        assert all(name.startswith(".") for name, _ in read_again[1:])
+        assert check_metadata_table(HudiTable.open(str(tmp_path))).differences == ()
