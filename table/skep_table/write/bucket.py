@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -16,9 +16,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from skep_table.basefile import OpenBaseFile, open_base
+from skep_table.errors import FormatError
 from skep_table.merge import DELETED, MergeRule, Updates, latest_per_key, mark_deleted
 from skep_table.merge.rows import deleted, in_delete_block
-from skep_table.metadata_write import FileFacts
+from skep_table.metadata_write import ColumnReader, FileFacts
 from skep_table.names import MarkerType
 from skep_table.schema.types import RECORD_KEY
 from skep_table.storage import FileStatus
@@ -60,12 +61,18 @@ class BucketResult:
         """With the facts of the files, in a table that keeps column statistics. Those that are not sure are left to
         a reader that knows the table.
         """
-        stats, reader = tuple(stats), context.facts
-        files = [
-            (each.partition_path, FileStatus(each.path, each.file_size_in_bytes, 0)) for each in stats if each.path
-        ]
-        facts = [] if reader is None else [found for file in files if (found := reader.read(file)).summaries]
+        stats = tuple(stats)
+        facts = () if context.facts is None else _sure_facts(context.facts, stats)
         return cls(stats, tuple(lists_with_nulls), tuple(empty_partitions), tuple(facts))
+
+
+def _sure_facts(reader: ColumnReader, stats: Iterable[WriteStat]) -> Iterator[FileFacts]:
+    for stat in (each for each in stats if each.path):
+        file = stat.partition_path, FileStatus(stat.path, stat.file_size_in_bytes, 0)
+        with suppress(FormatError, FileNotFoundError):  # a rollback may delete it: the commit fails then
+            found = reader.read(file)
+            if found.summaries:
+                yield found
 
 
 def write_bucket(context: WriteContext, bucket: Bucket, rows: pa.Table | Iterable[pa.Table]) -> BucketResult:
