@@ -132,10 +132,13 @@ class ColumnReader:
         """The reader of files that a write is making with this schema, for its tasks: a file that lacks a column is
         left to a reader of the table. None where all files are.
         """
-        schema = in_files(table, schema)
-        if not columns or schema_history(table) or any(name.partition(".")[0] not in schema for name in columns):
+        if schema_history(table):
             return None
-        return cls(table.storage, schema, columns, mixes_rows=_mixes_rows(table))
+        reader = cls(table.storage, in_files(table, schema), columns, mixes_rows=_mixes_rows(table))
+        try:
+            return reader if reader._chains else None
+        except KeyError:  # files of this write lack a column
+            return None
 
     def rows(self, file: FileStatus) -> Iterator[pa.Table]:
         """All rows of a data file, those of a log file not merged with others. Raises `UNSURE`."""

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,7 +20,6 @@ from skep_table.basefile import OpenBaseFile, open_base
 from skep_table.errors import FormatError
 from skep_table.merge import DELETED, MergeRule, Updates, latest_per_key, mark_deleted
 from skep_table.merge.rows import deleted, in_delete_block
-from skep_table.metadata_write import ColumnReader, FileFacts
 from skep_table.names import MarkerType
 from skep_table.schema.types import RECORD_KEY
 from skep_table.storage import FileStatus
@@ -33,6 +33,9 @@ from skep_table.write.files import BaseFiles, OpenFile, RowNumbers, file_id_of, 
 from skep_table.write.keyed import comparable
 from skep_table.write.profile import OVER, Bucket
 from skep_table.write.range_sort import arranged
+
+if TYPE_CHECKING:  # tasks import it where there are statistics to be kept
+    from skep_table.metadata_write import ColumnReader, FileFacts
 
 _BATCH_ROWS = 65_536
 _BATCH_SHARE = 0.1

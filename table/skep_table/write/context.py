@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from skep_table.basefile import BaseFileOptions
 from skep_table.format import TableFormat
@@ -12,7 +13,6 @@ from skep_table.keys.dropped import DroppedColumns
 from skep_table.keys.stored import StoredKeys
 from skep_table.logfile.options import LogFileOptions
 from skep_table.merge import MergeRule
-from skep_table.metadata_write import ColumnReader
 from skep_table.names import Marker
 from skep_table.options import Options
 from skep_table.schema.types import Schema
@@ -25,6 +25,9 @@ from skep_table.write.attempt import Attempt
 from skep_table.write.options import MEMORY_BYTES
 from skep_table.write.partial import PartialUpdate
 from skep_table.write.written import WrittenKeys
+
+if TYPE_CHECKING:  # tasks import it where there are statistics to be kept
+    from skep_table.metadata_write import ColumnReader
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
@@ -308,3 +310,10 @@ class TestFoundByTasks:
             LocalWriter(HudiTable.open(str(tmp_path), self.OPTIONS)).upsert(frame(("a", "p", ts)))
         assert all(name.startswith(".") for name, _ in read_again[1:])
         assert check_metadata_table(HudiTable.open(str(tmp_path))).differences == ()
+
+
+def test_tasks_need_no_library_besides_arrow() -> None:
+    """Executors may have no more than that: what tasks have found travels without it."""
+    absent = "import sys; sys.modules['xxhash'] = sys.modules['fastavro'] = None"
+    used = "from skep_table.metadata_write.file_facts import ColumnReader, FileFacts"
+    subprocess.run([sys.executable, "-c", f"{absent}; {used}"], check=True)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -24,8 +23,6 @@ from skep_table.metadata_table.records.summaries import ColumnSummary
 from skep_table.metadata_table.records.update import PartitionUpdate
 
 File = tuple[str, str]  # partition path, file name
-
-_OF_PARTITIONS: Final = partitions_key("")[len(column_key("")) :]
 
 
 def expression_stats_update(
@@ -74,8 +71,8 @@ def numbers_of_statistics(keys: pa.Array, number: int) -> pa.Array:
     of_partitions = record_kind(PARTITION_STATS)
     assert of_partitions is not None
     assert of_partitions.member == STATS_MEMBER
-    length = len(_OF_PARTITIONS)
-    is_whole = pc.equal(pc.utf8_slice_codeunits(keys, length, 2 * length), _OF_PARTITIONS)
+    word = partitions_key("")[len(column_key("")) :]  # not with the module: tasks have no xxhash
+    is_whole = pc.equal(pc.utf8_slice_codeunits(keys, len(word), 2 * len(word)), word)
     return pc.if_else(is_whole, np.int32(of_partitions.number), np.int32(number)).cast(pa.int32())
 
 
