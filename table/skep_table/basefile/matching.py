@@ -22,6 +22,17 @@ _STEP_ROWS: Final = 8192
 _FEW: Final = 4
 
 
+def parquet_file(
+    source: pa.NativeFile, metadata: pq.FileMetaData | None, encoded: Sequence[str] = ()
+) -> pq.ParquetFile:
+    """A file as all rows are read: INT96 times of Java have nanoseconds and overflow before 1677; microseconds hold all
+    that Hudi can. Columns `encoded` come with their dictionaries.
+    """
+    return pq.ParquetFile(
+        source, metadata=metadata, read_dictionary=encoded, coerce_int96_timestamp_unit="us", pre_buffer=True
+    )
+
+
 class RowCondition(Protocol):
     """What rows have to fulfil, over columns of the types that the file has them in."""
 
@@ -76,11 +87,6 @@ class _Left:
     mask: pa.BooleanArray
     rows: pa.Table
 
-    @property
-    def end(self) -> int:
-        """The number of rows up to the last one that is left."""
-        return int(pc.indices_nonzero(self.mask)[-1].as_py()) + 1 if self.rows.num_rows else 0
-
 
 def matching_rows(
     file: pq.ParquetFile,
@@ -119,19 +125,17 @@ def _left(file: pq.ParquetFile, group: int, condition: RowCondition) -> _Left | 
 def _others(
     file: pq.ParquetFile, source: pa.NativeFile, group: int, columns: Sequence[str], left: _Left
 ) -> Iterator[pa.RecordBatch]:
-    """The rows that are left, in other columns."""
-    encoded = encoded_columns(file.metadata, columns)
-    options = {"read_dictionary": encoded, "coerce_int96_timestamp_unit": "us", "pre_buffer": True}
-    again = pq.ParquetFile(source, metadata=file.metadata, **options)
+    """The rows that are left, of which there are some, in other columns."""
+    again = parquet_file(source, file.metadata, encoded_columns(file.metadata, columns))
     schema = pa.schema([file.schema_arrow.field(name) for name in columns])
-    end, start = left.end, 0
+    last, start = pc.indices_nonzero(left.mask)[-1].as_py(), 0
     for batch in again.iter_batches(_STEP_ROWS, row_groups=[group], columns=list(columns)):
         rows = batch.filter(left.mask.slice(start, batch.num_rows))
         start += batch.num_rows
         if rows.num_rows:
             arrays = [rows.column(field.name).cast(field.type) for field in schema]
             yield pa.RecordBatch.from_arrays(arrays, schema=schema)
-        if start >= end:
+        if start > last:
             return
 
 

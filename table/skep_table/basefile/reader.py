@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from skep_table.basefile.calendars import LegacyCalendar
 from skep_table.basefile.encoding import encoded_columns
 from skep_table.basefile.footer import BaseFileFooter, damage_named, opened_footer
-from skep_table.basefile.matching import RowCondition, Statistics, matching_rows
+from skep_table.basefile.matching import RowCondition, Statistics, matching_rows, parquet_file
 from skep_table.names import BaseFormat
 from skep_table.schema.arrow import to_arrow
 from skep_table.schema.evolve import SourceNames, project
@@ -77,7 +77,8 @@ class OpenBaseFile:
         with damage_named(self._path):
             file = pq.ParquetFile(self._source)
             statistics = Statistics.of(self._source, condition)
-            return len(_groups_to_read(file, self._path, statistics, schema)), file.num_row_groups
+            calendar = LegacyCalendar.of(file.metadata, self._path)
+            return len(_groups_to_read(file, calendar, statistics, schema)), file.num_row_groups
 
     def _encoded(self, among: Collection[str]) -> Sequence[str]:
         if not among:
@@ -131,21 +132,22 @@ def _parquet_batches(
         statistics = Statistics.of(source, condition)
         if statistics is not None:
             metadata = statistics.metadata  # read once for both
-        # Java's INT96 times have nanoseconds and overflow before 1677; microseconds hold all that Hudi can.
-        file = pq.ParquetFile(
-            source, metadata=metadata, read_dictionary=encoded, coerce_int96_timestamp_unit="us", pre_buffer=True
-        )
+        file = parquet_file(source, metadata, encoded)
         calendar = LegacyCalendar.of(file.metadata, path)
         columns = wanted
         if wanted is not None:
             present = set(file.schema_arrow.names)
             columns = [name for name in wanted if name in present]
+        # values are in the file's calendar, and statistics, too
+        sought = None
+        if condition is not None and columns is not None and calendar is None:
+            sought = condition if _fits(condition, file.schema_arrow, columns, target) else None
         seen = False
         # one at a time: Arrow would keep the bytes of all of them until the last is read
-        for group in _groups_to_read(file, path, statistics, target):
+        for group in _groups_to_read(file, calendar, statistics, target):
             batches = None
-            if condition is not None and columns is not None and _fits(condition, file, columns, target, path):
-                batches = matching_rows(file, source, group, condition, columns, batch_rows)
+            if sought is not None and columns is not None:
+                batches = matching_rows(file, source, group, sought, columns, batch_rows)
             if batches is None:
                 batches = file.iter_batches(batch_size=batch_rows, row_groups=[group], columns=columns)
             for batch in batches:
@@ -158,11 +160,10 @@ def _parquet_batches(
 
 
 def _groups_to_read(
-    file: pq.ParquetFile, path: str, statistics: Statistics | None, target: Schema | None
+    file: pq.ParquetFile, calendar: LegacyCalendar | None, statistics: Statistics | None, target: Schema | None
 ) -> Sequence[int]:
     every = range(file.num_row_groups)
-    # statistics are in the file's calendar, too
-    if statistics is None or LegacyCalendar.of(file.metadata, path) is not None:
+    if statistics is None or calendar is not None:
         return every
     return statistics.groups_left() if target is None or _same_types(file.schema_arrow, target) else every
 
@@ -176,14 +177,12 @@ def _same_types(held: pa.Schema, target: Schema) -> bool:
     return True
 
 
-def _fits(
-    condition: RowCondition, file: pq.ParquetFile, columns: Sequence[str], target: Schema | None, path: str
-) -> bool:
-    """Whether the file's rows as they are stored show what fulfils the condition."""
-    if LegacyCalendar.of(file.metadata, path) is not None or not set(condition.columns) <= set(columns):
+def _fits(condition: RowCondition, held: pa.Schema, columns: Sequence[str], target: Schema | None) -> bool:
+    """Whether the columns of a file as it holds them show which rows fulfil the condition."""
+    if not set(condition.columns) <= set(columns):
         return False
-    held, wanted = file.schema_arrow, None if target is None else to_arrow(target)
-    return wanted is None or all(held.field(name).type == wanted.field(name).type for name in condition.columns)
+    wanted = held if target is None else to_arrow(target)
+    return all(held.field(name).type == wanted.field(name).type for name in condition.columns)
 
 
 def _orc_batches(source: pa.NativeFile, path: str, wanted: Sequence[str] | None) -> Iterator[pa.RecordBatch]:

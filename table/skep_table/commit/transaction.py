@@ -26,7 +26,7 @@ from skep_table.commit.schemas import with_merged_schema
 from skep_table.commit.states import REMOVE, REQUEST, RETRY, ROLL_BACK, START, CommitKind, CommitState
 from skep_table.commit.writable import check_version, check_writable
 from skep_table.errors import CommitConflictError, InputError, SkepError
-from skep_table.metadata_write import FoundByTasks, has_metadata_table
+from skep_table.metadata_write import NOTHING_FOUND, FoundByTasks, has_metadata_table
 from skep_table.names import FileGroupId
 from skep_table.table import HudiTable
 from skep_table.timeline.instant import Action, Instant
@@ -35,8 +35,6 @@ from skep_table.timeline.plans import RequestedReplaceMetadata
 from skep_table.timeline.write import delete_pending, transition_to_inflight
 
 log = logging.getLogger("skep.commit")
-
-_NOTHING_FOUND = FoundByTasks()
 
 Condition = Callable[[HudiTable], None]
 """Checks the table as it is right before the completion, and raises where the write may not complete."""
@@ -112,7 +110,7 @@ class Transaction(PendingCommit):
         metadata: CommitMetadata,
         condition: Condition | None = None,
         participants: Sequence[Participant] = (),
-        found: FoundByTasks = _NOTHING_FOUND,
+        found: FoundByTasks = NOTHING_FOUND,
     ) -> Instant:
         """Makes the write visible. CommitConflictError, LeaseLostError, StorageError: the caller then aborts.
 

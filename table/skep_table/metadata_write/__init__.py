@@ -42,6 +42,7 @@ from skep_table.metadata_write.own import (
 )
 from skep_table.metadata_write.rollback import roll_back_delta_commit
 from skep_table.metadata_write.updates import (
+    NOTHING_FOUND,
     FoundByTasks,
     Prepared,
     prepare_updates,
@@ -53,6 +54,7 @@ from skep_table.metadata_write.updates import (
 __all__ = [
     "COMPACT_DELTA_COMMITS",
     "INDEX_ASYNC",
+    "NOTHING_FOUND",
     "ColumnReader",
     "Definitions",
     "FileFacts",

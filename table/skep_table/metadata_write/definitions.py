@@ -251,7 +251,7 @@ def _kept_statistics(table: HudiTable) -> MetadataTable | None:
     if COLUMN_STATS not in table.config.metadata_partitions:
         return None
     try:
-        return MetadataTable.open(table)
+        return table.metadata_table() or MetadataTable.open(table)  # the one that is open has read its files
     except NotATableError:
         return None
 

@@ -69,6 +69,9 @@ class FoundByTasks:
     facts: Mapping[File, FileFacts] = field(default_factory=dict)
 
 
+NOTHING_FOUND: Final = FoundByTasks()
+
+
 @dataclass(frozen=True)
 class Prepared:
     """What was read for a commit outside of the lock. It stays valid for the files that it names.
@@ -102,8 +105,8 @@ def prepare_updates(
         written = dict(_written(metadata))
         if columns == known.columns:
             facts = {file: known.facts[file] for file in written if file in known.facts}
-        else:
-            facts = _facts_of_tasks(after, written, columns, known.tasks, blooms=BLOOM_FILTERS in indexes)
+        new = {file: status for file, status in written.items() if file not in facts}
+        facts |= _facts_of_tasks(after, new, columns, known.tasks, blooms=BLOOM_FILTERS in indexes)
         missing = [(path, status) for (path, name), status in written.items() if (path, name) not in facts]
         read = facts_of_files(after, missing, columns, blooms=BLOOM_FILTERS in indexes)
         facts |= {(each.partition_path, each.name): each for each in read}

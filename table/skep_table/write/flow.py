@@ -18,7 +18,7 @@ from skep_table.commit.transaction import Transaction
 from skep_table.commit.writable import check_writable
 from skep_table.errors import CommitConflictError, InexactValueError, InputError, RowErrors, SkepError, os_errors_named
 from skep_table.hooks import CommitHook, Committed
-from skep_table.metadata_write import FoundByTasks
+from skep_table.metadata_write import NOTHING_FOUND, FoundByTasks
 from skep_table.names import DEFAULT_PARTITION
 from skep_table.query.cleaned import has_lost_indexes
 from skep_table.schema.avro import avro_text
@@ -67,8 +67,6 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 _RECENT_SECONDS: Final = 5.0
-
-_NOTHING_FOUND = FoundByTasks()
 
 log = logging.getLogger("skep.write")
 
@@ -466,7 +464,7 @@ class TableWriter:
         results: Sequence[BucketResult],
         label: CommitLabel,
         replaced: Mapping[str, tuple[str, ...]] | None = None,
-        found: FoundByTasks = _NOTHING_FOUND,
+        found: FoundByTasks = NOTHING_FOUND,
     ) -> WriteResult:
         time = transaction.instant.requested_time
         extra = {**ids_of_commit(transaction.table, plan.in_files, time), **label.extra}
