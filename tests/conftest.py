@@ -1,8 +1,8 @@
 """Fixtures and options that all suites share.
 
 --engines=NAMES and --peers=NAMES choose which real engines and other implementations are asked (`none`, `all`, or names
-separated by commas); --all also runs what takes too long for every commit (see sampling.py). What is not chosen is
-deselected, not skipped.
+separated by commas); --quick chooses none of them. What is not chosen is deselected, not skipped. Which cases of the
+chosen tests run, and where, is decided by `testrun/`.
 Among the engines' names may be how they are started: `auto` (as processes, and the images' own tests), `processes`, or
 `containers` (all of them that have an image).
 On CI (the variable CI is set) a skip is a failure: a machine that lacks what a test needs must not look like a pass.
@@ -97,7 +97,6 @@ load_helper("own_record_index", TESTS / "table" / "write" / "own_record_index.py
 load_helper("indexed_tables", TESTS / "table" / "query" / "indexed_tables.py")
 load_helper("random_filters", TESTS / "table" / "query" / "random_filters.py")
 load_helper("source_tree", TESTS / "house" / "source_tree.py")
-SAMPLING = load_helper("sampling", TESTS / "sampling.py")
 ENGINE_TIMINGS = load_helper("engine_timings", TESTS / "engines" / "timings.py")
 
 
@@ -193,7 +192,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--engines", default="auto", metavar="NAMES", help=engines)
     group.addoption("--peers", default="all", metavar="NAMES", help="implementations: none, all, or names by comma")
     group.addoption("--table-version", type=int, default=6, metavar="N", help="of tables that tests make: 6, 8 or 9")
-    group.addoption("--all", action="store_true", help="also run what takes too long for every commit")
 
 
 WAYS = {"processes", "containers"}
@@ -209,34 +207,10 @@ def chosen(item: pytest.Item, marker_name: str, choice: str) -> bool:
     return bool(wanted & (names | {name.partition("-")[0] for name in names}))
 
 
-REAL = ("tests/engines/", "tests/peers/")
-"""Where tests start JVMs of their own: one machine carries one of those at a time."""
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Of several workers (`./dev test` has two) one takes a file whole, and one takes all that starts real engines."""
-    from xdist.scheduler import LoadScopeScheduling
-
-    class Files(LoadScopeScheduling):
-        def _split_scope(self, nodeid: str) -> str:
-            return "real" if nodeid.startswith(REAL) else nodeid.partition("::")[0]
-
-    return Files(config, log)
-
-
-LONG = ("tests/engines/", "tests/peers/", "tests/skep/", "tests/writer/", "tests/sync/", "tests/storm/")
-"""Folders whose files take longest, first: at the end of a run of several workers only short files are left."""
-
-
-@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        items.sort(key=lambda item: not item.nodeid.startswith(LONG))
-    engines, peers = config.getoption("--engines"), config.getoption("--peers")
+    quick = config.getoption("--quick")
+    engines, peers = ("none", "none") if quick else (config.getoption("--engines"), config.getoption("--peers"))
     keep = {item for item in items if chosen(item, "engine", engines) and chosen(item, "peer", peers)}
-    if not config.getoption("--all"):
-        keep = SAMPLING.sample(keep)
     if deselected := [item for item in items if item not in keep]:
         config.hook.pytest_deselected(items=deselected)
         items[:] = [item for item in items if item in keep]
