@@ -76,7 +76,7 @@ def run(
     stop: threading.Event,
     turn: Turn = nullcontext,
 ) -> Iterator[Round]:
-    """Rounds, begun `interval` seconds apart at least, until `stop` is set or `has_ended`; a round is never cut short.
+    """Rounds, `interval` seconds apart at least, until `stop` is set or `has_ended`; a round is never cut short.
 
     Each runs within a `turn`. An error ends the stream: its round left the table as it was.
     """

@@ -30,7 +30,9 @@ from skep_table.storage import open_storage
 from skep_table.table import HudiTable
 from skep_table.write.local import LocalWriter
 
-pytestmark = pytest.mark.engine("containers")
+# Left to --all: building the images takes longer than all other starts together, and what runs in them is started by
+# the same settings as processes (test_queries, test_metastores); test_images checks templates and start scripts.
+pytestmark = [pytest.mark.engine("containers"), pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")
@@ -124,7 +126,6 @@ def test_a_container_ends_with_its_starter(containers: ContainerLauncher) -> Non
         time.sleep(0.1)
 
 
-@pytest.mark.slow
 def test_the_zookeeper_in_a_container_has_locks(containers: ContainerLauncher) -> None:
     def look(port: int) -> None:
         lock = ZooKeeperLock(f"127.0.0.1:{port}", "/locks/first", connect_seconds=2)
@@ -142,7 +143,6 @@ def test_the_zookeeper_in_a_container_has_locks(containers: ContainerLauncher) -
     running.stop()
 
 
-@pytest.mark.slow
 def test_the_s3_server_in_a_container_keeps_a_table(containers: ContainerLauncher) -> None:
     boto3 = pytest.importorskip("boto3")
     keys = {"access.key": "key", "secret.key": "secret", "endpoint.region": "us-east-1", "path.style.access": "true"}

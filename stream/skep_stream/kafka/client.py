@@ -20,7 +20,7 @@ log = logging.getLogger("skep.stream.kafka")
 _BATCH: Final = 10_000
 _POLL_SECONDS: Final = 0.1
 _OWN: Final = {"enable.auto.commit": False, "enable.partition.eof": True, "auto.offset.reset": "error"}
-"""Offsets are in commits; the end of a partition is reported; offsets that are gone are an error."""
+"""Offsets are in commits; the end of a partition is reported; offsets that are missing are an error."""
 _AHEAD: Final = {"group.id": "skep", "fetch.queue.backoff.ms": 10}
 """The client fetches on as soon as what it holds was taken, where it waits for a second by itself."""
 _LITTLE: Final = {"queued.min.messages": "1", "max.partition.fetch.bytes": "4096"}
@@ -52,7 +52,7 @@ class Topic:
         return {each: Log(first[each], end[each], max(top[each], end[each])) for each in partitions}
 
     def identity(self) -> str:
-        """What tells this topic from one of its name that was there before; empty where brokers have no such ids."""
+        """What distinguishes this topic from an earlier one of its name; empty where brokers have no such ids."""
         from confluent_kafka import TopicCollection
 
         with self._errors("describe"):

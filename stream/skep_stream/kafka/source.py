@@ -48,7 +48,7 @@ class Reader(Protocol):
         ...
 
     def identity(self) -> str:
-        """What tells this topic from one of its name that was there before; empty where that is not known."""
+        """What distinguishes this topic from one of its name that was there before; empty where that is not known."""
         ...
 
     def at_time(self, milliseconds: int, logs: Mapping[int, Log]) -> dict[int, int]:
