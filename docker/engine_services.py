@@ -242,7 +242,7 @@ def _artifacts(profile: str, hudi: str = "") -> list[Path]:
         if all(path.exists() for path in found):
             return found
     if not shutil.which("mvn"):
-        raise ServiceMissing("no Maven on this machine; the engines are fetched with mvn")
+        raise ServiceMissing("no Maven on this machine; the engines are fetched with mvn (apt-get install maven)")
     with tempfile.TemporaryDirectory() as scratch:
         out = Path(scratch, "classpath")
         goal = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:build-classpath"

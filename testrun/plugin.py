@@ -28,7 +28,9 @@ class Work:
 
     def __init__(self) -> None:
         self.left_out: Counter[str] = Counter()
-        """Cases by suite."""
+        """Cases by suite, for time."""
+        self.not_chosen: Counter[str] = Counter()
+        """Cases by what they need, which the run was asked to leave out."""
         self.took: dict[str, tuple[str, float]] = {}
         """Case → its kind, and its seconds without what the run shares."""
         self.shared: dict[str, float] = defaultdict(float)
@@ -140,20 +142,40 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 def kind_of(item: pytest.Item) -> str:
     names = {str(word) for marker in item.iter_markers("engine") for word in marker.args}
     fixtures = set(getattr(item, "fixturenames", ()))
-    if names - {"spark"}:
+    if names - OF_PYTHON:
         return "engine"
     if item.get_closest_marker("peer"):
         return "peer"
-    if names or "spark" in fixtures or item.get_closest_marker("spark"):
+    if "spark" in names | fixtures or item.get_closest_marker("spark"):
         return "spark"
     return "metastore" if "metastore_server" in fixtures or item.get_closest_marker("metastore") else "unit"
+
+
+def needs(marker_name: str, item: pytest.Item) -> str:
+    """What a test that was not chosen takes, and how to get it."""
+    if marker_name == "peer":
+        return f"other implementations: {JDK_AND_MAVEN}"
+    names = {str(word).partition("-")[0] for marker in item.iter_markers("engine") for word in marker.args}
+    if names & {"containers"}:
+        return "containers: docker and debootstrap"
+    return f"engines and metastores: {JDK_AND_MAVEN}" if names - OF_PYTHON else "time alone (storms, long jobs)"
+
+
+OF_PYTHON = {"spark", "metastore", "storm"}
+"""Names of engines that come with `skep[local]`."""
+JDK_AND_MAVEN = "a JDK 17 and Maven (apt-get install openjdk-17-jdk-headless maven postgresql), 3 GB of jars"
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     output = getattr(session.config, "workeroutput", None)
     if output is not None:
         work = session.config.stash[WORK]
-        output["work"] = {"left_out": dict(work.left_out), "took": work.took, "shared": dict(work.shared)}
+        output["work"] = {
+            "left_out": dict(work.left_out),
+            "not_chosen": dict(work.not_chosen),
+            "took": work.took,
+            "shared": dict(work.shared),
+        }
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -162,6 +184,7 @@ def pytest_testnodedown(node: Any) -> None:
     if found is not None:
         work = node.config.stash[WORK]
         work.left_out = Counter(found["left_out"])  # each worker leaves out the same
+        work.not_chosen = Counter(found["not_chosen"])
         work.took.update({case: (kind, seconds) for case, (kind, seconds) in found["took"].items()})
         for name, seconds in found["shared"].items():
             work.shared[name] += seconds
@@ -172,7 +195,7 @@ def pytest_testnodedown(node: Any) -> None:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     work, budgets = config.stash[WORK], Budgets.load(run_name(config))
-    missing(terminalreporter)
+    missing(terminalreporter, work.not_chosen)
     if len(work.took) < 100:  # somebody runs a few tests
         return
     took, cases = by(budgets.suite, work.took)
@@ -208,13 +231,13 @@ def by(group: Callable[[str], str], took: Mapping[str, tuple[str, float]]) -> tu
     return seconds, cases
 
 
-def missing(terminalreporter: pytest.TerminalReporter) -> None:
-    """What this machine lacks, and how many tests were skipped for each."""
+def missing(terminalreporter: pytest.TerminalReporter, not_chosen: Counter[str]) -> None:
+    """What this machine lacks or the run was asked to leave out, and how many tests want it."""
     reasons: Counter[str] = Counter()
     for report in terminalreporter.getreports("skipped"):
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longreprtext
         reasons[str(reason).removeprefix("Skipped: ")] += 1
-    if reasons:
+    if reasons or not_chosen:
         terminalreporter.section("not tested here")
-        for reason, count in reasons.most_common():
+        for reason, count in [*reasons.most_common(), *not_chosen.most_common()]:
             terminalreporter.write_line(f"{count:5} tests: {reason}")

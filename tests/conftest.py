@@ -24,6 +24,8 @@ from typing import Any
 import hypothesis
 import pytest
 
+from testrun.plugin import WORK, needs
+
 # A machine shared with other work pauses tests at random; what blocks is caught by pytest's own time limit.
 # Each run tries new examples, and few: what one run misses a later one finds.
 hypothesis.settings.register_profile("skep", deadline=None, max_examples=25)
@@ -210,10 +212,11 @@ def chosen(item: pytest.Item, marker_name: str, choice: str) -> bool:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     quick = config.getoption("--quick")
     engines, peers = ("none", "none") if quick else (config.getoption("--engines"), config.getoption("--peers"))
-    keep = {item for item in items if chosen(item, "engine", engines) and chosen(item, "peer", peers)}
-    if deselected := [item for item in items if item not in keep]:
-        config.hook.pytest_deselected(items=deselected)
-        items[:] = [item for item in items if item in keep]
+    for marker, choice in (("engine", engines), ("peer", peers)):
+        if deselected := [item for item in items if not chosen(item, marker, choice)]:
+            config.stash[WORK].not_chosen.update(needs(marker, item) for item in deselected)
+            config.hook.pytest_deselected(items=deselected)
+            items[:] = [item for item in items if chosen(item, marker, choice)]
 
 
 # -- no silent skips on CI ---------------------------------------------------------------------------------------------

@@ -47,7 +47,7 @@ def java() -> Path:
     home = os.environ.get("JAVA_HOME")
     found = shutil.which("java", path=str(Path(home, "bin"))) if home else shutil.which("java")
     if not found:
-        raise PeerMissing("no Java on this machine (JAVA_HOME or java on the path); the peers need a JDK 17")
+        raise PeerMissing("no Java on the path nor in JAVA_HOME; the peers need a JDK 17 (openjdk-17-jdk-headless)")
     return Path(found)
 
 
@@ -63,7 +63,7 @@ def _check_machine() -> None:
 
 def _maven(*arguments: str) -> str:
     if not shutil.which("mvn"):
-        raise PeerMissing("no Maven on this machine; jars are fetched with mvn")
+        raise PeerMissing("no Maven on this machine; jars are fetched with mvn (apt-get install maven)")
     done = subprocess.run(["mvn", "-q", "-B", *arguments], capture_output=True, text=True, timeout=900, check=False)
     if done.returncode:
         raise PeerMissing(f"mvn {arguments[0]} failed: {(done.stdout + done.stderr).strip()[-500:]}")

@@ -33,7 +33,7 @@ def class_path() -> str:
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
         except FileNotFoundError:
-            raise PeerMissing("no Maven on this machine; Kafka is fetched with mvn") from None
+            raise PeerMissing("no Maven on this machine; Kafka is fetched with mvn (apt-get install maven)") from None
         if done.returncode:
             raise PeerMissing(f"Maven did not bring Kafka: {(done.stdout + done.stderr).strip()[-300:]}")
         return listed.read_text().strip()

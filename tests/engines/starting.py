@@ -58,7 +58,7 @@ def _postgresql(processes: ProcessLauncher) -> Running:
     found = [Path(text) for text in (shutil.which("postgres"),) if text]
     found += sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"), reverse=True)
     if not found:
-        raise ServiceMissing("no PostgreSQL on this machine; a metastore 4 keeps its data there")
+        raise ServiceMissing("no PostgreSQL on this machine (apt-get install postgresql); a metastore 4 needs it")
     programs = found[0].resolve().parent
     folder = Path(tempfile.mkdtemp(prefix="skep-postgresql-"))
     other = ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups"] if os.getuid() == 0 else []
