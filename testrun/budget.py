@@ -11,11 +11,11 @@ from __future__ import annotations
 import sys
 import zlib
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from testrun.measured import file_of, name_of
+from testrun.measured import Measured, Timed, file_of, name_of
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -45,31 +45,36 @@ class Budgets:
             raise ValueError(f"{FILE.name} has no budget for a folder of tests/{file}")
         return found
 
-    def choose(self, cases: Mapping[str, float]) -> set[str]:
-        """Of cases with their seconds, those that run."""
-        suites: dict[str, dict[str, float]] = defaultdict(dict)
-        for case, seconds in cases.items():
-            suites[self.suite(case)][case] = seconds
-        return {case for suite, of_suite in suites.items() for case in fitting(of_suite, self.seconds[suite])}
+    def choose(self, cases: Iterable[str], measured: Measured) -> set[str]:
+        """Of cases, those that run: all of a test that is not listed, and so many of the others as shares_of allows.
+
+        That is decided by `measured` alone: whether all tests are collected or a few, of these the same cases run.
+        """
+        shares: dict[str, int] = {}
+        suites: dict[str, dict[str, Timed]] = defaultdict(dict)
+        for name, test in measured.tests.items():
+            suites[self.suite(name)][name] = test
+        for suite, tests in suites.items():
+            shares |= shares_of(tests, self.seconds[suite])
+        by_test: dict[str, list[str]] = defaultdict(list)
+        for case in cases:
+            by_test[name_of(case)].append(case)
+        return {
+            case for name, of_test in by_test.items() for case in sorted(of_test, key=_checksum)[: shares.get(name)]
+        }
 
 
-def fitting(cases: Mapping[str, float], budget: float) -> set[str]:
-    """The cases of one suite that fit into its seconds, and one of each test in any event."""
-    tests: dict[str, list[str]] = defaultdict(list)
-    for case in cases:
-        tests[name_of(case)].append(case)
-    turns: list[tuple[float, int, str]] = []
-    for of_test in tests.values():
-        had = 0.0
-        for case in sorted(of_test, key=_checksum):
-            turns.append((had, _checksum(case)[0], case))
-            had += cases[case]
-    chosen, spent = set(), 0.0
-    for had, _, case in sorted(turns):
-        if had == 0 or spent + cases[case] <= budget:
-            chosen.add(case)
-            spent += cases[case]
-    return chosen
+def shares_of(tests: Mapping[str, Timed], budget: float) -> dict[str, int]:
+    """How many cases of each test of a suite fit into its seconds; one at least."""
+    turns = sorted((turn * test.seconds, name) for name, test in tests.items() for turn in range(test.cases))
+    shares: dict[str, int] = defaultdict(int)
+    spent = 0.0
+    for had, name in turns:
+        seconds = tests[name].seconds
+        if had == 0 or spent + seconds <= budget:
+            shares[name] += 1
+            spent += seconds
+    return shares
 
 
 def _checksum(case: str) -> tuple[int, str]:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from testrun.budget import Budgets
-from testrun.measured import KINDS, Measured, file_of
+from testrun.measured import KINDS, Measured, file_of, name_of
 from testrun.progress import Progress, clock_time
 from testrun.schedule import LongestFirst, unit_of
 
@@ -31,6 +31,8 @@ class Work:
         """Cases by suite, for time."""
         self.not_chosen: Counter[str] = Counter()
         """Cases by what they need, which the run was asked to leave out."""
+        self.cases: Counter[str] = Counter()
+        """How many each test has, without those that are slow."""
         self.took: dict[str, tuple[str, float]] = {}
         """Case → its kind, and its seconds without what the run shares."""
         self.shared: dict[str, float] = defaultdict(float)
@@ -64,10 +66,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if seed := config.getoption("order"):
         shuffle(items, seed)
     measured, budgets = config.stash[MEASURED], Budgets.load(run_name(config))
+    fast = [item.nodeid for item in items if not item.get_closest_marker("slow")]
+    config.stash[WORK].cases.update(map(name_of, fast))
     if config.getoption("all") or chosen_by_name(config):
         return
-    fast = {item.nodeid: measured.seconds(item.nodeid) for item in items if not item.get_closest_marker("slow")}
-    keep = budgets.choose(fast)
+    keep = budgets.choose(fast, measured)
     left_out = [item for item in items if item.nodeid not in keep]
     if left_out:
         config.stash[WORK].left_out.update(budgets.suite(item.nodeid) for item in left_out)
@@ -173,6 +176,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         output["work"] = {
             "left_out": dict(work.left_out),
             "not_chosen": dict(work.not_chosen),
+            "cases": dict(work.cases),
             "took": work.took,
             "shared": dict(work.shared),
         }
@@ -184,7 +188,7 @@ def pytest_testnodedown(node: Any) -> None:
     if found is not None:
         work = node.config.stash[WORK]
         work.left_out = Counter(found["left_out"])  # each worker leaves out the same
-        work.not_chosen = Counter(found["not_chosen"])
+        work.not_chosen, work.cases = Counter(found["not_chosen"]), Counter(found["cases"])
         work.took.update({case: (kind, seconds) for case, (kind, seconds) in found["took"].items()})
         for name, seconds in found["shared"].items():
             work.shared[name] += seconds
@@ -218,7 +222,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     if config.getoption("measure"):
         files = {str(path.relative_to(config.rootpath / "tests")) for path in (config.rootpath / "tests").rglob("*.py")}
         run = ((case, kind, seconds) for case, (kind, seconds) in work.took.items())
-        config.stash[MEASURED].with_run(run, files).save()
+        config.stash[MEASURED].with_run(run, work.cases, files).save()
 
 
 def by(group: Callable[[str], str], took: Mapping[str, tuple[str, float]]) -> tuple[dict[str, float], Counter[str]]:

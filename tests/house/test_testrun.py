@@ -2,52 +2,54 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from testrun.budget import Budgets, fitting
-from testrun.measured import Measured, Timed, name_of
+from testrun.budget import Budgets, shares_of
+from testrun.measured import Measured, Timed
 from testrun.schedule import lanes, next_unit, unit_of
 
 TESTS = Path(__file__).parents[1]
 SECONDS = st.floats(0.01, 20)
 
 
-def cases(**tests: tuple[int, float]) -> dict[str, float]:
-    """Name → (number of cases, seconds of each)."""
-    return {
-        f"tests/table/test_a.py::{name}[{at}]": seconds
-        for name, (count, seconds) in tests.items()
-        for at in range(count)
-    }
-
-
-def chosen_by_test(of: dict[str, float], budget: float) -> Counter[str]:
-    return Counter(name_of(case).rpartition("::")[2] for case in fitting(of, budget))
+def shares(budget: float, **tests: tuple[int, float]) -> dict[str, int]:
+    """Of tests, each with a number of cases of so many seconds."""
+    return dict(shares_of({name: Timed(seconds, "unit", count) for name, (count, seconds) in tests.items()}, budget))
 
 
 def test_short_cases_all_run_before_the_second_of_a_long_test() -> None:
-    of = cases(short=(500, 0.01), long=(10, 10.0))
-    assert chosen_by_test(of, budget=18) == {"short": 500, "long": 1}
-    assert chosen_by_test(of, budget=26) == {"short": 500, "long": 2}
+    assert shares(18, short=(500, 0.01), long=(10, 10.0)) == {"short": 500, "long": 1}
+    assert shares(26, short=(500, 0.01), long=(10, 10.0)) == {"short": 500, "long": 2}
 
 
 def test_tests_of_one_length_have_the_same_share() -> None:
-    assert chosen_by_test(cases(one=(10, 1.0), other=(20, 1.0)), budget=8) == {"one": 4, "other": 4}
+    assert shares(8, one=(10, 1.0), other=(20, 1.0)) == {"one": 4, "other": 4}
 
 
 @given(st.lists(st.tuples(st.integers(1, 9), SECONDS), min_size=1, max_size=9), SECONDS)
 def test_each_test_keeps_a_case_and_the_rest_fits(tests: list[tuple[int, float]], budget: float) -> None:
-    of = cases(**{f"t{at}": test for at, test in enumerate(tests)})
-    kept = fitting(of, budget)
-    assert {name_of(case) for case in kept} == {name_of(case) for case in of}
+    of = {f"t{at}": test for at, test in enumerate(tests)}
+    kept = shares(budget, **of)
+    assert kept.keys() == of.keys()
     firsts = sum(seconds for _, seconds in tests)
-    assert sum(of[case] for case in kept) <= max(budget, firsts) + 1e-6
-    assert fitting(of, 10_000) == of.keys()
+    assert sum(kept[name] * seconds for name, (_, seconds) in of.items()) <= max(budget, firsts) + 1e-6
+    assert shares(10_000, **of) == {name: count for name, (count, _) in of.items()}
+
+
+def test_the_same_cases_run_whatever_else_is_collected() -> None:
+    measured = Measured({f"sql/test_a.py::{name}": Timed(1.0, "unit", 9) for name in ("listed", "other")})
+    budgets = Budgets({"sql": 6})
+    listed, other, unlisted = (
+        [f"tests/sql/test_a.py::{name}[{at}]" for at in range(9)] for name in ("listed", "other", "unlisted")
+    )
+    alone = budgets.choose(listed, measured)
+    assert len(alone) == 3
+    assert budgets.choose([*other, *listed, *unlisted], measured) >= alone | {*unlisted}
+    assert budgets.choose(reversed(listed), measured) == alone
 
 
 def test_a_suite_is_the_innermost_folder_with_a_budget() -> None:
@@ -71,9 +73,14 @@ def test_measured_tests_are_there() -> None:
 
 
 def test_times_of_a_run_replace_those_before() -> None:
-    before = Measured({"a.py::one": Timed(5, "unit"), "a.py::two": Timed(6, "unit"), "b.py::old": Timed(7, "unit")})
+    before = Measured(
+        {"a.py::one": Timed(5, "unit", 1), "a.py::two": Timed(6, "unit", 1), "b.py::old": Timed(7, "unit", 1)}
+    )
     run = [(f"tests/a.py::one[{at}]", "spark", seconds) for at, seconds in enumerate([1.0, 2.0, 9.0])]
-    assert before.with_run(run, ["a.py"]).tests == {"a.py::one": Timed(2.0, "spark"), "a.py::two": Timed(6, "unit")}
+    assert before.with_run(run, {"a.py::one": 4}, ["a.py"]).tests == {
+        "a.py::one": Timed(2.0, "spark", 4),
+        "a.py::two": Timed(6, "unit", 1),
+    }
 
 
 def test_lanes_stay_with_their_worker_and_the_longest_is_first() -> None:
@@ -87,6 +94,8 @@ def test_lanes_stay_with_their_worker_and_the_longest_is_first() -> None:
 def test_units_are_files_and_the_folders_of_real_engines() -> None:
     assert unit_of("tests/peers/test_a.py::test_b[c]") == "peers"
     assert unit_of("tests/table/write/test_a.py::test_b") == "table/write/test_a.py"
-    measured = Measured({"writer/test_a.py::test_b": Timed(1, "spark"), "peers/test_a.py::test_b": Timed(1, "spark")})
+    measured = Measured(
+        {"writer/test_a.py::test_b": Timed(1, "spark", 1), "peers/test_a.py::test_b": Timed(1, "spark", 1)}
+    )
     found = lanes(["tests/writer/test_a.py::test_b[c]", "tests/peers/test_a.py::test_b"], measured)
     assert found == {"writer/test_a.py": "spark"}
