@@ -1,13 +1,14 @@
 """Which cases a run takes: those that fit into the time budget of their suite.
 
-Every test keeps one case. What is left of the budget goes to the tests that have had the least time so far, so that a
-thousand cases of a millisecond all run before the second case of a test that takes ten seconds. Which cases of a test
-come first is decided by a checksum of their names: always the same, and neither a release nor a type of table is left
-out of all tests.
+Every test keeps one case (unless that is longer than any of the run may be). What is left of the budget goes to the tests
+that have had the least time so far, so that a thousand cases of a millisecond all run before the second case of a test
+that takes ten seconds. Which cases of a test come first is decided by a checksum of their names: always the same, and
+neither a release nor a type of table is left out of all tests.
 """
 
 from __future__ import annotations
 
+import math
 import sys
 import zlib
 from collections import defaultdict
@@ -30,12 +31,15 @@ class Budgets:
     """Seconds by suite. A suite is a folder below tests/; that of a file is the innermost one that has a budget."""
 
     seconds: Mapping[str, float]
+    longest: float = math.inf
+    """Seconds of a case beyond which a test is left out whole."""
 
     @classmethod
     def load(cls, name: str, file: Path = FILE) -> Budgets:
         """Those of the run `name`, a table of the file."""
         with file.open("rb") as source:
-            return cls(tomllib.load(source)[name])
+            found = dict(tomllib.load(source)[name])
+        return cls(longest=found.pop("longest", math.inf), seconds=found)
 
     def suite(self, case: str) -> str:
         """ValueError where no folder above the case has a budget."""
@@ -53,7 +57,10 @@ class Budgets:
         shares: dict[str, int] = {}
         suites: dict[str, dict[str, Timed]] = defaultdict(dict)
         for name, test in measured.tests.items():
-            suites[self.suite(name)][name] = test
+            if test.seconds > self.longest:
+                shares[name] = 0
+            else:
+                suites[self.suite(name)][name] = test
         for suite, tests in suites.items():
             shares |= shares_of(tests, self.seconds[suite])
         by_test: dict[str, list[str]] = defaultdict(list)

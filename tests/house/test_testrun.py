@@ -52,6 +52,12 @@ def test_the_same_cases_run_whatever_else_is_collected() -> None:
     assert budgets.choose(reversed(listed), measured) == alone
 
 
+def test_a_run_may_leave_out_long_tests() -> None:
+    measured = Measured({"sql/test_a.py::one": Timed(3.0, "unit", 1)})
+    assert Budgets({"sql": 60}, longest=2).choose(["tests/sql/test_a.py::one"], measured) == set()
+    assert len(Budgets({"sql": 60}, longest=4).choose(["tests/sql/test_a.py::one"], measured)) == 1
+
+
 def test_a_suite_is_the_innermost_folder_with_a_budget() -> None:
     budgets = Budgets({"table": 1, "table/write": 1})
     assert budgets.suite("tests/table/write/test_a.py::test_b[c]") == "table/write"
