@@ -1,6 +1,6 @@
 """Which cases a run takes: those that fit into the time budget of their suite.
 
-Every test keeps one case (unless that is longer than any of the run may be). What is left of the budget goes to the tests
+Every test keeps one case, unless that is longer than any of the run may be. What is left of the budget goes to tests
 that have had the least time so far, so that a thousand cases of a millisecond all run before the second case of a test
 that takes ten seconds. Which cases of a test come first is decided by a checksum of their names: always the same, and
 neither a release nor a type of table is left out of all tests.
