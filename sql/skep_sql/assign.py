@@ -2,6 +2,8 @@
 
 ANSI (the default): numbers become other numbers, fractions cut off, where the type holds them; everything plain becomes
 text; nothing becomes a number, a boolean or a date but what Spark lets become one. STRICT: only what loses nothing.
+Members of structs are assigned by their position, as columns are; by their names where columns are (BY NAME,
+UPDATE SET *, INSERT *).
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ import pyarrow.compute as pc
 from skep_sql.types import arrow_text
 from skep_table.errors import InputError, SchemaError
 from skep_table.schema.arrow import is_any_list
-from skep_table.schema.exact import cast_exactly
+from skep_table.schema.exact import cast_within
 from skep_table.schema.java_text import java_float
 
 t = pa.types
@@ -40,9 +42,14 @@ def is_number(kind: pa.DataType) -> bool:
     return bool(t.is_integer(kind) or t.is_floating(kind) or t.is_decimal(kind))
 
 
-def check_assignable(given: pa.DataType, wanted: pa.DataType, column: str, table: str, policy: Policy) -> None:
+def check_assignable(
+    given: pa.DataType, wanted: pa.DataType, column: str, table: str, policy: Policy, *, by_name: bool = False
+) -> None:
     """InputError where values of a type can't become values of a column's by the policy."""
-    if policy is Policy.LEGACY or _may_become(given, wanted, policy is Policy.STRICT):
+    if policy is Policy.LEGACY:
+        if not by_name or not t.is_nested(wanted) or _member_names(given) == _member_names(wanted):
+            return
+    elif _may_become(given, wanted, policy is Policy.STRICT, by_name):
         return
     raise InputError(
         f"table {table}: column {column} is {arrow_text(wanted, column)}, and {_text(given, column)} can't safely"
@@ -54,22 +61,44 @@ def check_assignable(given: pa.DataType, wanted: pa.DataType, column: str, table
     )
 
 
+def _member_names(kind: pa.DataType) -> list[object]:
+    """The names of members at all depths: Spark's casts, by which LEGACY assigns, take members by position."""
+    return [
+        (kind.field(at).name.lower() if t.is_struct(kind) else "", _member_names(kind.field(at).type))
+        for at in range(kind.num_fields)
+    ]
+
+
+def _members(given: pa.DataType, wanted: pa.DataType, by_name: bool) -> list[int] | None:
+    """Which member of a given struct becomes each of the wanted one; None where there is not one for each."""
+    if given.num_fields != wanted.num_fields:
+        return None
+    if not by_name:
+        return list(range(wanted.num_fields))
+    places = {field.name.lower(): at for at, field in enumerate(given)}
+    found = [places.get(field.name.lower()) for field in wanted]
+    members = [at for at in found if at is not None]
+    return members if len(set(members)) == len(found) else None
+
+
 def _text(kind: pa.DataType, column: str) -> str:
     return "void" if t.is_null(kind) else arrow_text(kind, column)
 
 
-def _may_become(given: pa.DataType, wanted: pa.DataType, strict: bool) -> bool:
+def _may_become(given: pa.DataType, wanted: pa.DataType, strict: bool, by_name: bool) -> bool:
     if given == wanted or t.is_null(given):
         return True
     if t.is_struct(given) and t.is_struct(wanted):
-        return given.num_fields == wanted.num_fields and all(
-            _may_become(given.field(at).type, wanted.field(at).type, strict) for at in range(given.num_fields)
+        members = _members(given, wanted, by_name)
+        return members is not None and all(
+            _may_become(given.field(at).type, field.type, strict, by_name)
+            for at, field in zip(members, wanted, strict=True)
         )
     if is_any_list(given) and is_any_list(wanted):
-        return _may_become(given.value_type, wanted.value_type, strict)
+        return _may_become(given.value_type, wanted.value_type, strict, by_name)
     if t.is_map(given) and t.is_map(wanted):
-        return _may_become(given.key_type, wanted.key_type, strict) and _may_become(
-            given.item_type, wanted.item_type, strict
+        return _may_become(given.key_type, wanted.key_type, strict, by_name) and _may_become(
+            given.item_type, wanted.item_type, strict, by_name
         )
     if t.is_nested(given) or t.is_nested(wanted):
         return False
@@ -95,25 +124,30 @@ def _is_text(kind: pa.DataType) -> bool:
     return bool(t.is_string(kind) or t.is_large_string(kind) or t.is_string_view(kind))
 
 
-def assigned(column: pa.ChunkedArray, wanted: pa.DataType, name: str, table: str) -> pa.ChunkedArray:
+def assigned(
+    column: pa.ChunkedArray, wanted: pa.DataType, name: str, table: str, *, by_name: bool = False
+) -> pa.ChunkedArray:
     """The values as the column holds them. InputError for a value that its type does not hold."""
+
+    def members(given: pa.DataType, kind: pa.DataType, path: str) -> list[int]:
+        found = _members(given, kind, by_name)
+        if found is None:
+            raise InputError(
+                f"table {table}: column {path} is {arrow_text(kind, path)}, and {_text(given, path)} has other members",
+                column=path,
+                found=_text(given, path),
+                expected=arrow_text(kind, path),
+            )
+        return found
+
     given = column.type
     if given == wanted:
         return column
     try:
-        if t.is_null(given):
-            return column.cast(wanted)
-        if _is_text(wanted) and not t.is_nested(given):
-            return _as_text(column)
-        if is_number(given) and is_number(wanted):
-            return _number(column, wanted)
-        if _is_text(given) and is_number(wanted):
-            return _number(pc.utf8_trim_whitespace(column).cast(_parsed(wanted)), wanted)
-        if t.is_timestamp(given) and t.is_date(wanted):
-            return pc.floor_temporal(column, unit="day").cast(wanted, safe=False)
-        if t.is_nested(given):
-            return pa.chunked_array([cast_exactly(chunk, wanted, name) for chunk in column.chunks], wanted)
-        return column.cast(wanted)
+        if not t.is_nested(given):
+            return _plain(column, wanted)
+        chunks = [cast_within(chunk, wanted, name, _leaf, members) for chunk in column.chunks]
+        return pa.chunked_array(chunks, wanted)
     except (pa.ArrowException, SchemaError) as error:
         raise InputError(
             f"table {table}: column {name} is {arrow_text(wanted, name)}, which does not hold every value given:"
@@ -122,6 +156,26 @@ def assigned(column: pa.ChunkedArray, wanted: pa.DataType, name: str, table: str
             found=_text(given, name),
             expected=arrow_text(wanted, name),
         ) from error
+
+
+def _leaf(values: pa.Array, wanted: pa.DataType, _path: str) -> pa.Array:
+    return pa.concat_arrays(_plain(pa.chunked_array([values]), wanted).chunks)
+
+
+def _plain(column: pa.ChunkedArray, wanted: pa.DataType) -> pa.ChunkedArray:
+    """Values that are not nested."""
+    given = column.type
+    if given == wanted or t.is_null(given):
+        return column.cast(wanted)
+    if _is_text(wanted) and not t.is_nested(given):
+        return _as_text(column)
+    if is_number(given) and is_number(wanted):
+        return _number(column, wanted)
+    if _is_text(given) and is_number(wanted):
+        return _number(pc.utf8_trim_whitespace(column).cast(_parsed(wanted)), wanted)
+    if t.is_timestamp(given) and t.is_date(wanted):
+        return pc.floor_temporal(column, unit="day").cast(wanted, safe=False)
+    return column.cast(wanted)
 
 
 def _parsed(wanted: pa.DataType) -> pa.DataType:

@@ -64,7 +64,7 @@ def run_insert(statement: Insert, scope: Scope, engine: Engine, settings: Settin
     partition = {_partition_column(name, table, target): value for name, value in (statement.partition or {}).items()}
     bound = bind(statement.query, scope)
     columns = _columns(statement, partition, table, target, bound, engine)
-    frame = put_in_order(columns, bound, engine, settings.policy, target.name)
+    frame = put_in_order(columns, bound, engine, settings.policy, target.name, by_name=statement.by_name)
     operation, options = _operation(table, settings)
     if not statement.overwrite:
         return target.write(operation, frame, options)
@@ -83,12 +83,18 @@ def run_insert(statement: Insert, scope: Scope, engine: Engine, settings: Settin
     return target.write(replaces, frame, options)
 
 
-def put_in_order(columns: Sequence[Column], bound: Bound, engine: Engine, policy: Policy, table: str) -> object:
-    """The query's rows as the table's columns. Evaluated by the writer where no value changes its type."""
+def put_in_order(
+    columns: Sequence[Column], bound: Bound, engine: Engine, policy: Policy, table: str, *, by_name: bool = False
+) -> object:
+    """The query's rows as the table's columns. Evaluated by the writer where no value changes its type.
+
+    `by_name`: members of structs are found by their names.
+    """
     schema = engine.schema(bound.query, bound.relations)
     for column in columns:
         if column.position is not None:
-            check_assignable(schema.field(column.position).type, column.type, column.name, table, policy)
+            given = schema.field(column.position).type
+            check_assignable(given, column.type, column.name, table, policy, by_name=by_name)
     names = [f"c{at}" for at in range(len(schema))]
     source = exp.Subquery(
         this=bound.query,
@@ -111,13 +117,12 @@ def put_in_order(columns: Sequence[Column], bound: Bound, engine: Engine, policy
     same = all(column.position is not None and schema.field(column.position).type == column.type for column in columns)
     if same:
         return engine.frame(query, bound.relations)
-    return assign_all(engine.rows(query, bound.relations), columns, table)
-
-
-def assign_all(rows: pa.Table, columns: Sequence[Column], table: str) -> pa.Table:
-    """The rows in the types of the columns."""
+    rows = engine.rows(query, bound.relations)
     return pa.table(
-        {column.name: assigned(rows.column(at), column.type, column.name, table) for at, column in enumerate(columns)}
+        {
+            column.name: assigned(rows.column(at), column.type, column.name, table, by_name=by_name)
+            for at, column in enumerate(columns)
+        }
     )
 
 

@@ -235,7 +235,8 @@ class _Plan:
         made: dict[str, pa.ChunkedArray] = {name: rows.column(f"{_OLD}{name}").cast(pa.string()) for name in META}
         for place, field in enumerate(self._schema):
             if field.name in values:
-                column = assigned(rows.column(f"_skep_v{at}_{place}"), field.type, field.name, self._name)
+                given, by_name = rows.column(f"_skep_v{at}_{place}"), clause.assignments is None
+                column = assigned(given, field.type, field.name, self._name, by_name=by_name)
             elif clause.action == "insert":
                 column = pa.chunked_array([pa.nulls(rows.num_rows, field.type)])
             else:

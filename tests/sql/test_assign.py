@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skep_sql.assign import assigned
+from skep_sql.assign import Policy, assigned, check_assignable
 from skep_table.errors import InputError
 
 
@@ -46,3 +46,42 @@ def test_decimals_become_the_nearest_double_and_plain_text(digits: int, scale: i
     kind = pa.decimal128(38, scale)
     assert into([value], kind, pa.float64()) == [float(value)]
     assert into([value], kind, pa.string()) == [f"{value:f}"]
+
+
+PAIR = pa.struct([("a", pa.int32()), ("b", pa.string())])
+GIVEN = pa.struct([("x", pa.float64()), ("y", pa.int64())])
+PAIRS_WITHIN = [(lambda kind: kind, lambda v: v), (pa.list_, lambda v: [v, v])]
+PAIRS_WITHIN += [(lambda kind: pa.map_(pa.string(), kind), lambda v: [("k", v)])]
+
+
+@pytest.mark.parametrize("within", PAIRS_WITHIN)
+def test_members_of_structs_are_assigned_by_position(within: Any) -> None:
+    """As Hudi 0.15 and Spark store `named_struct('x', 7.9, 'y', 5)` in a `STRUCT<a: INT, b: STRING>`."""
+    kind, value = within
+    given, wanted = {"x": 7.9, "y": 5}, {"a": 7, "b": "5"}
+    assert into([value(given), None, value(None)], kind(GIVEN), kind(PAIR)) == [value(wanted), None, value(None)]
+    swapped = pa.struct([("b", pa.int32()), ("a", pa.string())])
+    assert into([value({"b": 1, "a": "2"})], kind(swapped), kind(PAIR)) == [value({"a": 1, "b": "2"})]
+
+
+@pytest.mark.parametrize("names", ["a", "abc"])
+@pytest.mark.parametrize("by_name", [False, True])
+def test_structs_with_other_numbers_of_members_are_refused(names: str, by_name: bool) -> None:
+    other = pa.struct([(name, pa.int32()) for name in names])
+    for policy in (Policy.ANSI, Policy.STRICT):
+        with pytest.raises(InputError, match="table t: column c is struct<a:int,b:string>"):
+            check_assignable(other, PAIR, "c", "t", policy, by_name=by_name)
+    with pytest.raises(InputError, match=r"table t: column c.element is struct<a:int,b:string>"):
+        into([[dict.fromkeys(names, 1)]], pa.list_(other), pa.list_(PAIR))
+
+
+def test_by_name_members_of_structs_are_found_by_their_names() -> None:
+    swapped = pa.struct([("B", pa.string()), ("a", pa.int64())])
+    column = pa.chunked_array([[[{"B": "w", "a": 7}]]], pa.list_(swapped))
+    assert assigned(column, pa.list_(PAIR), "c", "t", by_name=True).to_pylist() == [[{"a": 7, "b": "w"}]]
+    for policy in Policy:
+        check_assignable(swapped, swapped, "c", "t", policy, by_name=True)
+        with pytest.raises(InputError, match="can't safely become it"):
+            check_assignable(GIVEN, PAIR, "c", "t", policy, by_name=True)
+    with pytest.raises(InputError, match="has other members"):
+        assigned(pa.chunked_array([[{"x": 1, "y": 2}]], GIVEN), PAIR, "c", "t", by_name=True)

@@ -13,6 +13,7 @@ import pytest
 from skep.lake import Lake
 from skep.spark import TIME_ZONE, SparkHolder
 from skep_catalog.client import Metastore
+from skep_table.errors import InputError
 from skep_writer import collect_arrow
 
 pytestmark = [pytest.mark.metastore, pytest.mark.spark]
@@ -63,6 +64,10 @@ INSERTS = {  # columns of a table, and what is put into it
     "(a STRING, b STRING)": "VALUES (true, date'2024-01-01'), (false, null)",
     "(a FLOAT, b DOUBLE)": "VALUES (0.1, 0.1), (1, 2), (1.5D, 1.5)",
     "(a INT, s STRUCT<x: INT, y: STRING>)": "VALUES (1, named_struct('x', 1, 'y', 'a')), (3, null)",
+    "(a BIGINT, s STRUCT<x: INT, y: STRING>, l ARRAY<STRUCT<x: INT, y: STRING>>, m MAP<STRING, STRUCT<x: INT>>)": (
+        "VALUES (1, named_struct('p', 7, 'q', 'w'), array(named_struct('p', 8.5, 'q', 1)),"
+        " map('k', named_struct('p', 9))), (2, null, array(null), map())"
+    ),
     "(a INT, l ARRAY<BIGINT>)": "VALUES (1, array(1, 2)), (2, array())",
 }
 
@@ -118,6 +123,20 @@ def test_values_that_are_inserted(own: Lake, plain: Any) -> None:
             assert rows(found) == rows(expected), values
         finally:
             plain.sql(f"DROP TABLE given_{at}")
+
+
+def test_members_of_structs_in_updates_and_merges(spark_lake: Lake) -> None:
+    """By position, as Hudi 0.15 does it; by name where `*` takes columns by name."""
+    spark_lake.sql("CREATE TABLE t (id INT, s STRUCT<a: INT, b: STRING>) USING hudi TBLPROPERTIES (primaryKey = 'id')")
+    spark_lake.sql("INSERT INTO t VALUES (1, named_struct('x', 7, 'y', 'w')), (2, null), (3, null)")
+    spark_lake.sql("UPDATE t SET s = named_struct('x', 8, 'y', 'u') WHERE id = 1")
+    source = "(SELECT {} AS id, named_struct('b', 1, 'a', 2) AS s) u ON t.id = u.id WHEN MATCHED THEN UPDATE SET "
+    spark_lake.sql(f"MERGE INTO t USING {source.format(2)} s = u.s")
+    spark_lake.sql(f"MERGE INTO t USING {source.format(3)} *")
+    found = spark_lake.table("t").read(columns=["id", "s"]).to_arrow().sort_by("id")["s"].to_pylist()
+    assert found == [{"a": 8, "b": "u"}, {"a": 1, "b": "2"}, {"a": 2, "b": "1"}]
+    with pytest.raises(InputError, match="other members"):
+        spark_lake.sql("UPDATE t SET s = named_struct('a', 1) WHERE id = 1")
 
 
 @pytest.mark.parametrize("statement", ["delete from t where x > 5", "update t set y = 9 where x > 5"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, TypeAlias
@@ -58,7 +58,27 @@ def cast_exactly(column: Column, target: pa.DataType, path: str, casts: Casts = 
     return _cast(column, target, path, casts)
 
 
+Leaf: TypeAlias = Callable[[pa.Array, pa.DataType, str], pa.Array]
+Members: TypeAlias = Callable[[pa.DataType, pa.DataType, str], Sequence[int | None]]
+"""Which member of a given struct becomes each member of the wanted one; None: null. The text is the struct's path."""
+
+
 def _cast(array: pa.Array, target: pa.DataType, path: str, casts: Casts) -> pa.Array:
+    return cast_within(
+        array, target, path, lambda values, kind, at: _cast_leaf(values, kind, at, casts), _members_by_name
+    )
+
+
+def _members_by_name(found: pa.DataType, target: pa.DataType, _path: str) -> list[int | None]:
+    places = {field.name: at for at, field in enumerate(found)}
+    return [places.get(field.name) for field in target]
+
+
+def cast_within(array: pa.Array, target: pa.DataType, path: str, leaf: Leaf, members: Members) -> pa.Array:
+    """`array` as `target`, whose plain values are cast by `leaf`, however deep they are within structs, lists and maps.
+
+    SchemaError for a null in a member that is required.
+    """
     t = pa.types
     found = array.type
     if found == target and not _has_required(target):
@@ -66,25 +86,24 @@ def _cast(array: pa.Array, target: pa.DataType, path: str, casts: Casts) -> pa.A
     if t.is_null(found):
         return pa.nulls(len(array), target)
     if t.is_dictionary(found):
-        return _cast(array.cast(found.value_type), target, path, casts)
+        return cast_within(array.cast(found.value_type), target, path, leaf, members)
     if t.is_run_end_encoded(found):
-        return _cast(pc.run_end_decode(array), target, path, casts)
+        return cast_within(pc.run_end_decode(array), target, path, leaf, members)
     if t.is_struct(found) and t.is_struct(target):
-        return _cast_struct(array, target, path, casts)
+        return _cast_struct(array, target, path, leaf, members)
     if is_any_list(found) and t.is_list(target):
-        return _cast_list(array, target, path, casts)
+        return _cast_list(array, target, path, leaf, members)
     if t.is_map(found) and t.is_map(target):
-        return _cast_map(array, target, path, casts)
-    return _cast_leaf(array, target, path, casts)
+        return _cast_map(array, target, path, leaf, members)
+    return leaf(array, target, path)
 
 
-def _cast_struct(array: pa.Array, target: pa.DataType, path: str, casts: Casts) -> pa.Array:
-    members = dict(zip((field.name for field in array.type), array.flatten(), strict=True))
-    children = []
-    for field in target:
+def _cast_struct(array: pa.Array, target: pa.DataType, path: str, leaf: Leaf, members: Members) -> pa.Array:
+    given, children = array.flatten(), []
+    for at, field in zip(members(array.type, target, path), target, strict=True):
         place = f"{path}.{field.name}"
-        if field.name in members:
-            child = _cast(members[field.name], field.type, place, casts)
+        if at is not None:
+            child = cast_within(given[at], field.type, place, leaf, members)
         else:
             child = pa.nulls(len(array), field.type)
         children.append(child if field.nullable else _required(child, array, place))
@@ -92,20 +111,20 @@ def _cast_struct(array: pa.Array, target: pa.DataType, path: str, casts: Casts) 
     return pa.StructArray.from_arrays(children, fields=list(target), mask=mask)
 
 
-def _cast_list(array: pa.Array, target: pa.DataType, path: str, casts: Casts) -> pa.Array:
+def _cast_list(array: pa.Array, target: pa.DataType, path: str, leaf: Leaf, members: Members) -> pa.Array:
     # flattened: without the elements of other slices and of null lists
-    elements = _cast(pc.list_flatten(array), target.value_type, f"{path}.element", casts)
+    elements = cast_within(pc.list_flatten(array), target.value_type, f"{path}.element", leaf, members)
     if not target.value_field.nullable:
         elements = _required(elements, None, f"{path}.element")
     lengths = pc.fill_null(pc.list_value_length(array), 0)
     return pa.ListArray.from_arrays(_offsets(array, lengths), elements, type=target)
 
 
-def _cast_map(array: pa.Array, target: pa.DataType, path: str, casts: Casts) -> pa.Array:
+def _cast_map(array: pa.Array, target: pa.DataType, path: str, leaf: Leaf, members: Members) -> pa.Array:
     if array.offset or array.null_count:
         array = array.take(pa.array(np.arange(len(array))))  # without the entries of other slices and of null maps
-    keys = _cast(array.keys, target.key_type, f"{path}.key", casts)
-    items = _cast(array.items, target.item_type, f"{path}.value", casts)
+    keys = cast_within(array.keys, target.key_type, f"{path}.key", leaf, members)
+    items = cast_within(array.items, target.item_type, f"{path}.value", leaf, members)
     if not target.item_field.nullable:
         items = _required(items, None, f"{path}.value")
     return pa.MapArray.from_arrays(_offsets(array, np.diff(array.offsets)), keys, items, type=target)
