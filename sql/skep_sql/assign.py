@@ -69,6 +69,18 @@ def _member_names(kind: pa.DataType) -> list[object]:
     ]
 
 
+def same_members(given: pa.DataType, wanted: pa.DataType) -> bool:
+    """Whether structs, at all depths, have members of the same names, in whatever order and case."""
+    if t.is_struct(given) and t.is_struct(wanted):
+        members = _members(given, wanted, by_name=True)
+        return members is not None and all(
+            same_members(given.field(at).type, field.type) for at, field in zip(members, wanted, strict=True)
+        )
+    if (is_any_list(given) and is_any_list(wanted)) or (t.is_map(given) and t.is_map(wanted)):
+        return all(same_members(given.field(at).type, wanted.field(at).type) for at in range(wanted.num_fields))
+    return True
+
+
 def _members(given: pa.DataType, wanted: pa.DataType, by_name: bool) -> list[int] | None:
     """Which member of a given struct becomes each of the wanted one; None where there is not one for each."""
     if given.num_fields != wanted.num_fields:

@@ -9,7 +9,7 @@ from typing import Final
 import pyarrow as pa
 from sqlglot import exp
 
-from skep_sql.assign import Policy, assigned, check_assignable
+from skep_sql.assign import Policy, assigned, check_assignable, same_members
 from skep_sql.bind import Bound, Scope, bind, look_up
 from skep_sql.names import column_of
 from skep_sql.protocols import Engine, Target
@@ -63,8 +63,8 @@ def run_insert(statement: Insert, scope: Scope, engine: Engine, settings: Settin
     table = target.hudi
     partition = {_partition_column(name, table, target): value for name, value in (statement.partition or {}).items()}
     bound = bind(statement.query, scope)
-    columns = _columns(statement, partition, table, target, bound, engine)
-    frame = put_in_order(columns, bound, engine, settings.policy, target.name, by_name=statement.by_name)
+    columns, by_name = _columns(statement, partition, table, target, bound, engine)
+    frame = put_in_order(columns, bound, engine, settings.policy, target.name, by_name=by_name)
     operation, options = _operation(table, settings)
     if not statement.overwrite:
         return target.write(operation, frame, options)
@@ -165,14 +165,21 @@ def _columns(
     target: Target,
     bound: Bound,
     engine: Engine,
-) -> list[Column]:
+) -> tuple[list[Column], bool]:
+    """The columns, and whether the query's were found by their names, as Hudi does it where they name exactly these."""
     schema = columns_in_order(table)
     static = {name: value for name, value in partition.items() if value is not None}
-    listed = engine.schema(bound.query, bound.relations).names
+    listed = engine.schema(bound.query, bound.relations)
     # `SELECT *` of a Hudi table brings meta columns, which each write fills again
-    places = [at for at, name in enumerate(listed) if name not in META_FIELDS]
-    given = [listed[at] for at in places]
-    if statement.by_name:
+    places = [at for at, name in enumerate(listed.names) if name not in META_FIELDS]
+    given = [listed.names[at] for at in places]
+    by_name = statement.by_name or (
+        statement.columns is None
+        and same_members(
+            pa.struct([listed.field(at) for at in places]), pa.struct([f for f in schema if f.name not in static])
+        )
+    )
+    if by_name:
         names = [column_of(name, schema.names, target.name) for name in given]
     elif statement.columns is not None:
         names = [column_of(name, schema.names, target.name) for name in statement.columns]
@@ -195,7 +202,7 @@ def _columns(
             raise InputError(
                 f"table {target.name}: column {field.name} is NOT NULL, and gets no value", column=field.name
             )
-    return [Column(f.name, f.type, positions.get(f.name), static.get(f.name)) for f in schema]
+    return [Column(f.name, f.type, positions.get(f.name), static.get(f.name)) for f in schema], by_name
 
 
 def _operation(table: HudiTable, settings: Settings) -> tuple[WriteOperation, dict[str, object]]:

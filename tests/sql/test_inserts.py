@@ -1,0 +1,61 @@
+"""Which column an INSERT puts a value into, and by which operation. Expected are the answers of Hudi 0.15 and 1.2."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from skep.lake import Lake
+from skep_table.errors import InputError
+
+ROW = {"id": 9, "a": "A", "b": "B", "ts": 1}
+BY_NAME = [
+    ("", "SELECT 1 AS ts, 'B' AS b, 'A' AS a, 9 AS id", ROW),
+    ("", "SELECT 1 AS TS, 'B' AS B, 'A' AS A, 9 AS ID", ROW),
+    ("", "SELECT * FROM VALUES (1, 'B', 'A', 9) AS v(ts, b, a, id)", ROW),
+    ("", "SELECT 1 AS ts, 'B' AS b, 'A' AS a, 9 AS id UNION ALL SELECT 1, 'B', 'A', 9 WHERE 1 = 2", ROW),
+    ("", "SELECT 9 AS id, 'A' AS b, 'B' AS a, 1 AS other", ROW),  # by position: one name is another
+    ("", "SELECT 9 AS id, 'A' AS x, 'B' AS y, 1 AS ts", ROW),
+    ("", "VALUES (9, 'A', 'B', 1)", ROW),
+    ("(id, b, a, ts)", "SELECT 9 AS id, 'B' AS a, 'A' AS b, 1 AS ts", ROW),  # the list counts, as in 1.2
+]
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_query_with_the_names_of_the_table_is_stored_by_name(overwrite: bool, lake: Lake) -> None:
+    what = "OVERWRITE" if overwrite else "INTO"
+    lake.sql(
+        "CREATE TABLE t (id INT, a STRING, b STRING, ts BIGINT) USING hudi"
+        " TBLPROPERTIES (primaryKey = 'id', preCombineField = 'ts')"
+    )
+    for listed, query, expected in BY_NAME if not overwrite else BY_NAME[:1]:
+        lake.sql(f"INSERT {what} t {listed} {query}")
+        assert lake.table("t").read(columns=list(ROW)).to_arrow().to_pylist() == [expected], query
+    for query in ("SELECT 9 AS id, 'A' AS a, 'B' AS b, 1 AS ts, 2 AS more", "SELECT 9 AS id, 'A' AS a, 'B' AS b"):
+        with pytest.raises(InputError, match="4 are written"):
+            lake.sql(f"INSERT {what} t {query}")
+    with pytest.raises(InputError, match="column ts is bigint, and string"):
+        lake.sql("INSERT INTO t SELECT 'A' AS a, 40 AS id, 'B' AS b, 'x' AS ts")
+
+
+def test_names_beside_partitions_and_meta_columns(lake: Lake) -> None:
+    lake.sql(
+        "CREATE TABLE p (id INT, a STRING, ts BIGINT, d STRING) USING hudi PARTITIONED BY (d)"
+        " TBLPROPERTIES (primaryKey = 'id', preCombineField = 'ts')"
+    )
+    expected: dict[int, dict[str, Any]] = {}
+    for at, (partition, query) in enumerate(
+        [
+            ("PARTITION (d = 'x')", "SELECT 1 AS ts, 'A' AS a, {} AS id"),
+            ("PARTITION (d)", "SELECT 'x' AS d, 1 AS ts, 'A' AS a, {} AS id"),
+            ("PARTITION (d)", "SELECT {}, 'A', 1, 'x'"),
+            ("", "SELECT 'x' AS d, 1 AS ts, 'A' AS a, {} AS id"),
+            ("PARTITION (d = 'x')", "SELECT {} AS id, 'A' AS a, 1 AS d"),  # by position
+        ]
+    ):
+        lake.sql(f"INSERT INTO p {partition} {query.format(at)}")
+        expected[at] = {"id": at, "a": "A", "ts": 1, "d": "x"}
+    lake.sql("INSERT INTO p SELECT * FROM p")
+    found = lake.table("p").read(columns=["id", "a", "ts", "d"]).to_arrow().sort_by("id").to_pylist()
+    assert found == list(expected.values())
