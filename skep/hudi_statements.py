@@ -324,15 +324,10 @@ class Statements:
         return statement.like is not None and self.is_hudi(statement.like.parts)
 
     def _reads_hudi(self, tree: exp.Query) -> bool:
-        common = {each.alias.lower() for each in tree.find_all(exp.CTE)}
-        for node in tree.find_all(exp.Table):
-            if isinstance(node.this, exp.Identifier):
-                parts = [each for each in (node.catalog, node.db, node.name) if each]
-                if not (len(parts) == 1 and parts[0].lower() in common) and self.concerns(parts):
-                    return True
-            elif isinstance(node.this, exp.Anonymous) and node.this.name.lower() in FUNCTIONS:
-                return True
-        return False
+        named = ([each for each in (node.catalog, node.db, node.name) if each] for node in named_tables(tree))
+        if any(self.concerns(parts) for parts in named):
+            return True
+        return any(node.name.lower() in FUNCTIONS for node in tree.find_all(exp.Anonymous))
 
     def _refuse_unread(self, text: str, reason: str, hint: str | None = None) -> None:
         """UnsupportedError for a statement that names a Hudi table and is none of those carried out here."""

@@ -12,6 +12,7 @@ from skep.engines import LakeEngine
 from skep.hive_client import HiveClient
 from skep.names import TableName
 from skep.pipelines import Tables
+from skep_sql.bind import named_tables
 from skep_stream.checkpoints import Asked, newest, resumed
 from skep_table.avro.container import container
 from skep_table.errors import InputError, NoSuchTableError, OptionError, UnsupportedError
@@ -198,10 +199,7 @@ def _rows(tables: Tables, asked: Pull, text: str, changes: Rows) -> pa.Table:
     if not isinstance(query, exp.Query):
         raise InputError("a pull takes a query", found=text, expected="SELECT …")
     relations: dict[str, Any] = {}
-    common = {each.alias.lower() for each in query.find_all(exp.CTE)}
-    for node in list(query.find_all(exp.Table)):
-        if not node.db and node.name.lower() in common:
-            continue
+    for node in named_tables(query):
         name = str(TableName.parse(f"{node.db}.{node.name}" if node.db else node.name, asked.source_db))
         key = f"skep_{name.replace('.', '_')}"
         relations.setdefault(key, changes if name == asked.source.lower() else tables.table(name).rows())

@@ -1,23 +1,28 @@
-"""The tables of a query looked up: each becomes a relation under a name that no other query has."""
+"""The tables of a query looked up: each becomes a relation under a name that no other query has.
+
+A name of one part means, as in Spark, the innermost WITH that has it and comes before, else a temporary view, else a
+table or view of the current database. The names in a view are those of when it was made, whatever the query around it
+names.
+"""
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from sqlglot import exp
 
 from skep_sql.names import nearest
-from skep_sql.protocols import Catalog, Relation, StoredView
+from skep_sql.protocols import Catalog, Relation, StoredView, Target
 from skep_sql.statements import Name, Node
 from skep_sql.tokens import parsed
-from skep_table.errors import InputError, NoSuchTableError, UnsupportedError
+from skep_table.errors import InputError, NoSuchTableError, NotATableError, UnsupportedError
 from skep_table.table import HudiTable
 
 _MOST_VIEWS: Final = 50
-_SYSTEM: Final = "system_time"
+_VIEW: Final = "skep_view"  # of a subquery that is that of a view
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,17 +59,18 @@ def bind(query: exp.Query, scope: Scope) -> Bound:
     """NoSuchTableError with the nearest name for an unknown table; InputError for what can't be read that way."""
     tree = expanded(query, scope)
     _name_database(tree, scope)
-    common = {each.alias.lower() for each in tree.find_all(exp.CTE)}
+    _name_common(tree)
     relations: dict[str, Relation] = {}
     opened: dict[str, Relation] = {}  # one snapshot for all mentions of a table
     for node in list(tree.find_all(exp.Table)):
         if node.find_ancestor(exp.Hint):  # BROADCAST(t): the alias, which stays
             continue
         if isinstance(node.this, exp.Identifier):
-            if not node.db and node.name.lower() in common:
+            if common_of(node) is not None:
                 continue
             relation = _table(node, scope, opened)
             name = node.name
+            _drop_qualifiers(node, scope.catalog.database)
         else:
             function = scope.functions.get(node.this.name.lower()) if isinstance(node.this, exp.Anonymous) else None
             if function is None:
@@ -79,6 +85,67 @@ def bind(query: exp.Query, scope: Scope) -> Bound:
         for arg in ("db", "catalog", "version", "when"):
             node.set(arg, None)
     return Bound(tree, relations)
+
+
+def common_of(node: Node) -> Node | None:
+    """The query of WITH that a name of a table means; None where it means none."""
+    if node.args.get("db"):
+        return None
+    below: Node = node
+    while below.parent is not None and not below.meta.get(_VIEW):
+        above = below.parent
+        clause = above.args.get("with_") or above.args.get("with")
+        if isinstance(above, exp.With):  # names that come before, of queries of the same WITH
+            own = next(at for at, each in enumerate(above.expressions) if each is below)
+            found = above.expressions[: own + bool(above.args.get("recursive"))]
+        elif clause is not None and clause is not below:
+            found = clause.expressions
+        else:
+            found = []
+        for each in reversed(found):
+            if each.alias.lower() == node.name.lower():
+                return each
+        below = above
+    return None
+
+
+def _name_common(tree: exp.Query) -> None:
+    """Names of WITH that are there twice become different ones: engines disagree about which of them is meant."""
+    named: dict[str, list[Node]] = {}
+    for clause in tree.find_all(exp.With):
+        own = [each.alias.lower() for each in clause.expressions]
+        twice = next((name for name in own if own.count(name) > 1), None)
+        if twice is not None:
+            raise InputError(f"WITH names two queries {twice}", found=twice)
+        for name, each in zip(own, clause.expressions, strict=True):
+            named.setdefault(name, []).append(each)
+    fresh = {
+        id(each): f"{name}_{uuid.uuid4().hex[:8]}" for name, found in named.items() if len(found) > 1 for each in found
+    }
+    if not fresh:
+        return
+    meant = [(node, common_of(node)) for node in tree.find_all(exp.Table) if isinstance(node.this, exp.Identifier)]
+    for node, each in meant:
+        if id(each) in fresh:
+            if not node.alias:
+                node.set("alias", exp.TableAlias(this=node.this.copy()))
+            node.set("this", exp.to_identifier(fresh[id(each)]))
+    for found in named.values():
+        for each in found:
+            if id(each) in fresh:
+                each.args["alias"].set("this", exp.to_identifier(fresh[id(each)]))
+
+
+def _drop_qualifiers(node: Node, database: str) -> None:
+    """Columns that name their table with its database name it by its alias from now on: `d.t.c` becomes `t.c`."""
+    select = node.find_ancestor(exp.Select)
+    if node.alias or select is None:
+        return
+    full = ((node.db or database).lower(), node.name.lower())
+    for column in select.find_all(exp.Column):
+        if (column.db.lower(), column.table.lower()) == full:
+            column.set("db", None)
+            column.set("catalog", None)
 
 
 def _name_database(tree: exp.Query, scope: Scope) -> None:
@@ -108,19 +175,18 @@ def expanded(query: exp.Query, scope: Scope) -> exp.Query:
                 raise InputError(f"{node.name} is a view, which has no earlier versions", found=node.name)
             columns = [exp.to_identifier(name, quoted=True) for name in view.columns]
             alias = exp.TableAlias(this=exp.to_identifier(node.alias or node.name, quoted=True), columns=columns)
-            node.replace(exp.Subquery(this=view.query.copy(), alias=alias))
+            inner = exp.Subquery(this=view.query.copy(), alias=alias)
+            inner.meta[_VIEW] = True
+            node.replace(inner)
     raise InputError("views refer to each other", found=query.sql("spark"))
 
 
 def named_tables(tree: exp.Query) -> list[Node]:
     """The tables and views that a query names."""
-    common = {each.alias.lower() for each in tree.find_all(exp.CTE)}
     return [
         node
         for node in tree.find_all(exp.Table)
-        if isinstance(node.this, exp.Identifier)
-        and (node.db or node.name.lower() not in common)
-        and not node.find_ancestor(exp.Hint)
+        if isinstance(node.this, exp.Identifier) and common_of(node) is None and not node.find_ancestor(exp.Hint)
     ]
 
 
@@ -154,6 +220,23 @@ def opened_view(name: str, stored: StoredView) -> View:
         columns = [exp.column(exp.to_identifier(each, quoted=True)) for each in stored.outputs]
         query = exp.select(*columns).from_(exp.Subquery(this=query, alias=exp.TableAlias(this=exp.to_identifier("v"))))
     return View(query, stored.columns)
+
+
+def table_to_change(scope: Scope, name: Name) -> Target:
+    """The table that a statement changes. NotATableError for what is none of Hudi's, before anything happens."""
+    refuse_view(scope.views, name)
+    return scope.catalog.table(look_up(scope.catalog, name))
+
+
+def refuse_view(views: Collection[str], name: Name) -> None:
+    """NotATableError for a temporary view: a table of its name is not meant."""
+    if str(name).lower() in views:
+        raise NotATableError(
+            f"line {name.line}, column {name.column}: {name} is a temporary view, which queries read",
+            hint="a table of this name is named with its database",
+            table=str(name),
+            found="view",
+        )
 
 
 def look_up(catalog: Catalog, name: Name) -> str:

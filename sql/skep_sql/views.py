@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from sqlglot import exp
 
 from skep_sql.bind import Scope, View, bind, look_up, named_tables
@@ -28,8 +30,18 @@ def _create_temporary(session: Session, statement: CreateView) -> None:
         raise InputError("a temporary view is made without IF NOT EXISTS", hint="CREATE OR REPLACE TEMPORARY VIEW")
     if name in session.views and not statement.replace:
         raise EntryExistsError(f"temporary view {name} already exists", hint="CREATE OR REPLACE TEMPORARY VIEW")
-    bind(statement.query, session.scope)  # unknown tables are refused now
-    session.views[name] = View(statement.query, statement.columns)
+    query: exp.Query = statement.query.copy()
+    for node in named_tables(query):
+        if node.db or node.name.lower() in session.views:
+            continue
+        facts = session.catalog.facts(node.name)
+        if facts is not None and facts.database == session.catalog.database:
+            node.set("db", exp.to_identifier(facts.database, quoted=True))  # whatever views there are later
+    view = View(query, statement.columns)
+    if name in session.views:  # one that reads itself is refused
+        bind(query, replace(session.scope, views={**session.views, name: view}))
+    bind(query, session.scope)  # unknown tables are refused now
+    session.views[name] = view
 
 
 def _create_stored(session: Session, statement: CreateView) -> None:
