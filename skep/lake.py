@@ -35,7 +35,7 @@ from skep_table.lock import GuardedLock, Lock
 from skep_table.names import META_FOLDER
 from skep_table.options import Options
 from skep_table.query.options import QueryType
-from skep_table.storage import open_storage
+from skep_table.storage import Storage, open_storage
 from skep_table.table import HudiTable
 from skep_table.write.settings import check_settings
 
@@ -279,14 +279,18 @@ class Lake:
         self._ensure_open()
         full = TableName.parse(name, self.database)
         entry = self.metastore.table(full.database, full.name)
-        location = self._location(full, entry)
+        storage = open_storage(self._location(full, entry), self.options)
+        try:
+            HudiTable.open(storage)
+        except NotATableError:
+            if not is_hudi(entry) or (purge and not _is_empty(storage)):
+                raise
+            purge = False  # its files are gone, the entry is left
         for view in ("", *_VIEWS):
             other = self.metastore.find_table(full.database, full.name + view)
             if other is not None and other.storage.location == entry.storage.location:
                 self.metastore.drop_table(full.database, full.name + view)
         if purge:
-            storage = open_storage(location, self.options)
-            HudiTable.open(storage)  # nothing but a Hudi table is ever deleted
             storage.delete_folder("")
 
     def rename_table(self, name: str, new_name: str) -> Table:
@@ -428,6 +432,31 @@ class Lake:
         location = entry.storage.location
         if entry.table_type == "VIRTUAL_VIEW":
             raise NotATableError(f"{name} is a view, which queries read", table=str(name), found="view")
+        other = _kind_of(entry)
+        if other is not None:
+            raise NotATableError(
+                f"{name} is a table of {other}, and not of Hudi",
+                hint=f"read and change it with {other}",
+                table=str(name),
+                found=other,
+                expected="hudi",
+            )
         if not location:
             raise NotATableError(f"table {name} has no location in the metastore", table=str(name))
         return location
+
+
+def _kind_of(entry: Entry) -> str | None:
+    """Whose table it is where its entry names another format: at its location a Hudi table may lie, too."""
+    if is_hudi(entry):
+        return None
+    given = {key.lower(): value for key, value in entry.parameters.items()}
+    if given.get("table_type", "").upper() == "ICEBERG":
+        return "iceberg"
+    found = given.get("spark.sql.sources.provider") or given.get("storage_handler")
+    return None if found is None or "hudi" in found.lower() else found
+
+
+def _is_empty(storage: Storage) -> bool:
+    found = storage.list_folder("")
+    return not found.files and not found.folders

@@ -226,7 +226,15 @@ class LakeCatalog:
             raise InputError(
                 f"database {name} has {len(tables)} tables", hint="DROP DATABASE … CASCADE", found=tables[0]
             )
-        for table in self.table_names(name):
+        own = self.table_names(name)
+        others = sorted({*tables} - {*own, *self.view_names(name)})
+        if others:
+            raise InputError(
+                f"database {name} has tables that are not Hudi's: {', '.join(others)}",
+                hint="drop them with the engine whose they are",
+                found=others[0],
+            )
+        for table in own:
             facts = self.facts(f"{name}.{table}")
             self.drop_table(f"{name}.{table}", purge=facts is not None and facts.is_managed)
         metastore.drop_database(name, cascade=cascade)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from skep_sql.answer import Answer
-from skep_sql.bind import Scope, look_up
+from skep_sql.bind import Scope, look_up, table_to_change
 from skep_sql.protocols import Target
 from skep_sql.settings import Settings
 from skep_sql.statements import AlterTable, ColumnSpec
@@ -36,6 +36,7 @@ from skep_table.write.result import WriteResult
 def alter(statement: AlterTable, scope: Scope, settings: Settings) -> Answer:
     """UnsupportedError for changes that are not built."""
     catalog = scope.catalog
+    table_to_change(scope, statement.name)
     full = look_up(catalog, statement.name)
     if statement.action == "rename":
         new = statement.new_name

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from sqlglot import exp
 
 from skep_sql.assign import assigned
-from skep_sql.bind import Scope, bind, look_up
+from skep_sql.bind import Scope, bind, table_to_change
 from skep_sql.names import column_of
 from skep_sql.protocols import Engine, Relation, Target
 from skep_sql.statements import Assignment, Delete, Node, Update
@@ -43,9 +43,8 @@ class Value:
 
 def run_update(statement: Update, scope: Scope, engine: Engine, options: Mapping[str, object]) -> WriteResult:
     """InputError for a change of key or partition columns, and where the merge rule would drop the new values."""
-    full = look_up(scope.catalog, statement.name)
     return update_rows(
-        scope.catalog.table(full),
+        table_to_change(scope, statement.name),
         statement.assignments,
         statement.where,
         scope,
@@ -107,7 +106,7 @@ def update_rows(
 
 def run_delete(statement: Delete, scope: Scope, engine: Engine, options: Mapping[str, object]) -> WriteResult:
     """Predicates that skep's own reader knows are left to it; the engine answers the others."""
-    target = scope.catalog.table(look_up(scope.catalog, statement.name))
+    target = table_to_change(scope, statement.name)
     alias = statement.alias or statement.name.parts[-1]
     table = target.hudi
     text = "true" if statement.where is None else predicate_text(statement.where, table, alias, engine)

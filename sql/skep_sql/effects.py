@@ -67,7 +67,7 @@ def _drop(session: Session, statement: Drop) -> None:
     if statement.kind == "view":
         drop_view(session, statement)
     else:
-        drop(statement, session.catalog)
+        drop(statement, session.scope)
 
 
 def _set(session: Session, statement: SetOption) -> Answer:

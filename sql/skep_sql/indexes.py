@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from skep_sql.bind import Scope, look_up
+from skep_sql.bind import Scope, table_to_change
 from skep_sql.names import column_of
 from skep_sql.protocols import Target
 from skep_sql.settings import Settings
@@ -56,7 +56,7 @@ def refresh_index(statement: RefreshIndex, scope: Scope) -> None:
 
 
 def _target(name: Name, scope: Scope) -> Target:
-    return scope.catalog.table(look_up(scope.catalog, name))
+    return table_to_change(scope, name)
 
 
 def _found(target: Target, name: str) -> Index | None:

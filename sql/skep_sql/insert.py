@@ -10,7 +10,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from skep_sql.assign import Policy, assigned, check_assignable, same_members
-from skep_sql.bind import Bound, Scope, bind, look_up
+from skep_sql.bind import Bound, Scope, bind, table_to_change
 from skep_sql.names import column_of
 from skep_sql.protocols import Engine, Target
 from skep_sql.settings import Settings
@@ -59,7 +59,7 @@ def columns_in_order(table: HudiTable) -> pa.Schema:
 
 def run_insert(statement: Insert, scope: Scope, engine: Engine, settings: Settings) -> WriteResult:
     """InputError for columns that do not fit, before anything is written."""
-    target = scope.catalog.table(look_up(scope.catalog, statement.name))
+    target = table_to_change(scope, statement.name)
     table = target.hudi
     partition = {_partition_column(name, table, target): value for name, value in (statement.partition or {}).items()}
     bound = bind(statement.query, scope)

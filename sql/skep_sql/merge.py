@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from sqlglot import exp
 
 from skep_sql.assign import assigned
-from skep_sql.bind import Scope, bind, look_up
+from skep_sql.bind import Scope, bind, table_to_change
 from skep_sql.change import META, TARGET, check_has_meta, rule_of, values_to_set
 from skep_sql.names import nearest
 from skep_sql.protocols import Engine, Relation, Target
@@ -45,8 +45,7 @@ class MergeInto:
 
 def run_merge(statement: Merge, scope: Scope, engine: Engine, options: Mapping[str, object]) -> WriteResult:
     """InputError for clauses that can't be carried out, before anything is read or written."""
-    full = look_up(scope.catalog, statement.name)
-    target = scope.catalog.table(full)
+    target = table_to_change(scope, statement.name)
     alias = statement.alias or statement.name.parts[-1]
     merge = MergeInto(target, alias, statement.source, statement.source_alias, statement.on, statement.clauses)
     return merge_rows(merge, scope, engine, options)

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from skep_sql.bind import Bound, Scope, bind, look_up
+from skep_sql.bind import Bound, Scope, bind, look_up, refuse_view, table_to_change
 from skep_sql.insert import Column, columns_in_order, constant, put_in_order
 from skep_sql.names import column_of
 from skep_sql.protocols import Catalog, Engine, Target
@@ -257,11 +257,13 @@ def create_database(statement: CreateDatabase, catalog: Catalog) -> None:
     catalog.create_database(_one(statement.name), statement.location, statement.comment, statement.if_not_exists)
 
 
-def drop(statement: Drop, catalog: Catalog) -> None:
+def drop(statement: Drop, scope: Scope) -> None:
     """A managed table loses its files too, as in Spark."""
+    catalog = scope.catalog
     if statement.kind == "database":
         catalog.drop_database(_one(statement.name), statement.if_exists, statement.cascade)
         return
+    refuse_view(scope.views, statement.name)
     facts = catalog.facts(str(statement.name))
     if facts is None:
         if statement.if_exists:
@@ -288,7 +290,7 @@ def _one(name: Name) -> str:
 
 def truncate(statement: Truncate, scope: Scope, settings: Settings) -> WriteResult | None:
     """All rows, by one commit that replaces them: unlike Hudi's, the timeline goes on, for readers and time travel."""
-    target = scope.catalog.table(look_up(scope.catalog, statement.name))
+    target = table_to_change(scope, statement.name)
     table = target.hudi
     if statement.partition is None:
         empty = to_arrow(table.schema()).empty_table()
