@@ -21,7 +21,7 @@ from skep_table.keys import KeyGenerator
 from skep_table.merge.rows import DELETED, PARTIAL
 from skep_table.query.options import QueryType
 from skep_table.schema.arrow import to_arrow
-from skep_table.schema.types import FILE_NAME, PARTITION_PATH, RECORD_KEY
+from skep_table.schema.types import PARTITION_PATH, RECORD_KEY
 from skep_table.table import HudiTable
 from skep_table.write.result import WriteResult
 
@@ -52,7 +52,10 @@ def run_merge(statement: Merge, scope: Scope, engine: Engine, options: Mapping[s
 
 
 def merge_rows(merge: MergeInto, scope: Scope, engine: Engine, options: Mapping[str, object]) -> WriteResult:
-    """One commit. Rows of the source that update one stored row compete by the merge rule, else the last one wins."""
+    """One commit. Rows of the source that update one stored row compete by the merge rule, else the last one wins.
+
+    InputError for new rows with a key that is stored, or of which there are several: ON does not compare keys then.
+    """
     table = merge.target.hudi
     check_has_meta(table, merge.target, "MERGE")
     _check_order(merge.clauses, merge.target.name)
@@ -252,7 +255,7 @@ class _Plan:
         if clause.action == "update":
             self._check_fixed(changed, rows, values)
         if clause.action == "insert" and rows.num_rows:
-            changed = self._settled(changed)
+            self._check_new(changed)
         return changed
 
     def _check_fixed(self, changed: pa.Table, rows: pa.Table, values: Mapping[str, Node]) -> None:
@@ -272,32 +275,33 @@ class _Plan:
                     expected=str(old[at]),
                 )
 
-    def _settled(self, new: pa.Table) -> pa.Table:
-        """New rows whose key is stored, since ON does not compare the key, update that row as an upsert does."""
+    def _check_new(self, new: pa.Table) -> None:
+        """Where ON does not compare keys, a row without a match may have a key that is stored, and would replace it."""
         config = self._table.config
         if not config.record_key_fields or self._compares_keys():
-            return new
+            return
         generator = KeyGenerator.of(config, self._table.options)
         keys, paths = _single(generator.record_keys(new)), _single(generator.partition_paths(new))
-        stored = self._merge.target.rows(self._table, query=QueryType.SNAPSHOT, columns=META).to_arrow()
         both = pc.binary_join_element_wise(paths, keys, "\0")
+        stored = self._merge.target.rows(self._table, query=QueryType.SNAPSHOT, columns=META).to_arrow()
         held = pc.binary_join_element_wise(
             _single(stored.column(PARTITION_PATH)).cast(pa.string()),
             _single(stored.column(RECORD_KEY)).cast(pa.string()),
             "\0",
         )
-        at = pc.index_in(both, value_set=held)
-        if at.null_count == len(at):
-            return new
-        found = pc.is_valid(at)
-        columns = {
-            RECORD_KEY: pc.if_else(found, keys, pa.scalar(None, pa.string())),
-            PARTITION_PATH: pc.if_else(found, paths, pa.scalar(None, pa.string())),
-            FILE_NAME: _single(stored.column(FILE_NAME)).cast(pa.string()).take(at),
-        }
-        for name, column in columns.items():
-            new = new.set_column(new.schema.get_field_index(name), name, column)
-        return new
+        numbers = pc.value_counts(both)
+        twice = pc.greater(numbers.field("counts"), 1)
+        again = pc.or_(pc.is_in(both, held), pc.is_in(both, numbers.field("values").filter(twice)))
+        if pc.any(again).as_py():
+            at = pc.index(again, True).as_py()
+            key = keys[at].as_py()
+            what = "is stored already" if pc.is_in(both, held)[at].as_py() else "another row of the source has, too"
+            raise InputError(
+                f"table {self._name}: MERGE: INSERT of a row without a match with key {key}, which {what}: one of"
+                " them would be lost, since rows of one key are one row",
+                hint=f"ON compares {', '.join(config.record_key_fields)} with the source, or the table has another key",
+                found=key,
+            )
 
     def _compares_keys(self) -> bool:
         """Whether ON holds only for equal keys, in equal partitions if it names these, and INSERT keeps their values:

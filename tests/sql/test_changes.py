@@ -177,14 +177,41 @@ def test_a_table_without_keys_is_merged_by_any_column(tmp_path: Path, kind: str)
     assert len({each["_hoodie_record_key"] for each in found} - {None}) == 4
 
 
-def test_a_new_row_whose_key_is_stored_updates_it(tmp_path: Path) -> None:
-    """ON compares another column than the key: the row is an upsert, never a second row of its key."""
-    table = make(tmp_path / "t", "cow")
+@pytest.mark.parametrize("kind", ["cow", "mor"])
+def test_a_new_row_whose_key_is_stored_is_refused(tmp_path: Path, kind: str) -> None:
+    """ON compares another column than the key: Hudi 0.15 and 1.2 leave such a row out without a word."""
+    table = make(tmp_path / "t", kind)
     table.upsert(frame([row(1, "a"), row(2, "b")]))
-    source = frame([row(1, "z", 9.0, 11), row(4, "n")])
-    table.merge(source, on="name").when_not_matched_insert_all().execute()
-    assert {id: each["name"] for id, each in rows_of(table).items()} == {1: "z", 2: "b", 4: "n"}
-    assert table.read().count() == 3
+    before = table.read().to_arrow()
+    for rows, message in (
+        ([row(4, "n"), row(1, "z", 9.0, 11)], "key 1, which is stored already"),
+        ([row(4, "n"), row(4, "z")], "key 4, which another row of the source has, too"),
+    ):
+        merge = table.merge(frame(rows), on="name").when_matched_update_all().when_not_matched_insert_all()
+        with pytest.raises(InputError, match=message):
+            merge.execute()
+    assert table.read().to_arrow() == before
+    table.merge(frame([row(4, "n"), row(1, "a", 2.0, 11)]), on="name").when_not_matched_insert_all().execute()
+    assert {id: each["name"] for id, each in rows_of(table).items()} == {1: "a", 2: "b", 4: "n"}
+
+
+def test_versions_of_a_row_need_a_key_of_their_own(tmp_path: Path) -> None:
+    """As a snapshot of dbt keeps them: by the key `id` the older version would be lost."""
+    versions = pa.table({"scd": ["1a"], "id": [1], "valid_to": pa.array([None], pa.int64())})
+    source = pa.table({"scd": ["1a", "1b"], "id": [1, 1], "valid_to": [5, None], "closes": [True, False]})
+    for key in ("scd", "id"):
+        table = create_at(tmp_path / key, versions.schema, {}, key=key)
+        table.upsert(versions)
+        merge = table.merge(source, on="scd").when_matched_update({"valid_to": "source.valid_to"}, "source.closes")
+        merge = merge.when_not_matched_insert({name: f"source.{name}" for name in versions.schema.names})
+        if key == "scd":
+            merge.execute()
+            found = table.read(columns=["scd", "valid_to"]).to_arrow().sort_by("scd").to_pylist()
+            assert found == [{"scd": "1a", "valid_to": 5}, {"scd": "1b", "valid_to": None}]
+            continue
+        with pytest.raises(InputError, match="key 1, which is stored already"):
+            merge.execute()
+        assert table.read(columns=["scd"]).to_arrow()["scd"].to_pylist() == ["1a"]
 
 
 def test_a_merge_on_key_and_partition_adds_the_key_to_other_partitions(
@@ -192,13 +219,13 @@ def test_a_merge_on_key_and_partition_adds_the_key_to_other_partitions(
 ) -> None:
     """As an upsert does. Stored keys are looked for once more only where INSERT has another partition than ON."""
     again: list[str] = []
-    settled = merge._Plan._settled
+    check_new = merge._Plan._check_new
 
-    def counted(self: Any, new: pa.Table) -> pa.Table:
+    def counted(self: Any, new: pa.Table) -> None:
         again.extend(["again"] if not self._compares_keys() else [])
-        return settled(self, new)
+        check_new(self, new)
 
-    monkeypatch.setattr(merge._Plan, "_settled", counted)
+    monkeypatch.setattr(merge._Plan, "_check_new", counted)
     table = make(tmp_path / "t", "cow")
     table.upsert(frame([row(1, "a", day="x"), row(2, "b", day="x")]))
     on = "target.id = source.id and target.day = source.day"
@@ -209,9 +236,8 @@ def test_a_merge_on_key_and_partition_adds_the_key_to_other_partitions(
     assert [tuple(each.values()) for each in read] == [(1, "a", "x"), (2, "b2", "x"), (1, "new", "y")]
     assert not again
     values = {name: f"source.{name}" for name in COLUMNS if name != "day"} | {"day": "'x'"}
-    table.merge(frame([row(1, "upserted", ts=12, day="z")]), on=on).when_not_matched_insert(values).execute()
-    read = table.read(columns=["id", "name", "day"]).to_arrow().sort_by("name").to_pylist()
-    assert [tuple(each.values()) for each in read] == [(2, "b2", "x"), (1, "new", "y"), (1, "upserted", "x")]
+    with pytest.raises(InputError, match="key 1, which is stored already"):
+        table.merge(frame([row(1, "upserted", ts=12, day="z")]), on=on).when_not_matched_insert(values).execute()
     assert again
 
 
