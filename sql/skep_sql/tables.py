@@ -17,7 +17,7 @@ from skep_sql.types import arrow_field
 from skep_table.errors import InputError, NoSuchTableError, TableExistsError, UnsupportedError
 from skep_table.keys import KeyGenerator
 from skep_table.options import comma_list
-from skep_table.schema.arrow import to_arrow
+from skep_table.schema.arrow import is_any_list, to_arrow
 from skep_table.schema.types import META_FIELDS
 from skep_table.table import HudiTable
 from skep_table.table_config import MERGE_PROPERTY_PREFIX, TableConfig
@@ -112,7 +112,8 @@ def _schema(statement: CreateTable, engine: Engine, bound: Bound | None) -> pa.S
         if statement.columns:
             raise InputError(f"table {name}: CREATE TABLE … AS takes its columns from the query")
         found = engine.schema(bound.query, bound.relations)
-        fields = [field for field in found if field.name not in META_FIELDS]
+        # a literal or a count has no nulls, and later rows may: Hudi's columns may be null, too
+        fields = [pa.field(each.name, _nullable(each.type)) for each in found if each.name not in META_FIELDS]
         for field in fields:
             if pa.types.is_null(field.type):
                 raise InputError(
@@ -138,6 +139,16 @@ def _schema(statement: CreateTable, engine: Engine, bound: Bound | None) -> pa.S
         raise InputError(f"table {name}: not all columns can be partition columns", found=", ".join(last))
     by_name = {field.name: field for field in fields}
     return pa.schema([*(field for field in fields if field.name not in last), *(by_name[each] for each in last)])
+
+
+def _nullable(kind: pa.DataType) -> pa.DataType:
+    """The type with members, elements and values that may be null."""
+    inner = [pa.field(each.name, _nullable(each.type)) for each in (kind.field(at) for at in range(kind.num_fields))]
+    if pa.types.is_struct(kind):
+        return pa.struct(inner)
+    if pa.types.is_map(kind):
+        return pa.map_(kind.key_type, inner[1].with_name("value").type)
+    return pa.list_(inner[0].type) if is_any_list(kind) else kind
 
 
 def _property(properties: Mapping[str, str], keys: tuple[str, ...]) -> str | None:

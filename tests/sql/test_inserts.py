@@ -39,6 +39,21 @@ def test_a_query_with_the_names_of_the_table_is_stored_by_name(overwrite: bool, 
         lake.sql("INSERT INTO t SELECT 'A' AS a, 40 AS id, 'B' AS b, 'x' AS ts")
 
 
+@pytest.mark.spark
+@pytest.mark.parametrize("version", [6, 9])
+def test_columns_of_a_query_may_be_null_later(version: int, spark_lake: Lake) -> None:
+    """As Hudi's may, of 0.15 and of 1.2: Spark knows that a literal or a count has no nulls, and the next rows may."""
+    lake = spark_lake
+    lake.sql(
+        f"CREATE TABLE c USING hudi TBLPROPERTIES (primaryKey = 'id', 'hoodie.write.table.version' = '{version}') AS"
+        " SELECT 1 AS id, 'lit' AS s, count(*) AS n, named_struct('x', 1) AS c, array(1) AS l"
+    )
+    lake.sql("INSERT INTO c VALUES (2, NULL, NULL, NULL, NULL), (3, 's', 1, named_struct('x', NULL), array(NULL))")
+    found = lake.table("c").read(columns=["s", "n", "c", "l"]).to_arrow().sort_by("s").to_pylist()
+    rows = ("lit", 1, {"x": 1}, [1]), ("s", 1, {"x": None}, [None]), (None, None, None, None)
+    assert [tuple(row.values()) for row in found] == list(rows)
+
+
 def test_names_beside_partitions_and_meta_columns(lake: Lake) -> None:
     lake.sql(
         "CREATE TABLE p (id INT, a STRING, ts BIGINT, d STRING) USING hudi PARTITIONED BY (d)"
