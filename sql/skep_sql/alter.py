@@ -9,7 +9,7 @@ from skep_sql.bind import Scope, look_up, table_to_change
 from skep_sql.protocols import Target
 from skep_sql.settings import Settings
 from skep_sql.statements import AlterTable, ColumnSpec
-from skep_sql.tables import partition_paths
+from skep_sql.tables import partition_paths, partitions_to_drop
 from skep_sql.types import arrow_field, column_type, type_text
 from skep_table.errors import InputError, UnsupportedError
 from skep_table.options import Options
@@ -51,7 +51,7 @@ def alter(statement: AlterTable, scope: Scope, settings: Settings) -> Answer:
         target = catalog.table(full)
         writes = []
         for partition in statement.partitions:
-            paths = partition_paths(partition, target.hudi, target.name)
+            paths = partitions_to_drop(partition, target.hudi, target.name)
             if paths:
                 writes.append(target.drop_partitions(paths, settings.hoodie))
         return Answer(writes=tuple(writes))

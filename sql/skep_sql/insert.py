@@ -65,13 +65,11 @@ def run_insert(statement: Insert, scope: Scope, engine: Engine, settings: Settin
     bound = bind(statement.query, scope)
     columns, by_name = _columns(statement, partition, table, target, bound, engine)
     frame = put_in_order(columns, bound, engine, settings.policy, target.name, by_name=by_name)
+    named = str(settings.get(WRITE_OPERATION) or "").strip().lower()
     operation, options = _operation(table, settings)
-    if not statement.overwrite:
+    if not statement.overwrite and named not in (_BY_ROWS, _WHOLE_TABLE):
         return target.write(operation, frame, options)
     options = {key: value for key, value in options.items() if key != DUPLICATES.key}
-    named = str(settings.get(WRITE_OPERATION) or "").strip().lower()
-    if named in (_BY_ROWS, _WHOLE_TABLE):
-        options.pop(WRITE_OPERATION, None)
     if named == _WHOLE_TABLE:
         return target.write(WriteOperation.INSERT_OVERWRITE_TABLE, frame, options)
     by_rows = bool(table.config.partition_fields) and (named == _BY_ROWS or _is_dynamic(settings))
@@ -206,7 +204,7 @@ def _columns(
 
 
 def _operation(table: HudiTable, settings: Settings) -> tuple[WriteOperation, dict[str, object]]:
-    """As Hudi 0.15 infers it: upsert where there are a key and an ordering column, else insert."""
+    """As Hudi infers it, 0.15 where nothing is set: upsert where there are a key and an ordering column, else insert."""
     options: dict[str, object] = dict(settings.hoodie)
     properties = table.config.raw
     keyed = bool(table.config.record_key_fields)
@@ -214,10 +212,13 @@ def _operation(table: HudiTable, settings: Settings) -> tuple[WriteOperation, di
     def value(key: str) -> str:
         return str(settings.get(key) or properties.get(key) or "").strip().lower()
 
-    named = value(OPERATION)
-    if named:
+    key = WRITE_OPERATION if value(WRITE_OPERATION) else OPERATION
+    named = value(key)
+    if named and named not in (_BY_ROWS, _WHOLE_TABLE):
         if named not in _OPERATIONS:
-            raise InputError(f"{OPERATION}={named}", option=OPERATION, found=named, expected=", ".join(_OPERATIONS))
+            raise InputError(
+                f"{key}={named} is no operation of INSERT", option=key, found=named, expected=", ".join(_OPERATIONS)
+            )
         operation = _OPERATIONS[named]
     elif value(BULK_INSERT) == "true":
         operation = WriteOperation.BULK_INSERT
@@ -228,6 +229,8 @@ def _operation(table: HudiTable, settings: Settings) -> tuple[WriteOperation, di
         operation = WriteOperation.UPSERT if mode == "upsert" else WriteOperation.INSERT
         if mode == "strict" and keyed:
             options.setdefault(DUPLICATES.key, "fail")
+    elif value(DUPLICATES.key) in ("drop", "fail"):
+        operation = WriteOperation.INSERT
     else:
         operation = WriteOperation.UPSERT if keyed and table.config.ordering_fields else WriteOperation.INSERT
     if operation is WriteOperation.UPSERT and not keyed:

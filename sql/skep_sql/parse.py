@@ -299,6 +299,8 @@ def _partition_values(words: Cursor) -> PartitionSpec:
     found: dict[str, Node | None] = {}
     while True:
         name = words.identifier("a partition column")
+        if name.lower() in (each.lower() for each in found):
+            raise InputError(f"PARTITION names column {name} twice", column=name, found=name)
         found[name] = words.expression() if words.take("=") else None
         if not words.take(","):
             break

@@ -11,6 +11,7 @@ from skep_table.schema.policy import SCHEMA_ON_READ
 
 # Settings of statements, which no single write takes as an option.
 _OF_STATEMENTS: Final = (
+    "hoodie.datasource.write.operation",
     "hoodie.spark.sql.insert.into.operation",
     "hoodie.sql.bulk.insert.enable",
     "hoodie.sql.insert.mode",

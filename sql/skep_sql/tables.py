@@ -32,7 +32,7 @@ from skep_table.table_config.keys import (
 )
 from skep_table.table_config.merging import MODE_OPTION, PAYLOAD_OPTION, STRATEGY_OPTION
 from skep_table.timeline.metadata import WriteOperation
-from skep_table.write.replaced import NamedPartitions
+from skep_table.write.replaced import NamedPartitions, matching_partitions
 from skep_table.write.result import WriteResult
 
 _KEY: Final = ("primarykey", "hoodie.table.recordkey.fields", "hoodie.datasource.write.recordkey.field")
@@ -306,14 +306,41 @@ def truncate(statement: Truncate, scope: Scope, settings: Settings) -> WriteResu
     if statement.partition is None:
         empty = to_arrow(table.schema()).empty_table()
         return target.write(WriteOperation.INSERT_OVERWRITE_TABLE, empty, settings.hoodie)
-    paths = partition_paths(statement.partition, table, target.name)
+    paths = partitions_to_drop(statement.partition, table, target.name)
     return target.drop_partitions(paths, settings.hoodie) if paths else None
+
+
+def partitions_to_drop(partition: PartitionSpec, table: HudiTable, name: str) -> list[str]:
+    """The partitions that are there and have these values, of all partition columns; `*` in a text is any text.
+
+    InputError where a column is missing: as in Hudi, no statement drops all that is below a folder without that `*`.
+    """
+    values = _values(partition, table, name)
+    missing = [column for column in table.config.partition_fields if column not in values]
+    if missing:
+        raise InputError(
+            f"table {name}: PARTITION has no value for {', '.join(missing)}: all partition columns need one",
+            hint=f"{missing[0]} = '*' means all of its values",
+            column=missing[0],
+            expected=", ".join(table.config.partition_fields),
+        )
+    if not any(isinstance(value, str) and "*" in value for value in values.values()):
+        return partition_paths(partition, table, name)
+    texts = {column: [None if value is None else str(value)] for column, value in values.items()}
+    pattern = KeyGenerator.of(table.config, table.options).partition_paths(pa.table(texts)).to_pylist()
+    return matching_partitions(pattern, table.view().partitions())
 
 
 def partition_paths(partition: PartitionSpec, table: HudiTable, name: str) -> list[str]:
     """The partitions that are there and have these values. InputError for a column that is none of them."""
+    values = _values(partition, table, name)
+    named = NamedPartitions.of(KeyGenerator.of(table.config, table.options), to_arrow(table.schema()), values, name)
+    return named.of_paths(table.view().partitions())
+
+
+def _values(partition: PartitionSpec, table: HudiTable, name: str) -> dict[str, object]:
     known = table.config.partition_fields
-    values = {}
+    values: dict[str, object] = {}
     for column, value in partition.items():
         found = next((each for each in known if each.lower() == column.lower()), None)
         if found is None or value is None:
@@ -324,5 +351,4 @@ def partition_paths(partition: PartitionSpec, table: HudiTable, name: str) -> li
                 expected=", ".join(known) or None,
             )
         values[found] = constant(value, found, name)
-    named = NamedPartitions.of(KeyGenerator.of(table.config, table.options), to_arrow(table.schema()), values, name)
-    return named.of_paths(table.view().partitions())
+    return values

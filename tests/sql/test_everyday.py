@@ -66,7 +66,7 @@ INSERTS = {  # columns of a table, and what is put into it
     "(a INT, s STRUCT<x: INT, y: STRING>)": "VALUES (1, named_struct('x', 1, 'y', 'a')), (3, null)",
     "(a BIGINT, s STRUCT<x: INT, y: STRING>, l ARRAY<STRUCT<x: INT, y: STRING>>, m MAP<STRING, STRUCT<x: INT>>)": (
         "VALUES (1, named_struct('p', 7, 'q', 'w'), array(named_struct('p', 8.5, 'q', 1)),"
-        " map('k', named_struct('p', 9))), (2, null, array(null), map())"
+        " map('k', named_struct('p', 9))), (2, null, array(), map())"
     ),
     "(a INT, l ARRAY<BIGINT>)": "VALUES (1, array(1, 2)), (2, array())",
 }

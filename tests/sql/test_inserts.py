@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from skep.lake import Lake
-from skep_table.errors import InputError
+from skep_table.errors import InputError, SkepError
 
 ROW = {"id": 9, "a": "A", "b": "B", "ts": 1}
 BY_NAME = [
@@ -39,6 +39,78 @@ def test_a_query_with_the_names_of_the_table_is_stored_by_name(overwrite: bool, 
         lake.sql("INSERT INTO t SELECT 'A' AS a, 40 AS id, 'B' AS b, 'x' AS ts")
 
 
+OPERATION, INTO = "hoodie.datasource.write.operation", "hoodie.spark.sql.insert.into.operation"
+OPERATIONS: list[tuple[dict[str, str], list[str] | str]] = [
+    ({}, ["b"]),
+    ({OPERATION: "insert"}, ["a", "b"]),
+    ({OPERATION: "bulk_insert"}, ["a", "b"]),
+    ({INTO: "insert"}, ["a", "b"]),
+    ({OPERATION: "upsert", INTO: "insert"}, ["b"]),
+    ({"hoodie.sql.bulk.insert.enable": "true"}, ["a", "b"]),
+    ({"hoodie.datasource.insert.dup.policy": "drop"}, ["a"]),
+    ({"hoodie.datasource.insert.dup.policy": "fail"}, "keys that the table holds"),
+    ({INTO: "insert", "hoodie.datasource.insert.dup.policy": "drop"}, ["a"]),
+    ({OPERATION: "insert_overwrite_table"}, ["b"]),
+    ({OPERATION: "delete"}, "is no operation of INSERT"),
+]
+
+
+@pytest.mark.filterwarnings("error")
+def test_settings_decide_what_an_insert_of_a_stored_key_does(lake: Lake) -> None:
+    for at, (given, expected) in enumerate(OPERATIONS):
+        lake.sql(
+            f"CREATE TABLE t{at} (id INT, a STRING, ts INT) USING hudi"
+            " TBLPROPERTIES (primaryKey = 'id', preCombineField = 'ts')"
+        )
+        lake.sql(f"INSERT INTO t{at} VALUES (1, 'a', 1), (1, '0', 0)")
+        for key, value in given.items():
+            lake.sql(f"SET {key} = {value}")
+        text = f"INSERT INTO t{at} VALUES (1, 'b', 2)"
+        if isinstance(expected, str):
+            with pytest.raises(SkepError, match=expected):
+                lake.sql(text)
+        else:
+            lake.sql(text)
+        lake.sql("RESET")
+        found = sorted(lake.table(f"t{at}").read(columns=["a"]).to_arrow()["a"].to_pylist())
+        assert found == (["a"] if isinstance(expected, str) else expected), given
+
+
+@pytest.mark.parametrize(("value", "left"), [("true", ["b", "c"]), ("false", ["a", "b", "c", "d"])])
+def test_an_insert_combines_rows_of_one_key_where_it_is_set(value: str, left: list[str], lake: Lake) -> None:
+    lake.sql(
+        "CREATE TABLE t (id INT, a STRING, ts INT) USING hudi TBLPROPERTIES (primaryKey='id', preCombineField='ts')"
+    )
+    for key in (OPERATION, INTO):
+        lake.sql(f"SET {key} = insert")
+        lake.sql(f"SET hoodie.combine.before.insert = {value}")
+        rows = "(1, 'a', 1), (1, 'b', 2)" if key == OPERATION else "(2, 'c', 2), (2, 'd', 1)"
+        lake.sql(f"INSERT INTO t VALUES {rows}")
+        lake.sql("RESET")
+    assert sorted(lake.table("t").read(columns=["a"]).to_arrow()["a"].to_pylist()) == left
+
+
+@pytest.mark.parametrize("statement", ["ALTER TABLE p DROP", "ALTER TABLE p DROP IF EXISTS", "TRUNCATE TABLE p"])
+def test_partitions_are_dropped_by_all_of_their_columns(statement: str, lake: Lake) -> None:
+    """As in Hudi: `*` is any text, no partition is no error, a part of the columns and a column twice are errors."""
+    lake.sql(
+        "CREATE TABLE p (id INT, d STRING, n INT) USING hudi PARTITIONED BY (d, n) TBLPROPERTIES (primaryKey = 'id')"
+    )
+    lake.sql("INSERT INTO p VALUES (1, 'x1', 1), (2, 'x2', 2), (3, 'y', 1), (4, 'y', 2)")
+    refused = ("d = 'x1'", "d = 'x1', d = 'y', n = 1", "n = 1, d = 'x1', D = 'y'", "q = 1", "d, n = 1")
+    for spec in refused:
+        with pytest.raises(InputError, match=r"no value for n|names column [dD] twice|not a valid partition column"):
+            lake.sql(f"{statement} PARTITION ({spec})")
+    for spec, left in {
+        "d = 'none', n = 1": [1, 2, 3, 4],
+        "n = 1, d = 'y'": [1, 2, 4],
+        "d = 'x*', n = '*'": [4],
+        "d = '*', n = 2": [],
+    }.items():
+        lake.sql(f"{statement} PARTITION ({spec})")
+        assert sorted(lake.table("p").read(columns=["id"]).to_arrow()["id"].to_pylist()) == left, spec
+
+
 @pytest.mark.spark
 @pytest.mark.parametrize("version", [6, 9])
 def test_columns_of_a_query_may_be_null_later(version: int, spark_lake: Lake) -> None:
@@ -48,9 +120,9 @@ def test_columns_of_a_query_may_be_null_later(version: int, spark_lake: Lake) ->
         f"CREATE TABLE c USING hudi TBLPROPERTIES (primaryKey = 'id', 'hoodie.write.table.version' = '{version}') AS"
         " SELECT 1 AS id, 'lit' AS s, count(*) AS n, named_struct('x', 1) AS c, array(1) AS l"
     )
-    lake.sql("INSERT INTO c VALUES (2, NULL, NULL, NULL, NULL), (3, 's', 1, named_struct('x', NULL), array(NULL))")
+    lake.sql("INSERT INTO c VALUES (2, NULL, NULL, NULL, NULL), (3, 's', 1, named_struct('x', NULL), array())")
     found = lake.table("c").read(columns=["s", "n", "c", "l"]).to_arrow().sort_by("s").to_pylist()
-    rows = ("lit", 1, {"x": 1}, [1]), ("s", 1, {"x": None}, [None]), (None, None, None, None)
+    rows = ("lit", 1, {"x": 1}, [1]), ("s", 1, {"x": None}, []), (None, None, None, None)
     assert [tuple(row.values()) for row in found] == list(rows)
 
 
