@@ -88,9 +88,9 @@ def row(key: str, ts: int, **more: Any) -> dict[str, Any]:
     }
 
 
-def new_table(path: Path, kind: TableType) -> HudiTable:
+def new_table(path: Path, kind: TableType, version: int = 6) -> HudiTable:
     """Rows in a base file, and in a merge-on-read table one of them updated in a log."""
-    spec = TableSpec(name="t", schema=COLUMNS, record_key=("id",), ordering="ts", type=kind)
+    spec = TableSpec(name="t", schema=COLUMNS, record_key=("id",), ordering="ts", type=kind, version=version)
     table = create_table(LocalStorage(str(path)), spec)
     LocalWriter(table).bulk_insert(pa.Table.from_pylist([row(key, 1) for key in "abc"], COLUMNS))
     LocalWriter(table.reload()).upsert(pa.Table.from_pylist([row("b", 2)], COLUMNS))
@@ -174,3 +174,45 @@ def test_skep_reads_what_hudi_altered_and_writes_on(kind: TableType, jvm: Start,
     hudi.sql(f"CREATE TABLE {name} USING hudi LOCATION '{tmp_path / 't'}'", ON)
     found = same(hudi, table, name)
     assert {one["id"]: one["more"] for one in found} == {"a": None, "b": None, "c": 5}
+
+
+@pytest.mark.parametrize(
+    ("release", "version"),
+    [
+        pytest.param("1.0.2", 8, marks=pytest.mark.peer("hudi-1.0.2")),
+        pytest.param("1.1.1", 9, marks=pytest.mark.peer("hudi-1.1.1")),
+    ],
+)
+def test_both_change_columns_in_turns(release: str, version: int, jvm: Start, tmp_path: Path) -> None:
+    """Hudi names its history files by the timeline's layout there, and skep's have the names of before."""
+    hudi, name = jvm(release), f"turns_{version}"
+    table = new_table(tmp_path / "t", TableType.MERGE_ON_READ, version)
+    made = table.timeline.data().completed().last()
+    assert made is not None
+    hudi.sql(f"CREATE TABLE {name} USING hudi LOCATION '{tmp_path / 't'}'", ON)
+    hudi.sql(f"ALTER TABLE {name} RENAME COLUMN name TO label", ON)
+    hudi.sql(f"ALTER TABLE {name} RENAME COLUMN s.a TO aa", ON)
+    hudi.sql(f"ALTER TABLE {name} ALTER COLUMN n TYPE BIGINT", ON)
+    hudi.sql(f"ALTER TABLE {name} DROP COLUMN spare", ON)
+    labels = {"a": "a1", "b": "b2", "c": "c1"}
+    assert {one["id"]: one["label"] for one in same(hudi, table, name)} == labels
+    before = read(table.reload(), ReadRequest(as_of=made.requested_time)).to_arrow().to_pylist()
+    assert {one["id"]: one["name"] for one in before} == labels
+    changes = read(table.reload(), ReadRequest(query="incremental")).to_arrow().to_pylist()
+    assert {one["id"]: (one["label"], one["s"]["aa"]) for one in changes} == {
+        "a": ("a1", 1),
+        "b": ("b2", 2),
+        "c": ("c1", 1),
+    }
+    LocalWriter(table.reload()).alter([RenameColumn("label", "tag"), MoveColumn("tag", "ts")])
+    LocalWriter(table.reload()).upsert(rewritten(table, "c", 3))
+    hudi.sql(f"DROP TABLE {name}")
+    hudi.sql(f"CREATE TABLE {name} USING hudi LOCATION '{tmp_path / 't'}'", ON)
+    assert {one["id"]: (one["tag"], one["ts"]) for one in same(hudi, table, name)} == {
+        "a": ("a1", 1),
+        "b": ("b2", 2),
+        "c": ("c1", 3),
+    }
+    hudi.sql(f"ALTER TABLE {name} RENAME COLUMN tag TO remark", ON)
+    hudi.sql(f"UPDATE {name} SET remark = 'theirs', ts = 4 WHERE id = 'a'", ON)
+    assert {one["id"]: one["remark"] for one in same(hudi, table, name)} == {**labels, "a": "theirs"}

@@ -35,12 +35,22 @@ class SchemaHistory:
             history = table.storage.read(newest).decode()
         text = with_version(history, json.loads(latest))
         table.storage.replace_atomic(history_path(instant.requested_time), text.encode())
-        old = [path for time, path in files if table.timeline.is_archived(time) and path != newest]
+        archived = table.timeline.is_archived
+        old = [path for file, path in files if archived(file.requested_time) and path != newest]
         if old:
             table.storage.delete_many(old, durable=False)
 
     def abort(self, table: HudiTable, instant: Instant) -> None:
-        """Deletes the file."""
-        path = history_path(instant.requested_time)
-        if any(path == found for _, found in history_files(table)):
-            table.storage.delete(path)
+        """Deletes the instant's files, those that Hudi wrote included."""
+        written = [path for file, path in history_files(table) if file.requested_time == instant.requested_time]
+        if written:
+            table.storage.delete_many(written)
+
+
+def rename_for_version_6(table: HudiTable) -> None:
+    """Gives the history files that Hudi wrote in a newer version names without completion times, as its readers of
+    version 6 need them. Those of newer versions read these, too: an interrupted change may leave either."""
+    for file, path in history_files(table):
+        target = history_path(file.requested_time)
+        if file.is_completed and path != target:
+            table.storage.rename(path, target)

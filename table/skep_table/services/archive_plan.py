@@ -14,6 +14,7 @@ from skep_table.errors import NotATableError, OptionError
 from skep_table.format import STREAMER_KEYS
 from skep_table.instant_time import BEFORE_ALL, InstantTime
 from skep_table.metadata_write import has_metadata_table, last_compaction, open_own
+from skep_table.names import BaseFileName, LogFileName
 from skep_table.options import Options
 from skep_table.services.clean_plan import Retention
 from skep_table.services.compact_options import COMPACT_DELTA_COMMITS
@@ -170,8 +171,10 @@ def _has_checkpoint(table: HudiTable, commit: Instant) -> bool:
 
 def _any_there(table: HudiTable, groups: tuple[str, tuple[str, ...]]) -> bool:
     partition, file_ids = groups
-    names = [file.name.removeprefix(".") for file in table.storage.list_prefix(partition)]
-    return bool({name.partition("_")[0] for name in names} & set(file_ids))
+    names = (
+        BaseFileName.parse(file.name) or LogFileName.parse(file.name) for file in table.storage.list_prefix(partition)
+    )
+    return any(name is not None and name.file_id in file_ids for name in names)
 
 
 def _services(timeline: Timeline, most: int, least: int) -> list[Instant]:

@@ -22,10 +22,10 @@ from skep_table.schema.history import (
 )
 from skep_table.schema.types import Schema
 from skep_table.table import HudiTable
-from skep_table.timeline.instant import Instant
+from skep_table.timeline.instant import Action, Instant, State
+from skep_table.timeline.layout import name_in_any, parse_any
 
 FOLDER: Final = ".hoodie/.schema"
-_FILE_ENDING: Final = ".schemacommit"
 
 _known: WeakKeyDictionary[HudiTable, tuple[SchemaVersion, ...]] = WeakKeyDictionary()
 
@@ -48,31 +48,36 @@ def history_until(table: HudiTable, instant_time: InstantTime) -> tuple[SchemaVe
 
 def history_path(instant_time: InstantTime) -> str:
     """The history file that a commit writes."""
-    return f"{FOLDER}/{instant_time}{_FILE_ENDING}"
+    return f"{FOLDER}/{name_in_any(Instant(instant_time, Action.SCHEMA_COMMIT, State.COMPLETED))}"
 
 
-def history_files(table: HudiTable) -> list[tuple[InstantTime, str]]:
-    """Instant time and path of all history files, oldest first, those of commits that never completed among them."""
+def history_files(table: HudiTable) -> list[tuple[Instant, str]]:
+    """Instant and path of all files in the history's folder, oldest first.
+
+    Hudi makes a requested and an inflight file beside each, and names the completed one as the layout of its version
+    does. Files of commits that never completed are among them.
+    """
     if not table.may_have_folder(FOLDER):
         return []
-    names = sorted(file.name for file in table.storage.list_prefix(FOLDER))
-    times = (InstantTime(name.removesuffix(_FILE_ENDING)) for name in names if name.endswith(_FILE_ENDING))
-    return [(time, history_path(time)) for time in times if time.isdigit()]
+    parsed = ((parse_any(file.name), file.path) for file in table.storage.list_prefix(FOLDER))
+    found = [(instant, path) for instant, path in parsed if instant and instant.action is Action.SCHEMA_COMMIT]
+    return sorted(found, key=lambda file: (file[0].sort_key, file[1]))
 
 
-def newest_history(table: HudiTable, files: Sequence[tuple[InstantTime, str]]) -> str | None:
+def newest_history(table: HudiTable, files: Sequence[tuple[Instant, str]]) -> str | None:
     """The path of the newest of `files` whose commit completed: it has all versions. None where there is none.
 
     Hudi trusts those of the active timeline only. Each of its writes, and each of skep's, writes another one.
     """
+    written = [(instant.requested_time, path) for instant, path in files if instant.is_completed]
     completed = table.timeline.data().completed()
-    for time, path in reversed(files):
+    for time, path in reversed(written):
         if completed.contains(time):
             return path
-    if not files:
+    if not written:
         return None
-    archived = {instant.requested_time for instant in table.timeline.archived(files[0][0])}
-    return next((path for time, path in reversed(files) if time in archived), None)
+    archived = {instant.requested_time for instant in table.timeline.archived(written[0][0])}
+    return next((path for time, path in reversed(written) if time in archived), None)
 
 
 def _load(table: HudiTable) -> tuple[SchemaVersion, ...]:

@@ -198,3 +198,18 @@ def layout_2(
         _action_of=_SUFFIXES_2,
         _suffix_of={action: suffix for suffix, action in _SUFFIXES_2.items()},
     )
+
+
+_FIRST: Final = layout_1()
+_SECOND: Final = layout_2()
+
+
+def name_in_any(instant: Instant) -> str:
+    """The name of an instant's file outside of the timeline's folder, without a completion time: a commit does not know
+    it before it completes, and Hudi reads such names in every version of tables."""
+    return _FIRST.file_name(instant)
+
+
+def parse_any(file_name: str) -> Instant | None:
+    """The instant of such a file, also where Hudi has named it by the layout of a version; None for any other file."""
+    return _SECOND.parse(file_name)

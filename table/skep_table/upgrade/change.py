@@ -10,6 +10,7 @@ from typing import Final
 
 from skep_table.commit.metadata_table import create_again, drop_metadata_table
 from skep_table.commit.recovery import roll_back_failed
+from skep_table.commit.schema_history import rename_for_version_6
 from skep_table.commit.writable import check_version, prepared
 from skep_table.errors import AlreadyExistsError, CommitConflictError
 from skep_table.storage import TimedStorage
@@ -101,6 +102,7 @@ def _copy(table: HudiTable, route: Route) -> None:
         archive_to_history(table, route.layout, times)
     else:
         history_to_archive(table, route.layout)
+        rename_for_version_6(table)
     moved = moved_instants(table, route.layout, times)
     for at in range(0, len(moved), _FILES_AT_ONCE):
         table.context.lock.ensure_held()

@@ -12,15 +12,18 @@ import pytest
 
 from skep_table.commit.create import TableSpec, create_table
 from skep_table.options import Options
-from skep_table.query import read
+from skep_table.query import ReadRequest, read
 from skep_table.schema.arrow import from_arrow
 from skep_table.schema.avro import avro_text
+from skep_table.services.archive import archive
 from skep_table.services.cluster import cluster
 from skep_table.services.compact import compact
+from skep_table.services.rollback import roll_back_instant
 from skep_table.storage import LocalStorage
 from skep_table.table import HudiTable
 from skep_table.table_config import TableType
 from skep_table.timeline.metadata import CommitMetadata, WriteOperation
+from skep_table.upgrade.change import change_version
 from skep_table.write.local import LocalWriter
 
 BEFORE = pa.schema([("id", pa.string()), ("ts", pa.int64()), ("w", pa.string())])
@@ -44,8 +47,17 @@ def values(table: HudiTable) -> dict[str, str]:
     return {row["id"]: row["v"] for row in read(table.reload()).to_arrow().to_pylist()}
 
 
+NAMES = {"0.15.0": "{requested}.schemacommit", "1.x": "{requested}_{completed}.schemacommit"}
+"""Of history files that Hudi writes, by its release."""
+
+
+@pytest.fixture(params=list(NAMES))
+def name(request: pytest.FixtureRequest) -> str:
+    return NAMES[request.param]
+
+
 @pytest.fixture(params=[TableType.COPY_ON_WRITE, TableType.MERGE_ON_READ], ids=["cow", "mor"])
-def renamed(request: pytest.FixtureRequest, tmp_path: Path) -> HudiTable:
+def renamed(request: pytest.FixtureRequest, name: str, tmp_path: Path) -> HudiTable:
     """Three rows written with a column `w`, which Hudi's ALTER TABLE has named `v` since."""
     spec = TableSpec(name="t", schema=BEFORE, record_key=("id",), ordering="ts", type=request.param)
     table = create_table(LocalStorage(str(tmp_path / "t")), spec)
@@ -60,7 +72,10 @@ def renamed(request: pytest.FixtureRequest, tmp_path: Path) -> HudiTable:
     schemas = tmp_path / "t" / ".hoodie" / ".schema"
     schemas.mkdir(exist_ok=True)
     history = {"schemas": [version(moment, "v"), version("0", "w")]}
-    (schemas / f"{moment}.schemacommit").write_text(json.dumps(history))
+    for state in ("requested", "inflight"):
+        (schemas / f"{moment}.schemacommit.{state}").touch()
+    completed = schemas / name.format(requested=moment, completed=moment.plus_milliseconds(2))
+    completed.write_text(json.dumps(history))
     table = table.reload()
     assert values(table) == {"a": "a1", "b": "b1", "c": "c1"}
     return table
@@ -119,3 +134,44 @@ def test_columns_that_a_write_adds_get_ids_of_their_own(renamed: HudiTable) -> N
     }
     assert len(set(ids.values())) == len(ids)
     assert fields[-1]["type"] == "long"
+
+
+def test_time_travel_and_changes_have_them(renamed: HudiTable) -> None:
+    first, altered = renamed.timeline.data().completed()
+    LocalWriter(renamed).upsert(rows(AFTER, ("b", 2, "b2")))
+    since = read(renamed.reload(), ReadRequest(query="incremental")).to_arrow().to_pylist()
+    assert {row["id"]: row["v"] for row in since} == {"a": "a1", "b": "b2", "c": "c1"}
+    for instant, column in ((first, "w"), (altered, "v")):
+        then = read(renamed.reload(), ReadRequest(as_of=instant.requested_time)).to_arrow().to_pylist()
+        assert {row["id"]: row[column] for row in then} == {"a": "a1", "b": "b1", "c": "c1"}
+
+
+def test_a_rolled_back_change_leaves_no_file(renamed: HudiTable, tmp_path: Path) -> None:
+    last = renamed.timeline.data().completed().last()
+    assert last is not None
+    roll_back_instant(renamed, last.requested_time)
+    assert not any((tmp_path / "t" / ".hoodie" / ".schema").iterdir())
+
+
+def test_files_of_archived_changes_are_deleted(renamed: HudiTable, tmp_path: Path) -> None:
+    for ts in range(2, 6):
+        LocalWriter(renamed.reload()).upsert(rows(AFTER, ("b", ts, f"b{ts}")))
+        if renamed.config.is_mor:
+            compact(renamed.reload())
+    kept = {"hoodie.keep.min.commits": "2", "hoodie.keep.max.commits": "3", "hoodie.clean.commits.retained": "1"}
+    changed = next((tmp_path / "t" / ".hoodie" / ".schema").glob("*.requested")).name.partition(".")[0]
+    archived = archive(renamed.reload().with_context(options=Options(kept)))
+    assert archived
+    LocalWriter(renamed.reload()).upsert(rows(AFTER, ("c", 7, "c7")))
+    assert not [path for path in (tmp_path / "t" / ".hoodie" / ".schema").iterdir() if path.name.startswith(changed)]
+    assert values(renamed) == {"a": "a1", "b": "b5", "c": "c7"}
+
+
+@pytest.mark.parametrize("table_version", [8, 9], indirect=True)
+def test_readers_of_version_6_find_the_history_after_a_downgrade(renamed: HudiTable, tmp_path: Path) -> None:
+    """Hudi 0.15 takes what is before the first dot for the time."""
+    change_version(renamed, 6)
+    found = [path.name for path in (tmp_path / "t" / ".hoodie" / ".schema").glob("*.schemacommit")]
+    assert found
+    assert all(name.partition(".")[0].isdigit() for name in found)
+    assert values(renamed) == {"a": "a1", "b": "b1", "c": "c1"}
